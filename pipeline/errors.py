@@ -1,0 +1,84 @@
+"""What can go wrong, as one small tree.
+
+    FacefeedError                 exit 2
+    +-- UsageError                exit 2    an option or a path that cannot be used; nothing was written
+    |   +-- RefusedError          exit 2    the request is sound, but would harm what OUT holds
+    +-- InputError                (none)    one input is lost, with its reason: counted, never shown as a trace
+    +-- CorruptDataError          exit 1    stored bytes are not the bytes that were written
+    +-- TooManyFailedError        exit 3    more inputs failed than allowed; no manifest
+    +-- StoppedError              exit 75   stopped half-way (disk full, cluster gone); resumable
+
+A message says value, rule, consequence and remedy: ``margin=-1: must be at least 0; try 0.3``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Reason = Literal[
+    "empty",
+    "not_video",
+    "unreadable",
+    "truncated",
+    "no_frames",
+    "audio_only",
+    "too_large",
+    "timeout",
+    "crashed",
+    "decode_error",
+    "outside_root",
+    "bridges_splits",
+    "unknown_label",
+]
+"""Why an input failed. Each has one cause, so that counts by reason say what to mend."""
+
+REASONS: tuple[str, ...] = get_args(Reason)
+
+
+class FacefeedError(Exception):
+    """Base of every error that facefeed raises on purpose; `exit_code` is the process's exit status."""
+
+    exit_code = 2
+
+
+class UsageError(FacefeedError, ValueError):
+    """An option, path or file that cannot be used as given; nothing was written."""
+
+
+class RefusedError(UsageError):
+    """A sound request that would harm what the output folder already holds; nothing was written."""
+
+
+class InputError(FacefeedError):
+    """One input that gives no rows: `reason` is counted, `detail` is for people.
+
+    `frames_wanted` and `frames_decoded` say how far decoding came (frames that the sampling asked for).
+    """
+
+    def __init__(self, reason: Reason, detail: str = "", *, frames_wanted: int = 0, frames_decoded: int = 0) -> None:
+        super().__init__(reason, detail)
+        self.reason: Reason = reason
+        self.detail = detail
+        self.frames_wanted = frames_wanted
+        self.frames_decoded = frames_decoded
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
+
+
+class CorruptDataError(FacefeedError):
+    """Stored bytes that do not match their checksum, footer or receipt."""
+
+    exit_code = 1
+
+
+class TooManyFailedError(FacefeedError):
+    """More inputs failed than `--max-failed` allows; all other work is kept, the manifest is withheld."""
+
+    exit_code = 3
+
+
+class StoppedError(FacefeedError):
+    """The run stopped half-way for a reason outside the data; the same command goes on where it stopped."""
+
+    exit_code = 75
