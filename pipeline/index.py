@@ -1,0 +1,141 @@
+"""The index: the light columns of every row, and where its image lies; Arrow IPC, memory-mapped.
+
+Derived from the receipts' files alone, so it can be rebuilt at any time. It holds every column of the schema but
+the binary ones, and for each image: `file` (relative to OUT), `image_offset`, `image_bytes`, `image_crc32`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from .errors import CorruptDataError, UsageError
+from .manifest import OutPaths
+from .pages import image_ranges
+from .schema import BINARY_COLUMNS, face_schema, labels_of
+
+_BATCH_ROWS = 65_536  # every batch but the last has as many: a row's batch is found by division
+
+
+def index_schema(labels: Sequence[str], fingerprint: str) -> pa.Schema:
+    """Schema of ``OUT/index.arrow``: strings that repeat are dictionary-encoded."""
+    light = []
+    for column in face_schema(labels):
+        if column.name in BINARY_COLUMNS:
+            continue
+        repeats = pa.types.is_string(column.type) and column.name != "face_id"
+        light.append(column.with_type(pa.dictionary(pa.int32(), pa.string())) if repeats else column)
+    light += [
+        pa.field("file", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("image_offset", pa.int64(), nullable=False),
+        pa.field("image_bytes", pa.int32(), nullable=False),
+    ]
+    metadata = {**face_schema(labels).metadata, b"facefeed.fingerprint": fingerprint.encode()}
+    return pa.schema(light, metadata=metadata)
+
+
+class IndexWriter:
+    """Writes the index file by file in bounded memory: one pass for the strings, one for the rows."""
+
+    def __init__(self, path: Path, schema: pa.Schema, tables: Sequence[tuple[Path, str]]) -> None:
+        self._schema = schema
+        self._tables = tables
+        self._dictionaries = {f.name: self._distinct(f.name) for f in schema if pa.types.is_dictionary(f.type)}
+        self._path = path
+
+    def _distinct(self, column: str) -> pa.Array:
+        if column == "file":
+            return pa.array([name for _, name in self._tables], pa.string())
+        seen: dict[str, None] = {}
+        for path, _ in self._tables:
+            values = pq.ParquetFile(path).read(columns=[column]).column(0).unique().to_pylist()
+            seen.update(dict.fromkeys(value for value in values if value is not None))
+        return pa.array(seen, pa.string())
+
+    def _rows(self) -> Iterator[pa.Table]:
+        for path, name in self._tables:
+            offsets, sizes = image_ranges(path)
+            light = [f.name for f in self._schema if f.name not in {"file", "image_offset", "image_bytes"}]
+            table = pq.ParquetFile(path).read(columns=light)
+            table = table.append_column("file", pa.array([name] * len(table), pa.string()))
+            table = table.append_column("image_offset", pa.array(offsets))
+            yield table.append_column("image_bytes", pa.array(sizes))
+
+    def _encode(self, table: pa.Table) -> pa.RecordBatch:
+        columns = []
+        for column in self._schema:
+            values = table.column(column.name).combine_chunks()
+            if column.name in self._dictionaries:
+                dictionary = self._dictionaries[column.name]
+                codes = pa.compute.index_in(values, value_set=dictionary)
+                values = pa.DictionaryArray.from_arrays(codes, dictionary)
+            columns.append(values)
+        return pa.record_batch(columns, schema=self._schema)
+
+    def write(self) -> int:
+        """Writes all rows; returns their number. Raises `CorruptDataError` on a file that cannot be read."""
+        waiting: list[pa.Table] = []
+        count = total = 0
+        with pa.ipc.new_file(self._path, self._schema) as writer:
+            for table in self._rows():
+                waiting.append(table)
+                count += len(table)
+                total += len(table)
+                while count >= _BATCH_ROWS:
+                    joined = pa.concat_tables(waiting)
+                    writer.write_batch(self._encode(joined.slice(0, _BATCH_ROWS)))
+                    waiting, count = [joined.slice(_BATCH_ROWS)], count - _BATCH_ROWS
+            if count:
+                writer.write_batch(self._encode(pa.concat_tables(waiting)))
+        return total
+
+
+class Index:
+    """Every row of a dataset, memory-mapped: opening reads no rows, and processes share the pages.
+
+    Batches are all of one length but the last, so row `i` is found by division. Picklable by its path.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = Path(out)
+        path = OutPaths(self.out).index
+        try:
+            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        except FileNotFoundError as error:
+            raise UsageError(
+                f"{path}: not there; finish `facefeed precompute`, or run `facefeed verify {out} --rebuild-index`"
+            ) from error
+        except (OSError, pa.ArrowInvalid) as error:
+            raise CorruptDataError(
+                f"{path}: cannot be read ({error}); run `facefeed verify {out} --rebuild-index`"
+            ) from error
+        self.schema: pa.Schema = reader.schema
+        self.num_rows = sum(batch.num_rows for batch in self._batches)
+        self.labels = labels_of(self.schema)
+        self.fingerprint = self.schema.metadata[b"facefeed.fingerprint"].decode()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
+        return type(self), (self.out,)
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One column of all rows, without a copy."""
+        return pa.chunked_array([batch.column(name) for batch in self._batches], self.schema.field(name).type)
+
+    def value(self, name: str, row: int) -> Any:
+        """One cell as a Python value."""
+        batch, position = divmod(row, _BATCH_ROWS)
+        return self._batches[batch].column(name)[position].as_py()
+
+    def rows_where(self, name: str, value: str) -> NDArray[np.int64]:
+        """Row numbers (rows,) at which the string column `name` equals `value`, in the index's order."""
+        return np.flatnonzero(pa.compute.equal(self.column(name), value).to_numpy()).astype(np.int64)

@@ -1,0 +1,172 @@
+"""What stands in OUT beside the faces: its paths, the receipts (one a unit) and the manifest (one a dataset).
+
+OUT/faces/<split>/<unit>.parquet   OUT/receipts/<unit>.json   OUT/plan/<n>.json
+OUT/manifest.json                  OUT/index.arrow            OUT/_tmp/
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from .errors import CorruptDataError, UsageError
+from .schema import SCHEMA_VERSION
+
+RECEIPT_VERSION = 1
+MANIFEST_VERSION = 1
+
+
+@dataclass(frozen=True)
+class OutPaths:
+    """Where things stand below one OUT folder."""
+
+    root: Path
+
+    @property
+    def faces(self) -> Path:
+        return self.root / "faces"
+
+    @property
+    def receipts(self) -> Path:
+        return self.root / "receipts"
+
+    @property
+    def plan(self) -> Path:
+        return self.root / "plan"
+
+    @property
+    def temporary(self) -> Path:
+        return self.root / "_tmp"
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / "manifest.json"
+
+    @property
+    def index(self) -> Path:
+        return self.root / "index.arrow"
+
+    @property
+    def lease(self) -> Path:
+        return self.root / "driver.lease"
+
+    def unit_file(self, split: str, unit: str) -> Path:
+        return self.faces / split / f"{unit}.parquet"
+
+    def receipt(self, unit: str) -> Path:
+        return self.receipts / f"{unit}.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOutcome:
+    """What became of one video or image; `reason` (see `errors.Reason`) is set only where it failed."""
+
+    video_id: str
+    size_bytes: int
+    mtime_ns: int
+    outcome: Literal["ok", "no_faces", "failed"]
+    reason: str | None = None
+    detail: str | None = None
+    frames_wanted: int = 0
+    frames_decoded: int = 0
+    faces: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What one unit came to, written after its file; `file` is relative to OUT and None where no row came of it.
+
+    `outcome` is "split" where the unit's worker was lost and `children` took its place.
+    """
+
+    unit: str
+    config: str
+    outcome: Literal["done", "split"]
+    children: list[str] = field(default_factory=list)
+    supersedes: list[str] = field(default_factory=list)
+    file: str | None = None
+    rows: int = 0
+    bytes: int = 0
+    sha256: str | None = None
+    inputs: list[InputOutcome] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        return json.dumps({"version": RECEIPT_VERSION, **asdict(self)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, *, where: str) -> Self:
+        """Parses and validates; raises `CorruptDataError` naming `where`."""
+        try:
+            data = json.loads(text)
+            if data.pop("version") != RECEIPT_VERSION:
+                raise ValueError("unknown version")
+            data["inputs"] = [InputOutcome(**one) for one in data["inputs"]]
+            receipt = cls(**data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CorruptDataError(f"{where}: not a receipt ({error})") from error
+        if receipt.rows != sum(one.faces for one in receipt.inputs):
+            raise CorruptDataError(f"{where}: rows={receipt.rows} is not the sum of its inputs' faces")
+        return receipt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """The account of a finished dataset: `inputs.total = ok + no_faces + failed` always holds.
+
+    `refused` names the failed inputs that never reached a unit, and so stand in no receipt.
+    """
+
+    fingerprint: str
+    config: dict[str, Any]
+    labels: list[str]
+    splits: dict[str, dict[str, int]]
+    units: int
+    rows: int
+    bytes: int
+    inputs: dict[str, Any]
+    refused: list[dict[str, str | None]] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        return json.dumps({"version": MANIFEST_VERSION, "schema": SCHEMA_VERSION, **asdict(self)}, indent=1)
+
+    @classmethod
+    def read(cls, out: Path) -> Self:
+        """Raises `UsageError` where OUT holds no finished dataset, `CorruptDataError` where it is damaged."""
+        path = OutPaths(out).manifest
+        try:
+            data = json.loads(path.read_bytes())
+            version, schema = data.pop("version"), data.pop("schema")
+            if (version, schema) != (MANIFEST_VERSION, SCHEMA_VERSION):
+                raise ValueError(f"version {version}, schema {schema}; this facefeed reads 1 and 1")
+            return cls(**data)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise UsageError(
+                f"{out}: no manifest.json, so no finished dataset; run `facefeed precompute SRC {out}` to its end"
+            ) from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CorruptDataError(f"{path}: not a manifest ({error})") from error
+
+
+def count_inputs(outcomes: Iterable[InputOutcome], refused: Mapping[str, int], missing: int) -> dict[str, Any]:
+    """The manifest's `inputs`: every input once. `refused` counts by reason those that never reached a unit."""
+    ok = no_faces = 0
+    failed = dict(refused)
+    for one in outcomes:
+        if one.outcome == "ok":
+            ok += 1
+        elif one.outcome == "no_faces":
+            no_faces += 1
+        else:
+            failed[str(one.reason)] = failed.get(str(one.reason), 0) + 1
+    total = ok + no_faces + sum(failed.values())
+    return {
+        "total": total,
+        "ok": ok,
+        "no_faces": no_faces,
+        "failed": dict(sorted(failed.items())),
+        "missing": missing,
+    }
