@@ -1,0 +1,170 @@
+"""The plan: which inputs make which unit. Fixed once written; later runs only append to it.
+
+A unit is a group of whole originals, each with its fakes, of one split, sized by the seconds of work it is expected
+to take. What a plan says of an input (its label, split, size and time of change) is what its rows will say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from .commit import write_durably
+from .errors import CorruptDataError
+from .manifest import OutPaths
+from .sources import Entry
+
+PLAN_VERSION = 1
+_UNIT_SECONDS = 120.0
+_SMALLEST_UNIT_SECONDS = 1.0
+_UNITS_AT_LEAST = 32  # a small job is cut finer than two minutes a unit, or it would keep one slot busy
+_UNIT_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A piece of work with one file, one split and one receipt; `supersedes` names the units it replaces."""
+
+    unit: str
+    split: str
+    inputs: tuple[Entry, ...]
+    supersedes: tuple[str, ...] = ()
+
+    @classmethod
+    def make(
+        cls, inputs: Iterable[Entry], split: str, *, config: str, salt: str, supersedes: Iterable[str] = ()
+    ) -> Self:
+        """Names the unit by what it is made of; `salt` tells apart a second go at the same inputs."""
+        held = tuple(inputs)
+        content = json.dumps([config, salt, split, [asdict(entry) for entry in held]], sort_keys=True)
+        name = hashlib.sha256(content.encode()).hexdigest()[:32]
+        return cls(unit=name, split=split, inputs=held, supersedes=tuple(sorted(set(supersedes))))
+
+    def halves(self, config: str) -> tuple[Self, ...]:
+        """Two units that together do this one's work; a pure function, so that any run finds the same ones."""
+        middle = len(self.inputs) // 2
+        return tuple(
+            self.make(part, self.split, config=config, salt=self.unit)
+            for part in (self.inputs[:middle], self.inputs[middle:])
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanPart:
+    """One ``plan/<n>.json``."""
+
+    config: dict[str, Any]
+    units: tuple[Unit, ...]
+    dropped_identities: tuple[str, ...] = ()
+
+    def write(self, paths: OutPaths, number: int) -> None:
+        units = [
+            {"unit": unit.unit, "split": unit.split, "supersedes": unit.supersedes,
+             "inputs": [_without_defaults(entry) for entry in unit.inputs]}
+            for unit in self.units
+        ]  # fmt: skip
+        data = {
+            "version": PLAN_VERSION,
+            "config": self.config,
+            "dropped_identities": self.dropped_identities,
+            "units": units,
+        }
+        target = paths.plan / f"{number}.json"
+        write_durably(target, json.dumps(data), paths.temporary, replace=False)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises `CorruptDataError` where the file is not a plan."""
+        try:
+            data = json.loads(path.read_bytes())
+            if data["version"] != PLAN_VERSION:
+                raise ValueError(f"unknown version {data['version']}")
+            units = tuple(
+                Unit(unit=one["unit"], split=one["split"], supersedes=tuple(one["supersedes"]),
+                     inputs=tuple(Entry(**entry) for entry in one["inputs"]))
+                for one in data["units"]
+            )  # fmt: skip
+            return cls(
+                config=data["config"],
+                units=units,
+                dropped_identities=tuple(data["dropped_identities"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptDataError(f"{path}: not a plan ({error})") from error
+
+
+_BLANK = asdict(Entry(video_id=""))
+
+
+def _without_defaults(entry: Entry) -> dict[str, Any]:
+    return {key: value for key, value in asdict(entry).items() if value != _BLANK[key]}
+
+
+@dataclass
+class Plan:
+    """All parts of a plan, in order; a later unit that holds a video takes it over from an earlier one."""
+
+    parts: list[PlanPart] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, paths: OutPaths) -> Self:
+        numbers = sorted(int(path.stem) for path in paths.plan.glob("*.json")) if paths.plan.is_dir() else []
+        if numbers != list(range(len(numbers))):
+            raise CorruptDataError(f"{paths.plan}: parts are {numbers}; one is missing, restore it from a backup")
+        return cls([PlanPart.read(paths.plan / f"{number}.json") for number in numbers])
+
+    def units(self) -> Iterator[Unit]:
+        """Every unit that no later one replaces."""
+        replaced = {name for part in self.parts for unit in part.units for name in unit.supersedes}
+        for part in self.parts:
+            yield from (unit for unit in part.units if unit.unit not in replaced)
+
+    def all_units(self) -> Iterator[Unit]:
+        """Every unit ever planned, also the replaced ones."""
+        for part in self.parts:
+            yield from part.units
+
+    def videos(self) -> dict[str, tuple[Entry, str]]:
+        """Each planned video as last planned, with its split."""
+        return {entry.video_id: (entry, unit.split) for unit in self.units() for entry in unit.inputs}
+
+    def dropped_identities(self) -> set[str]:
+        return {name for part in self.parts for name in part.dropped_identities}
+
+    def append(self, paths: OutPaths, part: PlanPart) -> None:
+        part.write(paths, len(self.parts))
+        self.parts.append(part)
+
+
+def group_units(
+    entries: Sequence[Entry],
+    split_of: dict[str, str],
+    *,
+    config: str,
+    salt: str,
+    cost_seconds: Callable[[Entry], float],
+) -> list[Unit]:
+    """Packs originals with their fakes into units of one split: by expected seconds first, then bytes."""
+    families: dict[tuple[str, str], list[Entry]] = {}
+    costs = {entry.video_id: cost_seconds(entry) for entry in entries}
+    for entry in entries:
+        key = (split_of[entry.video_id], entry.source_id or entry.video_id)
+        families.setdefault(key, []).append(entry)
+    target = min(_UNIT_SECONDS, max(sum(costs.values()) / _UNITS_AT_LEAST, _SMALLEST_UNIT_SECONDS))
+    groups: dict[str, list[list[Entry]]] = {}
+    seconds = size_bytes = 0.0
+    for (split, _), family in sorted(families.items()):
+        family_seconds = sum(costs[entry.video_id] for entry in family)
+        family_bytes = sum(entry.size_bytes for entry in family)
+        full = seconds + family_seconds > target or size_bytes + family_bytes > _UNIT_BYTES
+        if split not in groups or full:
+            groups.setdefault(split, []).append([])
+            seconds = size_bytes = 0.0
+        groups[split][-1] += family
+        seconds += family_seconds
+        size_bytes += family_bytes
+    return [Unit.make(inputs, split, config=config, salt=salt) for split, parts in groups.items() for inputs in parts]

@@ -1,0 +1,49 @@
+"""Layout `folder`: media in folders whose names may say the class (real, fake) and the split (train, val, test)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path, PurePosixPath
+
+from .listing import Entry, Listing, find_media, split_name, trusted_splits
+
+_REAL = {"real", "reals", "original", "originals", "pristine", "genuine", "authentic"}
+_FAKE = {"fake", "fakes", "manipulated", "deepfake", "deepfakes", "forged", "synthetic"}
+
+
+def read(src: Path) -> Listing:
+    """The topmost folder that names a class gives the label (none: -1); splits count where two or more are named."""
+    ignored: Counter[str] = Counter()
+    found = list(find_media(src, ignored))
+    splits = [_split(one.relative) for one in found]
+    use_splits = trusted_splits(set(splits))
+    entries = [
+        Entry(
+            video_id=one.relative,
+            size_bytes=one.size_bytes,
+            mtime_ns=one.mtime_ns,
+            label=_label(one.relative),
+            split=split if use_splits else None,
+            problem=one.problem,
+            detail=one.detail,
+        )
+        for one, split in zip(found, splits, strict=True)
+    ]
+    return Listing(layout="folder", root=src, labels=("real", "fake"), entries=entries, ignored=ignored)
+
+
+def _folders(relative: str) -> list[str]:
+    return [part.lower() for part in PurePosixPath(relative).parts[:-1]]
+
+
+def _label(relative: str) -> int:
+    for part in _folders(relative):
+        if part in _REAL:
+            return 0
+        if part in _FAKE:
+            return 1
+    return -1
+
+
+def _split(relative: str) -> str | None:
+    return next((name for part in _folders(relative) if (name := split_name(part))), None)
