@@ -1,0 +1,179 @@
+"""The command `facefeed`, and this room's subcommands.
+
+Every room registers its subcommands as entry points in the group `facefeed.commands`; the door loads only the one
+that is called, and each command imports what it needs when it runs, so that help comes at once.
+
+Exit codes: 0 good; 1 findings; 2 usage or refusal, nothing written; 3 more inputs failed than allowed; 4 inconclusive;
+75 stopped but resumable; 130 interrupted, resumable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from .errors import FacefeedError
+
+INTERRUPTED = 130
+
+
+class Door(click.Group):
+    """Finds subcommands by entry point and turns facefeed's errors into messages and exit codes."""
+
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group="facefeed.commands")}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        """Names in the order of the work."""
+        order = ("sample", "precompute", "verify")
+        names = self._entry_points()
+        return [name for name in order if name in names] + sorted(set(names) - set(order))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Loads one subcommand, or None where no room has it."""
+        point = self._entry_points().get(cmd_name)
+        return None if point is None else point.load()
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the subcommand; what it raises on purpose becomes one line and an exit code, never a trace."""
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            return super().invoke(ctx)
+        except FacefeedError as error:
+            click.echo(f"facefeed: {error}", err=True)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("\nfacefeed: interrupted; finished work is kept: run the same command again to go on", err=True)
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(1)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 (signal's signature)
+    raise KeyboardInterrupt
+
+
+@click.group(cls=Door, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="facefeed")
+def main() -> None:
+    """Turn face videos into training data once, so that no training run ever waits for it again."""
+
+
+@main.result_callback()
+def _finish(result: object, **_: object) -> None:
+    if isinstance(result, int):
+        sys.exit(result)
+
+
+@click.command()
+@click.argument("src", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option(
+    "--layout",
+    type=click.Choice(["auto", "dfdc", "folder", "table"]),
+    default="auto",
+    show_default=True,
+    help="How SRC is laid out; a .csv or .parquet file is a table.",
+)
+@click.option("--every", type=int, metavar="N", help="Take every N-th frame.  [default: 10]")
+@click.option("--fps", type=float, metavar="F", help="Take F frames per second.")
+@click.option("--frames", type=int, metavar="K", help="Take K frames per video, evenly spread.")
+@click.option("--keyframes", is_flag=True, help="Take key frames only; nothing else is decoded.")
+@click.option("--faces", type=int, metavar="K", help="Keep the K most confident faces of a frame.  [default: all]")
+@click.option("--min-face", type=int, default=40, show_default=True, metavar="PX", help="Least shorter side of a face.")
+@click.option("--min-score", type=float, default=0.9, show_default=True, help="Least confidence of the detector, 0..1.")
+@click.option("--margin", type=float, default=0.3, show_default=True, help="Added on each side, as a share of the box.")
+@click.option("--size", type=int, default=256, show_default=True, metavar="PX", help="Largest side of a crop.")
+@click.option("--format", "image_format", type=click.Choice(["jpeg", "png", "webp"]), default="jpeg", show_default=True)
+@click.option("--quality", type=int, default=95, show_default=True, help="JPEG or WebP quality.")
+@click.option("--chroma", type=click.Choice(["420", "444"]), default="420", show_default=True, help="JPEG's chroma.")
+@click.option("--split-ratio", default="80,10,10", show_default=True, help="Train, val, test in percent.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the drawn splits.")
+@click.option("--allow-leaks", is_flag=True, help="Accept given splits that share originals or people.")
+@click.option("--workers", type=int, metavar="N", help="Processes on this machine.  [default: one per GPU, else core]")
+@click.option("--scheduler", metavar="ADDRESS", help="Join a running Dask cluster instead.")
+@click.option("--retry-failed", is_flag=False, flag_value="", metavar="[REASON]", help="Redo what failed (for REASON).")
+@click.option("--max-failed", default="1%", show_default=True, metavar="N|P%", help="How many inputs may fail.")
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
+def precompute(src: Path, out: Path, **given: Any) -> None:
+    """Turn the videos and images of SRC into the dataset OUT.
+
+    Run the same command again after anything went wrong, or after videos came or changed: it goes on where it stopped.
+    """
+    from . import report  # noqa: PLC0415 (everything below is heavy)
+    from .progress import Progress  # noqa: PLC0415
+    from .run import Allowance, precompute  # noqa: PLC0415
+
+    progress = Progress.on_stderr()
+    summary = precompute(
+        src,
+        out,
+        options=_options(given),
+        layout=given["layout"],
+        workers=given["workers"],
+        scheduler=given["scheduler"],
+        retry_failed=_reason(given["retry_failed"]),
+        max_failed=Allowance.parse(given["max_failed"]),
+        allow_leaks=given["allow_leaks"],
+        progress=progress,
+    )
+    report.show(summary, src, out)
+    if given["as_json"]:
+        click.echo(json.dumps(report.figures(summary)))
+
+
+def _options(given: dict[str, Any]) -> Any:
+    from .encode import ImageEncoder  # noqa: PLC0415
+    from .faces import FaceFilter  # noqa: PLC0415
+    from .job import Options  # noqa: PLC0415
+    from .splits import SplitRatio  # noqa: PLC0415
+    from .video import Sampling  # noqa: PLC0415
+
+    chosen = {name: given[name] for name in ("every", "fps", "frames", "keyframes") if given[name] not in {None, False}}
+    return Options(
+        sampling=Sampling(**(chosen or {"every": 10})),
+        keep=FaceFilter(max_faces=given["faces"], min_face_px=given["min_face"], min_score=given["min_score"]),
+        margin=given["margin"],
+        size_px=given["size"],
+        image=ImageEncoder(format=given["image_format"], quality=given["quality"], chroma=given["chroma"]),
+        split_ratio=SplitRatio.parse(given["split_ratio"]),
+        seed=given["seed"],
+    )
+
+
+def _reason(given: str | None) -> str | None:
+    from .errors import REASONS, UsageError  # noqa: PLC0415
+
+    if given and given not in REASONS:
+        raise UsageError(f"--retry-failed {given}: no such reason; use one of {', '.join(REASONS)}")
+    return given
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--rebuild-index", is_flag=True, help="First make the index anew from the files.")
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
+def verify(out: Path, *, rebuild_index: bool, as_json: bool) -> int:
+    """Check that OUT is whole: schema, footers, page checksums, hashes, rows, index, duplicates, accounting.
+
+    Exit 1 if anything is wrong; each finding names the file.
+    """
+    from . import report  # noqa: PLC0415
+    from .verify import rebuild, verify  # noqa: PLC0415
+
+    if rebuild_index:
+        rebuild(out)
+    verdict = verify(out, on_file=report.checking())
+    report.show_verdict(verdict, out)
+    if as_json:
+        click.echo(json.dumps(verdict.figures()))
+    return 1 if verdict.findings else 0

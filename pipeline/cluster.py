@@ -1,0 +1,160 @@
+"""The Dask side: a cluster of single-slot workers, each holding one `UnitWorker`, and how to get and tune one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import psutil
+from distributed import Client, LocalCluster, WorkerPlugin, get_worker
+
+from .errors import StoppedError, UsageError
+from .job import Job
+from .manifest import InputOutcome, Receipt
+from .plan import Unit
+from .work import UnitWorker
+
+PROGRESS_TOPIC = "facefeed-progress"
+_PLUGIN = "facefeed-slot"
+_SLOT_BYTES = 2 << 30  # torch, MTCNN and the decoder's child, with room
+_JOIN_SECONDS = 60.0
+
+_CONFIG = {
+    # A unit whose worker dies is not tried again by Dask: the driver halves it to find the culprit.
+    "distributed.scheduler.allowed-failures": 0,
+    # One unit a slot at a time, the rest queued on the scheduler: only the unit that was running is blamed.
+    "distributed.scheduler.worker-saturation": 1.0,
+    "distributed.scheduler.work-stealing": False,
+    # Nothing here holds results, so there is nothing to spill; what grows is a leak or a hostile file.
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": 0.80,
+    "distributed.worker.memory.terminate": 0.95,
+    "distributed.worker.multiprocessing-method": "spawn",
+    "distributed.comm.timeouts.connect": "60s",
+    "distributed.logging.distributed": "critical",  # the driver reports what matters itself
+}
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that slots may use, one slot each; torch is not asked, since the driver need not load it."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name for name in chosen.split(",") if name and name != "-1"]
+    folder = Path("/proc/driver/nvidia/gpus")
+    return [str(number) for number in range(len(list(folder.iterdir())))] if folder.is_dir() else []
+
+
+def default_slots() -> int:
+    """One slot per GPU; without one, a slot per core as far as memory goes."""
+    cores = len(os.sched_getaffinity(0))
+    return len(visible_gpus()) or max(1, min(cores, psutil.virtual_memory().total // _SLOT_BYTES))
+
+
+@contextmanager
+def local_client(slots: int) -> Iterator[Client]:
+    """A cluster on this machine, bound to 127.0.0.1, one process a slot."""
+    with dask.config.set(_CONFIG):
+        threads = max(1, len(os.sched_getaffinity(0)) // slots)
+        environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+        with (
+            dask.config.set({"distributed.nanny.pre-spawn-environ": environment}),
+            _children_ignore_interrupts(),
+        ):
+            cluster = LocalCluster(
+                n_workers=slots, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+            )
+        try:
+            with Client(cluster) as client:
+                yield client
+        finally:
+            cluster.close(timeout=10)
+
+
+@contextmanager
+def _children_ignore_interrupts() -> Iterator[None]:
+    """Ctrl-C reaches the whole process group; what is started in this block leaves the answer to the driver."""
+    try:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except ValueError:  # not the main thread: no signal to keep away
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def remote_client(address: str) -> Iterator[Client]:
+    """Joins a running cluster; its workers must see SRC and OUT under the same paths, and have facefeed."""
+    with dask.config.set(_CONFIG):
+        try:
+            client = Client(address, timeout=_JOIN_SECONDS)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise UsageError(f"--scheduler {address}: cannot be reached ({error}); is it running there?") from error
+        with client:
+            try:
+                client.wait_for_workers(1, timeout=_JOIN_SECONDS)
+            except TimeoutError as error:
+                raise StoppedError(
+                    f"--scheduler {address}: has no worker; start `dask worker {address}` and run this again"
+                ) from error
+            client.run_on_scheduler(_tune_scheduler)
+            yield client
+
+
+def _tune_scheduler(dask_scheduler: Any = None) -> None:
+    dask_scheduler.allowed_failures = 0
+    dask_scheduler.WORKER_SATURATION = 1.0
+
+
+class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
+    """Gives each worker process its `UnitWorker` before the first unit, so that a broken set-up fails at once."""
+
+    name = _PLUGIN
+
+    def __init__(self, job: Job, gpus: list[str]) -> None:
+        self.job, self.gpus = job, gpus
+        self.slot: UnitWorker | None = None
+
+    def setup(self, worker: Any) -> None:
+        """Called by Dask on each worker, also on those that join or restart later."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if self.gpus and str(worker.name).isdigit():
+            os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus[int(worker.name) % len(self.gpus)]
+        _limit_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        load = getattr(self.job.detector, "load", None)
+        if load is not None:
+            load()
+        self.slot = UnitWorker(self.job)
+
+    def teardown(self, worker: Any) -> None:  # noqa: ARG002
+        """Ends the decoder's child with its worker."""
+        if self.slot is not None:
+            self.slot.close()
+
+
+def _limit_threads(threads: int) -> None:
+    import cv2  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+
+    cv2.setNumThreads(1)  # its pool would fight with torch's for the slot's cores
+    torch.set_num_threads(threads)
+
+
+def run_unit(unit: Unit) -> Receipt:
+    """The task itself, on a worker that has the plugin."""
+    worker = get_worker()
+    slot: UnitWorker = worker.plugins[_PLUGIN].slot
+
+    def tell(outcome: InputOutcome) -> None:
+        message = {"unit": unit.unit, "frames": outcome.frames_decoded, "faces": outcome.faces}
+        worker.log_event(PROGRESS_TOPIC, message)
+
+    return slot.run(unit, tell)

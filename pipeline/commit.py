@@ -1,0 +1,151 @@
+"""The commit protocol: how bytes become part of a dataset exactly once, whatever dies when.
+
+An attempt is written below ``_tmp`` under a name no reader opens, checked, made durable, and then published by
+`link`, which fails where another attempt has already won. The receipt follows its file, so a file without a
+receipt is an orphan that can be verified and adopted, and a receipt without its file does not arise.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from .errors import CorruptDataError, StoppedError
+from .manifest import OutPaths
+
+_STOPS_THE_RUN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
+_NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+@contextmanager
+def writing(what: Path) -> Iterator[None]:
+    """Turns an operating system's refusal to write into a clean, resumable stop that names its reason."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _STOPS_THE_RUN:
+            raise
+        raise StoppedError(
+            f"{what}: {os.strerror(error.errno or 0)}; all finished units are kept; "
+            "make room (or mend the disk) and run the same command again"
+        ) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes names created in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folders(paths: OutPaths) -> None:
+    """Creates OUT and its folders, durably."""
+    with writing(paths.root):
+        for folder in (paths.root, paths.faces, paths.receipts, paths.plan, paths.temporary):
+            folder.mkdir(parents=True, exist_ok=True)
+            sync_folder(folder.parent)
+
+
+def write_durably(target: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
+    """Writes a small file whole or not at all; with `replace=False` raises `FileExistsError` if it is there."""
+    attempt = temporary / f"{target.name}.{uuid.uuid4().hex}"
+    with writing(target):
+        try:
+            with attempt.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            if replace:
+                attempt.replace(target)
+            else:
+                _link(attempt, target)
+            sync_folder(target.parent)
+        finally:
+            attempt.unlink(missing_ok=True)
+
+
+def _link(attempt: Path, target: Path) -> None:
+    try:
+        os.link(attempt, target)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        # No hard links here (some network and FAT file systems): the driver's lease is then what keeps
+        # writers apart, and rename what makes the name appear whole.
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from error
+        attempt.rename(target)
+
+
+def attempt_path(paths: OutPaths, unit: str) -> Path:
+    """A fresh place to write one attempt at a unit; never ends in ``.parquet``."""
+    return paths.temporary / f"{unit}.{uuid.uuid4().hex}.inprogress"
+
+
+def sha256_of(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_file(path: Path, unit: str, config: str, rows: int | None = None) -> int:
+    """Reads the whole file with its page checksums; returns its number of rows.
+
+    Raises `CorruptDataError` where it is not `unit`'s finished file under `config`, or not whole.
+    """
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            found = {key: (file.metadata.metadata or {}).get(key.encode(), b"").decode() for key in _STAMPS}
+            counted = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))
+    except (OSError, ValueError) as error:
+        raise CorruptDataError(f"{path.name}: {error}") from error
+    wanted = stamps(unit, config, counted if rows is None else rows)
+    if found != wanted:
+        raise CorruptDataError(f"{path.name}: says {found}, expected {wanted}")
+    if counted != int(found["facefeed.rows"]):
+        raise CorruptDataError(f"{path.name}: holds {counted} rows, says {found['facefeed.rows']}")
+    return counted
+
+
+_STAMPS = ("facefeed.unit", "facefeed.config", "facefeed.rows")
+
+
+def stamps(unit: str, config: str, rows: int) -> dict[str, str]:
+    """What a unit's file says of itself, so that an orphan can be recognised."""
+    return dict(zip(_STAMPS, (unit, config, str(rows)), strict=True))
+
+
+def publish(attempt: Path, final: Path, unit: str, config: str, rows: int) -> str:
+    """Checks an attempt, makes it durable and gives it its final name; returns the SHA-256 of what stands there.
+
+    Where another attempt was faster, that one is verified and ours is dropped; a damaged one is set aside.
+    """
+    check_file(attempt, unit, config, rows)
+    with writing(final):
+        digest = sha256_of(attempt)
+        descriptor = os.open(attempt, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _link(attempt, final)
+        except FileExistsError:
+            try:
+                check_file(final, unit, config, rows)
+                digest = sha256_of(final)
+            except CorruptDataError:
+                attempt.replace(final)
+        sync_folder(final.parent)
+        attempt.unlink(missing_ok=True)
+    return digest

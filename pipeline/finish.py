@@ -1,0 +1,104 @@
+"""The end of a run: index, manifest, and the removal of what newer units replace. In this order, and only once
+every unit is done, so that a reader of the old manifest is never left without its files.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .commit import sync_folder, write_durably, writing
+from .index import IndexWriter, index_schema
+from .ledger import Ledger
+from .manifest import Manifest, OutPaths, count_inputs
+from .plan import Unit
+from .sources import Entry
+
+
+def set_orphans_aside(ledger: Ledger) -> list[str]:
+    """Moves files that no unit of the plan accounts for out of the readers' way; returns their names."""
+    known = {unit.unit for unit in _ever(ledger)}
+    moved = []
+    for path in sorted(ledger.paths.faces.rglob("*")):
+        if path.is_file() and path.stem not in known:
+            path.replace(ledger.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
+            moved.append(path.relative_to(ledger.paths.root).as_posix())
+    return moved
+
+
+def remove_replaced(ledger: Ledger) -> None:
+    """Removes the files and receipts of units that others have replaced, and left-over attempts."""
+    tables = {path for path, _ in ledger.tables()}
+    current = {unit.unit for unit in _current(ledger)}
+    for unit in list(_ever(ledger)):  # all of them first: the walk reads receipts that go away here
+        path = ledger.paths.unit_file(unit.split, unit.unit)
+        if path not in tables:
+            path.unlink(missing_ok=True)
+        if unit.unit not in current:
+            ledger.paths.receipt(unit.unit).unlink(missing_ok=True)
+    for attempt in ledger.paths.temporary.iterdir():
+        if not attempt.name.endswith(".quarantined"):
+            attempt.unlink(missing_ok=True)
+
+
+def _with_parts(ledger: Ledger, unit: Unit) -> Iterator[Unit]:
+    yield unit
+    receipt = ledger.trusted_receipt(unit)
+    if receipt is not None and receipt.outcome == "split":
+        for half in unit.halves(ledger.config):
+            yield from _with_parts(ledger, half)
+
+
+def _ever(ledger: Ledger) -> Iterator[Unit]:
+    for unit in ledger.plan.all_units():
+        yield from _with_parts(ledger, unit)
+
+
+def _current(ledger: Ledger) -> Iterator[Unit]:
+    for unit in ledger.plan.units():
+        yield from _with_parts(ledger, unit)
+
+
+def write_index(paths: OutPaths, tables: Sequence[tuple[Path, str]], labels: Sequence[str], fingerprint: str) -> int:
+    """Builds the index anew and swaps it in; returns its number of rows."""
+    attempt = paths.temporary / f"index.{uuid.uuid4().hex}"
+    with writing(paths.index):
+        rows = IndexWriter(attempt, index_schema(labels, fingerprint), tables).write()
+        with attempt.open("rb+") as file:
+            os.fsync(file.fileno())
+        attempt.replace(paths.index)
+        sync_folder(paths.root)
+    return rows
+
+
+def account(ledger: Ledger, config: dict[str, Any], refused: Sequence[Entry], missing: int) -> Manifest:
+    """The manifest of what the receipts say; `refused` are inputs that never reached a unit."""
+    splits: dict[str, Counter[str]] = {}
+    for unit, outcome in ledger.outcomes():
+        counts = splits.setdefault(unit.split, Counter())
+        counts["rows"] += outcome.faces
+        counts["videos"] += outcome.outcome == "ok"
+    units = rows = size_bytes = 0
+    for _, _, receipt in ledger.done():
+        units, rows, size_bytes = units + 1, rows + receipt.rows, size_bytes + receipt.bytes
+    reasons = Counter(str(entry.problem) for entry in refused)
+    return Manifest(
+        fingerprint=ledger.fingerprint(),
+        config=config,
+        labels=list(config["labels"]),
+        splits={name: dict(counts) for name, counts in sorted(splits.items())},
+        units=units,
+        rows=rows,
+        bytes=size_bytes,
+        inputs=count_inputs((outcome for _, outcome in ledger.outcomes()), reasons, missing),
+        refused=[{"video_id": entry.video_id, "reason": entry.problem, "detail": entry.detail} for entry in refused],
+    )
+
+
+def publish_manifest(paths: OutPaths, manifest: Manifest) -> None:
+    """The last thing a run writes: from here on the dataset is finished."""
+    write_durably(paths.manifest, manifest.to_json(), paths.temporary)

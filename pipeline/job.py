@@ -1,0 +1,88 @@
+"""What one precompute job is: the options a user chooses, and all a worker needs to do a unit of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .encode import ImageEncoder
+from .errors import UsageError
+from .faces import FaceDetector, FaceFilter
+from .faces.mtcnn import MTCNNDetector
+from .manifest import OutPaths
+from .schema import SCHEMA_VERSION
+from .splits import SplitRatio
+from .video import DecoderLimits, Sampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the rows are to be. Every field goes into the job's `config`: rows of two configs are never mixed.
+
+    `margin`: what is added on each side of the box, as a share of its longer side. `size_px`: the largest side of
+    a crop. Raises `UsageError` on values that cannot be meant.
+    """
+
+    sampling: Sampling = field(default_factory=lambda: Sampling(every=10))
+    keep: FaceFilter = field(default_factory=FaceFilter)
+    margin: float = 0.3
+    size_px: int = 256
+    image: ImageEncoder = field(default_factory=ImageEncoder)
+    split_ratio: SplitRatio = field(default_factory=SplitRatio)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.margin <= 10:
+            raise UsageError(f"margin={self.margin}: must be 0 to 10; try 0.3")
+        if not 16 <= self.size_px <= 4096:
+            raise UsageError(f"size={self.size_px}: must be 16 to 4096 px; try 256")
+
+    def config(self, detector: FaceDetector, labels: tuple[str, ...]) -> dict[str, Any]:
+        """Everything that rows depend on, as plain JSON values."""
+        image = self.image
+        return {
+            "schema": SCHEMA_VERSION,
+            "labels": list(labels),
+            "sampling": self.sampling.as_dict(),
+            "detector": detector.fingerprint,
+            "faces": self.keep.max_faces,
+            "min_face_px": self.keep.min_face_px,
+            "min_score": self.keep.min_score,
+            "hull": "template5",
+            "margin": self.margin,
+            "size_px": self.size_px,
+            "format": image.format,
+            "quality": image.quality,
+            "chroma": image.chroma,
+            "split_ratio": list(self.split_ratio.shares),
+            "seed": self.seed,
+        }
+
+    def detector(self) -> FaceDetector:
+        """The detector that precompute uses unless it is handed another."""
+        return MTCNNDetector(min_face_px=max(self.keep.min_face_px, 12))
+
+
+def config_hash(config: dict[str, Any]) -> str:
+    """Short name of a config: two are equal only where every field is."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a worker is told once: picklable, and the same for every unit. Paths must mean the same on every host."""
+
+    root: Path
+    out: Path
+    options: Options
+    detector: FaceDetector
+    labels: tuple[str, ...]
+    config: str
+    limits: DecoderLimits = field(default_factory=DecoderLimits)
+
+    @property
+    def paths(self) -> OutPaths:
+        return OutPaths(self.out)

@@ -1,0 +1,163 @@
+"""How a run shows itself: a live bar on a terminal, one JSON object a line in a pipe; always on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from .manifest import Receipt
+from .plan import Unit
+
+_LINE_SECONDS = 5.0
+
+
+@dataclass
+class Totals:
+    """What this run has done so far; `inputs` are videos and images. What earlier runs did is not in it."""
+
+    inputs: int = 0
+    frames: int = 0
+    faces: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    lost_units: int = 0
+    seconds: float = 0.0
+
+    @property
+    def frames_per_second(self) -> float:
+        """Wanted frames that were decoded and searched for faces, a second of wall time."""
+        return self.frames / self.seconds if self.seconds else 0.0
+
+
+class Progress:
+    """Counts receipts as they come, and inputs of units still under way; use as a context manager."""
+
+    def __init__(self, console: Console | None) -> None:
+        self._console = console
+        self._lock = threading.Lock()
+        self._under_way: dict[str, Counter[str]] = {}
+        self._expected = self._done_before = 0
+        self._started = self._line_at = time.monotonic()
+        self._bar: Bar | None = None
+        self.totals = Totals()
+        self.dashboard: str | None = None
+
+    @classmethod
+    def silent(cls) -> Self:
+        """Counts, and shows nothing."""
+        return cls(None)
+
+    @classmethod
+    def on_stderr(cls) -> Self:
+        """Shows itself as fits: a person at a terminal, or a program at a pipe's other end."""
+        return cls(Console(file=sys.stderr, highlight=False, soft_wrap=True))
+
+    def start(self, *, inputs: int, done_before: int) -> None:
+        """Says what there is to do; `done_before` inputs have a receipt already."""
+        self._expected, self._done_before = inputs, done_before
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._console is not None and self._console.is_terminal:
+            self._bar = Bar(
+                SpinnerColumn(),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("inputs  {task.fields[figures]}"),
+                TimeElapsedColumn(),
+                console=self._console,
+            )
+            self._bar.add_task("precompute", total=self._expected, figures="starting")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._show(last=True)
+        if self._bar is not None:
+            self._bar.stop()
+
+    def announce(self, text: str) -> None:
+        """One sentence for people; left out in a pipe, where lines are for programs."""
+        if self._console is not None and self._console.is_terminal:
+            self._console.print(escape(text))
+
+    def on_event(self, event: tuple[float, dict[str, Any]]) -> None:
+        """One input of a running unit is done; comes from Dask's thread, before the unit's receipt."""
+        message = event[1]
+        with self._lock:
+            counts = self._under_way.setdefault(message["unit"], Counter())
+            counts.update(inputs=1, frames=message["frames"], faces=message["faces"])
+        self._show()
+
+    def on_receipt(self, receipt: Receipt) -> None:
+        """A unit is done: its own figures replace those that were heard of it on the way."""
+        with self._lock:
+            self._under_way.pop(receipt.unit, None)
+            self.totals.inputs += len(receipt.inputs)
+            self.totals.frames += sum(one.frames_decoded for one in receipt.inputs)
+            self.totals.faces += receipt.rows
+            self.totals.failed.update(str(one.reason) for one in receipt.inputs if one.outcome == "failed")
+        self._show()
+
+    def on_lost(self, unit: Unit, why: str, then: str) -> None:
+        """A unit did not come through: says so at once, since it costs time."""
+        with self._lock:
+            self._under_way.pop(unit.unit, None)
+            self.totals.lost_units += 1
+        if self._console is not None:
+            first = why.splitlines()[0] if why else "failed"
+            event = {
+                "event": "lost",
+                "unit": unit.unit,
+                "inputs": len(unit.inputs),
+                "why": first,
+                "then": then,
+            }
+            text = f"unit {unit.unit[:8]} with {len(unit.inputs)} inputs: {first}; {then}"
+            self._console.print(escape(text) if self._console.is_terminal else json.dumps(event), markup=False)
+
+    def _figures(self) -> dict[str, Any]:
+        with self._lock:
+            heard = sum(self._under_way.values(), Counter())
+            self.totals.seconds = time.monotonic() - self._started
+            seconds = max(self.totals.seconds, 1e-9)
+            inputs = self.totals.inputs + heard["inputs"]
+            left = self._expected - inputs
+            return {
+                "event": "progress",
+                "inputs": inputs,
+                "inputs_total": self._expected,
+                "inputs_done_before": self._done_before,
+                "faces": self.totals.faces + heard["faces"],
+                "frames": self.totals.frames + heard["frames"],
+                "frames_per_second": round((self.totals.frames + heard["frames"]) / seconds, 2),
+                "failed": dict(self.totals.failed),
+                "eta_seconds": round(left * seconds / inputs) if inputs else None,
+                "seconds": round(seconds, 1),
+                "dashboard": self.dashboard,
+            }
+
+    def _show(self, *, last: bool = False) -> None:
+        figures = self._figures()
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=figures["inputs"], figures=_sentence(figures))
+        elif self._console is not None and (last or time.monotonic() - self._line_at >= _LINE_SECONDS):
+            self._line_at = time.monotonic()
+            self._console.print(json.dumps(figures), markup=False)
+
+
+def _sentence(figures: dict[str, Any]) -> str:
+    failed = ", ".join(f"{number} {reason}" for reason, number in sorted(figures["failed"].items()))
+    eta = figures["eta_seconds"]
+    left = "" if eta is None else f"  {eta // 3600}:{eta // 60 % 60:02}:{eta % 60:02} left"
+    parts = f"{figures['faces']} faces  {figures['frames_per_second']:.1f} frames/s{left}"
+    return parts + (f"  [red]failed: {escape(failed)}[/]" if failed else "")

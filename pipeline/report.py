@@ -1,0 +1,145 @@
+"""What a person sees at the end of a command, on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .manifest import OutPaths
+
+if TYPE_CHECKING:
+    from .run import Summary
+    from .verify import Verdict
+
+_NAMED = 10
+
+
+def _console() -> Console:
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+def figures(summary: Summary) -> dict[str, Any]:
+    """The manifest's figures, and what this run itself did, for `--json`."""
+    manifest, totals = summary.manifest, summary.totals
+    return {
+        "fingerprint": manifest.fingerprint,
+        "splits": manifest.splits,
+        "units": manifest.units,
+        "rows": manifest.rows,
+        "bytes": manifest.bytes,
+        "inputs": manifest.inputs,
+        "ignored_files": dict(summary.listing.ignored),
+        "this_run": {
+            "inputs": totals.inputs,
+            "frames": totals.frames,
+            "faces": totals.faces,
+            "lost_units": totals.lost_units,
+        },
+        "seconds": round(summary.seconds, 2),
+        "frames_per_second": round(totals.frames_per_second, 2),
+        "exit": 0,
+    }
+
+
+def show(summary: Summary, src: Path, out: Path) -> None:
+    """The closing tables: rows by split, inputs by outcome, and where to look."""
+    console = _console()
+    manifest = summary.manifest
+    table = Table(title="rows", title_justify="left", title_style="bold")
+    for column in ("split", "faces", "videos"):
+        table.add_column(column, justify="left" if column == "split" else "right")
+    for name in ("train", "val", "test"):
+        counts = manifest.splits.get(name, {})
+        table.add_row(name, f"{counts.get('rows', 0):,}", f"{counts.get('videos', 0):,}")
+    table.add_section()
+    videos = sum(counts["videos"] for counts in manifest.splits.values())
+    table.add_row("all", f"{manifest.rows:,}", f"{videos:,}")
+    console.print(table)
+    console.print(_inputs(manifest.inputs))
+    for line in _remarks(summary):
+        console.print(escape(line))
+    totals = summary.totals
+    pace = f"{totals.frames:,} frames at {totals.frames_per_second:.1f} a second" if totals.inputs else "nothing to do"
+    console.print(f"{_size(manifest.bytes)} in {manifest.units} files; {pace}; {_duration(summary.seconds)} in all")
+    console.print(escape(f"{src} -> {out / 'faces'}   (account: {OutPaths(out).manifest})"))
+    console.print(escape(f"next: facefeed verify {out}"))
+
+
+def _inputs(inputs: dict[str, Any]) -> Table:
+    table = Table(title="inputs", title_justify="left", title_style="bold")
+    table.add_column("outcome")
+    table.add_column("count", justify="right")
+    table.add_row("ok", f"{inputs['ok']:,}")
+    table.add_row("no faces", f"{inputs['no_faces']:,}")
+    for reason, count in inputs["failed"].items():
+        table.add_row(f"[red]failed: {escape(reason)}[/]", f"{count:,}")
+    table.add_section()
+    table.add_row("total", f"{inputs['total']:,}")
+    if inputs["missing"]:
+        table.add_row("[dim]listed, not on disk[/]", f"[dim]{inputs['missing']:,}[/]")
+    return table
+
+
+def _remarks(summary: Summary) -> list[str]:
+    lines = []
+    named = [*summary.failures[:_NAMED]]
+    lines += [f"  {name}: {why}" for name, why in named]
+    if len(summary.failures) > _NAMED:
+        lines.append(f"  ... and {len(summary.failures) - _NAMED} more; each is in its unit's receipt")
+    changes = summary.changes
+    if changes.changed:
+        lines.append(f"{len(changes.changed)} inputs had changed: their units were done again")
+    if changes.gone:
+        lines.append(f"{len(changes.gone)} inputs are no longer in the source: their rows were kept")
+    if summary.orphans:
+        lines.append(f"{len(summary.orphans)} files that no unit accounts for were moved to _tmp")
+    if summary.dropped_identities:
+        names = ", ".join(summary.dropped_identities[:_NAMED])
+        lines.append(f"identities that linked over 30 % of all videos were dropped from the split: {names}")
+    ignored = summary.listing.ignored
+    if ignored:
+        kinds = ", ".join(f"{count} {suffix}" for suffix, count in ignored.most_common(_NAMED))
+        lines.append(f"{ignored.total()} files are no media and were not looked at: {kinds}")
+    return lines
+
+
+def _size(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def checking() -> Callable[[str], None]:
+    """Shows which file is being checked, on a terminal only."""
+    console = _console()
+    if not console.is_terminal:
+        return lambda _: None
+    return lambda name: console.print(f"[dim]{escape(name)}[/]", end="\r", overflow="ellipsis", no_wrap=True)
+
+
+def show_verdict(verdict: Verdict, out: Path) -> None:
+    """Every finding in a line of its own, then one sentence."""
+    console = _console()
+    for finding in verdict.findings:
+        console.print(f"[red]{escape(finding.what)}[/]  {escape(finding.where)}: {escape(finding.detail)}")
+    checked = f"{verdict.files} files, {verdict.rows:,} rows, {_size(verdict.size_bytes)}"
+    if verdict.findings:
+        console.print(escape(f"{out}: {len(verdict.findings)} findings in {checked}"), style="bold red")
+    else:
+        console.print(escape(f"{out}: whole; {checked} checked"), style="bold green")

@@ -1,0 +1,202 @@
+"""`precompute`: list, plan, work, account. Everything needed to go on stands on disk before it is relied on."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .changes import Changes, compare, differing, next_part
+from .cluster import PROGRESS_TOPIC, SlotPlugin, default_slots, local_client, remote_client, visible_gpus
+from .commit import make_folders
+from .errors import RefusedError, TooManyFailedError, UsageError
+from .estimate import cost_model
+from .faces import FaceDetector
+from .finish import account, publish_manifest, remove_replaced, set_orphans_aside, write_index
+from .job import Job, Options, config_hash
+from .lease import hold_lease
+from .ledger import Ledger
+from .manifest import Manifest, OutPaths
+from .plan import Plan, Unit
+from .progress import Progress, Totals
+from .sources import Listing, list_source
+from .stage import Stage
+from .video import DecoderLimits, MediaReader
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """How many inputs may fail: a number, or a share of all inputs, rounded up (1 % of 30 inputs is one)."""
+
+    count: int | None = None
+    share: float | None = 0.01
+
+    @classmethod
+    def parse(cls, text: str) -> Allowance:
+        """`5` or `1%`; raises `UsageError` on anything else."""
+        try:
+            if text.endswith("%"):
+                share = float(text[:-1]) / 100
+                if 0 <= share <= 1:
+                    return cls(share=share)
+            elif int(text) >= 0:
+                return cls(count=int(text), share=None)
+        except ValueError:
+            pass
+        raise UsageError(f"max_failed={text!r}: must be a number of inputs or a percentage; try 5 or 1%")
+
+    def allowed(self, total: int) -> int:
+        """The number of failures that pass, of `total` inputs."""
+        return self.count if self.count is not None else -int(-(self.share or 0) * total // 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a run came to: the manifest, and what this run itself did."""
+
+    manifest: Manifest
+    listing: Listing
+    changes: Changes
+    totals: Totals
+    seconds: float
+    orphans: list[str] = field(default_factory=list)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    dropped_identities: list[str] = field(default_factory=list)
+
+
+def precompute(
+    src: Path,
+    out: Path,
+    *,
+    options: Options | None = None,
+    layout: str = "auto",
+    workers: int | None = None,
+    scheduler: str | None = None,
+    detector: FaceDetector | None = None,
+    limits: DecoderLimits | None = None,
+    retry_failed: str | None = None,
+    max_failed: Allowance | None = None,
+    allow_leaks: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """Turns the videos and images of `src` into the dataset `out`; run again, it goes on where it stopped.
+
+    `retry_failed`: a reason, or "" for all of them. `detector` and `limits` replace the defaults.
+    Raises `UsageError`, `RefusedError` (another config, another driver, a leak), `StoppedError` (resumable) or
+    `TooManyFailedError`, of which only the last two may leave finished units behind.
+    """
+    started = time.monotonic()
+    options = options or Options()
+    detector = detector or options.detector()
+    limits = limits or DecoderLimits()
+    progress = progress or Progress.silent()
+    src, out = src.resolve(), out.resolve()
+    listing = list_source(src, layout)
+    paths = OutPaths(out)
+    config = options.config(detector, listing.labels)
+    check_target(paths, config)
+    make_folders(paths)
+    with hold_lease(paths.lease):
+        ledger = Ledger(paths, Plan.load(paths), config_hash(config))
+        changes = compare(listing, ledger.plan.videos())
+        orphans = set_orphans_aside(ledger)
+        with MediaReader(limits) as reader:
+            cost = cost_model(changes.added, listing.root, options.sampling, reader)
+        part = next_part(
+            ledger, listing, changes, config=config, ratio=options.split_ratio, seed=options.seed,
+            allow_leaks=allow_leaks, retry=_retries(retry_failed), cost_seconds=cost,
+        )  # fmt: skip
+        if part.units or not ledger.plan.parts:
+            ledger.plan.append(paths, part)
+            ledger = Ledger(paths, ledger.plan, ledger.config)
+        job = Job(
+            root=listing.root, out=out, options=options, detector=detector, labels=listing.labels,
+            config=ledger.config, limits=limits,
+        )  # fmt: skip
+        totals = _work(job, ledger, progress, workers, scheduler)
+        manifest = account(ledger, config, changes.refused, len(listing.missing))
+        _check_failures(manifest, max_failed or Allowance(), out)
+        write_index(paths, ledger.tables(), manifest.labels, manifest.fingerprint)
+        publish_manifest(paths, manifest)
+        remove_replaced(ledger)
+    return Summary(
+        manifest=manifest, listing=listing, changes=changes, totals=totals, seconds=time.monotonic() - started,
+        orphans=orphans, failures=_failures(ledger, changes), dropped_identities=sorted(ledger.plan.dropped_identities()),
+    )  # fmt: skip
+
+
+def _failures(ledger: Ledger, changes: Changes) -> list[tuple[str, str]]:
+    """Every failed input with its reason, for people."""
+    lost = [(one.video_id, one.reason, one.detail) for _, one in ledger.outcomes() if one.outcome == "failed"]
+    lost += [(entry.video_id, entry.problem, entry.detail) for entry in changes.refused]
+    return sorted((video_id, f"{reason}: {detail}" if detail else str(reason)) for video_id, reason, detail in lost)
+
+
+def check_target(paths: OutPaths, config: dict[str, Any]) -> None:
+    """Refuses a folder that holds something else, or a dataset made under another config."""
+    if paths.root.exists() and not paths.root.is_dir():
+        raise UsageError(f"OUT={str(paths.root)!r}: is a file; name a folder")
+    if not paths.plan.is_dir():
+        if paths.root.is_dir() and any(paths.root.iterdir()):
+            raise RefusedError(f"OUT={str(paths.root)!r}: holds files that are no facefeed dataset; name a new folder")
+        return
+    parts = Plan.load(paths).parts
+    if parts and (lines := list(differing(parts[0].config, config))):
+        raise RefusedError(
+            f"OUT={str(paths.root)!r}: was made with other settings ({'; '.join(lines)}); rows of two settings are "
+            "never mixed: name a new OUT, or use the settings it was made with"
+        )
+
+
+def _retries(reason: str | None) -> Any:
+    if reason is None:
+        return lambda _: False
+    return lambda found: reason in {"", found}
+
+
+def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, scheduler: str | None) -> Totals:
+    pending = list(ledger.pending())
+    done = Counter(outcome.outcome for _, outcome in ledger.outcomes())
+    progress.start(inputs=sum(len(unit.inputs) for unit in pending), done_before=sum(done.values()))
+    if not pending:
+        return progress.totals
+    with _client(workers, scheduler) as client, progress:
+        client.register_plugin(SlotPlugin(job, [] if scheduler else visible_gpus()))
+        client.subscribe_topic(PROGRESS_TOPIC, progress.on_event)
+        progress.dashboard = client.dashboard_link
+        Stage(client, job, progress).run(_drain(pending))
+    return progress.totals
+
+
+def _drain(units: list[Unit]) -> Iterator[Unit]:
+    """Hands units on and lets go of them."""
+    units.reverse()
+    while units:
+        yield units.pop()
+
+
+def _client(workers: int | None, scheduler: str | None) -> AbstractContextManager[Any]:
+    if scheduler is not None:
+        if workers is not None:
+            raise UsageError("--workers and --scheduler: a running cluster has its own workers; use one of the two")
+        return remote_client(scheduler)
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers={workers}: must be at least 1")
+    return local_client(workers or default_slots())
+
+
+def _check_failures(manifest: Manifest, allowance: Allowance, out: Path) -> None:
+    counts = manifest.inputs
+    failed = sum(counts["failed"].values())
+    allowed = allowance.allowed(counts["total"])
+    if failed > allowed:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in counts["failed"].items())
+        raise TooManyFailedError(
+            f"{failed} of {counts['total']} inputs failed ({reasons}), {allowed} are allowed: no manifest was written. "
+            f"All finished work is kept in {out}: run again with --max-failed {failed} to accept them, or with "
+            "--retry-failed after mending"
+        )

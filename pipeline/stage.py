@@ -1,0 +1,125 @@
+"""Drives the units of a job over a Dask cluster: a bounded window of futures, and every failure sorted here.
+
+Dask runs each unit at least once; publishing is idempotent; together each unit's rows appear once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from distributed import Client, Future, KilledWorker, as_completed
+
+from .cluster import run_unit
+from .commit import write_durably
+from .errors import FacefeedError, StoppedError
+from .job import Job
+from .manifest import InputOutcome, Receipt
+from .plan import Unit
+
+_WINDOW_PER_SLOT = 2
+_TRIES = 3
+_SLOTS_SECONDS = 5.0
+
+
+class Observer(Protocol):
+    """Told what happens, for progress; called from the driver's thread."""
+
+    def on_receipt(self, receipt: Receipt) -> None:
+        """A unit is done, or was split."""
+
+    def on_lost(self, unit: Unit, why: str, then: str) -> None:
+        """A unit's worker was lost or the unit failed, and what is done about it."""
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    unit: Unit
+    tries: int = 1
+
+
+class Stage:
+    """Runs units on the workers of `client` until none is left; keeps nothing of a unit once it is done."""
+
+    def __init__(self, client: Client, job: Job, observer: Observer) -> None:
+        self._client, self._job, self._observer = client, job, observer
+        self._waiting: deque[_Attempt] = deque()
+        self._running: dict[Future, _Attempt] = {}
+        self._slots = 0
+        self._slots_seen = -_SLOTS_SECONDS
+
+    def run(self, units: Iterable[Unit]) -> None:
+        """Raises `StoppedError` where the disk or the cluster fails; all receipts so far stand."""
+        self._waiting.extend(_Attempt(unit) for unit in units)
+        done = as_completed([], with_results=False)
+        try:
+            self._fill(done)
+            for future in done:
+                self._settle(future, self._running.pop(future))
+                future.release()
+                self._fill(done)
+        finally:
+            self._client.cancel(list(self._running))
+
+    def _fill(self, done: Any) -> None:
+        if time.monotonic() - self._slots_seen > _SLOTS_SECONDS:
+            self._slots = max(1, sum(self._client.nthreads().values()))
+            self._slots_seen = time.monotonic()
+        while self._waiting and len(self._running) < _WINDOW_PER_SLOT * self._slots:
+            attempt = self._waiting.popleft()
+            key = f"{attempt.unit.unit}-{attempt.tries}-{time.monotonic_ns()}"
+            future = self._client.submit(run_unit, attempt.unit, key=key, pure=False, retries=0)
+            self._running[future] = attempt
+            done.add(future)
+
+    def _settle(self, future: Future, attempt: _Attempt) -> None:
+        if future.status == "finished":
+            self._observer.on_receipt(future.result())
+            return
+        if future.status in {"cancelled", "lost"}:
+            raise StoppedError("the cluster is gone; all finished units are kept; run the same command again")
+        error = future.exception()
+        if isinstance(error, FacefeedError):
+            raise error
+        lost = isinstance(error, KilledWorker)
+        why = "its worker was lost" if lost else f"{type(error).__name__}: {error}"
+        if len(attempt.unit.inputs) > 1 and (lost or attempt.tries == _TRIES):
+            self._split(attempt.unit, why)
+        elif attempt.tries < _TRIES:
+            self._observer.on_lost(attempt.unit, why, f"trying again ({attempt.tries + 1} of {_TRIES})")
+            self._waiting.appendleft(replace(attempt, tries=attempt.tries + 1))
+        else:
+            self._quarantine(attempt.unit, why)
+
+    def _split(self, unit: Unit, why: str) -> None:
+        """Halves a unit, so that in the end its culprit stands alone; the receipt comes before the children run."""
+        children = unit.halves(self._job.config)
+        receipt = Receipt(
+            unit=unit.unit, config=self._job.config, outcome="split", supersedes=list(unit.supersedes),
+            children=[child.unit for child in children],
+        )  # fmt: skip
+        self._write(receipt)
+        self._observer.on_lost(unit, why, "splitting it in two")
+        self._waiting.extendleft(_Attempt(child) for child in reversed(children))
+
+    def _quarantine(self, unit: Unit, why: str) -> None:
+        (entry,) = unit.inputs
+        outcome = InputOutcome(
+            video_id=entry.video_id, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns,
+            outcome="failed", reason="crashed", detail=why,
+        )  # fmt: skip
+        receipt = Receipt(
+            unit=unit.unit,
+            config=self._job.config,
+            outcome="done",
+            supersedes=list(unit.supersedes),
+            inputs=[outcome],
+        )
+        self._write(receipt)
+        self._observer.on_receipt(receipt)
+
+    def _write(self, receipt: Receipt) -> None:
+        write_durably(self._job.paths.receipt(receipt.unit), receipt.to_json(), self._job.paths.temporary)

@@ -1,0 +1,160 @@
+"""One unit of work, start to receipt, in one process: what a slot of the cluster does, and a serial run too."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .commit import attempt_path, check_file, publish, sha256_of, stamps, write_durably, writing
+from .errors import CorruptDataError, InputError
+from .job import Job
+from .manifest import InputOutcome, Receipt
+from .plan import Unit
+from .rows import RowMaker
+from .schema import ROW_GROUP_ROWS, parquet_writer_options
+from .sources import Entry
+from .video import MediaReader
+
+_SPOOL_BYTES = 32 << 20
+_RECEIPT_KEY = "facefeed.receipt"
+
+OnInput = Callable[[InputOutcome], None]
+
+
+class _RowGroups:
+    """Writes batches to Parquet in full row groups, whatever sizes they come in."""
+
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self._writer = writer
+        self._waiting: list[pa.RecordBatch] = []
+        self._count = 0
+        self.rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._count += batch.num_rows
+        self.rows += batch.num_rows
+        while self._count >= ROW_GROUP_ROWS:
+            self._write(ROW_GROUP_ROWS)
+
+    def flush(self) -> None:
+        if self._count:
+            self._write(self._count)
+
+    def _write(self, rows: int) -> None:
+        joined = pa.Table.from_batches(self._waiting)
+        self._writer.write_table(joined.slice(0, rows), row_group_size=rows)
+        self._waiting = joined.slice(rows).to_batches()
+        self._count -= rows
+
+
+class UnitWorker:
+    """Does units of one job, one at a time; owns the decoder's child process and the detector."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._reader = MediaReader(job.limits)
+        self._maker = RowMaker(job)
+
+    def close(self) -> None:
+        """Ends the decoder's child."""
+        self._reader.close()
+
+    def run(self, unit: Unit, on_input: OnInput = lambda _: None) -> Receipt:
+        """Makes the unit's file and receipt, or adopts a file that an earlier run published and left behind.
+
+        Raises `StoppedError` where the disk refuses; whatever is wrong with an input is in the receipt.
+        """
+        receipt = self._adopt(unit) or self._make(unit, on_input)
+        write_durably(self.job.paths.receipt(unit.unit), receipt.to_json(), self.job.paths.temporary)
+        return receipt
+
+    def _adopt(self, unit: Unit) -> Receipt | None:
+        path = self.job.paths.unit_file(unit.split, unit.unit)
+        if not path.exists():
+            return None
+        try:
+            check_file(path, unit.unit, self.job.config)
+            stored = pq.read_metadata(path).metadata[_RECEIPT_KEY.encode()]
+            receipt = Receipt.from_json(stored, where=f"{path.name}: {_RECEIPT_KEY}")
+        except (CorruptDataError, KeyError):
+            path.replace(self.job.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
+            return None
+        return self._with_file(receipt, path, sha256_of(path))
+
+    def _make(self, unit: Unit, on_input: OnInput) -> Receipt:
+        attempt = attempt_path(self.job.paths, unit.unit)
+        outcomes: list[InputOutcome] = []
+        try:
+            with self._writer(attempt) as writer:
+                groups = _RowGroups(writer)
+                for entry in unit.inputs:
+                    outcomes.append(self._one_input(entry, unit.split, groups))
+                    on_input(outcomes[-1])
+                groups.flush()
+                receipt = Receipt(
+                    unit=unit.unit, config=self.job.config, outcome="done", supersedes=list(unit.supersedes),
+                    rows=groups.rows, inputs=outcomes,
+                )  # fmt: skip
+                writer.add_key_value_metadata(
+                    {**stamps(unit.unit, self.job.config, groups.rows), _RECEIPT_KEY: receipt.to_json()}
+                )
+            if not receipt.rows:
+                return receipt
+            final = self.job.paths.unit_file(unit.split, unit.unit)
+            digest = publish(attempt, final, unit.unit, self.job.config, receipt.rows)
+            return self._with_file(receipt, final, digest)
+        finally:
+            attempt.unlink(missing_ok=True)
+
+    @contextmanager
+    def _writer(self, attempt: Path) -> Iterator[pq.ParquetWriter]:
+        schema = self._maker.schema
+        with writing(attempt), pq.ParquetWriter(attempt, schema, **parquet_writer_options(schema)) as writer:
+            yield writer
+
+    def _one_input(self, entry: Entry, split: str, groups: _RowGroups) -> InputOutcome:
+        """Adds the rows of one input, all or, where it fails on the way, none."""
+        started = time.monotonic()
+        common: dict[str, Any] = {
+            "video_id": entry.video_id, "size_bytes": entry.size_bytes, "mtime_ns": entry.mtime_ns,
+        }  # fmt: skip
+        with tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=self.job.paths.temporary) as spool:
+            try:
+                frames = self._reader.frames(self.job.root / entry.video_id, self.job.options.sampling)
+                faces = 0
+                with pa.ipc.new_stream(spool, self._maker.schema) as stream:
+                    for batch in self._maker.batches(entry, split, frames):
+                        stream.write_batch(batch)
+                        faces += batch.num_rows
+            except InputError as error:
+                return InputOutcome(
+                    **common, outcome="failed", reason=error.reason, detail=error.detail or None,
+                    frames_wanted=error.frames_wanted, frames_decoded=error.frames_decoded,
+                    seconds=_since(started),
+                )  # fmt: skip
+            spool.seek(0)
+            with pa.ipc.open_stream(spool) as stream:
+                for batch in stream:
+                    groups.add(batch)
+        return InputOutcome(
+            **common, outcome="ok" if faces else "no_faces", faces=faces, seconds=_since(started),
+            frames_wanted=self._reader.last_frames_wanted, frames_decoded=self._reader.last_frames_decoded,
+        )  # fmt: skip
+
+    def _with_file(self, receipt: Receipt, path: Path, digest: str) -> Receipt:
+        file = path.relative_to(self.job.out).as_posix()
+        return replace(receipt, file=file, bytes=path.stat().st_size, sha256=digest)
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)
