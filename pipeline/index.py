@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -73,7 +74,7 @@ class IndexWriter:
             values = table.column(column.name).combine_chunks()
             if column.name in self._dictionaries:
                 dictionary = self._dictionaries[column.name]
-                codes = pa.compute.index_in(values, value_set=dictionary)
+                codes = pc.index_in(values, value_set=dictionary)
                 values = pa.DictionaryArray.from_arrays(codes, dictionary)
             columns.append(values)
         return pa.record_batch(columns, schema=self._schema)
@@ -137,5 +138,11 @@ class Index:
         return self._batches[batch].column(name)[position].as_py()
 
     def rows_where(self, name: str, value: str) -> NDArray[np.int64]:
-        """Row numbers (rows,) at which the string column `name` equals `value`, in the index's order."""
-        return np.flatnonzero(pa.compute.equal(self.column(name), value).to_numpy()).astype(np.int64)
+        """Row numbers (rows,) at which the dictionary column `name` equals `value`, in the index's order."""
+        found = []
+        for number, batch in enumerate(self._batches):
+            column = batch.column(name)
+            code = pc.index(column.dictionary, value).as_py()
+            matches = column.indices.to_numpy(zero_copy_only=False) == code
+            found.append(np.flatnonzero(matches) + number * _BATCH_ROWS)
+        return np.concatenate(found, dtype=np.int64) if found else np.empty(0, np.int64)

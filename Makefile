@@ -1,0 +1,57 @@
+# Every target sets up what it needs; nothing is installed outside .venv.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint types unit bench chaos clean
+
+# The first Python from 3.11 to 3.13 that really starts; PYTHON=... chooses another.
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
+	$$name -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$name && break; done)
+UV := $(shell command -v uv 2>/dev/null)
+BIN := .venv/bin
+READY := .venv/.ready
+DEMO := .demo
+
+help:  ## what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.13 found; name one: make PYTHON=/path/to/python3.12" >&2; exit 2; }
+	@echo "setting up .venv with $$($(PYTHON) --version) (5.5 GB, mostly CUDA; some minutes the first time)"
+ifdef UV
+	@test -x $(BIN)/python || $(UV) venv --quiet --python "$(PYTHON)" .venv
+	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+else
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+endif
+	@touch $@
+
+demo: $(READY)  ## the main job on a small sample: sample, precompute, verify, a pass of the loader
+	@rm -rf $(DEMO)
+	$(BIN)/facefeed sample $(DEMO)/videos
+	$(BIN)/facefeed precompute $(DEMO)/videos $(DEMO)/faces --max-failed 5%
+	$(BIN)/facefeed verify $(DEMO)/faces
+	$(BIN)/python -m facefeed.data.demo $(DEMO)/faces
+
+test: lint types unit  ## lint, types and every test
+
+lint: $(READY)  ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## mypy, strict
+	$(BIN)/mypy
+
+unit: $(READY)  ## the tests alone
+	$(BIN)/pytest -m "not chaos" --durations=10
+
+chaos: $(READY)  ## slow fault tests: kills at random moments, hostile files
+	$(BIN)/pytest -m chaos --durations=10
+
+bench: $(READY)  ## benchmarks; JSON with every repeat
+	@for bench in tests/benchmarks/bench_*.py; do $(BIN)/python "$$bench"; done
+
+clean:  ## remove the environment and everything that was made
+	rm -rf .venv $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
