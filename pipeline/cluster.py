@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import cv2
 import dask
 import psutil
 from distributed import Client, LocalCluster, WorkerPlugin, get_worker
 
-from .errors import StoppedError, UsageError
+from .errors import StoppedError
 from .job import Job
 from .manifest import InputOutcome, Receipt
 from .plan import Unit
 from .work import UnitWorker
 
 PROGRESS_TOPIC = "facefeed-progress"
-_PLUGIN = "facefeed-slot"
 _SLOT_BYTES = 2 << 30  # torch, MTCNN and the decoder's child, with room
+_CONNECT_SECONDS = 10.0
 _JOIN_SECONDS = 60.0
 
 _CONFIG = {
@@ -95,9 +97,9 @@ def remote_client(address: str) -> Iterator[Client]:
     """Joins a running cluster; its workers must see SRC and OUT under the same paths, and have facefeed."""
     with dask.config.set(_CONFIG):
         try:
-            client = Client(address, timeout=_JOIN_SECONDS)
+            client = Client(address, timeout=_CONNECT_SECONDS)
         except (OSError, TimeoutError, ValueError) as error:
-            raise UsageError(f"--scheduler {address}: cannot be reached ({error}); is it running there?") from error
+            raise StoppedError(f"--scheduler {address}: cannot be reached ({error}); is it running there?") from error
         with client:
             try:
                 client.wait_for_workers(1, timeout=_JOIN_SECONDS)
@@ -114,13 +116,24 @@ def _tune_scheduler(dask_scheduler: Any = None) -> None:
     dask_scheduler.WORKER_SATURATION = 1.0
 
 
+@contextmanager
+def slots(client: Client, job: Job, gpus: list[str]) -> Iterator[str]:
+    """Gives every worker, also those that join later, a slot for `job`; yields the plugin's name."""
+    plugin = SlotPlugin(job, gpus)
+    client.register_plugin(plugin)
+    try:
+        yield plugin.name
+    finally:
+        with suppress(Exception):  # the cluster may be what has failed
+            client.unregister_worker_plugin(plugin.name)
+
+
 class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
     """Gives each worker process its `UnitWorker` before the first unit, so that a broken set-up fails at once."""
 
-    name = _PLUGIN
-
     def __init__(self, job: Job, gpus: list[str]) -> None:
         self.job, self.gpus = job, gpus
+        self.name = f"facefeed-{uuid.uuid4().hex}"  # a shared cluster may work on several jobs
         self.slot: UnitWorker | None = None
 
     def setup(self, worker: Any) -> None:
@@ -128,7 +141,7 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if self.gpus and str(worker.name).isdigit():
             os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus[int(worker.name) % len(self.gpus)]
-        _limit_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        cv2.setNumThreads(1)  # its pool would fight with torch's, which OMP_NUM_THREADS bounds, for the slot's cores
         load = getattr(self.job.detector, "load", None)
         if load is not None:
             load()
@@ -140,21 +153,13 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
             self.slot.close()
 
 
-def _limit_threads(threads: int) -> None:
-    import cv2  # noqa: PLC0415
-    import torch  # noqa: PLC0415
-
-    cv2.setNumThreads(1)  # its pool would fight with torch's for the slot's cores
-    torch.set_num_threads(threads)
-
-
-def run_unit(unit: Unit) -> Receipt:
-    """The task itself, on a worker that has the plugin."""
+def run_unit(unit: Unit, plugin: str) -> Receipt:
+    """The task itself, on a worker that has the plugin of that name."""
     worker = get_worker()
-    slot: UnitWorker = worker.plugins[_PLUGIN].slot
+    slot: UnitWorker = worker.plugins[plugin].slot
 
     def tell(outcome: InputOutcome) -> None:
-        message = {"unit": unit.unit, "frames": outcome.frames_decoded, "faces": outcome.faces}
+        message = {"plugin": plugin, "unit": unit.unit, "frames": outcome.frames_decoded, "faces": outcome.faces}
         worker.log_event(PROGRESS_TOPIC, message)
 
     return slot.run(unit, tell)

@@ -42,28 +42,33 @@ def index_schema(labels: Sequence[str], fingerprint: str) -> pa.Schema:
 
 
 class IndexWriter:
-    """Writes the index file by file in bounded memory: one pass for the strings, one for the rows."""
+    """Writes the index file by file in bounded memory: one pass for the strings, one for the rows.
+
+    Raises `CorruptDataError` on a file that cannot be read or has other columns.
+    """
 
     def __init__(self, path: Path, schema: pa.Schema, tables: Sequence[tuple[Path, str]]) -> None:
         self._schema = schema
         self._tables = tables
-        self._dictionaries = {f.name: self._distinct(f.name) for f in schema if pa.types.is_dictionary(f.type)}
         self._path = path
+        self._dictionaries = self._distinct([f.name for f in schema if pa.types.is_dictionary(f.type)])
 
-    def _distinct(self, column: str) -> pa.Array:
-        if column == "file":
-            return pa.array([name for _, name in self._tables], pa.string())
-        seen: dict[str, None] = {}
+    def _distinct(self, columns: Sequence[str]) -> dict[str, pa.Array]:
+        seen: dict[str, dict[str, None]] = {name: {} for name in columns}
+        seen["file"] = dict.fromkeys(name for _, name in self._tables)
+        stored = [name for name in columns if name != "file"]
         for path, _ in self._tables:
-            values = pq.ParquetFile(path).read(columns=[column]).column(0).unique().to_pylist()
-            seen.update(dict.fromkeys(value for value in values if value is not None))
-        return pa.array(seen, pa.string())
+            table = _read(path, stored)
+            for name in stored:
+                values = table.column(name).unique().to_pylist()
+                seen[name].update(dict.fromkeys(value for value in values if value is not None))
+        return {name: pa.array(values, pa.string()) for name, values in seen.items()}
 
     def _rows(self) -> Iterator[pa.Table]:
+        light = [f.name for f in self._schema if f.name not in {"file", "image_offset", "image_bytes"}]
         for path, name in self._tables:
             offsets, sizes = image_ranges(path)
-            light = [f.name for f in self._schema if f.name not in {"file", "image_offset", "image_bytes"}]
-            table = pq.ParquetFile(path).read(columns=light)
+            table = _read(path, light)
             table = table.append_column("file", pa.array([name] * len(table), pa.string()))
             table = table.append_column("image_offset", pa.array(offsets))
             yield table.append_column("image_bytes", pa.array(sizes))
@@ -80,7 +85,7 @@ class IndexWriter:
         return pa.record_batch(columns, schema=self._schema)
 
     def write(self) -> int:
-        """Writes all rows; returns their number. Raises `CorruptDataError` on a file that cannot be read."""
+        """Writes all rows; returns their number."""
         waiting: list[pa.Table] = []
         count = total = 0
         with pa.ipc.new_file(self._path, self._schema) as writer:
@@ -97,6 +102,18 @@ class IndexWriter:
         return total
 
 
+def _read(path: Path, columns: list[str]) -> pa.Table:
+    """Some columns of a file, their page checksums verified."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read(columns=columns)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise CorruptDataError(f"{path.name}: {error}") from error
+    if absent := set(columns) - set(table.column_names):  # pyarrow leaves out silently what is not there
+        raise CorruptDataError(f"{path.name}: has no column {', '.join(sorted(absent))}")
+    return table
+
+
 class Index:
     """Every row of a dataset, memory-mapped: opening reads no rows, and processes share the pages.
 
@@ -106,21 +123,22 @@ class Index:
     def __init__(self, out: Path) -> None:
         self.out = Path(out)
         path = OutPaths(self.out).index
+        remedy = f"run `facefeed verify {out} --rebuild-index`"
         try:
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
             self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-        except FileNotFoundError as error:
-            raise UsageError(
-                f"{path}: not there; finish `facefeed precompute`, or run `facefeed verify {out} --rebuild-index`"
-            ) from error
-        except (OSError, pa.ArrowInvalid) as error:
-            raise CorruptDataError(
-                f"{path}: cannot be read ({error}); run `facefeed verify {out} --rebuild-index`"
-            ) from error
-        self.schema: pa.Schema = reader.schema
+            self.schema: pa.Schema = reader.schema
+            self.labels = labels_of(self.schema)
+            self.fingerprint = self.schema.metadata[b"facefeed.fingerprint"].decode()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise UsageError(f"{path}: not there; finish `facefeed precompute`, or {remedy}") from error
+        except (CorruptDataError, KeyError, OSError, ValueError, pa.ArrowException) as error:
+            raise CorruptDataError(f"{path}: cannot be read ({error}); {remedy}") from error
         self.num_rows = sum(batch.num_rows for batch in self._batches)
-        self.labels = labels_of(self.schema)
-        self.fingerprint = self.schema.metadata[b"facefeed.fingerprint"].decode()
+        # What is found by division must lie where division finds it.
+        as_promised = self.schema.equals(index_schema(self.labels, self.fingerprint))
+        if not as_promised or any(batch.num_rows != _BATCH_ROWS for batch in self._batches[:-1]):
+            raise CorruptDataError(f"{path}: is not laid out as this facefeed lays it out; {remedy}")
 
     def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
         return type(self), (self.out,)

@@ -40,9 +40,11 @@ def hold_lease(path: Path) -> Iterator[None]:
         if elsewhere and time.time() - os.fstat(descriptor).st_mtime < STALE_SECONDS:
             raise _refusal(path, holder)
         _sign(descriptor)
-        with _heartbeat(descriptor):
-            yield
-        os.ftruncate(descriptor, 0)  # given back: nobody holds it
+        try:
+            with _heartbeat(descriptor):
+                yield
+        finally:
+            os.ftruncate(descriptor, 0)  # given back, also after an error: nobody holds it
     finally:
         os.close(descriptor)
 

@@ -10,13 +10,16 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from .errors import CorruptDataError, UsageError
 from .schema import SCHEMA_VERSION
 
 RECEIPT_VERSION = 1
 MANIFEST_VERSION = 1
+
+_Outcome = Literal["ok", "no_faces", "failed"]
+_UnitOutcome = Literal["done", "split"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class InputOutcome:
     video_id: str
     size_bytes: int
     mtime_ns: int
-    outcome: Literal["ok", "no_faces", "failed"]
+    outcome: _Outcome
     reason: str | None = None
     detail: str | None = None
     frames_wanted: int = 0
@@ -85,7 +88,7 @@ class Receipt:
 
     unit: str
     config: str
-    outcome: Literal["done", "split"]
+    outcome: _UnitOutcome
     children: list[str] = field(default_factory=list)
     supersedes: list[str] = field(default_factory=list)
     file: str | None = None
@@ -106,10 +109,14 @@ class Receipt:
                 raise ValueError("unknown version")
             data["inputs"] = [InputOutcome(**one) for one in data["inputs"]]
             receipt = cls(**data)
+            if receipt.outcome not in get_args(_UnitOutcome):
+                raise ValueError(f"unknown outcome {receipt.outcome!r}")
+            if strange := {one.outcome for one in receipt.inputs}.difference(get_args(_Outcome)):
+                raise ValueError(f"unknown outcome {strange.pop()!r} of an input")
+            if receipt.rows != sum(one.faces for one in receipt.inputs):
+                raise ValueError(f"rows={receipt.rows} is not the sum of its inputs' faces")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{where}: not a receipt ({error})") from error
-        if receipt.rows != sum(one.faces for one in receipt.inputs):
-            raise CorruptDataError(f"{where}: rows={receipt.rows} is not the sum of its inputs' faces")
         return receipt
 
 

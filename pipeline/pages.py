@@ -8,24 +8,36 @@ pyarrow does not show page headers, so the few fields that are needed are read h
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from .errors import CorruptDataError
 
 _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
+# Field ids of PageHeader and DataPageHeader, and the values that are promised.
+_PAGE_TYPE, _UNCOMPRESSED_SIZE, _COMPRESSED_SIZE, _DATA_PAGE_HEADER = 1, 2, 3, 5
+_NUM_VALUES, _ENCODING = 1, 2
 _DATA_PAGE_V1 = 0
 _PLAIN = 0
 
+_HEADER_BYTES = 1024  # ours take some 40: damage is found within these, not at the end of a long file
+_HEADER_DEPTH = 4
+_LENGTH_BYTES = 4
+
 
 class _CompactReader:
-    """Reads one Thrift compact struct as nested dicts of field id to value; what is not an integer is skipped."""
+    """Reads one Thrift compact struct as nested dicts of field id to value; what is not an integer is skipped.
 
-    def __init__(self, data: mmap.mmap, position: int) -> None:
-        self.data, self.position = data, position
+    Raises `ValueError`, or `IndexError` at the end of `data`.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.position = data, 0
 
     def _varint(self) -> int:
         value = shift = 0
@@ -41,28 +53,30 @@ class _CompactReader:
         value = self._varint()
         return (value >> 1) ^ -(value & 1)
 
-    def _value(self, kind: int) -> object:
+    def _value(self, kind: int, depth: int) -> object:
         if kind in {_TRUE, _FALSE}:
             return kind == _TRUE
         if kind in {_I16, _I32, _I64}:
             return self._integer()
         if kind == _STRUCT:
-            return self.struct()
+            return self.struct(depth + 1)
         if kind == _BINARY:
             self.position += self._varint()
         elif kind in {_BYTE, _DOUBLE}:
             self.position += 1 if kind == _BYTE else 8
         else:
-            raise CorruptDataError(f"page header: unexpected Thrift type {kind}")
+            raise ValueError(f"unexpected Thrift type {kind} in its header")
         return None
 
-    def struct(self) -> dict[int, object]:
+    def struct(self, depth: int = 0) -> dict[int, object]:
+        if depth > _HEADER_DEPTH:
+            raise ValueError("its header is nested too deeply")
         fields: dict[int, object] = {}
         field_id = 0
         while (head := self.data[self.position]) != _STOP:
             self.position += 1
             field_id = field_id + (head >> 4) if head >> 4 else self._integer()
-            fields[field_id] = self._value(head & 0x0F)
+            fields[field_id] = self._value(head & 0x0F, depth)
         self.position += 1
         return fields
 
@@ -72,48 +86,69 @@ def image_ranges(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
 
     Returns `(offset int64 (rows,), size int32 (rows,))`; offsets count from the start of the file. Only page
     headers and the 4-byte lengths are touched. Raises `CorruptDataError` where the file is not laid out as
-    `schema.parquet_writer_options` says, or a length leads out of its page.
+    `schema.parquet_writer_options` says, or the lengths do not fill their page exactly.
     """
     try:
-        footer = pq.read_metadata(path)
-    except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
-        raise CorruptDataError(f"{path.name}: footer cannot be read ({error})") from error
-    column = footer.schema.names.index("image")
-    offsets = np.empty(footer.num_rows, np.int64)
-    sizes = np.empty(footer.num_rows, np.int32)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            footer = pq.read_metadata(path)
+            data.madvise(mmap.MADV_RANDOM)
+            return _walk_file(data, footer)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise CorruptDataError(f"{path.name}: column image: {error}") from error
+
+
+def _walk_file(data: mmap.mmap, footer: pq.FileMetaData) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    rows = footer.num_rows
+    if not 0 <= rows * _LENGTH_BYTES <= len(data):
+        raise ValueError(f"the footer says {rows} rows, more than {len(data)} bytes can hold")
+    offsets, sizes = np.empty(rows, np.int64), np.empty(rows, np.int32)
     done = 0
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        data.madvise(mmap.MADV_RANDOM)
-        for group in range(footer.num_row_groups):
-            chunk = footer.row_group(group).column(column)
-            position, end = chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
-            while position < end:
-                try:
-                    position, rows = _walk_page(data, position, end, offsets[done:], sizes[done:])
-                except (IndexError, KeyError, ValueError) as error:
-                    raise CorruptDataError(f"{path.name}: image page at byte {position}: {error}") from error
-                done += rows
-    if done != footer.num_rows:
-        raise CorruptDataError(f"{path.name}: pages hold {done} images, the footer says {footer.num_rows} rows")
+    for start, end in _chunks(footer):
+        if not 0 <= start <= end <= len(data):
+            raise ValueError(f"the footer puts it at bytes {start} to {end} of {len(data)}")
+        position = start
+        while position < end:
+            try:
+                position, count = _walk_page(data, position, end, offsets[done:], sizes[done:])
+            except (IndexError, ValueError) as error:
+                raise ValueError(f"page at byte {position}: {error}") from error
+            done += count
+    if done != rows:
+        raise ValueError(f"its pages hold {done} images, the footer says {rows} rows")
     return offsets, sizes
+
+
+def _chunks(footer: pq.FileMetaData) -> Iterator[tuple[int, int]]:
+    """First byte, and byte after the last, of the column in every row group."""
+    schema = footer.schema
+    found = [number for number in range(len(schema)) if schema.column(number).path == "image"]
+    if not found or schema.column(found[0]).max_definition_level:
+        raise ValueError("is not there, or may hold nulls")
+    for group in range(footer.num_row_groups):
+        chunk = footer.row_group(group).column(found[0])
+        yield chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
 
 
 def _walk_page(
     data: mmap.mmap, position: int, end: int, offsets: NDArray[np.int64], sizes: NDArray[np.int32]
 ) -> tuple[int, int]:
-    reader = _CompactReader(data, position)
+    reader = _CompactReader(data[position : min(position + _HEADER_BYTES, end)])
     header = reader.struct()
-    page = header.get(5)
-    if header[1] != _DATA_PAGE_V1 or not isinstance(page, dict) or page[2] != _PLAIN or header[2] != header[3]:
-        raise ValueError("is not a PLAIN, uncompressed data page")
-    value, rows, page_size = reader.position, page[1], header[3]
-    page_end = value + page_size if isinstance(page_size, int) else 0
+    page, page_size = header.get(_DATA_PAGE_HEADER), header.get(_COMPRESSED_SIZE)
+    plain = isinstance(page, dict) and page.get(_ENCODING) == _PLAIN and header.get(_UNCOMPRESSED_SIZE) == page_size
+    if not plain or header.get(_PAGE_TYPE) != _DATA_PAGE_V1:
+        raise ValueError("is not a PLAIN, uncompressed data page of version 1")
+    rows = page.get(_NUM_VALUES)
+    value = position + reader.position
+    page_end = value + page_size if isinstance(page_size, int) else -1
     if not value <= page_end <= end or not isinstance(rows, int) or not 0 <= rows <= len(offsets):
         raise ValueError("does not fit its column chunk")
     for row in range(rows):
-        size = int.from_bytes(data[value : value + 4], "little")
-        offsets[row], sizes[row] = value + 4, min(size, 1 << 30)
-        value += 4 + size
+        size = int.from_bytes(data[value : value + _LENGTH_BYTES], "little")
+        offsets[row], sizes[row] = value + _LENGTH_BYTES, min(size, 1 << 30)
+        value += _LENGTH_BYTES + size
         if value > page_end:
             raise ValueError("holds a length that leads out of it")
+    if value != page_end:
+        raise ValueError("is longer than its values")
     return page_end, rows

@@ -112,10 +112,16 @@ class Plan:
 
     @classmethod
     def load(cls, paths: OutPaths) -> Self:
-        numbers = sorted(int(path.stem) for path in paths.plan.glob("*.json")) if paths.plan.is_dir() else []
-        if numbers != list(range(len(numbers))):
-            raise CorruptDataError(f"{paths.plan}: parts are {numbers}; one is missing, restore it from a backup")
-        return cls([PlanPart.read(paths.plan / f"{number}.json") for number in numbers])
+        found = {path.name for path in paths.plan.glob("*.json")} if paths.plan.is_dir() else set()
+        names = [f"{number}.json" for number in range(len(found))]
+        if found != set(names):
+            missing = ", ".join(name for name in names if name not in found)
+            strange = ", ".join(sorted(found - set(names)))
+            raise CorruptDataError(
+                f"{paths.plan}: holds {strange}, but not {missing}: parts are numbered from 0 without a gap; restore "
+                "the missing one from a backup, or move away what is no part"
+            )
+        return cls([PlanPart.read(paths.plan / name) for name in names])
 
     def units(self) -> Iterator[Unit]:
         """Every unit that no later one replaces."""

@@ -88,7 +88,7 @@ class Progress:
     def announce(self, text: str) -> None:
         """One sentence for people; left out in a pipe, where lines are for programs."""
         if self._console is not None and self._console.is_terminal:
-            self._console.print(escape(text))
+            self._print(text)
 
     def on_event(self, event: tuple[float, dict[str, Any]]) -> None:
         """One input of a running unit is done; comes from Dask's thread, before the unit's receipt."""
@@ -123,7 +123,7 @@ class Progress:
                 "then": then,
             }
             text = f"unit {unit.unit[:8]} with {len(unit.inputs)} inputs: {first}; {then}"
-            self._console.print(escape(text) if self._console.is_terminal else json.dumps(event), markup=False)
+            self._print(text if self._console.is_terminal else json.dumps(event))
 
     def _figures(self) -> dict[str, Any]:
         with self._lock:
@@ -152,7 +152,12 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], completed=figures["inputs"], figures=_sentence(figures))
         elif self._console is not None and (last or time.monotonic() - self._line_at >= _LINE_SECONDS):
             self._line_at = time.monotonic()
-            self._console.print(json.dumps(figures), markup=False)
+            self._print(json.dumps(figures))
+
+    def _print(self, text: str) -> None:
+        """As it is: a name in it may look like rich's markup or like one of its :emoji:."""
+        assert self._console is not None
+        self._console.print(text, markup=False, emoji=False)
 
 
 def _sentence(figures: dict[str, Any]) -> str:

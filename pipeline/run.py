@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .changes import Changes, compare, differing, next_part
-from .cluster import PROGRESS_TOPIC, SlotPlugin, default_slots, local_client, remote_client, visible_gpus
+from .cluster import PROGRESS_TOPIC, default_slots, local_client, remote_client, slots, visible_gpus
 from .commit import make_folders
 from .errors import RefusedError, TooManyFailedError, UsageError
 from .estimate import cost_model
@@ -165,10 +165,11 @@ def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, sch
     if not pending:
         return progress.totals
     with _client(workers, scheduler) as client, progress:
-        client.register_plugin(SlotPlugin(job, [] if scheduler else visible_gpus()))
-        client.subscribe_topic(PROGRESS_TOPIC, progress.on_event)
         progress.dashboard = client.dashboard_link
-        Stage(client, job, progress).run(_drain(pending))
+        client.subscribe_topic(PROGRESS_TOPIC, progress.on_event)
+        with slots(client, job, [] if scheduler else visible_gpus()) as plugin:
+            Stage(client, job, plugin, progress).run(_drain(pending))
+        client.unsubscribe_topic(PROGRESS_TOPIC)
     return progress.totals
 
 

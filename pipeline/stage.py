@@ -44,8 +44,8 @@ class _Attempt:
 class Stage:
     """Runs units on the workers of `client` until none is left; keeps nothing of a unit once it is done."""
 
-    def __init__(self, client: Client, job: Job, observer: Observer) -> None:
-        self._client, self._job, self._observer = client, job, observer
+    def __init__(self, client: Client, job: Job, plugin: str, observer: Observer) -> None:
+        self._client, self._job, self._plugin, self._observer = client, job, plugin, observer
         self._waiting: deque[_Attempt] = deque()
         self._running: dict[Future, _Attempt] = {}
         self._slots = 0
@@ -71,7 +71,7 @@ class Stage:
         while self._waiting and len(self._running) < _WINDOW_PER_SLOT * self._slots:
             attempt = self._waiting.popleft()
             key = f"{attempt.unit.unit}-{attempt.tries}-{time.monotonic_ns()}"
-            future = self._client.submit(run_unit, attempt.unit, key=key, pure=False, retries=0)
+            future = self._client.submit(run_unit, attempt.unit, self._plugin, key=key, pure=False, retries=0)
             self._running[future] = attempt
             done.add(future)
 

@@ -1,0 +1,89 @@
+"""Detectors and decoders that go wrong in a chosen way; imported by worker processes too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from facefeed.pipeline.faces import Faces
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from numpy.typing import NDArray
+
+POISON_SIZE = (96, 176)
+"""(height, width) of a video whose frames the faulty detectors choke on; all others have another size."""
+
+
+@dataclass(frozen=True)
+class FaultyDetector:
+    """`FixedBoxDetector`, but on frames of `POISON_SIZE`: "kill", "raise", or "kill once" (marked by a file)."""
+
+    fault: str
+    marker: str = ""
+    inner: FixedBoxDetector = field(default_factory=FixedBoxDetector)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.inner.fingerprint
+
+    def detect(self, rgb: NDArray[np.uint8]) -> Faces:
+        if rgb.shape[:2] == POISON_SIZE:
+            if self.fault == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.fault == "raise":
+                raise ZeroDivisionError("a bug in the detector")
+            if self.fault == "kill once" and not Path(self.marker).exists():
+                Path(self.marker).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.inner.detect(rgb)
+
+
+@dataclass(frozen=True)
+class SlowDetector:
+    """`FixedBoxDetector` that takes its time, so that a kill finds it in mid-unit."""
+
+    seconds: float = 0.05
+    inner: FixedBoxDetector = field(default_factory=FixedBoxDetector)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.inner.fingerprint
+
+    def detect(self, rgb: NDArray[np.uint8]) -> Faces:
+        time.sleep(self.seconds)
+        return self.inner.detect(rgb)
+
+
+def faulty_child(fault: str) -> tuple[str, ...]:
+    """Command of a decoder's child that does `fault` on files whose name holds "poison", and its work on others."""
+    return (sys.executable, "-P", str(Path(__file__).resolve()), fault)
+
+
+def _serve(fault: str) -> None:
+    from facefeed.pipeline.video import child
+
+    genuine = child.open_content
+
+    def open_content(path: str) -> Any:
+        if "poison" in path:
+            if fault == "segfault":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            elif fault == "hang":
+                signal.pause()
+            elif fault == "memory":
+                hoard = []
+                while True:
+                    hoard.append(bytearray(64 << 20))
+        return genuine(path)
+
+    child.open_content = open_content
+    child.main()
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1])

@@ -1,0 +1,86 @@
+"""Fixtures shared by all rooms: real media where it is there, a real Dask cluster, small videos made on the spot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from assets_video import numbered, write_video
+from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.job import Options
+from facefeed.pipeline.video import Sampling
+
+os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
+
+MEDIA = Path(__file__).resolve().parents[2] / "shared" / "media"
+
+
+@pytest.fixture(scope="session")
+def media() -> Path:
+    """Real videos and photos beside the checkout; they are no part of it."""
+    if not MEDIA.is_dir():
+        pytest.skip("no real media beside the checkout")
+    return MEDIA
+
+
+def needs_program(name: str) -> str:
+    """Path of a program that a test drives; skips where it is not there, fails where it was promised."""
+    found = shutil.which(name)
+    if found is None:
+        reason = f"{name} is not installed"
+        if os.environ.get("FACEFEED_REQUIRE"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+@pytest.fixture(scope="session")
+def strace() -> str:
+    """The system call tracer, for injecting faults."""
+    return needs_program("strace")
+
+
+@pytest.fixture(scope="session")
+def cluster_address() -> Iterator[str]:
+    """One real cluster of two worker processes for the whole session; runs join it as `--scheduler` does."""
+    from facefeed.pipeline.cluster import local_client
+
+    with local_client(2) as client:
+        yield client.scheduler.address
+
+
+SMALL = Options(sampling=Sampling(every=5), keep=FaceFilter(min_face_px=16), size_px=64)
+"""Options that suit the small videos: 25 frames of 160 x 120 px give five faces each."""
+
+
+@pytest.fixture
+def small_options() -> Options:
+    return SMALL
+
+
+MakeSource = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def small_video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """25 frames of 160 x 120 px at 25 frames a second, each showing its number."""
+    path = tmp_path_factory.mktemp("small") / "video.mp4"
+    return write_video(path, [numbered(number, 160, 120) for number in range(25)])
+
+
+@pytest.fixture
+def make_source(tmp_path: Path, small_video: Path) -> MakeSource:
+    """Makes a folder of small videos by name: `make_source("real/a.mp4", "fake/b.mp4")`."""
+
+    def make(*names: str, root: Path | None = None) -> Path:
+        source = root or tmp_path / "src"
+        for name in names:
+            path = source / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(small_video, path)
+        return source
+
+    return make

@@ -1,0 +1,253 @@
+"""Exactly once, whatever dies when: publishing, orphans, races, and disks that refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from facefeed.pipeline import commit
+from facefeed.pipeline.commit import check_file, make_folders, publish, sha256_of, stamps, write_durably, writing
+from facefeed.pipeline.errors import CorruptDataError, StoppedError
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.job import Job, Options
+from facefeed.pipeline.manifest import OutPaths, Receipt
+from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.sources import list_source
+from facefeed.pipeline.work import UnitWorker
+
+MakeSource = Callable[..., Path]
+
+
+def attempt(folder: Path, *, unit: str = "u1", config: str = "c1", rows: int = 3) -> Path:
+    path = folder / f"{unit}.inprogress"
+    table = pa.table({"x": list(range(rows))})
+    with pq.ParquetWriter(path, table.schema, write_page_checksum=True) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(stamps(unit, config, rows))
+    return path
+
+
+def test_a_published_file_has_its_name_at_once_and_whole(tmp_path: Path) -> None:
+    made = attempt(tmp_path)
+    digest = publish(made, tmp_path / "train/u1.parquet", "u1", "c1", 3)
+    assert digest == sha256_of(tmp_path / "train/u1.parquet")
+    assert not made.exists()
+
+
+def test_the_second_of_two_attempts_gives_way(tmp_path: Path) -> None:
+    final = tmp_path / "u1.parquet"
+    publish(attempt(tmp_path), final, "u1", "c1", 3)
+    inode = final.stat().st_ino
+    publish(attempt(tmp_path), final, "u1", "c1", 3)
+    assert final.stat().st_ino == inode
+
+
+def test_a_damaged_winner_is_replaced(tmp_path: Path) -> None:
+    final = tmp_path / "u1.parquet"
+    final.write_bytes(b"PAR1 torn")
+    digest = publish(attempt(tmp_path), final, "u1", "c1", 3)
+    assert check_file(final, "u1", "c1", 3) == 3
+    assert digest == sha256_of(final)
+
+
+def test_without_hard_links_rename_publishes_and_the_first_still_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(1, "no hard links here")
+
+    monkeypatch.setattr(commit.os, "link", no_links)
+    final = tmp_path / "u1.parquet"
+    publish(attempt(tmp_path), final, "u1", "c1", 3)
+    inode = final.stat().st_ino
+    publish(attempt(tmp_path), final, "u1", "c1", 3)
+    assert final.stat().st_ino == inode
+
+
+@pytest.mark.parametrize(("unit", "config", "rows"), [("u2", "c1", 3), ("u1", "c2", 3), ("u1", "c1", 4)])
+def test_a_file_of_another_unit_config_or_length_is_never_published(
+    tmp_path: Path, unit: str, config: str, rows: int
+) -> None:
+    with pytest.raises(CorruptDataError, match="expected"):
+        publish(attempt(tmp_path), tmp_path / "u1.parquet", unit, config, rows)
+    assert not (tmp_path / "u1.parquet").exists()
+
+
+def test_no_flipped_byte_passes_with_other_values(tmp_path: Path) -> None:
+    path = attempt(tmp_path, rows=100)
+    column = pq.read_metadata(path).row_group(0).column(0)
+    start = column.dictionary_page_offset or column.data_page_offset
+    whole, found = path.read_bytes(), 0
+    for position in range(start, start + column.total_compressed_size):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
+        try:
+            check_file(path, "u1", "c1", 100)
+            assert pq.read_table(path)["x"].to_pylist() == list(range(100))  # a page's header has slack of its own
+        except CorruptDataError:
+            found += 1
+    assert found > column.total_compressed_size / 2
+
+
+def test_a_plan_number_is_given_once(tmp_path: Path) -> None:
+    write_durably(tmp_path / "0.json", "first", tmp_path, replace=False)
+    with pytest.raises(FileExistsError):
+        write_durably(tmp_path / "0.json", "second", tmp_path, replace=False)
+    assert (tmp_path / "0.json").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["0.json"]
+
+
+def test_a_full_disk_is_a_clean_stop_that_names_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(StoppedError, match=r"/dev/full: No space left on device; all finished units are kept"), \
+            writing(Path("/dev/full")), Path("/dev/full").open("w") as full:  # fmt: skip
+        full.write("x" * 100_000)
+
+
+@pytest.fixture
+def worker(tmp_path: Path, make_source: MakeSource, small_options: Options) -> tuple[Job, Unit]:
+    """A job over two videos and its one unit."""
+    listing = list_source(make_source("real/a.mp4", "real/b.mp4"))
+    job = Job(
+        root=listing.root, out=tmp_path / "out", options=small_options, detector=FixedBoxDetector(),
+        labels=listing.labels, config="c1",
+    )  # fmt: skip
+    make_folders(OutPaths(job.out))
+    return job, Unit.make(listing.entries, "train", config="c1", salt="0")
+
+
+def unit_run(job: Job, unit: Unit) -> Receipt:
+    slot = UnitWorker(job)
+    try:
+        return slot.run(unit)
+    finally:
+        slot.close()
+
+
+def test_a_unit_leaves_one_file_one_receipt_and_no_attempt(worker: tuple[Job, Unit]) -> None:
+    job, unit = worker
+    receipt = unit_run(job, unit)
+    assert [one.outcome for one in receipt.inputs] == ["ok", "ok"]
+    assert (receipt.rows, [one.faces for one in receipt.inputs]) == (10, [5, 5])
+    path = job.out / str(receipt.file)
+    assert (receipt.bytes, receipt.sha256) == (path.stat().st_size, sha256_of(path))
+    assert Receipt.from_json(job.paths.receipt(unit.unit).read_bytes(), where="") == receipt
+    assert list(job.paths.temporary.iterdir()) == []
+
+
+def test_a_kill_between_file_and_receipt_is_made_good(worker: tuple[Job, Unit]) -> None:
+    job, unit = worker
+    first = unit_run(job, unit)
+    job.paths.receipt(unit.unit).unlink()
+    inode = (job.out / str(first.file)).stat().st_ino
+    assert unit_run(job, unit) == first
+    assert (job.out / str(first.file)).stat().st_ino == inode
+
+
+def test_the_same_unit_twice_at_once_gives_one_file(worker: tuple[Job, Unit], tmp_path: Path) -> None:
+    job, unit = worker
+    code = textwrap.dedent("""
+        import pickle, sys
+        from facefeed.pipeline.work import UnitWorker
+        job, unit = pickle.loads(open(sys.argv[1], "rb").read())
+        slot = UnitWorker(job)
+        sys.stdin.readline()  # the starting gun
+        print(slot.run(unit).sha256)
+    """)
+    (tmp_path / "work.pickle").write_bytes(pickle.dumps((job, unit)))
+    command = [sys.executable, "-c", code, str(tmp_path / "work.pickle")]
+    racers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    digests = {racer.communicate(timeout=120)[0].strip() for racer in racers}
+    (file,) = job.paths.faces.rglob("*.parquet")
+    assert digests == {sha256_of(file)}
+    assert {racer.returncode for racer in racers} == {0}
+    assert list(job.paths.temporary.iterdir()) == []
+
+
+def limited(job: Job, unit: Unit, size_bytes: int, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the unit in a process that may not write files larger than `size_bytes`."""
+    code = textwrap.dedent("""
+        import pickle, sys
+        from facefeed.pipeline.errors import StoppedError
+        from facefeed.pipeline.work import UnitWorker
+        job, unit = pickle.loads(open(sys.argv[1], "rb").read())
+        try:
+            UnitWorker(job).run(unit)
+        except StoppedError as error:
+            print(error)
+            sys.exit(error.exit_code)
+    """)
+    (folder / "work.pickle").write_bytes(pickle.dumps((job, unit)))
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, size_bytes))
+
+    command = [sys.executable, "-c", code, str(folder / "work.pickle")]
+    return subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 100, 2_000, 10_000])
+def test_a_disk_that_refuses_half_way_leaves_nothing_behind_and_says_why(
+    worker: tuple[Job, Unit], tmp_path: Path, size_bytes: int
+) -> None:
+    job, unit = worker
+    stopped = limited(job, unit, size_bytes, tmp_path)
+    assert stopped.returncode == 75, stopped.stderr
+    assert "File too large" in stopped.stdout
+    assert list(job.paths.faces.rglob("*.parquet")) == []
+    assert list(job.paths.receipts.iterdir()) == []
+    assert list(job.paths.temporary.iterdir()) == []
+    assert unit_run(job, unit).rows == 10
+
+
+@pytest.mark.parametrize("call", ["fsync", "link", "linkat", "rename"])
+@pytest.mark.parametrize("fault", ["signal=SIGKILL", "error=ENOSPC", "error=EIO"])
+def test_a_commit_that_is_struck_at_any_system_call_shows_no_partial_file(
+    worker: tuple[Job, Unit], tmp_path: Path, strace: str, call: str, fault: str
+) -> None:
+    job, unit = worker
+    code = textwrap.dedent("""
+        import pickle, sys
+        from facefeed.pipeline.errors import StoppedError
+        from facefeed.pipeline.work import UnitWorker
+        job, unit = pickle.loads(open(sys.argv[1], "rb").read())
+        try:
+            UnitWorker(job).run(unit)
+        except StoppedError as error:
+            sys.exit(error.exit_code)
+    """)
+    (tmp_path / "work.pickle").write_bytes(pickle.dumps((job, unit)))
+    struck = 0
+    for when in range(1, 6):
+        command = [
+            strace, "-f", "-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={call}:{fault}:when={when}",
+            sys.executable, "-c", code, str(tmp_path / "work.pickle"),
+        ]  # fmt: skip
+        done = subprocess.run(command, check=False, timeout=120, stdin=subprocess.DEVNULL, capture_output=True)
+        for path in job.paths.faces.rglob("*"):
+            assert path.is_dir() or check_file(path, unit.unit, "c1", 10) == 10
+        for path in job.paths.receipts.iterdir():
+            receipt = Receipt.from_json(path.read_bytes(), where=str(path))
+            assert sha256_of(job.out / str(receipt.file)) == receipt.sha256
+        if done.returncode == 0:
+            break
+        struck += 1
+        assert done.returncode in {75, -signal.SIGKILL, 128 + signal.SIGKILL}, done.stderr
+    else:
+        pytest.fail(f"{call} was still struck at its {when}th time")
+    assert struck or call in {"link", "linkat"}  # which of the two names the C library calls is its own affair
+    assert json.loads(job.paths.receipt(unit.unit).read_bytes())["rows"] == 10

@@ -1,0 +1,309 @@
+"""The main job, from a folder of videos to an account of every one of them, on a real Dask cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pytest
+from assets_faults import POISON_SIZE, FaultyDetector, faulty_child
+from assets_video import numbered, read_number, write_video
+from facefeed.pipeline.encode import decode_rgb
+from facefeed.pipeline.errors import RefusedError, StoppedError, TooManyFailedError, UsageError
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.job import Options
+from facefeed.pipeline.manifest import Manifest, OutPaths
+from facefeed.pipeline.run import Allowance, Summary, precompute
+from facefeed.pipeline.verify import verify
+from facefeed.pipeline.video import DecoderLimits, Sampling
+
+Run = Callable[..., Summary]
+MakeSource = Callable[..., Path]
+
+
+@pytest.fixture
+def run(cluster_address: str, small_options: Options, tmp_path: Path) -> Run:
+    """`precompute` with a detector that needs no network; OUT is `tmp_path/out` unless named."""
+
+    def call(src: Path, out: Path | None = None, **given: Any) -> Summary:
+        given = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address, **given}
+        return precompute(src, out or tmp_path / "out", **given)
+
+    return call
+
+
+def table(out: Path) -> pa.Table:
+    """All rows, in an order that does not depend on units."""
+    return pads.dataset(out / "faces").to_table().sort_by("face_id")
+
+
+def receipts(out: Path) -> dict[str, dict[str, Any]]:
+    return {path.name: json.loads(path.read_bytes()) for path in (out / "receipts").iterdir()}
+
+
+def written(out: Path) -> dict[str, tuple[int, int]]:
+    """Identity and time of every unit's file and receipt: what was redone has other ones."""
+    paths = [*(out / "receipts").iterdir(), *(out / "faces").rglob("*.parquet")]
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in paths}
+
+
+def poison(path: Path, frames: int = 6) -> Path:
+    """A video that the faulty detectors choke on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    height, width = POISON_SIZE
+    return write_video(path, [numbered(number, width, height) for number in range(frames)])
+
+
+def test_every_wanted_frame_of_every_video_becomes_rows(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    summary = run(make_source("real/a.mp4", "fake/b.mp4"))
+    rows = table(tmp_path / "out").to_pylist()
+    assert [(row["video_id"], row["frame_index"]) for row in rows] == [
+        (name, index) for name in ("fake/b.mp4", "real/a.mp4") for index in (0, 10, 15, 20, 5)
+    ]
+    assert {row["video_id"]: row["label"] for row in rows} == {"real/a.mp4": 0, "fake/b.mp4": 1}
+    assert {(row["frame_width"], row["frame_height"]) for row in rows} == {(160, 120)}
+    assert summary.manifest.rows == 10
+    assert summary.manifest.inputs == {"total": 2, "ok": 2, "no_faces": 0, "failed": {}, "missing": 0}
+    assert verify(tmp_path / "out").findings == []
+
+
+def test_a_row_shows_the_frame_that_it_names(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    whole_frame = FixedBoxDetector(boxes=((0.0, 0.0, 1.0, 1.0),))
+    options = Options(sampling=Sampling(every=7), margin=0.0, size_px=160)
+    run(make_source("real/a.mp4"), detector=whole_frame, options=options)
+    for row in table(tmp_path / "out").to_pylist():
+        crop = decode_rgb(row["image"])
+        assert crop.shape == (160, 160, 3)  # a square round 160 x 120, black above and below
+        assert crop[:18].max() < 16
+        assert read_number(crop[20:140]) == row["frame_index"]
+        assert row["pts_seconds"] == pytest.approx(row["frame_index"] / 25)
+
+
+def test_every_input_has_exactly_one_outcome(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source = make_source("real/a.mp4", "real/b.mp4")
+    (source / "real/empty.mp4").touch()
+    (source / "real/text.mp4").write_text("no video\n" * 50)
+    (source / "real/<script>alert(1)<.mp4").write_text("x" * 100)
+    whole = (source / "real/a.mp4").read_bytes()
+    (source / "real/cut.mp4").write_bytes(whole[: len(whole) // 2])
+    (source / "real/link.mp4").symlink_to(shutil.copyfile(source / "real/a.mp4", tmp_path / "outside.mp4"))
+    inputs = run(source, max_failed=Allowance(count=5)).manifest.inputs
+    assert inputs == {
+        "total": 7, "ok": 2, "no_faces": 0, "missing": 0,
+        "failed": {"empty": 1, "not_video": 2, "outside_root": 1, "truncated": 1},
+    }  # fmt: skip
+    assert verify(tmp_path / "out").findings == []
+
+
+def test_a_video_without_faces_is_counted_apart_from_failures(run: Run, make_source: MakeSource) -> None:
+    summary = run(make_source("real/a.mp4"), detector=FixedBoxDetector(boxes=()))
+    assert summary.manifest.inputs == {"total": 1, "ok": 0, "no_faces": 1, "failed": {}, "missing": 0}
+    assert summary.manifest.rows == 0
+
+
+def test_a_second_run_redoes_nothing(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source = make_source("real/a.mp4", "real/b.mp4", "fake/c.mp4")
+    first = run(source)
+    before = written(tmp_path / "out")
+    second = run(source)
+    assert written(tmp_path / "out") == before
+    assert second.totals.inputs == 0
+    assert second.manifest == first.manifest
+
+
+def test_what_lost_its_receipt_is_adopted_not_made_again(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source = make_source("real/a.mp4", "real/b.mp4")
+    run(source)
+    rows, before = table(tmp_path / "out"), written(tmp_path / "out")
+    for path in (tmp_path / "out/receipts").iterdir():
+        path.unlink()
+    OutPaths(tmp_path / "out").manifest.unlink()
+    run(source)
+    after = written(tmp_path / "out")
+    assert {name: stat for name, stat in after.items() if name.endswith(".parquet")} == {
+        name: stat for name, stat in before.items() if name.endswith(".parquet")
+    }
+    assert table(tmp_path / "out") == rows
+    assert verify(tmp_path / "out").findings == []
+
+
+def test_a_damaged_orphan_is_set_aside_and_made_again(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source, out = make_source("real/a.mp4"), tmp_path / "out"
+    run(source)
+    rows = table(out)
+    (file,) = (out / "faces").rglob("*.parquet")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    file.write_bytes(data)
+    for path in (out / "receipts").iterdir():
+        path.unlink()
+    run(source)
+    assert table(out) == rows
+    assert [path.name for path in (out / "_tmp").iterdir() if path.suffix == ".quarantined"]
+
+
+def test_files_that_no_unit_accounts_for_leave_the_readers_way(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, out = make_source("real/a.mp4"), tmp_path / "out"
+    run(source)
+    (file,) = (out / "faces").rglob("*.parquet")
+    shutil.copyfile(file, file.with_name("stray.parquet"))
+    summary = run(source)
+    assert [Path(name).name for name in summary.orphans] == ["stray.parquet"]
+    assert verify(out).findings == []
+
+
+def test_videos_that_come_later_only_add_units(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source, out = make_source("real/a.mp4"), tmp_path / "out"
+    run(source)
+    before = written(out)
+    make_source("fake/b.mp4")
+    summary = run(source)
+    assert before.items() <= written(out).items()
+    assert summary.totals.inputs == 1
+    assert set(table(out)["video_id"].to_pylist()) == {"real/a.mp4", "fake/b.mp4"}
+    assert verify(out).findings == []
+
+
+def test_a_changed_video_replaces_its_rows(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source, out = make_source("real/a.mp4"), tmp_path / "out"
+    run(source)
+    old = set(written(out))
+    write_video(source / "real/a.mp4", [numbered(number, 160, 120) for number in range(12)])
+    summary = run(source)
+    assert table(out)["frame_index"].to_pylist() == [0, 10, 5]
+    assert len(summary.changes.changed) == 1
+    assert old.isdisjoint(written(out))
+    assert verify(out).findings == []
+
+
+def test_rows_of_a_video_that_is_gone_are_kept(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
+    run(source)
+    rows = table(out)
+    (source / "real/b.mp4").unlink()
+    summary = run(source)
+    assert table(out) == rows
+    assert summary.changes.gone == ["real/b.mp4"]
+    assert summary.manifest.inputs["total"] == 2
+    assert verify(out).findings == []
+
+
+def test_other_settings_are_refused_by_name(run: Run, make_source: MakeSource, small_options: Options) -> None:
+    source = make_source("real/a.mp4")
+    run(source)
+    with pytest.raises(RefusedError, match=r"size_px: 64 there, 80 now"):
+        run(source, options=replace(small_options, size_px=80))
+    with pytest.raises(RefusedError, match=r"detector: "):
+        run(source, detector=FixedBoxDetector(boxes=((0.1, 0.1, 0.5, 0.5),)))
+
+
+def test_a_folder_that_holds_something_else_is_refused(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source = make_source("real/a.mp4")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/thesis.txt").touch()
+    with pytest.raises(RefusedError, match="holds files that are no facefeed dataset"):
+        run(source)
+    with pytest.raises(UsageError, match="is a file"):
+        run(source, tmp_path / "out/thesis.txt")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+
+
+def test_more_failures_than_allowed_leave_no_manifest_and_a_larger_allowance_finishes(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
+    (source / "real/empty.mp4").touch()
+    with pytest.raises(TooManyFailedError, match=r"1 of 3 inputs failed \(1 empty\), 0 are allowed.*--max-failed 1"):
+        run(source, max_failed=Allowance(count=0))
+    assert not OutPaths(out).manifest.exists()
+    before = written(out)
+    assert run(source, max_failed=Allowance(count=1)).totals.inputs == 0
+    assert written(out) == before
+    assert Manifest.read(out).inputs["failed"] == {"empty": 1}
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("segfault", "crashed"), ("hang", "timeout"), ("memory", "too_large")]
+)
+def test_a_video_that_takes_its_decoder_down_loses_only_itself(
+    run: Run, make_source: MakeSource, tmp_path: Path, fault: str, reason: str
+) -> None:
+    source = make_source("real/a.mp4", "real/poison.mp4", "real/z.mp4")
+    patience_seconds = 2 if fault == "hang" else 60
+    limits = DecoderLimits(command=faulty_child(fault), deadline_seconds=patience_seconds, memory_bytes=1 << 30)
+    summary = run(source, limits=limits, max_failed=Allowance(count=1))
+    assert summary.manifest.inputs["failed"] == {reason: 1}
+    assert set(table(tmp_path / "out")["video_id"].to_pylist()) == {"real/a.mp4", "real/z.mp4"}
+    assert summary.totals.lost_units == 0
+    assert verify(tmp_path / "out").findings == []
+
+
+def test_failures_are_redone_on_request_alone(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source, out = make_source("real/a.mp4", "real/poison.mp4"), tmp_path / "out"
+    broken = DecoderLimits(command=faulty_child("segfault"))
+    run(source, limits=broken, max_failed=Allowance(count=1))
+    before = written(out)
+    assert run(source, max_failed=Allowance(count=1)).totals.inputs == 0
+    assert run(source, retry_failed="timeout", max_failed=Allowance(count=1)).totals.inputs == 0
+    assert written(out) == before
+    mended = run(source, retry_failed="crashed")
+    assert mended.totals.inputs == 1
+    assert mended.manifest.inputs == {"total": 2, "ok": 2, "no_faces": 0, "failed": {}, "missing": 0}
+    assert set(table(out)["video_id"].to_pylist()) == {"real/a.mp4", "real/poison.mp4"}
+    assert verify(out).findings == []
+
+
+@pytest.mark.parametrize("fault", ["kill", "raise"])
+def test_a_video_that_takes_its_worker_down_is_found_and_loses_only_itself(
+    run: Run, make_source: MakeSource, tmp_path: Path, fault: str
+) -> None:
+    source = make_source(*(f"real/{name}.mp4" for name in "abdefgh"))
+    poison(source / "real/c.mp4")
+    summary = run(source, detector=FaultyDetector(fault), max_failed=Allowance(count=1))
+    assert summary.failures == [("real/c.mp4", summary.failures[0][1])]
+    assert "worker was lost" in summary.failures[0][1] or "a bug in the detector" in summary.failures[0][1]
+    assert summary.manifest.inputs == {"total": 8, "ok": 7, "no_faces": 0, "failed": {"crashed": 1}, "missing": 0}
+    assert verify(tmp_path / "out").findings == []
+
+
+def test_a_worker_that_is_lost_once_costs_no_video(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source = make_source("real/a.mp4")
+    poison(source / "real/b.mp4")
+    summary = run(source, detector=FaultyDetector("kill once", str(tmp_path / "marker")))
+    assert summary.totals.lost_units == 1
+    assert summary.manifest.inputs["ok"] == 2
+    undisturbed = run(source, tmp_path / "other")
+    assert table(tmp_path / "out") == table(tmp_path / "other")
+    assert undisturbed.totals.lost_units == 0
+
+
+def test_all_splits_and_settings_stand_in_the_account(run: Run, make_source: MakeSource) -> None:
+    summary = run(make_source(*(f"real/{number}.mp4" for number in range(6))))
+    manifest = summary.manifest
+    assert sum(counts["rows"] for counts in manifest.splits.values()) == manifest.rows == 30
+    assert set(manifest.splits) == {"train", "val", "test"}
+    assert manifest.config["sampling"] == {"every": 5}
+    assert manifest.labels == ["real", "fake"]
+
+
+def test_a_scheduler_that_is_not_there_is_named(make_source: MakeSource, tmp_path: Path) -> None:
+    with pytest.raises(StoppedError, match=r"tcp://127.0.0.1:9: cannot be reached"):
+        precompute(
+            make_source("real/a.mp4"), tmp_path / "out", scheduler="tcp://127.0.0.1:9", detector=FixedBoxDetector()
+        )
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_out_that_may_not_be_written_says_so(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    with pytest.raises(UsageError, match="Permission denied"):
+        run(make_source("real/a.mp4"), tmp_path / "closed/out")
