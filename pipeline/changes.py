@@ -11,7 +11,7 @@ from .job import config_hash
 from .ledger import Ledger
 from .plan import PlanPart, Unit, group_units
 from .sources import Entry, Listing
-from .splits import SplitRatio, assign_splits
+from .splits import SplitRatio, assign_splits, refuse_new_leaks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +67,21 @@ def next_part(
     retry: Callable[[str], bool],
     cost_seconds: Callable[[Entry], float],
 ) -> PlanPart:
-    """The units that new, changed and retried inputs make; `retry` says which failures, by reason, to redo."""
+    """The units that new, changed and retried inputs make; `retry` says which failures, by reason, to redo.
+
+    Raises `RefusedError` where a given split leaks, or a changed input would, unless `allow_leaks`.
+    """
     salt = str(len(ledger.plan.parts))
+    known = ledger.plan.videos()
+    if not allow_leaks:
+        refuse_new_leaks(changes.changed, known, ledger.plan.dropped_identities())
+    known |= {entry.video_id: (entry, known[entry.video_id][1]) for entry in changes.changed}
     assigned = assign_splits(
         changes.added,
         ratio=ratio,
         seed=seed,
         allow_leaks=allow_leaks,
-        known=ledger.plan.videos(),
+        known=known,
         known_dropped=ledger.plan.dropped_identities(),
     )
     bridging = set(assigned.bridging)

@@ -51,7 +51,7 @@ class Door(click.Group):
             click.echo(f"facefeed: {error}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
-            click.echo("\nfacefeed: interrupted; finished work is kept: run the same command again to go on", err=True)
+            click.echo("\nfacefeed: interrupted; run the same command again to go on", err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -138,7 +138,9 @@ def _options(given: dict[str, Any]) -> Any:
     from .splits import SplitRatio  # noqa: PLC0415
     from .video import Sampling  # noqa: PLC0415
 
-    chosen = {name: given[name] for name in ("every", "fps", "frames", "keyframes") if given[name] not in {None, False}}
+    chosen = {name: given[name] for name in ("every", "fps", "frames") if given[name] is not None}
+    if given["keyframes"]:
+        chosen["keyframes"] = True
     return Options(
         sampling=Sampling(**(chosen or {"every": 10})),
         keep=FaceFilter(max_faces=given["faces"], min_face_px=given["min_face"], min_score=given["min_score"]),
@@ -177,3 +179,7 @@ def verify(out: Path, *, rebuild_index: bool, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(verdict.figures()))
     return 1 if verdict.findings else 0
+
+
+if __name__ == "__main__":
+    main()

@@ -67,10 +67,14 @@ def write_index(paths: OutPaths, tables: Sequence[tuple[Path, str]], labels: Seq
     """Builds the index anew and swaps it in; returns its number of rows."""
     attempt = paths.temporary / f"index.{uuid.uuid4().hex}"
     with writing(paths.index):
-        rows = IndexWriter(attempt, index_schema(labels, fingerprint), tables).write()
-        with attempt.open("rb+") as file:
-            os.fsync(file.fileno())
-        attempt.replace(paths.index)
+        paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset need not have it
+        try:
+            rows = IndexWriter(attempt, index_schema(labels, fingerprint), tables).write()
+            with attempt.open("rb+") as file:
+                os.fsync(file.fileno())
+            attempt.replace(paths.index)
+        finally:
+            attempt.unlink(missing_ok=True)
         sync_folder(paths.root)
     return rows
 

@@ -51,24 +51,24 @@ class IndexWriter:
         self._schema = schema
         self._tables = tables
         self._path = path
-        self._dictionaries = self._distinct([f.name for f in schema if pa.types.is_dictionary(f.type)])
+        self._stored = [field for field in face_schema(labels_of(schema)) if field.name not in BINARY_COLUMNS]
+        self._dictionaries = self._distinct()
 
-    def _distinct(self, columns: Sequence[str]) -> dict[str, pa.Array]:
-        seen: dict[str, dict[str, None]] = {name: {} for name in columns}
-        seen["file"] = dict.fromkeys(name for _, name in self._tables)
-        stored = [name for name in columns if name != "file"]
+    def _distinct(self) -> dict[str, pa.Array]:
+        columns = [field for field in self._stored if pa.types.is_dictionary(self._schema.field(field.name).type)]
+        seen: dict[str, dict[str, None]] = {field.name: {} for field in columns}
         for path, _ in self._tables:
-            table = _read(path, stored)
-            for name in stored:
-                values = table.column(name).unique().to_pylist()
-                seen[name].update(dict.fromkeys(value for value in values if value is not None))
+            table = _read(path, columns)
+            for name, values in seen.items():
+                found = table.column(name).unique().to_pylist()
+                values.update(dict.fromkeys(value for value in found if value is not None))
+        seen["file"] = dict.fromkeys(name for _, name in self._tables)
         return {name: pa.array(values, pa.string()) for name, values in seen.items()}
 
     def _rows(self) -> Iterator[pa.Table]:
-        light = [f.name for f in self._schema if f.name not in {"file", "image_offset", "image_bytes"}]
         for path, name in self._tables:
             offsets, sizes = image_ranges(path)
-            table = _read(path, light)
+            table = _read(path, self._stored)
             table = table.append_column("file", pa.array([name] * len(table), pa.string()))
             table = table.append_column("image_offset", pa.array(offsets))
             yield table.append_column("image_bytes", pa.array(sizes))
@@ -102,15 +102,15 @@ class IndexWriter:
         return total
 
 
-def _read(path: Path, columns: list[str]) -> pa.Table:
+def _read(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
     """Some columns of a file, their page checksums verified."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = file.read(columns=columns)
+            table = file.read(columns=[column.name for column in columns])
     except (OSError, ValueError, pa.ArrowException) as error:
         raise CorruptDataError(f"{path.name}: {error}") from error
-    if absent := set(columns) - set(table.column_names):  # pyarrow leaves out silently what is not there
-        raise CorruptDataError(f"{path.name}: has no column {', '.join(sorted(absent))}")
+    if not table.schema.equals(pa.schema(columns)):
+        raise CorruptDataError(f"{path.name}: its columns are not those of the schema")
     return table
 
 
@@ -134,7 +134,7 @@ class Index:
             raise UsageError(f"{path}: not there; finish `facefeed precompute`, or {remedy}") from error
         except (CorruptDataError, KeyError, OSError, ValueError, pa.ArrowException) as error:
             raise CorruptDataError(f"{path}: cannot be read ({error}); {remedy}") from error
-        self.num_rows = sum(batch.num_rows for batch in self._batches)
+        self.num_rows: int = sum(batch.num_rows for batch in self._batches)
         # What is found by division must lie where division finds it.
         as_promised = self.schema.equals(index_schema(self.labels, self.fingerprint))
         if not as_promised or any(batch.num_rows != _BATCH_ROWS for batch in self._batches[:-1]):

@@ -6,6 +6,7 @@ OUT/manifest.json                  OUT/index.arrow            OUT/_tmp/
 
 from __future__ import annotations
 
+import builtins
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -101,7 +102,7 @@ class Receipt:
         return json.dumps({"version": RECEIPT_VERSION, **asdict(self)}, indent=1)
 
     @classmethod
-    def from_json(cls, text: str | bytes, *, where: str) -> Self:
+    def from_json(cls, text: str | builtins.bytes, *, where: str) -> Self:
         """Parses and validates; raises `CorruptDataError` naming `where`."""
         try:
             data = json.loads(text)

@@ -135,8 +135,8 @@ def _walk_page(
     reader = _CompactReader(data[position : min(position + _HEADER_BYTES, end)])
     header = reader.struct()
     page, page_size = header.get(_DATA_PAGE_HEADER), header.get(_COMPRESSED_SIZE)
-    plain = isinstance(page, dict) and page.get(_ENCODING) == _PLAIN and header.get(_UNCOMPRESSED_SIZE) == page_size
-    if not plain or header.get(_PAGE_TYPE) != _DATA_PAGE_V1:
+    promised = header.get(_PAGE_TYPE) == _DATA_PAGE_V1 and header.get(_UNCOMPRESSED_SIZE) == page_size
+    if not promised or not isinstance(page, dict) or page.get(_ENCODING) != _PLAIN:
         raise ValueError("is not a PLAIN, uncompressed data page of version 1")
     rows = page.get(_NUM_VALUES)
     value = position + reader.position

@@ -45,6 +45,7 @@ class Progress:
         self._console = console
         self._lock = threading.Lock()
         self._under_way: dict[str, Counter[str]] = {}
+        self._settled: set[str] = set()
         self._expected = self._done_before = 0
         self._started = self._line_at = time.monotonic()
         self._bar: Bar | None = None
@@ -91,9 +92,11 @@ class Progress:
             self._print(text)
 
     def on_event(self, event: tuple[float, dict[str, Any]]) -> None:
-        """One input of a running unit is done; comes from Dask's thread, before the unit's receipt."""
+        """One input of a running unit is done; comes from Dask's thread. After the unit's receipt it counts no more."""
         message = event[1]
         with self._lock:
+            if message["unit"] in self._settled:
+                return
             counts = self._under_way.setdefault(message["unit"], Counter())
             counts.update(inputs=1, frames=message["frames"], faces=message["faces"])
         self._show()
@@ -102,6 +105,7 @@ class Progress:
         """A unit is done: its own figures replace those that were heard of it on the way."""
         with self._lock:
             self._under_way.pop(receipt.unit, None)
+            self._settled.add(receipt.unit)
             self.totals.inputs += len(receipt.inputs)
             self.totals.frames += sum(one.frames_decoded for one in receipt.inputs)
             self.totals.faces += receipt.rows

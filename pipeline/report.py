@@ -21,7 +21,7 @@ _NAMED = 10
 
 
 def _console() -> Console:
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True, emoji=False)  # :boom: may be a file's name
 
 
 def figures(summary: Summary) -> dict[str, Any]:

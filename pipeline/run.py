@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,6 +89,7 @@ def precompute(
     `TooManyFailedError`, of which only the last two may leave finished units behind.
     """
     started = time.monotonic()
+    check_cluster(workers, scheduler)
     options = options or Options()
     detector = detector or options.detector()
     limits = limits or DecoderLimits()
@@ -164,7 +164,8 @@ def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, sch
     progress.start(inputs=sum(len(unit.inputs) for unit in pending), done_before=sum(done.values()))
     if not pending:
         return progress.totals
-    with _client(workers, scheduler) as client, progress:
+    cluster = local_client(workers or default_slots()) if scheduler is None else remote_client(scheduler)
+    with cluster as client, progress:
         progress.dashboard = client.dashboard_link
         client.subscribe_topic(PROGRESS_TOPIC, progress.on_event)
         with slots(client, job, [] if scheduler else visible_gpus()) as plugin:
@@ -180,14 +181,12 @@ def _drain(units: list[Unit]) -> Iterator[Unit]:
         yield units.pop()
 
 
-def _client(workers: int | None, scheduler: str | None) -> AbstractContextManager[Any]:
-    if scheduler is not None:
-        if workers is not None:
-            raise UsageError("--workers and --scheduler: a running cluster has its own workers; use one of the two")
-        return remote_client(scheduler)
+def check_cluster(workers: int | None, scheduler: str | None) -> None:
+    """Refuses what cannot be meant, before anything is written."""
+    if workers is not None and scheduler is not None:
+        raise UsageError("--workers and --scheduler: a running cluster has its own workers; use one of the two")
     if workers is not None and workers < 1:
-        raise UsageError(f"workers={workers}: must be at least 1")
-    return local_client(workers or default_slots())
+        raise UsageError(f"workers={workers}: must be at least 1; leave it out for one per GPU, else core")
 
 
 def _check_failures(manifest: Manifest, allowance: Allowance, out: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .errors import RefusedError, UsageError
 from .schema import SPLITS
@@ -28,7 +28,7 @@ class SplitRatio:
 
     def __post_init__(self) -> None:
         shares = self.shares
-        if min(shares) < 0 or abs(sum(shares) - 100) > 1e-6:
+        if not (all(share >= 0 for share in shares) and abs(sum(shares) - 100) <= 1e-6):  # NaN fails both
             raise UsageError(f"split_ratio={shares}: must be three shares >= 0 that sum to 100; try 80,10,10")
 
     @classmethod
@@ -42,7 +42,7 @@ class SplitRatio:
 
     @property
     def shares(self) -> tuple[float, float, float]:
-        return (self.train, self.val, self.test)
+        return (float(self.train), float(self.val), float(self.test))  # 80 and 80.0 must not be two configs
 
     def split_at(self, position: float) -> str:
         """The split that a hash in [0, 1) falls into."""
@@ -122,19 +122,21 @@ def assign_splits(
     drawn from ``sha256(seed, component)``, so that they depend on nothing but the component itself.
     """
     known = known or {}
-    dropped = set(known_dropped) or _oversized_identities(entries)
+    dropped = set(known_dropped)
+    dropped |= _oversized_identities(entries, [entry for entry, _ in known.values()], dropped)
     components = _Components()
     for entry, split in known.values():
         components.join(_nodes(entry, dropped), split)
     bridging = []
     taken = []
-    for entry in sorted(entries, key=lambda one: one.video_id):
+    # Those with a given split first, so that no name decides whether they leak or another one bridges.
+    for entry in sorted(entries, key=lambda one: (one.split is None, one.video_id)):
         nodes = _nodes(entry, dropped)
         there = components.splits(nodes)
         if entry.split and there - {entry.split} and not allow_leaks:
             raise RefusedError(
-                f"{entry.video_id}: the source puts it in {entry.split}, but a video of the same original or person is in "
-                f"{', '.join(sorted(there - {entry.split}))}: a leak; mend the split, or accept it with --allow-leaks"
+                f"{entry.video_id}: the source puts it in {entry.split}, but a video of the same original or person is "
+                f"in {', '.join(sorted(there - {entry.split}))}: a leak; mend the split or accept it with --allow-leaks"
             )
         if len(there) > 1 and not entry.split:
             bridging.append(entry.video_id)
@@ -146,18 +148,46 @@ def assign_splits(
     return Assignment(split_of=split_of, bridging=bridging, dropped_identities=sorted(dropped))
 
 
-def _oversized_identities(entries: Sequence[Entry]) -> set[str]:
-    """Identities, the weakest links, of every component that would hold over 30 % of all videos."""
-    components = _Components()
-    for entry in entries:
-        components.join(_nodes(entry, set()))
-    sizes = Counter(components.root(f"video:{entry.video_id}") for entry in entries)
-    oversized = {root for root, size in sizes.items() if size > _LARGEST_SHARE * len(entries)}
-    return {
-        entry.identity
-        for entry in entries
-        if entry.identity and components.root(f"video:{entry.video_id}") in oversized
+def refuse_new_leaks(changed: Sequence[Entry], known: Mapping[str, tuple[Entry, str]], dropped: set[str]) -> None:
+    """Raises `RefusedError` where a planned video now has an original or a person that stands in another split."""
+    moved = {
+        entry.video_id: entry
+        for entry in changed
+        if not set(_nodes(entry, dropped)) <= set(_nodes(known[entry.video_id][0], dropped))
     }
+    components = _Components()
+    for entry, split in known.values():
+        if entry.video_id not in moved:
+            components.join(_nodes(entry, dropped), split)
+    for video_id, entry in sorted(moved.items()):
+        split = known[video_id][1]
+        nodes = _nodes(entry, dropped)
+        if others := components.splits(nodes) - {split}:
+            raise RefusedError(
+                f"{video_id}: was planned into {split}, but the source now links it to an original or person in "
+                f"{', '.join(sorted(others))}: a leak; undo that, use a new OUT, or accept it with --allow-leaks"
+            )
+        components.join(nodes, split)
+
+
+def _oversized_identities(entries: Sequence[Entry], known: Sequence[Entry], dropped: set[str]) -> set[str]:
+    """Identities, the weakest links, of every component that would hold over 30 % of all videos.
+
+    Only those that link more than one original, and none that an earlier plan relied on: dropping them now would
+    let their next video go to another split.
+    """
+    everything = [*known, *entries]
+    linked, originals = _Components(), _Components()
+    for entry in everything:
+        linked.join(_nodes(entry, dropped))
+        originals.join(_nodes(replace(entry, identity=None), dropped))
+    sizes = Counter(linked.root(f"video:{entry.video_id}") for entry in everything)
+    holds: dict[str, set[str]] = defaultdict(set)
+    for entry in everything:
+        node = f"video:{entry.video_id}"
+        if entry.identity and sizes[linked.root(node)] > _LARGEST_SHARE * len(everything):
+            holds[entry.identity].add(originals.root(node))
+    return {name for name, roots in holds.items() if len(roots) > 1} - {entry.identity for entry in known} - dropped
 
 
 def _draw(

@@ -1,11 +1,12 @@
-"""`verify`: is everything that the manifest promises there, whole, and once?"""
+"""The check behind `verify`: everything that the manifest promises is there, whole, and once."""
 
 from __future__ import annotations
 
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .commit import check_file, sha256_of
-from .errors import CorruptDataError, FacefeedError, Reason
+from .errors import CorruptDataError, FacefeedError, Reason, StoppedError, UsageError
 from .finish import account, write_index
 from .index import Index, IndexWriter, index_schema
 from .job import config_hash
@@ -54,16 +55,36 @@ class Verdict:
         }
 
 
-def _open(out: Path) -> tuple[Manifest, Ledger]:
-    manifest = Manifest.read(out)
+def _ledger(out: Path, manifest: Manifest) -> Ledger:
     paths = OutPaths(out)
-    return manifest, Ledger(paths, Plan.load(paths), config_hash(manifest.config))
+    return Ledger(paths, Plan.load(paths), config_hash(manifest.config))
 
 
-def rebuild(out: Path) -> int:
-    """Makes ``OUT/index.arrow`` anew from the files; returns its number of rows."""
-    manifest, ledger = _open(out)
-    return write_index(ledger.paths, ledger.tables(), manifest.labels, manifest.fingerprint)
+def _guarded(what: str, where: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Findings of `checks`; whatever damaged bytes make a parser raise on the way is one more."""
+    try:
+        yield from checks()
+    except Exception as error:
+        yield Finding(what, where, str(error) if isinstance(error, FacefeedError) else repr(error))
+
+
+def rebuild(out: Path) -> bool:
+    """Makes ``OUT/index.arrow`` anew from the files, if they are those of the manifest; says whether it did.
+
+    Otherwise the index stays as it is, and `verify` says what is wrong: an index of fewer rows must not pass for
+    that of the whole dataset. Raises `UsageError` where OUT holds no dataset.
+    """
+    try:
+        manifest = Manifest.read(out)
+        ledger = _ledger(out, manifest)
+        if ledger.fingerprint() != manifest.fingerprint:
+            return False
+        write_index(ledger.paths, ledger.tables(), manifest.labels, manifest.fingerprint)
+    except (UsageError, StoppedError):
+        raise
+    except Exception:  # as in `_guarded`
+        return False
+    return True
 
 
 def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Verdict:
@@ -72,45 +93,65 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
     A page that is damaged, a file that is missing or too many, a row that appears twice, an index or a manifest
     that does not say what the files say: each is one `Finding`.
     """
+    what = "manifest"
     try:
-        manifest, ledger = _open(out)
-    except CorruptDataError as error:
-        return Verdict(findings=[Finding("manifest", str(out), str(error))])
+        manifest = Manifest.read(out)
+        what = "plan"
+        ledger = _ledger(out, manifest)
+    except UsageError:
+        raise
+    except Exception as error:
+        return Verdict(findings=[Finding(what, str(out), str(error))])
     verdict = Verdict()
+    found = verdict.findings
     tables: list[tuple[Path, str]] = []
     for planned in ledger.plan.units():
         owned = {entry.video_id for entry in planned.inputs if ledger.owner[entry.video_id] == planned.unit}
-        for unit, receipt in _receipts(ledger, planned, verdict):
+        for unit, receipt in _receipts(ledger, planned, found):
             if receipt.file:
                 on_file(receipt.file)
-                path = out / receipt.file
-                tables.append((path, receipt.file))
-                verdict.findings += _check_unit(path, unit, receipt, owned, manifest)
+                check = partial(_check_unit, out / receipt.file, unit, receipt, owned, manifest)
+                found += _guarded("page", receipt.file, check)
+                tables.append((out / receipt.file, receipt.file))
                 verdict.files, verdict.rows = verdict.files + 1, verdict.rows + receipt.rows
                 verdict.size_bytes += receipt.bytes
-    verdict.findings += _strangers(ledger.paths, {name for _, name in tables})
-    verdict.findings += _check_index(out, manifest, sorted(tables, key=lambda one: one[1]))
-    verdict.findings += _check_account(ledger, manifest)
+    tables.sort(key=lambda one: one[1])
+    found += _strangers(ledger.paths, {name for _, name in tables})
+    found += _guarded("index", "index.arrow", lambda: _check_index(out, manifest, tables))
+    found += _guarded("account", "manifest.json", lambda: _check_account(ledger, manifest))
     return verdict
 
 
-def _receipts(ledger: Ledger, unit: Unit, verdict: Verdict) -> Iterator[tuple[Unit, Receipt]]:
+def _receipts(ledger: Ledger, unit: Unit, findings: list[Finding]) -> Iterator[tuple[Unit, Receipt]]:
+    """The unit's receipt or, where it was split, those of its halves; none that names a file other than its own."""
     where = f"receipts/{unit.unit}.json"
     try:
         receipt = ledger.receipt(unit)
-    except CorruptDataError as error:
-        verdict.findings.append(Finding("receipt", where, str(error)))
+        halves = unit.halves(ledger.config)
+        file = ledger.paths.unit_file(unit.split, unit.unit).relative_to(ledger.paths.root).as_posix()
+        complaints = [] if receipt is None else list(_check_receipt(receipt, unit, halves, file))
+    except Exception as error:
+        findings.append(Finding("receipt", where, str(error)))
         return
+    findings += [Finding("receipt", where, complaint) for complaint in complaints]
     if receipt is None:
-        verdict.findings.append(Finding("receipt", where, f"missing; the unit has {len(unit.inputs)} inputs"))
+        findings.append(Finding("receipt", where, f"missing; the unit has {len(unit.inputs)} inputs"))
     elif receipt.outcome == "split":
-        for half in unit.halves(ledger.config):
-            yield from _receipts(ledger, half, verdict)
-    else:
-        named = {one.video_id for one in receipt.inputs}
-        if named != {entry.video_id for entry in unit.inputs}:
-            verdict.findings.append(Finding("receipt", where, "its inputs are not those of the plan"))
+        for half in halves if len(unit.inputs) > 1 else ():
+            yield from _receipts(ledger, half, findings)
+    elif receipt.file in {None, file}:
         yield unit, receipt
+
+
+def _check_receipt(receipt: Receipt, unit: Unit, halves: Sequence[Unit], file: str) -> Iterator[str]:
+    if receipt.outcome == "split":
+        if len(unit.inputs) < 2 or receipt.children != [half.unit for half in halves]:
+            yield "its children are not the halves of the plan's unit"
+        return
+    if receipt.file != (file if receipt.rows else None):
+        yield f"its file is {receipt.file}, the {receipt.rows} rows of the unit belong into {file}"
+    if sorted(one.video_id for one in receipt.inputs) != sorted(entry.video_id for entry in unit.inputs):
+        yield "its inputs are not those of the plan"
 
 
 def _check_unit(path: Path, unit: Unit, receipt: Receipt, owned: set[str], manifest: Manifest) -> Iterator[Finding]:
@@ -118,18 +159,17 @@ def _check_unit(path: Path, unit: Unit, receipt: Receipt, owned: set[str], manif
     if not path.is_file():
         yield Finding("file", where, "missing")
         return
+    if (size_bytes := path.stat().st_size) != receipt.bytes:
+        yield Finding("size", where, f"is {size_bytes} bytes, the receipt says {receipt.bytes}")
     if sha256_of(path) != receipt.sha256:
         yield Finding("hash", where, "its SHA-256 is not the receipt's")
-    try:
-        check_file(path, unit.unit, receipt.config, receipt.rows)
-        file = pq.ParquetFile(path)
+    check_file(path, unit.unit, receipt.config, receipt.rows)
+    with pq.ParquetFile(path) as file:
         labels = tuple(manifest.labels)
         if not file.schema_arrow.equals(face_schema(labels)) or labels_of(file.schema_arrow) != labels:
             yield Finding("schema", where, "is not the schema of this dataset")
             return
         yield from _check_rows(file, where, unit, receipt, owned)
-    except (CorruptDataError, OSError, ValueError) as error:
-        yield Finding("page", where, str(error))
 
 
 def _check_rows(file: pq.ParquetFile, where: str, unit: Unit, receipt: Receipt, owned: set[str]) -> Iterator[Finding]:
@@ -174,7 +214,7 @@ def _check_index(out: Path, manifest: Manifest, tables: Sequence[tuple[Path, str
         fresh = Path(folder) / "index.arrow"
         try:
             IndexWriter(fresh, index_schema(manifest.labels, manifest.fingerprint), tables).write()
-        except (CorruptDataError, OSError, ValueError):
+        except CorruptDataError:
             return  # the damaged file has its own finding
         with pa.memory_map(str(fresh)) as new, pa.memory_map(str(OutPaths(out).index)) as old:
             if not _same_batches(pa.ipc.open_file(new), pa.ipc.open_file(old)):
@@ -184,12 +224,17 @@ def _check_index(out: Path, manifest: Manifest, tables: Sequence[tuple[Path, str
 def _same_batches(new: pa.RecordBatchFileReader, old: pa.RecordBatchFileReader) -> bool:
     if new.num_record_batches != old.num_record_batches or not new.schema.equals(old.schema):
         return False
-    return all(new.get_batch(number).equals(old.get_batch(number)) for number in range(new.num_record_batches))
+    for number in range(new.num_record_batches):
+        batch = old.get_batch(number)
+        batch.validate(full=True)  # before anything follows its offsets
+        if not new.get_batch(number).equals(batch):
+            return False
+    return True
 
 
 def _check_account(ledger: Ledger, manifest: Manifest) -> Iterator[Finding]:
     refused = [
-        Entry(video_id=str(one["video_id"]), problem=cast(Reason, one["reason"]), detail=one["detail"])
+        Entry(video_id=str(one["video_id"]), problem=cast("Reason", one["reason"]), detail=one["detail"])
         for one in manifest.refused
     ]
     again = account(ledger, manifest.config, refused, manifest.inputs["missing"])

@@ -1,0 +1,165 @@
+"""The command line as a user meets it: exit codes, messages, what goes where."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.manifest import OutPaths
+
+MakeSource = Callable[..., Path]
+
+
+def facefeed(*arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "facefeed.pipeline.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+
+
+def test_help_names_every_command_with_what_it_does() -> None:
+    shown = CliRunner().invoke(main, ["--help"])
+    assert shown.exit_code == 0
+    for command in ("sample", "precompute", "verify"):
+        assert command in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--every", "0"], "every=0: must be a whole number of at least 1; try 10"),
+        (["--every", "5", "--fps", "2"], "exactly one of every, fps, frames, keyframes"),
+        (["--margin", "-1"], "margin=-1.0: must be 0 to 10; try 0.3"),
+        (["--size", "5"], "size=5: must be 16 to 4096 px; try 256"),
+        (["--quality", "101"], "quality=101"),
+        (["--min-score", "2"], "min_score=2.0: must lie in 0..1; try 0.9"),
+        (["--faces", "0"], "max_faces=0: must be at least 1"),
+        (["--split-ratio", "80,10"], "split_ratio='80,10': must be three shares; try 80,10,10"),
+        (["--split-ratio", "80,10,20"], "must be three shares >= 0 that sum to 100"),
+        (["--max-failed", "some"], "max_failed='some': must be a number of inputs or a percentage"),
+        (["--retry-failed", "sloth"], "--retry-failed sloth: no such reason; use one of empty, not_video"),
+        (["--workers", "0"], "workers=0: must be at least 1"),
+        (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "a running cluster has its own workers"),
+        (["--layout", "dfdc"], "no dfdc_train_part_*/metadata.json; use --layout folder"),
+        (["--layout", "table"], "layout table needs a .csv or .parquet file"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_written(
+    make_source: MakeSource, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    source = make_source("real/a.mp4")
+    done = CliRunner().invoke(main, ["precompute", str(source), str(tmp_path / "out"), *arguments])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_source_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
+    gone = CliRunner().invoke(main, ["precompute", str(tmp_path / "gone"), str(tmp_path / "out")])
+    assert gone.exit_code == 2
+    assert "gone': no such file or folder" in gone.stderr
+    (tmp_path / "bare").mkdir()
+    bare = CliRunner().invoke(main, ["precompute", str(tmp_path / "bare"), str(tmp_path / "out")])
+    assert bare.exit_code == 2
+    assert "holds no video and no image" in bare.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_in_a_pipe_keeps_standard_output_for_the_figures(
+    make_source: MakeSource, tmp_path: Path, cluster_address: str
+) -> None:
+    source = make_source("real/a.mp4", "real/<script>.mp4")
+    (source / "real/[red]broken.mp4").write_text("text")
+    out = tmp_path / "out"
+    done = facefeed(
+        "precompute", source, out, "--scheduler", cluster_address, "--frames", 2, "--max-failed", 1, "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["inputs"] == {"total": 3, "ok": 0, "no_faces": 2, "failed": {"not_video": 1}, "missing": 0}
+    assert figures["exit"] == 0
+    assert {"seconds", "frames_per_second", "rows", "bytes", "splits"} <= figures.keys()
+    progress = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert progress[-1]["inputs"] == progress[-1]["inputs_total"] == 3
+    assert progress[-1]["failed"] == {"not_video": 1}
+    assert progress[-1]["dashboard"].startswith("http://127.0.0.1")
+    assert "[red]broken.mp4: not_video" in done.stderr
+    assert CliRunner().invoke(main, ["verify", str(out)]).exit_code == 0
+    many = facefeed("precompute", source, out, "--frames", 2, "--max-failed", 0)
+    assert many.returncode == 3
+    assert "1 of 3 inputs failed (1 not_video), 0 are allowed" in many.stderr
+    other = facefeed("precompute", source, out, "--frames", 3)
+    assert other.returncode == 2
+    assert "was made with other settings (sampling: {'frames': 2} there, {'frames': 3} now)" in other.stderr
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from assets_faults import SlowDetector
+from facefeed.pipeline import cli, job
+job.Options.detector = lambda self: SlowDetector(0.2)
+if __name__ == "__main__":
+    cli.main()
+"""
+
+
+@pytest.fixture
+def slow_driver(tmp_path: Path) -> Path:
+    """The command with a detector slow enough to be caught at work."""
+    path = tmp_path / "driver.py"
+    path.write_text(DRIVER)
+    return path
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_stops_cleanly_says_how_to_go_on_and_the_next_run_goes_on(
+    make_source: MakeSource, tmp_path: Path, slow_driver: Path, sent: signal.Signals
+) -> None:
+    source, out = make_source(*(f"real/{number}.mp4" for number in range(8))), tmp_path / "out"
+    arguments = ["precompute", str(source), str(out), "--workers", "1", "--min-face", "16", "--every", "5"]
+    command = [sys.executable, str(slow_driver), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    while not list(OutPaths(out).receipts.glob("*.json")) and driver.poll() is None:
+        time.sleep(0.05)
+    os.killpg(driver.pid, sent) if sent == signal.SIGINT else driver.send_signal(sent)
+    _, shown = driver.communicate(timeout=60)
+    assert driver.returncode == 130, shown
+    assert "interrupted; run the same command again to go on" in shown
+    assert "Traceback" not in shown
+    assert not OutPaths(out).manifest.exists()
+    finished = {path.name: path.stat().st_mtime_ns for path in OutPaths(out).receipts.iterdir()}
+    assert 1 <= len(finished) < 8
+    again = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    assert again.returncode == 0, again.stderr
+    after = {path.name: path.stat().st_mtime_ns for path in OutPaths(out).receipts.iterdir()}
+    assert finished.items() <= after.items()
+    assert CliRunner().invoke(main, ["verify", str(out)]).exit_code == 0
+
+
+def test_a_second_run_on_the_same_out_is_refused_and_told_who_works_there(
+    make_source: MakeSource, tmp_path: Path, slow_driver: Path
+) -> None:
+    source, out = make_source(*(f"real/{number}.mp4" for number in range(4))), tmp_path / "out"
+    arguments = ["precompute", str(source), str(out), "--workers", "1", "--min-face", "16", "--every", "5"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    first = subprocess.Popen([sys.executable, str(slow_driver), *arguments], env=environment, stderr=subprocess.PIPE)
+    while not list(OutPaths(out).plan.glob("*.json")) and first.poll() is None:
+        time.sleep(0.05)
+    second = subprocess.run(
+        [sys.executable, str(slow_driver), *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert second.returncode == 2
+    assert f"another precompute is working on it (process {first.pid} on " in second.stderr
+    first.communicate(timeout=120)
+    assert first.returncode == 0
+
+
