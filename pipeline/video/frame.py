@@ -1,0 +1,69 @@
+"""What comes out: one upright frame, and what a file says about itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """One decoded frame, upright and with square pixels.
+
+    frame_index: ordinal in presentation order in the whole video, from 0.
+    pts_seconds: the file's own presentation time; not shifted, so a stream that starts late starts late here.
+    rgb: uint8 (H, W, 3), contiguous, full-range RGB; x right, y down. The array belongs to the holder.
+
+    Raises ValueError for anything else.
+    """
+
+    frame_index: int
+    pts_seconds: float
+    rgb: npt.NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        if self.frame_index < 0:
+            raise ValueError(f"frame_index={self.frame_index}: must be at least 0")
+        if not math.isfinite(self.pts_seconds):
+            raise ValueError(f"pts_seconds={self.pts_seconds}: must be finite")
+        if self.rgb.ndim != 3 or self.rgb.shape[2] != 3 or self.rgb.dtype != np.uint8 or self.rgb.size == 0:
+            raise ValueError(f"rgb is {self.rgb.dtype} {self.rgb.shape}: must be uint8 (H, W, 3), not empty")
+
+    @property
+    def height(self) -> int:
+        """Pixels, upright."""
+        return int(self.rgb.shape[0])
+
+    @property
+    def width(self) -> int:
+        """Pixels, upright."""
+        return int(self.rgb.shape[1])
+
+    def __repr__(self) -> str:
+        return (
+            f"Frame(frame_index={self.frame_index}, pts_seconds={self.pts_seconds:.6f}, "
+            f"rgb={self.rgb.dtype} {self.rgb.shape})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaInfo:
+    """What a file is, by its header and, for a video, its first frame.
+
+    width, height: pixels, upright and square. num_frames: what the header says or the duration
+    suggests: an estimate, 0 where the file does not say. duration_seconds: likewise. is_image: a still picture.
+    """
+
+    width: int
+    height: int
+    num_frames: int
+    duration_seconds: float
+    is_image: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as plain JSON values."""
+        return asdict(self)

@@ -1,0 +1,51 @@
+"""How much time and memory one file may cost."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderLimits:
+    """What the decoder's child process may use; raises UsageError for values that cannot be meant.
+
+    deadline_seconds: no byte from the child for this long is a hang. While it makes progress it reports every
+        second, so a sparse sampling of a long video is none.
+    total_seconds: time spent waiting for the child on one file (not the time its frames take to be used). Four
+        hours let a 2 h 1080p video pass at 15 frames a second.
+    cpu_seconds: processor time of the child on one file, all threads together.
+    memory_bytes: address space of the child (RLIMIT_AS), its libraries' some 600 MB included.
+    max_pixels: pixels of one frame, stored or upright, checked before anything is decoded.
+    threads: threads of the codec; each holds a frame more.
+    command: what is started. -P keeps a user's own `av.py` in the working directory out.
+    """
+
+    deadline_seconds: float = 60.0
+    total_seconds: float = 4 * 3600.0
+    cpu_seconds: float = 4 * 3600.0
+    memory_bytes: int = 4 * 1024**3
+    max_pixels: int = 64_000_000
+    threads: int = 1
+    command: tuple[str, ...] = (sys.executable, "-P", "-m", "facefeed.pipeline.video.child")
+
+    def __post_init__(self) -> None:
+        for name in ("deadline_seconds", "total_seconds", "cpu_seconds"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise UsageError(f"{name}={value!r}: must be finite and above 0; try 60")
+        for name, smallest in (("memory_bytes", 1), ("max_pixels", 1), ("threads", 1)):
+            value = getattr(self, name)
+            if value < smallest:
+                raise UsageError(f"{name}={value!r}: must be at least {smallest}")
+        if not self.command:
+            raise UsageError("command=(): must name the decoder's child process; leave the default")
+
+    def for_child(self) -> dict[str, Any]:
+        """The part that the child itself has to keep, as plain JSON."""
+        names = ("cpu_seconds", "memory_bytes", "max_pixels", "threads")
+        return {name: getattr(self, name) for name in names}

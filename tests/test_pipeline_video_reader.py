@@ -1,0 +1,219 @@
+"""Frames of any file, or one reason."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from assets_video import numbered, read_number, write_audio, write_video
+from facefeed.pipeline.errors import InputError
+from facefeed.pipeline.video import Frame, MediaInfo, MediaReader, Sampling
+
+ALL = Sampling(every=1)
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[MediaReader]:
+    with MediaReader() as reader:
+        yield reader
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """30 numbered frames, key frames at 0, 10 and 20, with B-frames."""
+    path = tmp_path_factory.mktemp("video") / "numbered.mp4"
+    options = {"g": "10", "sc_threshold": "0", "bf": "2"}
+    return write_video(path, [numbered(index) for index in range(30)], options=options)
+
+
+def indices(frames: list[Frame]) -> list[int]:
+    assert [read_number(frame.rgb) for frame in frames] == [frame.frame_index for frame in frames]
+    return [frame.frame_index for frame in frames]
+
+
+def failure(reader: MediaReader, path: Path, sampling: Sampling = ALL) -> InputError:
+    with pytest.raises(InputError) as caught:
+        list(reader.frames(path, sampling))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("sampling", "wanted"),
+    [
+        (ALL, list(range(30))),
+        (Sampling(every=7), [0, 7, 14, 21, 28]),
+        (Sampling(fps=5), [0, 5, 10, 15, 20, 25]),
+        (Sampling(frames=3), [5, 15, 25]),
+        (Sampling(frames=100), list(range(30))),
+        (Sampling(keyframes=True), [0, 10, 20]),
+    ],
+)
+def test_the_frames_that_come_are_the_ones_that_were_asked_for(
+    reader: MediaReader, video: Path, sampling: Sampling, wanted: list[int]
+) -> None:
+    frames = list(reader.frames(video, sampling))
+    assert indices(frames) == wanted
+    assert [frame.pts_seconds for frame in frames] == pytest.approx([index / 25 for index in wanted])
+    assert (reader.last_frames_wanted, reader.last_frames_decoded) == (len(wanted), len(wanted))
+
+
+def test_probe_says_what_a_video_is_without_reading_it_all(reader: MediaReader, video: Path) -> None:
+    assert reader.probe(video) == MediaInfo(
+        width=128, height=64, num_frames=30, duration_seconds=pytest.approx(1.2), is_image=False
+    )
+
+
+def test_one_child_serves_many_files(reader: MediaReader, video: Path) -> None:
+    list(reader.frames(video, ALL))
+    first = reader.child_pid
+    failure(reader, video.parent / "nothing.mp4")
+    list(reader.frames(video, ALL))
+    assert reader.child_pid == first
+
+
+def test_consumers_may_stop_early(reader: MediaReader, video: Path) -> None:
+    for frame in reader.frames(video, ALL):
+        if frame.frame_index == 2:
+            break
+    gc.collect()
+    assert len(list(reader.frames(video, ALL))) == 30
+
+
+def test_an_old_iterator_neither_disturbs_nor_mixes_with_the_next_file(reader: MediaReader, video: Path) -> None:
+    old = reader.frames(video, ALL)
+    next(old)
+    new = reader.frames(video, Sampling(every=10))
+    first = next(new)
+    with pytest.raises(RuntimeError, match="another file"):
+        next(old)
+    assert indices([first, *new]) == [0, 10, 20]
+
+
+def test_a_closed_reader_can_be_used_again(video: Path) -> None:
+    reader = MediaReader()
+    list(reader.frames(video, ALL))
+    reader.close()
+    assert reader.child_pid is None
+    assert len(list(reader.frames(video, ALL))) == 30
+    reader.close()
+
+
+def test_true_times_of_a_variable_frame_rate(reader: MediaReader, tmp_path: Path) -> None:
+    times = [0, 40, 45, 300, 1000, 1033]
+    path = write_video(tmp_path / "vfr.mkv", [numbered(i) for i in range(6)], times=times)
+    frames = list(reader.frames(path, ALL))
+    assert [frame.pts_seconds for frame in frames] == pytest.approx([time / 1000 for time in times])
+    assert indices(list(reader.frames(path, Sampling(fps=2)))) == [0, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "options"),
+    [
+        ("packed.avi", "mpeg4", {"bf": "2"}),
+        ("raw.h264", "libx264", {}),
+        ("hidden.webm", "libvpx", {"auto-alt-ref": "1", "lag-in-frames": "16", "deadline": "good"}),
+        ("superframes.webm", "libvpx-vp9", {"auto-alt-ref": "1", "lag-in-frames": "16", "cpu-used": "8"}),
+        ("open_groups.mp4", "libx265", {"x265-params": "log-level=none:keyint=10:open-gop=1"}),
+        ("stream.ts", "libx264", {}),
+    ],
+)
+def test_frames_keep_their_numbers_where_packets_and_frames_differ(
+    reader: MediaReader, tmp_path: Path, name: str, codec: str, options: dict[str, str]
+) -> None:
+    path = write_video(tmp_path / name, [numbered(i) for i in range(40)], codec=codec, options=options)
+    frames = list(reader.frames(path, ALL))
+    assert indices(frames) == list(range(40))
+    steps = np.diff([frame.pts_seconds for frame in frames])
+    assert steps == pytest.approx([0.04] * 39, abs=0.002)  # Matroska rounds to milliseconds
+    assert indices(list(reader.frames(path, Sampling(frames=4)))) == [5, 15, 25, 35]
+
+
+def test_an_empty_file(reader: MediaReader, tmp_path: Path) -> None:
+    (tmp_path / "empty.mp4").write_bytes(b"")
+    assert failure(reader, tmp_path / "empty.mp4").reason == "empty"
+
+
+@pytest.mark.parametrize("content", [b"Dear diary,\n" * 500, b"BMW, P5 and II* are no pictures\n", b"\0" * 5000])
+def test_what_is_no_media_at_all(reader: MediaReader, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "video.mp4").write_bytes(content)
+    assert failure(reader, tmp_path / "video.mp4").reason == "not_video"
+
+
+def test_what_cannot_be_read(reader: MediaReader, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.mp4")
+    (tmp_path / "loop.mp4").symlink_to(tmp_path / "loop.mp4")
+    for name in ("missing.mp4", "pipe.mp4", "loop.mp4", "."):
+        assert failure(reader, tmp_path / name).reason == "unreadable"
+
+
+def test_sound_without_pictures(reader: MediaReader, tmp_path: Path) -> None:
+    assert failure(reader, write_audio(tmp_path / "sound.mp4")).reason == "audio_only"
+
+
+def test_a_video_stream_without_a_frame(reader: MediaReader, video: Path, tmp_path: Path) -> None:
+    data = bytearray(video.read_bytes())
+    start = data.index(b"mdat") + 4
+    data[start : data.index(b"moov") - 4] = bytes(data.index(b"moov") - 4 - start)
+    (tmp_path / "blank.mp4").write_bytes(data)
+    error = failure(reader, tmp_path / "blank.mp4")
+    assert (error.reason, error.frames_wanted, error.frames_decoded) == ("no_frames", 30, 0)
+
+
+def spoil(path: Path, source: Path, packets: range) -> Path:
+    """Overwrite the second half of some packets, in decode order."""
+    data = bytearray(source.read_bytes())
+    with av.open(str(source)) as container:
+        for index, packet in enumerate(container.demux(video=0)):
+            if index in packets and packet.pos is not None:
+                half = packet.size // 2
+                data[packet.pos + half : packet.pos + packet.size] = b"\xa5" * (packet.size - half)
+    path.write_bytes(data)
+    return path
+
+
+def test_damage_fails_the_file_if_a_wanted_frame_is_built_on_it(
+    reader: MediaReader, tmp_path: Path, video: Path
+) -> None:
+    path = spoil(tmp_path / "damaged.mp4", video, range(10, 11))  # the second key frame
+    error = failure(reader, path, Sampling(every=5))
+    assert error.reason == "decode_error"
+    assert (error.frames_wanted, error.frames_decoded) == (6, 2)
+    assert len(list(reader.frames(path, Sampling(every=24)))) == 2  # frames 0 and 24 are whole
+
+
+def test_key_frames_alone_are_decoded_when_they_are_asked_for(reader: MediaReader, tmp_path: Path, video: Path) -> None:
+    path = tmp_path / "only_keys.mp4"
+    path.write_bytes(video.read_bytes())
+    for group in (range(1, 10), range(11, 20), range(21, 30)):
+        spoil(path, path, group)
+    assert indices(list(reader.frames(path, Sampling(keyframes=True)))) == [0, 10, 20]
+    assert failure(reader, path).reason == "decode_error"
+
+
+def test_decoders_write_nothing_to_the_terminal(capfd: pytest.CaptureFixture[str], tmp_path: Path, video: Path) -> None:
+    path = spoil(tmp_path / "damaged.mp4", video, range(30))
+    with MediaReader() as reader:
+        failure(reader, path)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_cover_picture_is_no_video(reader: MediaReader, tmp_path: Path) -> None:
+    path = tmp_path / "song.mp4"
+    with av.open(str(path), "w") as container:
+        sound = container.add_stream("aac", rate=16000)
+        cover = container.add_stream("mjpeg", rate=1)
+        cover.width, cover.height, cover.pix_fmt = 64, 64, "yuvj420p"
+        cover.disposition = av.stream.Disposition.attached_pic
+        frame = av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8))
+        container.mux(cover.encode(frame))
+        container.mux(cover.encode())
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        silence.sample_rate = 16000
+        container.mux(sound.encode(silence))
+        container.mux(sound.encode())
+    assert failure(reader, path).reason == "audio_only"

@@ -1,0 +1,120 @@
+"""Which frames are asked for, and the values that come out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.video import DecoderLimits, Frame, Sampling
+
+EVEN = [index / 25 for index in range(100)]
+
+
+def test_every_nth_frame_starts_with_the_first() -> None:
+    assert Sampling(every=30).select(EVEN, [0]) == [0, 30, 60, 90]
+    assert Sampling(every=1).select(EVEN, [0]) == list(range(100))
+    assert Sampling(every=1000).select(EVEN, [0]) == [0]
+
+
+def test_frames_are_spread_over_the_whole_video_not_its_beginning() -> None:
+    assert Sampling(frames=1).select(EVEN, [0]) == [50]
+    assert Sampling(frames=4).select(EVEN, [0]) == [12, 37, 62, 87]
+    assert Sampling(frames=100).select(EVEN, [0]) == list(range(100))
+
+
+def test_a_video_with_fewer_frames_than_asked_gives_all() -> None:
+    assert Sampling(frames=7).select(EVEN[:3], [0]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("fps", [1, 2.5, 5, 12.5, 25])
+def test_fps_that_divide_the_rate_take_evenly(fps: float) -> None:
+    assert Sampling(fps=fps).select(EVEN, [0]) == list(range(0, 100, round(25 / fps)))
+
+
+def test_fps_takes_the_first_frame_at_or_after_each_due_time() -> None:
+    assert Sampling(fps=10).select(EVEN[:11], [0]) == [0, 3, 5, 8, 10]
+
+
+def test_fps_follows_the_clock_of_a_variable_rate_not_the_frame_count() -> None:
+    times = [7.0, 7.01, 7.02, 7.5, 8.9, 9.0, 9.1]
+    assert Sampling(fps=2).select(times, [0]) == [0, 3, 4, 5]
+
+
+def test_fps_above_the_rate_gives_each_frame_once() -> None:
+    assert Sampling(fps=1000).select(EVEN, [0]) == list(range(100))
+
+
+def test_keyframes() -> None:
+    assert Sampling(keyframes=True).select(EVEN, [0, 12, 50]) == [0, 12, 50]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"every": 1, "fps": 1.0},
+        {"frames": 3, "keyframes": True},
+        {"every": 0},
+        {"every": True},
+        {"frames": -1},
+        {"fps": 0.0},
+        {"fps": float("nan")},
+        {"fps": float("inf")},
+    ],
+)
+def test_a_sampling_that_cannot_be_meant_is_refused_with_a_remedy(fields: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=r".+=.*: .*try "):
+        Sampling(**fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(every=3), Sampling(fps=2.5), Sampling(frames=4), Sampling(keyframes=True)]
+)
+def test_a_sampling_survives_the_wire(sampling: Sampling) -> None:
+    assert Sampling.from_dict(sampling.as_dict()) == sampling
+
+
+def test_unknown_fields_are_refused() -> None:
+    with pytest.raises(UsageError, match="each"):
+        Sampling.from_dict({"each": 3})
+
+
+def test_a_frame_prints_shapes_and_not_pixels() -> None:
+    frame = Frame(3, 0.12, np.zeros((4, 5, 3), np.uint8))
+    assert repr(frame) == "Frame(frame_index=3, pts_seconds=0.120000, rgb=uint8 (4, 5, 3))"
+    assert (frame.height, frame.width) == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("frame_index", "pts_seconds", "shape", "dtype"),
+    [
+        (-1, 0.0, (4, 5, 3), np.uint8),
+        (0, float("nan"), (4, 5, 3), np.uint8),
+        (0, 0.0, (4, 5), np.uint8),
+        (0, 0.0, (0, 5, 3), np.uint8),
+        (0, 0.0, (4, 5, 3), np.float32),
+    ],
+)
+def test_a_frame_that_is_none_is_refused(
+    frame_index: int, pts_seconds: float, shape: tuple[int, ...], dtype: type
+) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Frame(frame_index, pts_seconds, np.zeros(shape, dtype))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"deadline_seconds": 0.0}, {"total_seconds": -1.0}, {"memory_bytes": 0}, {"threads": 0}, {"command": ()}],
+)
+def test_limits_that_cannot_be_meant_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="must"):
+        DecoderLimits(**fields)  # type: ignore[arg-type]
+
+
+def test_importing_the_reader_loads_no_decoder() -> None:
+    script = "import sys, facefeed.pipeline.video; print({'av', 'torch', 'cv2', 'PIL'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

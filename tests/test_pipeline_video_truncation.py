@@ -1,0 +1,130 @@
+"""A file that was cut off never counts as whole, wherever the cut is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from assets_video import numbered, write_video
+from facefeed.pipeline.errors import InputError
+from facefeed.pipeline.video import MediaReader, Sampling
+from PIL import Image
+
+ALL = Sampling(every=1)
+NUM_CUTS = 50
+
+STATES_ITS_SIZE: dict[str, dict[str, Any]] = {
+    "plain.mp4": {"audio": True},
+    "faststart.mp4": {"container_options": {"movflags": "faststart"}},
+    "fragments.mp4": {"container_options": {"movflags": "frag_keyframe+empty_moov"}, "options": {"g": "10"}},
+    "prores.mov": {"codec": "prores_ks", "pix_fmt": "yuv422p10le"},
+    "x264.mkv": {},
+    "live.mkv": {"container_options": {"live": "1"}},
+    "vp9.webm": {"codec": "libvpx-vp9", "options": {"deadline": "realtime", "cpu-used": "8"}},
+    "xvid.avi": {"codec": "mpeg4"},
+    "motion_jpeg.avi": {"codec": "mjpeg", "pix_fmt": "yuvj420p"},
+    "stream.ts": {},
+    "sorenson.flv": {"codec": "flv"},
+    "windows.wmv": {"codec": "wmv2"},
+    "moving.gif": {"codec": "gif", "pix_fmt": "rgb8"},
+}
+STATES_NOTHING: dict[str, dict[str, Any]] = {"raw.h264": {}, "program.mpg": {"codec": "mpeg2video"}}
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[MediaReader]:
+    with MediaReader() as reader:
+        yield reader
+
+
+def noisy(number: int) -> Any:
+    """Noise makes frames so large that no cut falls between two of them."""
+    rgb = numbered(number)
+    noise = np.random.default_rng(number).integers(0, 60, rgb.shape)
+    return np.clip(rgb + noise, 0, 255).astype(np.uint8)
+
+
+def outcomes(reader: MediaReader, data: bytes, path: Path) -> set[str]:
+    found = set()
+    for cut in range(1, NUM_CUTS + 1):
+        path.write_bytes(data[: len(data) * cut // (NUM_CUTS + 1)])
+        try:
+            list(reader.frames(path, ALL))
+        except InputError as error:
+            found.add(error.reason if error.frames_decoded <= error.frames_wanted else "miscounted")
+        else:
+            found.add(f"ok at cut {cut}")
+    return found
+
+
+@pytest.mark.parametrize("name", STATES_ITS_SIZE)
+def test_a_video_that_was_cut_off_is_truncated(reader: MediaReader, tmp_path: Path, name: str) -> None:
+    path = write_video(tmp_path / name, [noisy(index) for index in range(30)], **STATES_ITS_SIZE[name])
+    data = path.read_bytes()
+    assert len(list(reader.frames(path, ALL))) == 30
+    assert outcomes(reader, data, path) == {"truncated"}
+
+
+@pytest.mark.parametrize("name", STATES_NOTHING)
+def test_a_raw_stream_that_was_cut_inside_a_frame_is_not_ok(reader: MediaReader, tmp_path: Path, name: str) -> None:
+    path = write_video(tmp_path / name, [noisy(index) for index in range(30)], **STATES_NOTHING[name])
+    data = path.read_bytes()
+    assert len(list(reader.frames(path, ALL))) == 30
+    assert outcomes(reader, data, path) <= {"truncated", "decode_error", "no_frames", "not_video"}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("baseline.jpg", {"quality": 90}),
+        ("progressive.jpg", {"progressive": True}),
+        ("picture.png", {}),
+        ("picture.webp", {}),
+        ("picture.bmp", {}),
+        ("picture.ppm", {}),
+        ("picture.tiff", {}),
+        ("packed.tiff", {"compression": "tiff_lzw"}),
+    ],
+)
+def test_a_picture_that_was_cut_off_is_truncated(
+    reader: MediaReader, tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
+    path = tmp_path / name
+    Image.fromarray(noisy(77)).save(path, **options)
+    data = path.read_bytes()
+    assert len(list(reader.frames(path, ALL))) == 1
+    assert outcomes(reader, data, path) == {"truncated"}
+
+
+def test_a_picture_with_damage_inside_was_not_cut_off(reader: MediaReader, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.png"
+    Image.fromarray(noisy(77)).save(path)
+    data = bytearray(path.read_bytes())
+    data[200:260] = bytes(60)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="decode_error"):
+        list(reader.frames(path, ALL))
+
+
+@pytest.mark.parametrize("name", ["plain.mp4", "x264.mkv", "xvid.avi"])
+def test_flipped_bits_end_in_sound_frames_or_a_reason(reader: MediaReader, tmp_path: Path, name: str) -> None:
+    """Of these codecs, whose damage decoders report, none may give a frame that is far from the whole file's."""
+    path = write_video(tmp_path / name, [noisy(index) for index in range(30)], **STATES_ITS_SIZE[name])
+    data = path.read_bytes()
+    whole = {frame.frame_index: frame.rgb.astype(int) for frame in reader.frames(path, ALL)}
+    draw = random.Random(7)
+    for _ in range(15):
+        flipped = bytearray(data)
+        for _ in range(20):
+            flipped[draw.randrange(len(data) // 5, len(data))] ^= 1 << draw.randrange(8)
+        path.write_bytes(flipped)
+        try:
+            frames = list(reader.frames(path, Sampling(every=5)))
+        except InputError:
+            continue
+        assert [frame.frame_index for frame in frames] == [0, 5, 10, 15, 20, 25]
+        assert all(np.abs(whole[f.frame_index] - f.rgb).mean() < 4 for f in frames)
