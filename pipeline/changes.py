@@ -95,7 +95,7 @@ def next_part(
     current = {entry.video_id: entry for entry in listing.entries if not entry.problem}
     redone, replaced = _replace_changed(ledger, {entry.video_id for entry in changes.changed}, current, name, salt)
     units += redone
-    units += _retry_failed(ledger, retry, replaced, current, name, salt)
+    units += _retry_failed(ledger, retry, replaced, current, config=name, salt=salt)
     return PlanPart(
         config=config,
         units=tuple(units),
@@ -123,6 +123,7 @@ def _retry_failed(
     retry: Callable[[str], bool],
     replaced: set[str],
     current: dict[str, Entry],
+    *,
     config: str,
     salt: str,
 ) -> list[Unit]:
@@ -147,10 +148,11 @@ def _owned(ledger: Ledger, unit: Unit) -> set[str]:
 
 
 def differing(before: dict[str, Any], now: dict[str, Any]) -> Iterable[str]:
-    """One line for each field that two configs do not share."""
+    """One line for each field that two configs do not share; none only where `config_hash` is the same too."""
     for key in sorted(before.keys() | now.keys()):
-        if before.get(key) != now.get(key):
-            yield f"{key}: {_short(before.get(key))} there, {_short(now.get(key))} now"
+        there, here = ({key: config[key]} if key in config else {} for config in (before, now))
+        if config_hash(there) != config_hash(here):
+            yield f"{key}: {_short(there.get(key, 'not set'))} there, {_short(here.get(key, 'not set'))} now"
 
 
 def _short(value: object) -> str:

@@ -38,6 +38,10 @@ _CONFIG = {
     "distributed.worker.memory.pause": 0.80,
     "distributed.worker.memory.terminate": 0.95,
     "distributed.worker.multiprocessing-method": "spawn",
+    # What the scheduler remembers of finished tasks is memory of the driver: keep it short.
+    "distributed.admin.log-length": 100,
+    "distributed.admin.low-level-log-length": 100,
+    "distributed.diagnostics.computations.max-history": 1,
     "distributed.comm.timeouts.connect": "60s",
     "distributed.logging.distributed": "critical",  # the driver reports what matters itself
 }

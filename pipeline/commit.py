@@ -105,7 +105,7 @@ def check_file(path: Path, unit: str, config: str, rows: int | None = None) -> i
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             found = {key: (file.metadata.metadata or {}).get(key.encode(), b"").decode() for key in _STAMPS}
-            counted = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))
+            counted: int = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))
     except (OSError, ValueError) as error:
         raise CorruptDataError(f"{path.name}: {error}") from error
     wanted = stamps(unit, config, counted if rows is None else rows)

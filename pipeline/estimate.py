@@ -16,6 +16,7 @@ _DECODE_SECONDS = 0.006  # per megapixel of any frame
 _KEY_FRAME_STEP = 250  # x264's default distance of key frames
 _FLOOR_SECONDS = 0.05  # opening a file at all
 _UNKNOWN_SECONDS_PER_BYTE = 2e-6
+_MOST_FRAMES = 1_000_000  # nine hours; a header can claim any number
 
 
 def cost_model(
@@ -34,8 +35,9 @@ def _rate(entry: Entry, root: Path, sampling: Sampling, reader: MediaReader) -> 
     except InputError:
         return None
     megapixels = info.width * info.height / 1e6
+    num_frames = min(info.num_frames, _MOST_FRAMES)
     frame_seconds = info.duration_seconds / max(info.num_frames, 1)
-    times = [index * frame_seconds for index in range(info.num_frames)]
-    wanted = len(sampling.select(times, range(0, info.num_frames, _KEY_FRAME_STEP)))
-    seconds = megapixels * (wanted * _DETECT_SECONDS + info.num_frames * _DECODE_SECONDS)
+    times = [index * frame_seconds for index in range(num_frames)]
+    wanted = len(sampling.select(times, range(0, num_frames, _KEY_FRAME_STEP)))
+    seconds = megapixels * (wanted * _DETECT_SECONDS + num_frames * _DECODE_SECONDS)
     return seconds / max(entry.size_bytes, 1)

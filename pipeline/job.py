@@ -46,13 +46,13 @@ class Options:
         return {
             "schema": SCHEMA_VERSION,
             "labels": list(labels),
-            "sampling": self.sampling.as_dict(),
+            "sampling": _as_floats(self.sampling.as_dict(), "fps"),
             "detector": detector.fingerprint,
             "faces": self.keep.max_faces,
             "min_face_px": self.keep.min_face_px,
-            "min_score": self.keep.min_score,
+            "min_score": float(self.keep.min_score),
             "hull": "template5",
-            "margin": self.margin,
+            "margin": float(self.margin),
             "size_px": self.size_px,
             "format": image.format,
             "quality": image.quality,
@@ -64,6 +64,11 @@ class Options:
     def detector(self) -> FaceDetector:
         """The detector that precompute uses unless it is handed another."""
         return MTCNNDetector(min_face_px=max(self.keep.min_face_px, 12))
+
+
+def _as_floats(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    """5 and 5.0 are the same setting, and must have the same hash."""
+    return {name: float(value) if name in names else value for name, value in values.items()}
 
 
 def config_hash(config: dict[str, Any]) -> str:
@@ -85,4 +90,5 @@ class Job:
 
     @property
     def paths(self) -> OutPaths:
+        """Where things stand below `out`."""
         return OutPaths(self.out)

@@ -7,6 +7,7 @@ its file has not been touched for a minute.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -23,6 +24,7 @@ from .errors import RefusedError
 
 HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 @contextmanager
@@ -31,13 +33,11 @@ def hold_lease(path: Path) -> Iterator[None]:
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise _refusal(path, _holder(descriptor)) from error
+        locked = _lock(descriptor, path)
         holder = _holder(descriptor)
-        elsewhere = holder.get("host") not in {None, socket.gethostname()}
-        if elsewhere and time.time() - os.fstat(descriptor).st_mtime < STALE_SECONDS:
+        host = holder.get("host")
+        unseen = host is not None and not (locked and host == socket.gethostname())
+        if unseen and time.time() - os.fstat(descriptor).st_mtime < STALE_SECONDS:
             raise _refusal(path, holder)
         _sign(descriptor)
         try:
@@ -47,6 +47,19 @@ def hold_lease(path: Path) -> Iterator[None]:
             os.ftruncate(descriptor, 0)  # given back, also after an error: nobody holds it
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> bool:
+    """Whether the lock is ours; False where the file system knows no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise _refusal(path, _holder(descriptor)) from error
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+    return True
 
 
 def _holder(descriptor: int) -> dict[str, object]:

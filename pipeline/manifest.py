@@ -31,36 +31,45 @@ class OutPaths:
 
     @property
     def faces(self) -> Path:
+        """Rows, one folder a split."""
         return self.root / "faces"
 
     @property
     def receipts(self) -> Path:
+        """One receipt a unit."""
         return self.root / "receipts"
 
     @property
     def plan(self) -> Path:
+        """What makes which unit."""
         return self.root / "plan"
 
     @property
     def temporary(self) -> Path:
+        """Attempts and what was set aside; never read."""
         return self.root / "_tmp"
 
     @property
     def manifest(self) -> Path:
+        """The account of the finished dataset."""
         return self.root / "manifest.json"
 
     @property
     def index(self) -> Path:
+        """Light columns of all rows."""
         return self.root / "index.arrow"
 
     @property
     def lease(self) -> Path:
+        """Who is working on OUT."""
         return self.root / "driver.lease"
 
     def unit_file(self, split: str, unit: str) -> Path:
+        """Where a unit's rows stand once published."""
         return self.faces / split / f"{unit}.parquet"
 
     def receipt(self, unit: str) -> Path:
+        """Where a unit's receipt stands."""
         return self.receipts / f"{unit}.json"
 
 
@@ -99,6 +108,7 @@ class Receipt:
     inputs: list[InputOutcome] = field(default_factory=list)
 
     def to_json(self) -> str:
+        """Return what the file holds."""
         return json.dumps({"version": RECEIPT_VERSION, **asdict(self)}, indent=1)
 
     @classmethod
@@ -139,6 +149,7 @@ class Manifest:
     refused: list[dict[str, str | None]] = field(default_factory=list)
 
     def to_json(self) -> str:
+        """Return what the file holds."""
         return json.dumps({"version": MANIFEST_VERSION, "schema": SCHEMA_VERSION, **asdict(self)}, indent=1)
 
     @classmethod

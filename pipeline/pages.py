@@ -110,7 +110,9 @@ def _walk_file(data: mmap.mmap, footer: pq.FileMetaData) -> tuple[NDArray[np.int
         while position < end:
             try:
                 position, count = _walk_page(data, position, end, offsets[done:], sizes[done:])
-            except (IndexError, ValueError) as error:
+            except IndexError as error:
+                raise ValueError(f"page at byte {position}: its header does not end") from error
+            except ValueError as error:
                 raise ValueError(f"page at byte {position}: {error}") from error
             done += count
     if done != rows:

@@ -62,12 +62,12 @@ class Progress:
         """Shows itself as fits: a person at a terminal, or a program at a pipe's other end."""
         return cls(Console(file=sys.stderr, highlight=False, soft_wrap=True))
 
-    def start(self, *, inputs: int, done_before: int) -> None:
+    def expect(self, *, inputs: int, done_before: int) -> None:
         """Says what there is to do; `done_before` inputs have a receipt already."""
         self._expected, self._done_before = inputs, done_before
-        self._started = time.monotonic()
 
     def __enter__(self) -> Self:
+        self._started = self._line_at = time.monotonic()
         if self._console is not None and self._console.is_terminal:
             self._bar = Bar(
                 SpinnerColumn(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,6 +95,10 @@ def precompute(
     progress = progress or Progress.silent()
     src, out = src.resolve(), out.resolve()
     listing = list_source(src, layout)
+    progress.announce(
+        f"{src}: {len(listing.entries):,} inputs (layout {listing.layout}); "
+        f"{len(listing.missing):,} listed, but not on disk"
+    )
     paths = OutPaths(out)
     config = options.config(detector, listing.labels)
     check_target(paths, config)
@@ -124,9 +127,15 @@ def precompute(
         publish_manifest(paths, manifest)
         remove_replaced(ledger)
     return Summary(
-        manifest=manifest, listing=listing, changes=changes, totals=totals, seconds=time.monotonic() - started,
-        orphans=orphans, failures=_failures(ledger, changes), dropped_identities=sorted(ledger.plan.dropped_identities()),
-    )  # fmt: skip
+        manifest=manifest,
+        listing=listing,
+        changes=changes,
+        totals=totals,
+        seconds=time.monotonic() - started,
+        orphans=orphans,
+        failures=_failures(ledger, changes),
+        dropped_identities=sorted(ledger.plan.dropped_identities()),
+    )
 
 
 def _failures(ledger: Ledger, changes: Changes) -> list[tuple[str, str]]:
@@ -160,15 +169,19 @@ def _retries(reason: str | None) -> Any:
 
 def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, scheduler: str | None) -> Totals:
     pending = list(ledger.pending())
-    done = Counter(outcome.outcome for _, outcome in ledger.outcomes())
-    progress.start(inputs=sum(len(unit.inputs) for unit in pending), done_before=sum(done.values()))
+    done_before = sum(1 for _ in ledger.outcomes())
+    progress.expect(inputs=sum(len(unit.inputs) for unit in pending), done_before=done_before)
     if not pending:
         return progress.totals
-    cluster = local_client(workers or default_slots()) if scheduler is None else remote_client(scheduler)
-    with cluster as client, progress:
-        progress.dashboard = client.dashboard_link
+    total = sum(1 for _ in ledger.plan.units())
+    progress.announce(f"{len(pending):,} of {total:,} units to do")
+    count = workers or default_slots()
+    progress.announce(f"starting {count} workers" if scheduler is None else f"joining {scheduler}")
+    with local_client(count) if scheduler is None else remote_client(scheduler) as client:
         client.subscribe_topic(PROGRESS_TOPIC, progress.on_event)
-        with slots(client, job, [] if scheduler else visible_gpus()) as plugin:
+        with slots(client, job, [] if scheduler else visible_gpus()) as plugin, progress:
+            progress.dashboard = client.dashboard_link
+            progress.announce(f"dashboard: {client.dashboard_link}")
             Stage(client, job, plugin, progress).run(_drain(pending))
         client.unsubscribe_topic(PROGRESS_TOPIC)
     return progress.totals

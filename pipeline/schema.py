@@ -51,7 +51,7 @@ _FIELDS = (
     _field("box_xyxy", _BOX, "frame px: the detector's box"),
     _field("crop_xyxy", _BOX, "frame px: the square that was cut; beyond the border it is black"),
     _field("score", pa.float32(), "the detector's confidence, 0..1"),
-    _field("landmarks", _POINTS, "crop px: image-left eye, image-right eye, nose, image-left, image-right mouth corner"),
+    _field("landmarks", _POINTS, "crop px: left, right eye, nose, left, right mouth corner, as the viewer sees them"),
     _field("hull", _POINTS, "crop px: convex hull of the face"),
     _field("hull_method", pa.string(), "template5, or the dense landmarker's name"),
     _field("regions", _REGIONS, "crop px: xyxy boxes; left and right as the viewer sees them"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .errors import RefusedError, UsageError
 from .schema import SPLITS
@@ -42,6 +42,7 @@ class SplitRatio:
 
     @property
     def shares(self) -> tuple[float, float, float]:
+        """The three, in the order of `SPLITS`."""
         return (float(self.train), float(self.val), float(self.test))  # 80 and 80.0 must not be two configs
 
     def split_at(self, position: float) -> str:
@@ -177,10 +178,11 @@ def _oversized_identities(entries: Sequence[Entry], known: Sequence[Entry], drop
     let their next video go to another split.
     """
     everything = [*known, *entries]
+    people = {entry.identity for entry in everything if entry.identity}
     linked, originals = _Components(), _Components()
     for entry in everything:
         linked.join(_nodes(entry, dropped))
-        originals.join(_nodes(replace(entry, identity=None), dropped))
+        originals.join(_nodes(entry, people))
     sizes = Counter(linked.root(f"video:{entry.video_id}") for entry in everything)
     holds: dict[str, set[str]] = defaultdict(set)
     for entry in everything:

@@ -70,7 +70,8 @@ class Stage:
             self._slots_seen = time.monotonic()
         while self._waiting and len(self._running) < _WINDOW_PER_SLOT * self._slots:
             attempt = self._waiting.popleft()
-            key = f"{attempt.unit.unit}-{attempt.tries}-{time.monotonic_ns()}"
+            # A tuple: Dask keeps a record per first element for ever, so keys of one kind must share theirs.
+            key = ("facefeed-unit", f"{attempt.unit.unit}-{attempt.tries}-{time.monotonic_ns()}")
             future = self._client.submit(run_unit, attempt.unit, self._plugin, key=key, pure=False, retries=0)
             self._running[future] = attempt
             done.add(future)

@@ -111,7 +111,7 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
             if receipt.file:
                 on_file(receipt.file)
                 check = partial(_check_unit, out / receipt.file, unit, receipt, owned, manifest)
-                found += _guarded("page", receipt.file, check)
+                found += _guarded("content", receipt.file, check)
                 tables.append((out / receipt.file, receipt.file))
                 verdict.files, verdict.rows = verdict.files + 1, verdict.rows + receipt.rows
                 verdict.size_bytes += receipt.bytes
@@ -148,6 +148,8 @@ def _check_receipt(receipt: Receipt, unit: Unit, halves: Sequence[Unit], file: s
         if len(unit.inputs) < 2 or receipt.children != [half.unit for half in halves]:
             yield "its children are not the halves of the plan's unit"
         return
+    if receipt.outcome != "done":
+        yield f"its outcome is {receipt.outcome}, must be done or split"
     if receipt.file != (file if receipt.rows else None):
         yield f"its file is {receipt.file}, the {receipt.rows} rows of the unit belong into {file}"
     if sorted(one.video_id for one in receipt.inputs) != sorted(entry.video_id for entry in unit.inputs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 import uuid
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .commit import attempt_path, check_file, publish, sha256_of, stamps, write_durably, writing
@@ -22,7 +24,7 @@ from .plan import Unit
 from .rows import RowMaker
 from .schema import ROW_GROUP_ROWS, parquet_writer_options
 from .sources import Entry
-from .video import MediaReader
+from .video import Frame, MediaReader
 
 _SPOOL_BYTES = 32 << 20
 _RECEIPT_KEY = "facefeed.receipt"
@@ -98,7 +100,8 @@ class UnitWorker:
             with self._writer(attempt) as writer:
                 groups = _RowGroups(writer)
                 for entry in unit.inputs:
-                    outcomes.append(self._one_input(entry, unit.split, groups))
+                    kept = self._kept(entry, unit, groups)
+                    outcomes.append(kept or self._one_input(entry, unit.split, groups))
                     on_input(outcomes[-1])
                 groups.flush()
                 receipt = Receipt(
@@ -122,15 +125,37 @@ class UnitWorker:
         with writing(attempt), pq.ParquetWriter(attempt, schema, **parquet_writer_options(schema)) as writer:
             yield writer
 
+    def _kept(self, entry: Entry, unit: Unit, groups: _RowGroups) -> InputOutcome | None:
+        """Takes over the rows of an input that is gone from the source, from the unit that this one replaces."""
+        if not unit.supersedes or (self.job.root / entry.video_id).exists():
+            return None
+        names = list(unit.supersedes)
+        while names:
+            path = self.job.paths.receipt(names.pop())
+            if not path.is_file():
+                continue
+            receipt = Receipt.from_json(path.read_bytes(), where=str(path))
+            names += receipt.children
+            for outcome in receipt.inputs:
+                if outcome.video_id == entry.video_id:
+                    if receipt.file:
+                        rows = pq.read_table(
+                            self.job.out / receipt.file, filters=pc.field("video_id") == entry.video_id
+                        )
+                        for batch in rows.cast(self._maker.schema).to_batches():
+                            groups.add(batch)
+                    return outcome
+        return None
+
     def _one_input(self, entry: Entry, split: str, groups: _RowGroups) -> InputOutcome:
         """Adds the rows of one input, all or, where it fails on the way, none."""
         started = time.monotonic()
         common: dict[str, Any] = {
             "video_id": entry.video_id, "size_bytes": entry.size_bytes, "mtime_ns": entry.mtime_ns,
         }  # fmt: skip
-        with tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=self.job.paths.temporary) as spool:
+        with tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=str(self.job.paths.temporary)) as spool:
             try:
-                frames = self._reader.frames(self.job.root / entry.video_id, self.job.options.sampling)
+                frames = self._frames(entry)
                 faces = 0
                 with pa.ipc.new_stream(spool, self._maker.schema) as stream:
                     for batch in self._maker.batches(entry, split, frames):
@@ -150,6 +175,12 @@ class UnitWorker:
             **common, outcome="ok" if faces else "no_faces", faces=faces, seconds=_since(started),
             frames_wanted=self._reader.last_frames_wanted, frames_decoded=self._reader.last_frames_decoded,
         )  # fmt: skip
+
+    def _frames(self, entry: Entry) -> Iterator[Frame]:
+        path = self.job.root / entry.video_id
+        if not Path(os.path.realpath(path)).is_relative_to(self.job.root):  # it was not one when it was planned
+            raise InputError("outside_root", "has become a link out of the source")
+        return self._reader.frames(path, self.job.options.sampling)
 
     def _with_file(self, receipt: Receipt, path: Path, digest: str) -> Receipt:
         file = path.relative_to(self.job.out).as_posix()

@@ -46,7 +46,7 @@ def strace() -> str:
 @pytest.fixture(scope="session")
 def cluster_address() -> Iterator[str]:
     """One real cluster of two worker processes for the whole session; runs join it as `--scheduler` does."""
-    from facefeed.pipeline.cluster import local_client
+    from facefeed.pipeline.cluster import local_client  # noqa: PLC0415 (Dask, only where it is needed)
 
     with local_client(2) as client:
         yield client.scheduler.address

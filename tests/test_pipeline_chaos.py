@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
@@ -57,10 +58,8 @@ class Driver:
         process = psutil.Popen(
             self._command, env=self._environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        try:
+        with contextlib.suppress(psutil.TimeoutExpired):
             process.wait(seconds)
-        except psutil.TimeoutExpired:
-            pass
         tree = [process, *(process.children(recursive=True) if process.is_running() else [])]
         for one in tree:
             try:
@@ -101,7 +100,7 @@ def undisturbed(tmp_path: Path, make_source: MakeSource) -> Iterator[tuple[Drive
     script = tmp_path / "driver.py"
     script.write_text(SLOW_DRIVER)
     driver = Driver(script, source, tmp_path / "undisturbed", "--min-face", "16", "--every", "5")
-    yield driver, driver.run(), source, script
+    return driver, driver.run(), source, script
 
 
 def test_killed_at_two_moments_the_next_run_ends_as_if_nothing_had_happened(

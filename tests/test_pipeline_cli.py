@@ -161,5 +161,3 @@ def test_a_second_run_on_the_same_out_is_refused_and_told_who_works_there(
     assert f"another precompute is working on it (process {first.pid} on " in second.stderr
     first.communicate(timeout=120)
     assert first.returncode == 0
-
-

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pytest
 from assets_faults import POISON_SIZE, FaultyDetector, faulty_child
@@ -197,6 +198,24 @@ def test_rows_of_a_video_that_is_gone_are_kept(run: Run, make_source: MakeSource
     assert verify(out).findings == []
 
 
+def test_rows_of_a_gone_video_outlive_the_change_of_its_neighbour_in_the_unit(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
+    lines = ["path,label,source", "real/a.mp4,real,", "real/b.mp4,fake,real/a.mp4"]  # of one original: one unit
+    (source / "table.csv").write_text("\n".join(lines))
+    run(source / "table.csv")
+    before = table(out)
+    (source / "real/b.mp4").unlink()
+    write_video(source / "real/a.mp4", [numbered(number, 160, 120) for number in range(12)])
+    run(source / "table.csv")
+    after = table(out)
+    of_b = pc.field("video_id") == "real/b.mp4"
+    assert after.filter(of_b).equals(before.filter(of_b))
+    assert after.filter(~of_b)["frame_index"].to_pylist() == [0, 10, 5]
+    assert verify(out).findings == []
+
+
 def test_other_settings_are_refused_by_name(run: Run, make_source: MakeSource, small_options: Options) -> None:
     source = make_source("real/a.mp4")
     run(source)
@@ -231,9 +250,7 @@ def test_more_failures_than_allowed_leave_no_manifest_and_a_larger_allowance_fin
     assert Manifest.read(out).inputs["failed"] == {"empty": 1}
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"), [("segfault", "crashed"), ("hang", "timeout"), ("memory", "too_large")]
-)
+@pytest.mark.parametrize(("fault", "reason"), [("segfault", "crashed"), ("hang", "timeout"), ("memory", "too_large")])
 def test_a_video_that_takes_its_decoder_down_loses_only_itself(
     run: Run, make_source: MakeSource, tmp_path: Path, fault: str, reason: str
 ) -> None:

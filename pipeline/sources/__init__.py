@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ..errors import UsageError
@@ -28,8 +29,10 @@ def list_source(src: Path, layout: str = "auto") -> Listing:
 
     Raises `UsageError` where `src` is not there, holds nothing to read, or its metadata cannot be parsed.
     """
-    if not src.exists():
+    if not os.access(src, os.F_OK):
         raise UsageError(f"SRC={str(src)!r}: no such file or folder")
+    if not os.access(src, os.R_OK | (os.X_OK if src.is_dir() else 0)):
+        raise UsageError(f"SRC={str(src)!r}: may not be read by this user; nothing in it can be listed")
     if layout not in LAYOUTS:
         raise UsageError(f"layout={layout!r}: must be one of {', '.join(LAYOUTS)}")
     name = recognise(src) if layout == "auto" else layout

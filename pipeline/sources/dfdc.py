@@ -6,12 +6,24 @@ Each part's metadata maps a file's name to its label (REAL or FAKE), its split, 
 from __future__ import annotations
 
 import json
+import os
+import posixpath
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .listing import Entry, FoundFile, Listing, find_media, find_named, split_name, trusted_splits
+from .listing import (
+    Entry,
+    FoundFile,
+    Listing,
+    find_media,
+    find_named,
+    printable,
+    refuse_twice,
+    split_name,
+    trusted_splits,
+)
 
 _LABELS = {"REAL": 0, "FAKE": 1}
 
@@ -24,9 +36,13 @@ def fits(src: Path) -> bool:
 def _parts(src: Path) -> list[Path]:
     if not src.is_dir():
         return []
-    if (src / "metadata.json").is_file():
+    if _has_metadata(src):
         return [src]
-    return sorted(part for part in src.glob("dfdc_train_part_*") if (part / "metadata.json").is_file())
+    return sorted(part for part in src.glob("dfdc_train_part_*") if _has_metadata(part))
+
+
+def _has_metadata(part: Path) -> bool:
+    return os.access(part / "metadata.json", os.F_OK)  # `is_file` raises where the folder may not be entered
 
 
 def read(src: Path) -> Listing:
@@ -46,9 +62,10 @@ def read(src: Path) -> Listing:
     use_splits = trusted_splits({split_name(str(says.get("split"))) for _, _, says in claims})
     for part, name, says in claims:
         prefix = "" if part == src else f"{part.name}/"
-        found = on_disk.pop(prefix + name, None) or find_named(src, prefix + name)
+        named = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
+        found = on_disk.pop(named, None) or find_named(src, named)
         if found is None:
-            missing.append(prefix + name)
+            missing.append(named)
         else:
             on_disk.pop(found.relative, None)
             entries.append(_entry(found, prefix, says, use_splits=use_splits))
@@ -58,6 +75,7 @@ def read(src: Path) -> Listing:
         for one in on_disk.values()
     ]  # fmt: skip
     entries.sort(key=lambda entry: entry.video_id)
+    refuse_twice(src, entries)
     return Listing(layout="dfdc", root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored)
 
 
@@ -71,7 +89,7 @@ def _entry(found: FoundFile, prefix: str, says: dict[str, Any], *, use_splits: b
         mtime_ns=found.mtime_ns,
         label=_LABELS[str(label).upper()] if known else -1,
         split=split_name(str(says.get("split"))) if use_splits else None,
-        source_id=f"{prefix}{original}" if isinstance(original, str) and original else None,
+        source_id=printable(f"{prefix}{original}") if isinstance(original, str) and original else None,
         dataset="dfdc",
         problem=found.problem or (None if known else "unknown_label"),
         detail=found.detail if found.problem or known else f"metadata says label {label!r}; DFDC knows REAL and FAKE",
@@ -85,7 +103,7 @@ def _metadata(part: Path) -> dict[str, dict[str, Any]]:
         data = json.loads(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; {consequence}") from error
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise UsageError(f"{path}: not JSON ({error}); {consequence}") from error
     if not isinstance(data, dict) or not all(isinstance(says, dict) for says in data.values()):
         raise UsageError(f"{path}: must map each file's name to an object; {consequence}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
-from ..errors import Reason
+from ..errors import Reason, UsageError
 from ..schema import SPLITS
 
 VIDEO_SUFFIXES = frozenset(
@@ -100,7 +101,7 @@ def find_media(root: Path, ignored: Counter[str]) -> Iterator[FoundFile]:
             with os.scandir(root / folder) as scan:
                 children = sorted(scan, key=lambda child: child.name)
         except OSError as error:
-            yield FoundFile(_printable(folder), problem="unreadable", detail=f"folder: {error.strerror}")
+            yield FoundFile(printable(folder), problem="unreadable", detail=f"folder: {error.strerror}")
             continue
         deeper = []
         for child in children:
@@ -108,9 +109,9 @@ def find_media(root: Path, ignored: Counter[str]) -> Iterator[FoundFile]:
             if child.name.startswith("."):
                 continue
             if child.is_symlink() and not _stays_below(root / relative, real_root):
-                if _is_media(child.name) or Path(child.path).is_dir():
-                    yield FoundFile(_printable(relative), problem="outside_root", detail="a link out of the source")
-            elif child.is_dir():
+                if _is_media(child.name) or _is_folder(child):
+                    yield FoundFile(printable(relative), problem="outside_root", detail="a link out of the source")
+            elif _is_folder(child):
                 # A link to a folder below the root would list the same files twice, or for ever.
                 if not child.is_symlink():
                     deeper.append(relative)
@@ -123,18 +124,28 @@ def find_media(root: Path, ignored: Counter[str]) -> Iterator[FoundFile]:
 
 def find_named(root: Path, name: str) -> FoundFile | None:
     """The file that metadata calls `name`, or None where it is not on disk; never one outside `root`."""
+    if "\0" in name or printable(name) != name:
+        return None  # no file can be called that
+    if Path(name).is_absolute():
+        detail = "metadata names an absolute path; make it relative to the source"
+        return FoundFile(name, problem="outside_root", detail=detail)
     normal = os.path.normpath(name)
-    if (
-        Path(name).is_absolute()
-        or normal.startswith("..")
-        or "\0" in name
-        or not _stays_below(root / normal, root.resolve())
-    ):
-        return FoundFile(_printable(name), problem="outside_root", detail="metadata names a path outside the source")
     path = root / normal
-    if not path.is_file():
-        return None
+    if normal.split("/")[0] == ".." or not _stays_below(path, root.resolve()):
+        return FoundFile(name, problem="outside_root", detail="metadata names a path outside the source")
+    try:
+        if not path.is_file():
+            return None
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        return FoundFile(normal, problem="unreadable", detail=error.strerror)
     return _examine(normal, path.stat)
+
+
+def refuse_twice(where: Path, entries: Sequence[Entry]) -> None:
+    """Raises `UsageError` where two of the sorted `entries` are the same file."""
+    for one, other in pairwise(entries):
+        if one.video_id == other.video_id:
+            raise UsageError(f"{where}: names {one.video_id!r} more than once; each input may have one label: drop one")
 
 
 def split_name(name: str) -> str | None:
@@ -148,26 +159,34 @@ def trusted_splits(names: set[str | None]) -> bool:
 
 
 def _examine(relative: str, stat: Callable[[], os.stat_result]) -> FoundFile:
-    printable = _printable(relative)
+    name = printable(relative)
     try:
         found = stat()
     except OSError as error:
-        return FoundFile(printable, problem="unreadable", detail=error.strerror)
-    problem: Reason | None = None if printable == relative else "unreadable"
+        return FoundFile(name, problem="unreadable", detail=error.strerror)
+    problem: Reason | None = None if name == relative else "unreadable"
     detail = "the file's name is not UTF-8; rename it" if problem else None
-    return FoundFile(printable, found.st_size, found.st_mtime_ns, problem, detail)
+    return FoundFile(name, found.st_size, found.st_mtime_ns, problem, detail)
 
 
 def _is_media(name: str) -> bool:
     return Path(name).suffix.lower() in MEDIA_SUFFIXES
 
 
-def _stays_below(path: Path, real_root: Path) -> bool:
+def _is_folder(child: os.DirEntry[str]) -> bool:
     try:
-        return path.resolve().is_relative_to(real_root)
-    except (OSError, RuntimeError):  # a loop of links
+        return child.is_dir()
+    except OSError:  # a loop of links, or one into a folder that may not be entered
         return False
 
 
-def _printable(name: str) -> str:
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+def _stays_below(path: Path, real_root: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(real_root)
+
+
+def printable(name: str) -> str:
+    """The name itself where it is text; else with its odd bytes written out in hexadecimal."""
+    try:
+        return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # half a surrogate pair, as JSON can hold it
+        return name.encode("utf-8", "backslashreplace").decode("utf-8")

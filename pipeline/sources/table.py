@@ -13,11 +13,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ..errors import UsageError
-from .listing import Entry, Listing, find_named, split_name, trusted_splits
-import itertools
+from .listing import Entry, Listing, find_named, refuse_twice, split_name, trusted_splits
 
 _REQUIRED = ("path", "label")
 _OPTIONAL = ("split", "source", "identity", "method", "compression", "dataset")
+_UNKNOWN_LABELS = {"", "-1"}  # -1 is how a dataset of facefeed's own writes it
+_MOST_CLASSES = 128  # labels are int8
 
 
 def fits(src: Path) -> bool:
@@ -26,12 +27,12 @@ def fits(src: Path) -> bool:
 
 
 def read(src: Path) -> Listing:
-    """Labels real/fake become 0/1; any other set of names becomes classes in sorted order; an empty label is -1.
+    """Labels real/fake become 0/1; any other set of names becomes classes in sorted order; empty or -1 is unknown.
 
     Raises `UsageError` on a table that cannot be parsed, lacks a column, names a path twice, or an unknown split.
     """
     rows = _rows(src)
-    labels = _class_names({row["label"] for row in rows if row["label"]})
+    labels = _class_names(src, {row["label"] for row in rows} - _UNKNOWN_LABELS)
     numbers = {name: number for number, name in enumerate(labels)}
     use_splits = trusted_splits({_split(src, row) for row in rows})
     entries: list[Entry] = []
@@ -59,9 +60,7 @@ def read(src: Path) -> Listing:
             )
         )
     entries.sort(key=lambda entry: entry.video_id)
-    twice = next((a.video_id for a, b in itertools.pairwise(entries) if a.video_id == b.video_id), None)
-    if twice is not None:
-        raise UsageError(f"{src}: names {twice!r} more than once; each input has one row")
+    refuse_twice(src, entries)
     return Listing(layout="table", root=src.parent, labels=labels, entries=entries, missing=missing)
 
 
@@ -69,9 +68,8 @@ def _rows(src: Path) -> list[dict[str, str]]:
     try:
         if src.suffix.lower() == ".csv":
             # Everything is read as text: a path like 007 must not become a number.
-            with src.open("rb") as file:
-                names = file.readline().decode("utf-8-sig").strip().split(",")
-            types = {name.strip('"'): pa.string() for name in names}
+            with pa.csv.open_csv(src) as head:
+                types = {name: pa.string() for name in head.schema.names}
             options = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=False)
             table = pa.csv.read_csv(src, convert_options=options)
         else:
@@ -81,9 +79,13 @@ def _rows(src: Path) -> list[dict[str, str]]:
     lacking = [name for name in _REQUIRED if name not in table.column_names]
     if lacking:
         raise UsageError(
-            f"{src}: lacks the column {', '.join(lacking)}; columns are {', '.join(_REQUIRED)} and may be {', '.join(_OPTIONAL)}"
+            f"{src}: lacks the column {', '.join(lacking)}; it has {', '.join(map(repr, table.column_names))}, "
+            f"must have {', '.join(_REQUIRED)} and may have {', '.join(_OPTIONAL)}"
         )
     names = [name for name in (*_REQUIRED, *_OPTIONAL) if name in table.column_names]
+    doubled = [name for name in names if table.column_names.count(name) > 1]
+    if doubled:
+        raise UsageError(f"{src}: has the column {', '.join(doubled)} more than once; keep the one that is meant")
     rows = table.select(names).to_pylist()
     return [{key: "" if value is None else str(value).strip() for key, value in row.items()} for row in rows]
 
@@ -98,11 +100,14 @@ def _split(src: Path, row: dict[str, str]) -> str | None:
     return split
 
 
-def _class_names(given: set[str]) -> tuple[str, ...]:
+def _class_names(src: Path, given: set[str]) -> tuple[str, ...]:
     if {name.lower() for name in given} <= {"real", "fake"}:
         return ("real", "fake")
-    if len(given) > 127:
-        raise UsageError(f"label: {len(given)} classes; int8 holds at most 127")
-    if all(name.lstrip("-").isdigit() for name in given):
-        return tuple(sorted(given, key=int))
+    if len(given) > _MOST_CLASSES:
+        raise UsageError(
+            f"{src}: label has {len(given)} different values, at most {_MOST_CLASSES} can be stored; "
+            "is it the right column?"
+        )
+    if all(name.isdecimal() for name in given):
+        return tuple(sorted(given, key=lambda name: (int(name), name)))
     return tuple(sorted(given))

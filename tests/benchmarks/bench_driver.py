@@ -1,0 +1,124 @@
+"""The driver at scale: planning 100,000 simulated videos, and its memory while units come and go.
+
+    python tests/benchmarks/bench_driver.py [--videos 100000] [--units 1500] [--repeats 3]
+
+Prints one JSON object: seconds and peak memory of listing-to-plan (write and read back), in a fresh process a repeat;
+then the driver's private memory after each tenth of the units, on a real cluster of two workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import psutil
+from facefeed.pipeline.cluster import local_client, slots
+from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.job import Job, Options
+from facefeed.pipeline.manifest import OutPaths, Receipt
+from facefeed.pipeline.plan import Plan, PlanPart, Unit, group_units
+from facefeed.pipeline.sources import Entry, list_source
+from facefeed.pipeline.splits import SplitRatio, assign_splits
+from facefeed.pipeline.stage import Stage
+
+
+def simulated(count: int) -> list[Entry]:
+    """A set like DFDC: one original in five, four fakes each, ten megabytes a video."""
+    return [
+        Entry(
+            video_id=f"dfdc_train_part_{number // 2500}/{number:08}.mp4",
+            size_bytes=10_000_000,
+            mtime_ns=number,
+            label=int(number % 5 > 0),
+            source_id=f"dfdc_train_part_{number // 2500}/{number - number % 5:08}.mp4" if number % 5 else None,
+            dataset="dfdc",
+        )
+        for number in range(count)
+    ]
+
+
+def plan(count: int, answer: Any) -> None:
+    started = time.perf_counter()
+    entries = simulated(count)
+    assigned = assign_splits(entries, ratio=SplitRatio(), seed=0)
+    units = group_units(entries, assigned.split_of, config="bench", salt="0", cost_seconds=lambda _: 8.0)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = OutPaths(Path(folder))
+        make_folders(paths)
+        Plan().append(paths, PlanPart(config={}, units=tuple(units)))
+        held = len(Plan.load(paths).videos())
+    assert held == count
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    answer.put({"seconds": round(time.perf_counter() - started, 2), "peak_mb": round(peak_mb), "units": len(units)})
+
+
+def planning(count: int, repeats: int) -> list[dict[str, float]]:
+    context = multiprocessing.get_context("spawn")
+    answer = context.Queue()
+    results = []
+    for _ in range(repeats):
+        process = context.Process(target=plan, args=(count, answer))
+        process.start()
+        results.append(answer.get())
+        process.join()
+    return results
+
+
+class Memory:
+    """Observes a stage: the driver's private memory after each tenth of the units."""
+
+    def __init__(self, units: int) -> None:
+        self.every, self.done, self.private_mb = max(1, units // 10), 0, list[float]()
+
+    def on_receipt(self, receipt: Receipt) -> None:
+        assert receipt.rows == 1
+        self.done += 1
+        if self.done % self.every == 0:
+            self.private_mb.append(round(psutil.Process().memory_full_info().uss / 1e6, 1))
+
+    def on_lost(self, unit: Unit, why: str, then: str) -> None:
+        raise AssertionError((unit.unit, why, then))
+
+
+def driving(count: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "src"
+        source.mkdir()
+        picture = np.random.default_rng(0).integers(0, 255, (120, 160, 3), np.uint8)
+        for number in range(count):
+            cv2.imwrite(str(source / f"{number:06}.jpg"), picture)
+        listing = list_source(source)
+        job = Job(
+            root=source, out=Path(folder) / "out", options=Options(), detector=FixedBoxDetector(),
+            labels=listing.labels, config="bench",
+        )  # fmt: skip
+        make_folders(job.paths)
+        units = [Unit.make([entry], "train", config="bench", salt="0") for entry in listing.entries]
+        memory, started = Memory(count), time.perf_counter()
+        with local_client(2) as client, slots(client, job, []) as plugin:
+            Stage(client, job, plugin, memory).run(units)
+        seconds = time.perf_counter() - started
+    return {"units": count, "private_mb_after_each_tenth": memory.private_mb, "seconds": round(seconds, 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--videos", type=int, default=100_000)
+    parser.add_argument("--units", type=int, default=1500)
+    parser.add_argument("--repeats", type=int, default=3)
+    given = parser.parse_args()
+    results = {"planning": planning(given.videos, given.repeats), "driving": driving(given.units)}
+    print(json.dumps({"benchmark": "driver", "videos": given.videos, **results}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

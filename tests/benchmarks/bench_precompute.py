@@ -1,0 +1,138 @@
+"""What precompute costs, stage by stage, side by side in one run: decode alone, detect alone, the whole job.
+
+    python tests/benchmarks/bench_precompute.py [--videos DIR] [--repeats 3] [--workers 1 2]
+
+Prints one JSON object with every repeat: frames a second (wanted frames), MB/s of video, and for the whole job the
+peak memory of all its processes (PSS, so that shared pages count once). Without --videos the built-in sample is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from facefeed.data.sample import make_sample
+from facefeed.pipeline.errors import InputError
+from facefeed.pipeline.faces.mtcnn import MTCNNDetector
+from facefeed.pipeline.sources import list_source
+from facefeed.pipeline.video import MediaReader, Sampling
+
+SAMPLING = Sampling(every=10)
+
+
+def decode_only(videos: list[Path]) -> dict[str, float]:
+    """Every wanted frame through the decoder's child, and nothing else."""
+    started, frames = time.perf_counter(), 0
+    with MediaReader() as reader:
+        for path in videos:
+            frames += sum(1 for _ in reader.frames(path, SAMPLING))
+    return rates(frames, videos, time.perf_counter() - started)
+
+
+def detect_only(videos: list[Path]) -> dict[str, float]:
+    """MTCNN on frames that lie in memory already; one thread, as a slot on a full machine has."""
+    import torch  # noqa: PLC0415 (seconds, and only this stage needs it)
+
+    torch.set_num_threads(1)
+    detector = MTCNNDetector().load()
+    seconds, frames = 0.0, 0
+    with MediaReader() as reader:
+        for path in videos:
+            held = [frame.rgb for frame in reader.frames(path, SAMPLING)]
+            started = time.perf_counter()
+            for rgb in held:
+                detector.detect(rgb)
+            seconds += time.perf_counter() - started
+            frames += len(held)
+    return rates(frames, videos, seconds)
+
+
+def whole_job(source: Path, videos: list[Path], workers: int) -> dict[str, float]:
+    """The command itself, from start to exit, into a fresh OUT; its own start-up is counted in `seconds`."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(source), f"{folder}/out"]
+        command += ["--workers", str(workers), "--max-failed", "100%", "--json"]
+        started = time.perf_counter()
+        job = psutil.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        peak_bytes = 0
+        while job.poll() is None:
+            peak_bytes = max(peak_bytes, sum(memory_bytes(one) for one in [job, *job.children(recursive=True)]))
+            time.sleep(0.25)
+        figures = json.loads(job.stdout.read())
+        seconds = time.perf_counter() - started
+    return {
+        **rates(figures["this_run"]["frames"], videos, seconds),
+        "frames_per_second_at_work": figures["frames_per_second"],
+        "peak_memory_mb": round(peak_bytes / 1e6),
+    }
+
+
+def memory_bytes(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.Error:
+        return 0
+
+
+def rates(frames: int, videos: list[Path], seconds: float) -> dict[str, float]:
+    size_bytes = sum(path.stat().st_size for path in videos)
+    return {
+        "frames": frames,
+        "seconds": round(seconds, 2),
+        "frames_per_second": round(frames / seconds, 2),
+        "video_mb_per_second": round(size_bytes / 1e6 / seconds, 3),
+    }
+
+
+def readable(source: Path) -> list[Path]:
+    """The inputs that decode to their end; a broken file would make repeats differ in nothing but noise."""
+    videos = []
+    with MediaReader() as reader:
+        for entry in list_source(source).entries:
+            try:
+                sum(1 for _ in reader.frames(source / entry.video_id, Sampling(frames=1)))
+            except InputError:
+                continue
+            videos.append(source / entry.video_id)
+    return videos
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--videos", type=Path)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        source = given.videos or Path(folder) / "sample"
+        if given.videos is None:
+            make_sample(source)
+        videos = readable(source)
+        stages: dict[str, Any] = {
+            "decode_only": lambda: decode_only(videos),
+            "detect_only": lambda: detect_only(videos),
+        }
+        for workers in given.workers:
+            stages[f"whole_job_{workers}_workers"] = lambda workers=workers: whole_job(source, videos, workers)
+        repeats: dict[str, list[dict[str, float]]] = {name: [] for name in stages}
+        for _ in range(given.repeats):  # in turn, so that a drifting machine drifts under all of them
+            for name, measure in stages.items():
+                repeats[name].append(measure())
+    medians = {
+        name: {key: statistics.median(one[key] for one in runs) for key in runs[0]} for name, runs in repeats.items()
+    }
+    about = {"benchmark": "precompute", "cores": len(os.sched_getaffinity(0)), "videos": len(videos)}
+    print(json.dumps({**about, "median": medians, "repeats": repeats}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+"""What a training loop notices of `FaceDataset`: pixels, labels, refusals, damage, and nothing that stays open."""
+
+from __future__ import annotations
+
+import gc
+import io
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import albumentations as A  # noqa: N812 (as its own documentation writes it)
+import facefeed.loaders.decode as decoding
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from albumentations.pytorch import ToTensorV2
+from assets_dataset import LABELS, NO_ROWS, ROWS, TEST, Clip, copy_dataset, make_dataset
+from facefeed.loaders import FaceDataset
+from facefeed.pipeline.encode import ImageEncoder
+from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.index import Index
+from facefeed.pipeline.schema import SPLITS
+from PIL import Image
+from torch.utils.data import DataLoader, WeightedRandomSampler
+
+SIDE = 32
+MEAN = torch.tensor([0.485, 0.456, 0.406])[:, None, None]
+STD = torch.tensor([0.229, 0.224, 0.225])[:, None, None]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("loaders") / "out"
+    make_dataset(out)
+    return out
+
+
+@pytest.fixture
+def copy(dataset: Path, tmp_path: Path) -> Path:
+    return copy_dataset(dataset, tmp_path / "out")
+
+
+def rows_of(out: Path, split: str) -> list[dict[str, Any]]:
+    """The rows below one split's folder, as any Parquet reader sees them, in the files' order."""
+    files = sorted((out / "faces" / split).glob("*.parquet"))
+    return [row for path in files for row in pq.read_table(path, partitioning=None).to_pylist()]
+
+
+def pixels(image: torch.Tensor) -> np.ndarray[Any, Any]:
+    """What the loader hands out, undone: uint8 (H, W, 3)."""
+    return ((image * STD + MEAN) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_it_holds_every_face_of_its_split_with_its_label(dataset: Path, split: str) -> None:
+    faces = FaceDataset(dataset, split=split, image_size=SIDE)
+    assert len(faces) == ROWS[split]
+    assert faces.labels == LABELS
+    assert [faces[position][1] for position in range(len(faces))] == [row["label"] for row in rows_of(dataset, split)]
+
+
+def test_an_item_is_a_normalised_float_tensor_and_an_int(dataset: Path) -> None:
+    image, label = FaceDataset(dataset, image_size=24)[0]
+    assert (image.dtype, image.shape, image.is_contiguous()) == (torch.float32, (3, 24, 24), True)
+    assert type(label) is int
+    assert FaceDataset(dataset)[0][0].shape == (3, 224, 224)
+
+
+def test_at_the_stored_size_the_pixels_are_those_of_the_stored_crop(dataset: Path) -> None:
+    faces = FaceDataset(dataset, split="test", image_size=SIDE)
+    for position, row in enumerate(rows_of(dataset, "test")):
+        with Image.open(io.BytesIO(row["image"])) as stored:
+            wanted = np.asarray(stored.convert("RGB"))
+        assert wanted.shape == (SIDE, SIDE, 3)
+        assert (pixels(faces[position][0]) == wanted).all()
+        assert (faces.image(int(faces.rows[position])) == wanted).all()
+
+
+@pytest.mark.parametrize("image_format", ["png", "webp"])
+def test_png_and_webp_crops_come_out_as_they_are(tmp_path: Path, image_format: Any) -> None:
+    make_dataset(tmp_path / "out", (("train", TEST),), image=ImageEncoder(format=image_format))
+    faces = FaceDataset(tmp_path / "out", image_size=SIDE)
+    rows = rows_of(tmp_path / "out", "train")
+    assert len(faces) == len(rows) == ROWS["test"]
+    for position, row in enumerate(rows):
+        with Image.open(io.BytesIO(row["image"])) as stored:
+            assert stored.format == image_format.upper()
+            assert (pixels(faces[position][0]) == np.asarray(stored.convert("RGB"))).all()
+
+
+def test_it_is_normalised_by_the_statistics_of_imagenet(dataset: Path) -> None:
+    black = FaceDataset(dataset, image_size=8, transform=lambda image: {"image": np.zeros_like(image)})[0][0]
+    white = FaceDataset(dataset, image_size=8, transform=lambda image: {"image": np.full_like(image, 255)})[0][0]
+    torch.testing.assert_close(black, (-MEAN / STD).expand(3, 8, 8))
+    torch.testing.assert_close(white, ((1 - MEAN) / STD).expand(3, 8, 8))
+
+
+def test_a_resized_crop_shows_the_same_face(dataset: Path) -> None:
+    stored = FaceDataset(dataset, image_size=SIDE)[5][0]
+    for side in (16, 100):
+        resized = FaceDataset(dataset, image_size=side)[5][0]
+        back = torch.nn.functional.interpolate(resized[None], size=(16, 16), mode="area")[0]
+        wanted = torch.nn.functional.interpolate(stored[None], size=(16, 16), mode="area")[0]
+        assert (back - wanted).abs().mean() < 0.1
+
+
+def test_an_albumentations_pipeline_is_a_transform(dataset: Path) -> None:
+    flip = A.Compose([A.HorizontalFlip(p=1.0), A.CenterCrop(20, 20)])
+    plain, flipped = FaceDataset(dataset, image_size=SIDE), FaceDataset(dataset, image_size=SIDE, transform=flip)
+    for position in (0, 200, len(plain) - 1):
+        assert (flipped[position][0] == plain[position][0][:, 6:26, 6:26].flip(2)).all()
+
+
+def test_without_a_size_the_transform_makes_one(dataset: Path) -> None:
+    own = A.Compose([A.Resize(48, 40)])
+    assert FaceDataset(dataset, image_size=None, transform=own)[0][0].shape == (3, 48, 40)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        A.Compose([A.Normalize()]),
+        A.Compose([ToTensorV2()]),
+        A.Compose([A.Normalize(), ToTensorV2()]),
+        lambda image: {"image": image[:, :, 0]},
+        lambda image: {"image": image[:, :, :1]},
+        lambda image: {"image": None},
+    ],
+    ids=["floats", "tensor", "float tensor", "no channels", "one channel", "nothing"],
+)
+def test_a_transform_that_returns_no_rgb_bytes_is_refused_with_what_to_do(dataset: Path, transform: Any) -> None:
+    with pytest.raises(
+        UsageError, match=r"transform returned .*must be a uint8 array.*leave Normalize and ToTensor out"
+    ):
+        FaceDataset(dataset, transform=transform)[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": "holdout"}, "split='holdout': must be one of train, val, test"),
+        ({"image_size": 0}, "image_size=0: must be at least 1"),
+        ({"image_size": None}, "image_size=None: needs a transform"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_refused(dataset: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        FaceDataset(dataset, **options)
+
+
+def test_a_folder_without_a_finished_dataset_is_refused(tmp_path: Path, copy: Path) -> None:
+    with pytest.raises(UsageError, match="no finished dataset"):
+        FaceDataset(tmp_path)
+    (copy / "index.arrow").unlink()
+    with pytest.raises(UsageError, match=r"facefeed verify .* --rebuild-index"):
+        FaceDataset(copy)
+
+
+def test_an_index_of_another_state_is_refused(copy: Path, tmp_path: Path) -> None:
+    make_dataset(tmp_path / "other", (("train", TEST),))
+    (copy / "index.arrow").write_bytes((tmp_path / "other" / "index.arrow").read_bytes())
+    with pytest.raises(UsageError, match="index and manifest are of two states"):
+        FaceDataset(copy)
+
+
+def damage_one(out: Path, split: str) -> tuple[int, str]:
+    """Changes one byte in the middle of the third image of a split; returns its position and its file."""
+    index = Index(out)
+    row = int(index.rows_where("split", split)[2])
+    name = index.value("file", row)
+    content = bytearray((out / name).read_bytes())
+    content[index.value("image_offset", row) + index.value("image_bytes", row) // 2] ^= 1
+    (out / name).write_bytes(content)
+    return 2, name
+
+
+def test_a_damaged_image_is_an_error_that_names_its_file_and_no_other_sample(copy: Path) -> None:
+    position, name = damage_one(copy, "val")
+    faces = FaceDataset(copy, split="val", image_size=SIDE)
+    with pytest.raises(CorruptDataError, match=rf"{name}: the image at byte \d+.*facefeed verify"):
+        faces[position]
+    for sound in (0, 1, 3, len(faces) - 1):
+        assert faces[sound][0].shape == (3, SIDE, SIDE)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_damaged_image_ends_an_epoch_with_the_same_error(copy: Path, num_workers: int) -> None:
+    _, name = damage_one(copy, "val")
+    loader = DataLoader(FaceDataset(copy, split="val", image_size=SIDE), batch_size=4, num_workers=num_workers)
+    with pytest.raises(CorruptDataError, match=name):
+        list(loader)
+
+
+def test_a_file_that_went_away_or_was_cut_is_an_error_that_names_it(copy: Path) -> None:
+    faces = FaceDataset(copy, split="test", image_size=SIDE)
+    (path,) = (copy / "faces" / "test").iterdir()
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(CorruptDataError, match=path.name):
+        faces[len(faces) - 1]
+    path.unlink()
+    with pytest.raises(CorruptDataError, match=rf"{path.name}: No such file"):
+        FaceDataset(copy, split="test", image_size=SIDE)[0]
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xd8", b"\xff\xd8 and no more", b"\x89PNG\r\n\x1a\n", b"RIFF", b"hello"])
+def test_bytes_that_are_no_image_are_an_error_of_ours(data: bytes) -> None:
+    with pytest.raises(CorruptDataError, match=f"image of {len(data)} bytes: cannot be decoded"):
+        decoding.decode_rgb(data)
+
+
+def test_an_empty_split_has_no_faces(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", (("train", TEST), ("val", NO_ROWS)))
+    for split in ("val", "test"):
+        faces = FaceDataset(tmp_path / "out", split=split)
+        assert len(faces) == 0
+        assert list(DataLoader(faces, batch_size=4)) == []
+
+
+def test_positions_beyond_the_end_are_an_index_error_and_negative_ones_count_from_it(dataset: Path) -> None:
+    faces = FaceDataset(dataset, split="val", image_size=SIDE)
+    with pytest.raises(IndexError):
+        faces[len(faces)]
+    assert (faces[-1][0] == faces[len(faces) - 1][0]).all()
+
+
+def test_torchs_own_loader_takes_it_with_any_sampler(dataset: Path) -> None:
+    faces = FaceDataset(dataset, image_size=SIDE)
+    weights = [float(row["label"] == 1) for row in rows_of(dataset, "train")]
+    sampler = WeightedRandomSampler(weights, 40, generator=torch.Generator().manual_seed(0))
+    batches = list(DataLoader(faces, batch_size=16, sampler=sampler))
+    assert [tuple(images.shape) for images, _ in batches] == [(16, 3, SIDE, SIDE)] * 2 + [(8, 3, SIDE, SIDE)]
+    assert {label for _, labels in batches for label in labels.tolist()} == {1}
+
+
+def test_a_pickled_dataset_gives_the_same_items(dataset: Path) -> None:
+    faces = FaceDataset(dataset, split="val", image_size=SIDE, transform=A.Compose([A.Transpose(p=1.0)]))
+    faces[0]  # so that a descriptor is open, which must not be pickled
+    again: FaceDataset = pickle.loads(pickle.dumps(faces))
+    assert len(again) == len(faces)
+    assert (again[7][0] == faces[7][0]).all()
+
+
+@pytest.fixture
+def many_files(tmp_path: Path) -> Iterator[Path]:
+    units = tuple(("train", (Clip(f"real/{number}.mp4", 1),)) for number in range(20))
+    make_dataset(tmp_path / "many", units)
+    yield tmp_path / "many"
+    gc.collect()
+
+
+def open_below(out: Path) -> int:
+    """How many descriptors this process holds on files of OUT/faces."""
+    links = (link for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    return sum(str(link.readlink()).startswith(f"{out}/faces/") for link in links)
+
+
+def test_descriptors_are_few_while_it_lives_and_gone_afterwards(
+    many_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "_MOST_OPEN", 6)
+    faces = FaceDataset(many_files, image_size=SIDE)
+    first = [faces[position][0] for position in range(20)]
+    assert open_below(many_files) == 6
+    again = [faces[position][0] for position in [*range(19, -1, -1), *range(0, 20, 3)]]
+    assert all((a == b).all() for a, b in zip(first[::-1], again, strict=False))
+    assert open_below(many_files) == 6
+    del faces
+    gc.collect()
+    assert open_below(many_files) == 0
+
+
+def test_descriptors_stay_below_what_a_process_may_open(dataset: Path) -> None:
+    assert decoding._MOST_OPEN <= 256

@@ -1,0 +1,310 @@
+"""What a user notices when a source has changed between two runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from facefeed.pipeline.changes import Changes, compare, differing, next_part
+from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.errors import RefusedError
+from facefeed.pipeline.job import config_hash
+from facefeed.pipeline.ledger import Ledger
+from facefeed.pipeline.manifest import InputOutcome, OutPaths, Receipt
+from facefeed.pipeline.plan import Plan, Unit
+from facefeed.pipeline.sources import Entry, Listing
+from facefeed.pipeline.splits import SplitRatio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
+
+CONFIG: dict[str, Any] = {"size_px": 256}
+
+
+def video(name: str, **more: Any) -> Entry:
+    return Entry(video_id=name, **{"size_bytes": 10, "mtime_ns": 1, "label": 0, **more})
+
+
+@dataclass
+class Dataset:
+    """One OUT, run after run, without the work itself."""
+
+    paths: OutPaths
+    plan: Plan = field(default_factory=Plan)
+    ratio: SplitRatio = field(default_factory=SplitRatio)
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.paths, self.plan, config_hash(CONFIG))
+
+    def run(
+        self,
+        entries: Sequence[Entry],
+        *,
+        retry: Callable[[str], bool] = lambda _: False,
+        allow_leaks: bool = False,
+    ) -> tuple[Changes, list[Unit]]:
+        """What has changed, and the units that this makes; they are planned, and not yet done."""
+        listing = Listing(layout="table", root=Path(), labels=("real", "fake"), entries=list(entries))
+        changes = compare(listing, self.plan.videos())
+        part = next_part(
+            self.ledger, listing, changes, config=CONFIG, ratio=self.ratio, seed=0, allow_leaks=allow_leaks,
+            retry=retry, cost_seconds=lambda _: 0.001,
+        )  # fmt: skip
+        if part.units or not self.plan.parts:
+            self.plan.append(self.paths, part)
+        return changes, list(part.units)
+
+    def work(self, units: Iterable[Unit], failing: dict[str, str] | None = None) -> None:
+        """Writes the receipts of units whose inputs come to nothing, or fail with a reason."""
+        for unit in units:
+            outcomes = [
+                InputOutcome(
+                    video_id=entry.video_id, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns,
+                    outcome="failed" if entry.video_id in (failing or {}) else "no_faces",
+                    reason=(failing or {}).get(entry.video_id),
+                )
+                for entry in unit.inputs
+            ]  # fmt: skip
+            receipt = Receipt(
+                unit=unit.unit, config=config_hash(CONFIG), outcome="done", supersedes=list(unit.supersedes),
+                inputs=outcomes,
+            )  # fmt: skip
+            self.paths.receipt(unit.unit).write_text(receipt.to_json())
+
+    def outcomes(self) -> dict[str, str | None]:
+        """Reason or None of every input; fails where one has two outcomes."""
+        found = [(one.video_id, one.reason) for _, one in self.ledger.outcomes()]
+        assert len(dict(found)) == len(found), "an input is counted twice"
+        return dict(found)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    out = OutPaths(tmp_path / "out")
+    make_folders(out)
+    return Dataset(out, ratio=SplitRatio(train=100, val=0, test=0))
+
+
+def names(unit: Unit) -> list[str]:
+    return [entry.video_id for entry in unit.inputs]
+
+
+FOUR = [video(f"{name}.mp4") for name in "abcd"]
+
+
+# --- what has changed
+
+
+def test_a_second_run_over_the_same_source_has_nothing_to_do(dataset: Dataset) -> None:
+    _, units = dataset.run(FOUR)
+    assert [names(unit) for unit in units] == [["a.mp4", "b.mp4", "c.mp4", "d.mp4"]]
+    dataset.work(units)
+    assert dataset.run(FOUR) == (Changes(), [])
+    assert dataset.run(list(reversed(FOUR))) == (Changes(), [])
+    assert not list(dataset.ledger.pending())
+
+
+def test_new_videos_make_new_units_and_leave_the_old_ones_alone(dataset: Dataset) -> None:
+    _, first = dataset.run(FOUR)
+    changes, units = dataset.run([*FOUR, video("new.mp4")])
+    assert [entry.video_id for entry in changes.added] == ["new.mp4"]
+    assert [names(unit) for unit in units] == [["new.mp4"]]
+    assert not units[0].supersedes
+    assert list(dataset.plan.units()) == [*first, *units]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"size_bytes": 11}, {"mtime_ns": 2}, {"label": 1}, {"source_id": "b.mp4"}, {"identity": "ann"}, {"method": "x"}],
+    ids=str,
+)
+def test_a_changed_input_is_done_again_with_its_whole_unit(dataset: Dataset, change: dict[str, Any]) -> None:
+    _, first = dataset.run(FOUR)
+    dataset.work(first)
+    now = [replace(FOUR[0], **change), *FOUR[1:]]
+    changes, units = dataset.run(now)
+    assert [entry.video_id for entry in changes.changed] == ["a.mp4"]
+    (unit,) = units
+    assert unit.inputs == tuple(now), "the rows will say what the source says now"
+    assert unit.supersedes == (first[0].unit,)
+    assert list(dataset.plan.units()) == [unit]
+    assert dataset.run(now) == (Changes(), []), "and then it is settled"
+
+
+def test_a_changed_input_leaves_other_units_alone(dataset: Dataset) -> None:
+    dataset.run(FOUR)
+    _, (other,) = dataset.run([*FOUR, video("new.mp4")])
+    _, units = dataset.run([*FOUR, video("new.mp4", mtime_ns=5)])
+    assert [names(unit) for unit in units] == [["new.mp4"]]
+    assert units[0].supersedes == (other.unit,)
+
+
+def test_what_is_gone_is_said_and_kept(dataset: Dataset) -> None:
+    _, units = dataset.run(FOUR)
+    dataset.work(units)
+    changes, more = dataset.run(FOUR[1:])
+    assert (changes.gone, more) == (["a.mp4"], [])
+    assert dataset.outcomes().keys() == {"a.mp4", "b.mp4", "c.mp4", "d.mp4"}
+
+
+def test_a_gone_sibling_of_a_changed_input_stays_accounted_for(dataset: Dataset) -> None:
+    _, units = dataset.run(FOUR)
+    dataset.work(units)
+    changes, (again,) = dataset.run([video("b.mp4", mtime_ns=9), *FOUR[2:]])
+    assert (changes.gone, [one.video_id for one in changes.changed]) == (["a.mp4"], ["b.mp4"])
+    assert names(again) == ["a.mp4", "b.mp4", "c.mp4", "d.mp4"]
+    dataset.work([again], {"a.mp4": "unreadable"})
+    assert dataset.outcomes() == {"a.mp4": "unreadable", "b.mp4": None, "c.mp4": None, "d.mp4": None}
+
+
+def test_an_input_with_a_problem_is_refused_and_never_reaches_a_unit(dataset: Dataset) -> None:
+    bad = video("bad.mp4", problem="outside_root", detail="a link out of the source")
+    changes, units = dataset.run([*FOUR, bad])
+    assert changes.refused == [bad]
+    assert all("bad.mp4" not in names(unit) for unit in units)
+    changes, units = dataset.run([*FOUR, video("bad.mp4")])
+    assert [names(unit) for unit in units] == [["bad.mp4"]], "once mended it is simply new"
+
+
+def test_a_planned_input_that_now_has_a_problem_counts_as_gone(dataset: Dataset) -> None:
+    _, units = dataset.run(FOUR)
+    dataset.work(units)
+    changes, more = dataset.run([replace(FOUR[0], problem="unreadable"), *FOUR[1:]])
+    assert (changes.gone, changes.refused, more) == (["a.mp4"], [], [])
+
+
+# --- splits
+
+
+def test_a_split_is_fixed_once_planned(dataset: Dataset) -> None:
+    dataset.run([video("a.mp4", split="train"), video("b.mp4", split="test")])
+    with pytest.raises(RefusedError, match=r"b\.mp4: was planned into test, the source now says train.*new OUT"):
+        dataset.run([video("a.mp4", split="train"), video("b.mp4", split="train")])
+
+
+def test_a_given_split_that_says_what_was_drawn_is_no_change(dataset: Dataset) -> None:
+    dataset.run(FOUR)
+    now = [*(replace(entry, split="train") for entry in FOUR), video("t.mp4", split="test")]
+    changes, units = dataset.run(now)
+    assert not changes.changed
+    assert [(names(unit), unit.split) for unit in units] == [(["t.mp4"], "test")]
+
+
+def test_a_later_video_between_two_splits_is_refused_with_its_reason(dataset: Dataset) -> None:
+    old = [video("a.mp4", split="train", identity="ann"), video("b.mp4", split="test")]
+    dataset.run(old)
+    changes, units = dataset.run([*old, video("c.mp4", source_id="b.mp4", identity="ann")])
+    assert not units
+    assert [(one.video_id, one.problem) for one in changes.refused] == [("c.mp4", "bridges_splits")]
+    assert "fixed" in str(changes.refused[0].detail)
+
+
+def test_a_new_video_follows_what_the_source_now_says_of_an_old_one(dataset: Dataset) -> None:
+    old = [video("a.mp4", split="train"), video("b.mp4", split="test")]
+    dataset.run(old)
+    now = [old[0], replace(old[1], identity="bob"), video("c.mp4", identity="bob")]
+    _, units = dataset.run(now)
+    assert {name: unit.split for unit in units for name in names(unit)} == {"b.mp4": "test", "c.mp4": "test"}
+
+
+def test_a_change_that_makes_a_leak_is_refused_unless_it_is_accepted(dataset: Dataset) -> None:
+    old = [video("a.mp4", split="train"), video("b.mp4", split="test"), video("c.mp4", split="test")]
+    dataset.run(old)
+    leak = [*old[:2], replace(old[2], source_id="a.mp4")]
+    with pytest.raises(RefusedError, match=r"c\.mp4.*--allow-leaks"):
+        dataset.run(leak)
+    _, (unit,) = dataset.run(leak, allow_leaks=True)
+    assert unit.split == "test"
+    later = [replace(entry, mtime_ns=7) for entry in leak]
+    assert len(dataset.run(later)[0].changed) == 3, "a leak that was accepted once is not asked about again"
+
+
+# --- trying again
+
+
+def test_all_failures_of_a_unit_replace_it_and_some_do_not(dataset: Dataset) -> None:
+    _, (both,) = dataset.run(FOUR[:2])
+    _, (mixed,) = dataset.run(FOUR)
+    dataset.work([both, mixed], {"a.mp4": "crashed", "b.mp4": "timeout", "c.mp4": "timeout"})
+    _, units = dataset.run(FOUR, retry=lambda _: True)
+    assert [(names(unit), unit.supersedes) for unit in units] == [
+        (["a.mp4", "b.mp4"], (both.unit,)),
+        (["c.mp4"], ()),
+    ]
+    dataset.work(units, {"a.mp4": "crashed"})
+    assert dataset.outcomes() == {"a.mp4": "crashed", "b.mp4": None, "c.mp4": None, "d.mp4": None}
+
+
+def test_failures_are_tried_again_by_reason(dataset: Dataset) -> None:
+    _, units = dataset.run(FOUR)
+    dataset.work(units, {"a.mp4": "crashed", "b.mp4": "timeout"})
+    _, again = dataset.run(FOUR, retry=lambda reason: reason == "timeout")
+    assert [names(unit) for unit in again] == [["b.mp4"]]
+    _, none = dataset.run(FOUR, retry=lambda reason: reason == "truncated")
+    assert none == []
+
+
+def test_what_failed_can_be_tried_any_number_of_times(dataset: Dataset) -> None:
+    _, units = dataset.run(FOUR)
+    dataset.work(units, {"a.mp4": "crashed"})
+    for _ in range(3):
+        _, again = dataset.run(FOUR, retry=lambda _: True)
+        assert [names(unit) for unit in again] == [["a.mp4"]]
+        assert again[0].unit not in {unit.unit for unit in units}
+        dataset.work(again, {"a.mp4": "crashed"})
+        units += again
+    assert dataset.outcomes()["a.mp4"] == "crashed"
+    _, again = dataset.run(FOUR, retry=lambda _: True)
+    dataset.work(again)
+    assert dataset.outcomes()["a.mp4"] is None
+    assert dataset.run(FOUR, retry=lambda _: True)[1] == []
+
+
+def test_a_failed_input_that_was_mended_goes_with_its_unit_once(dataset: Dataset) -> None:
+    _, units = dataset.run(FOUR)
+    dataset.work(units, {"a.mp4": "crashed"})
+    _, again = dataset.run([video("a.mp4", mtime_ns=2), *FOUR[1:]], retry=lambda _: True)
+    assert [names(unit) for unit in again] == [["a.mp4", "b.mp4", "c.mp4", "d.mp4"]]
+
+
+def test_a_change_after_a_retry_leaves_what_the_retry_took_over(dataset: Dataset) -> None:
+    _, (first,) = dataset.run(FOUR)
+    dataset.work([first], {"a.mp4": "crashed"})
+    _, (retried,) = dataset.run(FOUR, retry=lambda _: True)
+    dataset.work([retried])
+    _, units = dataset.run([FOUR[0], video("b.mp4", mtime_ns=2), *FOUR[2:]])
+    assert [(names(unit), unit.supersedes) for unit in units] == [(["b.mp4", "c.mp4", "d.mp4"], (first.unit,))]
+    dataset.work(units)
+    assert dataset.outcomes() == {"a.mp4": None, "b.mp4": None, "c.mp4": None, "d.mp4": None}
+
+
+# --- settings
+
+
+def test_settings_that_differ_are_named_with_both_values() -> None:
+    before = {"size_px": 256, "labels": ["real", "fake"], "sampling": {"every": 10}, "old": 1}
+    now = {"size_px": 128, "labels": ["real", "fake", "x"], "sampling": {"every": 10}, "new": None}
+    assert list(differing(before, now)) == [
+        "labels: real,fake there, real,fake,x now",
+        "new: not set there, None now",
+        "old: 1 there, not set now",
+        "size_px: 256 there, 128 now",
+    ]
+    assert list(differing(before, json.loads(json.dumps(before)))) == []
+
+
+_VALUES = st.none() | st.booleans() | st.integers(0, 1) | st.sampled_from([0.0, 1.0, "1", ["a"], {"every": 1}])
+_CONFIGS = st.dictionaries(st.sampled_from("ab"), _VALUES)
+
+
+@UNHURRIED
+@given(_CONFIGS, _CONFIGS)
+def test_no_difference_that_renames_the_config_goes_unsaid(before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Or a run that was not refused would do everything again, since no receipt is of its config."""
+    assert bool(list(differing(before, now))) == (config_hash(before) != config_hash(now))

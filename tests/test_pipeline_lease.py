@@ -1,0 +1,143 @@
+"""What a user notices of the lease: two runs never work on one OUT, and no dead one blocks it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from facefeed.pipeline.errors import RefusedError
+from facefeed.pipeline.lease import HEARTBEAT_SECONDS, STALE_SECONDS, hold_lease
+
+_HOLD = """
+import sys
+from pathlib import Path
+from facefeed.pipeline.lease import hold_lease
+with hold_lease(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def lease(tmp_path: Path) -> Path:
+    return tmp_path / "driver.lease"
+
+
+@contextmanager
+def another_driver(lease: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lease until its standard input closes."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(lease)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def forge(lease: Path, *, host: str, age_seconds: float) -> None:
+    lease.write_text(json.dumps({"host": host, "pid": 4711, "since": "2026-01-01T00:00:00+00:00"}))
+    then = time.time() - age_seconds
+    os.utime(lease, (then, then))
+
+
+def holder(lease: Path) -> dict[str, object]:
+    text = lease.read_text()
+    return json.loads(text) if text else {}  # type: ignore[no-any-return]
+
+
+def test_a_second_driver_is_refused_and_told_who_the_first_is(lease: Path) -> None:
+    with another_driver(lease) as first:
+        with pytest.raises(RefusedError) as caught, hold_lease(lease):
+            pytest.fail("both hold it")
+        for part in (str(lease.parent), f"process {first.pid}", socket.gethostname(), "since 20", "wait for it"):
+            assert part in str(caught.value)
+        assert holder(lease)["pid"] == first.pid, "the refusal has not touched the first one's lease"
+
+
+def test_two_runs_in_one_process_are_two_drivers_too(lease: Path) -> None:
+    with hold_lease(lease), pytest.raises(RefusedError, match=f"process {os.getpid()}"), hold_lease(lease):
+        pytest.fail("both hold it")
+
+
+def test_a_killed_driver_holds_nothing(lease: Path) -> None:
+    with another_driver(lease) as first:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        assert holder(lease)["pid"] == first.pid, "it had no chance to give it back"
+        with hold_lease(lease):
+            assert holder(lease)["pid"] == os.getpid()
+
+
+def test_what_is_given_back_is_free_for_any_host(lease: Path) -> None:
+    with hold_lease(lease):
+        assert holder(lease) == {"host": socket.gethostname(), "pid": os.getpid(), "since": holder(lease)["since"]}
+    assert holder(lease) == {}
+    with hold_lease(lease):
+        pass
+
+
+@pytest.mark.parametrize("error", [RefusedError("no"), KeyboardInterrupt()], ids=["refused", "interrupted"])
+def test_it_is_given_back_after_an_error_too(lease: Path, error: BaseException) -> None:
+    """Or another host, where the same job is started again, would have to wait until it is stale."""
+    with pytest.raises(type(error)), hold_lease(lease):
+        raise error
+    assert holder(lease) == {}
+
+
+def test_a_fresh_lease_of_another_host_is_respected(lease: Path) -> None:
+    forge(lease, host="node17", age_seconds=STALE_SECONDS / 2)
+    before = lease.read_bytes()
+    with pytest.raises(RefusedError, match=r"process 4711 on node17, since 2026-01-01"), hold_lease(lease):
+        pytest.fail("both hold it")
+    assert lease.read_bytes() == before
+
+
+def test_a_stale_lease_of_another_host_is_taken_over(lease: Path) -> None:
+    forge(lease, host="node17", age_seconds=STALE_SECONDS * 2)
+    with hold_lease(lease):
+        assert holder(lease)["host"] == socket.gethostname()
+
+
+def test_a_lease_that_this_host_left_behind_is_taken_at_once(lease: Path) -> None:
+    forge(lease, host=socket.gethostname(), age_seconds=0)
+    with hold_lease(lease):
+        assert holder(lease)["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\0" * 100, '{"pid": {}}'])
+def test_a_damaged_lease_blocks_nobody(lease: Path, text: str) -> None:
+    lease.write_text(text)
+    with hold_lease(lease):
+        assert holder(lease)["pid"] == os.getpid()
+        with pytest.raises(RefusedError), hold_lease(lease):
+            pytest.fail("both hold it")
+
+
+def test_the_heartbeat_keeps_it_fresh(lease: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beat, utime = threading.Event(), os.utime
+
+    def touch(file: int) -> None:
+        utime(file)
+        beat.set()
+
+    monkeypatch.setattr("facefeed.pipeline.lease.HEARTBEAT_SECONDS", 0.001)
+    monkeypatch.setattr("facefeed.pipeline.lease.os.utime", touch)
+    with hold_lease(lease):
+        utime(lease, (0, 0))
+        beat.clear()
+        assert beat.wait(60)
+        assert lease.stat().st_mtime > 0
+    assert HEARTBEAT_SECONDS < STALE_SECONDS / 2, "a beat may come late without the lease being lost"

@@ -1,0 +1,244 @@
+"""What a user notices of a running job: true figures, one JSON object a line in a pipe, names shown as they are."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from facefeed.pipeline import progress as progress_module
+from facefeed.pipeline.manifest import InputOutcome, Receipt
+from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.progress import Progress
+from facefeed.pipeline.sources import Entry
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
+
+KEYS = {
+    "event", "inputs", "inputs_total", "inputs_done_before", "faces", "frames", "frames_per_second", "failed",
+    "eta_seconds", "seconds", "dashboard",
+}  # fmt: skip
+
+
+class Clock:
+    """Time that passes only when told to."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress_module, "time", clock)
+    return clock
+
+
+def event(unit: str, frames: int = 10, faces: int = 5) -> tuple[float, dict[str, Any]]:
+    return (0.0, {"plugin": "p", "unit": unit, "frames": frames, "faces": faces})
+
+
+def receipt(unit: str, *inputs: tuple[int, int], failed: str | None = None) -> Receipt:
+    outcomes = [
+        InputOutcome(
+            video_id=f"{unit}/{number}.mp4", size_bytes=1, mtime_ns=1, frames_decoded=frames, faces=faces,
+            outcome="failed" if failed else "ok", reason=failed,
+        )
+        for number, (frames, faces) in enumerate(inputs)
+    ]  # fmt: skip
+    return Receipt(unit=unit, config="c", outcome="done", rows=sum(faces for _, faces in inputs), inputs=outcomes)
+
+
+def piped() -> tuple[Progress, io.StringIO]:
+    file = io.StringIO()
+    return Progress(Console(file=file, highlight=False, soft_wrap=True)), file
+
+
+def terminal(width: int = 200) -> tuple[Progress, io.StringIO]:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=width, highlight=False, soft_wrap=True, color_system=None)
+    return Progress(console), file
+
+
+def lines(file: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.getvalue().splitlines()]
+
+
+# --- in a pipe
+
+
+def test_in_a_pipe_each_line_is_one_json_object(clock: Clock) -> None:
+    progress, file = piped()
+    progress.expect(inputs=4, done_before=7)
+    with progress:
+        progress.dashboard = "http://127.0.0.1:8787/status"
+        progress.on_event(event("u"))
+        assert not file.getvalue(), "lines come every few seconds, not with every input"
+        clock.now += 10
+        progress.on_event(event("u"))
+        clock.now += 10
+        progress.on_receipt(receipt("u", (10, 5), (10, 6)))
+    first, second, last = lines(file)
+    assert {*first} == {*second} == {*last} == KEYS
+    assert (first["inputs"], first["faces"], first["frames"], first["eta_seconds"]) == (2, 10, 20, 10)
+    assert (second["inputs"], second["faces"], second["seconds"]) == (2, 11, 20)
+    assert last == {
+        "event": "progress", "inputs": 2, "inputs_total": 4, "inputs_done_before": 7, "faces": 11, "frames": 20,
+        "frames_per_second": 1.0, "failed": {}, "eta_seconds": 20, "seconds": 20.0,
+        "dashboard": "http://127.0.0.1:8787/status",
+    }  # fmt: skip
+
+
+def test_a_line_that_is_long_stays_one_line(clock: Clock) -> None:
+    progress, file = piped()
+    progress.expect(inputs=1, done_before=0)
+    with progress:
+        progress.dashboard = "http://" + "x" * 500
+    assert len(lines(file)) == 1
+
+
+def test_on_standard_error_and_never_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress.on_stderr()
+    progress.expect(inputs=1, done_before=0)
+    with progress:
+        progress.on_receipt(receipt("u", (3, 2)))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert json.loads(err)["faces"] == 2
+
+
+def test_silent_counts_and_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    progress = Progress.silent()
+    progress.expect(inputs=1, done_before=0)
+    with progress:
+        progress.announce("hello")
+        progress.on_lost(Unit(unit="u", split="train", inputs=()), "", "trying again")
+        progress.on_receipt(receipt("v", (3, 2)))
+    assert capfd.readouterr() == ("", "")
+    assert (progress.totals.inputs, progress.totals.faces, progress.totals.lost_units) == (1, 2, 1)
+
+
+# --- at a terminal
+
+
+def test_a_person_at_a_terminal_sees_a_bar_and_no_json(clock: Clock) -> None:
+    progress, file = terminal()
+    progress.expect(inputs=2, done_before=0)
+    with progress:
+        progress.announce("8 slots")
+        clock.now += 10
+        progress.on_receipt(receipt("u", (10, 5)))
+        progress.on_lost(
+            Unit(unit="v" * 32, split="train", inputs=(Entry(video_id="a"),)), "its worker was lost", "again"
+        )
+        progress.on_receipt(receipt("w", (0, 0), failed="truncated"))
+    shown = file.getvalue()
+    assert "{" not in shown
+    assert "8 slots" in shown
+    assert "unit vvvvvvvv with 1 inputs: its worker was lost; again" in shown
+    assert "2/2" in shown
+    assert "5 faces  1.0 frames/s" in shown
+    assert "failed: 1 truncated" in shown
+
+
+NAMES = ["[red]a[/red].mp4", "[/]", "[bold", ":boom:.mp4", r"\[x]", "<script>", "é"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_shown_as_they_are(name: str) -> None:
+    unit = Unit(unit="u" * 32, split="train", inputs=(Entry(video_id=name),))
+    progress, file = terminal()
+    with progress:
+        progress.announce(f"look at {name}!")
+        progress.on_lost(unit, f"ValueError: {name} is odd", "trying again")
+    assert f"look at {name}!" in file.getvalue()
+    assert f"ValueError: {name} is odd; trying again" in file.getvalue()
+    progress, file = piped()
+    with progress:
+        progress.on_lost(unit, f"ValueError: {name} is odd", "trying again")
+    assert lines(file)[0]["why"] == f"ValueError: {name} is odd"
+
+
+@pytest.mark.parametrize("reason", ["[/]", "[red]x"])
+def test_a_reason_cannot_break_the_bar(reason: str) -> None:
+    progress, file = terminal()
+    progress.expect(inputs=1, done_before=0)
+    with progress:
+        progress.on_receipt(receipt("u", (0, 0), failed=reason))
+    assert f"failed: 1 {reason}" in file.getvalue()
+
+
+# --- what is lost
+
+
+def test_a_lost_unit_is_reported_at_once(clock: Clock) -> None:
+    progress, file = piped()
+    progress.expect(inputs=2, done_before=0)
+    with progress:
+        progress.on_event(event("u" * 32))
+        unit = Unit(unit="u" * 32, split="train", inputs=(Entry(video_id="a"), Entry(video_id="b")))
+        progress.on_lost(unit, "its worker was lost\nand a long trace", "splitting it in two")
+        (line,) = lines(file)
+        assert line == {
+            "event": "lost", "unit": "u" * 32, "inputs": 2, "why": "its worker was lost", "then": "splitting it in two",
+        }  # fmt: skip
+    assert progress.totals.lost_units == 1
+    assert lines(file)[-1]["inputs"] == 0, "what it had done is not done any more"
+
+
+# --- what is counted
+
+
+@UNHURRIED
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["event", "receipt", "lost"])), max_size=30))
+def test_nothing_is_counted_twice_whatever_is_heard_when(heard: list[tuple[str, str]]) -> None:
+    file = io.StringIO()
+    progress = Progress(Console(file=file, soft_wrap=True))
+    progress.expect(inputs=6, done_before=0)
+    under_way, done = dict.fromkeys("abc", 0), set()
+    with progress:
+        for unit, what in heard:
+            if what == "event":
+                progress.on_event(event(unit, frames=1, faces=1))
+                under_way[unit] += unit not in done
+            elif what == "lost":
+                progress.on_lost(Unit(unit=unit, split="train", inputs=()), "why", "then")
+                under_way[unit] = 0
+            elif unit not in done:
+                progress.on_receipt(receipt(unit, (7, 3), (0, 0)))
+                done.add(unit)
+                under_way[unit] = 0
+    last = lines(file)[-1]
+    heard_of = sum(under_way.values())
+    assert (last["inputs"], last["frames"], last["faces"]) == (
+        2 * len(done) + heard_of,
+        7 * len(done) + heard_of,
+        3 * len(done) + heard_of,
+    )
+    assert (progress.totals.inputs, progress.totals.faces) == (2 * len(done), 3 * len(done))
+
+
+def test_failures_are_counted_by_reason() -> None:
+    progress, file = piped()
+    with progress:
+        progress.on_receipt(receipt("u", (0, 0), (4, 0), failed="truncated"))
+        progress.on_receipt(receipt("v", (0, 0), failed="empty"))
+        progress.on_receipt(receipt("w", (5, 5)))
+    assert lines(file)[-1]["failed"] == {"truncated": 2, "empty": 1}
+
+
+def test_the_pace_is_that_of_the_whole_run(clock: Clock) -> None:
+    progress, _ = piped()
+    progress.expect(inputs=2, done_before=0)
+    with progress:
+        progress.on_receipt(receipt("u", (30, 5)))
+        clock.now += 20
+    assert progress.totals.seconds == 20
+    assert progress.totals.frames_per_second == 1.5
+    assert Progress.silent().totals.frames_per_second == 0

@@ -1,0 +1,322 @@
+"""What a user notices of splits: nobody is in two of them, and nobody moves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+import pytest
+from facefeed.pipeline.errors import RefusedError, UsageError
+from facefeed.pipeline.schema import SPLITS
+from facefeed.pipeline.sources import Entry
+from facefeed.pipeline.splits import Assignment, SplitRatio, assign_splits, refuse_new_leaks
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
+
+Known = Mapping[str, tuple[Entry, str]]
+
+
+def assign(
+    entries: Sequence[Entry],
+    *,
+    ratio: tuple[float, float, float] = (80, 10, 10),
+    seed: int = 0,
+    allow_leaks: bool = False,
+    known: Known | None = None,
+    known_dropped: Sequence[str] = (),
+) -> Assignment:
+    train, val, test = ratio
+    return assign_splits(
+        entries, ratio=SplitRatio(train=train, val=val, test=test), seed=seed, allow_leaks=allow_leaks,
+        known=known, known_dropped=known_dropped,
+    )  # fmt: skip
+
+
+def video(name: str, source: str | None = None, identity: str | None = None, split: str | None = None) -> Entry:
+    return Entry(video_id=name, source_id=source, identity=identity, split=split)
+
+
+def planned(entries: Sequence[Entry], assigned: Assignment) -> dict[str, tuple[Entry, str]]:
+    by_id = {entry.video_id: entry for entry in entries}
+    return {name: (by_id[name], split) for name, split in assigned.split_of.items()}
+
+
+def crossings(entries: Sequence[Entry], split_of: Mapping[str, str], dropped: Sequence[str] = ()) -> list[str]:
+    """Originals and people that stand in more than one split; written without union-find, as an oracle."""
+    splits: dict[str, set[str]] = defaultdict(set)
+    for entry in entries:
+        if entry.video_id in split_of:
+            splits[f"original {entry.source_id or entry.video_id}"].add(split_of[entry.video_id])
+            splits[f"original {entry.video_id}"].add(split_of[entry.video_id])
+            if entry.identity and entry.identity not in dropped:
+                splits[f"person {entry.identity}"].add(split_of[entry.video_id])
+    return [name for name, where in splits.items() if len(where) > 1]
+
+
+@st.composite
+def collections(draw: st.DrawFn, *, most: int = 40, prefix: str = "v") -> list[Entry]:
+    """Videos with random originals, also fakes of fakes and of videos that are not there, and random people."""
+    count = draw(st.integers(1, most))
+    names = [f"{prefix}{number}" for number in range(count)]
+    sources = st.none() | st.sampled_from([*names, "elsewhere"])
+    people = st.none() | st.sampled_from([f"p{number}" for number in range(draw(st.integers(1, 12)))])
+    return [video(name, draw(sources), draw(people)) for name in names]
+
+
+# --- nothing crosses
+
+
+@UNHURRIED
+@given(collections(), st.integers(0, 5))
+def test_no_original_and_no_person_is_in_two_splits(entries: list[Entry], seed: int) -> None:
+    assigned = assign(entries, seed=seed)
+    assert assigned.split_of.keys() == {entry.video_id for entry in entries}
+    assert not assigned.bridging
+    assert not crossings(entries, assigned.split_of, assigned.dropped_identities)
+
+
+@UNHURRIED
+@given(st.data())
+def test_nothing_crosses_either_when_videos_come_later(data: st.DataObject) -> None:
+    everything = data.draw(collections())
+    cut = data.draw(st.integers(0, len(everything)))
+    first, later = everything[:cut], everything[cut:]
+    before = assign(first)
+    known = planned(first, before)
+    after = assign(later, known=known, known_dropped=before.dropped_identities)
+    together = before.split_of | after.split_of
+    assert not crossings(everything, together, after.dropped_identities)
+    assert {*after.split_of, *after.bridging} == {entry.video_id for entry in later}
+    assert not {*after.split_of} & {*after.bridging}
+    assert set(before.dropped_identities) <= set(after.dropped_identities)
+
+
+def test_a_person_stays_in_one_split_however_few_videos_come_later() -> None:
+    people = [video(f"{number:03}", identity=f"p{number:03}") for number in range(60)]
+    before = assign(people)
+    known = planned(people, before)
+    for number in range(60):
+        late = [video(f"late{number:03}", identity=f"p{number:03}")]
+        after = assign(late, known=known)
+        assert not after.dropped_identities
+        assert after.split_of[f"late{number:03}"] == before.split_of[f"{number:03}"]
+
+
+# --- what a draw depends on
+
+
+@UNHURRIED
+@given(collections(), st.randoms(use_true_random=False))
+def test_the_order_of_the_listing_does_not_matter(entries: list[Entry], random: object) -> None:
+    shuffled = list(entries)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert assign(shuffled) == assign(entries)
+
+
+def test_unrelated_videos_move_nobody() -> None:
+    some = [video(f"{number}.mp4") for number in range(200)]
+    more = [video(f"other/{number}.mp4", f"other/{number // 3}.mp4") for number in range(500)]
+    few = assign(some).split_of
+    assert set(few.values()) == set(SPLITS), "the draw itself fills all three; the repair has nothing to do"
+    many = assign(more + some).split_of
+    assert {name: many[name] for name in few} == few
+
+
+def test_a_draw_is_the_hash_of_seed_and_original() -> None:
+    entries = [video(f"{number}.mp4") for number in range(300)]
+    split_of = assign(entries, seed=7, ratio=(50, 30, 20)).split_of
+    for name, split in split_of.items():
+        position = int(hashlib.sha256(f"7/{name}".encode()).hexdigest()[:16], 16) / 2**64
+        assert split == ("train" if position < 0.5 else "val" if position < 0.8 else "test")
+
+
+def test_another_seed_draws_another_split() -> None:
+    entries = [video(f"{number}.mp4") for number in range(100)]
+    assert assign(entries, seed=1).split_of != assign(entries, seed=2).split_of
+
+
+def test_a_fake_lands_where_its_original_lands_also_if_that_is_not_there() -> None:
+    originals = [video(f"r{number}") for number in range(50)]
+    fakes = [video(f"f{number}", f"r{number}") for number in range(50)]
+    both = assign(originals + fakes).split_of
+    assert all(both[f"f{number}"] == both[f"r{number}"] for number in range(50))
+    alone = assign(fakes).split_of
+    assert {f"r{name[1:]}": split for name, split in alone.items()} == assign(originals).split_of
+
+
+@pytest.mark.parametrize("ratio", [(80, 10, 10), (34, 33, 33), (0, 50, 50)])
+def test_the_ratio_is_roughly_kept(ratio: tuple[float, float, float]) -> None:
+    entries = [video(f"v{number}/{copy}", f"v{number}/0") for number in range(5000) for copy in range(2)]
+    counts = Counter(assign(entries, ratio=ratio).split_of.values())
+    for name, share in zip(SPLITS, ratio, strict=True):
+        assert abs(counts[name] / len(entries) * 100 - share) < 2.5  # four standard deviations of 5,000 draws
+
+
+def test_all_in_one_split_is_a_ratio_too() -> None:
+    entries = [video(f"{number}.mp4") for number in range(20)]
+    assert set(assign(entries, ratio=(100, 0, 0)).split_of.values()) == {"train"}
+    assert set(assign(entries, ratio=(0, 0, 100)).split_of.values()) == {"test"}
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_small_set_leaves_no_split_empty(count: int, seed: int) -> None:
+    entries = [video(f"{number}.mp4") for number in range(count)]
+    assert set(assign(entries, seed=seed).split_of.values()) == set(SPLITS)
+    assert "val" not in assign(entries, seed=seed, ratio=(90, 0, 10)).split_of.values()
+
+
+def test_one_video_is_a_set_too() -> None:
+    assert len(assign([video("a.mp4")]).split_of) == 1
+    assert assign([]) == Assignment(split_of={}, bridging=[], dropped_identities=[])
+
+
+# --- what was planned stays
+
+
+@UNHURRIED
+@given(collections(prefix="old"), collections(prefix="new"))
+def test_later_videos_join_what_they_belong_to(old: list[Entry], new: list[Entry]) -> None:
+    before = assign(old)
+    known = planned(old, before)
+    after = assign(new, known=known, known_dropped=before.dropped_identities)
+    for entry in new:
+        for name, (planned_entry, split) in known.items():
+            same_person = entry.identity is not None and entry.identity == planned_entry.identity
+            kin = entry.source_id in {name, planned_entry.source_id} - {None}
+            if kin or (same_person and entry.identity not in after.dropped_identities):
+                assert entry.video_id in after.bridging or after.split_of[entry.video_id] == split
+
+
+def test_a_later_video_that_would_join_two_splits_is_set_aside() -> None:
+    old = [video("a.mp4", identity="ann"), video("b.mp4", identity="bob")]
+    known = {"a.mp4": (old[0], "train"), "b.mp4": (old[1], "test")}
+    swap = video("swap.mp4", source="a.mp4", identity="bob")
+    alone = video("c.mp4", identity="bob")
+    after = assign([swap, alone], known=known)
+    assert after.bridging == ["swap.mp4"]
+    assert after.split_of == {"c.mp4": "test"}
+
+
+def test_a_source_that_changed_into_a_leak_is_refused() -> None:
+    old = [video("a.mp4"), video("b.mp4"), video("f.mp4", "a.mp4"), video("g.mp4", "b.mp4")]
+    known = {entry.video_id: (entry, split) for entry, split in zip(old, ["train", "test"] * 2, strict=True)}
+    refuse_new_leaks([video("f.mp4"), video("g.mp4", "b.mp4", identity="new")], known, set())
+    with pytest.raises(RefusedError, match=r"f\.mp4: was planned into train.*in test: a leak"):
+        refuse_new_leaks([video("f.mp4", "b.mp4")], known, set())
+    with pytest.raises(RefusedError, match="a leak"):
+        refuse_new_leaks([video("f.mp4", "a.mp4", "ann"), video("g.mp4", "b.mp4", "ann")], known, set())
+    refuse_new_leaks([video("f.mp4", "a.mp4", "ann"), video("g.mp4", "b.mp4", "ann")], known, {"ann"})
+
+
+# --- given splits
+
+
+def test_given_splits_are_kept_and_what_hangs_on_them_follows() -> None:
+    entries = [
+        video("a.mp4", split="test"),
+        video("b.mp4", split="train"),
+        video("c.mp4", split="val"),
+        video("fake_a.mp4", source="a.mp4"),
+        video("z.mp4"),
+    ]
+    for ratio in [(80, 10, 10), (100, 0, 0)]:
+        split_of = assign(entries, ratio=ratio).split_of  # type: ignore[arg-type]
+        assert [split_of[name] for name in ("a.mp4", "b.mp4", "c.mp4", "fake_a.mp4")] == [
+            "test",
+            "train",
+            "val",
+            "test",
+        ]
+    assert split_of["z.mp4"] == "train"
+
+
+@pytest.mark.parametrize("link", [{"source": "o.mp4"}, {"identity": "ann"}])
+def test_a_leak_in_given_splits_stops_unless_it_is_accepted(link: dict[str, str]) -> None:
+    entries = [video("a.mp4", split="train", **link), video("b.mp4", split="test", **link), *map(video, "cdefgh")]
+    with pytest.raises(RefusedError, match=r"b\.mp4: .* in test, .* in train: a leak; .*--allow-leaks"):
+        assign(entries)
+    split_of = assign(entries, allow_leaks=True).split_of
+    assert (split_of["a.mp4"], split_of["b.mp4"]) == ("train", "test")
+
+
+@pytest.mark.parametrize("name", ["0.mp4", "m.mp4", "zz.mp4"])
+def test_what_joins_two_given_splits_is_set_aside_whatever_it_is_called(name: str) -> None:
+    entries = [
+        video("a.mp4", split="train", identity="ann"),
+        video("s.mp4", split="test"),
+        *(video(f"x{number}.mp4") for number in range(10)),
+        video(name, source="s.mp4", identity="ann"),
+    ]
+    assigned = assign(entries)
+    assert assigned.bridging == [name]
+    assert (assigned.split_of["a.mp4"], assigned.split_of["s.mp4"]) == ("train", "test")
+
+
+# --- components that are too large
+
+
+def test_people_who_link_too_much_are_dropped_by_name_and_originals_still_hold() -> None:
+    crowd = [
+        video(f"crowd{number:02}{kind}", None if kind == "r" else f"crowd{number:02}r", "everybody")
+        for number in range(20)
+        for kind in "rf"
+    ]
+    others = [video(f"o{number:02}{take}", identity=f"p{number:02}") for number in range(20) for take in "ab"]
+    assigned = assign(crowd + others)
+    assert assigned.dropped_identities == ["everybody"]
+    assert len({assigned.split_of[entry.video_id] for entry in crowd}) > 1, (
+        "or the split would be as lopsided as before"
+    )
+    assert not crossings(crowd + others, assigned.split_of, ["everybody"])
+
+
+def test_the_limit_is_30_percent_of_all_videos() -> None:
+    def dropped(of_one: int, total: int) -> list[str]:
+        rest = [video(f"o{number:03}") for number in range(total - of_one)]
+        return assign([video(f"p{number}", identity="p") for number in range(of_one)] + rest).dropped_identities
+
+    assert dropped(30, 100) == []
+    assert dropped(31, 100) == ["p"]
+
+
+def test_a_person_who_links_nothing_is_not_dropped() -> None:
+    one_family = [video("r", identity="ann"), *(video(f"f{number}", "r", "ann") for number in range(9))]
+    assert assign([*one_family, video("x", identity="bob")]).dropped_identities == []
+    assert assign([video("only", identity="ann")]).dropped_identities == []
+
+
+def test_an_original_with_most_of_the_fakes_cannot_be_cut() -> None:
+    entries = [video("r"), *(video(f"f{number}", "r") for number in range(90)), *(video(f"o{n}") for n in range(10))]
+    assigned = assign(entries)
+    assert len({assigned.split_of[entry.video_id] for entry in entries[:91]}) == 1
+
+
+# --- the ratio as an option
+
+
+@pytest.mark.parametrize(
+    "text", ["80,10", "80,10,10,0", "a,b,c", "", "80;10;10", "90,10,10", "-10,100,10", "nan,10,10"]
+)
+def test_a_ratio_that_cannot_be_meant_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"split_ratio=.*try 80,10,10"):
+        SplitRatio.parse(text)
+
+
+def test_a_ratio_means_the_same_however_it_is_written() -> None:
+    written = [SplitRatio(), SplitRatio.parse("80,10,10"), SplitRatio.parse(" 80.0, 10, 1e1"), SplitRatio(train=80.0)]
+    assert len({json.dumps(ratio.shares) for ratio in written}) == 1, "else their rows would be of two configs"
+
+
+@UNHURRIED
+@given(st.floats(0, 1, exclude_max=True), st.integers(0, 100), st.integers(0, 100))
+def test_every_position_falls_into_a_split_that_has_a_share(position: float, a: int, b: int) -> None:
+    low, high = sorted((a, b))
+    ratio = SplitRatio(train=low, val=high - low, test=100 - high)
+    split = ratio.split_at(position)
+    assert ratio.shares[SPLITS.index(split)] > 0
+    assert ratio.distance(position, split) < 1e-9
