@@ -23,6 +23,7 @@ ifdef UV
 	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
 else
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null  # uv makes .venv without
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 endif
 	@touch $@
@@ -32,7 +33,7 @@ demo: $(READY)  ## the main job on a small sample: sample, precompute, verify, a
 	$(BIN)/facefeed sample $(DEMO)/videos
 	$(BIN)/facefeed precompute $(DEMO)/videos $(DEMO)/faces --max-failed 5%
 	$(BIN)/facefeed verify $(DEMO)/faces
-	$(BIN)/python -m facefeed.data.demo $(DEMO)/faces
+	$(BIN)/python -m facefeed.loaders $(DEMO)/faces
 
 test: lint types unit  ## lint, types and every test
 

@@ -28,7 +28,11 @@ def main(out: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.stderr.write("usage: python -m facefeed.loaders OUT\n")
+        sys.exit(2)
     try:
-        main(*sys.argv[1:])
+        main(sys.argv[1])
     except FacefeedError as error:
-        sys.exit(f"facefeed: {error}")
+        sys.stderr.write(f"facefeed: {error}\n")
+        sys.exit(error.exit_code)

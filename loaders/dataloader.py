@@ -10,7 +10,7 @@ import torch
 from ..pipeline.errors import UsageError
 from .dataset import FaceDataset, Transform
 
-_OURS = ("dataset", "sampler", "batch_sampler", "collate_fn")
+_OURS = ("dataset", "sampler", "batch_sampler", "collate_fn", "generator")
 
 
 class FaceDataLoader(torch.utils.data.DataLoader[tuple[torch.Tensor, int]]):

@@ -29,8 +29,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     image: float32 (3, `image_size`, `image_size`), RGB, normalised by ImageNet's mean and standard deviation.
     label: int, an index into `labels`; -1 where the source did not say.
 
-    `transform` is called as Albumentations calls: `transform(image=uint8 HWC)["image"]` -> uint8 HWC, after the crop was
-    resized to `image_size` (None: the transform has to bring all crops to one size) and before it is normalised.
+    `transform` is called as Albumentations calls: `transform(image=uint8 HWC)["image"]` -> uint8 HWC, after the crop
+    was resized to `image_size` (None: the transform has to bring all crops to one size) and before it is normalised.
     Raises `UsageError` where OUT is no finished dataset, `CorruptDataError` for a row whose bytes are damaged.
     Picklable; processes share the index's pages.
     """
@@ -64,9 +64,9 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         row = int(self.rows[position])
         image = self.image(row)
         if self.image_size is not None and image.shape[:2] != (self.image_size, self.image_size):
-            shrinks = image.shape[0] > self.image_size
-            how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-            image = cv2.resize(image, (self.image_size, self.image_size), interpolation=how).astype(np.uint8, copy=False)
+            side = (self.image_size, self.image_size)
+            how = cv2.INTER_AREA if image.shape[0] > self.image_size else cv2.INTER_LINEAR
+            image = cv2.resize(image, side, interpolation=how).astype(np.uint8, copy=False)
         if self.transform is not None:
             image = self.transform(image=image)["image"]
         return normalise(image), int(self.index.value("label", row))
@@ -80,11 +80,11 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
 def normalise(image: NDArray[np.uint8]) -> torch.Tensor:
     """RGB uint8 (H, W, 3) to float32 (3, H, W), by ImageNet's statistics. Raises `UsageError` on anything else."""
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3:
-        found = f"{type(image).__name__} {getattr(image, 'dtype', '')}"
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        found = f"{type(image).__name__} {getattr(image, 'dtype', '')} {tuple(getattr(image, 'shape', ()))}"
         raise UsageError(
-            f"transform returned {found}: must be a uint8 array (H, W, 3); leave Normalize and ToTensor out, the loader "
-            "does both"
+            f"transform returned {found}: must be a uint8 array (H, W, 3); "
+            "leave Normalize and ToTensor out, the loader does both"
         )
     pixels = (image.astype(np.float32) / 255 - IMAGENET_MEAN) / IMAGENET_STD
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))

@@ -1,0 +1,167 @@
+"""A small finished dataset, made in a second without Dask and without a video file.
+
+Everything but the frames and the faces in them is the real thing: `UnitWorker` makes, publishes and accounts for the
+units, `finish` writes index and manifest. Recipe of a frame: coarse noise, seeded by video and frame number, enlarged;
+a frame without a face is black. `precompute` would plan other units: here they are laid out so that each case of the
+contract occurs once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from facefeed.pipeline.commit import make_folders, write_durably
+from facefeed.pipeline.errors import InputError
+from facefeed.pipeline.faces import FaceFilter, Faces
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.finish import account, publish_manifest, write_index
+from facefeed.pipeline.job import Job, Options, config_hash
+from facefeed.pipeline.ledger import Ledger
+from facefeed.pipeline.manifest import Manifest, OutPaths, Receipt
+from facefeed.pipeline.plan import Plan, PlanPart, Unit
+from facefeed.pipeline.sources import Entry
+from facefeed.pipeline.video import Frame, MediaReader, Sampling
+from facefeed.pipeline.work import UnitWorker
+from numpy.typing import NDArray
+
+LABELS = ("real", "fake")
+OPTIONS = Options(sampling=Sampling(every=1), keep=FaceFilter(min_face_px=8), size_px=32)
+_MIDDLE = FixedBoxDetector(((0.3, 0.25, 0.7, 0.75),))
+_FRAME = (48, 64)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One video that was never filmed: its frames, and how reading it ends."""
+
+    name: str
+    frames: int
+    ends: str = "ok"
+
+    def entry(self) -> Entry:
+        """As a layout would list it: `fake/<source>-<method>.mp4` is a fake of `real/<source>.mp4`."""
+        stem = Path(self.name).stem
+        source, _, method = stem.partition("-")
+        return Entry(
+            video_id=self.name, size_bytes=1000 + self.frames, mtime_ns=1, label=int(bool(method)), dataset="noise",
+            source_id=f"real/{source}.mp4" if method else None, method=method or None, identity=f"person of {source}",
+        )  # fmt: skip
+
+
+LONG = (Clip("real/anna.mp4", 170), Clip("fake/anna-swap.mp4", 150))
+"""320 rows: two row groups."""
+HALVED = (Clip("real/bert.mp4", 9), Clip("fake/bert-swap.mp4", 7), Clip("real/cleo.mp4", 5))
+VAL = (Clip("real/dora.mp4", 20), Clip("fake/dora-swap.mp4", 11), Clip("real/empty.mp4", 4, "no_faces"))
+TEST = (Clip("real/emil.mp4", 13), Clip("fake/emil-talk.mp4", 6), Clip("real/cut.mp4", 8, "truncated"))
+NO_ROWS = (Clip("real/black.mp4", 3, "no_faces"),)
+UNITS = (("train", LONG), ("train", HALVED), ("val", VAL), ("test", TEST), ("train", NO_ROWS))
+REFUSED = Entry(video_id="real/link.mp4", problem="outside_root", detail="a link out of the source")
+
+ROWS = {"train": 320 + 21, "val": 31, "test": 19}
+FILES = 5
+INPUTS = {"total": 13, "ok": 9, "no_faces": 2, "failed": {"outside_root": 1, "truncated": 1}, "missing": 2}
+
+
+@dataclass(frozen=True)
+class _NoiseDetector:
+    """One face in the middle of every frame that is not black."""
+
+    @property
+    def fingerprint(self) -> str:
+        return f"noise-{_MIDDLE.fingerprint}"
+
+    def detect(self, rgb: NDArray[np.uint8]) -> Faces:
+        return _MIDDLE.detect(rgb) if rgb.any() else Faces.empty()
+
+
+class _NoiseReader(MediaReader):
+    """Makes up the frames of the clips; starts no child process."""
+
+    def __init__(self, clips: dict[str, Clip], root: Path) -> None:
+        super().__init__()
+        self._clips, self._root = clips, root
+
+    def frames(self, path: Path, sampling: Sampling) -> Iterator[Frame]:
+        clip = self._clips[path.relative_to(self._root).as_posix()]
+        self.last_frames_wanted = clip.frames
+        self.last_frames_decoded = 0
+        for number in range(clip.frames):
+            if clip.ends == "truncated" and number == clip.frames // 2:
+                raise InputError("truncated", "cut", frames_wanted=clip.frames, frames_decoded=number)
+            self.last_frames_decoded += 1
+            yield Frame(number, number / 25, _picture(clip, number))
+
+
+def _picture(clip: Clip, number: int) -> NDArray[np.uint8]:
+    if clip.ends == "no_faces":
+        return np.zeros((*_FRAME, 3), np.uint8)
+    noise = np.random.default_rng([zlib.crc32(clip.name.encode()), number])
+    coarse = noise.integers(1, 256, (6, 8, 3), np.uint8)
+    enlarged: NDArray[np.uint8] = cv2.resize(coarse, _FRAME[::-1], interpolation=cv2.INTER_CUBIC).astype(np.uint8)
+    return enlarged
+
+
+def make_dataset(out: Path, units: tuple[tuple[str, tuple[Clip, ...]], ...] = UNITS, **options: Any) -> Manifest:
+    """Makes OUT from `units`, each a split and its clips; `options` replace fields of `OPTIONS`.
+
+    The unit that is `HALVED` is done as if its worker had been lost. Returns the manifest.
+    """
+    chosen = replace(OPTIONS, **options)
+    detector = _NoiseDetector()
+    config = chosen.config(detector, LABELS)
+    name = config_hash(config)
+    paths = OutPaths(out)
+    make_folders(paths)
+    planned = [
+        Unit.make((clip.entry() for clip in clips), split, config=name, salt=str(number))
+        for number, (split, clips) in enumerate(units)
+    ]
+    plan = Plan()
+    plan.append(paths, PlanPart(config=config, units=tuple(planned)))
+    root = out / "no such source"
+    job = Job(root=root, out=out, options=chosen, detector=detector, labels=LABELS, config=name)
+    worker = UnitWorker(job)
+    worker._reader = _NoiseReader({clip.name: clip for _, clips in units for clip in clips}, root)
+    for unit, (_, clips) in zip(planned, units, strict=True):
+        if clips is HALVED:
+            _split(unit, job)
+            for half in unit.halves(name):
+                worker.run(half)
+        else:
+            worker.run(unit)
+    return finish_dataset(out)
+
+
+def _split(unit: Unit, job: Job) -> None:
+    children = [half.unit for half in unit.halves(job.config)]
+    receipt = Receipt(unit=unit.unit, config=job.config, outcome="split", children=children)
+    write_durably(job.paths.receipt(unit.unit), receipt.to_json(), job.paths.temporary)
+
+
+def open_ledger(out: Path) -> Ledger:
+    """OUT's plan and receipts."""
+    paths = OutPaths(out)
+    plan = Plan.load(paths)
+    return Ledger(paths, plan, config_hash(plan.parts[0].config))
+
+
+def finish_dataset(out: Path) -> Manifest:
+    """Index and manifest of whatever the receipts say."""
+    ledger = open_ledger(out)
+    manifest = account(ledger, ledger.plan.parts[0].config, [REFUSED], missing=2)
+    write_index(ledger.paths, ledger.tables(), manifest.labels, manifest.fingerprint)
+    publish_manifest(ledger.paths, manifest)
+    return manifest
+
+
+def copy_dataset(out: Path, target: Path) -> Path:
+    """A copy that a test may damage."""
+    shutil.copytree(out, target)
+    return target

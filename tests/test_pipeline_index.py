@@ -1,0 +1,249 @@
+"""What a reader of the index notices: it says what the files say, opens anywhere, and never lies by half."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import shutil
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import facefeed.pipeline.index as module
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from assets_dataset import FILES, LABELS, NO_ROWS, ROWS, copy_dataset, make_dataset, open_ledger
+from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.finish import write_index
+from facefeed.pipeline.index import Index
+from facefeed.pipeline.manifest import Manifest
+from facefeed.pipeline.schema import BINARY_COLUMNS, SPLITS, face_schema, parquet_writer_options
+from facefeed.pipeline.verify import rebuild
+
+LIGHT = [name for name in face_schema(LABELS).names if name not in BINARY_COLUMNS]
+NULLABLE_STRINGS = ("source_id", "method", "compression")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("index") / "out"
+    make_dataset(out)
+    return out
+
+
+@pytest.fixture
+def copy(dataset: Path, tmp_path: Path) -> Path:
+    return copy_dataset(dataset, tmp_path / "out")
+
+
+def stored(out: Path) -> pa.Table:
+    """All rows of all files, in the order of the files' names."""
+    files = sorted((out / "faces").rglob("*.parquet"))
+    return pa.concat_tables(pq.read_table(path, partitioning=None) for path in files)
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_a_column_of_the_index_is_that_of_the_files(dataset: Path, name: str) -> None:
+    column = Index(dataset).column(name)
+    wanted = stored(dataset).column(name)
+    assert len(column) == sum(ROWS.values())
+    assert column.cast(wanted.type).to_pylist() == wanted.to_pylist()
+
+
+@pytest.mark.parametrize("batch_rows", [7, 256, 391, 65_536])
+def test_every_image_lies_where_the_index_says(copy: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int) -> None:
+    monkeypatch.setattr(module, "_BATCH_ROWS", batch_rows)
+    assert rebuild(copy)
+    index = Index(copy)
+    found = []
+    for row in range(len(index)):
+        with (copy / index.value("file", row)).open("rb") as file:
+            file.seek(index.value("image_offset", row))
+            found.append((index.value("face_id", row), file.read(index.value("image_bytes", row))))
+    wanted = stored(copy)
+    assert found == list(zip(wanted["face_id"].to_pylist(), wanted["image"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("batch_rows", [7, 65_536])
+@pytest.mark.parametrize("split", SPLITS)
+def test_rows_of_a_split_are_those_below_its_folder(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int, split: str
+) -> None:
+    monkeypatch.setattr(module, "_BATCH_ROWS", batch_rows)
+    rebuild(copy)
+    index = Index(copy)
+    rows = index.rows_where("split", split)
+    assert rows.dtype == np.int64
+    assert len(rows) == ROWS[split]
+    files = index.column("file").to_pylist()
+    assert rows.tolist() == [row for row, file in enumerate(files) if file.startswith(f"faces/{split}/")]
+
+
+@pytest.mark.parametrize("value", ["", "Train", "holdout", "swap\0"])
+def test_a_value_that_no_row_has_finds_no_row(dataset: Path, value: str) -> None:
+    index = Index(dataset)
+    assert [index.rows_where(name, value).tolist() for name in ("split", "method", "source_id")] == [[], [], []]
+
+
+@pytest.mark.parametrize("batch_rows", [7, 65_536])
+def test_rows_are_found_in_columns_with_nulls(copy: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int) -> None:
+    monkeypatch.setattr(module, "_BATCH_ROWS", batch_rows)
+    rebuild(copy)
+    index = Index(copy)
+    methods = stored(copy)["method"].to_pylist()
+    assert set(methods) == {None, "swap", "talk"}
+    for method in ("swap", "talk"):
+        wanted = [row for row, found in enumerate(methods) if found == method]
+        assert index.rows_where("method", method).tolist() == wanted
+    # A column of nothing but nulls has an empty dictionary.
+    assert index.column("compression").null_count == len(index)
+    assert index.rows_where("compression", "c23").tolist() == []
+
+
+@pytest.mark.parametrize("name", NULLABLE_STRINGS)
+def test_a_null_is_read_as_none(dataset: Path, name: str) -> None:
+    index = Index(dataset)
+    wanted = stored(dataset)[name].to_pylist()
+    assert None in wanted
+    assert [index.value(name, row) for row in range(len(index))] == wanted
+
+
+def test_it_names_labels_and_fingerprint_of_the_manifest(dataset: Path) -> None:
+    index, manifest = Index(dataset), Manifest.read(dataset)
+    assert (index.labels, index.fingerprint) == (LABELS, manifest.fingerprint)
+
+
+def test_it_opens_twice_and_pickles_to_a_few_bytes(dataset: Path) -> None:
+    first, second = Index(dataset), Index(dataset)
+    data = pickle.dumps(first)
+    assert len(data) < 500
+    third: Index = pickle.loads(data)
+    names = [index.column("face_id").to_pylist() for index in (first, second, third)]
+    assert names[0] == names[1] == names[2]
+    assert len(third) == sum(ROWS.values())
+
+
+@pytest.mark.parametrize("start", ["spawn", "forkserver"])
+def test_another_process_reads_the_same_rows(dataset: Path, start: str) -> None:
+    index = Index(dataset)
+    last = len(index) - 1
+    with ProcessPoolExecutor(1, multiprocessing.get_context(start)) as pool:
+        assert pool.submit(index.value, "face_id", last).result() == index.value("face_id", last)
+
+
+def test_letting_go_of_it_gives_back_its_file_and_memory_map(copy: Path) -> None:
+    path = str(copy / "index.arrow")
+
+    def held() -> tuple[int, bool]:
+        links = Path("/proc/self/fd").iterdir()
+        descriptors = sum(link.is_symlink() and str(link.readlink()) == path for link in links)
+        return descriptors, path in Path("/proc/self/maps").read_text(encoding="utf-8")
+
+    indexes = [Index(copy) for _ in range(5)]
+    descriptors, mapped = held()
+    assert descriptors <= 5
+    assert mapped
+    del indexes
+    assert held() == (0, False)
+
+
+def test_a_dataset_without_rows_has_an_index_of_none(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", (("train", NO_ROWS),))
+    index = Index(tmp_path / "out")
+    assert (len(index), index.rows_where("split", "train").tolist()) == (0, [])
+    assert index.column("label").to_pylist() == []
+
+
+def test_a_missing_index_says_how_to_make_one(copy: Path) -> None:
+    (copy / "index.arrow").unlink()
+    with pytest.raises(UsageError, match=r"index\.arrow: not there.*facefeed verify .* --rebuild-index"):
+        Index(copy)
+
+
+def test_a_truncated_index_says_how_to_mend_it(copy: Path) -> None:
+    path = copy / "index.arrow"
+    whole = path.read_bytes()
+    for length in [0, 1, 8, 100, len(whole) // 2, len(whole) - 10, len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(CorruptDataError, match=r"index\.arrow: .*facefeed verify .* --rebuild-index"):
+            Index(copy)
+
+
+def rewrite(out: Path, schema: pa.Schema, batches: list[pa.RecordBatch]) -> None:
+    (out / "index.arrow").unlink()
+    with pa.ipc.new_file(out / "index.arrow", schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def batches_of(out: Path) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    with pa.ipc.open_file(out / "index.arrow") as reader:
+        return reader.schema, [reader.get_batch(number) for number in range(reader.num_record_batches)]
+
+
+def test_an_index_in_other_batches_is_refused(copy: Path) -> None:
+    schema, (batch,) = batches_of(copy)
+    rewrite(copy, schema, [batch.slice(0, 100), batch.slice(100)])
+    with pytest.raises(CorruptDataError, match="not laid out as this facefeed"):
+        Index(copy)
+
+
+def test_an_index_without_one_of_its_columns_is_refused(copy: Path) -> None:
+    schema, (batch,) = batches_of(copy)
+    short = schema.remove(schema.get_field_index("image_offset"))
+    rewrite(copy, short, [batch.select(short.names)])
+    with pytest.raises(CorruptDataError, match="not laid out as this facefeed"):
+        Index(copy)
+
+
+@pytest.mark.parametrize("key", [None, b"facefeed.labels", b"facefeed.fingerprint"])
+def test_an_index_that_does_not_say_what_it_is_of_is_refused(copy: Path, key: bytes | None) -> None:
+    schema, batches = batches_of(copy)
+    metadata = {name: value for name, value in schema.metadata.items() if key and name != key}
+    bare = schema.with_metadata(metadata)
+    rewrite(copy, bare, [batch.replace_schema_metadata(metadata) for batch in batches])
+    with pytest.raises(CorruptDataError, match=r"index\.arrow: .*--rebuild-index"):
+        Index(copy)
+
+
+def test_an_index_can_be_made_where_no_temporary_folder_was_copied_along(copy: Path) -> None:
+    shutil.rmtree(copy / "_tmp")
+    (copy / "index.arrow").unlink()
+    assert rebuild(copy)
+    assert len(Index(copy)) == sum(ROWS.values())
+
+
+@pytest.mark.parametrize("column", ["split", "frame_index", "landmarks"])
+def test_damage_in_a_light_column_never_reaches_an_index(copy: Path, column: str) -> None:
+    ledger = open_ledger(copy)
+    path, _ = ledger.tables()[0]
+    footer = pq.read_metadata(path)
+    numbers = [n for n in range(footer.num_columns) if footer.row_group(0).column(n).path_in_schema.startswith(column)]
+    chunk = footer.row_group(0).column(numbers[0])
+    content = bytearray(path.read_bytes())
+    content[chunk.data_page_offset + chunk.total_compressed_size // 2] ^= 0x10
+    path.write_bytes(content)
+    before = (copy / "index.arrow").read_bytes()
+    with pytest.raises(CorruptDataError, match=path.name):
+        write_index(ledger.paths, ledger.tables(), LABELS, "fingerprint")
+    assert (copy / "index.arrow").read_bytes() == before
+    assert list((copy / "_tmp").iterdir()) == []
+
+
+def test_files_without_a_column_or_of_another_type_are_refused(copy: Path) -> None:
+    paths, tables = open_ledger(copy).paths, open_ledger(copy).tables()
+    path, _ = tables[-1]
+    table = pq.read_table(path, partitioning=None)
+    number = table.schema.get_field_index("score")
+    wrong = [table.drop_columns("score"), table.set_column(number, "score", table["score"].cast(pa.float64()))]
+    for other in wrong:
+        pq.write_table(other, path, **parquet_writer_options(other.schema))
+        with pytest.raises(CorruptDataError, match=f"{path.stem}.*columns"):
+            write_index(paths, tables, LABELS, "fingerprint")
+
+
+def test_the_dataset_of_these_tests_has_what_they_need(dataset: Path) -> None:
+    files = sorted((dataset / "faces").rglob("*.parquet"))
+    assert len(files) == FILES
+    assert max(pq.read_metadata(path).num_row_groups for path in files) > 1

@@ -1,0 +1,269 @@
+"""What a reader of byte ranges notices: each range is exactly one image, and a file laid out otherwise is refused."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from facefeed.pipeline.errors import CorruptDataError
+from facefeed.pipeline.pages import image_ranges
+from facefeed.pipeline.schema import ROW_GROUP_ROWS, leaf_paths, parquet_writer_options
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+SCHEMA = pa.schema(
+    [
+        pa.field("face_id", pa.string(), nullable=False),
+        pa.field("method", pa.string()),
+        pa.field("landmarks", pa.list_(pa.list_(pa.float32(), 2)), nullable=False),
+        pa.field("mask", pa.binary()),
+        pa.field("image", pa.binary(), nullable=False),
+        pa.field("width", pa.int16(), nullable=False),
+    ]
+)
+KB = 1024
+
+
+def write(
+    path: Path, images: list[bytes], *, schema: pa.Schema = SCHEMA, rows: int = ROW_GROUP_ROWS, **other: Any
+) -> Path:
+    """A file as `precompute` lays it out; `other` replaces writer options."""
+    table = pa.table(
+        {
+            "face_id": [f"clip/{number}/0" for number in range(len(images))],
+            "method": [None if number % 3 else "swap" for number in range(len(images))],
+            "landmarks": [[[1.0, 2.0], [3.0, 4.0]] for _ in images],
+            "mask": [image[:9] if number % 2 else None for number, image in enumerate(images)],
+            "image": images,
+            "width": [7 for _ in images],
+        },
+        schema=SCHEMA,
+    ).cast(schema)
+    with pq.ParquetWriter(path, schema, **{**parquet_writer_options(schema), **other}) as writer:
+        for start in range(0, len(table), rows):
+            writer.write_table(table.slice(start, rows), row_group_size=rows)
+    return path
+
+
+def read_by_ranges(path: Path) -> list[bytes]:
+    offsets, sizes = image_ranges(path)
+    assert (offsets.dtype, sizes.dtype) == (np.int64, np.int32)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return [
+            os.pread(descriptor, size, offset) for size, offset in zip(sizes.tolist(), offsets.tolist(), strict=True)
+        ]
+    finally:
+        os.close(descriptor)
+
+
+def column(path: Path) -> list[bytes]:
+    return pq.read_table(path, columns=["image"]).column(0).to_pylist()
+
+
+def noise(*sizes: int) -> list[bytes]:
+    return [random.Random(number).randbytes(size) for number, size in enumerate(sizes)]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Path:
+    """A file of three row groups; its images span several pages."""
+    return write(tmp_path / "file.parquet", noise(*[300 * KB] * 9, *range(600)))
+
+
+def test_every_range_is_its_image_over_row_groups_and_pages(bench: Path) -> None:
+    footer = pq.read_metadata(bench)
+    assert footer.num_row_groups == 3
+    # 9 images of 300 kB do not fit on pages of 1 MB: else this test would not walk from page to page.
+    assert footer.row_group(0).column(footer.schema.names.index("image")).total_compressed_size > 2 << 20
+    assert read_by_ranges(bench) == column(bench) == noise(*[300 * KB] * 9, *range(600))
+
+
+def test_every_range_is_its_image_in_many_row_groups_of_one_row(tmp_path: Path) -> None:
+    path = write(tmp_path / "file.parquet", noise(5, 0, 70 * KB, 1), rows=1)
+    assert read_by_ranges(path) == noise(5, 0, 70 * KB, 1)
+
+
+def test_a_file_without_rows_has_no_ranges(tmp_path: Path) -> None:
+    assert read_by_ranges(write(tmp_path / "file.parquet", [])) == []
+
+
+sizes = st.one_of(st.integers(0, 40), st.sampled_from([127, 128, 16_383, 16_384, 300 * KB]), st.integers(0, 40 * KB))
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(images=st.lists(sizes, max_size=40).map(lambda given: noise(*given)), rows=st.integers(1, 17))
+def test_every_range_is_its_image_whatever_the_sizes(tmp_path: Path, images: list[bytes], rows: int) -> None:
+    assert read_by_ranges(write(tmp_path / "file.parquet", images, rows=rows)) == images
+
+
+def nullable(schema: pa.Schema) -> pa.Schema:
+    return schema.set(schema.get_field_index("image"), pa.field("image", pa.binary()))
+
+
+def all_leaves(value: str) -> dict[str, str]:
+    return dict.fromkeys(leaf_paths(SCHEMA), value)
+
+
+OTHER_LAYOUTS: dict[str, dict[str, Any]] = {
+    "dictionary-encoded": {"use_dictionary": ["image"], "column_encoding": None},
+    "compressed with zstd": {"compression": all_leaves("zstd")},
+    "compressed with snappy": {"compression": all_leaves("snappy")},
+    "pages of version 2": {"data_page_version": "2.0"},
+    "delta lengths": {"column_encoding": {"image": "DELTA_LENGTH_BYTE_ARRAY"}},
+    "delta bytes": {"column_encoding": {"image": "DELTA_BYTE_ARRAY"}},
+    "images that may be null": {"schema": nullable(SCHEMA)},
+}
+
+
+@pytest.mark.parametrize("layout", OTHER_LAYOUTS)
+@pytest.mark.parametrize("images", [noise(900, 900, 30), [b"x" * 5000] * 20, [b""]], ids=["noise", "same", "empty"])
+def test_a_file_laid_out_otherwise_is_refused(tmp_path: Path, layout: str, images: list[bytes]) -> None:
+    path = write(tmp_path / "file.parquet", images, **OTHER_LAYOUTS[layout])
+    with pytest.raises(CorruptDataError, match=r"^file\.parquet: column image: "):
+        image_ranges(path)
+
+
+def test_a_file_without_images_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"width": [1, 2]}), tmp_path / "file.parquet")
+    with pytest.raises(CorruptDataError, match=r"file\.parquet: column image: is not there"):
+        image_ranges(tmp_path / "file.parquet")
+
+
+@pytest.mark.parametrize("name", ["missing.parquet", "empty.parquet", "text.parquet"])
+def test_what_is_no_parquet_file_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty.parquet").touch()
+    (tmp_path / "text.parquet").write_text("face_id,image\n" * 50)
+    with pytest.raises(CorruptDataError, match=name):
+        image_ranges(tmp_path / name)
+
+
+SMALL = noise(40, 0, 200, 9, 65)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of five images in two row groups, to damage copies of."""
+    return write(tmp_path_factory.mktemp("small") / "file.parquet", SMALL, rows=3)
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(small: Path, tmp_path: Path) -> None:
+    whole = small.read_bytes()
+    path = tmp_path / "cut.parquet"
+    for length in [0, 1, 3, 4, 7, 8, 12, *range(13, len(whole), 97), len(whole) - 8, len(whole) - 4, len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(CorruptDataError, match=r"cut\.parquet"):
+            image_ranges(path)
+
+
+def page_bytes(path: Path) -> range:
+    """Where the image pages of the first row group lie: headers, lengths and values."""
+    footer = pq.read_metadata(path)
+    chunk = footer.row_group(0).column(4)
+    assert chunk.path_in_schema == "image"
+    return range(chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size)
+
+
+def test_a_wrong_length_is_refused_be_it_longer_or_shorter(small: Path, tmp_path: Path) -> None:
+    whole = small.read_bytes()
+    offsets, _ = image_ranges(small)
+    path = tmp_path / "bad.parquet"
+    for offset in offsets.tolist():
+        for place in range(offset - 4, offset):
+            for bit in range(8):
+                bad = bytearray(whole)
+                bad[place] ^= 1 << bit
+                path.write_bytes(bad)
+                with pytest.raises(CorruptDataError, match=r"bad\.parquet: column image: page at byte"):
+                    image_ranges(path)
+
+
+def inside(path: Path, damaged: Callable[[bytearray], None]) -> bool:
+    """Damages the file in place; True if the ranges are still right, False if it is refused; fails on all else."""
+    content = bytearray(path.read_bytes())
+    damaged(content)
+    path.write_bytes(content)
+    try:
+        offsets, found = image_ranges(path)
+    except CorruptDataError:
+        return False
+    assert (offsets >= 0).all()
+    assert (offsets + found <= len(content)).all()
+    return found.tolist() == [len(image) for image in SMALL]
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), byte=st.integers(1, 255))
+def test_damage_in_an_image_page_never_gives_other_lengths(small: Path, tmp_path: Path, data: Any, byte: int) -> None:
+    place = data.draw(st.sampled_from(page_bytes(small)))
+    copy = tmp_path / "bad.parquet"
+    copy.write_bytes(small.read_bytes())
+
+    def damaged(content: bytearray) -> None:
+        content[place] ^= byte
+
+    offsets, found = image_ranges(small)
+    in_a_value = any(offset <= place < offset + size for offset, size in zip(offsets, found, strict=True))
+    right = inside(copy, damaged)
+    # Values and the page's checksum (which `verify` reads) are not looked at here; all else must be noticed.
+    assert right or not in_a_value
+    if right:
+        again, _ = image_ranges(copy)
+        assert (again == offsets).all()
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), byte=st.integers(1, 255))
+def test_damage_in_the_footer_is_refused_or_harmless_but_never_a_crash(
+    small: Path, tmp_path: Path, data: Any, byte: int
+) -> None:
+    content = small.read_bytes()
+    footer_bytes = int.from_bytes(content[-8:-4], "little") + 8
+    place = data.draw(st.integers(len(content) - footer_bytes, len(content) - 1))
+    copy = tmp_path / "bad.parquet"
+    copy.write_bytes(content)
+
+    def damaged(bad: bytearray) -> None:
+        bad[place] ^= byte
+
+    inside(copy, damaged)
+
+
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(header=st.binary(min_size=1, max_size=64), repeats=st.integers(1, 40))
+@example(header=b"\x1c", repeats=40)  # structs in structs
+@example(header=b"\x15\xff", repeats=40)
+@example(header=b"\xff", repeats=40)  # one endless number
+@example(header=b"\x11", repeats=40)  # endlessly many fields
+@example(header=b"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7f", repeats=1)  # a text longer than any file
+def test_a_page_header_of_any_bytes_is_refused_and_never_hangs(
+    small: Path, tmp_path: Path, header: bytes, repeats: int
+) -> None:
+    where = page_bytes(small)
+    copy = tmp_path / "bad.parquet"
+    copy.write_bytes(small.read_bytes())
+
+    def damaged(content: bytearray) -> None:
+        junk = (header * repeats)[: len(where)]
+        content[where.start : where.start + len(junk)] = junk
+
+    inside(copy, damaged)
+
+
+@pytest.mark.parametrize("byte", [b"\x1c", b"\xff", b"\x11", b"\x05\x01"], ids=["nested", "number", "fields", "ids"])
+def test_megabytes_of_junk_for_a_header_are_refused_at_once(tmp_path: Path, byte: bytes) -> None:
+    # A recursion or a number as long as the page would be a crash or minutes of arithmetic.
+    path = write(tmp_path / "file.parquet", [byte * (2 << 20)])
+    start = page_bytes(path).start
+    content = bytearray(path.read_bytes())
+    content[start : start + 200] = (byte * 200)[:200]
+    path.write_bytes(content)
+    with pytest.raises(CorruptDataError, match=r"file\.parquet: column image: page at byte"):
+        image_ranges(path)

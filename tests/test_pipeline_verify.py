@@ -1,0 +1,565 @@
+"""What `facefeed verify` says of a whole dataset and of each way to damage one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from assets_dataset import (
+    FILES,
+    INPUTS,
+    LABELS,
+    LONG,
+    ROWS,
+    TEST,
+    Clip,
+    copy_dataset,
+    finish_dataset,
+    make_dataset,
+    open_ledger,
+)
+from click.testing import CliRunner, Result
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.commit import sha256_of
+from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.index import Index
+from facefeed.pipeline.manifest import Manifest
+from facefeed.pipeline.schema import face_schema, parquet_writer_options
+from facefeed.pipeline.verify import Verdict, rebuild, verify
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("verify") / "out"
+    make_dataset(out)
+    return out
+
+
+@pytest.fixture
+def copy(dataset: Path, tmp_path: Path) -> Path:
+    return copy_dataset(dataset, tmp_path / "out")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["verify", *map(str, arguments)])
+
+
+def found(out: Path) -> dict[str, str]:
+    """`what` to `where` of all findings, after the command was seen to exit 1 and to name each of them."""
+    verdict = verify(out)
+    result = run(out)
+    assert result.exit_code == 1
+    assert not isinstance(result.exception, Exception)
+    assert verdict.findings
+    for finding in verdict.findings:
+        assert finding.where in result.stderr
+    return {finding.what: finding.where for finding in verdict.findings}
+
+
+def files(out: Path) -> list[Path]:
+    return sorted((out / "faces").rglob("*.parquet"))
+
+
+def long_file(out: Path) -> Path:
+    return max(files(out), key=lambda path: path.stat().st_size)
+
+
+def name(out: Path, path: Path) -> str:
+    return path.relative_to(out).as_posix()
+
+
+def edit_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    data = json.loads(path.read_bytes())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+# ---- a whole dataset
+
+
+def test_a_whole_dataset_has_no_findings(dataset: Path) -> None:
+    verdict = verify(dataset)
+    assert verdict.findings == []
+    assert (verdict.files, verdict.rows) == (FILES, sum(ROWS.values()))
+    assert verdict.size_bytes == sum(path.stat().st_size for path in files(dataset))
+    result = run(dataset)
+    assert result.exit_code == 0
+    assert "whole" in result.stderr
+
+
+def test_the_manifest_accounts_for_every_input_once(dataset: Path) -> None:
+    manifest = Manifest.read(dataset)
+    assert manifest.inputs == INPUTS
+    assert {split: counts["rows"] for split, counts in manifest.splits.items()} == ROWS
+    assert (
+        INPUTS["total"] == INPUTS["ok"] + INPUTS["no_faces"] + sum(INPUTS["failed"].values())  # type: ignore[operator]
+    )
+
+
+def test_verifying_changes_nothing(dataset: Path) -> None:
+    def state() -> dict[str, tuple[int, int]]:
+        return {str(path): (path.stat().st_mtime_ns, path.stat().st_ino) for path in sorted(dataset.rglob("*"))}
+
+    before = state()
+    verify(dataset)
+    assert state() == before
+
+
+def test_json_is_one_object_on_the_last_line(dataset: Path, copy: Path) -> None:
+    good = json.loads(run(dataset, "--json").stdout.splitlines()[-1])
+    size = sum(path.stat().st_size for path in files(dataset))
+    assert good == {"files": FILES, "rows": sum(ROWS.values()), "bytes": size, "findings": [], "exit": 0}
+    long_file(copy).unlink()
+    result = run(copy, "--json")
+    bad = json.loads(result.stdout.splitlines()[-1])
+    assert (bad["exit"], result.exit_code) == (1, 1)
+    assert {"what": "file", "where": name(dataset, long_file(dataset)), "detail": "missing"} in bad["findings"]
+
+
+def test_every_file_is_announced(dataset: Path) -> None:
+    seen: list[str] = []
+    verify(dataset, on_file=seen.append)
+    assert sorted(seen) == [name(dataset, path) for path in files(dataset)]
+
+
+@pytest.mark.parametrize("rebuilding", [[], ["--rebuild-index"]])
+@pytest.mark.parametrize("kind", ["nothing", "empty folder", "file"])
+def test_a_folder_without_a_dataset_is_refused(tmp_path: Path, kind: str, rebuilding: list[str]) -> None:
+    out = tmp_path / "out"
+    if kind == "empty folder":
+        out.mkdir()
+    elif kind == "file":
+        out.write_text("hello")
+    result = run(out, *rebuilding)
+    assert result.exit_code == 2
+    assert "no finished dataset" in result.stderr
+    with pytest.raises(UsageError):
+        verify(out)
+    assert [path.name for path in tmp_path.rglob("*")] == ([] if kind == "nothing" else ["out"])
+
+
+# ---- files
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), flip=st.integers(1, 255))
+def test_a_changed_byte_anywhere_in_a_file_is_found(copy: Path, data: Any, flip: int) -> None:
+    path = data.draw(st.sampled_from(files(copy)))
+    whole = path.read_bytes()
+    # Half of all choices near the end: the footer is small, and where damage is most likely to confuse a reader.
+    place = data.draw(st.one_of(st.integers(0, len(whole) - 1), st.integers(max(0, len(whole) - 9000), len(whole) - 1)))
+    bad = bytearray(whole)
+    bad[place] ^= flip
+    try:
+        path.write_bytes(bad)
+        findings = verify(copy).findings
+    finally:
+        path.write_bytes(whole)
+    assert ("hash", name(copy, path)) in {(finding.what, finding.where) for finding in findings}
+
+
+def test_a_changed_byte_in_an_image_is_found_by_hash_and_page(copy: Path) -> None:
+    index = Index(copy)
+    row = int(index.rows_where("split", "val")[3])
+    path = copy / index.value("file", row)
+    content = bytearray(path.read_bytes())
+    content[index.value("image_offset", row) + 50] ^= 1
+    path.write_bytes(content)
+    assert found(copy) == {"hash": name(copy, path), "content": name(copy, path)}
+
+
+@pytest.mark.parametrize("left", [0.0, 0.3, 0.999])
+def test_a_truncated_file_is_found(copy: Path, left: float) -> None:
+    path = long_file(copy)
+    path.write_bytes(path.read_bytes()[: int(left * path.stat().st_size)])
+    kinds = found(copy)
+    assert kinds["size"] == kinds["hash"] == kinds["content"] == name(copy, path)
+
+
+def test_a_missing_file_is_found(copy: Path) -> None:
+    path = long_file(copy)
+    path.unlink()
+    kinds = found(copy)
+    assert kinds["file"] == name(copy, path)
+    assert "account" in kinds
+
+
+@pytest.mark.parametrize("where", ["faces/train/other.parquet", "faces/notes.txt", "faces/new/a/b.parquet"])
+def test_a_file_that_nobody_accounts_for_is_found(copy: Path, where: str) -> None:
+    (copy / where).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(long_file(copy), copy / where)
+    assert found(copy) == {"stranger": where}
+
+
+def test_two_files_that_changed_places_are_found(copy: Path) -> None:
+    a, b = files(copy)[:2]
+    content = a.read_bytes(), b.read_bytes()
+    a.write_bytes(content[1])
+    b.write_bytes(content[0])
+    assert {one.where for one in verify(copy).findings if one.what == "hash"} == {name(copy, a), name(copy, b)}
+
+
+def rewritten(out: Path, change: Callable[[pa.Table], pa.Table], *, rows_too: bool = False) -> str:
+    """Rewrites the longest file as its own unit would have, receipt, index and manifest with it."""
+    path = long_file(out)
+    with pq.ParquetFile(path) as file:
+        metadata = {k.decode(): v.decode() for k, v in file.metadata.metadata.items() if k != b"ARROW:schema"}
+        table = change(file.read())
+    with pq.ParquetWriter(path, table.schema, **parquet_writer_options(table.schema)) as writer:
+        writer.write_table(table, row_group_size=256)
+        writer.add_key_value_metadata(metadata)
+    size, digest = path.stat().st_size, sha256_of(path)
+    edit_json(out / "receipts" / f"{path.stem}.json", lambda data: data.update(bytes=size, sha256=digest))
+    return name(out, path)
+
+
+def replaced(table: pa.Table, column: str, values: Any) -> pa.Table:
+    field = table.schema.field(column)
+    return table.set_column(table.schema.get_field_index(column), field, pa.array(values, field.type))
+
+
+def test_a_rewritten_file_that_says_the_same_is_whole(copy: Path) -> None:
+    rewritten(copy, lambda table: table)
+    finish_dataset(copy)
+    assert verify(copy).findings == []
+
+
+def test_a_row_of_another_split_is_found(copy: Path) -> None:
+    where = rewritten(copy, lambda table: replaced(table, "split", ["test", *["train"] * (len(table) - 1)]))
+    finish_dataset(copy)
+    assert found(copy) == {"split": where}
+
+
+def test_a_wrong_checksum_of_an_image_is_found_and_its_face_named(copy: Path) -> None:
+    where = rewritten(copy, lambda table: replaced(table, "image_crc32", [7, *table["image_crc32"].to_pylist()[1:]]))
+    finish_dataset(copy)
+    assert found(copy) == {"image": f"{where}: {LONG[0].name}/0/0"}
+
+
+def test_a_swapped_image_is_found(copy: Path) -> None:
+    def swap(table: pa.Table) -> pa.Table:
+        images = table["image"].to_pylist()
+        assert zlib.crc32(images[0]) != zlib.crc32(images[1])
+        return replaced(table, "image", [images[1], images[0], *images[2:]])
+
+    where = rewritten(copy, swap)
+    finish_dataset(copy)
+    findings = verify(copy).findings
+    assert [one.where for one in findings if one.what == "image"] == [f"{where}: {LONG[0].name}/{n}/0" for n in (0, 1)]
+
+
+def test_a_face_that_stands_there_twice_is_found(copy: Path) -> None:
+    def twice(table: pa.Table) -> pa.Table:
+        ids = table["face_id"].to_pylist()
+        return replaced(table, "face_id", [ids[1], *ids[1:]])
+
+    where = rewritten(copy, twice)
+    finish_dataset(copy)
+    assert found(copy) == {"duplicate": where}
+
+
+def test_rows_of_a_video_that_are_too_few_are_found(copy: Path) -> None:
+    def renamed(table: pa.Table) -> pa.Table:
+        videos = table["video_id"].to_pylist()
+        return replaced(table, "video_id", [videos[-1], *videos[1:]])
+
+    where = rewritten(copy, renamed)
+    finish_dataset(copy)
+    assert {one.where for one in verify(copy).findings} == {f"{where}: {clip.name}" for clip in LONG}
+    assert found(copy).keys() == {"rows"}
+
+
+SCHEMAS: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "a column less": lambda table: table.drop_columns("sharpness"),
+    "a column more": lambda table: table.append_column("extra", pa.array(range(len(table)))),
+    "another type": lambda table: table.set_column(
+        table.schema.get_field_index("label"), "label", table["label"].cast(pa.int32())
+    ),
+    "no image": lambda table: table.drop_columns("image"),
+    "other labels": lambda table: table.replace_schema_metadata(face_schema(["fake", "real"]).metadata),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_file_of_another_schema_is_found(copy: Path, kind: str) -> None:
+    where = rewritten(copy, SCHEMAS[kind])
+    assert found(copy)["schema"] == where
+
+
+def test_a_video_in_two_units_is_found(tmp_path: Path) -> None:
+    again = Clip(LONG[0].name, 4)
+    make_dataset(tmp_path / "out", (("train", (LONG[0],)), ("train", TEST), ("train", (again, TEST[0]))))
+    first, second, _ = open_ledger(tmp_path / "out").plan.units()
+    findings = [one for one in verify(tmp_path / "out").findings if one.what == "duplicate"]
+    wanted = {f"faces/train/{first.unit}.parquet: {LONG[0].name}", f"faces/train/{second.unit}.parquet: {TEST[0].name}"}
+    assert {one.where for one in findings} == wanted
+    assert run(tmp_path / "out").exit_code == 1
+
+
+# ---- receipts
+
+
+def receipt(out: Path) -> Path:
+    return out / "receipts" / f"{long_file(out).stem}.json"
+
+
+def test_a_missing_receipt_is_found(copy: Path) -> None:
+    path = receipt(copy)
+    path.unlink()
+    kinds = found(copy)
+    assert kinds["receipt"] == name(copy, path)
+    assert kinds["stranger"] == name(copy, long_file(copy))
+
+
+@pytest.mark.parametrize("left", ["", "{", "[]", "null", "7", "{}", '{"version": 1}', "[" * 100_000, "\0\xff"])
+def test_a_damaged_receipt_is_found(copy: Path, left: str) -> None:
+    receipt(copy).write_text(left)
+    assert found(copy)["receipt"] == name(copy, receipt(copy))
+
+
+def _rows(data: dict[str, Any]) -> None:
+    data["rows"] += 1
+    data["inputs"][0]["faces"] += 1
+
+
+LIES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
+    "rows": ("content", _rows),
+    "rows, but not of its inputs": ("receipt", lambda data: data.update(rows=data["rows"] + 1)),
+    "an input of another unit": ("receipt", lambda data: data["inputs"][0].update(video_id=TEST[0].name)),
+    "an input that nobody planned": ("receipt", lambda data: data["inputs"][0].update(video_id="real/nobody.mp4")),
+    "an input less": ("receipt", lambda data: data.update(rows=data["rows"] - data["inputs"].pop()["faces"])),
+    "an input twice": ("receipt", lambda data: data["inputs"].append({**data["inputs"][0], "faces": 0})),
+    "another unit": ("receipt", lambda data: data.update(unit="0" * 32)),
+    "another config": ("receipt", lambda data: data.update(config="0" * 16)),
+    "bytes": ("size", lambda data: data.update(bytes=data["bytes"] + 1)),
+    "hash": ("hash", lambda data: data.update(sha256="0" * 64)),
+    "no file": ("receipt", lambda data: data.update(file=None)),
+    "a file outside": ("receipt", lambda data: data.update(file="../../etc/passwd")),
+    "a file below another split": ("receipt", lambda data: data.update(file=data["file"].replace("train", "test"))),
+    "split, without halves": ("receipt", lambda data: data.update(outcome="split")),
+    "an unknown outcome": ("receipt", lambda data: data.update(outcome="dine")),
+    "rows in words": ("receipt", lambda data: data.update(rows="many")),
+    "faces in words": ("receipt", lambda data: data["inputs"][0].update(faces="many")),
+    "a reason that is a list": ("receipt", lambda data: data.update(inputs=[[]])),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lying_receipt_is_found(copy: Path, lie: str) -> None:
+    what, change = LIES[lie]
+    edit_json(receipt(copy), change)
+    findings = verify(copy).findings
+    named = [one.where for one in findings if one.what == what]
+    assert any(receipt(copy).stem in where for where in named), findings
+    found(copy)
+
+
+def test_a_split_receipt_that_names_other_halves_is_found(copy: Path) -> None:
+    (path,) = [path for path in (copy / "receipts").iterdir() if json.loads(path.read_bytes())["outcome"] == "split"]
+    edit_json(path, lambda data: data.update(children=data["children"][::-1]))
+    assert found(copy) == {"receipt": name(copy, path)}
+
+
+def test_a_half_without_a_receipt_is_found(copy: Path) -> None:
+    (path,) = [path for path in (copy / "receipts").iterdir() if json.loads(path.read_bytes())["outcome"] == "split"]
+    half = json.loads(path.read_bytes())["children"][0]
+    (copy / "receipts" / f"{half}.json").unlink()
+    assert found(copy)["receipt"] == f"receipts/{half}.json"
+
+
+# ---- plan and manifest
+
+
+FIGURES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "rows": lambda data: data.update(rows=data["rows"] + 1),
+    "bytes": lambda data: data.update(bytes=0),
+    "units": lambda data: data.update(units=99),
+    "splits": lambda data: data["splits"]["val"].update(videos=3),
+    "inputs": lambda data: data["inputs"]["failed"].update(truncated=2),
+    "fingerprint": lambda data: data.update(fingerprint="0" * 64),
+}
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_wrong_figure_in_the_manifest_is_found(copy: Path, figure: str) -> None:
+    edit_json(copy / "manifest.json", FIGURES[figure])
+    details = [one.detail for one in verify(copy).findings if one.what == "account"]
+    assert any(detail.startswith(f"{figure}: says ") for detail in details)
+    assert found(copy)["account"] == "manifest.json"
+
+
+NO_MANIFESTS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "other labels": lambda data: data.update(labels=["fake", "real"]),
+    "labels that are a number": lambda data: data.update(labels=5),
+    "another config": lambda data: data["config"].update(margin=0.5),
+    "a config that is a list": lambda data: data.update(config=[]),
+    "inputs that are a list": lambda data: data.update(inputs=[]),
+    "refused that is a list of numbers": lambda data: data.update(refused=[1]),
+    "splits that are null": lambda data: data.update(splits=None),
+    "an unknown version": lambda data: data.update(version=2),
+    "a field more": lambda data: data.update(extra=1),
+    "a field less": lambda data: data.pop("rows"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_MANIFESTS)
+def test_a_manifest_that_is_none_is_found(copy: Path, kind: str) -> None:
+    edit_json(copy / "manifest.json", NO_MANIFESTS[kind])
+    found(copy)
+    assert run(copy, "--rebuild-index").exit_code == 1
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), flip=st.integers(1, 255), folder=st.sampled_from(["manifest.json", "plan", "receipts"]))
+def test_no_changed_byte_of_the_account_makes_it_raise(copy: Path, data: Any, flip: int, folder: str) -> None:
+    target = copy / folder
+    path = target if target.is_file() else data.draw(st.sampled_from(sorted(target.iterdir())))
+    whole = path.read_bytes()
+    place = data.draw(st.integers(0, len(whole) - 1))
+    bad = bytearray(whole)
+    bad[place] ^= flip
+    try:
+        path.write_bytes(bad)
+        verdict = verify(copy)
+    finally:
+        path.write_bytes(whole)
+    assert isinstance(verdict, Verdict)
+    if folder == "plan":
+        # A unit is named by a hash over its inputs, but that is the plan's own word: see `Unit.make`.
+        return
+    before, after = _meaning(whole), _meaning(bytes(bad))
+    assert verdict.findings or before == after
+
+
+def _meaning(text: bytes) -> Any:
+    """What of a receipt or manifest is told twice; seconds, times, details and the names of the refused are not."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return None
+    once = {"frames_wanted", "frames_decoded", "seconds", "detail", "size_bytes", "mtime_ns", "missing", "supersedes"}
+
+    def strip(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: strip(one) for key, one in value.items() if key not in once}
+        return [strip(one) for one in value] if isinstance(value, list) else value
+
+    meaning = strip(data)
+    for refused in meaning.get("refused", []) if isinstance(meaning, dict) else []:
+        refused.pop("video_id", None)
+    return meaning
+
+
+@pytest.mark.parametrize("left", ["", "[]", "{", "7", '{"version": 1, "units": 3}'])
+def test_a_damaged_plan_is_found(copy: Path, left: str) -> None:
+    (copy / "plan" / "0.json").write_text(left)
+    assert found(copy) == {"plan": str(copy)}
+
+
+def test_a_plan_part_of_another_name_is_found(copy: Path) -> None:
+    (copy / "plan" / "copy.json").write_text("{}")
+    assert found(copy) == {"plan": str(copy)}
+
+
+def test_a_plan_that_is_gone_is_found(copy: Path) -> None:
+    shutil.rmtree(copy / "plan")
+    kinds = found(copy)
+    assert {"stranger", "account"} <= kinds.keys()
+
+
+# ---- index
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), flip=st.integers(1, 255))
+def test_a_changed_byte_of_the_index_is_found_or_changes_nothing(copy: Path, data: Any, flip: int) -> None:
+    path = copy / "index.arrow"
+    whole = path.read_bytes()
+    place = data.draw(st.integers(0, len(whole) - 1))
+    bad = bytearray(whole)
+    bad[place] ^= flip
+    wanted = Index(copy).column("image_offset").to_pylist(), Index(copy).column("label").to_pylist()
+    try:
+        path.unlink()
+        path.write_bytes(bad)
+        verdict = verify(copy)
+        if not verdict.findings:
+            index = Index(copy)
+            assert (index.column("image_offset").to_pylist(), index.column("label").to_pylist()) == wanted
+    finally:
+        path.unlink()
+        path.write_bytes(whole)
+    assert {one.what for one in verdict.findings} <= {"index"}
+
+
+def damage_index(out: Path, how: str) -> None:
+    path = out / "index.arrow"
+    if how == "missing":
+        path.unlink()
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "truncated":
+        path.write_bytes(path.read_bytes()[:-500])
+    elif how == "of another dataset":
+        make_dataset(out.parent / "other", (("train", TEST),))
+        shutil.copyfile(out.parent / "other" / "index.arrow", path)
+    else:
+        table = _read_index(path)
+        labels = pc.subtract(pa.scalar(1, pa.int8()), table["label"])
+        changed = replaced(table, "label", labels.to_pylist())
+        path.unlink()
+        with pa.ipc.new_file(path, changed.schema) as writer:
+            writer.write_table(changed)
+
+
+def _read_index(path: Path) -> pa.Table:
+    with pa.ipc.open_file(path) as reader:
+        return reader.read_all()
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "truncated", "of another dataset", "with labels the wrong way"])
+def test_a_damaged_index_is_found_and_mended(copy: Path, how: str) -> None:
+    damage_index(copy, how)
+    assert found(copy) == {"index": "index.arrow"}
+    (finding,) = verify(copy).findings
+    assert "--rebuild-index" in finding.detail
+    result = run(copy, "--rebuild-index", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout.splitlines()[-1])["findings"] == []
+    assert _read_index(copy / "index.arrow").num_rows == sum(ROWS.values())
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a file less": lambda out: long_file(out).unlink(),
+    "a truncated file": lambda out: long_file(out).write_bytes(long_file(out).read_bytes()[:-1]),
+    "a receipt less": lambda out: receipt(out).unlink(),
+    "no plan": lambda out: shutil.rmtree(out / "plan"),
+    "no manifest to speak of": lambda out: (out / "manifest.json").write_text("{}"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_an_index_is_never_made_of_fewer_rows_than_the_manifest_promises(copy: Path, damage: str) -> None:
+    before = (copy / "index.arrow").read_bytes()
+    DAMAGES[damage](copy)
+    assert not rebuild(copy)
+    assert (copy / "index.arrow").read_bytes() == before
+    result = run(copy, "--rebuild-index", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout.splitlines()[-1])["findings"]
+
+
+def test_labels_of_the_dataset_are_kept_in_the_manifest(dataset: Path) -> None:
+    assert Manifest.read(dataset).labels == list(LABELS)
+    assert dataclasses.asdict(Manifest.read(dataset))["config"]["labels"] == list(LABELS)

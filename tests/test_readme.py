@@ -1,0 +1,49 @@
+"""What the README shows is what happens."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assets_dataset import make_dataset
+from click.testing import CliRunner
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.errors import REASONS
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    """Fenced blocks of one language."""
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), flags=re.DOTALL)
+
+
+def test_the_python_examples_run_and_give_the_shapes_they_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dataset(tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    seen: dict[str, Any] = {}
+    for block in blocks("python"):
+        exec(textwrap.dedent(block).replace("num_workers=4", "num_workers=0"), seen)
+    assert seen["faces"].column_names == ["video_id", "pts_seconds", "label", "image"]
+    assert seen["images"].shape[1:] == (3, 224, 224)
+    assert str(seen["images"].dtype) == "torch.float32"
+    assert str(seen["labels"].dtype) == "torch.int64"
+
+
+def test_every_option_and_command_that_the_readme_names_exists() -> None:
+    text = README.read_text()
+    for command in set(re.findall(r"facefeed (sample|precompute|verify)\b", text)):
+        shown = CliRunner().invoke(main, [command, "--help"]).output
+        for line in re.findall(rf"facefeed {command} [^\n`]*", text):
+            for option in re.findall(r"(--[a-z-]+)", line):
+                assert option in shown, (command, option)
+
+
+def test_the_readme_explains_every_reason_for_failure() -> None:
+    text = README.read_text()
+    assert [reason for reason in REASONS if f"`{reason}`" not in text] == []

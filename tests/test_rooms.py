@@ -1,0 +1,189 @@
+"""What a user notices of the rooms: a light import, help at once, examples that are true, and rooms that stay apart."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from facefeed.pipeline import cli
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("pipeline", "loaders", "train", "data")
+HEAVY = {
+    "albumentations", "av", "cv2", "dask", "datasets", "distributed", "duckdb", "facenet_pytorch", "lightning",
+    "matplotlib", "pandas", "polars", "pyarrow", "scipy", "skimage", "torch", "torchvision",
+}  # fmt: skip
+
+
+def modules_of(room: str) -> list[str]:
+    """Every module of a room by its full name, the room itself first; `__main__` is a script and left out."""
+    package = importlib.import_module(f"facefeed.{room}")
+    found = [one.name for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    return [package.__name__, *(name for name in found if not name.endswith(".__main__"))]
+
+
+def loaded_by(*lines: str) -> set[str]:
+    """Top-level names in `sys.modules` of a fresh interpreter after it ran some lines."""
+    code = "\n".join([*lines, "import sys, json", "print(json.dumps(sorted({n.split('.')[0] for n in sys.modules})))"])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_importing_a_room_imports_nothing_heavy(room: str) -> None:
+    loaded = loaded_by(f"import facefeed.{room}")
+    assert "facefeed" in loaded
+    assert loaded & HEAVY == set()
+
+
+def test_importing_the_decoders_and_detectors_doors_imports_no_torch_and_no_codec() -> None:
+    loaded = loaded_by("import facefeed.pipeline.video, facefeed.pipeline.faces")
+    assert loaded & (HEAVY - {"pyarrow"}) == set()
+
+
+def test_importing_all_of_the_loaders_imports_nothing_that_makes_a_dataset() -> None:
+    loaded = loaded_by(*(f"import {name}" for name in modules_of("loaders")), "import facefeed.loaders.__main__")
+    assert {"torch", "pyarrow", "cv2"} <= loaded
+    assert loaded & {"av", "dask", "distributed", "facenet_pytorch", "lightning"} == set()
+
+
+def test_importing_all_of_the_pipeline_imports_nothing_that_trains() -> None:
+    loaded = loaded_by(*(f"import {name}" for name in modules_of("pipeline") if not name.endswith(".child")))
+    assert {"distributed", "pyarrow", "cv2"} <= loaded
+    # The detector loads torch on its first frame, in a worker; the driver does not need it.
+    assert loaded & {"albumentations", "lightning", "torch"} == set()
+
+
+def test_the_loaders_hand_out_their_names_and_no_others() -> None:
+    loaders = importlib.import_module("facefeed.loaders")
+    assert {getattr(loaders, name).__name__ for name in loaders.__all__} == {"FaceDataset", "FaceDataLoader"}
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = loaders.Nothing
+
+
+# ---- who imports whom
+
+
+def sources(room: str) -> Iterator[tuple[str, Path]]:
+    for path in sorted((ROOT / room).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imports_of(module: str, path: Path) -> Iterator[str]:
+    """Full names below `facefeed` that a module's source imports anywhere, also inside functions and for types."""
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (one.name.removeprefix("facefeed.") for one in node.names if one.name.startswith("facefeed."))
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            start = [*base, *(node.module or "").split(".")] if node.module else base
+            if not node.level and start[:1] != ["facefeed"]:
+                continue
+            for one in node.names:
+                yield ".".join([*start, one.name]).removeprefix("facefeed.")
+
+
+def crossings(room: str) -> dict[str, set[str]]:
+    """For each other room that `room` imports, the modules it takes (the first name after the room's)."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module, path in sources(room):
+        for name in imports_of(module, path):
+            other, _, rest = name.partition(".")
+            if other in ROOMS and other != room:
+                found[other].add(rest.split(".")[0])
+    return dict(found)
+
+
+CONTRACT = {"errors", "schema", "manifest", "index"}
+
+
+def test_the_pipeline_knows_no_other_room() -> None:
+    assert crossings("pipeline") == {}
+
+
+def test_the_loaders_know_the_contract_alone() -> None:
+    found = crossings("loaders")
+    assert found.keys() == {"pipeline"}
+    assert found["pipeline"] <= CONTRACT
+
+
+def test_the_data_room_knows_the_errors_alone() -> None:
+    assert crossings("data") in ({}, {"pipeline": {"errors"}})
+
+
+def test_the_training_room_knows_the_loaders_and_the_contract_alone() -> None:
+    found = crossings("train")
+    assert found.keys() <= {"loaders", "pipeline"}
+    assert found.get("pipeline", set()) <= CONTRACT
+
+
+def test_what_both_halves_read_knows_neither_dask_nor_decoders_nor_how_rows_are_made() -> None:
+    reached, todo = set(), {*CONTRACT}
+    while todo:
+        name = todo.pop()
+        reached.add(name)
+        for found in imports_of(f"pipeline.{name}", ROOT / "pipeline" / f"{name}.py"):
+            todo |= {found.split(".")[1]} - reached
+    assert reached <= CONTRACT | {"pages"}
+
+
+def test_the_check_sees_imports_of_every_kind(tmp_path: Path) -> None:
+    path = tmp_path / "one.py"
+    path.write_text(
+        "import facefeed.train.levers\nfrom ..pipeline.index import Index\nfrom .. import data\n"
+        "def f():\n    from facefeed.loaders import FaceDataset\n    from . import decode\n    import torch\n"
+    )
+    wanted = {"train.levers", "pipeline.index.Index", "data", "loaders.FaceDataset", "loaders.decode"}
+    assert set(imports_of("loaders.one", path)) == wanted
+
+
+# ---- the command
+
+
+def test_help_lists_the_commands_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, io, contextlib",
+        "from facefeed.pipeline.cli import main",
+        "told = io.StringIO()",
+        "with contextlib.redirect_stdout(told):",
+        "    main(['--help'], standalone_mode=False)",
+        "lines = [line.split()[0] for line in told.getvalue().split('Commands:')[1].splitlines() if line.strip()]",
+        "assert lines[:3] == ['sample', 'precompute', 'verify'], lines",
+    )
+    # `sample` and the others are loaded for their one line of help: even so nothing heavy comes along.
+    assert loaded_by(*code) & (HEAVY - {"matplotlib"}) == set()
+
+
+def test_every_command_that_is_registered_exists() -> None:
+    door = cli.main
+    names = door.list_commands(None)  # type: ignore[arg-type]  # it does not look at the context
+    assert {"precompute", "verify", "sample"} <= set(names)
+    for name in names:
+        command = door.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        assert command.help
+
+
+# ---- examples in docstrings
+
+
+def test_every_example_in_a_docstring_is_true() -> None:
+    attempted = 0
+    for room in ROOMS:
+        for name in modules_of(room):
+            result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+            assert result.failed == 0, name
+            attempted += result.attempted
+    assert attempted > 0
