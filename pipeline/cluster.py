@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +28,9 @@ _SLOT_BYTES = 2 << 30  # torch, MTCNN and the decoder's child, with room
 _CONNECT_SECONDS = 10.0
 _JOIN_SECONDS = 60.0
 
+# What goes wrong on a cluster reaches the user as one sentence of ours; workers learn this from their config.
+_TALKERS = ("distributed", "distributed.client", "bokeh", "tornado", "tornado.application")
+
 _CONFIG = {
     # A unit whose worker dies is not tried again by Dask: the driver halves it to find the culprit.
     "distributed.scheduler.allowed-failures": 0,
@@ -43,7 +48,7 @@ _CONFIG = {
     "distributed.admin.low-level-log-length": 100,
     "distributed.diagnostics.computations.max-history": 1,
     "distributed.comm.timeouts.connect": "60s",
-    "distributed.logging.distributed": "critical",  # the driver reports what matters itself
+    "distributed.logging": dict.fromkeys(_TALKERS, "critical"),
 }
 
 
@@ -65,7 +70,7 @@ def default_slots() -> int:
 @contextmanager
 def local_client(slots: int) -> Iterator[Client]:
     """A cluster on this machine, bound to 127.0.0.1, one process a slot."""
-    with dask.config.set(_CONFIG):
+    with dask.config.set(_CONFIG), _quiet():
         threads = max(1, len(os.sched_getaffinity(0)) // slots)
         environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         with (
@@ -80,6 +85,19 @@ def local_client(slots: int) -> Iterator[Client]:
                 yield client
         finally:
             cluster.close(timeout=10)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Distributed sets its loggers up when it is imported, so in this process they are turned down by hand."""
+    before = {name: logging.getLogger(name).level for name in _TALKERS}
+    for name in _TALKERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
 
 
 @contextmanager
@@ -99,7 +117,7 @@ def _children_ignore_interrupts() -> Iterator[None]:
 @contextmanager
 def remote_client(address: str) -> Iterator[Client]:
     """Joins a running cluster; its workers must see SRC and OUT under the same paths, and have facefeed."""
-    with dask.config.set(_CONFIG):
+    with dask.config.set(_CONFIG), _quiet():
         try:
             client = Client(address, timeout=_CONNECT_SECONDS)
         except (OSError, TimeoutError, ValueError) as error:
@@ -124,7 +142,12 @@ def _tune_scheduler(dask_scheduler: Any = None) -> None:
 def slots(client: Client, job: Job, gpus: list[str]) -> Iterator[str]:
     """Gives every worker, also those that join later, a slot for `job`; yields the plugin's name."""
     plugin = SlotPlugin(job, gpus)
-    client.register_plugin(plugin)
+    try:
+        client.register_plugin(plugin)
+    except Exception as error:  # whatever a worker's set-up or a dying cluster throws
+        raise StoppedError(
+            f"no worker could be set up ({type(error).__name__}: {error}); mend that and run the same command again"
+        ) from error
     try:
         yield plugin.name
     finally:
@@ -139,6 +162,7 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
         self.job, self.gpus = job, gpus
         self.name = f"facefeed-{uuid.uuid4().hex}"  # a shared cluster may work on several jobs
         self.slot: UnitWorker | None = None
+        self.turn: threading.Lock | None = None
 
     def setup(self, worker: Any) -> None:
         """Called by Dask on each worker, also on those that join or restart later."""
@@ -149,7 +173,7 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
         load = getattr(self.job.detector, "load", None)
         if load is not None:
             load()
-        self.slot = UnitWorker(self.job)
+        self.slot, self.turn = UnitWorker(self.job), threading.Lock()
 
     def teardown(self, worker: Any) -> None:  # noqa: ARG002
         """Ends the decoder's child with its worker."""
@@ -160,10 +184,13 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
 def run_unit(unit: Unit, plugin: str) -> Receipt:
     """The task itself, on a worker that has the plugin of that name."""
     worker = get_worker()
-    slot: UnitWorker = worker.plugins[plugin].slot
+    held: SlotPlugin = worker.plugins[plugin]
+    assert held.slot is not None
+    assert held.turn is not None
 
     def tell(outcome: InputOutcome) -> None:
         message = {"plugin": plugin, "unit": unit.unit, "frames": outcome.frames_decoded, "faces": outcome.faces}
         worker.log_event(PROGRESS_TOPIC, message)
 
-    return slot.run(unit, tell)
+    with held.turn:  # a worker of several threads is still one slot
+        return held.slot.run(unit, tell)

@@ -183,7 +183,6 @@ def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, sch
             progress.dashboard = client.dashboard_link
             progress.announce(f"dashboard: {client.dashboard_link}")
             Stage(client, job, plugin, progress).run(_drain(pending))
-        client.unsubscribe_topic(PROGRESS_TOPIC)
     return progress.totals
 
 

@@ -5,9 +5,11 @@ Dask runs each unit at least once; publishing is idempotent; together each unit'
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -22,7 +24,8 @@ from .plan import Unit
 
 _WINDOW_PER_SLOT = 2
 _TRIES = 3
-_SLOTS_SECONDS = 5.0
+_WATCH_SECONDS = 5.0
+_STRANDED_SECONDS = 120.0
 
 
 class Observer(Protocol):
@@ -48,27 +51,51 @@ class Stage:
         self._client, self._job, self._plugin, self._observer = client, job, plugin, observer
         self._waiting: deque[_Attempt] = deque()
         self._running: dict[Future, _Attempt] = {}
-        self._slots = 0
-        self._slots_seen = -_SLOTS_SECONDS
+        self._slots = self._count_slots()
+        self._stranded = False
 
     def run(self, units: Iterable[Unit]) -> None:
         """Raises `StoppedError` where the disk or the cluster fails; all receipts so far stand."""
         self._waiting.extend(_Attempt(unit) for unit in units)
         done = as_completed([], with_results=False)
-        try:
+        with self._watching():
             self._fill(done)
             for future in done:
                 self._settle(future, self._running.pop(future))
                 future.release()
                 self._fill(done)
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Counts slots while work goes on, and gives up on a cluster that has none for too long."""
+        stop = threading.Event()
+
+        def watch() -> None:
+            seen = time.monotonic()
+            while not stop.wait(_WATCH_SECONDS):
+                self._slots = self._count_slots()
+                seen = time.monotonic() if self._slots else seen
+                if time.monotonic() - seen > _STRANDED_SECONDS:
+                    self._stranded = True
+                    self._client.cancel(list(self._running), force=True)  # wakes the driver's thread
+
+        thread = threading.Thread(target=watch, name="facefeed-watch", daemon=True)
+        thread.start()
+        try:
+            yield
         finally:
-            self._client.cancel(list(self._running))
+            stop.set()
+            with suppress(Exception):  # the cluster may be what has failed
+                self._client.cancel(list(self._running))
+
+    def _count_slots(self) -> int:
+        try:
+            return sum(self._client.nthreads().values())
+        except (OSError, TimeoutError, ValueError):  # the scheduler is gone: its futures end by themselves
+            return 0
 
     def _fill(self, done: Any) -> None:
-        if time.monotonic() - self._slots_seen > _SLOTS_SECONDS:
-            self._slots = max(1, sum(self._client.nthreads().values()))
-            self._slots_seen = time.monotonic()
-        while self._waiting and len(self._running) < _WINDOW_PER_SLOT * self._slots:
+        while self._waiting and len(self._running) < _WINDOW_PER_SLOT * max(1, self._slots):
             attempt = self._waiting.popleft()
             # A tuple: Dask keeps a record per first element for ever, so keys of one kind must share theirs.
             key = ("facefeed-unit", f"{attempt.unit.unit}-{attempt.tries}-{time.monotonic_ns()}")
@@ -81,7 +108,8 @@ class Stage:
             self._observer.on_receipt(future.result())
             return
         if future.status in {"cancelled", "lost"}:
-            raise StoppedError("the cluster is gone; all finished units are kept; run the same command again")
+            why = f"has had no worker for {_STRANDED_SECONDS:.0f} s" if self._stranded else "is gone"
+            raise StoppedError(f"the cluster {why}; all finished units are kept; run the same command again")
         error = future.exception()
         if isinstance(error, FacefeedError):
             raise error

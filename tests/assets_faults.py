@@ -59,6 +59,14 @@ class SlowDetector:
         return self.inner.detect(rgb)
 
 
+@dataclass(frozen=True)
+class UnloadableDetector(FixedBoxDetector):
+    """One whose weights cannot be read on the worker."""
+
+    def load(self) -> None:
+        raise RuntimeError("CUDA error: no kernel image is available")
+
+
 def faulty_child(fault: str) -> tuple[str, ...]:
     """Command of a decoder's child that does `fault` on files whose name holds "poison", and its work on others."""
     return (sys.executable, "-P", str(Path(__file__).resolve()), fault)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -155,3 +156,35 @@ def test_a_worker_killed_in_mid_unit_costs_nothing(
     assert '"event": "lost"' in shown
     assert struck.rows().equals(driver.rows())
     assert verify(struck.out).findings == []
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("victim", ["scheduler", "worker"])
+def test_a_cluster_that_dies_stops_the_run_resumably(
+    sample_run: tuple[Driver, float, Path, Path], tmp_path: Path, victim: str
+) -> None:
+    driver, _, source, script = sample_run
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    dask = [sys.executable, "-m", "dask"]
+    parts = {
+        "scheduler": psutil.Popen([*dask, "scheduler", "--host", address, "--no-dashboard"], stderr=subprocess.DEVNULL),
+        "worker": psutil.Popen([*dask, "worker", address, "--nthreads", "1"], stderr=subprocess.DEVNULL),
+    }
+    out = tmp_path / "out"
+    command = [sys.executable, str(script), "precompute", str(source), str(out), "--scheduler", address]
+    process = psutil.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not list(out.glob("receipts/*.json")) and process.is_running():
+        time.sleep(0.05)
+    for one in [parts[victim], *parts[victim].children(recursive=True)]:
+        one.kill()
+    _, shown = process.communicate(timeout=300)
+    for part in parts.values():
+        part.kill()
+    assert process.returncode == 75, shown
+    assert "facefeed: the cluster " in shown
+    assert "Traceback" not in shown
+    resumed = Driver(script, source, out)
+    resumed.run()
+    assert resumed.rows().equals(driver.rows())

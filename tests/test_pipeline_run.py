@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pytest
-from assets_faults import POISON_SIZE, FaultyDetector, faulty_child
+from assets_faults import POISON_SIZE, FaultyDetector, UnloadableDetector, faulty_child
 from assets_video import numbered, read_number, write_video
+from distributed import LocalCluster
 from facefeed.pipeline.encode import decode_rgb
 from facefeed.pipeline.errors import RefusedError, StoppedError, TooManyFailedError, UsageError
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
@@ -301,6 +302,28 @@ def test_a_worker_that_is_lost_once_costs_no_video(run: Run, make_source: MakeSo
     undisturbed = run(source, tmp_path / "other")
     assert table(tmp_path / "out") == table(tmp_path / "other")
     assert undisturbed.totals.lost_units == 0
+
+
+def test_a_detector_that_cannot_be_loaded_stops_the_run_at_once_and_says_why(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source = make_source("real/a.mp4")
+    with pytest.raises(StoppedError, match=r"no worker could be set up \(RuntimeError: CUDA error: no kernel image"):
+        run(source, detector=UnloadableDetector())
+    assert run(source).manifest.inputs["ok"] == 1
+
+
+def test_a_worker_of_several_threads_does_one_unit_at_a_time(
+    make_source: MakeSource, small_options: Options, tmp_path: Path
+) -> None:
+    source = make_source(*(f"real/{number}.mp4" for number in range(6)))
+    with LocalCluster(n_workers=1, threads_per_worker=3, dashboard_address=None, host="127.0.0.1") as cluster:
+        summary = precompute(
+            source, tmp_path / "out", options=small_options, detector=FixedBoxDetector(),
+            scheduler=cluster.scheduler_address,
+        )  # fmt: skip
+    assert summary.manifest.inputs["ok"] == 6
+    assert verify(tmp_path / "out").findings == []
 
 
 def test_all_splits_and_settings_stand_in_the_account(run: Run, make_source: MakeSource) -> None:
