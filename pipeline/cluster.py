@@ -23,7 +23,6 @@ from .manifest import InputOutcome, Receipt
 from .plan import Unit
 from .work import UnitWorker
 
-PROGRESS_TOPIC = "facefeed-progress"
 _SLOT_BYTES = 2 << 30  # torch, MTCNN and the decoder's child, with room
 _CONNECT_SECONDS = 10.0
 _JOIN_SECONDS = 60.0
@@ -182,15 +181,15 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
 
 
 def run_unit(unit: Unit, plugin: str) -> Receipt:
-    """The task itself, on a worker that has the plugin of that name."""
+    """The task itself, on a worker that has the plugin of that name; logs an event for each input under it."""
     worker = get_worker()
     held: SlotPlugin = worker.plugins[plugin]
     assert held.slot is not None
     assert held.turn is not None
 
     def tell(outcome: InputOutcome) -> None:
-        message = {"plugin": plugin, "unit": unit.unit, "frames": outcome.frames_decoded, "faces": outcome.faces}
-        worker.log_event(PROGRESS_TOPIC, message)
+        message = {"unit": unit.unit, "frames": outcome.frames_decoded, "faces": outcome.faces}
+        worker.log_event(plugin, message)
 
     with held.turn:  # a worker of several threads is still one slot
         return held.slot.run(unit, tell)

@@ -6,14 +6,16 @@ import json
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
+from rich.text import Text
 
 from .manifest import Receipt
 from .plan import Unit
@@ -38,6 +40,17 @@ class Totals:
         return self.frames / self.seconds if self.seconds else 0.0
 
 
+class _TwoLines(Bar):
+    """A bar, and below it a sentence that would not fit beside it on 80 columns."""
+
+    sentence = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What rich draws at each refresh."""
+        yield from super().get_renderables()
+        yield Text.from_markup(f"  {self.sentence}")
+
+
 class Progress:
     """Counts receipts as they come, and inputs of units still under way; use as a context manager."""
 
@@ -45,10 +58,10 @@ class Progress:
         self._console = console
         self._lock = threading.Lock()
         self._under_way: dict[str, Counter[str]] = {}
-        self._settled: set[str] = set()
+        self._settled: deque[str] = deque(maxlen=1000)  # the last ones: an event is late by seconds, not by hours
         self._expected = self._done_before = 0
         self._started = self._line_at = time.monotonic()
-        self._bar: Bar | None = None
+        self._bar: _TwoLines | None = None
         self.totals = Totals()
         self.dashboard: str | None = None
 
@@ -69,15 +82,9 @@ class Progress:
     def __enter__(self) -> Self:
         self._started = self._line_at = time.monotonic()
         if self._console is not None and self._console.is_terminal:
-            self._bar = Bar(
-                SpinnerColumn(),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("inputs  {task.fields[figures]}"),
-                TimeElapsedColumn(),
-                console=self._console,
-            )
-            self._bar.add_task("precompute", total=self._expected, figures="starting")
+            columns = SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("inputs"), TimeElapsedColumn()
+            self._bar = _TwoLines(*columns, console=self._console)
+            self._bar.add_task("precompute", total=self._expected)
             self._bar.start()
         return self
 
@@ -105,7 +112,7 @@ class Progress:
         """A unit is done: its own figures replace those that were heard of it on the way."""
         with self._lock:
             self._under_way.pop(receipt.unit, None)
-            self._settled.add(receipt.unit)
+            self._settled.append(receipt.unit)
             self.totals.inputs += len(receipt.inputs)
             self.totals.frames += sum(one.frames_decoded for one in receipt.inputs)
             self.totals.faces += receipt.rows
@@ -153,7 +160,8 @@ class Progress:
     def _show(self, *, last: bool = False) -> None:
         figures = self._figures()
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=figures["inputs"], figures=_sentence(figures))
+            self._bar.sentence = _sentence(figures)
+            self._bar.update(self._bar.task_ids[0], completed=figures["inputs"])
         elif self._console is not None and (last or time.monotonic() - self._line_at >= _LINE_SECONDS):
             self._line_at = time.monotonic()
             self._print(json.dumps(figures))
@@ -168,5 +176,5 @@ def _sentence(figures: dict[str, Any]) -> str:
     failed = ", ".join(f"{number} {reason}" for reason, number in sorted(figures["failed"].items()))
     eta = figures["eta_seconds"]
     left = "" if eta is None else f"  {eta // 3600}:{eta // 60 % 60:02}:{eta % 60:02} left"
-    parts = f"{figures['faces']} faces  {figures['frames_per_second']:.1f} frames/s{left}"
+    parts = f"{figures['faces']:,} faces  {figures['frames_per_second']:.1f} frames/s{left}"
     return parts + (f"  [red]failed: {escape(failed)}[/]" if failed else "")

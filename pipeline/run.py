@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .changes import Changes, compare, differing, next_part
-from .cluster import PROGRESS_TOPIC, default_slots, local_client, remote_client, slots, visible_gpus
+from .cluster import default_slots, local_client, remote_client, slots, visible_gpus
 from .commit import make_folders
 from .errors import RefusedError, TooManyFailedError, UsageError
 from .estimate import cost_model
@@ -178,8 +178,8 @@ def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, sch
     count = workers or default_slots()
     progress.announce(f"starting {count} workers" if scheduler is None else f"joining {scheduler}")
     with local_client(count) if scheduler is None else remote_client(scheduler) as client:
-        client.subscribe_topic(PROGRESS_TOPIC, progress.on_event)
         with slots(client, job, [] if scheduler else visible_gpus()) as plugin, progress:
+            client.subscribe_topic(plugin, progress.on_event)
             progress.dashboard = client.dashboard_link
             progress.announce(f"dashboard: {client.dashboard_link}")
             Stage(client, job, plugin, progress).run(_drain(pending))

@@ -181,7 +181,9 @@ def test_a_cluster_that_dies_stops_the_run_resumably(
         one.kill()
     _, shown = process.communicate(timeout=300)
     for part in parts.values():
-        part.kill()
+        for one in [part, *part.children(recursive=True)] if part.is_running() else []:
+            one.kill()
+        part.wait()
     assert process.returncode == 75, shown
     assert "facefeed: the cluster " in shown
     assert "Traceback" not in shown
