@@ -64,7 +64,7 @@ def next_part(
     ratio: SplitRatio,
     seed: int,
     allow_leaks: bool,
-    retry: Callable[[str], bool],
+    retry: Callable[[str], bool] | None,
     cost_seconds: Callable[[Entry], float],
 ) -> PlanPart:
     """The units that new, changed and retried inputs make; `retry` says which failures, by reason, to redo.
@@ -95,7 +95,8 @@ def next_part(
     current = {entry.video_id: entry for entry in listing.entries if not entry.problem}
     redone, replaced = _replace_changed(ledger, {entry.video_id for entry in changes.changed}, current, name, salt)
     units += redone
-    units += _retry_failed(ledger, retry, replaced, current, config=name, salt=salt)
+    if retry is not None:
+        units += _retry_failed(ledger, retry, replaced, current, config=name, salt=salt)
     return PlanPart(
         config=config,
         units=tuple(units),
@@ -113,7 +114,10 @@ def _replace_changed(
         if not any(entry.video_id in changed for entry in mine):
             continue
         inputs = [current.get(entry.video_id, entry) for entry in mine]
-        units.append(Unit.make(inputs, unit.split, config=config, salt=salt, supersedes=[unit.unit]))
+        # One that was never finished has not replaced its own predecessors yet: newest first.
+        unfinished = any(receipt is None for _, receipt in ledger.leaves(unit))
+        supersedes = [unit.unit, *(unit.supersedes if unfinished else ())]
+        units.append(Unit.make(inputs, unit.split, config=config, salt=salt, supersedes=supersedes))
         replaced.add(unit.unit)
     return units, replaced
 

@@ -22,6 +22,7 @@ import click
 
 from .errors import FacefeedError
 
+STOPPED = 75
 INTERRUPTED = 130
 
 
@@ -44,18 +45,25 @@ class Door(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the subcommand; what it raises on purpose becomes one line and an exit code, never a trace."""
-        signal.signal(signal.SIGTERM, _interrupt)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _interrupt)
+        as_json = "--json" in ctx.args
         try:
             return super().invoke(ctx)
         except FacefeedError as error:
-            click.echo(f"facefeed: {error}", err=True)
-            ctx.exit(error.exit_code)
+            message, code, figures = str(error), error.exit_code, error.figures
         except KeyboardInterrupt:
-            click.echo("\nfacefeed: interrupted; run the same command again to go on", err=True)
-            ctx.exit(INTERRUPTED)
+            message, code, figures = "interrupted; run the same command again to go on", INTERRUPTED, {}
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)
+        except OSError as error:  # the last net: a disk or network that fails where nobody expects it
+            where = f"{error.filename}: " if error.filename else ""
+            message, code, figures = f"{where}{error.strerror or error}; run the same command again", STOPPED, {}
+        click.echo(f"facefeed: {message}", err=True)
+        if as_json:
+            click.echo(json.dumps({**figures, "error": message, "exit": code}))
+        return ctx.exit(code)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 (signal's signature)

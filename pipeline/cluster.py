@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import signal
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +17,7 @@ import dask
 import psutil
 from distributed import Client, LocalCluster, WorkerPlugin, get_worker
 
-from .errors import StoppedError
+from .errors import FacefeedError, StoppedError
 from .job import Job
 from .manifest import InputOutcome, Receipt
 from .plan import Unit
@@ -33,13 +33,11 @@ _TALKERS = ("distributed", "distributed.client", "bokeh", "tornado", "tornado.ap
 _CONFIG = {
     # A unit whose worker dies is not tried again by Dask: the driver halves it to find the culprit.
     "distributed.scheduler.allowed-failures": 0,
-    # One unit a slot at a time, the rest queued on the scheduler: only the unit that was running is blamed.
-    "distributed.scheduler.worker-saturation": 1.0,
     "distributed.scheduler.work-stealing": False,
     # Nothing here holds results, so there is nothing to spill; what grows is a leak or a hostile file.
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": 0.80,
+    "distributed.worker.memory.pause": False,  # a slot that waits for memory it holds itself would wait for ever
     "distributed.worker.memory.terminate": 0.95,
     "distributed.worker.multiprocessing-method": "spawn",
     # What the scheduler remembers of finished tasks is memory of the driver: keep it short.
@@ -55,9 +53,8 @@ def visible_gpus() -> list[str]:
     """The GPUs that slots may use, one slot each; torch is not asked, since the driver need not load it."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
-        return [name for name in chosen.split(",") if name and name != "-1"]
-    folder = Path("/proc/driver/nvidia/gpus")
-    return [str(number) for number in range(len(list(folder.iterdir())))] if folder.is_dir() else []
+        return [name for name in chosen.split(",") if name.isdigit() or name.startswith(("GPU-", "MIG-"))]
+    return [path.name.removeprefix("nvidia") for path in sorted(Path("/dev").glob("nvidia[0-9]*"))]
 
 
 def default_slots() -> int:
@@ -100,6 +97,20 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
+def failures_as_stops() -> Iterator[None]:
+    """What Dask throws when a cluster cannot start, be set up or go on is a stop with its reason, and no trace."""
+    try:
+        yield
+    except FacefeedError:
+        raise
+    except Exception as error:
+        raise StoppedError(
+            f"the cluster failed ({type(error).__name__}: {error}); all finished units are kept; "
+            "mend that and run the same command again"
+        ) from error
+
+
+@contextmanager
 def _children_ignore_interrupts() -> Iterator[None]:
     """Ctrl-C reaches the whole process group; what is started in this block leaves the answer to the driver."""
     try:
@@ -128,26 +139,33 @@ def remote_client(address: str) -> Iterator[Client]:
                 raise StoppedError(
                     f"--scheduler {address}: has no worker; start `dask worker {address}` and run this again"
                 ) from error
-            client.run_on_scheduler(_tune_scheduler)
-            yield client
+            if wide := sorted(address for address, threads in client.nthreads().items() if threads != 1):
+                raise StoppedError(
+                    f"--scheduler {address}: {len(wide)} workers have several threads ({wide[0]}); "
+                    "a slot is a process: start them with --nthreads 1, one per core or GPU, and run this again"
+                )
+            before = client.run_on_scheduler(_set_allowed_failures, allowed=0)
+            try:
+                yield client
+            finally:
+                with suppress(Exception):  # the scheduler may be what has failed
+                    client.run_on_scheduler(_set_allowed_failures, allowed=before)
 
 
-def _tune_scheduler(dask_scheduler: Any = None) -> None:
-    dask_scheduler.allowed_failures = 0
-    dask_scheduler.WORKER_SATURATION = 1.0
+def _set_allowed_failures(allowed: int, dask_scheduler: Any = None) -> int:
+    before: int = dask_scheduler.allowed_failures
+    dask_scheduler.allowed_failures = allowed
+    return before
 
 
 @contextmanager
-def slots(client: Client, job: Job, gpus: list[str]) -> Iterator[str]:
+def slots(client: Client, job: Job, gpus: list[str], *, local: bool) -> Iterator[str]:
     """Gives every worker, also those that join later, a slot for `job`; yields the plugin's name."""
-    plugin = SlotPlugin(job, gpus)
+    plugin = SlotPlugin(job, gpus, local=local)
     try:
+        with suppress(ValueError):  # a driver of this OUT that was killed has left one: there is none
+            client.unregister_worker_plugin(plugin.name)
         client.register_plugin(plugin)
-    except Exception as error:  # whatever a worker's set-up or a dying cluster throws
-        raise StoppedError(
-            f"no worker could be set up ({type(error).__name__}: {error}); mend that and run the same command again"
-        ) from error
-    try:
         yield plugin.name
     finally:
         with suppress(Exception):  # the cluster may be what has failed
@@ -157,15 +175,22 @@ def slots(client: Client, job: Job, gpus: list[str]) -> Iterator[str]:
 class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
     """Gives each worker process its `UnitWorker` before the first unit, so that a broken set-up fails at once."""
 
-    def __init__(self, job: Job, gpus: list[str]) -> None:
-        self.job, self.gpus = job, gpus
-        self.name = f"facefeed-{uuid.uuid4().hex}"  # a shared cluster may work on several jobs
+    def __init__(self, job: Job, gpus: list[str], *, local: bool) -> None:
+        self.job, self.gpus, self.local = job, gpus, local
+        # A shared cluster may work on several jobs, but on one OUT only one.
+        self.name = f"facefeed-{hashlib.sha256(str(job.out).encode()).hexdigest()[:16]}"
         self.slot: UnitWorker | None = None
         self.turn: threading.Lock | None = None
 
     def setup(self, worker: Any) -> None:
         """Called by Dask on each worker, also on those that join or restart later."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for folder in (self.job.root, self.job.paths.plan):
+            if not folder.is_dir():
+                raise StoppedError(
+                    f"{folder}: is not there on {worker.address}; all workers must see SRC and OUT alike"
+                )
+        if self.local:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver answers Ctrl-C
         if self.gpus and str(worker.name).isdigit():
             os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus[int(worker.name) % len(self.gpus)]
         cv2.setNumThreads(1)  # its pool would fight with torch's, which OMP_NUM_THREADS bounds, for the slot's cores

@@ -12,15 +12,16 @@ import hashlib
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from .errors import CorruptDataError, StoppedError
-from .manifest import OutPaths
+from .errors import CorruptDataError, StoppedError, UsageError
+from .manifest import OutPaths, Receipt, trusted_receipt
 
-_STOPS_THE_RUN = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
+_DISK_IS_FULL = {errno.ENOSPC, errno.EDQUOT}
+_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -29,12 +30,13 @@ def writing(what: Path) -> Iterator[None]:
     """Turns an operating system's refusal to write into a clean, resumable stop that names its reason."""
     try:
         yield
+    except FileExistsError:
+        raise
     except OSError as error:
-        if error.errno not in _STOPS_THE_RUN:
-            raise
+        remedy = "make room" if error.errno in _DISK_IS_FULL else "mend that"
         raise StoppedError(
             f"{what}: {os.strerror(error.errno or 0)}; all finished units are kept; "
-            "make room (or mend the disk) and run the same command again"
+            f"{remedy} and run the same command again"
         ) from error
 
 
@@ -49,10 +51,27 @@ def sync_folder(folder: Path) -> None:
 
 def make_folders(paths: OutPaths) -> None:
     """Creates OUT and its folders, durably."""
-    with writing(paths.root):
-        for folder in (paths.root, paths.faces, paths.receipts, paths.plan, paths.temporary):
+    # The plan's folder comes first: it is what marks OUT as ours.
+    for folder in (paths.root, paths.plan, paths.faces, paths.receipts, paths.temporary):
+        try:
             folder.mkdir(parents=True, exist_ok=True)
             sync_folder(folder.parent)
+        except OSError as error:
+            if error.errno in _NOT_ALLOWED:
+                raise UsageError(
+                    f"OUT={str(paths.root)!r}: {error.strerror}; name a folder you may write to"
+                ) from error
+            with writing(folder):
+                raise
+
+
+def remove_bare(paths: OutPaths) -> None:
+    """Takes the folders away again that `make_folders` made, as far as nothing stands in them."""
+    with suppress(OSError):
+        paths.lease.unlink()
+    for folder in (paths.faces, paths.receipts, paths.temporary, paths.plan, paths.root):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def write_durably(target: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
@@ -124,14 +143,14 @@ def stamps(unit: str, config: str, rows: int) -> dict[str, str]:
     return dict(zip(_STAMPS, (unit, config, str(rows)), strict=True))
 
 
-def publish(attempt: Path, final: Path, unit: str, config: str, rows: int) -> str:
-    """Checks an attempt, makes it durable and gives it its final name; returns the SHA-256 of what stands there.
+def publish(attempt: Path, final: Path, unit: str, config: str, rows: int) -> str | None:
+    """Checks an attempt, makes it durable and gives it its final name; returns its SHA-256.
 
-    Where another attempt was faster, that one is verified and ours is dropped; a damaged one is set aside.
+    None where another attempt was faster: what it published stands, if it is whole, and ours is dropped.
     """
     check_file(attempt, unit, config, rows)
     with writing(final):
-        digest = sha256_of(attempt)
+        digest: str | None = sha256_of(attempt)
         descriptor = os.open(attempt, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -142,10 +161,27 @@ def publish(attempt: Path, final: Path, unit: str, config: str, rows: int) -> st
             _link(attempt, final)
         except FileExistsError:
             try:
-                check_file(final, unit, config, rows)
-                digest = sha256_of(final)
+                check_file(final, unit, config)
+                digest = None
             except CorruptDataError:
                 attempt.replace(final)
         sync_folder(final.parent)
         attempt.unlink(missing_ok=True)
     return digest
+
+
+def write_receipt(paths: OutPaths, receipt: Receipt) -> Receipt:
+    """Writes a unit's receipt, the first one to come; returns the one that stands.
+
+    Two attempts at a unit (a worker that was given up may still finish) so end in one outcome. One that cannot be
+    trusted any more, because it is damaged or its file is gone, is replaced.
+    """
+    path = paths.receipt(receipt.unit)
+    try:
+        write_durably(path, receipt.to_json(), paths.temporary, replace=False)
+    except FileExistsError:
+        standing = trusted_receipt(paths, receipt.unit, receipt.config)
+        if standing is not None:
+            return standing
+        write_durably(path, receipt.to_json(), paths.temporary)
+    return receipt

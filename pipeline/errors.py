@@ -13,7 +13,7 @@ A message says value, rule, consequence and remedy: ``margin=-1: must be at leas
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Reason = Literal[
     "empty",
@@ -36,9 +36,16 @@ REASONS: tuple[str, ...] = get_args(Reason)
 
 
 class FacefeedError(Exception):
-    """Base of every error that facefeed raises on purpose; `exit_code` is the process's exit status."""
+    """Base of every error that facefeed raises on purpose; `exit_code` is the process's exit status.
+
+    `figures` is what `--json` shows beside the message.
+    """
 
     exit_code = 2
+
+    def __init__(self, *args: object, figures: dict[str, Any] | None = None) -> None:
+        super().__init__(*args)
+        self.figures = figures or {}
 
 
 class UsageError(FacefeedError, ValueError):

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .commit import sync_folder, write_durably, writing
-from .index import IndexWriter, index_schema
+from .commit import check_file, sha256_of, sync_folder, write_durably, writing
+from .errors import CorruptDataError
+from .index import IndexBuilder, index_schema
 from .ledger import Ledger
-from .manifest import Manifest, OutPaths, count_inputs
+from .manifest import InputOutcome, Manifest, OutPaths, count_inputs
 from .plan import Unit
 from .sources import Entry
 
@@ -30,18 +31,35 @@ def set_orphans_aside(ledger: Ledger) -> list[str]:
     return moved
 
 
+def set_damaged_aside(ledger: Ledger) -> list[str]:
+    """Moves every file that is not what its receipt says, so that its unit is done again; returns their names."""
+    moved = []
+    for _, unit, receipt in list(ledger.done()):
+        if not receipt.file:
+            continue
+        path = ledger.paths.root / receipt.file
+        try:
+            check_file(path, unit.unit, ledger.config, receipt.rows)
+            if sha256_of(path) == receipt.sha256:
+                continue
+        except CorruptDataError:
+            pass
+        path.replace(ledger.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
+        ledger.paths.receipt(unit.unit).unlink()
+        moved.append(receipt.file)
+    return moved
+
+
 def remove_replaced(ledger: Ledger) -> None:
     """Removes the files and receipts of units that others have replaced, and left-over attempts."""
-    tables = {path for path, _ in ledger.tables()}
     current = {unit.unit for unit in _current(ledger)}
-    for unit in list(_ever(ledger)):  # all of them first: the walk reads receipts that go away here
-        path = ledger.paths.unit_file(unit.split, unit.unit)
-        if path not in tables:
-            path.unlink(missing_ok=True)
+    # All of them first, and parts before wholes: the walk finds parts by the receipts that go away here.
+    for unit in reversed(list(_ever(ledger))):
         if unit.unit not in current:
+            ledger.paths.unit_file(unit.split, unit.unit).unlink(missing_ok=True)
             ledger.paths.receipt(unit.unit).unlink(missing_ok=True)
     for attempt in ledger.paths.temporary.iterdir():
-        if not attempt.name.endswith(".quarantined"):
+        if attempt.is_file() and not attempt.name.endswith(".quarantined"):
             attempt.unlink(missing_ok=True)
 
 
@@ -69,7 +87,7 @@ def write_index(paths: OutPaths, tables: Sequence[tuple[Path, str]], labels: Seq
     with writing(paths.index):
         paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset need not have it
         try:
-            rows = IndexWriter(attempt, index_schema(labels, fingerprint), tables).write()
+            rows = IndexBuilder(index_schema(labels, fingerprint), tables).write(attempt)
             with attempt.open("rb+") as file:
                 os.fsync(file.fileno())
             attempt.replace(paths.index)
@@ -82,23 +100,27 @@ def write_index(paths: OutPaths, tables: Sequence[tuple[Path, str]], labels: Seq
 def account(ledger: Ledger, config: dict[str, Any], refused: Sequence[Entry], missing: int) -> Manifest:
     """The manifest of what the receipts say; `refused` are inputs that never reached a unit."""
     splits: dict[str, Counter[str]] = {}
-    for unit, outcome in ledger.outcomes():
-        counts = splits.setdefault(unit.split, Counter())
-        counts["rows"] += outcome.faces
-        counts["videos"] += outcome.outcome == "ok"
-    units = rows = size_bytes = 0
-    for _, _, receipt in ledger.done():
-        units, rows, size_bytes = units + 1, rows + receipt.rows, size_bytes + receipt.bytes
-    reasons = Counter(str(entry.problem) for entry in refused)
+    totals: Counter[str] = Counter()
+
+    def outcomes() -> Iterator[InputOutcome]:
+        for planned, unit, receipt in ledger.done():
+            totals.update(units=1, rows=receipt.rows, bytes=receipt.bytes)
+            for one in receipt.inputs:
+                if ledger.owner[one.video_id] == planned.unit:
+                    counts = splits.setdefault(unit.split, Counter())
+                    counts.update(rows=one.faces, videos=int(one.outcome == "ok"))
+                    yield one
+
+    inputs = count_inputs(outcomes(), Counter(str(entry.problem) for entry in refused), missing)
     return Manifest(
         fingerprint=ledger.fingerprint(),
         config=config,
         labels=list(config["labels"]),
         splits={name: dict(counts) for name, counts in sorted(splits.items())},
-        units=units,
-        rows=rows,
-        bytes=size_bytes,
-        inputs=count_inputs((outcome for _, outcome in ledger.outcomes()), reasons, missing),
+        units=totals["units"],
+        rows=totals["rows"],
+        bytes=totals["bytes"],
+        inputs=inputs,
         refused=[{"video_id": entry.video_id, "reason": entry.problem, "detail": entry.detail} for entry in refused],
     )
 

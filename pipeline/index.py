@@ -41,16 +41,15 @@ def index_schema(labels: Sequence[str], fingerprint: str) -> pa.Schema:
     return pa.schema(light, metadata=metadata)
 
 
-class IndexWriter:
-    """Writes the index file by file in bounded memory: one pass for the strings, one for the rows.
+class IndexBuilder:
+    """Makes the index file by file in bounded memory: one pass for the strings, one for the rows.
 
     Raises `CorruptDataError` on a file that cannot be read or has other columns.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema, tables: Sequence[tuple[Path, str]]) -> None:
+    def __init__(self, schema: pa.Schema, tables: Sequence[tuple[Path, str]]) -> None:
         self._schema = schema
         self._tables = tables
-        self._path = path
         self._stored = [field for field in face_schema(labels_of(schema)) if field.name not in BINARY_COLUMNS]
         self._dictionaries = self._distinct()
 
@@ -84,21 +83,27 @@ class IndexWriter:
             columns.append(values)
         return pa.record_batch(columns, schema=self._schema)
 
-    def write(self) -> int:
-        """Writes all rows; returns their number."""
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows, in batches of one length but the last."""
         waiting: list[pa.Table] = []
-        count = total = 0
-        with pa.ipc.new_file(self._path, self._schema) as writer:
-            for table in self._rows():
-                waiting.append(table)
-                count += len(table)
-                total += len(table)
-                while count >= _BATCH_ROWS:
-                    joined = pa.concat_tables(waiting)
-                    writer.write_batch(self._encode(joined.slice(0, _BATCH_ROWS)))
-                    waiting, count = [joined.slice(_BATCH_ROWS)], count - _BATCH_ROWS
-            if count:
-                writer.write_batch(self._encode(pa.concat_tables(waiting)))
+        count = 0
+        for table in self._rows():
+            waiting.append(table)
+            count += len(table)
+            while count >= _BATCH_ROWS:
+                joined = pa.concat_tables(waiting)
+                yield self._encode(joined.slice(0, _BATCH_ROWS))
+                waiting, count = [joined.slice(_BATCH_ROWS)], count - _BATCH_ROWS
+        if count:
+            yield self._encode(pa.concat_tables(waiting))
+
+    def write(self, path: Path) -> int:
+        """Writes all rows as a file; returns their number."""
+        total = 0
+        with pa.ipc.new_file(path, self._schema) as writer:
+            for batch in self.batches():
+                writer.write_batch(batch)
+                total += batch.num_rows
         return total
 
 

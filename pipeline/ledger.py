@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from .errors import CorruptDataError
-from .manifest import InputOutcome, OutPaths, Receipt
+from .manifest import InputOutcome, OutPaths, Receipt, trusted_receipt
 from .plan import Plan, Unit
 
 
@@ -32,15 +32,7 @@ class Ledger:
 
     def trusted_receipt(self, unit: Unit) -> Receipt | None:
         """A receipt whose file is there at its full size; a damaged or lonely receipt counts as none."""
-        try:
-            receipt = self.receipt(unit)
-        except CorruptDataError:
-            return None
-        if receipt and receipt.file:
-            path = self.paths.root / receipt.file
-            if not path.is_file() or path.stat().st_size != receipt.bytes:
-                return None
-        return receipt
+        return trusted_receipt(self.paths, unit.unit, self.config)
 
     def leaves(self, unit: Unit) -> Iterator[tuple[Unit, Receipt | None]]:
         """The unit with its receipt or, where it was split, what became of its halves."""

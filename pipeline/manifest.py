@@ -131,6 +131,18 @@ class Receipt:
         return receipt
 
 
+def trusted_receipt(paths: OutPaths, unit: str, config: str) -> Receipt | None:
+    """The receipt of a unit whose file is there at its full size; a damaged or lonely receipt counts as none."""
+    path = paths.receipt(unit)
+    try:
+        receipt = Receipt.from_json(path.read_bytes(), where=str(path))
+        if receipt.file and (paths.root / receipt.file).stat().st_size != receipt.bytes:
+            return None
+    except (CorruptDataError, FileNotFoundError, NotADirectoryError):
+        return None
+    return receipt if (receipt.unit, receipt.config) == (unit, config) else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """The account of a finished dataset: `inputs.total = ok + no_faces + failed` always holds.

@@ -42,7 +42,7 @@ class Unit:
         held = tuple(inputs)
         content = json.dumps([config, salt, split, [_as_dict(entry) for entry in held]], sort_keys=True)
         name = hashlib.sha256(content.encode()).hexdigest()[:32]
-        return cls(unit=name, split=split, inputs=held, supersedes=tuple(sorted(set(supersedes))))
+        return cls(unit=name, split=split, inputs=held, supersedes=tuple(dict.fromkeys(supersedes)))
 
     def halves(self, config: str) -> tuple[Self, ...]:
         """Two units that together do this one's work; a pure function, so that any run finds the same ones."""

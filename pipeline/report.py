@@ -24,6 +24,15 @@ def _console() -> Console:
     return Console(file=sys.stderr, highlight=False, soft_wrap=True, emoji=False)  # :boom: may be a file's name
 
 
+def visible(text: str) -> str:
+    r"""Control characters, as a file's name may hold them, in a form that a terminal does not act on.
+
+    >>> print(visible("a\x1b[2Jb"))
+    a\x1b[2Jb
+    """
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def figures(summary: Summary) -> dict[str, Any]:
     """The manifest's figures, and what this run itself did, for `--json`."""
     manifest, totals = summary.manifest, summary.totals
@@ -63,10 +72,10 @@ def show(summary: Summary, src: Path, out: Path) -> None:
     console.print(table)
     console.print(_inputs(manifest.inputs))
     for line in _remarks(summary):
-        console.print(escape(line))
+        console.print(escape(visible(line)))
     totals = summary.totals
     pace = f"{totals.frames:,} frames at {totals.frames_per_second:.1f} a second" if totals.inputs else "nothing to do"
-    console.print(f"{_size(manifest.bytes)} in {manifest.units} files; {pace}; {_duration(summary.seconds)} in all")
+    console.print(f"{_size(manifest.bytes)} in {manifest.units} units; {pace}; {_duration(summary.seconds)} in all")
     console.print(escape(f"{src} -> {out / 'faces'}   (account: {OutPaths(out).manifest})"))
     console.print(escape(f"next: facefeed verify {out}"))
 
@@ -137,9 +146,10 @@ def show_verdict(verdict: Verdict, out: Path) -> None:
     """Every finding in a line of its own, then one sentence."""
     console = _console()
     for finding in verdict.findings:
-        console.print(f"[red]{escape(finding.what)}[/]  {escape(finding.where)}: {escape(finding.detail)}")
+        console.print(f"[red]{escape(finding.what)}[/]  {escape(visible(f'{finding.where}: {finding.detail}'))}")
     checked = f"{verdict.files} files, {verdict.rows:,} rows, {_size(verdict.size_bytes)}"
     if verdict.findings:
         console.print(escape(f"{out}: {len(verdict.findings)} findings in {checked}"), style="bold red")
+        console.print("a damaged file: delete it and run `facefeed precompute` again; only its unit is made anew")
     else:
         console.print(escape(f"{out}: whole; {checked} checked"), style="bold green")

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from .changes import Changes, compare, differing, next_part
-from .cluster import default_slots, local_client, remote_client, slots, visible_gpus
-from .commit import make_folders
-from .errors import RefusedError, TooManyFailedError, UsageError
+from .cluster import default_slots, failures_as_stops, local_client, remote_client, slots, visible_gpus
+from .commit import make_folders, remove_bare
+from .errors import CorruptDataError, RefusedError, StoppedError, TooManyFailedError, UsageError
 from .estimate import cost_model
 from .faces import FaceDetector
-from .finish import account, publish_manifest, remove_replaced, set_orphans_aside, write_index
+from .finish import (
+    account,
+    publish_manifest,
+    remove_replaced,
+    set_damaged_aside,
+    set_orphans_aside,
+    write_index,
+)
 from .job import Job, Options, config_hash
 from .lease import hold_lease
 from .ledger import Ledger
 from .manifest import Manifest, OutPaths
-from .plan import Plan, Unit
+from .plan import Plan
 from .progress import Progress, Totals
 from .sources import Listing, list_source
 from .stage import Stage
@@ -28,28 +38,31 @@ from .video import DecoderLimits, MediaReader
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
-    """How many inputs may fail: a number, or a share of all inputs, rounded up (1 % of 30 inputs is one)."""
+    """How many inputs may fail: a number, or percent of all, rounded up (1 % of 30 inputs is one), but never all."""
 
     count: int | None = None
-    share: float | None = 0.01
+    percent: Fraction = Fraction(1)
 
     @classmethod
     def parse(cls, text: str) -> Allowance:
         """`5` or `1%`; raises `UsageError` on anything else."""
         try:
             if text.endswith("%"):
-                share = float(text[:-1]) / 100
-                if 0 <= share <= 1:
-                    return cls(share=share)
+                percent = Fraction(text[:-1].strip())
+                if 0 <= percent <= 100:
+                    return cls(percent=percent)
             elif int(text) >= 0:
-                return cls(count=int(text), share=None)
-        except ValueError:
+                return cls(count=int(text))
+        except (ValueError, ZeroDivisionError):
             pass
         raise UsageError(f"max_failed={text!r}: must be a number of inputs or a percentage; try 5 or 1%")
 
     def allowed(self, total: int) -> int:
         """The number of failures that pass, of `total` inputs."""
-        return self.count if self.count is not None else -int(-(self.share or 0) * total // 1)
+        if self.count is not None:
+            return self.count
+        rounded_up = math.ceil(self.percent * total / 100)
+        return rounded_up if self.percent == 100 else min(rounded_up, max(total - 1, 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +116,7 @@ def precompute(
     config = options.config(detector, listing.labels)
     check_target(paths, config)
     make_folders(paths)
-    with hold_lease(paths.lease):
+    with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease):
         ledger = Ledger(paths, Plan.load(paths), config_hash(config))
         changes = compare(listing, ledger.plan.videos())
         orphans = set_orphans_aside(ledger)
@@ -121,9 +134,13 @@ def precompute(
             config=ledger.config, limits=limits,
         )  # fmt: skip
         totals = _work(job, ledger, progress, workers, scheduler)
+        if left := sum(1 for _ in ledger.pending()):
+            raise StoppedError(
+                f"{out}: {left} units have no receipt that this host can see; run the same command again"
+            )
         manifest = account(ledger, config, changes.refused, len(listing.missing))
         _check_failures(manifest, max_failed or Allowance(), out)
-        write_index(paths, ledger.tables(), manifest.labels, manifest.fingerprint)
+        _index(ledger, manifest)
         publish_manifest(paths, manifest)
         remove_replaced(ledger)
     return Summary(
@@ -136,6 +153,26 @@ def precompute(
         failures=_failures(ledger, changes),
         dropped_identities=sorted(ledger.plan.dropped_identities()),
     )
+
+
+@contextmanager
+def _nothing_left_of_a_refusal(paths: OutPaths) -> Iterator[None]:
+    try:
+        yield
+    except UsageError:
+        if not any(paths.plan.iterdir()) and not paths.lease.read_text():
+            remove_bare(paths)
+        raise
+
+
+def _index(ledger: Ledger, manifest: Manifest) -> None:
+    try:
+        write_index(ledger.paths, ledger.tables(), manifest.labels, manifest.fingerprint)
+    except CorruptDataError as error:
+        damaged = set_damaged_aside(ledger)
+        raise StoppedError(
+            f"{error}; {len(damaged)} damaged files were moved to _tmp: run the same command again to make them anew"
+        ) from error
 
 
 def _failures(ledger: Ledger, changes: Changes) -> list[tuple[str, str]]:
@@ -161,10 +198,8 @@ def check_target(paths: OutPaths, config: dict[str, Any]) -> None:
         )
 
 
-def _retries(reason: str | None) -> Any:
-    if reason is None:
-        return lambda _: False
-    return lambda found: reason in {"", found}
+def _retries(reason: str | None) -> Callable[[str], bool] | None:
+    return None if reason is None else lambda found: reason in {"", found}
 
 
 def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, scheduler: str | None) -> Totals:
@@ -177,20 +212,17 @@ def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, sch
     progress.announce(f"{len(pending):,} of {total:,} units to do")
     count = workers or default_slots()
     progress.announce(f"starting {count} workers" if scheduler is None else f"joining {scheduler}")
-    with local_client(count) if scheduler is None else remote_client(scheduler) as client:
-        with slots(client, job, [] if scheduler else visible_gpus()) as plugin, progress:
-            client.subscribe_topic(plugin, progress.on_event)
-            progress.dashboard = client.dashboard_link
-            progress.announce(f"dashboard: {client.dashboard_link}")
-            Stage(client, job, plugin, progress).run(_drain(pending))
+    with (
+        failures_as_stops(),
+        local_client(count) if scheduler is None else remote_client(scheduler) as client,
+        slots(client, job, visible_gpus(), local=scheduler is None) as plugin,
+        progress,
+    ):
+        client.subscribe_topic(plugin, progress.on_event)
+        progress.dashboard = client.dashboard_link
+        progress.announce(f"dashboard: {client.dashboard_link}")
+        Stage(client, job, plugin, progress).run(pending)
     return progress.totals
-
-
-def _drain(units: list[Unit]) -> Iterator[Unit]:
-    """Hands units on and lets go of them."""
-    units.reverse()
-    while units:
-        yield units.pop()
 
 
 def check_cluster(workers: int | None, scheduler: str | None) -> None:
@@ -210,5 +242,6 @@ def _check_failures(manifest: Manifest, allowance: Allowance, out: Path) -> None
         raise TooManyFailedError(
             f"{failed} of {counts['total']} inputs failed ({reasons}), {allowed} are allowed: no manifest was written. "
             f"All finished work is kept in {out}: run again with --max-failed {failed} to accept them, or with "
-            "--retry-failed after mending"
+            "--retry-failed after mending",
+            figures={"inputs": counts, "rows": manifest.rows},
         )

@@ -16,13 +16,12 @@ from typing import Any, Protocol
 from distributed import Client, Future, KilledWorker, as_completed
 
 from .cluster import run_unit
-from .commit import write_durably
-from .errors import FacefeedError, StoppedError
+from .commit import write_receipt
+from .errors import StoppedError
 from .job import Job
 from .manifest import InputOutcome, Receipt
 from .plan import Unit
 
-_WINDOW_PER_SLOT = 2
 _TRIES = 3
 _WATCH_SECONDS = 5.0
 _STRANDED_SECONDS = 120.0
@@ -90,12 +89,13 @@ class Stage:
 
     def _count_slots(self) -> int:
         try:
-            return sum(self._client.nthreads().values())
+            return len(self._client.nthreads())
         except (OSError, TimeoutError, ValueError):  # the scheduler is gone: its futures end by themselves
             return 0
 
     def _fill(self, done: Any) -> None:
-        while self._waiting and len(self._running) < _WINDOW_PER_SLOT * max(1, self._slots):
+        """One unit a slot and none in waiting: what runs on a worker that is lost is all that can be to blame."""
+        while self._waiting and len(self._running) < max(1, self._slots):
             attempt = self._waiting.popleft()
             # A tuple: Dask keeps a record per first element for ever, so keys of one kind must share theirs.
             key = ("facefeed-unit", f"{attempt.unit.unit}-{attempt.tries}-{time.monotonic_ns()}")
@@ -111,11 +111,12 @@ class Stage:
             why = f"has had no worker for {_STRANDED_SECONDS:.0f} s" if self._stranded else "is gone"
             raise StoppedError(f"the cluster {why}; all finished units are kept; run the same command again")
         error = future.exception()
-        if isinstance(error, FacefeedError):
+        if isinstance(error, StoppedError):
             raise error
         lost = isinstance(error, KilledWorker)
         why = "its worker was lost" if lost else f"{type(error).__name__}: {error}"
-        if len(attempt.unit.inputs) > 1 and (lost or attempt.tries == _TRIES):
+        published = self._job.paths.unit_file(attempt.unit.split, attempt.unit.unit).exists()
+        if len(attempt.unit.inputs) > 1 and (lost or attempt.tries == _TRIES) and not published:
             self._split(attempt.unit, why)
         elif attempt.tries < _TRIES:
             self._observer.on_lost(attempt.unit, why, f"trying again ({attempt.tries + 1} of {_TRIES})")
@@ -130,25 +131,26 @@ class Stage:
             unit=unit.unit, config=self._job.config, outcome="split", supersedes=list(unit.supersedes),
             children=[child.unit for child in children],
         )  # fmt: skip
-        self._write(receipt)
+        standing = write_receipt(self._job.paths, receipt)
+        if standing.outcome == "done":  # its worker was only believed lost
+            self._observer.on_receipt(standing)
+            return
         self._observer.on_lost(unit, why, "splitting it in two")
         self._waiting.extendleft(_Attempt(child) for child in reversed(children))
 
     def _quarantine(self, unit: Unit, why: str) -> None:
-        (entry,) = unit.inputs
-        outcome = InputOutcome(
-            video_id=entry.video_id, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns,
-            outcome="failed", reason="crashed", detail=why,
-        )  # fmt: skip
+        outcomes = [
+            InputOutcome(
+                video_id=entry.video_id, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns,
+                outcome="failed", reason="crashed", detail=why,
+            )
+            for entry in unit.inputs
+        ]  # fmt: skip
         receipt = Receipt(
             unit=unit.unit,
             config=self._job.config,
             outcome="done",
             supersedes=list(unit.supersedes),
-            inputs=[outcome],
+            inputs=outcomes,
         )
-        self._write(receipt)
-        self._observer.on_receipt(receipt)
-
-    def _write(self, receipt: Receipt) -> None:
-        write_durably(self._job.paths.receipt(receipt.unit), receipt.to_json(), self._job.paths.temporary)
+        self._observer.on_receipt(write_receipt(self._job.paths, receipt))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 from .commit import check_file, sha256_of
 from .errors import CorruptDataError, FacefeedError, Reason, StoppedError, UsageError
 from .finish import account, write_index
-from .index import Index, IndexWriter, index_schema
+from .index import Index, IndexBuilder, index_schema
 from .job import config_hash
 from .ledger import Ledger
 from .manifest import Manifest, OutPaths, Receipt
@@ -202,7 +201,7 @@ def _strangers(paths: OutPaths, names: set[str]) -> Iterator[Finding]:
 
 
 def _check_index(out: Path, manifest: Manifest, tables: Sequence[tuple[Path, str]]) -> Iterator[Finding]:
-    """Builds the index anew, beside, and compares all of it."""
+    """Makes the index anew, batch by batch, and compares all of it; a damaged file has a finding of its own."""
     remedy = f"run `facefeed verify {out} --rebuild-index`"
     try:
         index = Index(out)
@@ -212,26 +211,27 @@ def _check_index(out: Path, manifest: Manifest, tables: Sequence[tuple[Path, str
     if index.fingerprint != manifest.fingerprint or index.num_rows != manifest.rows:
         yield Finding("index", "index.arrow", f"belongs to another state of the dataset; {remedy}")
         return
-    with tempfile.TemporaryDirectory() as folder:
-        fresh = Path(folder) / "index.arrow"
-        try:
-            IndexWriter(fresh, index_schema(manifest.labels, manifest.fingerprint), tables).write()
-        except CorruptDataError:
-            return  # the damaged file has its own finding
-        with pa.memory_map(str(fresh)) as new, pa.memory_map(str(OutPaths(out).index)) as old:
-            if not _same_batches(pa.ipc.open_file(new), pa.ipc.open_file(old)):
-                yield Finding("index", "index.arrow", f"does not say what the files say; {remedy}")
+    try:
+        builder = IndexBuilder(index_schema(manifest.labels, manifest.fingerprint), tables)
+        with pa.memory_map(str(OutPaths(out).index)) as stored:
+            same = _same_batches(builder.batches(), pa.ipc.open_file(stored))
+    except CorruptDataError:
+        return
+    if not same:
+        yield Finding("index", "index.arrow", f"does not say what the files say; {remedy}")
 
 
-def _same_batches(new: pa.RecordBatchFileReader, old: pa.RecordBatchFileReader) -> bool:
-    if new.num_record_batches != old.num_record_batches or not new.schema.equals(old.schema):
-        return False
-    for number in range(new.num_record_batches):
-        batch = old.get_batch(number)
-        batch.validate(full=True)  # before anything follows its offsets
-        if not new.get_batch(number).equals(batch):
+def _same_batches(fresh: Iterator[pa.RecordBatch], stored: pa.RecordBatchFileReader) -> bool:
+    number = 0
+    for batch in fresh:
+        if number == stored.num_record_batches:
             return False
-    return True
+        held = stored.get_batch(number)
+        held.validate(full=True)  # before anything follows its offsets
+        if not held.equals(batch):
+            return False
+        number += 1
+    return number == int(stored.num_record_batches)
 
 
 def _check_account(ledger: Ledger, manifest: Manifest) -> Iterator[Finding]:

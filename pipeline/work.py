@@ -6,6 +6,7 @@ import os
 import tempfile
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .commit import attempt_path, check_file, publish, sha256_of, stamps, write_durably, writing
-from .errors import CorruptDataError, InputError
+from .commit import attempt_path, check_file, publish, sha256_of, stamps, write_receipt, writing
+from .errors import CorruptDataError, InputError, StoppedError
 from .job import Job
-from .manifest import InputOutcome, Receipt
+from .manifest import InputOutcome, Receipt, trusted_receipt
 from .plan import Unit
 from .rows import RowMaker
 from .schema import ROW_GROUP_ROWS, parquet_writer_options
@@ -66,19 +67,28 @@ class UnitWorker:
         self.job = job
         self._reader = MediaReader(job.limits)
         self._maker = RowMaker(job)
+        self._closing = False
 
     def close(self) -> None:
-        """Ends the decoder's child."""
+        """Ends the decoder's child; a unit under way ends with `StoppedError` and leaves nothing."""
+        self._closing = True
         self._reader.close()
 
     def run(self, unit: Unit, on_input: OnInput = lambda _: None) -> Receipt:
         """Makes the unit's file and receipt, or adopts a file that an earlier run published and left behind.
 
-        Raises `StoppedError` where the disk refuses; whatever is wrong with an input is in the receipt.
+        Raises `StoppedError` where the disk refuses or the slot was closed; whatever is wrong with an input is in
+        the receipt. Where another attempt at the unit was faster, its receipt is returned.
         """
-        receipt = self._adopt(unit) or self._make(unit, on_input)
-        write_durably(self.job.paths.receipt(unit.unit), receipt.to_json(), self.job.paths.temporary)
-        return receipt
+        try:
+            receipt = self._adopt(unit) or self._make(unit, on_input)
+        except Exception:
+            self._raise_if_closing()  # whatever a decoder that was ended under way has thrown
+            raise
+        standing = write_receipt(self.job.paths, receipt)
+        if receipt.file and standing.file != receipt.file:  # the driver has split the unit meanwhile
+            (self.job.out / receipt.file).unlink(missing_ok=True)
+        return standing
 
     def _adopt(self, unit: Unit) -> Receipt | None:
         path = self.job.paths.unit_file(unit.split, unit.unit)
@@ -111,11 +121,17 @@ class UnitWorker:
                 writer.add_key_value_metadata(
                     {**stamps(unit.unit, self.job.config, groups.rows), _RECEIPT_KEY: receipt.to_json()}
                 )
+            self._raise_if_closing()
             if not receipt.rows:
                 return receipt
             final = self.job.paths.unit_file(unit.split, unit.unit)
             digest = publish(attempt, final, unit.unit, self.job.config, receipt.rows)
-            return self._with_file(receipt, final, digest)
+            if digest is not None:
+                return self._with_file(receipt, final, digest)
+            adopted = self._adopt(unit)
+            if adopted is None:
+                raise CorruptDataError(f"{final.name}: another attempt published it damaged; it was set aside")
+            return adopted
         finally:
             attempt.unlink(missing_ok=True)
 
@@ -125,17 +141,20 @@ class UnitWorker:
         with writing(attempt), pq.ParquetWriter(attempt, schema, **parquet_writer_options(schema)) as writer:
             yield writer
 
+    def _raise_if_closing(self) -> None:
+        if self._closing:
+            raise StoppedError("this worker was told to stop; run the same command again")
+
     def _kept(self, entry: Entry, unit: Unit, groups: _RowGroups) -> InputOutcome | None:
-        """Takes over the rows of an input that is gone from the source, from the unit that this one replaces."""
-        if not unit.supersedes or (self.job.root / entry.video_id).exists():
+        """Takes over the rows of an input that is gone from the source, from the units that this one replaces."""
+        if not unit.supersedes or self._is_there(entry):
             return None
-        names = list(unit.supersedes)
+        names = deque(unit.supersedes)
         while names:
-            path = self.job.paths.receipt(names.pop())
-            if not path.is_file():
+            receipt = trusted_receipt(self.job.paths, names.popleft(), self.job.config)
+            if receipt is None:
                 continue
-            receipt = Receipt.from_json(path.read_bytes(), where=str(path))
-            names += receipt.children
+            names.extendleft(reversed(receipt.children))
             for outcome in receipt.inputs:
                 if outcome.video_id == entry.video_id:
                     if receipt.file:
@@ -146,6 +165,11 @@ class UnitWorker:
                             groups.add(batch)
                     return outcome
         return None
+
+    def _is_there(self, entry: Entry) -> bool:
+        """Whether the source still has the input, and below its root."""
+        path = self.job.root / entry.video_id
+        return path.exists() and Path(os.path.realpath(path)).is_relative_to(self.job.root)
 
     def _one_input(self, entry: Entry, split: str, groups: _RowGroups) -> InputOutcome:
         """Adds the rows of one input, all or, where it fails on the way, none."""
@@ -162,6 +186,11 @@ class UnitWorker:
                         stream.write_batch(batch)
                         faces += batch.num_rows
             except InputError as error:
+                self._raise_if_closing()
+                if error.reason == "unreadable" and not self.job.root.is_dir():
+                    raise StoppedError(
+                        f"{self.job.root}: is not there on this worker; mend that and run the same command again"
+                    ) from error
                 return InputOutcome(
                     **common, outcome="failed", reason=error.reason, detail=error.detail or None,
                     frames_wanted=error.frames_wanted, frames_decoded=error.frames_decoded,

@@ -11,20 +11,34 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from facefeed.pipeline import commit
-from facefeed.pipeline.commit import check_file, make_folders, publish, sha256_of, stamps, write_durably, writing
+from facefeed.pipeline.commit import (
+    check_file,
+    make_folders,
+    publish,
+    sha256_of,
+    stamps,
+    write_durably,
+    write_receipt,
+    writing,
+)
 from facefeed.pipeline.errors import CorruptDataError, StoppedError
+from facefeed.pipeline.faces import Faces
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
 from facefeed.pipeline.job import Job, Options
 from facefeed.pipeline.manifest import OutPaths, Receipt
 from facefeed.pipeline.plan import Unit
 from facefeed.pipeline.sources import list_source
+from facefeed.pipeline.video import Sampling
 from facefeed.pipeline.work import UnitWorker
+from numpy.typing import NDArray
 
 MakeSource = Callable[..., Path]
 
@@ -49,7 +63,7 @@ def test_the_second_of_two_attempts_gives_way(tmp_path: Path) -> None:
     final = tmp_path / "u1.parquet"
     publish(attempt(tmp_path), final, "u1", "c1", 3)
     inode = final.stat().st_ino
-    publish(attempt(tmp_path), final, "u1", "c1", 3)
+    assert publish(attempt(tmp_path, rows=5), final, "u1", "c1", 5) is None
     assert final.stat().st_ino == inode
 
 
@@ -153,6 +167,55 @@ def test_a_kill_between_file_and_receipt_is_made_good(worker: tuple[Job, Unit]) 
     assert (job.out / str(first.file)).stat().st_ino == inode
 
 
+def test_what_a_worker_given_up_for_lost_still_finishes_does_not_stand_beside_the_halves(
+    worker: tuple[Job, Unit],
+) -> None:
+    job, unit = worker
+    halves = unit.halves(job.config)
+    split = Receipt(unit=unit.unit, config="c1", outcome="split", children=[half.unit for half in halves])
+    write_receipt(job.paths, split)
+    for half in halves:
+        unit_run(job, half)
+    assert unit_run(job, unit) == split
+    files = {path.stem for path in job.paths.faces.rglob("*.parquet")}
+    assert files == {half.unit for half in halves}
+    assert Receipt.from_json(job.paths.receipt(unit.unit).read_bytes(), where="") == split
+
+
+def test_a_second_attempt_that_fails_does_not_undo_the_first(worker: tuple[Job, Unit]) -> None:
+    job, unit = worker
+    first = unit_run(job, unit)
+    nothing = Receipt(unit=unit.unit, config="c1", outcome="done")
+    assert write_receipt(job.paths, nothing) == first
+    (job.out / str(first.file)).unlink()  # a receipt without its file can be replaced
+    assert write_receipt(job.paths, nothing) == nothing
+
+
+def test_a_worker_that_is_told_to_stop_in_mid_video_blames_no_video(
+    worker: tuple[Job, Unit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, unit = worker
+    slot = UnitWorker(replace(job, options=replace(job.options, sampling=Sampling(every=1))))
+    genuine = FixedBoxDetector.detect
+
+    def stopped(self: FixedBoxDetector, rgb: NDArray[np.uint8]) -> Faces:
+        slot.close()  # as Dask does when the driver is interrupted
+        return genuine(self, rgb)
+
+    monkeypatch.setattr(FixedBoxDetector, "detect", stopped)
+    with pytest.raises(StoppedError, match="told to stop"):
+        slot.run(unit)
+    assert list(job.paths.receipts.iterdir()) == list(job.paths.faces.rglob("*.parquet")) == []
+
+
+def test_a_source_that_vanishes_stops_the_run_instead_of_failing_every_video(worker: tuple[Job, Unit]) -> None:
+    job, unit = worker
+    job.root.rename(job.root.with_name("unmounted"))
+    with pytest.raises(StoppedError, match="is not there on this worker"):
+        unit_run(job, unit)
+    assert list(job.paths.receipts.iterdir()) == []
+
+
 def test_the_same_unit_twice_at_once_gives_one_file(worker: tuple[Job, Unit], tmp_path: Path) -> None:
     job, unit = worker
     code = textwrap.dedent("""
@@ -214,7 +277,7 @@ def test_a_disk_that_refuses_half_way_leaves_nothing_behind_and_says_why(
     assert unit_run(job, unit).rows == 10
 
 
-@pytest.mark.parametrize("call", ["fsync", "link", "linkat", "rename"])
+@pytest.mark.parametrize("call", ["fsync", "link", "linkat"])
 @pytest.mark.parametrize("fault", ["signal=SIGKILL", "error=ENOSPC", "error=EIO"])
 def test_a_commit_that_is_struck_at_any_system_call_shows_no_partial_file(
     worker: tuple[Job, Unit], tmp_path: Path, strace: str, call: str, fault: str

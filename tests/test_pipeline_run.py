@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 import pytest
 from assets_faults import POISON_SIZE, FaultyDetector, UnloadableDetector, faulty_child
 from assets_video import numbered, read_number, write_video
@@ -308,22 +309,93 @@ def test_a_detector_that_cannot_be_loaded_stops_the_run_at_once_and_says_why(
     run: Run, make_source: MakeSource, tmp_path: Path
 ) -> None:
     source = make_source("real/a.mp4")
-    with pytest.raises(StoppedError, match=r"no worker could be set up \(RuntimeError: CUDA error: no kernel image"):
+    with pytest.raises(StoppedError, match=r"the cluster failed \(RuntimeError: CUDA error: no kernel image"):
         run(source, detector=UnloadableDetector())
     assert run(source).manifest.inputs["ok"] == 1
 
 
-def test_a_worker_of_several_threads_does_one_unit_at_a_time(
+def test_workers_of_several_threads_are_refused_with_what_to_start_instead(
     make_source: MakeSource, small_options: Options, tmp_path: Path
 ) -> None:
-    source = make_source(*(f"real/{number}.mp4" for number in range(6)))
-    with LocalCluster(n_workers=1, threads_per_worker=3, dashboard_address=None, host="127.0.0.1") as cluster:
-        summary = precompute(
-            source, tmp_path / "out", options=small_options, detector=FixedBoxDetector(),
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=3, dashboard_address=None, host="127.0.0.1") as cluster,
+        pytest.raises(StoppedError, match=r"1 workers have several threads .* start them with --nthreads 1"),
+    ):
+        precompute(
+            make_source("real/a.mp4"), tmp_path / "out", options=small_options, detector=FixedBoxDetector(),
             scheduler=cluster.scheduler_address,
         )  # fmt: skip
-    assert summary.manifest.inputs["ok"] == 6
-    assert verify(tmp_path / "out").findings == []
+
+
+def test_a_neighbour_changed_twice_before_it_was_done_costs_a_gone_video_nothing(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
+    (source / "table.csv").write_text("path,label,source\nreal/a.mp4,real,\nreal/b.mp4,fake,real/a.mp4")
+    run(source / "table.csv")
+    of_b = pc.field("video_id") == "real/b.mp4"
+    before = table(out).filter(of_b)
+    (source / "real/b.mp4").unlink()
+    poison(source / "real/a.mp4")
+    with pytest.raises(StoppedError):  # planned, but not done
+        run(source / "table.csv", detector=UnloadableDetector())
+    write_video(source / "real/a.mp4", [numbered(number, 160, 120) for number in range(12)])
+    assert run(source / "table.csv").manifest.inputs["ok"] == 2
+    assert table(out).filter(of_b).equals(before)
+    assert verify(out).findings == []
+
+
+def test_a_file_that_was_damaged_before_the_account_is_made_anew_by_the_next_run(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
+    run(source)
+    rows = table(out)
+    OutPaths(out).manifest.unlink()
+    path = min((out / "faces").rglob("*.parquet"))
+    column = pq.read_metadata(path).row_group(0).column(1)
+    data = bytearray(path.read_bytes())
+    data[column.data_page_offset + column.total_compressed_size // 2] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(StoppedError, match=r"1 damaged files were moved to _tmp: run the same command again"):
+        run(source)
+    assert run(source).totals.inputs == 1
+    assert table(out).equals(rows)
+    assert verify(out).findings == []
+
+
+def test_a_refused_leak_leaves_no_trace_of_a_new_out(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source = make_source("train/real/a.mp4", "test/fake/b.mp4")
+    lines = ["path,label,split,source", "train/real/a.mp4,real,train,", "test/fake/b.mp4,fake,test,train/real/a.mp4"]
+    (source / "table.csv").write_text("\n".join(lines))
+    with pytest.raises(RefusedError, match="a leak"):
+        run(source / "table.csv")
+    assert not (tmp_path / "out").exists()
+    assert run(source / "table.csv", allow_leaks=True).manifest.inputs["ok"] == 2
+
+
+def test_a_set_in_which_all_fails_is_never_a_success(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.mp4").touch()
+    with pytest.raises(TooManyFailedError, match="1 of 1 inputs failed"):
+        run(tmp_path / "src")
+
+
+@pytest.mark.parametrize(
+    ("text", "total", "allowed"),
+    [
+        ("5", 3, 5),
+        ("0", 9, 0),
+        ("1%", 30, 1),
+        ("1%", 1, 0),
+        ("7%", 100, 7),
+        ("0%", 5, 0),
+        ("100%", 4, 4),
+        ("99%", 4, 3),
+    ],
+)
+def test_the_allowance_is_counted_exactly(text: str, total: int, allowed: int) -> None:
+    assert Allowance.parse(text).allowed(total) == allowed
 
 
 def test_all_splits_and_settings_stand_in_the_account(run: Run, make_source: MakeSource) -> None:
@@ -345,5 +417,5 @@ def test_a_scheduler_that_is_not_there_is_named(make_source: MakeSource, tmp_pat
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_an_out_that_may_not_be_written_says_so(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
-    with pytest.raises(UsageError, match="Permission denied"):
+    with pytest.raises(UsageError, match="Permission denied; name a folder you may write to"):
         run(make_source("real/a.mp4"), tmp_path / "closed/out")

@@ -22,7 +22,7 @@ class DecoderLimits:
     memory_bytes: address space of the child (RLIMIT_AS), its libraries' some 600 MB included.
     max_pixels: pixels of one frame, stored or upright, checked before anything is decoded.
     threads: threads of the codec; each holds a frame more.
-    command: what is started. -P keeps a user's own `av.py` in the working directory out.
+    command: what is started; None is this facefeed's own child, under the Python of whoever reads.
     """
 
     deadline_seconds: float = 60.0
@@ -31,7 +31,7 @@ class DecoderLimits:
     memory_bytes: int = 4 * 1024**3
     max_pixels: int = 64_000_000
     threads: int = 1
-    command: tuple[str, ...] = (sys.executable, "-P", "-m", "facefeed.pipeline.video.child")
+    command: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("deadline_seconds", "total_seconds", "cpu_seconds"):
@@ -42,8 +42,13 @@ class DecoderLimits:
             value = getattr(self, name)
             if value < smallest:
                 raise UsageError(f"{name}={value!r}: must be at least {smallest}")
-        if not self.command:
+        if self.command is not None and not self.command:
             raise UsageError("command=(): must name the decoder's child process; leave the default")
+
+    def child_command(self) -> tuple[str, ...]:
+        """Command line of the child; made where it is started, since hosts may keep Python in different places."""
+        # -P keeps a user's own `av.py` in the working directory out.
+        return self.command or (sys.executable, "-P", "-m", "facefeed.pipeline.video.child")
 
     def for_child(self) -> dict[str, Any]:
         """The part that the child itself has to keep, as plain JSON."""

@@ -38,7 +38,7 @@ class DecoderProcess:
         try:
             # Not multiprocessing: Dask's workers are daemonic and may not have such children.
             self._process = subprocess.Popen(
-                limits.command,
+                limits.child_command(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -104,7 +104,7 @@ def driving(count: int) -> dict[str, Any]:
         make_folders(job.paths)
         units = [Unit.make([entry], "train", config="bench", salt="0") for entry in listing.entries]
         memory, started = Memory(count), time.perf_counter()
-        with local_client(2) as client, slots(client, job, []) as plugin:
+        with local_client(2) as client, slots(client, job, [], local=True) as plugin:
             Stage(client, job, plugin, memory).run(units)
         seconds = time.perf_counter() - started
     return {"units": count, "private_mb_after_each_tenth": memory.private_mb, "seconds": round(seconds, 1)}
