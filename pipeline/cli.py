@@ -109,7 +109,13 @@ def _finish(result: object, **_: object) -> None:
 @click.option("--allow-leaks", is_flag=True, help="Accept given splits that share originals or people.")
 @click.option("--workers", type=int, metavar="N", help="Processes on this machine.  [default: one per GPU, else core]")
 @click.option("--scheduler", metavar="ADDRESS", help="Join a running Dask cluster instead.")
-@click.option("--retry-failed", is_flag=False, flag_value="", metavar="[REASON]", help="Redo what failed (for REASON).")
+@click.option(
+    "--retry-failed",
+    is_flag=False,
+    flag_value="",
+    metavar="[REASON]",
+    help="Redo what failed (for REASON); give it after OUT.",
+)
 @click.option("--max-failed", default="1%", show_default=True, metavar="N|P%", help="How many inputs may fail.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 def precompute(src: Path, out: Path, **given: Any) -> None:

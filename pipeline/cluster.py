@@ -28,7 +28,15 @@ _CONNECT_SECONDS = 10.0
 _JOIN_SECONDS = 60.0
 
 # What goes wrong on a cluster reaches the user as one sentence of ours; workers learn this from their config.
-_TALKERS = ("distributed", "distributed.client", "bokeh", "tornado", "tornado.application")
+_TALKERS = (
+    "asyncio",
+    "bokeh",
+    "distributed",
+    "distributed.client",
+    "tornado",
+    "tornado.application",
+    "tornado.general",
+)
 
 _CONFIG = {
     # A unit whose worker dies is not tried again by Dask: the driver halves it to find the culprit.
@@ -71,7 +79,7 @@ def local_client(slots: int) -> Iterator[Client]:
         environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         with (
             dask.config.set({"distributed.nanny.pre-spawn-environ": environment}),
-            _children_ignore_interrupts(),
+            _interrupts_held(),
         ):
             cluster = LocalCluster(
                 n_workers=slots, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
@@ -104,24 +112,27 @@ def failures_as_stops() -> Iterator[None]:
     except FacefeedError:
         raise
     except Exception as error:
+        hint = ""
+        if "Nanny failed to start" in str(error):
+            hint = " (in a script of your own, call precompute below `if __name__ == '__main__':`)"
         raise StoppedError(
-            f"the cluster failed ({type(error).__name__}: {error}); all finished units are kept; "
+            f"the cluster failed ({type(error).__name__}: {error}){hint}; all finished units are kept; "
             "mend that and run the same command again"
         ) from error
 
 
 @contextmanager
-def _children_ignore_interrupts() -> Iterator[None]:
-    """Ctrl-C reaches the whole process group; what is started in this block leaves the answer to the driver."""
-    try:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except ValueError:  # not the main thread: no signal to keep away
-        yield
-        return
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C reaches the whole process group, but is the driver's to answer.
+
+    Processes (and the thread that will restart them) inherit what is blocked here; the driver gets a Ctrl-C of
+    meanwhile at the end of the block.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

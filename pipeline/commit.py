@@ -21,7 +21,6 @@ from .errors import CorruptDataError, StoppedError, UsageError
 from .manifest import OutPaths, Receipt, trusted_receipt
 
 _DISK_IS_FULL = {errno.ENOSPC, errno.EDQUOT}
-_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
@@ -57,12 +56,10 @@ def make_folders(paths: OutPaths) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             sync_folder(folder.parent)
         except OSError as error:
-            if error.errno in _NOT_ALLOWED:
-                raise UsageError(
-                    f"OUT={str(paths.root)!r}: {error.strerror}; name a folder you may write to"
-                ) from error
-            with writing(folder):
-                raise
+            if error.errno in _DISK_IS_FULL:
+                with writing(folder):
+                    raise
+            raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name a folder you may write to") from error
 
 
 def remove_bare(paths: OutPaths) -> None:

@@ -51,14 +51,18 @@ def set_damaged_aside(ledger: Ledger) -> list[str]:
 
 
 def remove_replaced(ledger: Ledger) -> None:
-    """Removes the files and receipts of units that others have replaced, and left-over attempts."""
+    """Removes the files and receipts of units that others have replaced."""
     current = {unit.unit for unit in _current(ledger)}
     # All of them first, and parts before wholes: the walk finds parts by the receipts that go away here.
     for unit in reversed(list(_ever(ledger))):
         if unit.unit not in current:
             ledger.paths.unit_file(unit.split, unit.unit).unlink(missing_ok=True)
             ledger.paths.receipt(unit.unit).unlink(missing_ok=True)
-    for attempt in ledger.paths.temporary.iterdir():
+
+
+def clear_attempts(paths: OutPaths) -> None:
+    """Removes what a run that was killed has left half-written; what was set aside stays."""
+    for attempt in paths.temporary.iterdir():
         if attempt.is_file() and not attempt.name.endswith(".quarantined"):
             attempt.unlink(missing_ok=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from collections import Counter, deque
@@ -19,6 +18,7 @@ from rich.text import Text
 
 from .manifest import Receipt
 from .plan import Unit
+from .terminal import standard_error
 
 _LINE_SECONDS = 5.0
 
@@ -73,7 +73,7 @@ class Progress:
     @classmethod
     def on_stderr(cls) -> Self:
         """Shows itself as fits: a person at a terminal, or a program at a pipe's other end."""
-        return cls(Console(file=sys.stderr, highlight=False, soft_wrap=True))
+        return cls(standard_error())
 
     def expect(self, *, inputs: int, done_before: int) -> None:
         """Says what there is to do; `done_before` inputs have a receipt already."""
@@ -175,6 +175,6 @@ class Progress:
 def _sentence(figures: dict[str, Any]) -> str:
     failed = ", ".join(f"{number} {reason}" for reason, number in sorted(figures["failed"].items()))
     eta = figures["eta_seconds"]
-    left = "" if eta is None else f"  {eta // 3600}:{eta // 60 % 60:02}:{eta % 60:02} left"
+    left = "" if not eta else f"  {eta // 3600}:{eta // 60 % 60:02}:{eta % 60:02} left"
     parts = f"{figures['faces']:,} faces  {figures['frames_per_second']:.1f} frames/s{left}"
     return parts + (f"  [red]failed: {escape(failed)}[/]" if failed else "")

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import sys
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from .manifest import OutPaths
+from .terminal import standard_error, visible
 
 if TYPE_CHECKING:
     from .run import Summary
     from .verify import Verdict
 
 _NAMED = 10
-
-
-def _console() -> Console:
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True, emoji=False)  # :boom: may be a file's name
-
-
-def visible(text: str) -> str:
-    r"""Control characters, as a file's name may hold them, in a form that a terminal does not act on.
-
-    >>> print(visible("a\x1b[2Jb"))
-    a\x1b[2Jb
-    """
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def figures(summary: Summary) -> dict[str, Any]:
@@ -58,7 +45,7 @@ def figures(summary: Summary) -> dict[str, Any]:
 
 def show(summary: Summary, src: Path, out: Path) -> None:
     """The closing tables: rows by split, inputs by outcome, and where to look."""
-    console = _console()
+    console = standard_error()
     manifest = summary.manifest
     table = Table(title="rows", title_justify="left", title_style="bold")
     for column in ("split", "faces", "videos"):
@@ -77,7 +64,7 @@ def show(summary: Summary, src: Path, out: Path) -> None:
     pace = f"{totals.frames:,} frames at {totals.frames_per_second:.1f} a second" if totals.inputs else "nothing to do"
     console.print(f"{_size(manifest.bytes)} in {manifest.units} units; {pace}; {_duration(summary.seconds)} in all")
     console.print(escape(f"{src} -> {out / 'faces'}   (account: {OutPaths(out).manifest})"))
-    console.print(escape(f"next: facefeed verify {out}"))
+    console.print(escape(f"next: facefeed verify {shlex.quote(str(out))}"))
 
 
 def _inputs(inputs: dict[str, Any]) -> Table:
@@ -136,7 +123,7 @@ def _duration(seconds: float) -> str:
 
 def checking() -> Callable[[str], None]:
     """Shows which file is being checked, on a terminal only."""
-    console = _console()
+    console = standard_error()
     if not console.is_terminal:
         return lambda _: None
     return lambda name: console.print(f"[dim]{escape(name)}[/]", end="\r", overflow="ellipsis", no_wrap=True)
@@ -144,7 +131,7 @@ def checking() -> Callable[[str], None]:
 
 def show_verdict(verdict: Verdict, out: Path) -> None:
     """Every finding in a line of its own, then one sentence."""
-    console = _console()
+    console = standard_error()
     for finding in verdict.findings:
         console.print(f"[red]{escape(finding.what)}[/]  {escape(visible(f'{finding.where}: {finding.detail}'))}")
     checked = f"{verdict.files} files, {verdict.rows:,} rows, {_size(verdict.size_bytes)}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from .estimate import cost_model
 from .faces import FaceDetector
 from .finish import (
     account,
+    clear_attempts,
     publish_manifest,
     remove_replaced,
     set_damaged_aside,
@@ -80,8 +83,8 @@ class Summary:
 
 
 def precompute(
-    src: Path,
-    out: Path,
+    src: str | Path,
+    out: str | Path,
     *,
     options: Options | None = None,
     layout: str = "auto",
@@ -106,7 +109,7 @@ def precompute(
     detector = detector or options.detector()
     limits = limits or DecoderLimits()
     progress = progress or Progress.silent()
-    src, out = src.resolve(), out.resolve()
+    src, out = Path(os.path.realpath(src)), Path(os.path.realpath(out))  # realpath: a loop of links is no exception
     listing = list_source(src, layout)
     progress.announce(
         f"{src}: {len(listing.entries):,} inputs (layout {listing.layout}); "
@@ -119,6 +122,7 @@ def precompute(
     with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease):
         ledger = Ledger(paths, Plan.load(paths), config_hash(config))
         changes = compare(listing, ledger.plan.videos())
+        clear_attempts(paths)
         orphans = set_orphans_aside(ledger)
         with MediaReader(limits) as reader:
             cost = cost_model(changes.added, listing.root, options.sampling, reader)
@@ -184,10 +188,15 @@ def _failures(ledger: Ledger, changes: Changes) -> list[tuple[str, str]]:
 
 def check_target(paths: OutPaths, config: dict[str, Any]) -> None:
     """Refuses a folder that holds something else, or a dataset made under another config."""
-    if paths.root.exists() and not paths.root.is_dir():
-        raise UsageError(f"OUT={str(paths.root)!r}: is a file; name a folder")
-    if not paths.plan.is_dir():
-        if paths.root.is_dir() and any(paths.root.iterdir()):
+    try:
+        held = {path.name for path in paths.root.iterdir()} if paths.root.exists() else set()
+    except NotADirectoryError as error:
+        raise UsageError(f"OUT={str(paths.root)!r}: is a file; name a folder") from error
+    except OSError as error:
+        raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name another folder") from error
+    if not (paths.plan / "0.json").exists():
+        ours = {path.name for path in (paths.faces, paths.receipts, paths.plan, paths.temporary, paths.lease)}
+        if held - ours - {"lost+found"}:
             raise RefusedError(f"OUT={str(paths.root)!r}: holds files that are no facefeed dataset; name a new folder")
         return
     parts = Plan.load(paths).parts
@@ -229,6 +238,8 @@ def check_cluster(workers: int | None, scheduler: str | None) -> None:
     """Refuses what cannot be meant, before anything is written."""
     if workers is not None and scheduler is not None:
         raise UsageError("--workers and --scheduler: a running cluster has its own workers; use one of the two")
+    if scheduler is not None and not re.search(r"[^:/]:\d+$", scheduler):
+        raise UsageError(f"--scheduler {scheduler}: must be an address with a port; try tcp://127.0.0.1:8786")
     if workers is not None and workers < 1:
         raise UsageError(f"workers={workers}: must be at least 1; leave it out for one per GPU, else core")
 
@@ -240,7 +251,8 @@ def _check_failures(manifest: Manifest, allowance: Allowance, out: Path) -> None
     if failed > allowed:
         reasons = ", ".join(f"{number} {reason}" for reason, number in counts["failed"].items())
         raise TooManyFailedError(
-            f"{failed} of {counts['total']} inputs failed ({reasons}), {allowed} are allowed: no manifest was written. "
+            f"{failed} of {counts['total']} inputs failed ({reasons}), {allowed} are allowed: "
+            "no new manifest was written. "
             f"All finished work is kept in {out}: run again with --max-failed {failed} to accept them, or with "
             "--retry-failed after mending",
             figures={"inputs": counts, "rows": manifest.rows},

@@ -61,6 +61,43 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("out", ["a" * 300, "file/below", "loop/out"])
+def test_an_out_that_cannot_be_is_one_line_and_exit_2(make_source: MakeSource, tmp_path: Path, out: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    done = CliRunner().invoke(main, ["precompute", str(make_source("real/a.mp4")), str(tmp_path / out), "--json"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("facefeed: OUT=")
+    assert len(done.stderr.splitlines()) == 1
+    assert json.loads(done.stdout)["exit"] == 2
+
+
+def test_what_a_killed_start_left_of_out_is_taken_up(
+    make_source: MakeSource, tmp_path: Path, cluster_address: str
+) -> None:
+    (tmp_path / "out/plan").mkdir(parents=True)
+    (tmp_path / "out/faces").mkdir()
+    (tmp_path / "out/lost+found").mkdir()  # a file system of its own
+    arguments = ["precompute", str(make_source("real/a.mp4")), str(tmp_path / "out"), "--scheduler", cluster_address]
+    assert facefeed(*arguments, "--frames", 1).returncode == 0
+
+
+def test_a_reader_that_leaves_does_not_stop_the_work(
+    make_source: MakeSource, tmp_path: Path, cluster_address: str
+) -> None:
+    source, out = make_source("real/a.mp4"), tmp_path / "out"
+    command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(source), str(out), "--frames", "1"]
+    driver = subprocess.Popen(
+        [*command, "--scheduler", cluster_address], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert driver.stderr is not None
+    assert driver.stdout is not None
+    driver.stderr.close()
+    driver.stdout.close()
+    driver.wait(timeout=120)
+    assert OutPaths(out).manifest.exists()
+
+
 def test_a_source_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
     gone = CliRunner().invoke(main, ["precompute", str(tmp_path / "gone"), str(tmp_path / "out")])
     assert gone.exit_code == 2
@@ -148,7 +185,7 @@ def test_ctrl_c_stops_cleanly_says_how_to_go_on_and_the_next_run_goes_on(
 def test_a_second_run_on_the_same_out_is_refused_and_told_who_works_there(
     make_source: MakeSource, tmp_path: Path, slow_driver: Path
 ) -> None:
-    source, out = make_source(*(f"real/{number}.mp4" for number in range(4))), tmp_path / "out"
+    source, out = make_source(*(f"real/{number}.mp4" for number in range(12))), tmp_path / "out"
     arguments = ["precompute", str(source), str(out), "--workers", "1", "--min-face", "16", "--every", "5"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     first = subprocess.Popen([sys.executable, str(slow_driver), *arguments], env=environment, stderr=subprocess.PIPE)

@@ -40,6 +40,11 @@ def list_source(src: Path, layout: str = "auto") -> Listing:
         needs = "a .csv or .parquet file" if name == "table" else "a folder"
         raise UsageError(f"SRC={str(src)!r}: layout {name} needs {needs}")
     listing = _READERS[name](src)
-    if not listing.entries and not listing.missing:
+    if not listing.entries and listing.missing:
+        raise UsageError(
+            f"SRC={str(src)!r}: none of the {len(listing.missing)} files it lists is below {listing.root} "
+            f"(the first: {listing.missing[0]!r}); paths are relative to that folder"
+        )
+    if not listing.entries:
         raise UsageError(f"SRC={str(src)!r}: holds no video and no image; nothing to do")
     return listing
