@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ _SLOT_BYTES = 2 << 30  # torch, MTCNN and the decoder's child, with room
 _CONNECT_SECONDS = 10.0
 _JOIN_SECONDS = 60.0
 
-# What goes wrong on a cluster reaches the user as one sentence of ours; workers learn this from their config.
+# What goes wrong on a cluster reaches the user as one sentence of ours, from the driver and its own workers.
 _TALKERS = (
     "asyncio",
     "bokeh",
@@ -53,7 +54,6 @@ _CONFIG = {
     "distributed.admin.low-level-log-length": 100,
     "distributed.diagnostics.computations.max-history": 1,
     "distributed.comm.timeouts.connect": "60s",
-    "distributed.logging": dict.fromkeys(_TALKERS, "critical"),
 }
 
 
@@ -77,26 +77,29 @@ def local_client(slots: int) -> Iterator[Client]:
     with dask.config.set(_CONFIG), _quiet():
         threads = max(1, len(os.sched_getaffinity(0)) // slots)
         environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-        with (
-            dask.config.set({"distributed.nanny.pre-spawn-environ": environment}),
-            _interrupts_held(),
-        ):
-            cluster = LocalCluster(
-                n_workers=slots, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-            )
+        cluster = None
         try:
+            with dask.config.set({"distributed.nanny.pre-spawn-environ": environment}), _interrupts_held():
+                cluster = LocalCluster(
+                    n_workers=slots, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+                )
             with Client(cluster) as client:
                 yield client
         finally:
-            cluster.close(timeout=10)
+            if cluster is not None:
+                cluster.close(timeout=10)
+
+
+def _turn_down() -> None:
+    for name in _TALKERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Distributed sets its loggers up when it is imported, so in this process they are turned down by hand."""
     before = {name: logging.getLogger(name).level for name in _TALKERS}
-    for name in _TALKERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    _turn_down()
     try:
         yield
     finally:
@@ -123,16 +126,30 @@ def failures_as_stops() -> Iterator[None]:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C reaches the whole process group, but is the driver's to answer.
+    """Puts off what would stop the driver until the cluster stands, and can be taken down in order.
 
-    Processes (and the thread that will restart them) inherit what is blocked here; the driver gets a Ctrl-C of
-    meanwhile at the end of the block.
+    Ctrl-C reaches the whole process group, but is the driver's to answer: processes (and the thread that will
+    restart them) inherit that it is blocked. A request to end that only the driver gets is noted.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    noted: list[int] = []
+    resource_tracker.ensure_running()  # started later, by the thread that starts processes, it would lift the block
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    handlers: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            handlers[name] = signal.signal(name, lambda number, _: noted.append(number))
     try:
         yield
+    except Exception:
+        if noted:  # the workers got it too, and could not start
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for name, handler in handlers.items():
+            signal.signal(name, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+    if noted:
+        raise KeyboardInterrupt
 
 
 @contextmanager
@@ -202,6 +219,7 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
                 )
         if self.local:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver answers Ctrl-C
+            _turn_down()
         if self.gpus and str(worker.name).isdigit():
             os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus[int(worker.name) % len(self.gpus)]
         cv2.setNumThreads(1)  # its pool would fight with torch's, which OMP_NUM_THREADS bounds, for the slot's cores
