@@ -107,7 +107,6 @@ def precompute(
     check_cluster(workers, scheduler)
     options = options or Options()
     detector = detector or options.detector()
-    limits = limits or DecoderLimits()
     progress = progress or Progress.silent()
     src, out = Path(os.path.realpath(src)), Path(os.path.realpath(out))  # realpath: a loop of links is no exception
     listing = list_source(src, layout)
@@ -115,38 +114,22 @@ def precompute(
         f"{src}: {len(listing.entries):,} inputs (layout {listing.layout}); "
         f"{len(listing.missing):,} listed, but not on disk"
     )
-    paths = OutPaths(out)
     config = options.config(detector, listing.labels)
+    job = Job(
+        root=listing.root, out=out, options=options, detector=detector, labels=listing.labels,
+        config=config_hash(config), limits=limits or DecoderLimits(),
+    )  # fmt: skip
+    paths = job.paths
     check_target(paths, config)
     make_folders(paths)
     with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease):
-        ledger = Ledger(paths, Plan.load(paths), config_hash(config))
+        ledger = Ledger(paths, Plan.load(paths), job.config)
         changes = compare(listing, ledger.plan.videos())
         clear_attempts(paths)
         orphans = set_orphans_aside(ledger)
-        with MediaReader(limits) as reader:
-            cost = cost_model(changes.added, listing.root, options.sampling, reader)
-        part = next_part(
-            ledger, listing, changes, config=config, ratio=options.split_ratio, seed=options.seed,
-            allow_leaks=allow_leaks, retry=_retries(retry_failed), cost_seconds=cost,
-        )  # fmt: skip
-        if part.units or not ledger.plan.parts:
-            ledger.plan.append(paths, part)
-            ledger = Ledger(paths, ledger.plan, ledger.config)
-        job = Job(
-            root=listing.root, out=out, options=options, detector=detector, labels=listing.labels,
-            config=ledger.config, limits=limits,
-        )  # fmt: skip
+        ledger = _extend_plan(ledger, job, config, listing, changes, allow_leaks=allow_leaks, retry=retry_failed)
         totals = _work(job, ledger, progress, workers, scheduler)
-        if left := sum(1 for _ in ledger.pending()):
-            raise StoppedError(
-                f"{out}: {left} units have no receipt that this host can see; run the same command again"
-            )
-        manifest = account(ledger, config, changes.refused, len(listing.missing))
-        _check_failures(manifest, max_failed or Allowance(), out)
-        _index(ledger, manifest)
-        publish_manifest(paths, manifest)
-        remove_replaced(ledger)
+        manifest = _account(ledger, config, changes, len(listing.missing), max_failed or Allowance())
     return Summary(
         manifest=manifest,
         listing=listing,
@@ -157,6 +140,39 @@ def precompute(
         failures=_failures(ledger, changes),
         dropped_identities=sorted(ledger.plan.dropped_identities()),
     )
+
+
+def _extend_plan(
+    ledger: Ledger,
+    job: Job,
+    config: dict[str, Any],
+    listing: Listing,
+    changes: Changes,
+    *,
+    allow_leaks: bool,
+    retry: str | None,
+) -> Ledger:
+    with MediaReader(job.limits) as reader:
+        cost = cost_model(changes.added, job.root, job.options.sampling, reader)
+    part = next_part(
+        ledger, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
+        allow_leaks=allow_leaks, retry=_retries(retry), cost_seconds=cost,
+    )  # fmt: skip
+    if part.units or not ledger.plan.parts:
+        ledger.plan.append(job.paths, part)
+    return Ledger(job.paths, ledger.plan, ledger.config)
+
+
+def _account(ledger: Ledger, config: dict[str, Any], changes: Changes, missing: int, allowance: Allowance) -> Manifest:
+    out = ledger.paths.root
+    if left := sum(1 for _ in ledger.pending()):
+        raise StoppedError(f"{out}: {left} units have no receipt that this host can see; run the same command again")
+    manifest = account(ledger, config, changes.refused, missing)
+    _check_failures(manifest, allowance, out)
+    _index(ledger, manifest)
+    publish_manifest(ledger.paths, manifest)
+    remove_replaced(ledger)
+    return manifest
 
 
 @contextmanager

@@ -49,6 +49,7 @@ class Stage:
     def __init__(self, client: Client, job: Job, plugin: str, observer: Observer) -> None:
         self._client, self._job, self._plugin, self._observer = client, job, plugin, observer
         self._waiting: deque[_Attempt] = deque()
+        self._suspects: deque[_Attempt] = deque()
         self._running: dict[Future, _Attempt] = {}
         self._slots = self._count_slots()
         self._stranded = False
@@ -94,14 +95,18 @@ class Stage:
             return 0
 
     def _fill(self, done: Any) -> None:
-        """One unit a slot and none in waiting: what runs on a worker that is lost is all that can be to blame."""
+        """One unit a slot; suspects wait for the end, and run one at a time with nothing beside them."""
         while self._waiting and len(self._running) < max(1, self._slots):
-            attempt = self._waiting.popleft()
-            # A tuple: Dask keeps a record per first element for ever, so keys of one kind must share theirs.
-            key = ("facefeed-unit", f"{attempt.unit.unit}-{attempt.tries}-{time.monotonic_ns()}")
-            future = self._client.submit(run_unit, attempt.unit, self._plugin, key=key, pure=False, retries=0)
-            self._running[future] = attempt
-            done.add(future)
+            self._submit(self._waiting.popleft(), done)
+        if self._suspects and not self._running:
+            self._submit(self._suspects.popleft(), done)
+
+    def _submit(self, attempt: _Attempt, done: Any) -> None:
+        # A tuple: Dask keeps a record per first element for ever, so keys of one kind must share theirs.
+        key = ("facefeed-unit", f"{attempt.unit.unit}-{attempt.tries}-{time.monotonic_ns()}")
+        future = self._client.submit(run_unit, attempt.unit, self._plugin, key=key, pure=False, retries=0)
+        self._running[future] = attempt
+        done.add(future)
 
     def _settle(self, future: Future, attempt: _Attempt) -> None:
         if future.status == "finished":
@@ -119,8 +124,10 @@ class Stage:
         if len(attempt.unit.inputs) > 1 and (lost or attempt.tries == _TRIES) and not published:
             self._split(attempt.unit, why)
         elif attempt.tries < _TRIES:
-            self._observer.on_lost(attempt.unit, why, f"trying again ({attempt.tries + 1} of {_TRIES})")
-            self._waiting.appendleft(replace(attempt, tries=attempt.tries + 1))
+            # A lost worker may have held a second unit, that had not even begun: only alone is a unit to blame.
+            again, where = (self._suspects, ", alone, at the end") if lost else (self._waiting, "")
+            self._observer.on_lost(attempt.unit, why, f"trying again{where} ({attempt.tries + 1} of {_TRIES})")
+            again.append(replace(attempt, tries=attempt.tries + 1))
         else:
             self._quarantine(attempt.unit, why)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -412,6 +413,29 @@ def test_a_scheduler_that_is_not_there_is_named(make_source: MakeSource, tmp_pat
         precompute(
             make_source("real/a.mp4"), tmp_path / "out", scheduler="tcp://127.0.0.1:9", detector=FixedBoxDetector()
         )
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, too small for the rows of twelve videos."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "none", disk], check=False).returncode:
+        pytest.skip("a file system can be mounted by root alone")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_a_full_disk_stops_the_run_and_after_making_room_nothing_is_missing(
+    run: Run, make_source: MakeSource, small_disk: Path
+) -> None:
+    source, out = make_source(*(f"real/{number}.mp4" for number in range(12))), small_disk / "out"
+    with pytest.raises(StoppedError, match=r"No space left on device; all finished units are kept; make room and run"):
+        run(source, out)
+    assert not OutPaths(out).manifest.exists()
+    subprocess.run(["mount", "-o", "remount,size=10m", small_disk], check=True)
+    assert run(source, out).manifest.inputs == {"total": 12, "ok": 12, "no_faces": 0, "failed": {}, "missing": 0}
+    assert verify(out).findings == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -47,3 +47,7 @@ def test_every_option_and_command_that_the_readme_names_exists() -> None:
 def test_the_readme_explains_every_reason_for_failure() -> None:
     text = README.read_text()
     assert [reason for reason in REASONS if f"`{reason}`" not in text] == []
+
+
+def test_nothing_in_the_readme_waits_to_be_filled_in() -> None:
+    assert re.findall(r"@[A-Z]+@", README.read_text()) == []
