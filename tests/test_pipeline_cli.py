@@ -156,6 +156,10 @@ def slow_driver(tmp_path: Path) -> Path:
     return path
 
 
+def _as_in_the_foreground() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a job that a shell starts in the background inherits it ignored
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_stops_cleanly_says_how_to_go_on_and_the_next_run_goes_on(
     make_source: MakeSource, tmp_path: Path, slow_driver: Path, sent: signal.Signals
@@ -164,7 +168,14 @@ def test_ctrl_c_stops_cleanly_says_how_to_go_on_and_the_next_run_goes_on(
     arguments = ["precompute", str(source), str(out), "--workers", "1", "--min-face", "16", "--every", "5"]
     command = [sys.executable, str(slow_driver), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    driver = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    driver = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=_as_in_the_foreground,
+    )
     while not list(OutPaths(out).receipts.glob("*.json")) and driver.poll() is None:
         time.sleep(0.05)
     os.killpg(driver.pid, sent) if sent == signal.SIGINT else driver.send_signal(sent)
