@@ -138,12 +138,12 @@ def test_a_run_in_a_pipe_keeps_standard_output_for_the_figures(
 
 
 DRIVER = """
-import sys
-from pathlib import Path
+import signal
 from assets_faults import SlowDetector
 from facefeed.pipeline import cli, job
 job.Options.detector = lambda self: SlowDetector(0.2)
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits it ignored
     cli.main()
 """
 
@@ -154,10 +154,6 @@ def slow_driver(tmp_path: Path) -> Path:
     path = tmp_path / "driver.py"
     path.write_text(DRIVER)
     return path
-
-
-def _as_in_the_foreground() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a job that a shell starts in the background inherits it ignored
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -174,7 +170,6 @@ def test_ctrl_c_stops_cleanly_says_how_to_go_on_and_the_next_run_goes_on(
         text=True,
         env=environment,
         start_new_session=True,
-        preexec_fn=_as_in_the_foreground,
     )
     while not list(OutPaths(out).receipts.glob("*.json")) and driver.poll() is None:
         time.sleep(0.05)
