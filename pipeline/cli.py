@@ -20,9 +20,8 @@ from typing import Any, NoReturn
 
 import click
 
-from .errors import FacefeedError
+from .errors import FacefeedError, StoppedError
 
-STOPPED = 75
 INTERRUPTED = 130
 
 
@@ -59,7 +58,11 @@ class Door(click.Group):
             ctx.exit(1)
         except OSError as error:  # the last net: a disk or network that fails where nobody expects it
             where = f"{error.filename}: " if error.filename else ""
-            message, code, figures = f"{where}{error.strerror or error}; run the same command again", STOPPED, {}
+            message, code, figures = (
+                f"{where}{error.strerror or error}; run the same command again",
+                StoppedError.exit_code,
+                {},
+            )
         click.echo(f"facefeed: {message}", err=True)
         if as_json:
             click.echo(json.dumps({**figures, "error": message, "exit": code}))

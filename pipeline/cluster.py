@@ -188,7 +188,10 @@ def _set_allowed_failures(allowed: int, dask_scheduler: Any = None) -> int:
 
 @contextmanager
 def slots(client: Client, job: Job, gpus: list[str], *, local: bool) -> Iterator[str]:
-    """Gives every worker, also those that join later, a slot for `job`; yields the plugin's name."""
+    """Gives every worker, also those that join later, a slot for `job`; yields the plugin's name.
+
+    `gpus` are this machine's, dealt out to `local` workers alone: others keep the devices they were started with.
+    """
     plugin = SlotPlugin(job, gpus, local=local)
     try:
         with suppress(ValueError):  # a driver of this OUT that was killed has left one: there is none
@@ -220,8 +223,8 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
         if self.local:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver answers Ctrl-C
             _turn_down()
-        if self.gpus and str(worker.name).isdigit():
-            os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus[int(worker.name) % len(self.gpus)]
+            if self.gpus:
+                os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus[int(worker.name) % len(self.gpus)]
         cv2.setNumThreads(1)  # its pool would fight with torch's, which OMP_NUM_THREADS bounds, for the slot's cores
         load = getattr(self.job.detector, "load", None)
         if load is not None:
