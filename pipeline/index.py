@@ -6,7 +6,7 @@ the binary ones, and for each image: `file` (relative to OUT), `image_offset`, `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .errors import CorruptDataError, UsageError
 from .manifest import OutPaths
 from .pages import image_ranges
-from .schema import BINARY_COLUMNS, face_schema, labels_of
+from .schema import BINARY_COLUMNS, REGION_NAMES, face_schema, labels_of
 
 _BATCH_ROWS = 65_536  # every batch but the last has as many: a row's batch is found by division
 
@@ -139,6 +139,8 @@ class Index:
             raise UsageError(f"{path}: not there; finish `facefeed precompute`, or {remedy}") from error
         except (CorruptDataError, KeyError, OSError, ValueError, pa.ArrowException) as error:
             raise CorruptDataError(f"{path}: cannot be read ({error}); {remedy}") from error
+        self._views: dict[tuple[str, int], Any] = {}
+        self._names: dict[str, list[str]] = {}
         self.num_rows: int = sum(batch.num_rows for batch in self._batches)
         # What is found by division must lie where division finds it.
         as_promised = self.schema.equals(index_schema(self.labels, self.fingerprint))
@@ -151,6 +153,11 @@ class Index:
     def __len__(self) -> int:
         return self.num_rows
 
+    @property
+    def text_columns(self) -> list[str]:
+        """Names of the dictionary columns."""
+        return [field.name for field in self.schema if pa.types.is_dictionary(field.type)]
+
     def column(self, name: str) -> pa.ChunkedArray:
         """One column of all rows, without a copy."""
         return pa.chunked_array([batch.column(name) for batch in self._batches], self.schema.field(name).type)
@@ -160,12 +167,97 @@ class Index:
         batch, position = divmod(row, _BATCH_ROWS)
         return self._batches[batch].column(name)[position].as_py()
 
-    def rows_where(self, name: str, value: str) -> NDArray[np.int64]:
+    def rows_where(self, name: str, value: str) -> NDArray[np.uint32]:
         """Row numbers (rows,) at which the dictionary column `name` equals `value`, in the index's order."""
-        found = []
-        for number, batch in enumerate(self._batches):
-            column = batch.column(name)
-            code = pc.index(column.dictionary, value).as_py()
-            matches = column.indices.to_numpy(zero_copy_only=False) == code
-            found.append(np.flatnonzero(matches) + number * _BATCH_ROWS)
-        return np.concatenate(found, dtype=np.int64) if found else np.empty(0, np.int64)
+        names = self.names(name)
+        code = names.index(value) if value in names else None
+        found = [
+            np.flatnonzero(_codes(batch.column(name)) == code).astype(np.uint32) + np.uint32(number * _BATCH_ROWS)
+            for number, batch in enumerate(self._batches)
+            if code is not None
+        ]
+        return np.concatenate(found) if found else np.empty(0, np.uint32)
+
+    def numbers(self, name: str, rows: ArrayLike) -> NDArray[Any]:
+        """Some cells of a numeric column, in the order of `rows`; null is 0 in integers, NaN in floats."""
+        return self._gather(rows, lambda batch: self._cached(name, batch, _numbers))
+
+    def number(self, name: str, row: int) -> Any:
+        """One cell of a numeric column, as `numbers` gives it."""
+        batch, position = divmod(row, _BATCH_ROWS)
+        return self._cached(name, batch, _numbers)[position]
+
+    def text(self, name: str, row: int) -> str | None:
+        """One cell of a dictionary column."""
+        batch, position = divmod(row, _BATCH_ROWS)
+        code = self._cached(name, batch, _codes)[position]
+        return None if code < 0 else self.names(name)[code]
+
+    def codes(self, name: str, rows: ArrayLike) -> NDArray[np.int32]:
+        """Some cells of a dictionary column as positions in `names(name)`; -1 where null."""
+        codes: NDArray[np.int32] = self._gather(rows, lambda batch: self._cached(name, batch, _codes))
+        return codes
+
+    def names(self, name: str) -> list[str]:
+        """The distinct strings of a dictionary column; its codes are positions in them."""
+        if not self._batches:
+            return []
+        if name not in self._names:
+            self._names[name] = self._batches[0].column(name).dictionary.to_pylist()
+        return self._names[name]
+
+    def points(self, name: str, row: int) -> NDArray[np.float32]:
+        """One cell of `landmarks` or `hull`: float32 (points, 2), crop px; not to be written to."""
+        batch, position = divmod(row, _BATCH_ROWS)
+        offsets, values = self._cached(name, batch, _points)
+        return values[offsets[position] : offsets[position + 1]]  # type: ignore[no-any-return]
+
+    def regions(self, row: int) -> dict[str, NDArray[np.float32]]:
+        """The boxes of a face's parts: name -> float32 (4,), xyxy, crop px; not to be written to."""
+        batch, position = divmod(row, _BATCH_ROWS)
+        boxes: dict[str, NDArray[np.float32]] = self._cached("regions", batch, _regions)
+        return {name: values[position] for name, values in boxes.items()}
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows, in order, without a copy."""
+        for batch in self._batches:
+            yield batch.select(columns)
+
+    def _cached(self, name: str, batch: int, view: Callable[[pa.Array], Any]) -> Any:
+        key = (name, batch)
+        if key not in self._views:
+            self._views[key] = view(self._batches[batch].column(name))
+        return self._views[key]
+
+    def _gather(self, rows: ArrayLike, column: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
+        wanted = np.atleast_1d(np.asarray(rows, np.int64))
+        batches, positions = np.divmod(wanted, _BATCH_ROWS)
+        if not len(wanted):
+            return column(0)[:0].copy() if self._batches else np.empty(0)
+        first = column(int(batches[0]))
+        found = np.empty(len(wanted), first.dtype)
+        for batch in np.unique(batches):
+            here = batches == batch
+            found[here] = column(int(batch))[positions[here]]
+        return found
+
+
+def _numbers(column: pa.Array) -> NDArray[Any]:
+    filled = column if not column.null_count else column.fill_null(np.nan if pa.types.is_floating(column.type) else 0)
+    numbers: NDArray[Any] = filled.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
+    indices = column.indices
+    codes: NDArray[np.int32] = (indices.fill_null(-1) if indices.null_count else indices).to_numpy()
+    return codes
+
+
+def _points(column: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Offsets into, and all points of, a batch's lists."""
+    return column.offsets.to_numpy(), column.values.flatten().to_numpy().reshape(-1, 2)
+
+
+def _regions(column: pa.StructArray) -> dict[str, NDArray[np.float32]]:
+    return {name: column.field(name).flatten().to_numpy().reshape(-1, 4) for name in REGION_NAMES}
