@@ -1,0 +1,77 @@
+"""`Face`: one row's pixels and the points that belong to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+_NO_POINTS = np.empty((0, 2), np.float32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Face:
+    """One crop and its geometry, all in pixels of the crop: x right, y down.
+
+    image: uint8 (H, W, 3), RGB. landmarks: float32 (5, 2), left and right eye, nose, left and right mouth corner, as
+    the viewer sees them. hull: float32 (M, 2). regions: name -> float32 (4,), xyxy. mask: uint8 (H, W), 1 where a
+    fake differs from its source; None where the row has none.
+    """
+
+    image: NDArray[np.uint8]
+    landmarks: NDArray[np.float32]
+    hull: NDArray[np.float32]
+    regions: dict[str, NDArray[np.float32]]
+    mask: NDArray[np.uint8] | None = None
+
+    @classmethod
+    def without_points(cls, image: NDArray[np.uint8]) -> Self:
+        """Pixels alone, where nobody asks for the points."""
+        return cls(image=image, landmarks=_NO_POINTS, hull=_NO_POINTS, regions={})
+
+    def resized(self, side_px: int, *, into: NDArray[np.uint8] | None = None) -> Face:
+        """The same face as a square of `side_px`, its pixels in `into` if they fit; itself where it is one already."""
+        height, width = self.image.shape[:2]
+        size = (side_px, side_px)
+        if (height, width) == size:
+            return self
+        mask = self.mask
+        if mask is not None:
+            mask = cv2.resize(mask, size, interpolation=cv2.INTER_NEAREST).astype(np.uint8, copy=False)
+        return replace(self, image=resized(self.image, side_px, into), mask=mask).scaled_from(width, height)
+
+    def scaled_from(self, width_px: int, height_px: int) -> Face:
+        """The same pixels, and the points of a crop of that size brought to them."""
+        height, width = self.image.shape[:2]
+        scale = np.array([width / width_px, height / height_px], np.float32)
+        both = np.tile(scale, 2)
+        return replace(
+            self,
+            landmarks=self.landmarks * scale,
+            hull=self.hull * scale,
+            regions={name: box * both for name, box in self.regions.items()},
+        )
+
+    def __repr__(self) -> str:
+        """Shapes, not data."""
+        mask = None if self.mask is None else self.mask.shape
+        return f"Face(image={self.image.shape}, hull={self.hull.shape}, regions={sorted(self.regions)}, mask={mask})"
+
+
+def resized(image: NDArray[np.uint8], side_px: int, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    """RGB uint8 (H, W, 3) to (side_px, side_px, 3), in `into` if it fits; the image itself where it has that size.
+
+    Bilinear; by area where it shrinks to less than half.
+    """
+    if image.shape[:2] == (side_px, side_px):
+        return image
+    how = cv2.INTER_AREA if image.shape[0] > 2 * side_px else cv2.INTER_LINEAR
+    target = into if into is not None and into.shape == (side_px, side_px, 3) else None
+    small: NDArray[np.uint8] = cv2.resize(image, (side_px, side_px), dst=target, interpolation=how)
+    return small
+
+
+FACE_FIELDS = tuple(field.name for field in fields(Face))

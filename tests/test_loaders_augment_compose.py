@@ -1,0 +1,277 @@
+"""What a user notices of `FaceCompose`: the face goes where its pixels go, left stays left, and a seed repeats it."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import albumentations as A  # noqa: N812 (as everyone calls it)
+import cv2
+import numpy as np
+import pytest
+from facefeed.loaders.augment import (
+    AlignedMixup,
+    BlockMask,
+    FaceCompose,
+    FaceCutout,
+    HullHalfBlackout,
+    LandmarkBlackout,
+    RegionCrop,
+    RegionDropout,
+)
+from facefeed.pipeline.errors import UsageError
+
+HEIGHT, WIDTH = 160, 200
+LANDMARKS = np.array([(70, 60), (130, 64), (100, 90), (80, 115), (121, 113)], np.float32)
+HULL = np.array([(60, 40), (140, 42), (150, 90), (125, 130), (75, 130), (52, 88)], np.float32)
+REGIONS = {
+    "left_eye": np.array([55, 50, 85, 70], np.float32),
+    "right_eye": np.array([115, 52, 146, 75], np.float32),
+    "nose": np.array([88, 70, 112, 100], np.float32),
+    "mouth": np.array([75, 105, 126, 125], np.float32),
+    "face": np.array([52, 40, 150, 130], np.float32),
+}
+
+
+def a_face(image: np.ndarray | None = None, mask: np.ndarray | None = None) -> dict[str, Any]:
+    if image is None:
+        image = np.random.default_rng(1).integers(1, 256, (HEIGHT, WIDTH, 3), np.uint8)
+    return {
+        "image": image,
+        "landmarks": LANDMARKS.copy(),
+        "hull": HULL.copy(),
+        "regions": {name: box.copy() for name, box in REGIONS.items()},
+        "mask": mask,
+        "partner": None,
+    }
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    arrays = all(np.array_equal(one[key], other[key]) for key in ("image", "landmarks", "hull"))
+    return arrays and all(np.array_equal(one["regions"][name], other["regions"][name]) for name in one["regions"])
+
+
+def everything() -> FaceCompose:
+    return FaceCompose(
+        [
+            A.HorizontalFlip(p=0.5),
+            A.Affine(rotate=(-20, 20), scale=(0.8, 1.2), p=0.7),
+            AlignedMixup(p=0.5),
+            A.OneOf([RegionCrop(p=0.3), A.Sequential([RegionDropout(p=0.5), LandmarkBlackout(p=0.5)], p=1)], p=0.5),
+            HullHalfBlackout(p=0.3),
+            BlockMask(p=0.3),
+            FaceCutout(p=0.5),
+            A.ImageCompression(p=0.3),
+        ]
+    )
+
+
+# ---- left and right
+
+
+def mirrored(box: np.ndarray) -> list[float]:
+    left, top, right, bottom = box.tolist()
+    return [WIDTH - 1 - right, top, WIDTH - 1 - left, bottom]
+
+
+def test_after_a_flip_the_left_eye_is_the_one_that_the_viewer_sees_left() -> None:
+    made = FaceCompose([A.HorizontalFlip(p=1)])(**a_face())
+    assert made["landmarks"].tolist() == [[69, 64], [129, 60], [99, 90], [78, 113], [119, 115]]
+    assert made["hull"].tolist() == [[WIDTH - 1 - x, y] for x, y in HULL.tolist()]
+    assert list(made["regions"]) == list(REGIONS)
+    assert made["regions"]["left_eye"].tolist() == mirrored(REGIONS["right_eye"])
+    assert made["regions"]["right_eye"].tolist() == mirrored(REGIONS["left_eye"])
+    assert made["regions"]["nose"].tolist() == mirrored(REGIONS["nose"])
+
+
+QUARTER = A.Affine(rotate=(90, 90), fit_output=True, p=1)
+
+
+@pytest.mark.parametrize(
+    ("transforms", "swaps"),
+    [
+        ([A.HorizontalFlip(p=1)], True),
+        ([A.VerticalFlip(p=1)], True),
+        ([A.Transpose(p=1)], True),
+        ([A.HorizontalFlip(p=1), A.VerticalFlip(p=1)], False),
+        ([A.HorizontalFlip(p=1), QUARTER, A.Transpose(p=1), A.VerticalFlip(p=1)], True),
+        ([A.Rotate((180, 180), p=1)], False),
+        ([QUARTER], False),
+        ([A.Perspective(scale=0.1, p=1)], False),
+        ([A.ElasticTransform(alpha=60, sigma=10, p=1)], False),
+        ([A.HorizontalFlip(p=1), A.GridDistortion(p=1)], True),
+        ([A.Sequential([A.OneOf([A.HorizontalFlip(p=1)], p=1)], p=1)], True),
+        ([FaceCompose([A.HorizontalFlip(p=1)])], True),
+        ([A.Compose([A.HorizontalFlip(p=1)])], True),
+    ],
+)
+def test_left_and_right_change_names_with_every_reflection_and_only_then(transforms: list[Any], swaps: bool) -> None:
+    """Two probes of different colours sit on the eyes; after the transforms each must be where its name says."""
+    image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    for (x, y), colour in zip(LANDMARKS[:2].astype(int).tolist(), [(255, 0, 0), (0, 255, 0)], strict=True):
+        cv2.circle(image, (x, y), 5, colour, -1)
+    made = FaceCompose(transforms, seed=3)(**a_face(image))
+    first, second = (tuple(np.argwhere(made["image"][..., channel] > 128).mean(axis=0)[::-1]) for channel in (0, 1))
+    expected = [second, first] if swaps else [first, second]
+    assert np.abs(made["landmarks"][:2] - expected).max() < 2
+
+
+def test_all_eight_symmetries_of_a_square_keep_the_names_right() -> None:
+    compose, seen = FaceCompose([A.D4(p=1)]), set()
+    for seed in range(40):
+        compose.set_random_seed(seed)
+        made = compose(**a_face())
+        (left, right, nose, *_) = made["landmarks"]
+        down = nose - (left + right) / 2
+        across = right - left
+        seen.add(tuple(np.sign(np.rint(down / 10)).astype(int).tolist()))
+        assert across[0] * down[1] - across[1] * down[0] > 0  # an upright face has its left eye on the left
+    assert len(seen) == 4
+
+
+def test_a_transform_after_a_flip_sees_the_new_names() -> None:
+    dark = RegionDropout({"left_eye": 1}, p=1)
+    for flipped_then in ([A.HorizontalFlip(p=1), dark], [A.HorizontalFlip(p=1), A.OneOf([dark], p=1)]):
+        made = FaceCompose(flipped_then)(**a_face())
+        left, top, right, bottom = (int(edge) for edge in mirrored(REGIONS["right_eye"]))
+        black = (made["image"] == 0).all(axis=2)
+        assert black[top : bottom + 1, left : right + 1].all()
+        assert black.sum() == (bottom + 1 - top) * (right + 1 - left)
+
+
+def test_a_region_becomes_the_box_of_its_turned_corners() -> None:
+    made = FaceCompose([A.Affine(rotate=(45, 45), p=1)])(**a_face())
+    left, top, right, bottom = REGIONS["mouth"]
+    x, y = (np.array([left, right, right, left]) - 99.5), (np.array([top, top, bottom, bottom]) - 79.5)
+    turned = np.stack([x + y, y - x]) * np.sqrt(0.5) + [[99.5], [79.5]]
+    expected = [*turned.min(axis=1), *turned.max(axis=1)]
+    assert made["regions"]["mouth"] == pytest.approx(expected, abs=0.01)
+
+
+def test_nothing_given_is_written_to() -> None:
+    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
+    mask[50:120, 60:140] = 1
+    given = a_face(mask=mask)
+    for array in (given["image"], given["landmarks"], given["hull"], given["mask"], *given["regions"].values()):
+        array.flags.writeable = False
+    compose = everything()
+    for seed in range(30):
+        compose.set_random_seed(seed)
+        made = compose(**given)
+        assert made["image"].dtype == np.uint8
+        assert made["image"].shape == (HEIGHT, WIDTH, 3)
+        assert made["mix"] == 1.0
+    assert given["landmarks"].tolist() == LANDMARKS.tolist()
+
+
+# ---- seeds, files, processes
+
+
+def test_a_seed_repeats_every_draw_and_another_one_differs() -> None:
+    compose = everything()
+    runs = []
+    for seed in (5, 5, 6):
+        compose.set_random_seed(seed)
+        runs.append([compose(**a_face()) for _ in range(8)])
+    assert all(same(one, other) for one, other in zip(runs[0], runs[1], strict=True))
+    assert not all(same(one, other) for one, other in zip(runs[0], runs[2], strict=True))
+
+
+def test_generators_that_are_shared_and_set_anew_before_each_face_decide_alone() -> None:
+    numbers, chances = np.random.default_rng(0), random.Random(0)
+    compose = everything()
+    compose.set_random_state(numbers, chances)
+    start = numbers.bit_generator.state
+
+    def drawn(key: int) -> dict[str, Any]:
+        numbers.bit_generator.state = {**start, "state": {**start["state"], "state": key}}
+        chances.seed(key)
+        return compose(**a_face())
+
+    first = [drawn(key) for key in range(10)]
+    again = [drawn(key) for key in reversed(range(10))][::-1]
+    assert all(same(one, other) for one, other in zip(first, again, strict=True))
+
+
+def test_a_pipeline_survives_a_dict_a_json_and_a_yaml_file(tmp_path: Path) -> None:
+    compose = everything()
+    stored = A.to_dict(compose)
+    assert stored["transform"]["__class_fullname__"] == "facefeed.loaders.augment.FaceCompose"
+    copies = [A.from_dict(stored)]
+    for kind in ("json", "yaml"):
+        A.save(compose, tmp_path / kind, data_format=kind)
+        copies.append(A.load(tmp_path / kind, data_format=kind))
+    for copy in copies:
+        assert type(copy) is FaceCompose
+        assert A.to_dict(copy) == stored
+        for seed in range(10):
+            compose.set_random_seed(seed)
+            copy.set_random_seed(seed)
+            assert same(compose(**a_face()), copy(**a_face()))
+
+
+def test_a_pipeline_works_in_a_process_that_was_spawned() -> None:
+    compose = everything()
+    compose.set_random_seed(4)
+    code = (
+        "import pickle, sys\n"
+        "compose, face = pickle.load(sys.stdin.buffer)\n"
+        "pickle.dump(compose(**face), sys.stdout.buffer)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=pickle.dumps((compose, a_face())), capture_output=True, check=True
+    )
+    assert same(pickle.loads(done.stdout), compose(**a_face()))
+
+
+# ---- what cannot be
+
+
+@pytest.mark.parametrize("missing", ["image", "landmarks", "hull", "regions"])
+def test_a_missing_part_of_the_face_is_named(missing: str) -> None:
+    face = a_face()
+    del face[missing]
+    with pytest.raises(UsageError, match=f"{missing} is missing"):
+        FaceCompose([A.HorizontalFlip()])(**face)
+
+
+def test_points_of_a_wrong_shape_are_named() -> None:
+    compose = FaceCompose([A.HorizontalFlip()])
+    with pytest.raises(UsageError, match=r"landmarks of shape \(3, 2\)"):
+        compose(**{**a_face(), "landmarks": LANDMARKS[:3]})
+    with pytest.raises(UsageError, match=r"hull of shape \(6,\)"):
+        compose(**{**a_face(), "hull": HULL[:, 0]})
+    with pytest.raises(UsageError, match="regions nose"):
+        compose(**{**a_face(), "regions": {"nose": LANDMARKS[:2]}})
+
+
+@pytest.mark.parametrize(
+    "transform", [LandmarkBlackout(p=1), HullHalfBlackout(p=1), BlockMask(p=1), FaceCutout(), RegionDropout(p=1),
+                  RegionCrop(p=1), AlignedMixup(p=1)], ids=lambda one: type(one).__name__,
+)  # fmt: skip
+def test_a_transform_of_ours_without_a_face_says_what_to_do(transform: Any) -> None:
+    with pytest.raises(UsageError, match=f"{type(transform).__name__}: there is no face.*FaceCompose"):
+        A.Compose([transform])(image=a_face()["image"])
+
+
+def test_a_transform_that_a_face_cannot_follow_is_refused() -> None:
+    mosaic = A.Mosaic(grid_yx=(2, 2), target_size=(64, 64), cell_shape=(32, 32), metadata_key="others")
+    with pytest.raises(UsageError, match=r"Mosaic: .* a face cannot follow it"):
+        FaceCompose([A.OneOf([mosaic, A.HorizontalFlip()])])
+
+    def three(points: np.ndarray, **_: Any) -> np.ndarray:
+        return points[:3]
+
+    loses = A.Lambda(keypoints=three, p=1)
+    with pytest.raises(UsageError, match="Lambda: makes 3 points of 31"):
+        FaceCompose([loses])(**a_face())
+
+
+def test_a_face_without_regions_is_a_face() -> None:
+    made = FaceCompose([A.HorizontalFlip(p=1), RegionDropout(p=1), RegionCrop(p=1)])(**{**a_face(), "regions": {}})
+    assert made["regions"] == {}
+    assert made["landmarks"].tolist()[0] == [69, 64]

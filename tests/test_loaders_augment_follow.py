@@ -1,0 +1,157 @@
+"""What a user notices of points and masks: they go where the pixels go, and none is ever lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import albumentations as A  # noqa: N812 (as everyone calls it)
+import cv2
+import numpy as np
+import pytest
+from facefeed.loaders.augment import (
+    BlockMask,
+    FaceCompose,
+    FaceCutout,
+    HullHalfBlackout,
+    LandmarkBlackout,
+    RegionCrop,
+    RegionDropout,
+)
+
+HEIGHT, WIDTH = 160, 200
+LANDMARKS = np.array([(70, 60), (130, 64), (100, 90), (80, 115), (121, 113)], np.float32)
+HULL = np.array([(60, 40), (140, 42), (150, 90), (125, 130), (75, 130), (52, 88)], np.float32)
+REGIONS = {
+    "left_eye": np.array([55, 50, 85, 70], np.float32),
+    "right_eye": np.array([115, 52, 146, 75], np.float32),
+    "face": np.array([52, 40, 150, 130], np.float32),
+}
+REFLECT = cv2.BORDER_REFLECT_101
+
+
+def a_face(image: np.ndarray | None = None, mask: np.ndarray | None = None) -> dict[str, Any]:
+    if image is None:
+        image = np.random.default_rng(1).integers(1, 256, (HEIGHT, WIDTH, 3), np.uint8)
+    face = {"image": image, "landmarks": LANDMARKS.copy(), "hull": HULL.copy(), "regions": dict(REGIONS)}
+    return {**face, "mask": mask, "partner": None}
+
+
+MOVING = [
+    A.Affine(scale=(0.7, 1.4), rotate=(-40, 40), shear=(-15, 15), translate_percent=(-0.2, 0.2), p=1),
+    A.Affine(scale=(0.5, 0.9), rotate=(-40, 40), border_mode=REFLECT, p=1),
+    A.Rotate((-60, 60), border_mode=REFLECT, p=1),
+    A.Rotate((-30, 30), crop_border=True, p=1),
+    A.SafeRotate(p=1),
+    A.Perspective(scale=(0.05, 0.15), p=1),
+    A.RandomCrop(100, 120, p=1),
+    A.RandomCrop(200, 240, pad_if_needed=True, border_mode=REFLECT, p=1),
+    A.RandomResizedCrop((128, 128), p=1),
+    A.CropAndPad(percent=(-0.1, 0.2), p=1),
+    A.PadIfNeeded(300, 320, border_mode=REFLECT, p=1),
+    A.Resize(320, 300, p=1),
+    A.RandomRotate90(p=1),
+    A.ElasticTransform(alpha=120, sigma=12, p=1),
+    A.GridDistortion(p=1),
+    A.OpticalDistortion(distort_limit=0.3, p=1),
+    RegionCrop({"face": 1}, p=1),
+]
+
+
+@pytest.mark.parametrize("transform", MOVING, ids=lambda one: type(one).__name__)
+def test_every_landmark_stays_on_its_pixels(transform: Any) -> None:
+    compose, checked = FaceCompose([transform]), 0
+    for seed in range(6):
+        for number, (x, y) in enumerate(LANDMARKS.astype(int).tolist()):
+            image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+            cv2.circle(image, (x, y), 4, (255, 255, 255), -1)
+            mask = (image[..., 0] > 0).astype(np.uint8)
+            compose.set_random_seed(seed)
+            made = compose(**a_face(image, mask))
+            point = made["landmarks"][number]
+            dots = whole_dots(made["image"][..., 0] > 100)
+            if dots:  # a reflecting border shows several
+                assert min(np.hypot(*(dot - point)) for dot in dots) < 1.2
+                checked += 1
+            masked = whole_dots(made["mask"] > 0)
+            if dots and masked:
+                assert min(np.hypot(*(dot - point)) for dot in masked) < 1.5
+            assert made["mask"].shape == made["image"].shape[:2]
+    assert checked > 3
+
+
+def whole_dots(pixels: np.ndarray) -> list[np.ndarray]:
+    """Centres (x, y) of the spots that do not touch the border."""
+    count, _, stats, centres = cv2.connectedComponentsWithStats(pixels.astype(np.uint8))
+    height, width = pixels.shape
+    return [
+        centres[number]
+        for number in range(1, count)
+        if stats[number][0] > 0
+        and stats[number][1] > 0
+        and stats[number][0] + stats[number][2] < width
+        and stats[number][1] + stats[number][3] < height
+    ]
+
+
+@pytest.mark.parametrize("transform", MOVING, ids=lambda one: type(one).__name__)
+def test_no_point_is_ever_lost_even_far_out_of_the_frame(transform: Any) -> None:
+    face = a_face()
+    face["hull"] = HULL + np.float32(400)
+    compose = FaceCompose([A.Crop(60, 50, 140, 130, p=1), A.PadIfNeeded(HEIGHT, WIDTH, p=1), transform])
+    for seed in range(4):
+        compose.set_random_seed(seed)
+        made = compose(**face)
+        assert (made["landmarks"].shape, made["hull"].shape) == ((5, 2), HULL.shape)
+        assert {array.dtype for array in (made["landmarks"], made["hull"], *made["regions"].values())} == {
+            np.dtype("f4")
+        }
+        assert np.isfinite(made["hull"]).all()
+
+
+def test_a_crop_leaves_points_outside_where_they_are() -> None:
+    made = FaceCompose([A.Crop(90, 80, 190, 150, p=1)])(**a_face())
+    assert made["landmarks"].tolist() == (LANDMARKS - (90, 80)).tolist()
+    assert made["regions"]["left_eye"].tolist() == [-35, -30, -5, -10]
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        A.CoarseDropout(num_holes_range=(8, 8), hole_height_range=(0.3, 0.3), hole_width_range=(0.3, 0.3), p=1),
+        A.GridDropout(p=1),
+        A.PixelDropout(p=1),
+        A.Morphological(p=1),
+        LandmarkBlackout({"eyes": 1}, p=1),
+        HullHalfBlackout(p=1),
+        BlockMask(p=1),
+        FaceCutout(landmark=1),
+        RegionDropout(p=1),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_what_hides_pixels_moves_no_point(transform: Any) -> None:
+    ones_own = {"keypoint_params": A.KeypointParams("xy", remove_invisible=True)}
+    made = FaceCompose([transform], seed=1, **ones_own)(**a_face(), keypoints=LANDMARKS.copy())
+    assert not np.array_equal(made["image"], a_face()["image"])
+    assert made["landmarks"].tolist() == LANDMARKS.tolist()
+    assert made["hull"].tolist() == HULL.tolist()
+    assert {name: box.tolist() for name, box in made["regions"].items()} == {k: v.tolist() for k, v in REGIONS.items()}
+
+
+def test_shuffled_tiles_take_the_points_inside_and_do_not_warn_of_those_outside() -> None:
+    face = a_face()
+    face["hull"] = HULL + np.float32(400)
+    made = FaceCompose([A.RandomGridShuffle((2, 2), p=1)], seed=0)(**face)
+    assert sorted(made["hull"].tolist()) == sorted(face["hull"].tolist())
+
+
+def test_a_users_own_points_and_boxes_are_carried_beside_the_face() -> None:
+    compose = FaceCompose(
+        [A.HorizontalFlip(p=1)],
+        keypoint_params=A.KeypointParams("xy"),
+        bbox_params=A.BboxParams("pascal_voc", label_fields=["names"]),
+    )
+    made = compose(**a_face(), keypoints=[(10.0, 20.0)], bboxes=[(0, 0, 50, 40)], names=["box"])
+    assert np.asarray(made["keypoints"]).tolist() == [[WIDTH - 11, 20]]
+    assert np.asarray(made["bboxes"]).tolist() == [[150, 0, 200, 40]]
+    assert made["landmarks"].tolist()[0] == [69, 64]

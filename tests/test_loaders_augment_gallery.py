@@ -1,0 +1,287 @@
+"""What a user notices of `facefeed augment`: a page that is whole in itself, and one line for every mistake."""
+
+from __future__ import annotations
+
+import base64
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import albumentations as A  # noqa: N812 (as everyone calls it)
+import cv2
+import numpy as np
+import pytest
+from assets_dataset import Clip, make_dataset
+from click.testing import CliRunner, Result
+from facefeed.loaders.augment import AlignedMixup, FaceCompose, FaceCutout, LandmarkBlackout
+from facefeed.loaders.augment.choice import spread_out
+from facefeed.loaders.augment.pipeline_file import in_words, read_pipeline
+from facefeed.loaders.cli import augment
+from facefeed.pipeline.errors import UsageError
+
+NASTY = "<script>alert(1)<&\"'"
+CLIPS = (
+    Clip(f"real/{NASTY}.mp4", 5),
+    Clip(f"fake/{NASTY}-swap.mp4", 4),
+    Clip("real/anna.mp4", 3),
+    Clip("real/bea.mp4", 6),
+)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("gallery") / "out"
+    make_dataset(out, (("train", CLIPS), ("val", (Clip("real/dora.mp4", 2),))))
+    return out
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.yaml"
+    compose = FaceCompose([A.HorizontalFlip(p=0.5), AlignedMixup(p=1), FaceCutout(p=0.5), A.ImageCompression(p=0.2)])
+    A.save(compose, path, data_format="yaml")
+    return path
+
+
+def run(*arguments: Any) -> Result:
+    return CliRunner().invoke(augment, [str(one) for one in arguments])
+
+
+class Page(HTMLParser):
+    """What a browser would find on a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.sections: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.sections += [""] * (tag == "section")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.sections:
+            self.sections[-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def page_of(out: Path, pipeline: Path, path: Path, *options: Any) -> Page:
+    done = run(out, pipeline, "--page", path, *options)
+    assert done.exit_code == 0, done.output
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_the_page_shows_every_face_and_its_variants_with_points_on_each(
+    out: Path, pipeline: Path, tmp_path: Path
+) -> None:
+    page = page_of(out, pipeline, tmp_path / "a.html", "--faces", 4, "--variants", 3)
+    assert len(page.all("section")) == 4
+    assert len(page.all("img")) == len(page.all("svg")) == 4 * (1 + 3)
+    assert len(page.all("circle")) == 16 * 5
+    assert len(page.all("polygon")) == 16
+    assert len(page.all("rect")) == 16 * 5
+    for image in page.all("img"):
+        kind, data = str(image["src"]).split(",")
+        assert kind == "data:image/jpeg;base64"
+        pixels = cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), cv2.IMREAD_COLOR)
+        assert pixels.shape == (224, 224, 3)
+    assert image["alt"]
+
+
+def test_the_page_needs_nothing_else_and_runs_nothing(out: Path, pipeline: Path, tmp_path: Path) -> None:
+    page = page_of(out, pipeline, tmp_path / "a.html", "--faces", 2, "--variants", 1)
+    assert not page.all("script")
+    assert not page.all("iframe")
+    links = [one.get(name) for _, one in page.tags for name in ("src", "href") if name in one]
+    assert links
+    assert all(str(link).startswith("data:") for link in links)
+    assert "url(" not in page.text
+    assert "@import" not in page.text
+    [policy] = [one["content"] for one in page.all("meta") if one.get("http-equiv") == "Content-Security-Policy"]
+    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def test_names_are_shown_as_they_are_and_not_acted_on(out: Path, tmp_path: Path) -> None:
+    path = tmp_path / "<b>&bold.yaml"
+    A.save(FaceCompose([A.HorizontalFlip()]), path, data_format="yaml")
+    page = page_of(out, path, tmp_path / "a.html", "--faces", 9, "--variants", 1)
+    assert f"real/{NASTY}.mp4 · frame" in page.text
+    assert "<b>&bold.yaml" in page.text
+    assert not page.all("script")
+    assert not page.all("b")
+
+
+def test_the_head_says_what_was_done(out: Path, pipeline: Path, tmp_path: Path) -> None:
+    page = page_of(out, pipeline, tmp_path / "a.html", "--seed", 7, "--faces", 3, "--variants", 2)
+    facts = [
+        str(out),
+        str(pipeline),
+        "train, 18 faces",
+        "3 faces at 224 px, 2 variants of each",
+        "µs an image (median)",
+    ]
+    for words in [*facts, "FaceCompose100%", "HorizontalFlip50%", "FaceCutout50%"]:
+        assert words in page.text
+
+
+def pictures(page: Page) -> list[str]:
+    return [str(image["src"]) for image in page.all("img")]
+
+
+def test_a_seed_repeats_the_pictures_and_another_one_changes_them(out: Path, pipeline: Path, tmp_path: Path) -> None:
+    shown = [pictures(page_of(out, pipeline, tmp_path / "a.html", "--seed", seed)) for seed in (3, 3, 4)]
+    assert shown[0] == shown[1]
+    assert shown[0] != shown[2]
+    assert shown[0][::7] == shown[2][::7]  # the originals
+
+
+def test_a_fake_is_mixed_with_the_frame_it_was_made_from(out: Path, pipeline: Path, tmp_path: Path) -> None:
+    page = page_of(out, pipeline, tmp_path / "a.html", "--faces", 9, "--variants", 2)
+    mixed = ["its own" in section for section in page.sections]
+    assert mixed == [section.strip().startswith("fake") for section in page.sections]
+    assert sum(mixed) == 4
+
+
+def test_a_plain_compose_is_shown_without_points_that_it_does_not_take_along(out: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plain.yaml"
+    A.save(A.Compose([A.HorizontalFlip(p=1)]), path, data_format="yaml")
+    page = page_of(out, path, tmp_path / "a.html", "--faces", 2, "--variants", 3)
+    assert len(page.all("img")) == 8
+    assert len(page.all("svg")) == 2
+    assert "In a FaceCompose they follow" in page.text
+
+
+def test_people_read_one_line_and_programs_one_object(out: Path, pipeline: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    done = run(out, pipeline, "--page", path, "--faces", 2, "--variants", 2, "--json")
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"{path}: 2 faces, each in 2 variants")
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures.pop("microseconds_per_image") > 0
+    assert figures.pop("bytes") == path.stat().st_size
+    assert figures == {"page": str(path), "split": "train", "faces": 2, "variants": 2, "seed": 0, "exit": 0}
+
+
+# ---- which faces
+
+
+def test_faces_are_of_every_label_and_of_as_many_videos_as_there_are() -> None:
+    labels, videos = [0] * 90 + [1] * 9 + [-1], [0] * 80 + [1] * 5 + [2] * 5 + [3] * 9 + [4]
+    assert spread_out(labels, videos, 7) == [99, 40, 82, 87, 91, 94, 97]
+    assert spread_out(labels, videos, 2) == [99, 82]
+    assert spread_out([0, 0], [0, 0], 8) == [0, 1]
+    assert spread_out([], [], 8) == []
+
+
+# ---- mistakes
+
+GOOD = {"__version__": "2.0.8", "transform": {"__class_fullname__": "Compose", "p": 1.0, "transforms": []}}
+
+
+def a_file(*transforms: dict[str, Any]) -> str:
+    return json.dumps({**GOOD, "transform": {**GOOD["transform"], "transforms": [*transforms]}})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "is no YAML of plain data"),
+        ("!!python/object/apply:os.system ['touch /tmp/owned']", "is no YAML of plain data"),
+        ("just words", "holds no pipeline of Albumentations"),
+        ("transform: 3", "holds no pipeline of Albumentations"),
+        ("", "holds no pipeline of Albumentations"),
+        ("transform: {p: 1}", "holds something that is no transform"),
+        (a_file({"__class_fullname__": "Magic", "p": 1}), "Magic: neither Albumentations"),
+        (a_file({"__class_fullname__": "HorizontalFlip", "p": 7}), "HorizontalFlip: p Input should be less"),
+        (a_file({"__class_fullname__": "HorizontalFlip", "p": 1, "q": 2}), "Argument(s) 'q' are not valid"),
+        (a_file({"__class_fullname__": "facefeed.loaders.augment.FaceCutout", "hull": 2, "p": 1}), "hull=2: must be"),
+        (a_file({"__class_fullname__": "facefeed.loaders.augment.FaceCutout", "x": 2, "p": 1}), "unexpected keyword"),
+        (a_file("words"), "holds something that is no transform"),  # type: ignore[arg-type]
+        (json.dumps({"transform": {"__class_fullname__": "HorizontalFlip", "p": 1}}), "holds HorizontalFlip alone"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_pipeline_is_told_in_one_line_and_nothing_is_written(
+    text: str, words: str, out: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text)
+    done = run(out, path, "--page", tmp_path / "a.html")
+    assert isinstance(done.exception, UsageError)
+    assert words in str(done.exception)
+    assert str(path) in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert sorted(tmp_path.iterdir()) == [path]
+    assert not Path("/tmp/owned").exists()
+
+
+@pytest.mark.parametrize(
+    ("compose", "words"),
+    [
+        (
+            A.Compose([LandmarkBlackout(p=1)]),
+            "LandmarkBlackout: there is no face in the data; use it within FaceCompose",
+        ),
+        (FaceCompose([A.Normalize()]), "returns ndarray float32 (224, 224, 3): must be a uint8 array"),
+        (FaceCompose([A.RandomCrop(999, 999)]), "fails on a face"),
+    ],
+)
+def test_a_pipeline_that_fails_on_a_face_is_told_in_one_line(
+    compose: Any, words: str, out: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "pipeline.yaml"
+    for transform in compose:
+        transform.p = 1
+    A.save(compose, path, data_format="yaml")
+    done = run(out, path, "--page", tmp_path / "a.html")
+    assert isinstance(done.exception, UsageError)
+    assert words in str(done.exception)
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_places_that_cannot_be_used_are_told_and_nothing_is_written(out: Path, pipeline: Path, tmp_path: Path) -> None:
+    text = pipeline.read_text()
+    for arguments in (
+        (tmp_path / "no dataset", pipeline, "--page", tmp_path / "a.html"),
+        (out, tmp_path / "no file.yaml", "--page", tmp_path / "a.html"),
+        (out, tmp_path, "--page", tmp_path / "a.html"),
+        (out, pipeline, "--split", "test", "--page", tmp_path / "a.html"),
+        (out, pipeline, "--page", tmp_path / "no folder" / "a.html"),
+        (out, pipeline, "--page", tmp_path),
+        (out, pipeline, "--page", pipeline),
+    ):
+        done = run(*arguments)
+        assert isinstance(done.exception, UsageError), arguments
+        assert sorted(tmp_path.iterdir()) == [pipeline]
+    assert pipeline.read_text() == text
+
+
+def test_a_pipeline_is_put_in_words_with_what_is_not_as_usual() -> None:
+    compose = FaceCompose(
+        [
+            A.OneOf([A.HorizontalFlip(p=0.25), FaceCutout()], p=1),
+            A.Affine(rotate=(-9, 9), p=0.5),
+            LandmarkBlackout({"nose": 1}),
+        ]
+    )
+    told = [(line.depth, line.name, line.chance, line.arguments) for line in in_words(compose)]
+    assert told == [
+        (0, "FaceCompose", "100%", []),
+        (1, "OneOf", "100%", []),
+        (2, "HorizontalFlip", "25%", []),
+        (2, "FaceCutout", "100%", []),
+        (1, "Affine", "50%", ["rotate (-9, 9)"]),
+        (1, "LandmarkBlackout", "50%", ["weights nose:1"]),
+    ]
+
+
+def test_a_pipeline_read_from_its_file_is_the_one_that_was_saved(pipeline: Path) -> None:
+    read = read_pipeline(pipeline)
+    assert type(read) is FaceCompose
+    assert [type(one).__name__ for one in read] == ["HorizontalFlip", "AlignedMixup", "FaceCutout", "ImageCompression"]
