@@ -28,12 +28,13 @@ else
 endif
 	@touch $@
 
-demo: $(READY)  ## the main job on a small sample: sample, precompute, verify, a pass of the loader
+demo: $(READY)  ## the main job on a small sample: sample, precompute, verify, a pass of the loader, a page of augmented faces
 	@rm -rf $(DEMO)
 	$(BIN)/facefeed sample $(DEMO)/videos
 	$(BIN)/facefeed precompute $(DEMO)/videos $(DEMO)/faces --max-failed 5%
 	$(BIN)/facefeed verify $(DEMO)/faces
 	$(BIN)/python -m facefeed.loaders $(DEMO)/faces
+	$(BIN)/facefeed augment $(DEMO)/faces loaders/augment/example.yaml --page $(DEMO)/augment.html
 
 test: lint types unit  ## lint, types and every test
 

@@ -1,44 +1,290 @@
-"""`FaceDataLoader`: torch's DataLoader over a finished dataset, in one line."""
+"""`FaceDataLoader`: torch's DataLoader with the order, the resume and the speed that face data allow."""
 
 from __future__ import annotations
 
+import logging
+import weakref
+from collections.abc import Callable, Generator, Sequence
+from multiprocessing.context import BaseContext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
 
 import torch
+from torch.utils.data import SequentialSampler
+from torch.utils.data.distributed import DistributedSampler
 
 from ..pipeline.errors import UsageError
+from .balance import Balance, Natural, Pairs
+from .batch import BatchSource, Collate, RawBatch
+from .blocks import SharedRing
 from .dataset import FaceDataset, Transform
+from .delivery import Delivery
+from .describe import describe
+from .issue import Issuer
+from .order import Shuffling
+from .sampler import EpochSampler
+from .selection import Filters
+from .stats import LoaderDescription, LoaderStats, Meter
+from .workers import WorkerDiedError, WorkerInit, death_of, default_workers, start_context
 
-_OURS = ("dataset", "sampler", "batch_sampler", "collate_fn", "generator")
+_log = logging.getLogger("facefeed.loaders")
+
+_INSTEAD = {
+    "batch_sampler": "use balance=, filters= and shuffle=, or torch's DataLoader(FaceDataset(...), batch_sampler=...)",
+    "generator": "the order is a pure function of seed=; give that",
+    "in_order": "batches always come in the one order that can be resumed; leave it out",
+    "pin_memory_device": "give device= to get batches on it",
+}
 
 
-class FaceDataLoader(torch.utils.data.DataLoader[tuple[torch.Tensor, int]]):
-    """Batches `(images float32 (N, 3, H, W), labels int64 (N,))` of one split.
+class FaceDataLoader(torch.utils.data.DataLoader[Any]):
+    """Batches of faces, in an order that is the same for any number of workers and can be resumed at any batch.
 
-    `shuffle` defaults to True for train and False for the others; `seed` fixes the order. Whatever else torch's
-    DataLoader takes (`num_workers`, `pin_memory`, `drop_last`, ...) is handed on.
+    By default each batch is `(images, labels)`: images float32 (N, 3, H, W), normalised by ImageNet's mean and standard
+    deviation, in channels-last memory; labels int64 (N,), -1 where unknown. Every batch is yours to keep.
+
+    dataset: the folder that `precompute` made, or a `FaceDataset`. `split`, `image_size`, `face_transform`,
+    `transform`, `filters`, `frames_per_video`: as for `FaceDataset`, only with a folder.
+
+    batch_size: images a rank and step. shuffle: True or "full", "window" (for disks that seek and networks), False;
+    None: True for train alone. window_images: how many images a window mixes. seed: of order and augmentations.
+    balance: `Quotas`, `Weights`, `Pairs`; None: every row once. max_per_video: most images of one video in a step.
+    drop_last: leave out a last step that is not full; else its images are dealt out to the ranks.
+    rank, num_replicas: None: those of torch.distributed.
+
+    dtype: "float32", or "uint8": pixels as they are, (N, 3, H, W). fields: names of columns; batches are then dicts.
+    channels_last: False for plain (N, C, H, W) memory. device: batches come on it, copied and normalised there beside
+    the step. on_corrupt: "replace" a damaged image by its video's next (counted, reported), or "raise".
+
+    num_workers: None: one a usable core. 0: batches are made in the calling thread. persistent_workers: None: True.
+    `prefetch_factor`, `pin_memory`, `timeout`, `worker_init_fn`, `multiprocessing_context`, `collate_fn` work as
+    in torch. `sampler` is accepted only as trainers set it when they rebuild a loader.
+
+    Raises `UsageError` on settings that cannot be kept, `CorruptDataError` on damage that cannot be replaced,
+    `WorkerDiedError` within seconds of a worker's end.
     """
 
     def __init__(
         self,
-        out: str | Path,
-        *,
-        split: str = "train",
+        dataset: str | Path | FaceDataset,
         batch_size: int = 64,
+        *,
+        split: str | None = "train",
         image_size: int | None = 224,
+        face_transform: Transform | Sequence[Any] | None = None,
         transform: Transform | None = None,
-        shuffle: bool | None = None,
+        filters: Filters | None = None,
+        frames_per_video: int | None = None,
+        shuffle: bool | Literal["full", "window"] | None = None,
+        window_images: int = 16_384,
         seed: int = 0,
-        **options: Any,
+        balance: Balance | None = None,
+        max_per_video: int | None = None,
+        drop_last: bool = False,
+        rank: int | None = None,
+        num_replicas: int | None = None,
+        dtype: Literal["float32", "uint8"] = "float32",
+        fields: Sequence[str] | None = None,
+        channels_last: bool = True,
+        device: str | torch.device | None = None,
+        on_corrupt: Literal["replace", "raise"] = "replace",
+        num_workers: int | None = None,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool | None = None,
+        pin_memory: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: str | BaseContext | None = None,
+        collate_fn: Collate | None = None,
+        sampler: Any = None,
+        **refused: Any,
     ) -> None:
-        if taken := [name for name in _OURS if name in options]:
-            raise UsageError(
-                f"{', '.join(taken)}: FaceDataLoader makes its own; use torch's DataLoader(FaceDataset(...)) instead"
-            )
-        dataset = FaceDataset(out, split=split, image_size=image_size, transform=transform)
-        shuffled = split == "train" if shuffle is None else shuffle
-        order = torch.Generator().manual_seed(seed)
+        _refuse({name: value for name, value in refused.items() if value is not None}, sampler)
+        if dtype not in ("float32", "uint8") or on_corrupt not in ("replace", "raise"):
+            raise UsageError(f"dtype={dtype!r}, on_corrupt={on_corrupt!r}: must be float32 or uint8; replace or raise")
+        if isinstance(dataset, BatchSource) and collate_fn is _as_is:
+            collate_fn = dataset.collate_fn  # a trainer makes this loader anew
+        if not isinstance(dataset, FaceDataset):
+            dataset = FaceDataset(
+                dataset, split=split, image_size=image_size, face_transform=face_transform, transform=transform,
+                filters=filters, frames_per_video=frames_per_video,
+            )  # fmt: skip
+        # Kept under the names of the arguments: a trainer that makes the loader anew reads them from here.
+        self.shuffle = dataset.split == "train" if shuffle is None else shuffle
+        self.window_images, self.seed, self.balance, self.max_per_video = window_images, seed, balance, max_per_video
+        self.rank, self.num_replicas, self.dtype, self.fields = rank, num_replicas, dtype, fields
+        self.channels_last, self.device, self.on_corrupt = channels_last, device, on_corrupt
+        self._order = EpochSampler(
+            dataset, batch_size=batch_size, shuffling=Shuffling.of(self.shuffle, window_images),
+            balance=balance or Natural(), max_per_video=max_per_video, seed=seed, drop_last=drop_last, rank=rank,
+            num_replicas=num_replicas,
+        )  # fmt: skip
+        if len(dataset):
+            _ = self._order.mix  # says now what cannot be kept
+        self._source = BatchSource(
+            dataset, fields=("image", "label") if fields is None else fields, seed=seed, collate_fn=collate_fn,
+            normalised=dtype == "float32" and torch.device(device or "cpu").type == "cpu",
+            mixes=isinstance(balance, Pairs) and bool(getattr(dataset.face_transform, "mixes", False)),
+            replace_corrupt=on_corrupt == "replace",
+        )  # fmt: skip
+        self._order.on_issue = Issuer(self._source)
+        self._meter = Meter(0)
+        self._running: Callable[[], Generator[Any, None, None] | None] = _nothing
+        self._step = self._steps = 0
+        workers = default_workers() if num_workers is None else num_workers
         super().__init__(
-            dataset, batch_size=batch_size, shuffle=shuffled and len(dataset) > 0, generator=order, **options
+            self._source, batch_size=None, sampler=self._order, collate_fn=_as_is, num_workers=workers,
+            prefetch_factor=prefetch_factor, pin_memory=pin_memory, timeout=timeout,
+            persistent_workers=workers > 0 if persistent_workers is None else persistent_workers,
+            worker_init_fn=worker_init_fn if isinstance(worker_init_fn, WorkerInit) else WorkerInit(worker_init_fn),
+            multiprocessing_context=start_context(multiprocessing_context) if workers else None,
+        )  # fmt: skip
+        # torch would not let these be set, since its own batching is off; people and trainers read them.
+        self.__dict__.update(batch_size=batch_size, drop_last=drop_last)
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, the same on every rank; also after a resume."""
+        return len(self._order)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch the next `iter()` goes through; without it, each goes through the one after the last."""
+        self._order.set_epoch(epoch)
+
+    def __iter__(self) -> Generator[Any, None, None]:  # type: ignore[override]
+        self._end()
+        order = self._order
+        self._meter, self._step, self._steps = Meter(order.epoch), order.first_step, len(order)
+        self._provide_memory()
+        with self._meter.waiting():
+            batches = super().__iter__()
+        running = self._deliver(batches)
+        self._running = weakref.ref(running)  # weakly: one that is broken off ends at once
+        order.set_epoch(order.epoch + 1)
+        return running
+
+    def _deliver(self, batches: Any) -> Generator[Any, None, None]:
+        delivery = Delivery(
+            ring=self._source.ring, dtype=self.dtype, channels_last=self.channels_last,
+            as_dict=self.fields is not None, device=self.device, pinned=self.pin_memory,
+        )  # fmt: skip
+        meter = self._meter
+        try:
+            batches = delivery(self._checked(batches))
+            while True:
+                with meter.waiting():
+                    batch, images = next(batches, (None, 0))
+                if batch is None:
+                    break
+                self._step += 1
+                meter.count(images)
+                yield batch
+            if meter.replaced:
+                _log.warning(meter.report(self._source.out))
+        finally:
+            self._running = _nothing
+            batches.close()
+
+    def _checked(self, batches: Any) -> Generator[RawBatch, None, None]:
+        """The workers' batches, each one the step that is due; a worker's end as an error that says so."""
+        workers = getattr(batches, "_workers", [])
+        step = self._step
+        while True:
+            self._meter.saw_ready(_ready(batches))
+            try:
+                raw: RawBatch | None = next(batches, None)
+            except RuntimeError as error:
+                if ends := death_of(workers):
+                    raise WorkerDiedError(f"{ends}; see above for its own message, if it had time for one") from error
+                raise
+            if raw is None:
+                return
+            if raw.step != step:
+                raise RuntimeError(f"step {raw.step} came in place of step {step}")
+            step += 1
+            self._meter.replaced += raw.replaced
+            yield raw
+
+    def _end(self) -> None:
+        """Ends an iteration that was broken off, so that no worker writes to memory that the next one uses."""
+        if running := self._running():
+            running.close()
+
+    def _provide_memory(self) -> None:
+        """The blocks that batches are made in, once: workers get them as they start."""
+        source = self._source
+        if source.ring is not None:
+            source.ring.reclaim()
+        elif self._slots() and source.image_size is not None:
+            kind = torch.float32 if source.normalised else torch.uint8
+            source.ring = SharedRing(self._slots(), self._order.batch_size, source.image_size, kind)
+
+    def _slots(self) -> int:
+        """How many batches may be under way or held without new memory; 0 where their size is not known."""
+        known = self._source.image_size is not None and self._source.collate_fn is None
+        return self.num_workers * (self.prefetch_factor or 0) + 3 if known else 0
+
+    def _slot_bytes(self) -> int:
+        side = self._source.image_size or 0
+        return self._order.batch_size * side * side * 3 * (4 if self._source.normalised else 1)
+
+    def to(self, device: str | torch.device) -> Self:
+        """Has the batches of later iterations come on a device; see the argument `device`."""
+        if self._iterator is not None or self._running() is not None:
+            raise UsageError(f"to({device!r}): the workers have started; give the device before the first iter()")
+        self.device = device
+        self._source.normalised = self.dtype == "float32" and torch.device(device).type == "cpu"
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where training stands, in a few numbers: the next batch is number `step` of `epoch`.
+
+        Counts batches that were handed out, not those that workers have made ahead.
+        """
+        if self._step >= self._steps > 0 or self._step == 0:
+            epoch, step = self._order.epoch, self._order.first_step
+        else:
+            epoch, step = self._meter.epoch, self._step
+        return {**self._order.identity(), "epoch": epoch, "step": step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on where `state_dict` was taken, also with other workers, and other ranks of the same global batch.
+
+        Raises `UsageError` while an iteration is under way, or where the state is of other data or another order.
+        """
+        if self._running() is not None:
+            raise UsageError("load_state_dict: an iteration is under way; load before iter()")
+        self._order.resume(state)
+        self._step = 0
+
+    def stats(self) -> LoaderStats:
+        """The epoch that is under way, or the last one."""
+        return self._meter.stats()
+
+    def describe(self) -> LoaderDescription:
+        """What an epoch will be: order, memory, reads, and the batches that this rank will see."""
+        return describe(self._order, num_workers=self.num_workers, shared_bytes=self._slots() * self._slot_bytes())
+
+
+def _nothing() -> None:
+    return None
+
+
+def _as_is(batch: Any) -> Any:
+    return batch
+
+
+def _ready(batches: Any) -> int:
+    """Batches that are made and wait: in the workers' queue, and taken from it before their turn."""
+    results, tasks = getattr(batches, "_worker_result_queue", None), getattr(batches, "_task_info", {})
+    return 0 if results is None else results.qsize() + sum(len(task) == 2 for task in tasks.values())
+
+
+def _refuse(refused: dict[str, Any], sampler: Any) -> None:
+    for name in refused:
+        if name not in _INSTEAD:
+            raise TypeError(f"FaceDataLoader has no argument {name!r}")
+        raise UsageError(f"{name}: {_INSTEAD[name]}")
+    if sampler is not None and not isinstance(sampler, (DistributedSampler, SequentialSampler)):
+        raise UsageError(
+            "sampler: use balance=, filters= and shuffle=, or torch's DataLoader(FaceDataset(...), sampler=...)"
         )

@@ -34,13 +34,15 @@ class ByteRanges:
             os.close(descriptor)
 
     def read(self, name: str, offset: int, size: int, crc32: int) -> bytes:
-        """Bytes `offset` .. `offset + size` of the file `name`; raises `CorruptDataError` on a wrong CRC-32."""
+        """Bytes `offset` .. `offset + size` of the file `name`.
+
+        Raises `CorruptDataError` on a wrong CRC-32, and its child `MissingFileError` where there is no such file.
+        """
         try:
             data = os.pread(self._descriptor(name), size, offset)
         except OSError as error:
-            raise CorruptDataError(
-                f"{self._root / name}: {error.strerror}; run `facefeed verify {self._root}`"
-            ) from error
+            kind = MissingFileError if isinstance(error, FileNotFoundError) else CorruptDataError
+            raise kind(f"{self._root / name}: {error.strerror}; run `facefeed verify {self._root}`") from error
         if len(data) != size or zlib.crc32(data) != crc32:
             raise CorruptDataError(
                 f"{self._root / name}: the image at byte {offset} is not the one that was written; "
@@ -58,12 +60,22 @@ class ByteRanges:
         return descriptor
 
 
-def decode_rgb(data: bytes) -> NDArray[np.uint8]:
-    """An encoded crop as RGB uint8 (H, W, 3); JPEG by simplejpeg, which is the fastest, else OpenCV."""
+class MissingFileError(CorruptDataError):
+    """A whole file of the dataset is gone: not damage that can be passed over."""
+
+
+def decode_rgb(
+    data: bytes, *, min_side_px: int | None = None, into: NDArray[np.uint8] | None = None
+) -> NDArray[np.uint8]:
+    """An encoded crop as RGB uint8 (H, W, 3); JPEG by simplejpeg, which is the fastest, else OpenCV.
+
+    `min_side_px`: a JPEG of at least twice that side is decoded at the smallest fraction (in eighths, at most a half)
+    that is no smaller; pixels that nobody will see are never computed. `into`: uint8 array, used where the image fits
+    it exactly. Raises `CorruptDataError` on bytes that are no image.
+    """
     try:
         if data[:2] == b"\xff\xd8":
-            pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, colorspace="RGB")
-            return pixels
+            return _decode_jpeg(data, min_side_px, into)
         bgr = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
         rgb: NDArray[np.uint8] = cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB)  # None, where it was no image, is an error
     except (ValueError, cv2.error) as error:
@@ -71,3 +83,15 @@ def decode_rgb(data: bytes) -> NDArray[np.uint8]:
             f"image of {len(data)} bytes: cannot be decoded although its CRC-32 is right; was OUT made by facefeed?"
         ) from error
     return rgb
+
+
+def _decode_jpeg(data: bytes, min_side_px: int | None, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    if min_side_px is not None and min(height, width) >= 2 * min_side_px:
+        # Only halves: other fractions, such as 7/8, take longer than the whole image.
+        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
+            data, colorspace="RGB", min_height=min_side_px, min_width=min_side_px, min_factor=2
+        )
+        return pixels
+    buffer = into if into is not None and into.shape == (height, width, 3) else None
+    return simplejpeg.decode_jpeg(data, colorspace="RGB", buffer=buffer)  # type: ignore[no-any-return]

@@ -66,7 +66,8 @@ def test_importing_all_of_the_pipeline_imports_nothing_that_trains() -> None:
 
 def test_the_loaders_hand_out_their_names_and_no_others() -> None:
     loaders = importlib.import_module("facefeed.loaders")
-    assert {getattr(loaders, name).__name__ for name in loaders.__all__} == {"FaceDataset", "FaceDataLoader"}
+    wanted = {"DevicePrefetcher", "FaceDataLoader", "FaceDataset", "Pairs", "Quotas", "Weights"}
+    assert {getattr(loaders, name).__name__ for name in loaders.__all__} == wanted
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = loaders.Nothing
 

@@ -1,0 +1,180 @@
+"""Making one batch, in whichever process: a ticket in, images and columns out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..pipeline.errors import CorruptDataError, UsageError
+from .blocks import SharedRing
+from .columns import POINT_COLUMNS, check_fields, column, mixed_labels
+from .dataset import FaceDataset
+from .decode import MissingFileError
+from .face import Face
+from .normalise import normalise, normalise_into
+from .sampler import Ticket
+from .seeding import Reseeder, mixed
+from .substitute import substitutes
+
+Collate = Callable[[list[tuple[torch.Tensor, int]]], Any]
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A damaged image and what came in its place, by `face_id`."""
+
+    face_id: str
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RawBatch:
+    """A batch as it leaves its worker: its columns are numpy arrays, since each tensor would take a descriptor.
+
+    The images, (count, H, W, 3), are in `images`, else in the ring's `slot`. `collated`: what the user's own
+    collate_fn made, in place of both.
+    """
+
+    step: int
+    count: int
+    slot: int | None
+    images: torch.Tensor | None = None
+    columns: dict[str, Any] = field(default_factory=dict)
+    collated: Any = None
+    replaced: list[Replaced] = field(default_factory=list)
+
+
+class BatchSource(FaceDataset):
+    """A `FaceDataset` that also answers tickets: `source[ticket]` is that batch.
+
+    `fields`: columns to deliver. `normalised`: images come as float32, else uint8. `mixes`: tickets alternate real and
+    fake, and a fake's `partner` is the real before it. `seed`: of the augmentations. `collate_fn`: the user's own.
+    """
+
+    def __init__(  # not super().__init__: it takes over all of a dataset that is there already
+        self, dataset: FaceDataset, *, fields: Sequence[str], normalised: bool, mixes: bool, seed: int,
+        replace_corrupt: bool, collate_fn: Collate | None,
+    ) -> None:  # fmt: skip
+        self.__dict__.update(dataset.__dict__)
+        self.fields, self.normalised, self.mixes, self.seed = tuple(fields), normalised, mixes, seed
+        self.replace_corrupt, self.collate_fn = replace_corrupt, collate_fn
+        check_fields(self.fields, self.index)
+        self.transforms = [one for one in (self.face_transform, self.transform) if one is not None]
+        self.needs_points = self.face_transform is not None or bool(set(POINT_COLUMNS).intersection(fields))
+        self.ring: SharedRing | None = None
+        self._reseeder: Reseeder | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_reseeder": None}
+
+    def __getitem__(self, wanted: Any) -> Any:
+        return self.batch(wanted) if isinstance(wanted, Ticket) else super().__getitem__(wanted)
+
+    def batch(self, ticket: Ticket) -> RawBatch:
+        """Makes one batch; raises `CorruptDataError` where an image is damaged and nothing may take its place."""
+        if self._reseeder is None:
+            self._reseeder = Reseeder(self.transforms)
+        with self._reseeder.guarded():
+            return _BatchMaker(self, self._reseeder, ticket).make()
+
+
+class _BatchMaker:
+    """The work on one ticket."""
+
+    def __init__(self, source: BatchSource, reseeder: Reseeder, ticket: Ticket) -> None:
+        self._source, self._reseeder, self._ticket = source, reseeder, ticket
+        self._rows: list[int] = ticket.rows.tolist()
+        self._replaced: list[Replaced] = []
+        self._canvas = _Canvas(source, ticket.slot, len(self._rows))
+
+    def make(self) -> RawBatch:
+        source, ticket, count = self._source, self._ticket, len(self._rows)
+        faces: list[Face] = []
+        own: list[float] = []
+        for position in range(count):
+            face, mix = self._sound(position)
+            if source.collate_fn is None:
+                self._canvas.put(position, face.image)
+            faces.append(face)
+            own.append(mix)
+        labels = source.index.numbers("label", self._rows).astype(np.int64)
+        if source.collate_fn is not None:
+            images = [normalise(torch.from_numpy(face.image)) for face in faces]
+            collated = source.collate_fn(list(zip(images, labels.tolist(), strict=True)))
+            return RawBatch(ticket.step, count, ticket.slot, collated=collated, replaced=self._replaced)
+        columns = {name: column(source.index, name, self._rows, faces) for name in source.fields if name != "image"}
+        if source.mixes and "label" in columns:
+            columns["label"] = mixed_labels(labels, own)
+        return RawBatch(ticket.step, count, ticket.slot, self._canvas.outside_ring, columns, replaced=self._replaced)
+
+    def _sound(self, position: int) -> tuple[Face, float]:
+        """The face of a place in the batch, or the one that takes its place because it is damaged."""
+        source, row = self._source, self._rows[position]
+        try:
+            return self._made(position, row)
+        except MissingFileError:
+            raise
+        except CorruptDataError as error:
+            if not source.replace_corrupt:
+                raise
+            first = error
+        for candidate in substitutes(source.index, row):
+            try:
+                made = self._made(position, candidate)
+            except CorruptDataError:
+                continue
+            self._rows[position] = candidate
+            name = source.index.value
+            self._replaced.append(Replaced(name("face_id", row), name("face_id", candidate), str(first)))
+            return made
+        raise CorruptDataError(f"{first}; and no sound image of its video or label is near it") from first
+
+    def _made(self, position: int, row: int) -> tuple[Face, float]:
+        source, ticket = self._source, self._ticket
+        partner = source.resized(self._rows[position - 1]) if source.mixes and position % 2 else None
+        self._reseeder.reseed(mixed(source.seed, ticket.epoch, ticket.step, int(ticket.places[position])))
+        into = self._canvas.place(position)
+        if source.needs_points:
+            return source.augmented(row, partner=partner, into=into)
+        return Face.without_points(source.pixels(row, into=into)), 1.0
+
+
+class _Canvas:
+    """Where the images of a batch are put: a slot of the ring if they have its size, else memory of their own."""
+
+    def __init__(self, source: BatchSource, slot: int | None, count: int) -> None:
+        self._count, self._normalised = count, source.normalised
+        self._slot = None if source.ring is None or slot is None else source.ring.blocks[slot]
+        self._block = self._slot
+        # A transform might keep what it is given, so only what goes through none is decoded right into its place.
+        self._places = None if self._slot is None or self._normalised or source.transforms else self._slot.numpy()
+
+    def place(self, position: int) -> NDArray[np.uint8] | None:
+        """Where an image may be decoded or resized to at once."""
+        return None if self._places is None else self._places[position]
+
+    def put(self, position: int, image: NDArray[np.uint8]) -> None:
+        """Puts an image (H, W, 3) to its place; raises `UsageError` where it has another size than those before."""
+        if position == 0 and (self._block is None or self._block.shape[1:] != image.shape):
+            dtype = torch.float32 if self._normalised else torch.uint8
+            self._block = torch.empty((self._count, *image.shape), dtype=dtype)
+        assert self._block is not None
+        if self._block.shape[1:] != image.shape:
+            sizes = [tuple(self._block.shape[1:3]), image.shape[:2]]
+            raise UsageError(f"transform returned images of sizes {sizes} for one batch: it needs one; resize last")
+        pixels, target = torch.from_numpy(image), self._block[position]
+        if self._normalised:
+            normalise_into(target, pixels)
+        elif pixels.data_ptr() != target.data_ptr():
+            target.copy_(pixels)
+
+    @property
+    def outside_ring(self) -> torch.Tensor | None:
+        """The images, unless they are in the slot."""
+        return None if self._block is self._slot else self._block

@@ -1,0 +1,84 @@
+"""The last stretch: from a worker's uint8 batch to what the training loop gets, on the CPU or on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .batch import RawBatch
+from .blocks import Pool, SharedRing
+from .normalise import normalise
+from .prefetch import Started, one_ahead
+
+
+@dataclass(kw_only=True)
+class Delivery:
+    """Turns raw batches into `(batch, images)`, one for one and in order.
+
+    On the CPU they are what a worker made; with `pinned`, copied to page-locked memory. On a device they are copied as
+    uint8 and normalised there; on CUDA the next one is always under way, on a stream of its own, while the step works
+    on the one before.
+    """
+
+    ring: SharedRing | None
+    dtype: str
+    channels_last: bool
+    as_dict: bool
+    device: str | torch.device | None
+    pinned: bool
+
+    def __post_init__(self) -> None:
+        self._device = torch.device("cpu" if self.device is None else self.device)
+        self._pinned = self.pinned and torch.cuda.is_available()
+        self._locked = Pool(spare=3, pinned=True)
+
+    def __call__(self, batches: Iterator[RawBatch]) -> Iterator[tuple[Any, int]]:
+        """See the class. A batch that the user's own collate_fn made is handed on as it is."""
+        if self._device.type == "cuda":
+            return one_ahead(batches, self._started, self._device)
+        return (self._finished(raw) for raw in batches)
+
+    def _finished(self, raw: RawBatch) -> tuple[Any, int]:
+        if raw.collated is not None:
+            return raw.collated, raw.count
+        images = self._images(raw)
+        if self._pinned:
+            images = self._locked.take(images.shape, images.dtype).copy_(images)
+        return self._packed(images.to(self._device), raw.columns), raw.count
+
+    def _started(self, raw: RawBatch) -> Started:
+        if raw.collated is not None:
+            return (raw.collated, raw.count), []
+        images = self._images(raw)
+        locked = self._locked.take(images.shape, images.dtype).copy_(images)
+        return (self._packed(locked.to(self._device, non_blocking=True), raw.columns), raw.count), [locked]
+
+    def _images(self, raw: RawBatch) -> torch.Tensor:
+        """(N, H, W, 3) on the CPU, as the worker made them."""
+        if self.ring is None or raw.slot is None:
+            assert raw.images is not None
+            return raw.images
+        lent = self.ring.lend(raw.slot, raw.count)
+        return lent if raw.images is None else raw.images
+
+    def _packed(self, images: torch.Tensor, columns: dict[str, Any]) -> Any:
+        """The batch, from images (N, H, W, 3) as the worker made them, on their device."""
+        to_normalise = images.dtype == torch.uint8 and self.dtype == "float32"
+        images = normalise(images) if to_normalise else images.movedim(-1, -3)
+        if not self.channels_last:
+            images = images.contiguous()
+        tensors = _tensors(columns, self._device)
+        return {"image": images, **tensors} if self.as_dict else (images, tensors["label"])
+
+
+def _tensors(columns: Any, device: torch.device) -> Any:
+    """Every array as a tensor on the device; strings as they are."""
+    if isinstance(columns, dict):
+        return {name: _tensors(values, device) for name, values in columns.items()}
+    if isinstance(columns, list):
+        return [_tensors(value, device) for value in columns]
+    return torch.from_numpy(columns).to(device) if isinstance(columns, np.ndarray) else columns

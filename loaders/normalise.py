@@ -1,0 +1,48 @@
+"""From uint8 pixels to what a model eats: float32, ImageNet's mean 0 and standard deviation 1, channels last."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+_CPU = torch.device("cpu")
+
+
+@cache
+def _factors(width_px: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Factor and offset of each value of one row of pixels, float32 (3 width,): no broadcast over three channels."""
+    std = torch.tensor(IMAGENET_STD, dtype=torch.float64)
+    mean = torch.tensor(IMAGENET_MEAN, dtype=torch.float64)
+    factor, offset = 1 / (255 * std), -mean / std
+    return tuple(each.float().repeat(width_px).to(device) for each in (factor, offset))  # type: ignore[return-value]
+
+
+def normalise_into(out: torch.Tensor, image: torch.Tensor) -> None:
+    """Writes one RGB uint8 image (H, W, 3) to float32 (H, W, 3) on the CPU, while it is in the processor's cache."""
+    height, width, _ = image.shape
+    factor, offset = _factors(width, _CPU)
+    target = out.view(height, width * 3)
+    torch.addcmul(offset, target.copy_(image.reshape(height, width * 3)), factor, out=target)
+
+
+def normalise(images: torch.Tensor) -> torch.Tensor:
+    """RGB uint8 (..., H, W, 3) to float32 (..., 3, H, W) in channels-last memory: `(pixel / 255 - mean) / std`.
+
+    On whichever device the images are.
+    """
+    height, width, _ = images.shape[-3:]
+    out = torch.empty(images.shape, dtype=torch.float32, device=images.device)
+    if images.device.type == "cpu":
+        pairs = zip(images.reshape(-1, height, width, 3), out.view(-1, height, width, 3), strict=True)
+        for image, target in pairs:
+            normalise_into(target, image)
+    else:
+        factor, offset = _factors(width, images.device)
+        rows = images.reshape(-1, width * 3).to(torch.float32)
+        torch.addcmul(offset, rows, factor, out=out.view(-1, width * 3))
+    return out.movedim(-1, -3)

@@ -1,0 +1,210 @@
+"""From the order of an epoch to the batches of one rank: tickets that say what to make, and nothing that was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data.distributed import DistributedSampler
+
+from ..pipeline.errors import UsageError
+from .arrange import Arrangement
+from .balance import Balance, Mix
+from .dataset import FaceDataset
+from .order import BLOCK_ROWS, Rows, Shuffling, key_of
+
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """One batch to be made: `rows` of the index; `places`, where each stands in the step's batch over all ranks.
+
+    `slot`: the shared block that it is to be written to, or None.
+    """
+
+    epoch: int
+    step: int
+    rows: Rows
+    places: NDArray[np.int64]
+    slot: int | None = None
+
+
+def world() -> tuple[int, int]:
+    """Rank of this process, and the number of ranks, of the default process group; (0, 1) where there is none."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1
+
+
+def _as_it_is(order: EpochSampler, ticket: Ticket) -> Ticket:  # noqa: ARG001 (a loader's own adds to the ticket)
+    return ticket
+
+
+class EpochSampler(DistributedSampler[int]):
+    """Tickets of one rank: the same steps on every rank, in an order that is a pure function of numbers.
+
+    Step `s` takes the next `batch_size * num_replicas` rows of the epoch's order; rank `r` makes the r-th part of
+    them. The last step's rows are dealt out in units (a pair, a set of quotas), so that ranks differ by at most one
+    unit; only where there are fewer units than ranks, the first units of the epoch are repeated to fill them.
+
+    It is one of torch's `DistributedSampler`s so that trainers do not put another one in its place.
+    """
+
+    def __init__(  # not super().__init__: it asks for a process group at once, ours may come later
+        self, dataset: FaceDataset, *, batch_size: int, shuffling: Shuffling, balance: Balance,
+        max_per_video: int | None, seed: int, drop_last: bool, rank: int | None, num_replicas: int | None,
+    ) -> None:  # fmt: skip
+        if batch_size < 1:
+            raise UsageError(f"batch_size={batch_size}: must be at least 1; try 64")
+        if max_per_video is not None and (max_per_video < 1 or shuffling.mode == "none"):
+            raise UsageError(f"max_per_video={max_per_video}: must be at least 1, and needs shuffle")
+        self.batch_size, self.seed, self.drop_last, self.shuffle = batch_size, seed, drop_last, False
+        self.epoch, self.first_step = 0, 0
+        self.on_issue: Callable[[EpochSampler, Ticket], Ticket] = _as_it_is
+        self._rank, self._num_replicas = rank, num_replicas
+        self.dataset: FaceDataset
+        self.dataset, self._shuffling, self.balance, self.max_per_video = dataset, shuffling, balance, max_per_video
+        if (rank is None) != (num_replicas is None):
+            raise UsageError("rank and num_replicas: give both, or none to take torch.distributed's")
+        if rank is not None and num_replicas is not None and not 0 <= rank < num_replicas:
+            raise UsageError(f"rank={rank}: must be in 0..{num_replicas - 1}")
+        self._bound: tuple[int, Mix] | None = None
+        self._ordered: tuple[tuple[int, int], Rows] | None = None
+
+    @property
+    def rank(self) -> int:  # type: ignore[override]
+        """Which of the ranks this is."""
+        return world()[0] if self._rank is None else self._rank
+
+    @property
+    def num_replicas(self) -> int:  # type: ignore[override]
+        """How many ranks share each step."""
+        return world()[1] if self._num_replicas is None else self._num_replicas
+
+    @property
+    def shuffling(self) -> Shuffling:
+        """How rows are mixed; where videos are counted, windows are of whole batches."""
+        if self._shuffling.mode != "window" or self.max_per_video is None:
+            return self._shuffling
+        batches = max(self._shuffling.window_images // self.global_batch, -(-BLOCK_ROWS // self.global_batch))
+        return replace(self._shuffling, window_images=batches * self.global_batch)
+
+    @property
+    def mix(self) -> Mix:
+        """The balance, bound to the dataset's rows; raises `UsageError` where they cannot give it."""
+        if self._bound is None or self._bound[0] != self.global_batch:
+            arrange = Arrangement(
+                index=self.dataset.index, shuffling=self.shuffling, batch_images=self.global_batch,
+                max_per_video=self.max_per_video,
+            )  # fmt: skip
+            mix = self.balance.bind(self.dataset.rows, arrange)
+            if self.batch_size % mix.unit:
+                raise UsageError(
+                    f"batch_size={self.batch_size}: cannot hold {self.balance} exactly; take a multiple of {mix.unit}"
+                )
+            self._bound = self.global_batch, mix
+        return self._bound[1]
+
+    @property
+    def global_batch(self) -> int:
+        """Images of one step on all ranks."""
+        return self.batch_size * self.num_replicas
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which epoch comes next; another one than was due starts at its first step."""
+        if epoch != self.epoch:
+            self.epoch, self.first_step = epoch, 0
+
+    def rows(self, epoch: int) -> Rows:
+        """All rows of an epoch in order, of all ranks: uint32 (rows,)."""
+        state = epoch, self.global_batch
+        if self._ordered is None or self._ordered[0] != state:
+            key = key_of(self.dataset.index.fingerprint, self.seed)
+            rows = self.mix.epoch(epoch, key) if len(self.dataset.rows) else self.dataset.rows
+            self._ordered = state, rows
+        return self._ordered[1]
+
+    def __len__(self) -> int:
+        """Steps of a whole epoch, the same on every rank."""
+        return self.images // self.global_batch if self.drop_last else -(-self.images // self.global_batch)
+
+    @property
+    def images(self) -> int:
+        """Images of a whole epoch over all ranks, before the last step is filled up or dropped."""
+        return self.mix.images if len(self.dataset.rows) else 0
+
+    def __iter__(self) -> Iterator[Ticket]:  # type: ignore[override]
+        return self._tickets(self.epoch, range(self.first_step, len(self)))
+
+    def _tickets(self, epoch: int, steps: range) -> Iterator[Ticket]:
+        for step in steps:
+            yield self.on_issue(self, self.ticket(epoch, step))
+
+    def ticket(self, epoch: int, step: int) -> Ticket:
+        """What this rank has to make in a step."""
+        rows = self.rows(epoch)
+        places = np.arange(step * self.global_batch, min((step + 1) * self.global_batch, len(rows)))
+        mine = self._part(places)
+        return Ticket(epoch, step, rows[mine % len(rows)], mine - step * self.global_batch)
+
+    def _part(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The part of this rank in a step's places in the epoch's order; those that fill up go on behind the last."""
+        ranks, unit = self.num_replicas, self.mix.unit
+        missing = max(ranks * unit - len(places), 0)
+        filled = np.append(places, places[-1] + 1 + np.arange(missing))
+        return np.array_split(filled.reshape(-1, unit), ranks)[self.rank].ravel()
+
+    def windows(self, epoch: int) -> list[Rows]:
+        """The rows of an epoch, window by window."""
+        rows = self.rows(epoch)
+        return [rows[window] for window in self.shuffling.windows(len(rows))]
+
+    @property
+    def padded_images(self) -> int:
+        """Images of an epoch that are repeated so that every rank has some in the last step."""
+        rest = self.images % self.global_batch
+        return 0 if self.drop_last or not rest else max(self.num_replicas * self.mix.unit - rest, 0)
+
+    @property
+    def dropped_images(self) -> int:
+        """Images of an epoch that `drop_last` leaves out."""
+        return self.images % self.global_batch if self.drop_last else 0
+
+    def identity(self) -> dict[str, Any]:
+        """What the order depends on: a state may be loaded only where this is the same."""
+        data = self.dataset
+        return {
+            "version": 1,
+            "fingerprint": data.index.fingerprint,
+            "rows": _short(f"split={data.split} filters={data.filters} frames_per_video={data.frames_per_video}"),
+            "order": _short(
+                f"{self._shuffling} {self.balance} max_per_video={self.max_per_video} drop_last={self.drop_last}"
+            ),
+            "seed": self.seed,
+            "global_batch": self.global_batch,
+        }
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Goes on at a state's epoch and step; raises `UsageError` where it is of another order."""
+        for name, mine in self.identity().items():
+            if state.get(name) != mine:
+                raise UsageError(
+                    f"load_state_dict: the state has {name}={state.get(name)!r}, this loader {mine!r}; make the loader "
+                    "with the same data and settings, or start the epoch anew"
+                )
+        epoch, step = state.get("epoch"), state.get("step")
+        if not isinstance(epoch, int) or not isinstance(step, int) or epoch < 0 or not 0 <= step <= len(self):
+            raise UsageError(
+                f"load_state_dict: epoch={epoch!r}, step={step!r}: no place in epochs of {len(self)} steps"
+            )
+        self.epoch, self.first_step = epoch, step
+
+
+def _short(text: str) -> str:
+    """The text, or where it is long its beginning and a hash of it all: states stay small."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... {key_of(text):016x}"

@@ -1,0 +1,68 @@
+"""Randomness of a transform that follows from the image's place alone, at the price of a reseed, not of a set-up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+_MASK = (1 << 64) - 1
+_INCREMENT = 0xDA3E39CB94B95BDB | 1  # PCG64's stream: any odd number
+
+
+def mixed(*numbers: int) -> int:
+    """64 bits from some numbers; splitmix64 (Steele et al., OOPSLA 2014) over each in turn."""
+    x = 0
+    for number in numbers:
+        x = (x + number + 0x9E3779B97F4A7C15) & _MASK
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+        x ^= x >> 31
+    return x
+
+
+class Reseeder:
+    """Makes transforms repeat: before each image all their generators are set by that image's key.
+
+    Albumentations' transforms share two generators that are handed to them once. Any other callable is taken to draw
+    from the global generators of `random`, numpy and torch: these are set, and put back afterwards.
+    """
+
+    def __init__(self, transforms: list[Callable[..., Any]]) -> None:
+        self._numpy = np.random.Generator(np.random.PCG64(0))
+        self._python = random.Random(0)  # noqa: S311 (no secrets here)
+        self._state: dict[str, Any] = dict(self._numpy.bit_generator.state)
+        ours = [one for one in transforms if hasattr(one, "set_random_state")]
+        for one in ours:
+            one.set_random_state(self._numpy, self._python)
+        self._shared, self._foreign = bool(ours), len(ours) < len(transforms)
+
+    def reseed(self, key: int) -> None:
+        """Sets every generator by a key of 64 bits; call within `guarded`."""
+        if self._shared:
+            self._state["state"] = {"state": key << 64 | mixed(key), "inc": _INCREMENT}
+            self._state["has_uint32"] = 0
+            self._numpy.bit_generator.state = self._state
+            self._python.seed(key)
+        if self._foreign:
+            random.seed(key)
+            np.random.seed(key & 0xFFFFFFFF)
+            torch.default_generator.manual_seed(key)  # torch.manual_seed would look for accelerators each time
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Leaves the global generators as they were found."""
+        if not self._foreign:
+            yield
+            return
+        python, legacy, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)
+            torch.set_rng_state(torchs)

@@ -1,0 +1,55 @@
+"""A worker's end, noticed at once, wherever in its work it came."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from multiprocessing.connection import wait
+from typing import Any
+
+from torch.utils.data._utils import signal_handling
+
+from .workers import death_of
+
+_SECONDS_TO_LOOK = 5.0
+
+
+class Watch:
+    """Waits on a thread for the end of any worker of torch's iterator; then ends the others, and says which it was.
+
+    A worker that is killed while it sends leaves half a message behind, and whoever reads it waits for the rest for as
+    long as any process could still send it. Without any such process the reader learns at once that nothing will come.
+    """
+
+    def __init__(self, batches: Any) -> None:
+        self._batches, self._ends = weakref.ref(batches), ""
+        sentinels = [os.dup(worker.sentinel) for worker in batches._workers]  # noqa: SLF001
+        self._thread = threading.Thread(target=self._run, args=(sentinels,), name="facefeed-watch", daemon=True)
+        self._thread.start()
+
+    def verdict(self) -> str:
+        """Which worker ended and how, for a message; empty where all are well."""
+        if not self._ends and (batches := self._batches()) is not None and death_of(batches._workers):  # noqa: SLF001
+            self._thread.join(_SECONDS_TO_LOOK)
+        return self._ends
+
+    def _run(self, sentinels: list[int]) -> None:
+        ended: Any = wait(sentinels)[0]
+        for sentinel in sentinels:
+            os.close(sentinel)
+        batches: Any = self._batches()
+        if batches is not None and not batches._shutdown:  # noqa: SLF001 (else it was time)
+            batches._workers[sentinels.index(ended)].join(_SECONDS_TO_LOOK)  # noqa: SLF001 (it may not be reaped yet)
+            self._ends = death_of(batches._workers)  # noqa: SLF001
+            _end(batches)
+
+
+def _end(batches: Any) -> None:
+    """Ends all workers of an iterator, without torch's signal handler taking notice, and with them its queue."""
+    if batches._worker_pids_set:  # noqa: SLF001
+        batches._worker_pids_set = False  # noqa: SLF001
+        signal_handling._remove_worker_pids(id(batches))  # type: ignore[attr-defined]  # noqa: SLF001
+    for worker in batches._workers:  # noqa: SLF001
+        worker.kill()
+    batches._worker_result_queue._writer.close()  # noqa: SLF001

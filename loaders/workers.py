@@ -1,0 +1,116 @@
+"""The processes that make batches: how many, how they start, how their end is told."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing import forkserver
+from multiprocessing.connection import wait
+from multiprocessing.context import BaseContext
+from pathlib import Path
+from typing import Any
+
+import cv2
+
+from ..pipeline.errors import FacefeedError, UsageError
+
+_PRELOADED = "facefeed.loaders.preload"
+_WITH_TRANSFORMS = ("albumentations",)  # a second in each worker; preloaded too if the caller has it
+
+
+class WorkerDiedError(FacefeedError, RuntimeError):
+    """A worker process ended in the middle of an epoch."""
+
+    exit_code = 1
+
+
+def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """How many cores this process may really use: its affinity, and its cgroup's quota, rounded up."""
+    cores = len(os.sched_getaffinity(0))
+    for quota in (_quota_v2(cgroup / "cpu.max"), _quota_v1(cgroup / "cpu")):
+        if quota is not None:
+            cores = min(cores, math.ceil(quota))
+    return max(cores, 1)
+
+
+def _quota_v2(path: Path) -> float | None:
+    try:
+        quota, period = path.read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+def _quota_v1(folder: Path) -> float | None:
+    try:
+        quota = int((folder / "cpu.cfs_quota_us").read_text())
+        return None if quota <= 0 else quota / int((folder / "cpu.cfs_period_us").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def default_workers() -> int:
+    """One worker a usable core, shared among the ranks of this host (torchrun's LOCAL_WORLD_SIZE)."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(usable_cores() // max(ranks, 1), 1)
+
+
+def start_context(wanted: str | BaseContext | None) -> BaseContext:
+    """The way workers start: forkserver by default, spawn on demand; fork is refused.
+
+    The fork server starts at once and imports torch and the loader a single time, while the caller builds the model;
+    workers are then copies of it that are ready in milliseconds and share its memory.
+    """
+    name = wanted if isinstance(wanted, str) else "forkserver" if wanted is None else wanted.get_start_method()
+    if name == "fork":
+        raise UsageError(
+            "multiprocessing_context='fork': copies locks that other threads hold, and may hang; take 'forkserver' "
+            "(the default) or 'spawn'"
+        )
+    if name not in ("forkserver", "spawn"):
+        raise UsageError(f"multiprocessing_context={wanted!r}: must be 'forkserver' or 'spawn'")
+    context = multiprocessing.get_context(name) if wanted is None or isinstance(wanted, str) else wanted
+    if name == "forkserver":
+        context.set_forkserver_preload([_PRELOADED, *(name for name in _WITH_TRANSFORMS if name in sys.modules)])
+        if not getattr(multiprocessing.current_process(), "_inheriting", False):  # a worker that imports the script
+            forkserver.ensure_running()
+    return context
+
+
+class WorkerInit:
+    """Runs first in every worker: it ends with its loader, has one thread to work with; then the user's own.
+
+    Torch's workers look after their parent: that is the fork server, which lives as long as they do.
+    """
+
+    def __init__(self, then: Callable[[int], Any] | None) -> None:
+        self.then = then
+
+    def __call__(self, worker_id: int) -> None:
+        """Called by torch in the worker."""
+        if (loader := multiprocessing.parent_process()) is not None:
+            threading.Thread(target=_end_with, args=(loader.sentinel,), name="facefeed-end", daemon=True).start()
+        cv2.setNumThreads(0)
+        if self.then is not None:
+            self.then(worker_id)
+
+
+def _end_with(sentinel: int) -> None:
+    """Ends this process at once, and with it all that it shares, as soon as the loader's process is gone."""
+    wait([sentinel])
+    os._exit(1)
+
+
+def death_of(workers: list[Any]) -> str:
+    """Which workers ended and how, for a message."""
+    ends = []
+    for worker in workers:
+        if not worker.is_alive():
+            code = worker.exitcode
+            how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
+            ends.append(f"worker {worker.pid} {how}{' (out of memory?)' if code == -9 else ''}")
+    return "; ".join(ends)
