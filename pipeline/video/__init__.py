@@ -3,7 +3,8 @@
     Sampling -> MediaReader (this process) == pipe ==> child process: content, wholeness, timeline, decode, pixels
 
 `sampling`, `frame` and `limits` hold the values that are met outside; `reader`, `process` and `wire` are the
-parent's side; all other modules run in the child alone and are the only ones that import PyAV or Pillow.
+parent's side; all other modules run in the child and are the only ones that import PyAV or Pillow. The one exception is
+`onthefly`, the baseline that decodes within its own process, as people do: it takes some of the child's modules along.
 """
 
 from __future__ import annotations
