@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..pipeline.errors import CorruptDataError, UsageError
+from ..pipeline.errors import CorruptDataError, FacefeedError, UsageError
 from .blocks import SharedRing
 from .columns import POINT_COLUMNS, check_fields, column, mixed_labels
 from .dataset import FaceDataset
@@ -38,7 +38,7 @@ class RawBatch:
     """A batch as it leaves its worker: its columns are numpy arrays, since each tensor would take a descriptor.
 
     The images, (count, H, W, 3), are in `images`, else in the ring's `slot`. `collated`: what the user's own
-    collate_fn made, in place of both.
+    collate_fn made, in place of both. `error`: why there is no batch.
     """
 
     step: int
@@ -47,6 +47,7 @@ class RawBatch:
     images: torch.Tensor | None = None
     columns: dict[str, Any] = field(default_factory=dict)
     collated: Any = None
+    error: FacefeedError | None = None
     replaced: list[Replaced] = field(default_factory=list)
 
 
@@ -74,7 +75,12 @@ class BatchSource(FaceDataset):
         return {**super().__getstate__(), "_reseeder": None}
 
     def __getitem__(self, wanted: Any) -> Any:
-        return self.batch(wanted) if isinstance(wanted, Ticket) else super().__getitem__(wanted)
+        if not isinstance(wanted, Ticket):
+            return super().__getitem__(wanted)
+        try:
+            return self.batch(wanted)
+        except FacefeedError as error:  # as it is: torch would hand on its text within a worker's trace
+            return RawBatch(wanted.step, 0, wanted.slot, error=error)
 
     def batch(self, ticket: Ticket) -> RawBatch:
         """Makes one batch; raises `CorruptDataError` where an image is damaged and nothing may take its place."""
@@ -97,16 +103,18 @@ class _BatchMaker:
         source, ticket, count = self._source, self._ticket, len(self._rows)
         faces: list[Face] = []
         own: list[float] = []
+        items: list[torch.Tensor] = []
         for position in range(count):
             face, mix = self._sound(position)
             if source.collate_fn is None:
                 self._canvas.put(position, face.image)
-            faces.append(face)
+            else:
+                items.append(normalise(torch.from_numpy(face.image)))
+            faces.append(face.without_pixels())  # else each image would take memory that is not in the cache
             own.append(mix)
         labels = source.index.numbers("label", self._rows).astype(np.int64)
         if source.collate_fn is not None:
-            images = [normalise(torch.from_numpy(face.image)) for face in faces]
-            collated = source.collate_fn(list(zip(images, labels.tolist(), strict=True)))
+            collated = source.collate_fn(list(zip(items, labels.tolist(), strict=True)))
             return RawBatch(ticket.step, count, ticket.slot, collated=collated, replaced=self._replaced)
         columns = {name: column(source.index, name, self._rows, faces) for name in source.fields if name != "image"}
         if source.mixes and "label" in columns:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -21,11 +23,13 @@ from .dataset import FaceDataset, Transform
 from .delivery import Delivery
 from .describe import describe
 from .issue import Issuer
+from .iteration import Iteration
 from .order import Shuffling
 from .sampler import EpochSampler
 from .selection import Filters
 from .stats import LoaderDescription, LoaderStats, Meter
-from .workers import WorkerDiedError, WorkerInit, death_of, default_workers, start_context
+from .watch import Watch
+from .workers import WorkerDiedError, WorkerInit, default_workers, start_context
 
 _log = logging.getLogger("facefeed.loaders")
 
@@ -99,16 +103,20 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         sampler: Any = None,
         **refused: Any,
     ) -> None:
-        _refuse({name: value for name, value in refused.items() if value is not None}, sampler)
+        if isinstance(dataset, BatchSource):  # a trainer makes this loader anew
+            refused.pop("generator", None)
+            collate_fn = dataset.collate_fn if collate_fn is _as_is else collate_fn
+        _refuse(refused, sampler)
         if dtype not in ("float32", "uint8") or on_corrupt not in ("replace", "raise"):
             raise UsageError(f"dtype={dtype!r}, on_corrupt={on_corrupt!r}: must be float32 or uint8; replace or raise")
-        if isinstance(dataset, BatchSource) and collate_fn is _as_is:
-            collate_fn = dataset.collate_fn  # a trainer makes this loader anew
-        if not isinstance(dataset, FaceDataset):
-            dataset = FaceDataset(
-                dataset, split=split, image_size=image_size, face_transform=face_transform, transform=transform,
-                filters=filters, frames_per_video=frames_per_video,
-            )  # fmt: skip
+        of_dataset = {
+            "split": split, "image_size": image_size, "face_transform": face_transform, "transform": transform,
+            "filters": filters, "frames_per_video": frames_per_video,
+        }  # fmt: skip
+        if isinstance(dataset, FaceDataset):
+            _refuse_twice(of_dataset)
+        else:
+            dataset = FaceDataset(dataset, **of_dataset)  # type: ignore[arg-type]
         # Kept under the names of the arguments: a trainer that makes the loader anew reads them from here.
         self.shuffle = dataset.split == "train" if shuffle is None else shuffle
         self.window_images, self.seed, self.balance, self.max_per_video = window_images, seed, balance, max_per_video
@@ -129,11 +137,13 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         )  # fmt: skip
         self._order.on_issue = Issuer(self._source)
         self._meter = Meter(0)
-        self._running: Callable[[], Generator[Any, None, None] | None] = _nothing
+        self._running: Callable[[], Iteration | None] = _nothing
         self._step = self._steps = 0
+        self._watch: Watch | None = None
         workers = default_workers() if num_workers is None else num_workers
         super().__init__(
             self._source, batch_size=None, sampler=self._order, collate_fn=_as_is, num_workers=workers,
+            generator=torch.Generator(),  # else torch would draw from the training script's own, once an epoch
             prefetch_factor=prefetch_factor, pin_memory=pin_memory, timeout=timeout,
             persistent_workers=workers > 0 if persistent_workers is None else persistent_workers,
             worker_init_fn=worker_init_fn if isinstance(worker_init_fn, WorkerInit) else WorkerInit(worker_init_fn),
@@ -150,14 +160,16 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         """Which epoch the next `iter()` goes through; without it, each goes through the one after the last."""
         self._order.set_epoch(epoch)
 
-    def __iter__(self) -> Generator[Any, None, None]:  # type: ignore[override]
+    def __iter__(self) -> Iteration:  # type: ignore[override]
         self._end()
         order = self._order
         self._meter, self._step, self._steps = Meter(order.epoch), order.first_step, len(order)
         self._provide_memory()
-        with self._meter.waiting():
+        with self._meter.waiting(), self._naming_the_dead():
             batches = super().__iter__()
-        running = self._deliver(batches)
+        if self.num_workers and (self._watch is None or not self._watch.watches(batches)):
+            self._watch = Watch(batches)
+        running = Iteration(self._deliver(batches))
         self._running = weakref.ref(running)  # weakly: one that is broken off ends at once
         order.set_epoch(order.epoch + 1)
         return running
@@ -186,28 +198,36 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
 
     def _checked(self, batches: Any) -> Generator[RawBatch, None, None]:
         """The workers' batches, each one the step that is due; a worker's end as an error that says so."""
-        workers = getattr(batches, "_workers", [])
         step = self._step
         while True:
             self._meter.saw_ready(_ready(batches))
-            try:
+            with self._naming_the_dead():
                 raw: RawBatch | None = next(batches, None)
-            except RuntimeError as error:
-                if ends := death_of(workers):
-                    raise WorkerDiedError(f"{ends}; see above for its own message, if it had time for one") from error
-                raise
             if raw is None:
                 return
+            if raw.error is not None:
+                raise raw.error
             if raw.step != step:
                 raise RuntimeError(f"step {raw.step} came in place of step {step}")
             step += 1
             self._meter.replaced += raw.replaced
             yield raw
 
+    @contextmanager
+    def _naming_the_dead(self) -> Iterator[None]:
+        """Turns what torch raises when a worker has died into an error that says which, and how."""
+        try:
+            yield
+        except (RuntimeError, OSError, EOFError) as error:
+            if self._watch is not None and (ends := self._watch.verdict()):
+                self._watch = self._iterator = None  # the next epoch starts new ones
+                raise WorkerDiedError(f"{ends}; see above for its own message, if it had time for one") from error
+            raise
+
     def _end(self) -> None:
         """Ends an iteration that was broken off, so that no worker writes to memory that the next one uses."""
         if running := self._running():
-            running.close()
+            running.give_way()
 
     def _provide_memory(self) -> None:
         """The blocks that batches are made in, once: workers get them as they start."""
@@ -240,9 +260,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
 
         Counts batches that were handed out, not those that workers have made ahead.
         """
-        if self._step >= self._steps > 0 or self._step == 0:
-            epoch, step = self._order.epoch, self._order.first_step
-        else:
+        epoch, step = self._order.epoch, self._order.first_step
+        if self._step < self._steps and epoch == self._meter.epoch + 1:  # in the middle, and not sent elsewhere since
             epoch, step = self._meter.epoch, self._step
         return {**self._order.identity(), "epoch": epoch, "step": step}
 
@@ -254,7 +273,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         if self._running() is not None:
             raise UsageError("load_state_dict: an iteration is under way; load before iter()")
         self._order.resume(state)
-        self._step = 0
+        self._step = self._steps = 0
 
     def stats(self) -> LoaderStats:
         """The epoch that is under way, or the last one."""
@@ -279,8 +298,19 @@ def _ready(batches: Any) -> int:
     return 0 if results is None else results.qsize() + sum(len(task) == 2 for task in tasks.values())
 
 
+def _refuse_twice(of_dataset: dict[str, Any]) -> None:
+    """Options of a dataset that was given as an object: it has its own."""
+    defaults = inspect.signature(FaceDataset).parameters
+    for name, value in of_dataset.items():
+        if value is not defaults[name].default and value != defaults[name].default:
+            raise UsageError(f"{name}: belongs to the dataset; give it to FaceDataset(...), or give the folder here")
+
+
 def _refuse(refused: dict[str, Any], sampler: Any) -> None:
-    for name in refused:
+    torchs = inspect.signature(torch.utils.data.DataLoader).parameters
+    for name, value in refused.items():
+        if name in torchs and value == torchs[name].default:
+            continue
         if name not in _INSTEAD:
             raise TypeError(f"FaceDataLoader has no argument {name!r}")
         raise UsageError(f"{name}: {_INSTEAD[name]}")

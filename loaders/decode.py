@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -29,9 +30,9 @@ class ByteRanges:
     def __reduce__(self) -> tuple[type[ByteRanges], tuple[Path]]:
         return type(self), (self._root,)
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` may be gone before this object
         for descriptor in self._descriptors.values():
-            os.close(descriptor)
+            close(descriptor)
 
     def read(self, name: str, offset: int, size: int, crc32: int) -> bytes:
         """Bytes `offset` .. `offset + size` of the file `name`.

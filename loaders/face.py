@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+_NO_PIXELS = np.empty((0, 0, 3), np.uint8)
 _NO_POINTS = np.empty((0, 2), np.float32)
 
 
@@ -31,6 +32,10 @@ class Face:
     def without_points(cls, image: NDArray[np.uint8]) -> Self:
         """Pixels alone, where nobody asks for the points."""
         return cls(image=image, landmarks=_NO_POINTS, hull=_NO_POINTS, regions={})
+
+    def without_pixels(self) -> Self:
+        """The points alone."""
+        return replace(self, image=_NO_PIXELS, mask=None)
 
     def resized(self, side_px: int, *, into: NDArray[np.uint8] | None = None) -> Face:
         """The same face as a square of `side_px`, its pixels in `into` if they fit; itself where it is one already."""

@@ -15,7 +15,8 @@ class Issuer:
     def __init__(self, source: BatchSource) -> None:
         self._source = source
         self._ahead: ReadAhead | None = None
-        self._asked: tuple[int, int] = (-1, -1)  # epoch, window
+        self._due = (-1, -1)  # epoch and step of the next ticket, if it follows the last
+        self._asked = -1
 
     def __call__(self, order: EpochSampler, ticket: Ticket) -> Ticket:
         """The same ticket with a slot, where there is a ring and one is free."""
@@ -25,13 +26,14 @@ class Issuer:
         return ticket if ring is None else replace(ticket, slot=ring.issue())
 
     def _read_ahead(self, order: EpochSampler, ticket: Ticket) -> None:
-        """Asks for the window that a ticket reads from, and the one after it, each once."""
+        """Asks for the windows that a ticket's step reads from, and the one after them, each once."""
         if self._ahead is None:
             self._ahead = ReadAhead(self._source.out, self._source.index)
-        here = ticket.step * order.global_batch // order.shuffling.window_images
-        epoch, asked = self._asked
-        first = max(here, asked + 1) if epoch == ticket.epoch else here
+        if self._due != (ticket.epoch, ticket.step):
+            self._asked = -1
+        self._due = ticket.epoch, ticket.step + 1
+        first, last = order.windows_of(ticket)
         windows = order.windows(ticket.epoch)
-        for number in range(first, min(here + 2, len(windows))):
+        for number in range(max(first, self._asked + 1), min(last + 2, len(windows))):
             self._ahead.ask(windows[number])
-            self._asked = ticket.epoch, number
+            self._asked = number

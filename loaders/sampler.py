@@ -164,6 +164,11 @@ class EpochSampler(DistributedSampler[int]):
         rows = self.rows(epoch)
         return [rows[window] for window in self.shuffling.windows(len(rows))]
 
+    def windows_of(self, ticket: Ticket) -> tuple[int, int]:
+        """The first and the last window that a step takes images from."""
+        size, start = self.shuffling.window_images, ticket.step * self.global_batch
+        return start // size, (min(start + self.global_batch, self.images) - 1) // size
+
     @property
     def padded_images(self) -> int:
         """Images of an epoch that are repeated so that every rank has some in the last step."""

@@ -28,22 +28,21 @@ def mixed(*numbers: int) -> int:
 class Reseeder:
     """Makes transforms repeat: before each image all their generators are set by that image's key.
 
-    Albumentations' transforms share two generators that are handed to them once. Any other callable is taken to draw
-    from the global generators of `random`, numpy and torch: these are set, and put back afterwards.
+    Albumentations' transforms, and ours, share two generators that are handed to them. Any other callable, within a
+    pipeline too, is taken to draw from the global generators of `random`, numpy and torch: these are set, and put back
+    afterwards.
     """
 
     def __init__(self, transforms: list[Callable[..., Any]]) -> None:
         self._numpy = np.random.Generator(np.random.PCG64(0))
         self._python = random.Random(0)  # noqa: S311 (no secrets here)
         self._state: dict[str, Any] = dict(self._numpy.bit_generator.state)
-        ours = [one for one in transforms if hasattr(one, "set_random_state")]
-        for one in ours:
-            one.set_random_state(self._numpy, self._python)
-        self._shared, self._foreign = bool(ours), len(ours) < len(transforms)
+        self._seeded: list[Any] = [one for one in transforms if hasattr(one, "set_random_state")]
+        self._foreign = not all(_draws_from_its_own(one) for one in transforms)
 
     def reseed(self, key: int) -> None:
         """Sets every generator by a key of 64 bits; call within `guarded`."""
-        if self._shared:
+        if self._seeded:
             self._state["state"] = {"state": key << 64 | mixed(key), "inc": _INCREMENT}
             self._state["has_uint32"] = 0
             self._numpy.bit_generator.state = self._state
@@ -55,7 +54,9 @@ class Reseeder:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Leaves the global generators as they were found."""
+        """Around some images: hands out the generators, and leaves the global ones as they were found."""
+        for one in self._seeded:  # each time: another loader may share it
+            one.set_random_state(self._numpy, self._python)
         if not self._foreign:
             yield
             return
@@ -66,3 +67,11 @@ class Reseeder:
             random.setstate(python)
             np.random.set_state(legacy)
             torch.set_rng_state(torchs)
+
+
+def _draws_from_its_own(transform: Any) -> bool:
+    """Whether a transform, and all within it, are Albumentations' or ours, which draw from what they are handed."""
+    if inner := getattr(transform, "transforms", None):
+        return all(_draws_from_its_own(one) for one in inner)
+    kind = type(transform)
+    return kind.__module__.split(".")[0] in ("albumentations", "facefeed") and kind.__name__ != "Lambda"

@@ -28,6 +28,10 @@ class Watch:
         self._thread = threading.Thread(target=self._run, args=(sentinels,), name="facefeed-watch", daemon=True)
         self._thread.start()
 
+    def watches(self, batches: Any) -> bool:
+        """Whether these are its workers."""
+        return self._batches() is batches
+
     def verdict(self) -> str:
         """Which worker ended and how, for a message; empty where all are well."""
         if not self._ends and (batches := self._batches()) is not None and death_of(batches._workers):  # noqa: SLF001

@@ -1,7 +1,8 @@
-"""What a training loop notices of `FaceDataLoader`: every face once an epoch, a seeded order, workers that agree."""
+"""What a training loop notices of `FaceDataLoader`: every face once an epoch, a seeded order, one look at it all."""
 
 from __future__ import annotations
 
+import pickle
 import runpy
 import subprocess
 import sys
@@ -9,12 +10,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import albumentations as A  # noqa: N812 (as its own documentation writes it)
 import pytest
 import torch
 from assets_dataset import NO_ROWS, ROWS, TEST, copy_dataset, make_dataset
+from assets_rows import damage, rows_seen, shown
 from facefeed.loaders import FaceDataLoader, FaceDataset
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.index import Index
 from facefeed.pipeline.schema import SPLITS
 
 SIDE = 32
@@ -27,9 +29,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def prints(batches: Any) -> list[bytes]:
-    """Each image of an epoch by its bytes, in order; all images of the synthetic dataset differ."""
-    return [image.numpy().tobytes() for images, _ in batches for image in images]
+def loader_of(out: Path, **options: Any) -> FaceDataLoader:
+    return FaceDataLoader(out, **{"num_workers": 0, "image_size": SIDE, **options})
 
 
 def everything(out: Path, split: str) -> list[bytes]:
@@ -37,19 +38,13 @@ def everything(out: Path, split: str) -> list[bytes]:
     return [faces[position][0].numpy().tobytes() for position in range(len(faces))]
 
 
-def test_a_batch_is_images_and_labels_as_torch_wants_them(dataset: Path) -> None:
-    images, labels = next(iter(FaceDataLoader(dataset, split="val", batch_size=5)))
-    assert (images.dtype, images.shape) == (torch.float32, (5, 3, 224, 224))
-    assert (labels.dtype, labels.shape) == (torch.int64, (5,))
-
-
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("shuffle", [None, True, False])
-def test_an_epoch_covers_every_face_of_the_split_once(dataset: Path, split: str, shuffle: bool | None) -> None:
-    loader = FaceDataLoader(dataset, split=split, batch_size=64, image_size=SIDE, shuffle=shuffle)
+@pytest.mark.parametrize("shuffle", [None, True, False, "full", "window"])
+def test_an_epoch_covers_every_face_of_the_split_once(dataset: Path, split: str, shuffle: Any) -> None:
+    loader = loader_of(dataset, split=split, shuffle=shuffle, window_images=128)
     batches = list(loader)
     assert len(batches) == len(loader) == -(-ROWS[split] // 64)
-    seen = prints(batches)
+    seen = shown(batches)
     assert len(set(seen)) == ROWS[split]
     assert Counter(seen) == Counter(everything(dataset, split))
 
@@ -57,14 +52,14 @@ def test_an_epoch_covers_every_face_of_the_split_once(dataset: Path, split: str,
 def test_images_keep_their_labels_through_the_shuffle(dataset: Path) -> None:
     faces = FaceDataset(dataset, image_size=SIDE)
     wanted = {faces[position][0].numpy().tobytes(): faces[position][1] for position in range(len(faces))}
-    for images, labels in FaceDataLoader(dataset, image_size=SIDE, batch_size=50):
+    for images, labels in loader_of(dataset, batch_size=50):
         assert [wanted[image.numpy().tobytes()] for image in images] == labels.tolist()
 
 
 def test_train_is_shuffled_by_its_seed_and_anew_in_each_epoch(dataset: Path) -> None:
     def two_epochs(seed: int) -> list[list[bytes]]:
-        loader = FaceDataLoader(dataset, image_size=SIDE, seed=seed)
-        return [prints(loader), prints(loader)]
+        loader = loader_of(dataset, seed=seed)
+        return [shown(loader), shown(loader)]
 
     first, again, other = two_epochs(3), two_epochs(3), two_epochs(4)
     assert first == again
@@ -75,36 +70,71 @@ def test_train_is_shuffled_by_its_seed_and_anew_in_each_epoch(dataset: Path) -> 
 
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_the_other_splits_come_in_the_stored_order(dataset: Path, split: str) -> None:
-    loader = FaceDataLoader(dataset, split=split, image_size=SIDE, batch_size=7)
-    assert prints(loader) == prints(loader) == everything(dataset, split)
-
-
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_give_the_batches_that_no_workers_give(dataset: Path, start: str) -> None:
-    options: dict[str, Any] = {"image_size": SIDE, "batch_size": 32, "transform": A.Compose([A.VerticalFlip(p=1.0)])}
-    alone = FaceDataLoader(dataset, **options)
-    shared = FaceDataLoader(dataset, num_workers=2, multiprocessing_context=start, **options)
-    # In an epoch's first batch already, a descriptor is open in this process: workers must not share its state.
-    next(iter(FaceDataLoader(dataset, **options)))
-    assert prints(shared) == prints(alone)
-
-
-def test_what_torchs_loader_takes_is_handed_on(dataset: Path) -> None:
-    loader = FaceDataLoader(dataset, batch_size=100, image_size=SIDE, drop_last=True)
-    assert [len(labels) for _, labels in loader] == [100, 100, 100]
-
-
-@pytest.mark.parametrize("name", ["dataset", "sampler", "batch_sampler", "collate_fn", "generator"])
-def test_what_it_makes_itself_is_refused_with_what_to_use(dataset: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=rf"{name}: .*DataLoader\(FaceDataset\(\.\.\.\)\)"):
-        FaceDataLoader(dataset, **{name: None})
+    loader = loader_of(dataset, split=split, batch_size=7)
+    assert shown(loader) == shown(loader) == everything(dataset, split)
 
 
 def test_an_empty_split_gives_no_batch(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out", (("test", TEST), ("train", NO_ROWS)))
     for split in ("train", "val"):
-        loader = FaceDataLoader(tmp_path / "out", split=split)
-        assert (len(loader), list(loader)) == (0, [])
+        loader = loader_of(tmp_path / "out", split=split)
+        assert (len(loader), list(loader), list(loader)) == (0, [], [])
+        assert loader.state_dict()["step"] == 0
+
+
+def test_two_iterations_at_once_are_not_mixed_up(dataset: Path) -> None:
+    loader = loader_of(dataset, fields=("image", "row"))
+    first = iter(loader)
+    next(first)
+    second = rows_seen(loader)
+    with pytest.raises(UsageError, match="another iter"):  # a loader has one iteration: the new one ended it
+        next(first)
+    loader.set_epoch(1)
+    assert rows_seen(loader) == second
+
+
+def test_it_is_a_loader_of_torch_and_goes_where_one_goes(dataset: Path) -> None:
+    loader = loader_of(dataset, batch_size=10, drop_last=True)
+    assert isinstance(loader, torch.utils.data.DataLoader)
+    assert (loader.batch_size, loader.drop_last, len(loader.dataset)) == (10, True, ROWS["train"])
+    assert loader.dataset.labels == ("real", "fake")
+    image, label = loader.dataset[0]
+    assert (image.shape, type(label)) == ((3, SIDE, SIDE), int)
+
+
+def test_a_loader_goes_through_pickle(dataset: Path) -> None:
+    loader = loader_of(dataset, batch_size=100)
+    wanted = shown(loader)
+    loader.set_epoch(0)
+    again = pickle.loads(pickle.dumps(loader_of(dataset, batch_size=100)))
+    assert shown(again) == wanted
+
+
+def test_the_newest_state_of_a_folder_is_read_by_a_new_loader_alone(dataset: Path, tmp_path: Path) -> None:
+    """A loader keeps to what it opened, so that an epoch never changes under way."""
+    copy = copy_dataset(dataset, tmp_path / "out")
+    loader = loader_of(copy, batch_size=100)
+    wanted = shown(loader)
+    (copy / "index.arrow").replace(copy / "index.old")
+    loader.set_epoch(0)
+    assert shown(loader) == wanted
+    with pytest.raises(UsageError, match="--rebuild-index"):
+        loader_of(copy)
+
+
+def test_damage_that_cannot_be_replaced_is_told_alike_with_workers_and_without(dataset: Path, tmp_path: Path) -> None:
+    copy = copy_dataset(dataset, tmp_path / "out")
+    damage(copy, int(Index(copy).rows_where("split", "val")[2]))
+    told = []
+    for workers in (0, 1):
+        with pytest.raises(CorruptDataError) as error:
+            list(loader_of(copy, split="val", on_corrupt="raise", num_workers=workers))
+        told.append(str(error.value))
+    assert told[0].startswith(f"{copy}/faces/val/")
+    assert told[1] == told[0]
+
+
+# ---- python -m facefeed.loaders
 
 
 def passes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> Any:

@@ -17,8 +17,8 @@ import pytest
 import torch
 from albumentations.pytorch import ToTensorV2
 from assets_dataset import LABELS, NO_ROWS, ROWS, TEST, Clip, copy_dataset, make_dataset
+from assets_rows import damage
 from facefeed.loaders import FaceDataset
-from facefeed.pipeline.encode import ImageEncoder
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.index import Index
 from facefeed.pipeline.schema import SPLITS
@@ -63,7 +63,8 @@ def test_it_holds_every_face_of_its_split_with_its_label(dataset: Path, split: s
 
 def test_an_item_is_a_normalised_float_tensor_and_an_int(dataset: Path) -> None:
     image, label = FaceDataset(dataset, image_size=24)[0]
-    assert (image.dtype, image.shape, image.is_contiguous()) == (torch.float32, (3, 24, 24), True)
+    assert (image.dtype, image.shape) == (torch.float32, (3, 24, 24))
+    assert image.permute(1, 2, 0).is_contiguous()  # channels last, as batches have them
     assert type(label) is int
     assert FaceDataset(dataset)[0][0].shape == (3, 224, 224)
 
@@ -75,19 +76,7 @@ def test_at_the_stored_size_the_pixels_are_those_of_the_stored_crop(dataset: Pat
             wanted = np.asarray(stored.convert("RGB"))
         assert wanted.shape == (SIDE, SIDE, 3)
         assert (pixels(faces[position][0]) == wanted).all()
-        assert (faces.image(int(faces.rows[position])) == wanted).all()
-
-
-@pytest.mark.parametrize("image_format", ["png", "webp"])
-def test_png_and_webp_crops_come_out_as_they_are(tmp_path: Path, image_format: Any) -> None:
-    make_dataset(tmp_path / "out", (("train", TEST),), image=ImageEncoder(format=image_format))
-    faces = FaceDataset(tmp_path / "out", image_size=SIDE)
-    rows = rows_of(tmp_path / "out", "train")
-    assert len(faces) == len(rows) == ROWS["test"]
-    for position, row in enumerate(rows):
-        with Image.open(io.BytesIO(row["image"])) as stored:
-            assert stored.format == image_format.upper()
-            assert (pixels(faces[position][0]) == np.asarray(stored.convert("RGB"))).all()
+        assert (faces.pixels(int(faces.rows[position])) == wanted).all()
 
 
 def test_it_is_normalised_by_the_statistics_of_imagenet(dataset: Path) -> None:
@@ -111,11 +100,6 @@ def test_an_albumentations_pipeline_is_a_transform(dataset: Path) -> None:
     plain, flipped = FaceDataset(dataset, image_size=SIDE), FaceDataset(dataset, image_size=SIDE, transform=flip)
     for position in (0, 200, len(plain) - 1):
         assert (flipped[position][0] == plain[position][0][:, 6:26, 6:26].flip(2)).all()
-
-
-def test_without_a_size_the_transform_makes_one(dataset: Path) -> None:
-    own = A.Compose([A.Resize(48, 40)])
-    assert FaceDataset(dataset, image_size=None, transform=own)[0][0].shape == (3, 48, 40)
 
 
 @pytest.mark.parametrize(
@@ -165,30 +149,29 @@ def test_an_index_of_another_state_is_refused(copy: Path, tmp_path: Path) -> Non
         FaceDataset(copy)
 
 
-def damage_one(out: Path, split: str) -> tuple[int, str]:
-    """Changes one byte in the middle of the third image of a split; returns its position and its file."""
+def damage_third(out: Path, split: str) -> str:
+    """Damages the third image of a split; returns its file."""
     index = Index(out)
     row = int(index.rows_where("split", split)[2])
-    name = index.value("file", row)
-    content = bytearray((out / name).read_bytes())
-    content[index.value("image_offset", row) + index.value("image_bytes", row) // 2] ^= 1
-    (out / name).write_bytes(content)
-    return 2, name
+    damage(out, row)
+    return str(index.value("file", row))
 
 
 def test_a_damaged_image_is_an_error_that_names_its_file_and_no_other_sample(copy: Path) -> None:
-    position, name = damage_one(copy, "val")
+    name = damage_third(copy, "val")
     faces = FaceDataset(copy, split="val", image_size=SIDE)
     with pytest.raises(CorruptDataError, match=rf"{name}: the image at byte \d+.*facefeed verify"):
-        faces[position]
+        faces[2]
     for sound in (0, 1, 3, len(faces) - 1):
         assert faces[sound][0].shape == (3, SIDE, SIDE)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_a_damaged_image_ends_an_epoch_with_the_same_error(copy: Path, num_workers: int) -> None:
-    _, name = damage_one(copy, "val")
-    loader = DataLoader(FaceDataset(copy, split="val", image_size=SIDE), batch_size=4, num_workers=num_workers)
+    name = damage_third(copy, "val")
+    start = "forkserver" if num_workers else None
+    faces = FaceDataset(copy, split="val", image_size=SIDE)
+    loader = DataLoader(faces, batch_size=4, num_workers=num_workers, multiprocessing_context=start)
     with pytest.raises(CorruptDataError, match=name):
         list(loader)
 
@@ -202,12 +185,6 @@ def test_a_file_that_went_away_or_was_cut_is_an_error_that_names_it(copy: Path) 
     path.unlink()
     with pytest.raises(CorruptDataError, match=rf"{path.name}: No such file"):
         FaceDataset(copy, split="test", image_size=SIDE)[0]
-
-
-@pytest.mark.parametrize("data", [b"", b"\xff\xd8", b"\xff\xd8 and no more", b"\x89PNG\r\n\x1a\n", b"RIFF", b"hello"])
-def test_bytes_that_are_no_image_are_an_error_of_ours(data: bytes) -> None:
-    with pytest.raises(CorruptDataError, match=f"image of {len(data)} bytes: cannot be decoded"):
-        decoding.decode_rgb(data)
 
 
 def test_an_empty_split_has_no_faces(tmp_path: Path) -> None:
@@ -237,9 +214,11 @@ def test_torchs_own_loader_takes_it_with_any_sampler(dataset: Path) -> None:
 def test_a_pickled_dataset_gives_the_same_items(dataset: Path) -> None:
     faces = FaceDataset(dataset, split="val", image_size=SIDE, transform=A.Compose([A.Transpose(p=1.0)]))
     faces[0]  # so that a descriptor is open, which must not be pickled
-    again: FaceDataset = pickle.loads(pickle.dumps(faces))
+    data = pickle.dumps(faces)
+    again: FaceDataset = pickle.loads(data)
     assert len(again) == len(faces)
     assert (again[7][0] == faces[7][0]).all()
+    assert len(pickle.dumps(FaceDataset(dataset))) < 1000  # by its settings, however many rows it has
 
 
 @pytest.fixture
@@ -269,7 +248,3 @@ def test_descriptors_are_few_while_it_lives_and_gone_afterwards(
     del faces
     gc.collect()
     assert open_below(many_files) == 0
-
-
-def test_descriptors_stay_below_what_a_process_may_open(dataset: Path) -> None:
-    assert decoding._MOST_OPEN <= 256

@@ -74,7 +74,7 @@ def test_rows_of_a_split_are_those_below_its_folder(
     rebuild(copy)
     index = Index(copy)
     rows = index.rows_where("split", split)
-    assert rows.dtype == np.int64
+    assert rows.dtype == np.uint32
     assert len(rows) == ROWS[split]
     files = index.column("file").to_pylist()
     assert rows.tolist() == [row for row, file in enumerate(files) if file.startswith(f"faces/{split}/")]
@@ -152,6 +152,7 @@ def test_a_dataset_without_rows_has_an_index_of_none(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out", (("train", NO_ROWS),))
     index = Index(tmp_path / "out")
     assert (len(index), index.rows_where("split", "train").tolist()) == (0, [])
+    assert (len(index.numbers("label", [])), len(index.codes("split", [])), index.names("split")) == (0, 0, [])
     assert index.column("label").to_pylist() == []
 
 

@@ -1,0 +1,280 @@
+"""What tests of the loader's processes share, importable by these processes too: transforms, ranks, training scripts.
+
+Run as a script it is a training process that a test may kill: `python assets_loaders.py '{"out": ...}'`.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import psutil
+import torch
+from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.workers import start_context
+
+SIDE = 32
+FIELDS = ("image", "label", "face_id")
+DEADLINE_SECONDS = 60.0
+"""How long a test waits for what should take a second, before it calls it hung."""
+
+Seen = list[tuple[str, bytes]]
+
+
+def loader(out: Path | str, **options: Any) -> FaceDataLoader:
+    """A loader of small images that says which faces they are."""
+    return FaceDataLoader(out, **{"image_size": SIDE, "batch_size": 32, "fields": FIELDS, **options})
+
+
+def seen(batches: Iterable[dict[str, Any]]) -> list[Seen]:
+    """Each batch as its faces and the bytes of their images, in order."""
+    return [
+        [(face, image.numpy().tobytes()) for face, image in zip(batch["face_id"], batch["image"], strict=True)]
+        for batch in batches
+    ]
+
+
+def ids(batch: dict[str, Any]) -> list[str]:
+    return list(batch["face_id"])
+
+
+def wait_until(happened: Callable[[], Any], what: str, seconds: float = DEADLINE_SECONDS) -> None:
+    """Polls until something has happened; fails where it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.01)
+
+
+# ---- transforms
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Draws from the global generators of numpy, as a transform of one's own might."""
+
+    def __call__(self, image: np.ndarray[Any, Any]) -> dict[str, Any]:
+        return {"image": image ^ np.random.randint(0, 256, image.shape, np.uint8)}
+
+
+class TwoPartError(Exception):
+    """Cannot be made anew from its text alone."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+@dataclass(frozen=True)
+class Poison:
+    """Does its deed on one image, known by its pixels, and nothing on others."""
+
+    deed: str
+    crc32: int
+
+    def __call__(self, image: np.ndarray[Any, Any]) -> dict[str, Any]:
+        if zlib.crc32(image) == self.crc32:
+            if self.deed == "raise":
+                raise ZeroDivisionError("a bug in the transform")
+            if self.deed == "raise own":
+                raise TwoPartError("one", "two")
+            if self.deed == "exit":
+                os._exit(7)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"image": image}
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Lets the image of a `Poison` through when a file is there."""
+
+    image: Poison
+    until: Path
+
+    def __call__(self, image: np.ndarray[Any, Any]) -> dict[str, Any]:
+        if zlib.crc32(image) == self.image.crc32:
+            wait_until(self.until.exists, "leave to go on")
+        return {"image": image}
+
+
+@dataclass(frozen=True)
+class CountedImages:
+    """Counts the images that went through it in any process."""
+
+    path: Path
+
+    def __call__(self, image: np.ndarray[Any, Any]) -> dict[str, Any]:
+        with self.path.open("ab") as file:
+            file.write(b".")
+        return {"image": image}
+
+    @property
+    def images(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+
+@dataclass(frozen=True)
+class NoteStart:
+    """A `worker_init_fn` that leaves a note of each worker's threads."""
+
+    folder: Path
+
+    def __call__(self, worker: int) -> None:
+        (self.folder / str(worker)).write_text(f"torch {torch.get_num_threads()}, cv2 {cv2.getNumThreads()}")
+
+
+@dataclass(frozen=True)
+class FailingStart:
+    """A `worker_init_fn` that fails."""
+
+    def __call__(self, worker: int) -> None:
+        raise LookupError("no such camera")
+
+
+def poisoned(deed: str, out: Path, step: int, **options: Any) -> Poison:
+    """A transform that does its deed on an image of a step of epoch 0."""
+    batches = loader(out, num_workers=0, dtype="uint8", **options)
+    image = list(batches)[step]["image"][1].permute(1, 2, 0).contiguous()
+    return Poison(deed, zlib.crc32(image.numpy()))
+
+
+# ---- ranks
+
+
+def in_ranks(count: int, work: Callable[..., Any], folder: Path, *arguments: Any) -> list[Any]:
+    """What `work(rank, *arguments)` returns in each of some processes that form a gloo group."""
+    start_context(None)  # the fork server, with torch in it
+    context = multiprocessing.get_context("forkserver")
+    folder.mkdir(exist_ok=True)
+    ranks = [context.Process(target=_rank, args=(rank, count, work, folder, arguments)) for rank in range(count)]
+    try:
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join(2 * DEADLINE_SECONDS)
+        assert [rank.exitcode for rank in ranks] == [0] * count
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.join()
+    return [pickle.loads((folder / f"{rank}.pickle").read_bytes()) for rank in range(count)]
+
+
+def _rank(rank: int, count: int, work: Callable[..., Any], folder: Path, arguments: tuple[Any, ...]) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=count,
+        timeout=timedelta(seconds=DEADLINE_SECONDS),
+    )  # fmt: skip
+    (folder / f"{rank}.pickle").write_bytes(pickle.dumps(work(rank, *arguments)))
+    torch.distributed.destroy_process_group()
+
+
+def meet(number: int) -> None:
+    """A step of training: fails, or times out, unless every rank is at the same step."""
+    total = torch.tensor([number])
+    torch.distributed.all_reduce(total)
+    assert int(total) == number * torch.distributed.get_world_size()
+
+
+@dataclass(frozen=True)
+class RankSaw:
+    """One rank's way through some epochs: what it knew before, then faces and labels by epoch and step."""
+
+    length: int
+    padded: int
+    epochs: list[list[list[str]]]
+    labels: list[list[list[int]]]
+
+
+def go_through(rank: int, out: Path, settings: list[dict[str, Any]]) -> list[RankSaw]:
+    """Two epochs with each of some settings, every step together with the other ranks."""
+    told = []
+    for number, options in enumerate(settings):
+        batches = loader(out, **{"num_workers": 0, **options})
+        length, padded = len(batches), batches.describe().padded_images
+        faces: list[list[list[str]]] = []
+        labels: list[list[list[int]]] = []
+        for epoch in range(2):
+            faces.append([])
+            labels.append([])
+            for step, batch in enumerate(batches):
+                meet(10_000 * number + 1_000 * epoch + step + 1)
+                faces[-1].append(ids(batch))
+                labels[-1].append(batch["label"].tolist())
+        told.append(RankSaw(length, padded, faces, labels))
+    return told
+
+
+def stop_after(rank: int, out: Path, steps: int, options: dict[str, Any]) -> tuple[list[Seen], dict[str, Any]]:
+    """The first steps of an epoch together with the other ranks, and the state after them."""
+    batches = loader(out, **options)
+    running = iter(batches)
+    had = []
+    for step in range(steps):
+        meet(step + 1)
+        had += seen([next(running)])
+    return had, batches.state_dict()
+
+
+# ---- a training process
+
+
+def start_training(out: Path, folder: Path, **options: Any) -> psutil.Popen:
+    """A training process that takes one step for each line that it is told, and tells one in return."""
+    told = json.dumps({"out": str(out), "folder": str(folder), **options})
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    return psutil.Popen(
+        [sys.executable, "-W", "error", __file__, told], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment,
+    )  # fmt: skip
+
+
+def take_steps(training: psutil.Popen, steps: int) -> None:
+    for _ in range(steps):
+        training.stdin.write("step\n")
+        training.stdin.flush()
+        assert training.stdout.readline() == "done\n"
+
+
+def is_sending(pid: int) -> bool:
+    """Whether a thread of a process waits for room in a pipe, a part of its message being sent."""
+    return any("pipe_write" in (task / "wchan").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
+
+
+def shared_names(process: psutil.Process) -> set[Path]:
+    """Files of /dev/shm that a process has mapped and that still have a name."""
+    lines = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+    names = {line.split(maxsplit=5)[5] for line in lines if "/dev/shm/" in line}
+    return {Path(name) for name in names if not name.endswith(" (deleted)")}
+
+
+def _train(*, out: str, folder: str, **options: Any) -> None:
+    batches = loader(out, transform=Noise(), **options)
+    state, log = Path(folder, "state.json"), Path(folder, "steps.pickle")
+    running: Any = None
+    with log.open("ab") as steps:
+        for _ in sys.stdin:
+            running = running or iter(batches)
+            steps.write(pickle.dumps(seen([next(running)])))
+            steps.flush()
+            state.with_suffix(".new").write_text(json.dumps(batches.state_dict()))
+            state.with_suffix(".new").replace(state)
+            print("done", flush=True)
+
+
+if __name__ == "__main__":
+    _train(**json.loads(sys.argv[1]))

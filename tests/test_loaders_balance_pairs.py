@@ -1,0 +1,145 @@
+"""What a user notices of `Pairs`: each fake beside its own source, at the frame that is nearest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assets_dataset import Clip, make_dataset
+from assets_rows import RowsOnly, batches_of, make_small, order_of, stored_rows
+from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.balance import Pairs
+from facefeed.pipeline.errors import UsageError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+FIELDS = ("image", "label", "video_id", "source_id", "frame_index", "row")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small(tmp_path_factory.mktemp("loaders") / "out")
+
+
+def video(name: str, frames: list[int], source: str | None = None, track: int = 0) -> list[dict[str, Any]]:
+    label = int(source is not None)
+    return [
+        {"video_id": name, "source_id": source, "frame_index": frame, "track_id": track, "label": label}
+        for frame in frames
+    ]
+
+
+def rows_of(*videos: list[dict[str, Any]]) -> RowsOnly:
+    rows = [row for each in videos for row in each]
+    return RowsOnly({name: [row[name] for row in rows] for name in rows[0]})
+
+
+def pairs_of(rows: RowsOnly, **options: Any) -> list[tuple[int, int]]:
+    """(row of the real, row of the fake) in the order of an epoch."""
+    flat = order_of(rows, 2, balance=Pairs(), **options).rows(0).tolist()
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+frames = st.lists(st.integers(0, 30), max_size=12)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.tuples(frames, frames), st.lists(st.tuples(st.sampled_from(["a", "b", "gone"]), frames), max_size=5))
+def test_each_fake_follows_the_nearest_frame_of_its_source(
+    reals: tuple[list[int], list[int]], fakes: list[tuple[str, list[int]]]
+) -> None:
+    real = {name: held for name, held in zip("ab", reals, strict=True) if held}
+    wanted = [(source, frame) for source, held in fakes for frame in held if source in real]
+    videos = [video(name, held) for name, held in real.items()]
+    videos += [video(f"fake {number}", held, source) for number, (source, held) in enumerate(fakes)]
+    if not wanted:
+        with pytest.raises(UsageError, match="Pairs: no fake of these rows has rows of its source"):
+            pairs_of(rows_of(*videos, video("c", [1])))
+        return
+    rows = rows_of(*videos)
+    column = rows.index._columns
+    found = Counter()
+    for first, second in pairs_of(rows):
+        source, frame = column["source_id"][second], column["frame_index"][second]
+        assert column["video_id"][first] == source
+        away = abs(column["frame_index"][first] - frame)
+        assert away == min(abs(other - frame) for other in real[source])
+        found[source, frame] += 1
+    assert found == Counter(wanted)
+
+
+def test_of_two_frames_as_near_the_earlier_one_is_taken() -> None:
+    rows = rows_of(video("a", [4, 8]), video("x", [6], "a"))
+    assert pairs_of(rows) == [(0, 2)]
+
+
+def test_of_two_people_in_a_frame_the_one_of_the_same_number_is_taken() -> None:
+    two = [*video("a", [4, 8]), *video("a", [4, 8], track=1)]
+    rows = rows_of(two, video("x", [4, 7, 9], "a"), video("y", [4, 7, 9], "a", track=1), video("z", [5], "a", track=2))
+    partner = {fake: real for real, fake in pairs_of(rows)}
+    assert [partner[fake] for fake in range(4, 10)] == [0, 1, 1, 2, 3, 3]
+    assert partner[10] in (0, 2)  # nobody has its number: whoever is in the nearest frame
+
+
+def test_a_person_of_another_number_in_the_same_frame_is_nearer_than_the_same_one_long_before() -> None:
+    rows = rows_of(video("a", [0]), video("a", [9], track=1), video("x", [9], "a"))
+    assert pairs_of(rows) == [(1, 2)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 5), st.sampled_from(["full", "window", False]))
+def test_every_batch_of_every_rank_is_real_fake_real_fake(fakes: int, half: int, ranks: int, shuffle: Any) -> None:
+    rows = rows_of(video("a", list(range(7))), video("x", list(range(fakes)), "a"))
+    seen: Counter[int] = Counter()
+    for rank in range(ranks):
+        order = order_of(rows, 2 * half, shuffle, window_images=128, balance=Pairs(), rank=rank, num_replicas=ranks)
+        for batch in batches_of(order):
+            assert [rows.index._columns["label"][row] for row in batch] == [0, 1] * (len(batch) // 2)
+            seen.update(batch[1::2])
+    repeated = order.padded_images // 2
+    assert sum(seen.values()) == fakes + repeated
+    assert set(seen) == set(range(7, 7 + fakes))
+
+
+def test_a_window_of_pairs_holds_as_many_images_as_was_said() -> None:
+    rows = rows_of(video("a", list(range(1024))), video("x", list(range(1024)), "a"))
+    order = order_of(rows, 16, "window", window_images=512, balance=Pairs())
+    for window in order.windows(0):
+        assert len(window) == 512
+        blocks = {(row % 1024) // 128 for row in window.tolist()}
+        assert len(blocks) == 2
+
+
+def test_fakes_without_rows_of_their_source_are_left_out_and_counted(tmp_path: Path) -> None:
+    clips = (Clip("real/anna.mp4", 4), Clip("fake/anna-swap.mp4", 3), Clip("fake/nobody-swap.mp4", 5))
+    make_dataset(tmp_path / "out", (("train", clips),))
+    loader = FaceDataLoader(tmp_path / "out", balance=Pairs(), image_size=8, batch_size=4, fields=FIELDS, num_workers=0)
+    assert loader.describe().notes == ("5 fakes without rows of their source",)
+    assert "5 fakes without rows of their source" in str(loader.describe())
+    assert {name for batch in loader for name in batch["video_id"]} == {"real/anna.mp4", "fake/anna-swap.mp4"}
+
+
+def test_a_loader_of_pairs_hands_out_each_fake_once_after_its_source(dataset: Path) -> None:
+    thinned = [[("label", "==", 1)], [("frame_index", "in", [0, 5, 9])]]
+    loader = FaceDataLoader(
+        dataset, balance=Pairs(), image_size=8, batch_size=16, fields=FIELDS, filters=thinned, num_workers=0
+    )
+    assert loader.describe().notes == ()
+    stored = stored_rows(dataset)
+    fakes = Counter()
+    for batch in loader:
+        assert batch["label"].tolist() == [0, 1] * (len(batch["label"]) // 2)
+        for real, fake in zip(batch["row"][::2].tolist(), batch["row"][1::2].tolist(), strict=True):
+            assert stored[real]["video_id"] == stored[fake]["source_id"]
+            frame = stored[fake]["frame_index"]
+            assert stored[real]["frame_index"] == min((0, 5, 9), key=lambda other: abs(other - frame))
+            fakes[fake] += 1
+    assert set(fakes.values()) == {1}
+    assert len(fakes) == 25 + 30
+
+
+def test_pairs_of_rows_without_any_fake_are_refused(dataset: Path) -> None:
+    with pytest.raises(UsageError, match="Pairs: no fake of these rows has rows of its source"):
+        FaceDataLoader(dataset, balance=Pairs(), filters=[("label", "==", 0)], num_workers=0)

@@ -1,0 +1,158 @@
+"""What a user notices of `max_per_video`: it holds in every step of every epoch, or is refused with what would."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assets_rows import RowsOnly, make_small, order_of, rows_seen, stored_rows
+from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.balance import Pairs, Quotas
+from facefeed.pipeline.errors import UsageError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+EVEN = Quotas({"real": 1, "fake": 1})
+sizes = st.lists(st.integers(1, 20), min_size=1, max_size=8)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small(tmp_path_factory.mktemp("loaders") / "out")
+
+
+def rows_of(*videos: tuple[int, int], source: str | None = None) -> RowsOnly:
+    """Videos as (frames, label); the fakes are all of the first video."""
+    rows = [
+        {"video_id": f"video {number}", "label": label, "source_id": "video 0" if label else None, "frame_index": frame,
+         "track_id": 0}
+        for number, (frames, label) in enumerate(videos) for frame in range(frames)
+    ]  # fmt: skip
+    return RowsOnly({name: [row[name] for row in rows] for name in rows[0]})
+
+
+def most_in_a_step(rows: RowsOnly, epoch: int, ranks: int = 1, **options: Any) -> int:
+    """The most images of one video in any step of an epoch, over all ranks."""
+    orders = [order_of(rows, rank=rank, num_replicas=ranks, **options) for rank in range(ranks)]
+    most = 0
+    for step in range(len(orders[0])):
+        held: Counter[str] = Counter()
+        for order in orders:
+            held.update(rows.index._columns["video_id"][row] for row in order.ticket(epoch, step).rows)
+        most = max(most, *held.values())
+    return most
+
+
+def refused_with(rows: RowsOnly, **options: Any) -> int:
+    """The smallest `max_per_video` that is promised to work, by the refusal of a smaller one; 1 if 1 is not refused."""
+    try:
+        _ = order_of(rows, max_per_video=1, **options).mix
+    except UsageError as error:
+        return int(str(error).split("one video has so many images")[1].split("try max_per_video=")[1].split(",")[0])
+    return 1
+
+
+@settings(max_examples=80, deadline=None)
+@given(sizes, st.integers(1, 12))
+def test_the_refusal_names_the_smallest_that_works_and_it_holds_in_every_epoch(
+    frames: list[int], batch_size: int
+) -> None:
+    rows = rows_of(*((count, 0) for count in frames))
+    least = refused_with(rows, batch_size=batch_size)
+    for epoch in range(4):
+        assert most_in_a_step(rows, epoch, batch_size=batch_size, max_per_video=least) <= least
+    if least > 1:
+        with pytest.raises(UsageError, match=f"max_per_video={least - 1}: .*try max_per_video={least}, or frames_per"):
+            _ = order_of(rows, batch_size, max_per_video=least - 1).mix
+        # No order at all could do better: some step would have to hold fewer of the largest video.
+        steps = -(-sum(frames) // batch_size)
+        assert least >= -(-max(frames) // steps)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes, sizes, st.integers(1, 6))
+def test_with_quotas_what_is_promised_holds_in_every_epoch(real: list[int], fake: list[int], half: int) -> None:
+    rows = rows_of(*((count, 0) for count in real), *((count, 1) for count in fake))
+    options: dict[str, Any] = {"batch_size": 2 * half, "balance": EVEN}
+    least = refused_with(rows, **options)
+    for epoch in range(6):
+        assert most_in_a_step(rows, epoch, max_per_video=least, **options) <= least
+
+
+def test_a_stream_that_runs_over_the_ends_of_epochs_is_thought_of() -> None:
+    # Each epoch draws 15 of 16 real rows: at times both of a video twice, four in three batches.
+    rows = rows_of(*((2, 0) for _ in range(8)), *((1, 1) for _ in range(14)))
+    options: dict[str, Any] = {"batch_size": 10, "balance": EVEN}
+    assert refused_with(rows, **options) == 2
+    most = [most_in_a_step(rows, epoch, max_per_video=2, **options) for epoch in range(30)]
+    assert set(most) == {1, 2}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 15), st.lists(st.integers(1, 10), min_size=1, max_size=4), st.integers(1, 6))
+def test_with_pairs_it_counts_the_real_videos_which_their_fakes_cannot_exceed(
+    frames: int, fakes: list[int], half: int
+) -> None:
+    rows = rows_of((frames, 0), *((count, 1) for count in fakes))
+    options: dict[str, Any] = {"batch_size": 2 * half, "balance": Pairs()}
+    least = refused_with(rows, **options)
+    assert least == min(half, sum(fakes))  # all fakes are of one video
+    assert most_in_a_step(rows, 0, max_per_video=least, **options) <= least
+
+
+def test_it_holds_over_all_ranks_of_a_step_together() -> None:
+    rows = rows_of(*((5, 0) for _ in range(40)))
+    for ranks, batch_size in ((1, 32), (2, 16), (4, 8)):
+        for epoch in range(3):
+            assert most_in_a_step(rows, epoch, ranks, batch_size=batch_size, max_per_video=1) == 1
+
+
+def test_every_row_still_comes_once_and_in_another_order_each_epoch() -> None:
+    rows = rows_of((30, 0), (20, 0), (50, 0))
+    order = order_of(rows, 10, max_per_video=5)
+    first, second = order.rows(0).tolist(), order.rows(1).tolist()
+    assert sorted(first) == sorted(second) == list(range(100))
+    assert first != second
+
+
+def test_with_windows_it_holds_in_every_step_or_the_epoch_says_what_would() -> None:
+    rows = rows_of(*((10, 0) for _ in range(256)))
+    order = order_of(rows, 64, "window", window_images=1000, max_per_video=2)
+    assert most_in_a_step(rows, 0, batch_size=64, shuffle="window", window_images=1000, max_per_video=2) <= 2
+    assert [len(window) for window in order.windows(0)] == [960, 960, 640]  # of whole batches, so no step is in two
+    for window in order.windows(0):
+        runs = 1 + sum(
+            after - before != 1 for before, after in zip(sorted(window)[:-1], sorted(window)[1:], strict=True)
+        )
+        assert runs <= 960 // 128 + 2
+    with pytest.raises(UsageError, match=r"max_per_video=1: .*try max_per_video=\d+"):
+        order_of(rows_of((2560, 0)), 64, "window", window_images=1000, max_per_video=1).rows(0)
+
+
+def test_a_window_smaller_than_a_step_is_made_a_step_long() -> None:
+    rows = rows_of(*((4, 0) for _ in range(300)))
+    order = order_of(rows, 100, "window", window_images=150, max_per_video=100)
+    assert [len(window) for window in order.windows(0)] == [200] * 6
+    assert sorted(order.rows(0).tolist()) == list(range(1200))
+
+
+@pytest.mark.parametrize(("given", "shuffle"), [(0, True), (-1, True), (2, False)])
+def test_a_bound_that_cannot_be_meant_is_refused(given: int, shuffle: bool) -> None:
+    with pytest.raises(UsageError, match=f"max_per_video={given}: must be at least 1, and needs shuffle"):
+        order_of(10, 4, shuffle, max_per_video=given)
+
+
+def test_the_loader_refuses_when_it_is_made_and_else_keeps_its_word(dataset: Path) -> None:
+    with pytest.raises(UsageError, match=r"max_per_video=2: .*try max_per_video=3"):
+        FaceDataLoader(dataset, batch_size=8, max_per_video=2, num_workers=0)
+    loader = FaceDataLoader(
+        dataset, batch_size=8, max_per_video=3, image_size=8, fields=("image", "row", "video_id"), num_workers=0
+    )
+    batches = list(loader)
+    assert max(max(Counter(batch["video_id"]).values()) for batch in batches) == 3
+    assert sorted(rows_seen(batches)) == [
+        number for number, row in enumerate(stored_rows(dataset)) if row["split"] == "train"
+    ]
+    assert "at most 3 of one video in a step" in loader.describe().order

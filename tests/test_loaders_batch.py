@@ -1,0 +1,227 @@
+"""What a training loop notices of a batch: its pixels, its memory, its columns, and that it may be kept."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import albumentations as A  # noqa: N812 (as its own documentation writes it)
+import numpy as np
+import pytest
+import torch
+from albumentations.pytorch import ToTensorV2
+from assets_rows import SIDE, images_of, make_small, stored_pixels, stored_rows
+from facefeed.loaders import FaceDataLoader, FaceDataset
+from facefeed.loaders.normalise import normalise
+from facefeed.pipeline.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small(tmp_path_factory.mktemp("loaders") / "out")
+
+
+@pytest.fixture(scope="module")
+def stored(dataset: Path) -> list[dict[str, Any]]:
+    return stored_rows(dataset)
+
+
+def loader_of(out: Path, **options: Any) -> FaceDataLoader:
+    return FaceDataLoader(out, **{"num_workers": 0, "image_size": SIDE, "batch_size": 10, **options})
+
+
+def test_a_batch_is_images_and_labels_as_torch_wants_them(dataset: Path) -> None:
+    images, labels = next(iter(FaceDataLoader(dataset, split="val", batch_size=5, num_workers=0)))
+    assert (images.dtype, images.shape) == (torch.float32, (5, 3, 224, 224))
+    assert (labels.dtype, labels.shape) == (torch.int64, (5,))
+
+
+def test_bytes_are_the_stored_pixels_and_floats_are_those_normalised(
+    dataset: Path, stored: list[dict[str, Any]]
+) -> None:
+    options: dict[str, Any] = {"fields": ("image", "label", "row")}
+    for batch, floats in zip(loader_of(dataset, dtype="uint8", **options), loader_of(dataset, **options), strict=True):
+        assert batch["image"].dtype == torch.uint8
+        assert floats["image"].dtype == torch.float32
+        rows = [stored[row] for row in batch["row"].tolist()]
+        pixels = batch["image"].permute(0, 2, 3, 1)
+        assert all((image.numpy() == stored_pixels(row)).all() for image, row in zip(pixels, rows, strict=True))
+        assert torch.equal(normalise(pixels), floats["image"])
+        assert batch["label"].tolist() == floats["label"].tolist() == [row["label"] for row in rows]
+
+
+@pytest.mark.parametrize("image_size", [16, 20, 48])
+def test_bytes_and_floats_agree_at_other_sizes_too(dataset: Path, image_size: int) -> None:
+    pairs = zip(loader_of(dataset, dtype="uint8", image_size=image_size),
+                loader_of(dataset, image_size=image_size), strict=True)  # fmt: skip
+    for (pixels, _), (floats, _) in pairs:
+        assert pixels.shape[2:] == (image_size, image_size)
+        assert torch.equal(normalise(pixels.permute(0, 2, 3, 1)), floats)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("transform", [None, A.Compose([A.HorizontalFlip(p=1.0)])], ids=["plain", "flipped"])
+def test_memory_is_channels_last_or_plain_as_was_asked(dataset: Path, dtype: Any, transform: Any) -> None:
+    options: dict[str, Any] = {"dtype": dtype, "transform": transform}
+    last = loader_of(dataset, **options)
+    plain = loader_of(dataset, channels_last=False, **options)
+    for (images, _), (others, _) in zip(last, plain, strict=True):
+        assert images.is_contiguous(memory_format=torch.channels_last)
+        assert others.is_contiguous()
+        assert others.view(len(others), -1).shape[1] == 3 * SIDE * SIDE
+        assert torch.equal(images, others)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", None, torch.float32])
+def test_another_type_is_refused(dataset: Path, dtype: Any) -> None:
+    with pytest.raises(UsageError, match=r"dtype=.*must be float32 or uint8"):
+        loader_of(dataset, dtype=dtype)
+
+
+# ---- transforms
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_a_transform_decides_over_pixels_and_size(dataset: Path, dtype: Any) -> None:
+    crop = A.Compose([A.HorizontalFlip(p=1.0), A.CenterCrop(20, 12)])
+    for (cut, _), (whole, _) in zip(
+        loader_of(dataset, dtype=dtype, transform=crop), loader_of(dataset, dtype=dtype), strict=True
+    ):
+        assert cut.shape[1:] == (3, 20, 12)
+        assert torch.equal(cut, whole[:, :, 6:26, 10:22].flip(3))
+
+
+def test_without_a_size_the_transform_brings_all_crops_to_one(dataset: Path) -> None:
+    resize = A.Compose([A.Resize(24, 40)])
+    sizes = {images.shape[1:] for images, _ in loader_of(dataset, image_size=None, transform=resize)}
+    assert sizes == {(3, 24, 40)}
+    with pytest.raises(UsageError, match="image_size=None: needs a transform"):
+        loader_of(dataset, image_size=None)
+
+
+def every_other(image: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """Cuts a row off images whose first pixel is odd."""
+    return {"image": image[image[0, 0, 0] % 2 :]}
+
+
+@pytest.mark.parametrize("options", [{}, {"image_size": None}, {"dtype": "uint8"}], ids=str)
+def test_sizes_that_differ_within_a_batch_are_an_error_that_names_them(dataset: Path, options: dict[str, Any]) -> None:
+    loader = loader_of(dataset, transform=every_other, **options)
+    sizes = r"\((32|31), 32\)"
+    with pytest.raises(UsageError, match=rf"images of sizes \[{sizes}, {sizes}\] for one batch.*resize last"):
+        list(loader)
+
+
+@pytest.mark.parametrize("last", [A.Normalize(), ToTensorV2()], ids=["floats", "tensor"])
+def test_normalize_and_totensor_in_a_transform_are_an_error_that_says_to_leave_them_out(
+    dataset: Path, last: Any
+) -> None:
+    loader = loader_of(dataset, transform=A.Compose([A.HorizontalFlip(), last]))
+    with pytest.raises(UsageError, match=r"transform returned .*leave Normalize and ToTensor out"):
+        next(iter(loader))
+
+
+def test_a_transform_that_keeps_and_writes_to_what_it_is_given_harms_no_batch(dataset: Path) -> None:
+    kept: list[np.ndarray[Any, Any]] = []
+
+    def scribble(image: np.ndarray[Any, Any]) -> dict[str, Any]:
+        copy = image.copy()
+        kept.append(image)
+        for other in kept[:-1]:
+            other[:] = 0
+        return {"image": copy}
+
+    for dtype in ("float32", "uint8"):
+        plain = [images for images, _ in loader_of(dataset, dtype=dtype)]
+        scribbled = [images for images, _ in loader_of(dataset, dtype=dtype, transform=scribble)]
+        assert all(torch.equal(*both) for both in zip(plain, scribbled, strict=True))
+        kept.clear()
+
+
+def test_a_collate_fn_of_ones_own_gets_pairs_and_its_batch_is_handed_on(dataset: Path) -> None:
+    def collate(samples: list[tuple[torch.Tensor, int]]) -> dict[str, Any]:
+        assert all(type(label) is int for _, label in samples)
+        return {"sum": torch.stack([image.sum() for image, _ in samples]), "labels": [label for _, label in samples]}
+
+    collated = list(loader_of(dataset, collate_fn=collate))
+    for made, (images, labels) in zip(collated, loader_of(dataset), strict=True):
+        assert made["labels"] == labels.tolist()
+        torch.testing.assert_close(made["sum"], images.sum((1, 2, 3)), rtol=1e-4, atol=1e-2)
+
+
+# ---- keeping batches
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("fields", [None, ("image", "label")])
+def test_all_batches_may_be_kept(dataset: Path, dtype: Any, fields: Any) -> None:
+    loader = loader_of(dataset, dtype=dtype, batch_size=4, fields=fields)
+    copies = [images_of(batch).clone() for batch in loader]
+    loader.set_epoch(0)
+    kept = [images_of(batch) for batch in loader]
+    assert len(kept) == 27
+    assert all(torch.equal(*both) for both in zip(kept, copies, strict=True))
+    loader.set_epoch(0)
+    again = [images_of(batch) for batch in loader]
+    pointers = {images.data_ptr() for images in (*kept, *again)}
+    assert len(pointers) == 54
+    assert all(torch.equal(*both) for both in zip(kept, copies, strict=True))
+
+
+def test_a_part_of_a_batch_may_be_kept_in_any_form(dataset: Path) -> None:
+    loader = loader_of(dataset, batch_size=4)
+    kept, copies = [], []
+    for number, (images, _) in enumerate(loader):
+        part = [images[1], images.numpy()[2], images.permute(0, 2, 3, 1)[:, 5:9], images.detach()][number % 4]
+        kept.append(part)
+        copies.append(torch.as_tensor(part).clone())
+        del images, part
+    gc.collect()
+    list(loader)
+    assert all(torch.equal(torch.as_tensor(part), copy) for part, copy in zip(kept, copies, strict=True))
+
+
+def test_memory_is_used_again_where_nobody_holds_it(dataset: Path) -> None:
+    pointers = set()
+    loader = loader_of(dataset, batch_size=4)
+    for _ in range(2):
+        for images, _ in loader:
+            pointers.add(images.data_ptr())
+            del images
+    assert len(pointers) <= 3
+
+
+def test_batches_of_a_broken_off_epoch_stay_what_they_were(dataset: Path) -> None:
+    loader = loader_of(dataset, batch_size=4)
+    batches = iter(loader)
+    kept = [next(batches)[0] for _ in range(3)]
+    copies = [images.clone() for images in kept]
+    list(loader)
+    assert all(torch.equal(*both) for both in zip(kept, copies, strict=True))
+    with pytest.raises(UsageError, match="another iter"):
+        next(batches)
+
+
+def test_a_dataset_that_was_made_before_gives_the_same_batches(dataset: Path) -> None:
+    first, second = (
+        FaceDataLoader(made, 10, num_workers=0, **options)
+        for made, options in ((dataset, flipping()), (FaceDataset(dataset, **flipping()), {}))
+    )
+    assert all(torch.equal(one[0], other[0]) for one, other in zip(first, second, strict=True))
+
+
+def flipping() -> dict[str, Any]:
+    return {"transform": A.Compose([A.VerticalFlip(p=0.5)]), "image_size": 16, "filters": [("label", "=", 1)]}
+
+
+@pytest.mark.parametrize(
+    "options", [{"split": "val"}, {"image_size": 99}, {"transform": every_other}, {"filters": [("label", "=", 1)]},
+                {"frames_per_video": 3}],
+    ids=lambda options: next(iter(options)),
+)  # fmt: skip
+def test_options_of_a_dataset_that_was_made_before_are_not_passed_over_in_silence(
+    dataset: Path, options: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        FaceDataLoader(FaceDataset(dataset), num_workers=0, **options)

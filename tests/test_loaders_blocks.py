@@ -1,0 +1,135 @@
+"""What a training loop notices of memory that is used again: nothing, whatever it keeps, for as long as it likes."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from pathlib import Path
+
+import torch
+from facefeed.loaders.blocks import Pool, SharedRing, lend
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def test_lent_memory_comes_back_when_the_tensor_and_all_that_looks_at_it_are_gone() -> None:
+    back: list[int] = []
+    block = torch.zeros(4, 6)
+    lent = lend(block, lambda: back.append(1))
+    assert lent.data_ptr() == block.data_ptr()
+    holders = [lent.view(24), lent[1:3], lent.T, lent.numpy(), lent.detach()]
+    del lent
+    while holders:
+        gc.collect()
+        assert back == []
+        holders.pop()
+    assert back == [1]
+
+
+def test_what_is_computed_from_lent_memory_does_not_hold_it() -> None:
+    back: list[int] = []
+    lent = lend(torch.ones(3), lambda: back.append(1))
+    made = lent * 2, lent.clone(), lent.to(torch.float64)
+    del lent
+    assert back == [1]
+    assert [float(each.sum()) for each in made] == [6, 3, 3]
+
+
+def test_lent_memory_may_be_written_to_and_trained_with() -> None:
+    lent = lend(torch.ones(3), lambda: None)
+    lent.mul_(3)
+    lent.requires_grad_()
+    (lent * lent).sum().backward()
+    assert lent.grad is not None
+    assert lent.grad.tolist() == [6, 6, 6]
+
+
+# ---- the ring
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(["issue", "deliver", "drop", "break off"]), max_size=60), st.integers(1, 5))
+def test_no_slot_is_ever_written_to_while_somebody_holds_it(steps: list[str], slots: int) -> None:
+    ring = SharedRing(slots, 2, 2, torch.uint8)
+    under_way: deque[int] = deque()
+    held: deque[tuple[int, torch.Tensor]] = deque()
+    for step in steps:
+        if step == "issue":
+            slot = ring.issue()
+            in_use = [*under_way, *(other for other, _ in held)]
+            assert slot not in in_use
+            assert (slot is None) == (len(in_use) == slots)
+            if slot is not None:
+                under_way.append(slot)
+        elif step == "deliver" and under_way:
+            slot = under_way.popleft()
+            held.append((slot, ring.lend(slot, 1)))
+        elif step == "drop" and held:
+            held.popleft()
+        elif step == "break off":
+            under_way.clear()
+            ring.reclaim()
+    held.clear()
+    ring.reclaim()
+    assert {ring.issue() for _ in range(slots)} == set(range(slots))
+    assert ring.issue() is None
+
+
+def test_a_slot_shows_what_was_written_to_it_and_no_more_images_than_there_are() -> None:
+    ring = SharedRing(3, 4, 5, torch.float32)
+    slot = ring.issue()
+    assert slot is not None
+    ring.blocks[slot] = 7
+    lent = ring.lend(slot, 3)
+    assert lent.shape == (3, 5, 5, 3)
+    assert bool((lent == 7).all())
+    ring.blocks[slot] = 8
+    assert bool((lent == 8).all())
+
+
+def test_its_memory_is_shared_and_has_no_name_that_could_stay_behind() -> None:
+    ring = SharedRing(2, 1, 64, torch.uint8)
+    assert ring.blocks.is_shared()
+    lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
+    ranges = [([int(end, 16) for end in line[0].split("-")], line[-1]) for line in lines]
+    (name,) = [name for (start, end), name in ranges if start <= ring.blocks.data_ptr() < end]
+    assert name.startswith("/dev/shm/")
+    assert name.endswith(" (deleted)")
+
+
+# ---- the pool
+
+
+def test_a_pool_gives_the_same_memory_again_and_never_while_it_is_held() -> None:
+    pool = Pool(spare=2)
+    first = pool.take((2, 3), torch.float32)
+    second = pool.take((2, 3), torch.float32)
+    assert first.data_ptr() != second.data_ptr()
+    place = first.data_ptr()
+    del first
+    assert pool.take((2, 3), torch.float32).data_ptr() == place
+    assert (second.shape, second.dtype) == ((2, 3), torch.float32)
+
+
+def test_a_pool_tells_types_apart_and_makes_larger_blocks_where_it_must() -> None:
+    pool = Pool(spare=2)
+    small = pool.take((4,), torch.uint8)
+    place = small.data_ptr()
+    del small
+    assert pool.take((4,), torch.float32).dtype == torch.float32
+    smaller = pool.take((3,), torch.uint8)
+    assert (smaller.data_ptr(), smaller.shape) == (place, (3,))
+    del smaller
+    large = pool.take((5, 5), torch.uint8)
+    large.fill_(9)
+    assert int(large.sum()) == 225
+
+
+def test_a_pool_keeps_no_more_than_it_was_told_to() -> None:
+    pool = Pool(spare=2)
+    taken = [pool.take((8,), torch.uint8) for _ in range(6)]
+    places = [each.data_ptr() for each in taken]
+    taken.clear()
+    again = [pool.take((8,), torch.uint8) for _ in range(2)]
+    assert {each.data_ptr() for each in again} <= set(places)
+    assert len(pool._free[torch.uint8]) == 0

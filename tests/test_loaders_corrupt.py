@@ -1,0 +1,234 @@
+"""What a training run notices of damage: as many steps, the right labels, a count, and never a silent stand-in."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assets_dataset import Clip, copy_dataset, make_dataset
+from assets_rows import SIDE, damage, make_small, shown, stored_rows
+from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.balance import Pairs, Quotas
+from facefeed.loaders.substitute import substitutes
+from facefeed.pipeline.errors import CorruptDataError
+from facefeed.pipeline.index import Index
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+FIELDS = ("image", "label", "face_id", "video_id", "split", "row")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small(tmp_path_factory.mktemp("loaders") / "out")
+
+
+@pytest.fixture
+def copy(dataset: Path, tmp_path: Path) -> Path:
+    return copy_dataset(dataset, tmp_path / "out")
+
+
+def loader_of(out: Path, **options: Any) -> FaceDataLoader:
+    return FaceDataLoader(
+        out, **{"num_workers": 0, "image_size": SIDE, "batch_size": 10, "dtype": "uint8", "fields": FIELDS, **options}
+    )
+
+
+def rows_of(out: Path, video: str) -> list[int]:
+    return [number for number, row in enumerate(stored_rows(out)) if row["video_id"] == video]
+
+
+def by_place(out: Path, **options: Any) -> list[tuple[str, int, bytes]]:
+    """What stands in each place of an epoch: face, label and pixels."""
+    return [
+        (face, label, image)
+        for batch in loader_of(out, **options)
+        for face, label, image in zip(batch["face_id"], batch["label"].tolist(), shown([batch]), strict=True)
+    ]
+
+
+def test_a_damaged_image_is_replaced_by_the_next_of_its_video_and_nothing_else_changes(
+    dataset: Path, copy: Path
+) -> None:
+    sound = by_place(dataset)
+    of_face = {face: (face, label, image) for face, label, image in sound}
+    anna = rows_of(dataset, "real/anna.mp4")
+    faces = [row["face_id"] for row in stored_rows(dataset)]
+    instead = {anna[3]: anna[4], anna[10]: anna[12], anna[11]: anna[12], anna[-1]: anna[-2]}
+    damage(copy, *instead)
+    wanted = {faces[row]: faces[other] for row, other in instead.items()}
+    loader = loader_of(copy)
+    assert len(list(loader)) == len(loader) == 11
+    assert by_place(copy) == [of_face[wanted.get(face, face)] for face, _, _ in sound]
+    assert loader.stats().corrupt == 4
+    assert {one.face_id: one.by for one in loader.stats().replaced} == wanted
+    assert all("is not the one that was written" in one.reason for one in loader.stats().replaced)
+
+
+def test_the_end_of_the_epoch_logs_once_what_was_replaced_by_what(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
+    damage(copy, *rows_of(copy, "real/bert.mp4")[2:4])
+    loader = loader_of(copy)
+    batches = iter(loader)
+    for _ in range(11):
+        next(batches)
+    assert caplog.records == []
+    assert next(batches, None) is None
+    (record,) = caplog.records
+    assert (record.name, record.levelno) == ("facefeed.loaders", logging.WARNING)
+    told = record.getMessage()
+    assert "epoch 0: 2 damaged images were replaced" in told
+    assert f"facefeed verify {copy}" in told
+    for face in ("real/bert.mp4/2/0 -> real/bert.mp4/4/0", "real/bert.mp4/3/0 -> real/bert.mp4/4/0"):
+        assert face in told
+    list(loader)
+    assert ["epoch 0" in caplog.records[0].getMessage(), "epoch 1" in caplog.records[1].getMessage()] == [True, True]
+    assert len(caplog.records) == 2
+
+
+def test_an_epoch_without_damage_logs_nothing(dataset: Path, caplog: pytest.LogCaptureFixture) -> None:
+    loader = loader_of(dataset)
+    list(loader)
+    assert (caplog.records, loader.stats().corrupt, loader.stats().replaced) == ([], 0, ())
+
+
+def test_much_damage_is_counted_in_full_and_told_in_part(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
+    damage(copy, *rows_of(copy, "real/anna.mp4")[:39:2])
+    loader = loader_of(copy)
+    list(loader)
+    assert (loader.stats().corrupt, len(loader.stats().replaced)) == (20, 10)
+    assert len(caplog.records[0].getMessage().splitlines()) == 11
+
+
+def test_where_a_whole_video_is_damaged_another_of_its_label_and_split_takes_its_place(copy: Path) -> None:
+    for video in ("real/anna.mp4", "fake/bert-talk.mp4"):
+        damage(copy, *rows_of(copy, video))
+    loader = loader_of(copy)
+    counts: Counter[tuple[str, int]] = Counter()
+    for batch in loader:
+        assert set(batch["split"]) == {"train"}
+        counts.update(zip(batch["video_id"], batch["label"].tolist(), strict=True))
+    assert counts == {("real/bert.mp4", 0): 12 + 40, ("fake/anna-swap.mp4", 1): 25 + 30}
+    assert loader.stats().corrupt == 70
+
+
+def test_a_long_damaged_video_is_replaced_too(tmp_path: Path) -> None:
+    clips = (Clip("real/anna.mp4", 150), Clip("real/bert.mp4", 3))
+    make_dataset(tmp_path / "out", (("train", clips),))
+    damage(tmp_path / "out", *rows_of(tmp_path / "out", "real/anna.mp4"))
+    seen = {video for batch in loader_of(tmp_path / "out") for video in batch["video_id"]}
+    assert seen == {"real/bert.mp4"}
+
+
+def test_where_nothing_like_it_is_sound_the_error_says_so(copy: Path) -> None:
+    damage(copy, *rows_of(copy, "real/dora.mp4"))
+    with pytest.raises(CorruptDataError, match=r"facefeed verify .*; and no sound image of its video or label is near"):
+        list(loader_of(copy, split="val"))
+
+
+def test_on_corrupt_raise_stops_at_the_first(copy: Path) -> None:
+    damage(copy, rows_of(copy, "real/dora.mp4")[3])
+    loader = loader_of(copy, split="val", on_corrupt="raise", batch_size=2)
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(
+        CorruptDataError, match=r"the image at byte \d+ is not the one that was written.*facefeed verify"
+    ):
+        next(batches)
+
+
+def test_a_file_that_is_gone_always_stops(copy: Path) -> None:
+    path = copy / stored_rows(copy)[0]["file"]
+    path.unlink()
+    with pytest.raises(CorruptDataError, match=rf"{path.name}: No such file.*facefeed verify"):
+        list(loader_of(copy, split=None))
+
+
+def test_a_file_that_was_cut_loses_its_end_alone(copy: Path) -> None:
+    rows = stored_rows(copy)
+    train = [number for number, row in enumerate(rows) if row["split"] == "train"]
+    last = train[-1]
+    path, offset = copy / rows[last]["file"], Index(copy).value("image_offset", last)
+    path.write_bytes(path.read_bytes()[: offset + 1])
+    loader = loader_of(copy)
+    assert len(list(loader)) == 11
+    assert loader.stats().corrupt == 1
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_same_images_take_the_places_with_any_ranks_and_on_every_run(copy: Path, ranks: int) -> None:
+    damage(copy, *rows_of(copy, "real/anna.mp4")[::3], *rows_of(copy, "real/bert.mp4"))
+    whole = by_place(copy, batch_size=12)
+    assert by_place(copy, batch_size=12) == whole
+    parts = [
+        [zip(batch["face_id"], batch["label"].tolist(), shown([batch]), strict=True)
+         for batch in loader_of(copy, batch_size=12 // ranks, rank=rank, num_replicas=ranks)]
+        for rank in range(ranks)
+    ]  # fmt: skip
+    assert [one for step in zip(*parts, strict=True) for part in step for one in part] == whole
+
+
+@pytest.mark.parametrize("balance", [Quotas({"real": 1, "fake": 1}), Pairs()], ids=["quotas", "pairs"])
+def test_balance_holds_over_damage(copy: Path, balance: Any) -> None:
+    damage(copy, *rows_of(copy, "real/bert.mp4")[:5], *rows_of(copy, "fake/anna-swap.mp4")[7:9])
+    loader = loader_of(copy, balance=balance)
+    for batch in loader:
+        assert batch["label"].sum() * 2 == len(batch["label"])
+    assert loader.stats().corrupt > 0
+
+
+def test_labels_alone_are_those_of_the_images_that_came(dataset: Path, copy: Path) -> None:
+    damage(copy, rows_of(copy, "real/anna.mp4")[0])
+    pairs = [labels.tolist() for _, labels in loader_of(copy, fields=None)]
+    assert pairs == [labels.tolist() for _, labels in loader_of(dataset, fields=None)]
+
+
+def test_a_transform_that_goes_wrong_is_no_damage(dataset: Path) -> None:
+    def broken(image: Any) -> Any:
+        raise ZeroDivisionError("a bug in the transform")
+
+    with pytest.raises(ZeroDivisionError, match="a bug in the transform"):
+        next(iter(loader_of(dataset, transform=broken)))
+
+
+def test_the_rule_for_stand_ins(dataset: Path) -> None:
+    index = Index(dataset)
+    anna, bert = (rows_of(dataset, f"real/{name}.mp4") for name in ("anna", "bert"))
+    found = list(substitutes(index, anna[37]))
+    assert found[:3] == [anna[38], anna[39], anna[36]]
+    assert found[:32] == [*anna[38:], *anna[36:6:-1]]
+    assert found[32:] == bert  # the only other real video of the split; of several, one row of each comes first
+    assert list(substitutes(index, bert[-1])) == [*bert[-2::-1], *anna[:32]]
+    assert (
+        list(substitutes(index, rows_of(dataset, "fake/dora-swap.mp4")[0]))
+        == rows_of(dataset, "fake/dora-swap.mp4")[1:]
+    )
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 14), st.floats(0, 1), st.integers(1, 255))
+def test_any_single_changed_byte_is_found(
+    dataset: Path, tmp_path: Path, number: int, place: float, flipped: int
+) -> None:
+    out = tmp_path / "out"
+    if not out.exists():
+        copy_dataset(dataset, out)
+    index = Index(out)
+    row = int(index.rows_where("split", "val")[number])
+    size = index.value("image_bytes", row)
+    path, at = out / index.value("file", row), index.value("image_offset", row) + min(int(place * size), size - 1)
+    content = path.read_bytes()
+    path.write_bytes(content[:at] + bytes([content[at] ^ flipped]) + content[at + 1 :])
+    loader = loader_of(out, split="val")
+    batches = list(loader)
+    path.write_bytes(content)
+    assert loader.stats().corrupt == 1
+    (replaced,) = loader.stats().replaced
+    assert replaced.face_id == index.value("face_id", row)
+    seen = [face for batch in batches for face in batch["face_id"]]
+    images = dict(zip(seen, shown(batches), strict=True))
+    assert replaced.face_id not in seen
+    sound = {face: image for face, _, image in by_place(dataset, split="val")}
+    assert images.items() <= sound.items()

@@ -1,0 +1,184 @@
+"""What a training loop notices when a worker dies or fails: soon, and by which worker and why; never a hang."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import forkserver
+from pathlib import Path
+
+import psutil
+import pytest
+from assets_dataset import make_dataset
+from assets_loaders import (
+    DEADLINE_SECONDS,
+    FIELDS,
+    FailingStart,
+    is_sending,
+    loader,
+    poisoned,
+    seen,
+    start_training,
+    take_steps,
+    wait_until,
+)
+from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.workers import WorkerDiedError
+
+LARGE = (*FIELDS, "video_id", "hull", "regions", "landmarks")
+SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("deaths") / "out"
+    make_dataset(out)
+    return out
+
+
+def worker_pids(batches: FaceDataLoader) -> list[int]:
+    assert batches._iterator is not None
+    return [worker.pid for worker in batches._iterator._workers]
+
+
+@contextmanager
+def dies(said: str) -> Iterator[None]:
+    """The body has to raise `WorkerDiedError` with that in its message, within half a minute."""
+
+    def hung(*_: object) -> None:
+        pytest.fail(f"still waiting after {SECONDS} s")  # no Exception, which torch would take for a worker's end
+
+    before = signal.signal(signal.SIGALRM, hung)
+    signal.alarm(SECONDS)
+    try:
+        with pytest.raises(WorkerDiedError, match=said):
+            yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("start", ["forkserver", "spawn"])
+def test_a_worker_that_is_killed_in_mid_epoch_ends_the_run_with_its_number_and_the_signal(
+    dataset: Path, start: str
+) -> None:
+    batches = loader(dataset, num_workers=2, multiprocessing_context=start)
+    running = iter(batches)
+    next(running)
+    victim = worker_pids(batches)[1]
+    with dies(rf"worker {victim} was killed by signal 9"):
+        os.kill(victim, signal.SIGKILL)
+        list(running)
+
+
+@pytest.mark.parametrize(("deed", "said"), [("kill", "was killed by signal 9"), ("exit", "ended with code 7")])
+def test_a_transform_that_ends_its_process_ends_the_run(dataset: Path, deed: str, said: str) -> None:
+    batches = loader(dataset, num_workers=2, transform=poisoned(deed, dataset, 6))
+    with dies(rf"worker \d+ {said}"):
+        list(batches)
+
+
+def test_a_worker_that_was_killed_between_two_epochs_is_missed_at_the_next(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=2)
+    list(batches)
+    victim = worker_pids(batches)[0]
+    os.kill(victim, signal.SIGKILL)
+    with dies(rf"worker {victim} was killed by signal 9"):
+        list(batches)
+
+
+def test_the_next_epoch_starts_workers_in_place_of_those_that_died(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=2)
+    running = iter(batches)
+    next(running)
+    os.kill(worker_pids(batches)[0], signal.SIGKILL)
+    with dies("was killed"):
+        list(running)
+    alone = loader(dataset, num_workers=0)
+    alone.set_epoch(1)
+    assert seen(batches) == seen(alone)
+
+
+@pytest.mark.parametrize("start", ["forkserver", "spawn"])
+def test_a_worker_that_is_killed_while_it_sends_leaves_nobody_waiting(dataset: Path, start: str) -> None:
+    # Its columns alone fill the pipe before the last batch that it may make ahead.
+    batches = loader(dataset, num_workers=2, prefetch_factor=8, fields=LARGE, multiprocessing_context=start)
+    running = iter(batches)
+    workers = worker_pids(batches)
+    wait_until(lambda: any(map(is_sending, workers)), "a full pipe")
+    victim = next(pid for pid in workers if is_sending(pid))
+    with dies(rf"worker {victim} was killed by signal 9"):
+        os.kill(victim, signal.SIGKILL)
+        list(running)
+
+
+@pytest.mark.chaos
+def test_when_the_fork_server_is_killed_the_run_ends(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=2)
+    running = iter(batches)
+    next(running)
+    workers = [psutil.Process(pid) for pid in worker_pids(batches)]
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+    assert psutil.wait_procs(workers, timeout=SECONDS)[1] == []
+    with dies(r"worker \d+ ended"):
+        list(running)
+    assert len(list(loader(dataset, num_workers=1))) == 11
+
+
+# ---- exceptions
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_exception_in_a_transform_comes_with_its_own_type_and_text(dataset: Path, workers: int) -> None:
+    batches = loader(dataset, num_workers=workers, transform=poisoned("raise", dataset, 6))
+    running = iter(batches)
+    had = [next(running) for _ in range(6)]
+    assert len(had) == 6
+    with pytest.raises(ZeroDivisionError, match="a bug in the transform"):
+        next(running)
+
+
+def test_an_exception_that_cannot_be_made_of_a_text_still_says_what_it_was(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=1, transform=poisoned("raise own", dataset, 2))
+    with pytest.raises(RuntimeError, match=r"TwoPartError[^$]*one and two"):
+        list(batches)
+
+
+def test_an_exception_in_the_users_own_start_comes_with_its_own_type_and_text(dataset: Path) -> None:
+    with pytest.raises(LookupError, match="no such camera"):
+        list(loader(dataset, num_workers=1, worker_init_fn=FailingStart()))
+
+
+# ---- the whole script
+
+UNGUARDED = """
+from facefeed.loaders import FaceDataLoader
+for batch in FaceDataLoader({out!r}, image_size=32, num_workers=1):
+    pass
+"""
+
+
+@pytest.mark.chaos
+def test_a_script_without_a_main_guard_is_told_of_it(dataset: Path, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(UNGUARDED.format(out=str(dataset)))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode != 0
+    assert "if __name__ == '__main__':" in done.stderr
+    assert "worker" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("start", ["forkserver", "spawn"])
+def test_ctrl_c_ends_all_processes_without_a_word_from_the_workers(dataset: Path, tmp_path: Path, start: str) -> None:
+    training = start_training(dataset, tmp_path, num_workers=2, multiprocessing_context=start)
+    take_steps(training, 2)
+    processes = training.children(recursive=True)
+    os.killpg(training.pid, signal.SIGINT)
+    _, errors = training.communicate(timeout=DEADLINE_SECONDS)
+    assert errors.count("KeyboardInterrupt") == 1
+    assert psutil.wait_procs(processes, timeout=DEADLINE_SECONDS)[1] == []

@@ -1,0 +1,198 @@
+"""What somebody sees of decoding: the stored pixels, small ones that look like the large, errors for no image."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import pickle
+import zlib
+from pathlib import Path
+from typing import Any
+
+import albumentations as A  # noqa: N812 (as its own documentation writes it)
+import assets_dataset
+import cv2
+import facefeed.loaders.decode as module
+import numpy as np
+import pytest
+import simplejpeg
+from assets_rows import make_small, shown, stored_pixels, stored_rows
+from facefeed.loaders import FaceDataLoader, FaceDataset
+from facefeed.loaders.decode import ByteRanges, MissingFileError, decode_rgb
+from facefeed.loaders.face import resized
+from facefeed.pipeline.encode import ImageEncoder
+from facefeed.pipeline.errors import CorruptDataError
+from PIL import Image
+
+Pixels = np.ndarray[Any, Any]
+
+
+def smooth(side: int) -> Pixels:
+    """A picture with large and middling shapes, as faces have them: uint8 (side, side, 3)."""
+    coarse = np.random.default_rng(side).integers(0, 256, (9, 9, 3), np.uint8)
+    picture: Pixels = cv2.resize(coarse, (side, side), interpolation=cv2.INTER_CUBIC).astype(np.uint8)
+    return picture
+
+
+def jpeg(picture: Pixels) -> bytes:
+    data: bytes = simplejpeg.encode_jpeg(np.ascontiguousarray(picture), quality=95, colorsubsampling="444")
+    return data
+
+
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP"])
+def test_an_image_has_the_pixels_that_another_decoder_finds(image_format: str) -> None:
+    file = io.BytesIO()
+    Image.fromarray(smooth(64)).save(file, image_format, **({"lossless": True} if image_format == "WEBP" else {}))
+    wanted = np.asarray(Image.open(io.BytesIO(file.getvalue())).convert("RGB")).astype(int)
+    found = decode_rgb(file.getvalue())
+    assert (found.shape, found.dtype) == ((64, 64, 3), np.uint8)
+    assert abs(found - wanted).max() <= (1 if image_format == "JPEG" else 0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "image_format"), [("L", "JPEG"), ("L", "PNG"), ("RGBA", "PNG"), ("P", "PNG"), ("RGBA", "WEBP")]
+)
+def test_images_of_other_channels_come_as_rgb(mode: str, image_format: str) -> None:
+    file = io.BytesIO()
+    Image.fromarray(smooth(16)).convert(mode).save(file, image_format)
+    assert decode_rgb(file.getvalue()).shape == (16, 16, 3)
+
+
+@pytest.mark.parametrize(
+    ("side", "wanted", "off"),
+    # 130 is decoded to 33, which stand for 132: up to half a pixel off, in a picture of steep slopes.
+    [(64, 32, 1), (96, 32, 2), (130, 32, 9), (255, 32, 3), (256, 32, 1), (300, 112, 3), (512, 224, 1), (512, 256, 1)],
+)
+def test_a_large_jpeg_is_decoded_small_and_looks_the_same(side: int, wanted: int, off: int) -> None:
+    data = jpeg(smooth(side))
+    small = decode_rgb(data, min_side_px=wanted)
+    assert wanted <= small.shape[0] <= side // 2 + 1
+    found = resized(small, wanted).astype(int)
+    full = cv2.resize(decode_rgb(data), (wanted, wanted), interpolation=cv2.INTER_AREA).astype(int)
+    assert found.shape == (wanted, wanted, 3)
+    assert abs(found - full).mean() < off
+
+
+@pytest.mark.parametrize("side", [32, 33, 48, 63])
+def test_a_jpeg_of_less_than_twice_the_size_is_decoded_whole(side: int) -> None:
+    assert decode_rgb(jpeg(smooth(side)), min_side_px=32).shape == (side, side, 3)
+
+
+def test_the_shorter_side_decides() -> None:
+    wide = jpeg(np.ascontiguousarray(smooth(128)[:40]))
+    assert decode_rgb(wide, min_side_px=32).shape == (40, 128, 3)
+
+
+def test_pixels_are_put_where_they_are_wanted_if_they_fit_there() -> None:
+    data, place = jpeg(smooth(32)), np.zeros((32, 32, 3), np.uint8)
+    assert decode_rgb(data, into=place) is place or np.shares_memory(decode_rgb(data, into=place), place)
+    assert (place == decode_rgb(data)).all()
+    other = np.zeros((16, 16, 3), np.uint8)
+    assert decode_rgb(data, into=other).shape == (32, 32, 3)
+    assert not other.any()
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xd8", b"\xff\xd8 and no more", b"\x89PNG\r\n\x1a\n", b"RIFF", b"hello"])
+def test_bytes_that_are_no_image_are_an_error_of_ours(data: bytes) -> None:
+    with pytest.raises(CorruptDataError, match=f"image of {len(data)} bytes: cannot be decoded"):
+        decode_rgb(data)
+
+
+def test_a_jpeg_that_ends_early_is_an_error_and_not_half_a_picture() -> None:
+    data = jpeg(smooth(64))
+    for kept in (len(data) // 4, len(data) // 2, len(data) - 20):
+        with pytest.raises(CorruptDataError, match="cannot be decoded"):
+            decode_rgb(data[:kept])
+
+
+# ---- resizing
+
+
+@pytest.mark.parametrize("side", [8, 16, 31, 32, 40, 224])
+def test_resizing_gives_a_square_and_leaves_what_is_one_alone(side: int) -> None:
+    picture = smooth(32)
+    found = resized(picture, side)
+    assert found.shape == (side, side, 3)
+    assert (found is picture) == (side == 32)
+    place = np.zeros((side, side, 3), np.uint8)
+    assert (resized(picture, side, place) == found).all()
+    assert side == 32 or (place == found).all()
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Crops of 256 px."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assets_dataset, "_FRAME", (480, 640))
+        return make_small(tmp_path_factory.mktemp("large") / "out", size_px=256)
+
+
+@pytest.mark.parametrize("image_size", [16, 100, 128, 200])
+def test_large_crops_come_small_through_the_loader_and_their_points_too(large: Path, image_size: int) -> None:
+    faces = FaceDataset(large, split="val", image_size=image_size)
+    rows = [row for row in stored_rows(large) if row["split"] == "val"]
+    for position, row in list(enumerate(rows))[::3]:
+        assert row["width"] == 256
+        full = cv2.resize(stored_pixels(row), (image_size, image_size), interpolation=cv2.INTER_AREA).astype(int)
+        face = faces.resized(int(faces.rows[position]))
+        assert abs(face.image.astype(int) - full).mean() < 2
+        assert (faces.pixels(int(faces.rows[position])) == face.image).all()
+        scale = image_size / 256
+        np.testing.assert_allclose(face.landmarks, np.array(row["landmarks"]) * scale, rtol=1e-4)
+        np.testing.assert_allclose(face.hull, np.array(row["hull"]) * scale, rtol=1e-4)
+        np.testing.assert_allclose(face.regions["mouth"], np.array(row["regions"]["mouth"]) * scale, rtol=1e-4)
+
+
+@pytest.mark.parametrize("image_format", ["png", "webp"])
+def test_png_and_webp_crops_go_through_the_loader_like_jpegs(tmp_path: Path, image_format: Any) -> None:
+    make_small(tmp_path / "out", image=ImageEncoder(format=image_format))
+    for dtype in ("float32", "uint8"):
+        loader = FaceDataLoader(tmp_path / "out", 8, split="val", image_size=32, dtype=dtype, num_workers=0)
+        plain = FaceDataset(tmp_path / "out", split="val", image_size=32)
+        if dtype == "float32":
+            assert shown(loader) == [plain[position][0].numpy().tobytes() for position in range(len(plain))]
+        else:
+            rows = [row for row in stored_rows(tmp_path / "out") if row["split"] == "val"]
+            found = [image.permute(1, 2, 0).numpy() for images, _ in loader for image in images]
+            assert all((one == stored_pixels(row)).all() for one, row in zip(found, rows, strict=True))
+    flipped = FaceDataLoader(
+        tmp_path / "out", 8, split="val", image_size=16, transform=A.Compose([A.HorizontalFlip(p=1.0)]), num_workers=0
+    )
+    assert sum(len(labels) for _, labels in flipped) == 15
+
+
+# ---- byte ranges
+
+
+def test_a_range_is_read_and_checked(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    ranges = ByteRanges(tmp_path)
+    assert ranges.read("a", 2, 3, zlib.crc32(b"234")) == b"234"
+    assert pickle.loads(pickle.dumps(ranges)).read("a", 0, 1, zlib.crc32(b"0")) == b"0"
+    for offset, size, crc in ((2, 3, 0), (8, 3, zlib.crc32(b"89")), (20, 1, zlib.crc32(b""))):
+        with pytest.raises(CorruptDataError, match=rf"a: the image at byte {offset} is not the one that was written"):
+            ranges.read("a", offset, size, crc)
+
+
+def test_what_the_system_says_is_said(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(CorruptDataError, match=r"folder: Is a directory; run `facefeed verify"):
+        ByteRanges(tmp_path).read("folder", 0, 1, 0)
+    with pytest.raises(MissingFileError, match=r"gone: No such file or directory; run `facefeed verify"):
+        ByteRanges(tmp_path).read("gone", 0, 1, 0)
+
+
+def test_the_files_that_were_used_last_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    really = os.open
+    monkeypatch.setattr(module.os, "open", lambda path, *how: opened.append(path.name) or really(path, *how))
+    monkeypatch.setattr(module, "_MOST_OPEN", 2)
+    for name in "abc":
+        (tmp_path / name).write_bytes(name.encode())
+    ranges = ByteRanges(tmp_path)
+    for name in "abababcaca":
+        assert ranges.read(name, 0, 1, zlib.crc32(name.encode())) == name.encode()
+    assert "".join(opened) == "abca"
+    del ranges
+    gc.collect()

@@ -1,0 +1,69 @@
+"""What a model is fed: ImageNet's statistics, to the last bit the same by whichever way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from facefeed.loaders.normalise import IMAGENET_MEAN, IMAGENET_STD, normalise, normalise_into
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+MEAN, STD = np.array(IMAGENET_MEAN), np.array(IMAGENET_STD)
+
+
+def pixels(*shape: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(len(shape)).integers(0, 256, (*shape, 3), np.uint8))
+
+
+def test_the_statistics_are_those_of_imagenet() -> None:
+    assert IMAGENET_MEAN == (0.485, 0.456, 0.406)
+    assert IMAGENET_STD == (0.229, 0.224, 0.225)
+
+
+def test_every_value_is_what_the_formula_gives() -> None:
+    ramp = torch.arange(256, dtype=torch.uint8).repeat(3, 1).T.reshape(1, 256, 3)
+    found = normalise(ramp)[:, 0].numpy()
+    wanted = ((np.arange(256) / 255)[None] - MEAN[:, None]) / STD[:, None]
+    assert abs(found - wanted).max() < 5e-7
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 3), max_size=2), st.integers(1, 40), st.integers(1, 40))
+def test_one_image_or_many_come_alike(leading: list[int], height: int, width: int) -> None:
+    images = pixels(*leading, height, width)
+    found = normalise(images)
+    assert (found.shape, found.dtype) == ((*leading, 3, height, width), torch.float32)
+    for one, other in zip(images.reshape(-1, height, width, 3), found.reshape(-1, 3, height, width), strict=True):
+        alone = torch.empty((height, width, 3))
+        normalise_into(alone, one)
+        assert torch.equal(alone.permute(2, 0, 1), other)
+
+
+def test_memory_is_channels_last_and_the_bytes_are_left_alone() -> None:
+    images = pixels(2, 8, 9)
+    before = images.clone()
+    found = normalise(images)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(images, before)
+
+
+def test_views_that_are_not_contiguous_are_taken() -> None:
+    images = pixels(4, 12, 12)
+    view = images[::2, 2:10, 1:9].flip(2)
+    assert torch.equal(normalise(view), normalise(view.contiguous()))
+
+
+def test_it_goes_back_to_the_very_bytes() -> None:
+    images = pixels(3, 16, 16)
+    found = normalise(images).permute(0, 2, 3, 1).numpy()
+    assert (((found * STD + MEAN) * 255).round().astype(np.uint8) == images.numpy()).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_device_it_is_the_same_within_rounding() -> None:
+    images = pixels(4, 33, 47)
+    found = normalise(images.cuda())
+    assert found.is_cuda
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(found.cpu(), normalise(images), rtol=0, atol=1e-6)

@@ -1,0 +1,210 @@
+"""What storage notices of windows: long reads in order, each window asked for once and before it is needed."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import queue
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import facefeed.loaders.issue as issue
+import facefeed.loaders.readahead as module
+import numpy as np
+import pytest
+from assets_rows import ColumnsOnly, RowsOnly, make_small, order_of, rows_seen, stored_rows
+from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.issue import Issuer
+from facefeed.loaders.readahead import ReadAhead, runs
+from facefeed.loaders.sampler import EpochSampler
+from facefeed.pipeline.index import Index
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+KIB = 1024
+PATIENCE_SECONDS = 60
+
+
+def places(*images: tuple[str, int, int]) -> Any:
+    """An index of images as (file, offset, bytes)."""
+    files, offsets, sizes = zip(*images, strict=True)
+    return ColumnsOnly({"file": files, "image_offset": offsets, "image_bytes": sizes})
+
+
+def runs_of(index: Any, *rows: int) -> list[tuple[str, int, int]]:
+    return list(runs(index, np.array(rows, np.uint32)))
+
+
+def test_images_side_by_side_are_one_read_and_small_gaps_are_read_through() -> None:
+    index = places(("a", 0, 100), ("a", 100, 50), ("a", 150 + 64 * KIB, 10), ("a", 161 + 128 * KIB, 20), ("b", 0, 7))
+    assert runs_of(index, 0, 1) == [("a", 0, 150)]
+    assert runs_of(index, 0, 1, 2) == [("a", 0, 160 + 64 * KIB)]  # a gap of 64 KiB
+    far = 161 + 128 * KIB
+    assert runs_of(index, 3, 1, 4, 2, 0) == [("a", 0, 160 + 64 * KIB), ("a", far, far + 20), ("b", 0, 7)]
+    assert runs_of(index, 4) == [("b", 0, 7)]
+    assert runs_of(index, 0, 0, 1, 1, 1) == [("a", 0, 150)]
+    assert runs_of(index) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 200 * KIB), st.integers(1, 30 * KIB)), min_size=1, max_size=30), st.data())
+def test_runs_hold_every_image_and_no_byte_twice(gaps: list[tuple[int, int]], data: st.DataObject) -> None:
+    images, end = [], 0
+    for number, (gap, size) in enumerate(gaps):
+        name = f"file {number // 7}"
+        end = gap if images and images[-1][0] != name else end + gap
+        images.append((name, end, size))
+        end += size
+    index = places(*images)
+    rows = data.draw(st.lists(st.integers(0, len(images) - 1), max_size=40))
+    found = runs_of(index, *rows)
+    for row in rows:
+        name, offset, size = images[row]
+        assert sum(run[0] == name and run[1] <= offset and offset + size <= run[2] for run in found) == 1
+    assert found == sorted(found)
+    for (name, _, end), (other, start, _) in itertools.pairwise(found):
+        assert name != other or start - end > 64 * KIB
+
+
+# ---- the thread
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small(tmp_path_factory.mktemp("loaders") / "out")
+
+
+def test_windows_are_read_one_after_another_and_the_thread_ends_with_its_owner(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: queue.Queue[tuple[Path, int, int]] = queue.Queue()
+    monkeypatch.setattr(module, "_read", lambda *run: reads.put(run))
+    index = Index(dataset)
+    before = set(threading.enumerate())
+    ahead = ReadAhead(dataset, index)
+    (thread,) = set(threading.enumerate()) - before
+    windows = [np.array(rows, np.uint32) for rows in ([40, 3, 4], [100, 101], [0])]
+    for window in windows:
+        ahead.ask(window)
+    wanted = [(dataset / name, start, end) for window in windows for name, start, end in runs(index, window)]
+    assert [reads.get(timeout=PATIENCE_SECONDS) for _ in wanted] == wanted
+    del ahead
+    gc.collect()
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+
+
+def test_what_is_asked_for_is_read_in_full_and_what_cannot_be_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: queue.Queue[tuple[int, int]] = queue.Queue()
+    monkeypatch.setattr(module, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(module.os, "pread", lambda _, size, offset: read.put((offset, size)))
+    (tmp_path / "there").write_bytes(bytes(1000))
+    ahead = ReadAhead(tmp_path, places(("gone", 0, 10), ("there", 100, 150)))
+    ahead.ask(np.array([0, 1], np.uint32))
+    pieces = [read.get(timeout=PATIENCE_SECONDS) for _ in range(3)]
+    assert pieces == [(100, 64), (164, 64), (228, 22)]
+    del ahead
+
+
+# ---- what is asked for, and when
+
+
+class Asked:
+    """Stands in for the thread: notes what is asked for."""
+
+    made: list[Asked]
+
+    def __init__(self, out: Path, index: Any) -> None:
+        self.windows: list[list[int]] = []
+        Asked.made.append(self)
+
+    def ask(self, rows: Any) -> None:
+        self.windows.append(rows.tolist())
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+    Asked.made = []
+    monkeypatch.setattr(issue, "ReadAhead", Asked)
+    return Asked.made
+
+
+def windowed(count: int, batch_size: int, **options: Any) -> EpochSampler:
+    order = order_of(count, batch_size, **{"shuffle": "window", "window_images": 128, **options})
+    source: Any = SimpleNamespace(out=Path("/nowhere"), index=order.dataset.index, ring=None)
+    order.on_issue = Issuer(source)
+    return order
+
+
+@pytest.mark.parametrize("batch_size", [1, 16, 50, 100, 128, 200, 300, 1000])
+@pytest.mark.parametrize("count", [100, 128, 700])
+def test_each_window_is_asked_for_once_in_order_and_before_its_first_batch(
+    asked: list[Asked], count: int, batch_size: int
+) -> None:
+    order = windowed(count, batch_size)
+    for epoch in range(2):
+        windows = [window.tolist() for window in order.windows(epoch)]
+        start = len(asked[0].windows) if asked else 0
+        order.set_epoch(epoch)
+        for ticket in order:
+            known = asked[0].windows[start:]
+            assert known == windows[: len(known)]
+            assert set(ticket.rows.tolist()) <= {row for window in known for row in window}
+        assert asked[0].windows[start:] == windows
+    assert len(asked) == 1
+
+
+def test_no_more_than_the_window_at_hand_and_the_next_are_asked_for(asked: list[Asked]) -> None:
+    order = windowed(1280, 32)
+    for ticket in order:
+        assert len(asked[0].windows) <= ticket.step * 32 // 128 + 2
+
+
+def test_after_a_resume_reading_starts_with_the_window_at_hand(asked: list[Asked]) -> None:
+    order = windowed(1280, 32)
+    order.resume({**order.identity(), "epoch": 3, "step": 21})
+    list(order)
+    assert asked[0].windows == [window.tolist() for window in order.windows(3)[5:]]
+
+
+def test_going_back_reads_again(asked: list[Asked]) -> None:
+    order = windowed(640, 64)
+    list(order)
+    order.resume({**order.identity(), "epoch": 0, "step": 0})
+    list(order)
+    assert asked[0].windows == 2 * [window.tolist() for window in order.windows(0)]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_without_windows_nothing_is_read_ahead(asked: list[Asked], shuffle: bool) -> None:
+    list(windowed(700, 32, shuffle=shuffle))
+    assert asked == []
+
+
+def test_windows_follow_the_batches_where_videos_are_counted(asked: list[Asked]) -> None:
+    rows = RowsOnly({"label": [0] * 1000, "video_id": [f"video {number // 2}" for number in range(1000)]})
+    order = order_of(rows, 50, "window", window_images=128, max_per_video=2)
+    source: Any = SimpleNamespace(out=Path("/nowhere"), index=rows.index, ring=None)
+    order.on_issue = Issuer(source)
+    list(order)
+    assert [len(window) for window in asked[0].windows] == [150] * 6 + [100]
+
+
+def test_a_loader_with_windows_hands_out_every_row(dataset: Path) -> None:
+    loader = FaceDataLoader(
+        dataset,
+        shuffle="window",
+        window_images=128,
+        image_size=8,
+        batch_size=16,
+        fields=("image", "row"),
+        num_workers=0,
+    )
+    seen = rows_seen(loader)
+    assert sorted(seen) == [number for number, row in enumerate(stored_rows(dataset)) if row["split"] == "train"]
+    assert seen != sorted(seen)
+    assert seen != rows_seen(loader)

@@ -1,0 +1,253 @@
+"""What a training run that was stopped notices when it goes on: exactly the batches that were left, in their order."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import albumentations as A  # noqa: N812 (as its own documentation writes it)
+import pytest
+from assets_dataset import TEST, make_dataset
+from assets_loaders import Noise, Seen, in_ranks, loader, seen, start_training, stop_after, take_steps
+from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.balance import Quotas
+from facefeed.pipeline.errors import UsageError
+
+STEPS = 11  # of 32 images
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("resume") / "out"
+    make_dataset(out)
+    return out
+
+
+def undisturbed(out: Path, epochs: int = 1, **options: Any) -> list[Seen]:
+    batches = loader(out, num_workers=0, transform=Noise(), **options)
+    return [batch for _ in range(epochs) for batch in seen(batches)]
+
+
+def state_after(steps: int, batches: FaceDataLoader) -> tuple[list[Seen], dict[str, Any]]:
+    """The first steps of the next epoch and the state after them, as a file would bring it back."""
+    running = iter(batches)
+    had = seen(islice(running, steps))
+    return had, json.loads(json.dumps(batches.state_dict()))
+
+
+def rest(state: dict[str, Any], batches: FaceDataLoader) -> list[Seen]:
+    batches.load_state_dict(state)
+    return seen(batches)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_stopped_with_two_workers_it_goes_on_with_any_number(dataset: Path, workers: int) -> None:
+    had, state = state_after(4, loader(dataset, num_workers=2, transform=Noise()))
+    left = rest(state, loader(dataset, num_workers=workers, transform=Noise()))
+    assert [*had, *left] == undisturbed(dataset)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle": "window", "window_images": 128},
+        {"balance": Quotas({"real": 1, "fake": 3})},
+        {"split": "val", "batch_size": 4},
+        {"drop_last": True},
+    ],
+    ids=["window", "quotas", "unshuffled", "drop_last"],
+)
+@pytest.mark.parametrize("steps", [1, 6])
+def test_stopped_anywhere_nothing_is_lost_or_doubled(dataset: Path, options: dict[str, Any], steps: int) -> None:
+    had, state = state_after(steps, loader(dataset, num_workers=0, transform=Noise(), **options))
+    left = rest(state, loader(dataset, num_workers=0, transform=Noise(), **options))
+    assert [*had, *left] == undisturbed(dataset, **options)
+
+
+def test_an_albumentations_pipeline_goes_on_with_the_same_draws(dataset: Path) -> None:
+    def pipeline() -> A.Compose:
+        return A.Compose(
+            [A.HorizontalFlip(p=0.5), A.RandomBrightnessContrast(p=0.8), A.RandomCrop(24, 24), A.Resize(32, 32)]
+        )
+
+    had, state = state_after(5, loader(dataset, num_workers=1, transform=pipeline()))
+    left = rest(state, loader(dataset, num_workers=0, transform=pipeline()))
+    assert [*had, *left] == seen(loader(dataset, num_workers=0, transform=pipeline()))
+
+
+def test_stopped_on_two_ranks_it_goes_on_with_one_of_the_same_global_batch(dataset: Path, tmp_path: Path) -> None:
+    options = {"batch_size": 16, "num_workers": 0, "transform": Noise()}
+    (first, state), (second, other) = in_ranks(2, stop_after, tmp_path / "group", dataset, 4, options)
+    assert state == other
+    had = [[*one, *two] for one, two in zip(first, second, strict=True)]
+    assert [*had, *rest(state, loader(dataset, num_workers=0, transform=Noise()))] == undisturbed(dataset)
+
+
+def test_stopped_on_one_rank_it_goes_on_with_two_of_the_same_global_batch(dataset: Path) -> None:
+    had, state = state_after(4, loader(dataset, num_workers=0, transform=Noise()))
+    parts = [
+        rest(state, loader(dataset, num_workers=0, transform=Noise(), batch_size=16, rank=rank, num_replicas=2))
+        for rank in range(2)
+    ]
+    left = [[*one, *two] for one, two in zip(*parts, strict=True)]
+    assert [*had, *left] == undisturbed(dataset)
+
+
+def test_the_next_epochs_are_those_of_a_run_that_was_never_stopped(dataset: Path) -> None:
+    had, state = state_after(4, loader(dataset, num_workers=0, transform=Noise()))
+    resumed = loader(dataset, num_workers=0, transform=Noise())
+    left = rest(state, resumed)
+    assert [*had, *left, *seen(resumed), *seen(resumed)] == undisturbed(dataset, epochs=3)
+
+
+def test_the_length_stays_that_of_the_whole_epoch(dataset: Path) -> None:
+    _, state = state_after(4, loader(dataset, num_workers=0))
+    resumed = loader(dataset, num_workers=0)
+    resumed.load_state_dict(state)
+    assert len(resumed) == STEPS
+    assert len(list(resumed)) == STEPS - 4
+    assert len(resumed) == STEPS
+
+
+def test_batches_that_workers_made_ahead_are_not_counted(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=2, prefetch_factor=4)
+    running = iter(batches)
+    for step in range(1, 4):
+        next(running)
+        assert (batches.state_dict()["epoch"], batches.state_dict()["step"]) == (0, step)
+
+
+def test_a_state_is_small_and_can_be_written_as_json(dataset: Path) -> None:
+    _, state = state_after(3, loader(dataset, num_workers=0))
+    assert len(json.dumps(state)) < 1000
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_state_before_the_first_batch_is_that_epochs_beginning(dataset: Path, workers: int) -> None:
+    fresh = loader(dataset, num_workers=workers)
+    begun = loader(dataset, num_workers=workers)
+    running = iter(begun)
+    assert begun.state_dict() == fresh.state_dict()
+    assert (fresh.state_dict()["epoch"], fresh.state_dict()["step"]) == (0, 0)
+    list(running)
+    running = iter(begun)
+    assert (begun.state_dict()["epoch"], begun.state_dict()["step"]) == (1, 0)
+
+
+def test_a_state_at_the_end_of_an_epoch_goes_on_with_the_next(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=0, transform=Noise())
+    list(batches)
+    state = batches.state_dict()
+    assert (state["epoch"], state["step"]) == (1, 0)
+    assert rest(state, loader(dataset, num_workers=0, transform=Noise())) == undisturbed(dataset, epochs=2)[STEPS:]
+
+
+def test_a_state_after_the_last_batch_and_before_the_loops_end_goes_on_with_the_next_epoch(dataset: Path) -> None:
+    had, state = state_after(STEPS, loader(dataset, num_workers=0, transform=Noise()))
+    assert (len(had), state["epoch"], state["step"]) == (STEPS, 1, 0)
+
+
+def test_a_state_can_be_stored_again_before_the_first_resumed_batch(dataset: Path) -> None:
+    _, state = state_after(4, loader(dataset, num_workers=0))
+    resumed = loader(dataset, num_workers=0)
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == state
+    running = iter(resumed)
+    assert resumed.state_dict() == state
+    next(running)
+    assert resumed.state_dict()["step"] == 5
+
+
+def test_loading_while_an_iteration_is_under_way_is_refused(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=0)
+    running = iter(batches)
+    state = batches.state_dict()
+    with pytest.raises(UsageError, match="load before iter"):
+        batches.load_state_dict(state)
+    next(running)
+    with pytest.raises(UsageError, match="load before iter"):
+        batches.load_state_dict(state)
+    running.close()
+    batches.load_state_dict(state)
+
+
+def test_setting_the_epoch_that_is_due_keeps_the_place_and_another_one_starts_at_its_beginning(dataset: Path) -> None:
+    whole = undisturbed(dataset, epochs=3)
+    _, state = state_after(4, loader(dataset, num_workers=0, transform=Noise()))
+    for epoch, expected in ((0, whole[4:STEPS]), (2, whole[2 * STEPS :])):
+        resumed = loader(dataset, num_workers=0, transform=Noise())
+        resumed.load_state_dict(state)
+        resumed.set_epoch(epoch)
+        assert seen(resumed) == expected
+
+
+def test_the_epoch_may_be_chosen_in_any_order_and_counts_on_from_there(dataset: Path) -> None:
+    whole = undisturbed(dataset, epochs=3)
+    batches = loader(dataset, num_workers=0, transform=Noise())
+    batches.set_epoch(2)
+    assert seen(batches) == whole[2 * STEPS :]
+    batches.set_epoch(0)
+    assert seen(batches) == whole[:STEPS]
+    assert seen(batches) == whole[STEPS : 2 * STEPS]
+
+
+def test_an_epoch_that_was_broken_off_is_not_gone_on_with_unless_its_state_is_loaded(dataset: Path) -> None:
+    whole = undisturbed(dataset, epochs=2)
+    batches = loader(dataset, num_workers=0, transform=Noise())
+    _, state = state_after(3, batches)
+    assert seen(batches) == whole[STEPS:]
+    batches.load_state_dict(state)
+    assert seen(batches) == whole[3:STEPS]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("seed", {"seed": 1}),
+        ("global_batch", {"batch_size": 16}),
+        ("rows", {"filters": [("frame_index", ">", 3)]}),
+        ("rows", {"split": "val"}),
+        ("order", {"shuffle": False}),
+        ("order", {"drop_last": True}),
+        ("order", {"balance": Quotas({"real": 1, "fake": 1})}),
+    ],
+)
+def test_a_state_of_another_order_is_refused_by_the_name_of_what_differs(
+    dataset: Path, name: str, options: dict[str, Any]
+) -> None:
+    _, state = state_after(4, loader(dataset, num_workers=0))
+    with pytest.raises(UsageError, match=rf"the state has {name}="):
+        loader(dataset, num_workers=0, **options).load_state_dict(state)
+
+
+def test_a_state_of_another_dataset_is_refused(dataset: Path, tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", (("train", TEST),))
+    _, state = state_after(1, loader(dataset, num_workers=0))
+    with pytest.raises(UsageError, match="the state has fingerprint="):
+        loader(tmp_path / "out", num_workers=0).load_state_dict(state)
+
+
+@pytest.mark.parametrize("place", [{"step": 12}, {"step": -1}, {"epoch": -1}, {"epoch": "1"}, {"step": None}])
+def test_a_state_that_names_no_place_is_refused(dataset: Path, place: dict[str, Any]) -> None:
+    batches = loader(dataset, num_workers=0)
+    with pytest.raises(UsageError, match="no place in epochs of 11 steps"):
+        batches.load_state_dict({**batches.state_dict(), **place})
+
+
+def test_killed_in_mid_epoch_training_goes_on_with_exactly_the_batches_that_were_left(
+    dataset: Path, tmp_path: Path
+) -> None:
+    training = start_training(dataset, tmp_path, num_workers=2)
+    try:
+        take_steps(training, 5)
+    finally:
+        training.kill()
+        training.communicate()
+    with (tmp_path / "steps.pickle").open("rb") as steps:
+        had = [batch for _ in range(5) for batch in pickle.load(steps)]
+    state = json.loads((tmp_path / "state.json").read_text())
+    left = rest(state, loader(dataset, num_workers=1, transform=Noise()))
+    assert [*had, *left] == undisturbed(dataset)

@@ -1,0 +1,228 @@
+"""What a training run notices of randomness: an image's place decides how it is augmented, and nothing else does."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import albumentations as A  # noqa: N812 (as its own documentation writes it)
+import numpy as np
+import pytest
+import torch
+from assets_rows import SIDE, make_small, shown
+from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.augment import LandmarkBlackout
+from facefeed.loaders.seeding import mixed
+from torchvision.transforms import v2
+
+Pixels = np.ndarray[Any, Any]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small(tmp_path_factory.mktemp("loaders") / "out")
+
+
+def noise_of_python(image: Pixels) -> dict[str, Pixels]:
+    return {"image": image ^ np.uint8(random.randrange(1, 256))}
+
+
+def noise_of_numpy(image: Pixels) -> dict[str, Pixels]:
+    return {"image": image ^ np.random.randint(0, 256, image.shape, np.uint8)}
+
+
+def noise_of_torch(image: Pixels) -> dict[str, Pixels]:
+    return {"image": image ^ torch.randint(0, 256, image.shape, dtype=torch.uint8).numpy()}
+
+
+class Torchvision:
+    """torchvision's own transforms, in the shape that is wanted here."""
+
+    def __init__(self) -> None:
+        self.jitter = v2.Compose([v2.RandomHorizontalFlip(), v2.ColorJitter(0.5, 0.5)])
+
+    def __call__(self, image: Pixels) -> dict[str, Pixels]:
+        made = self.jitter(torch.from_numpy(image).permute(2, 0, 1))
+        return {"image": made.permute(1, 2, 0).contiguous().numpy()}
+
+
+def old_style(image: Pixels, **params: Any) -> Pixels:
+    return noise_of_numpy(image)["image"]
+
+
+class OldStyle(A.ImageOnlyTransform):
+    """One's own transform as people write it: it asks numpy and not Albumentations for numbers."""
+
+    def apply(self, img: Pixels, **params: Any) -> Pixels:
+        return noise_of_numpy(img)["image"]
+
+
+class Halves(A.ImageOnlyTransform):
+    """Draws 32 bits, of which numpy's generators make two at a time."""
+
+    def apply(self, img: Pixels, **params: Any) -> Pixels:
+        return img ^ np.uint8(self.random_generator.integers(1, 256, dtype=np.uint32))
+
+
+def albumentations() -> Any:
+    return A.Compose([
+        A.HorizontalFlip(p=0.5),
+        A.OneOf([A.RandomBrightnessContrast(p=1.0), A.Sequential([A.GaussNoise(p=1.0), A.Blur(p=0.5)])], p=0.9),
+        A.SomeOf([A.Affine(rotate=(-20, 20)), A.CoarseDropout(), A.HueSaturationValue()], n=2),
+    ])  # fmt: skip
+
+
+TRANSFORMS: dict[str, Callable[[], dict[str, Any]]] = {
+    "albumentations": lambda: {"transform": albumentations()},
+    "one transform": lambda: {"transform": A.GaussNoise(p=1.0)},
+    "halves of numbers": lambda: {"transform": A.Compose([Halves(p=1.0)])},
+    "of the face": lambda: {"face_transform": [A.Affine(rotate=(-20, 20), p=1.0), LandmarkBlackout(p=0.8)]},
+    "both": lambda: {"face_transform": [A.HorizontalFlip()], "transform": albumentations()},
+    "random": lambda: {"transform": noise_of_python},
+    "numpy": lambda: {"transform": noise_of_numpy},
+    "torch": lambda: {"transform": noise_of_torch},
+    "torchvision": lambda: {"transform": Torchvision()},
+    "face and foreign": lambda: {"face_transform": [A.GaussNoise(p=1.0)], "transform": noise_of_numpy},
+    "function within": lambda: {"transform": A.Compose([A.Lambda(image=old_style)])},
+    "own class within": lambda: {"transform": A.Compose([OldStyle(p=1.0), A.HorizontalFlip()])},
+}
+each_transform = pytest.mark.parametrize("name", TRANSFORMS)
+
+
+def loader_of(out: Path, name: str, **options: Any) -> FaceDataLoader:
+    return FaceDataLoader(
+        out,
+        **{"num_workers": 0, "image_size": SIDE, "batch_size": 12, "dtype": "uint8", **TRANSFORMS[name](), **options},
+    )
+
+
+@each_transform
+def test_the_same_seed_gives_the_same_images_and_other_seeds_and_epochs_give_others(dataset: Path, name: str) -> None:
+    loader = loader_of(dataset, name)
+    first, second = shown(loader), shown(loader)
+    assert shown(loader_of(dataset, name)) == first
+    loader.set_epoch(1)
+    assert shown(loader) == second
+    assert len(set(first) & set(second)) < 20
+    assert len(set(first) & set(shown(loader_of(dataset, name, seed=1)))) < 20
+
+
+@each_transform
+def test_the_place_in_the_step_decides_whatever_was_made_before_and_by_whom(dataset: Path, name: str) -> None:
+    whole = shown(loader_of(dataset, name))
+    loader = loader_of(dataset, name)
+    loader.load_state_dict({**loader.state_dict(), "step": 5})
+    assert shown(loader) == whole[60:]
+    parts = [list(loader_of(dataset, name, batch_size=4, rank=rank, num_replicas=3)) for rank in range(3)]
+    steps = zip(*parts, strict=True)
+    assert [image for step in steps for image in shown(step)] == whole
+
+
+@each_transform
+def test_a_run_leaves_the_generators_of_the_training_script_alone(dataset: Path, name: str) -> None:
+    def drawn() -> tuple[Any, ...]:
+        return random.random(), np.random.random(), torch.rand(1).item()
+
+    random.seed(5)
+    np.random.seed(5)
+    torch.manual_seed(5)
+    wanted = [drawn() for _ in range(4)]
+    batches = iter(loader_of(dataset, name))
+    random.seed(5)
+    np.random.seed(5)
+    torch.manual_seed(5)
+    assert drawn() == wanted[0]
+    next(batches)
+    assert drawn() == wanted[1]
+    next(batches)
+    assert drawn() == wanted[2]
+    list(batches)
+    assert drawn() == wanted[3]
+
+
+def test_starting_an_epoch_draws_no_number_of_the_training_script(dataset: Path) -> None:
+    """Else the validation in between would change the dropout of the steps after it."""
+    loader = loader_of(dataset, "albumentations")
+    torch.manual_seed(5)
+    wanted = torch.rand(3)
+    torch.manual_seed(5)
+    iter(loader)
+    assert torch.equal(torch.rand(3), wanted)
+
+
+@each_transform
+def test_what_the_training_script_draws_changes_no_image(dataset: Path, name: str) -> None:
+    wanted = shown(loader_of(dataset, name))
+    random.seed(99)
+    np.random.seed(99)
+    torch.manual_seed(99)
+    found = []
+    for batch in loader_of(dataset, name):
+        found += shown([batch])
+        random.random()
+        np.random.random(3)
+        torch.rand(2)
+    assert found == wanted
+
+
+@pytest.mark.parametrize("name", ["albumentations", "numpy", "of the face"])
+def test_images_of_a_batch_are_augmented_each_in_its_own_way(dataset: Path, name: str) -> None:
+    """With one and the same image everywhere, only the randomness is left."""
+    same: dict[str, Any] = {"filters": [("video_id", "=", "real/anna.mp4"), ("frame_index", "=", 0)], "batch_size": 1}
+    loader = loader_of(dataset, name, **same)
+    epochs = [shown(loader)[0] for _ in range(12)]
+    assert len(set(epochs)) > 8
+    ranks = [shown(loader_of(dataset, name, rank=rank, num_replicas=12, **same))[0] for rank in range(12)]
+    assert len(set(ranks)) > 8
+
+
+def test_flips_fall_evenly(dataset: Path) -> None:
+    def half_left(image: Pixels) -> dict[str, Pixels]:
+        marked = image.copy()
+        marked[:, :16], marked[:, 16:] = 0, 255
+        return {"image": marked}
+
+    marked = FaceDataLoader(
+        dataset, num_workers=0, image_size=SIDE, dtype="uint8", face_transform=marking(half_left), batch_size=16,
+        transform=A.HorizontalFlip(p=0.5),
+    )  # fmt: skip
+    flipped = [bool(image[0, 0, 0]) for _ in range(10) for images, _ in marked for image in images]
+    assert len(flipped) == 1070
+    assert 470 < sum(flipped) < 600  # four standard deviations of a fair coin
+    assert 450 < sum(one != other for one, other in itertools.pairwise(flipped)) < 620
+
+
+def marking(mark: Callable[[Pixels], dict[str, Pixels]]) -> Callable[..., dict[str, Any]]:
+    return lambda image, **face: {**face, **mark(image)}
+
+
+def test_two_loaders_may_share_a_transform(dataset: Path) -> None:
+    shared = albumentations()
+    options: dict[str, Any] = {"num_workers": 0, "image_size": SIDE, "batch_size": 12, "dtype": "uint8"}
+    first, second = (FaceDataLoader(dataset, split=split, transform=shared, **options) for split in ("train", "val"))
+    wanted = shown(loader_of(dataset, "albumentations"))
+    assert shown(first) == wanted
+    list(second)
+    first.set_epoch(0)
+    assert shown(first) == wanted
+
+
+def test_keys_of_neighbouring_places_have_nothing_in_common() -> None:
+    keys = [mixed(seed, epoch, step, place) for seed in range(3) for epoch in range(5) for step in range(20)
+            for place in range(40)]  # fmt: skip
+    assert len(set(keys)) == len(keys)
+    bits = np.array([[key >> bit & 1 for bit in range(64)] for key in keys])
+    assert abs(bits.mean(0) - 0.5).max() < 0.03
+    flips = bits[1:] != bits[:-1]
+    assert abs(flips.mean(0) - 0.5).max() < 0.03
+    assert mixed(0, 1) != mixed(1, 0)
+
+
+def test_keys_are_these_for_ever() -> None:
+    assert [mixed(0), mixed(1, 2, 3, 4)] == GOLDEN
+
+
+GOLDEN = [0xE220A8397B1DCDAF, 3705391937491829246]  # the first is splitmix64's own first output for 0

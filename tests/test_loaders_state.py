@@ -1,0 +1,226 @@
+"""What a training run notices of its state: a few numbers that say which batch is next, and refuse another order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+import torch
+from assets_dataset import Clip, make_dataset
+from assets_rows import make_small, rows_seen
+from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.balance import Quotas
+from facefeed.pipeline.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small(tmp_path_factory.mktemp("loaders") / "out")
+
+
+def loader_of(out: Path, **options: Any) -> FaceDataLoader:
+    return FaceDataLoader(
+        out, **{"num_workers": 0, "image_size": 8, "batch_size": 10, "fields": ("image", "row"), **options}
+    )
+
+
+def place(loader: FaceDataLoader) -> tuple[int, int]:
+    state = loader.state_dict()
+    return state["epoch"], state["step"]
+
+
+def rest_after(dataset: Path, state: dict[str, Any]) -> list[int]:
+    """What a new loader hands out in the first epoch after it was given a state."""
+    other = loader_of(dataset)
+    other.load_state_dict(state)
+    return rows_seen(other)
+
+
+def test_it_counts_the_batches_that_were_handed_out(dataset: Path) -> None:
+    loader = loader_of(dataset)
+    assert place(loader) == (0, 0)
+    batches = iter(loader)
+    places = []
+    for _ in range(len(loader)):
+        next(batches)
+        places.append(place(loader))
+    assert places == [(0, step) for step in range(1, 11)] + [(1, 0)]
+    assert next(batches, None) is None
+    assert place(loader) == (1, 0)
+
+
+def test_before_the_first_batch_of_an_epoch_it_stands_at_its_start(dataset: Path) -> None:
+    loader = loader_of(dataset)
+    batches = iter(loader)
+    assert place(loader) == (0, 0)
+    first = rows_seen([next(batches)])
+    assert place(loader) == (0, 1)
+    list(batches)
+    batches = iter(loader)
+    assert place(loader) == (1, 0)
+    assert rest_after(dataset, loader.state_dict())[:10] == rows_seen([next(batches)]) != first
+
+
+@pytest.mark.parametrize("step", [0, 1, 5, 10, 11])
+def test_loading_goes_on_with_the_batch_that_was_due(dataset: Path, step: int) -> None:
+    loader = loader_of(dataset)
+    whole, following = rows_seen(loader), rows_seen(loader)
+    loader = loader_of(dataset)
+    batches = iter(loader)
+    for _ in range(step):
+        next(batches)
+    state = loader.state_dict()
+    other = loader_of(dataset)
+    other.load_state_dict(json.loads(json.dumps(state)))
+    assert other.state_dict() == state
+    assert rows_seen(other) == (whole[10 * step :] or following)
+    assert place(other) == ((1, 0) if step < 11 else (2, 0))
+    assert len(rows_seen(other)) == 107
+
+
+def test_an_epoch_that_was_broken_off_is_gone_on_with_from_its_state_alone(dataset: Path) -> None:
+    loader = loader_of(dataset)
+    for number, _ in enumerate(loader):
+        if number == 2:
+            break
+    assert place(loader) == (0, 3)
+    rest = rest_after(dataset, loader.state_dict())
+    assert rows_seen(loader) == rows_seen_in_epoch(dataset, 1)  # without loading, the next epoch comes
+    loader = loader_of(dataset)
+    assert rows_seen(loader)[30:] == rest
+
+
+def rows_seen_in_epoch(dataset: Path, epoch: int) -> list[int]:
+    loader = loader_of(dataset)
+    loader.set_epoch(epoch)
+    return rows_seen(loader)
+
+
+def test_set_epoch_decides_and_the_one_that_is_due_keeps_its_place(dataset: Path) -> None:
+    loader = loader_of(dataset)
+    epochs = [rows_seen(loader) for _ in range(3)]
+    assert [rows_seen_in_epoch(dataset, number) for number in range(3)] == epochs
+    other = loader_of(dataset)
+    other.load_state_dict({**loader.state_dict(), "epoch": 1, "step": 4})
+    other.set_epoch(1)  # as trainers do before each epoch
+    assert rows_seen(other) == epochs[1][40:]
+    other.load_state_dict({**loader.state_dict(), "epoch": 1, "step": 4})
+    other.set_epoch(2)
+    assert rows_seen(other) == epochs[2]
+
+
+def test_a_state_may_be_loaded_by_other_ranks_of_the_same_global_batch(dataset: Path) -> None:
+    whole = rows_seen(loader_of(dataset, batch_size=12))
+    loader = loader_of(dataset, batch_size=12)
+    next(iter(loader))
+    state = loader.state_dict()
+    parts = []
+    for rank in range(3):
+        other = loader_of(dataset, batch_size=4, rank=rank, num_replicas=3)
+        other.load_state_dict(state)
+        parts.append(list(other))
+    assert [rows_seen(step) for step in zip(*parts, strict=True)] == [
+        whole[start : start + 12] for start in range(12, 107, 12)
+    ]
+
+
+def test_the_state_of_any_loader_is_less_than_a_kilobyte_of_plain_numbers_and_words(dataset: Path) -> None:
+    many = [("video_id", "not in", [f"real/{number}.mp4" for number in range(1000)])]
+    for options in ({}, {"filters": many}, {"balance": Quotas({"real": 1, "fake": 4})},
+                    {"shuffle": "window", "max_per_video": 9, "frames_per_video": 9}):  # fmt: skip
+        loader = loader_of(dataset, **options)
+        next(iter(loader))
+        state = loader.state_dict()
+        assert len(json.dumps(state)) < 1000
+        assert torch.load(saved(state), weights_only=True) == state
+        loader_of(dataset, **options).load_state_dict(state)
+
+
+def saved(state: dict[str, Any]) -> Any:
+    import io  # noqa: PLC0415
+
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return file
+
+
+LONG = [f"real/{number}.mp4" for number in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("made", "loaded", "named"),
+    [
+        ({}, {"seed": 1}, "seed"),
+        ({}, {"batch_size": 20}, "global_batch"),
+        ({}, {"rank": 0, "num_replicas": 2}, "global_batch"),
+        ({}, {"split": "val", "shuffle": True}, "rows"),
+        ({}, {"filters": [("label", "==", 1)]}, "rows"),
+        ({"filters": pc.field("label") == 0}, {"filters": pc.field("label") == 1}, "rows"),
+        (
+            {"filters": [("video_id", "not in", LONG)]},
+            {"filters": [("video_id", "not in", [*LONG[:-1], "real/none.mp4"])]},
+            "rows",
+        ),
+        ({}, {"frames_per_video": 8}, "rows"),
+        ({}, {"shuffle": "window"}, "order"),
+        ({}, {"shuffle": False}, "order"),
+        ({"shuffle": "window"}, {"shuffle": "window", "window_images": 128}, "order"),
+        ({"shuffle": "window", "max_per_video": 9}, {"shuffle": "window", "max_per_video": 9, "batch_size": 20},
+         "global_batch"),
+        ({}, {"balance": Quotas({"real": 1, "fake": 1})}, "order"),
+        ({}, {"max_per_video": 9}, "order"),
+        ({}, {"drop_last": True}, "order"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_state_of_another_order_is_refused_by_the_name_of_what_differs(
+    dataset: Path, made: dict[str, Any], loaded: dict[str, Any], named: str
+) -> None:
+    state = loader_of(dataset, **made).state_dict()
+    with pytest.raises(UsageError, match=rf"load_state_dict: the state has {named}=.*, this loader .*same data"):
+        loader_of(dataset, **loaded).load_state_dict(state)
+
+
+def test_a_state_of_another_dataset_is_refused(dataset: Path, tmp_path: Path) -> None:
+    make_dataset(tmp_path / "other", (("train", (Clip("real/anna.mp4", 107),)),))
+    with pytest.raises(UsageError, match="the state has fingerprint="):
+        loader_of(dataset).load_state_dict(loader_of(tmp_path / "other").state_dict())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"step": 12}, {"step": -1}, {"step": "3"}, {"step": None}, {"epoch": -1}, {"epoch": 1.5}, {"version": 2}],
+    ids=str,
+)
+def test_a_state_that_is_no_place_in_an_epoch_is_refused(dataset: Path, change: dict[str, Any]) -> None:
+    loader = loader_of(dataset)
+    with pytest.raises(UsageError, match="load_state_dict: "):
+        loader.load_state_dict({**loader.state_dict(), **change})
+    assert place(loader) == (0, 0)
+
+
+def test_loading_while_an_epoch_is_under_way_is_refused_and_changes_nothing(dataset: Path) -> None:
+    loader = loader_of(dataset)
+    state = loader.state_dict()
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(UsageError, match=r"an iteration is under way; load before iter\(\)"):
+        loader.load_state_dict(state)
+    assert sum(1 for _ in batches) == 10
+    loader.load_state_dict(state)
+    assert sum(1 for _ in loader) == 11
+
+
+@pytest.mark.parametrize("batches", [0, 3])
+def test_loading_after_an_iteration_was_let_go_is_fine(dataset: Path, batches: int) -> None:
+    loader = loader_of(dataset)
+    running = iter(loader)
+    for _ in range(batches):
+        next(running)
+    del running
+    loader.load_state_dict({**loader.state_dict(), "epoch": 0, "step": 3})
+    assert rows_seen(loader) == rows_seen_in_epoch(dataset, 0)[30:]

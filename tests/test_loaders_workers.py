@@ -1,0 +1,214 @@
+"""What a training loop notices of the processes that make its batches: nothing, until one of them dies."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from assets_dataset import make_dataset
+from assets_loaders import (
+    FIELDS,
+    CountedImages,
+    Hold,
+    Noise,
+    NoteStart,
+    Seen,
+    loader,
+    poisoned,
+    seen,
+    wait_until,
+)  # fmt: skip
+from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.workers import default_workers, usable_cores
+from facefeed.pipeline.errors import UsageError
+
+STEPS = 11
+LARGE = (*FIELDS, "video_id", "hull", "regions", "landmarks")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("workers") / "out"
+    make_dataset(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def undisturbed(dataset: Path) -> list[list[Seen]]:
+    """The first epochs, made without workers."""
+    batches = loader(dataset, num_workers=0, transform=Noise())
+    return [seen(batches) for _ in range(6)]
+
+
+def processes(batches: FaceDataLoader) -> list[psutil.Process]:
+    assert batches._iterator is not None
+    return [psutil.Process(worker.pid) for worker in batches._iterator._workers]
+
+
+def gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+# ---- the same batches
+
+
+@pytest.mark.parametrize("start", ["forkserver", "spawn"])
+@pytest.mark.parametrize("persistent", [True, False])
+def test_workers_give_the_batches_that_no_workers_give(
+    dataset: Path, undisturbed: list[list[Seen]], start: str, persistent: bool
+) -> None:
+    batches = loader(
+        dataset, num_workers=2, transform=Noise(), multiprocessing_context=start, persistent_workers=persistent
+    )
+    epochs = 2 if start == "forkserver" else 1
+    assert [seen(batches) for _ in range(epochs)] == undisturbed[:epochs]
+
+
+@pytest.mark.parametrize("wanted", ["fork", multiprocessing.get_context("fork"), "thread"])
+def test_fork_is_refused_with_what_to_take(dataset: Path, wanted: Any) -> None:
+    with pytest.raises(UsageError, match=r"'forkserver'.* or 'spawn'"):
+        loader(dataset, num_workers=1, multiprocessing_context=wanted)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_epochs_that_are_broken_off_leave_no_trace_in_the_next(
+    dataset: Path, undisturbed: list[list[Seen]], persistent: bool
+) -> None:
+    batches = loader(dataset, num_workers=2, transform=Noise(), persistent_workers=persistent)
+    kept: list[Any] = []
+    for epoch, steps in enumerate((1, 7, 0, 3)):
+        running = iter(batches)
+        kept.append([next(running) for _ in range(steps)])
+        assert seen(kept[epoch]) == undisturbed[epoch][:steps]
+        if epoch % 2:
+            del running  # as `break` does; else the next iter() ends it
+    assert seen(batches) == undisturbed[4]
+    assert [seen(had) for had in kept] == [undisturbed[epoch][: len(had)] for epoch, had in enumerate(kept)]
+
+
+def test_batches_that_are_kept_stay_as_they_were(dataset: Path, undisturbed: list[list[Seen]]) -> None:
+    batches = loader(dataset, num_workers=2, transform=Noise())
+    kept = [list(batches) for _ in range(2)]
+    assert [seen(epoch) for epoch in kept] == undisturbed[:2]
+    del kept[0][::2]
+    kept.append(list(batches))
+    assert [seen(kept[0]), seen(kept[1]), seen(kept[2])] == [undisturbed[0][1::2], undisturbed[1], undisturbed[2]]
+
+
+def test_two_loaders_at_once_do_not_disturb_each_other(dataset: Path, undisturbed: list[list[Seen]]) -> None:
+    train = loader(dataset, num_workers=1, transform=Noise())
+    val = loader(dataset, split="val", batch_size=5, num_workers=1)
+    had = seen(loader(dataset, split="val", batch_size=5, num_workers=0))
+    for epoch in range(2):
+        saw = []
+        for step, batch in enumerate(train):
+            saw += seen([batch])
+            if step % 5 == 2:
+                assert seen(val) == had
+        assert saw == undisturbed[epoch]
+
+
+def test_two_iterations_of_one_loader_at_once_are_not_taken_for_a_short_epoch(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=0)
+    with pytest.raises((UsageError, RuntimeError)):
+        list(zip(batches, batches, strict=True))
+
+
+# ---- their settings
+
+
+def test_the_users_own_start_runs_in_each_worker_which_has_one_thread_to_work_with(
+    dataset: Path, tmp_path: Path
+) -> None:
+    list(loader(dataset, num_workers=2, worker_init_fn=NoteStart(tmp_path)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"torch 1, cv2 1"}
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_a_worker_makes_as_many_batches_ahead_as_it_was_told(dataset: Path, tmp_path: Path, ahead: int) -> None:
+    counted = CountedImages(tmp_path / "images")
+    batches = loader(dataset, num_workers=1, prefetch_factor=ahead, transform=counted)
+    for taken, _ in enumerate(batches, start=1):
+        if taken > STEPS - 1 - ahead:
+            break
+        wait_until(lambda: counted.images >= 32 * (taken + ahead), "a batch made ahead")  # noqa: B023
+        assert counted.images == 32 * (taken + ahead)
+
+
+def test_a_batch_that_does_not_come_in_time_is_an_error(dataset: Path, tmp_path: Path) -> None:
+    go_on = tmp_path / "go on"
+    batches = loader(dataset, num_workers=1, timeout=4, transform=Hold(poisoned("hold", dataset, 5), go_on))
+    running = iter(batches)
+    for _ in range(3):
+        next(running)
+    with pytest.raises(RuntimeError, match="timed out after 4 seconds"):
+        list(running)
+    go_on.touch()
+
+
+def test_a_loader_that_is_let_go_takes_its_workers_with_it(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=2)
+    running = iter(batches)
+    next(running)
+    workers = processes(batches)
+    del batches, running
+    gc.collect()
+    wait_until(lambda: all(map(gone, workers)), "the end of the workers")
+
+
+# ---- how many there are
+
+
+def in_a_process_with(cores: set[int], **environment: str) -> int:
+    """The default number of workers of a process that may run on some cores."""
+    code = f"import os; os.sched_setaffinity(0, {cores}); from facefeed.loaders.workers import default_workers; "
+    code += "print(default_workers())"
+    environment = {**{name: value for name, value in os.environ.items() if name != "LOCAL_WORLD_SIZE"}, **environment}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def test_there_is_a_worker_a_core_that_the_process_may_use() -> None:
+    allowed = os.sched_getaffinity(0)
+    assert in_a_process_with({min(allowed)}) == 1
+    assert in_a_process_with(allowed) == min(len(allowed), usable_cores())
+
+
+def test_the_ranks_of_a_host_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
+    monkeypatch.setattr("facefeed.loaders.workers.usable_cores", lambda: 12)
+    for ranks, workers in ((1, 12), (4, 3), (5, 2), (24, 1)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+        assert default_workers() == workers
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, 12),
+        ({"cpu.max": "max 100000"}, 12),
+        ({"cpu.max": "300000 100000"}, 3),
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "1000 100000"}, 1),
+        ({"cpu.max": "9900000 100000"}, 12),
+        ({"cpu.max": "what"}, 12),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 12),
+        ({"cpu/cpu.cfs_quota_us": "250000", "cpu/cpu.cfs_period_us": "100000"}, 3),
+    ],
+)
+def test_a_containers_share_of_the_cores_is_kept_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    assert usable_cores(tmp_path) == cores

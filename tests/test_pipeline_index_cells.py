@@ -1,0 +1,111 @@
+"""What a loader notices of the index: cells of any rows in any order, the same however the rows lie in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import facefeed.pipeline.index as module
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from assets_dataset import copy_dataset, make_dataset
+from facefeed.pipeline.index import Index
+from facefeed.pipeline.verify import rebuild
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("index") / "out"
+    make_dataset(out)
+    return out
+
+
+@pytest.fixture(scope="module", params=[7, 65_536])
+def whole_and_in_batches(
+    request: pytest.FixtureRequest, dataset: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Index, list[dict[str, Any]]]]:
+    """An index in batches of a few rows, or in one; and all rows as the files say."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_BATCH_ROWS", request.param)
+        out = copy_dataset(dataset, tmp_path_factory.mktemp("batches") / "out")
+        assert rebuild(out)
+        yield Index(out), stored(out)
+
+
+def stored(out: Path) -> list[dict[str, Any]]:
+    """All rows of all files, in the order of the files' names."""
+    files = sorted((out / "faces").rglob("*.parquet"))
+    return [row for path in files for row in pq.read_table(path, partitioning=None).to_pylist()]
+
+
+Rows = tuple[Index, list[dict[str, Any]]]
+MIXED = [390, 0, 6, 7, 8, 200, 7, 390, 13, 14]
+
+
+@pytest.mark.parametrize("name", ["label", "frame_index", "pts_seconds", "score", "image_crc32", "height"])
+def test_numbers_come_in_the_order_they_are_asked_for(whole_and_in_batches: Rows, name: str) -> None:
+    index, rows = whole_and_in_batches
+    wanted = [rows[row][name] for row in MIXED]
+    found = index.numbers(name, MIXED)
+    assert found.tolist() == wanted
+    assert found.dtype == index.numbers(name, []).dtype
+    assert [index.number(name, row) for row in MIXED] == wanted
+    assert index.numbers(name, np.array(MIXED, np.uint32)).tolist() == wanted
+    assert index.numbers(name, 3).tolist() == [rows[3][name]]
+
+
+def test_numbers_may_be_written_to_without_harm(whole_and_in_batches: Rows) -> None:
+    index, rows = whole_and_in_batches
+    for wanted in (MIXED, list(range(len(index)))):
+        index.numbers("label", wanted)[:] = 99
+    assert index.numbers("label", MIXED).tolist() == [rows[row]["label"] for row in MIXED]
+
+
+def test_a_null_among_numbers_is_not_a_number(whole_and_in_batches: Rows) -> None:
+    index, rows = whole_and_in_batches
+    assert {rows[row]["manipulated"] for row in MIXED} == {None}
+    assert np.isnan(index.numbers("manipulated", MIXED)).all()
+    assert np.isnan(index.number("manipulated", 3))
+
+
+@pytest.mark.parametrize("name", ["video_id", "method", "compression", "split"])
+def test_codes_are_places_in_the_names(whole_and_in_batches: Rows, name: str) -> None:
+    index, rows = whole_and_in_batches
+    names = [*index.names(name), None]
+    wanted = [rows[row][name] for row in MIXED]
+    assert [names[code] for code in index.codes(name, MIXED)] == wanted
+    assert [index.text(name, row) for row in MIXED] == wanted
+    assert len(index.codes(name, [])) == 0
+    assert set(names) == {row[name] for row in rows} | {None}
+
+
+def test_columns_of_text_are_named(dataset: Path) -> None:
+    assert set(Index(dataset).text_columns) == {
+        "video_id", "source_id", "identity", "dataset", "method", "compression", "split", "hull_method", "file"
+    }  # fmt: skip
+
+
+def test_points_and_regions_are_those_of_the_row(whole_and_in_batches: Rows) -> None:
+    index, rows = whole_and_in_batches
+    for row in MIXED:
+        for name in ("landmarks", "hull"):
+            points = index.points(name, row)
+            assert points.dtype == np.float32
+            assert points.tolist() == rows[row][name]
+        assert {name: box.tolist() for name, box in index.regions(row).items()} == rows[row]["regions"]
+
+
+def test_points_cannot_be_written_to_by_mistake(dataset: Path) -> None:
+    index = Index(dataset)
+    with pytest.raises(ValueError, match="read-only"):
+        index.points("hull", 0)[:] = 0
+    with pytest.raises(ValueError, match="read-only"):
+        index.regions(0)["nose"][:] = 0
+
+
+def test_batches_are_all_rows_in_order(whole_and_in_batches: Rows) -> None:
+    index, rows = whole_and_in_batches
+    found = [row for batch in index.batches(["face_id", "label"]) for row in batch.to_pylist()]
+    assert found == [{name: row[name] for name in ("face_id", "label")} for row in rows]
