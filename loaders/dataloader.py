@@ -171,6 +171,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             self._watch = Watch(batches)
         running = Iteration(self._deliver(batches))
         self._running = weakref.ref(running)  # weakly: one that is broken off ends at once
+        order.under_way = order.epoch, self._running
         order.set_epoch(order.epoch + 1)
         return running
 
@@ -193,7 +194,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             if meter.replaced:
                 _log.warning(meter.report(self._source.out))
         finally:
-            self._running = _nothing
+            self._running, self._order.under_way = _nothing, (-1, _nothing)
             batches.close()
 
     def _checked(self, batches: Any) -> Generator[RawBatch, None, None]:

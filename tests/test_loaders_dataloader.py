@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import pickle
 import runpy
 import subprocess
@@ -132,6 +134,20 @@ def test_damage_that_cannot_be_replaced_is_told_alike_with_workers_and_without(d
         told.append(str(error.value))
     assert told[0].startswith(f"{copy}/faces/val/")
     assert told[1] == told[0]
+
+
+def test_after_an_error_the_workers_end_of_their_own_accord(dataset: Path, tmp_path: Path) -> None:
+    copy = copy_dataset(dataset, tmp_path / "out")
+    damage(copy, int(Index(copy).rows_where("split", "val")[2]))
+    loader = loader_of(copy, split="val", on_corrupt="raise", num_workers=1)
+    batches: Any = iter(loader)
+    (worker,) = multiprocessing.active_children()
+    with pytest.raises(CorruptDataError):
+        next(batches)
+    del loader, batches
+    gc.collect()
+    worker.join(60)
+    assert worker.exitcode == 0  # else it was waited for in vain, and killed
 
 
 # ---- python -m facefeed.loaders
