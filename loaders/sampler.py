@@ -45,6 +45,10 @@ def _as_it_is(order: EpochSampler, ticket: Ticket) -> Ticket:  # noqa: ARG001 (a
     return ticket
 
 
+def _nobody() -> None:
+    return None
+
+
 class EpochSampler(DistributedSampler[int]):
     """Tickets of one rank: the same steps on every rank, in an order that is a pure function of numbers.
 
@@ -65,7 +69,7 @@ class EpochSampler(DistributedSampler[int]):
             raise UsageError(f"max_per_video={max_per_video}: must be at least 1, and needs shuffle")
         self.batch_size, self.seed, self.drop_last, self.shuffle = batch_size, seed, drop_last, False
         self.epoch, self.first_step = 0, 0
-        self.under_way: tuple[int, Callable[[], object]] = (-1, lambda: None)  # an epoch, and what hands it out
+        self.under_way: tuple[int, Callable[[], object]] = (-1, _nobody)  # an epoch, and what hands it out
         self.on_issue: Callable[[EpochSampler, Ticket], Ticket] = _as_it_is
         self._rank, self._num_replicas = rank, num_replicas
         self.dataset: FaceDataset
