@@ -14,7 +14,7 @@ from ..pipeline.errors import CorruptDataError, FacefeedError, UsageError
 from .blocks import SharedRing
 from .columns import POINT_COLUMNS, check_fields, column, mixed_labels
 from .dataset import FaceDataset
-from .decode import MissingFileError
+from .decode import UnreadableFileError
 from .face import Face
 from .normalise import normalise, normalise_into
 from .sampler import Ticket
@@ -126,7 +126,7 @@ class _BatchMaker:
         source, row = self._source, self._rows[position]
         try:
             return self._made(position, row)
-        except MissingFileError:
+        except UnreadableFileError:
             raise
         except CorruptDataError as error:
             if not source.replace_corrupt:

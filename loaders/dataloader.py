@@ -191,9 +191,9 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
                 self._step += 1
                 meter.count(images)
                 yield batch
+        finally:
             if meter.replaced:
                 _log.warning(meter.report(self._source.out))
-        finally:
             self._running, self._order.under_way = _nothing, (-1, _nothing)
             batches.close()
 
@@ -207,7 +207,11 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             if raw is None:
                 return
             if raw.error is not None:
-                raise raw.error
+                error, raw = raw.error, None
+                try:
+                    raise error
+                finally:
+                    del error  # its trace holds this frame: else both, and the workers, wait for the collector
             if raw.step != step:
                 raise RuntimeError(f"step {raw.step} came in place of step {step}")
             step += 1

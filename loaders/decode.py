@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from collections.abc import Callable
@@ -37,12 +38,13 @@ class ByteRanges:
     def read(self, name: str, offset: int, size: int, crc32: int) -> bytes:
         """Bytes `offset` .. `offset + size` of the file `name`.
 
-        Raises `CorruptDataError` on a wrong CRC-32, and its child `MissingFileError` where there is no such file.
+        Raises `CorruptDataError` on a wrong CRC-32, and its child `UnreadableFileError` where the system does not hand
+        the file over.
         """
         try:
             data = os.pread(self._descriptor(name), size, offset)
         except OSError as error:
-            kind = MissingFileError if isinstance(error, FileNotFoundError) else CorruptDataError
+            kind = CorruptDataError if error.errno == errno.EIO else UnreadableFileError
             raise kind(f"{self._root / name}: {error.strerror}; run `facefeed verify {self._root}`") from error
         if len(data) != size or zlib.crc32(data) != crc32:
             raise CorruptDataError(
@@ -61,8 +63,8 @@ class ByteRanges:
         return descriptor
 
 
-class MissingFileError(CorruptDataError):
-    """A whole file of the dataset is gone: not damage that can be passed over."""
+class UnreadableFileError(CorruptDataError):
+    """A whole file that is gone or not handed over: not damage of one image that can be passed over."""
 
 
 def decode_rgb(

@@ -19,7 +19,7 @@ import pytest
 import simplejpeg
 from assets_rows import make_small, shown, stored_pixels, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset
-from facefeed.loaders.decode import ByteRanges, MissingFileError, decode_rgb
+from facefeed.loaders.decode import ByteRanges, UnreadableFileError, decode_rgb
 from facefeed.loaders.face import resized
 from facefeed.pipeline.encode import ImageEncoder
 from facefeed.pipeline.errors import CorruptDataError
@@ -179,7 +179,7 @@ def test_what_the_system_says_is_said(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(CorruptDataError, match=r"folder: Is a directory; run `facefeed verify"):
         ByteRanges(tmp_path).read("folder", 0, 1, 0)
-    with pytest.raises(MissingFileError, match=r"gone: No such file or directory; run `facefeed verify"):
+    with pytest.raises(UnreadableFileError, match=r"gone: No such file or directory; run `facefeed verify"):
         ByteRanges(tmp_path).read("gone", 0, 1, 0)
 
 
