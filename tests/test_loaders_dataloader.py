@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import pickle
 import runpy
 import subprocess
@@ -141,7 +140,7 @@ def test_after_an_error_the_workers_end_of_their_own_accord(dataset: Path, tmp_p
     damage(copy, int(Index(copy).rows_where("split", "val")[2]))
     loader = loader_of(copy, split="val", on_corrupt="raise", num_workers=1)
     batches: Any = iter(loader)
-    (worker,) = multiprocessing.active_children()
+    (worker,) = loader._iterator._workers
     with pytest.raises(CorruptDataError):
         next(batches)
     del loader, batches

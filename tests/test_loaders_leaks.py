@@ -168,7 +168,7 @@ def test_after_ten_epochs_no_more_is_held_than_after_two(dataset: Path, options:
         list(batches)
     early = Held.by(batches)
     for epoch in range(8):
-        for step, _ in enumerate(batches):
+        for step, batch in enumerate(batches):  # noqa: B007 (held, and let go of below)
             if epoch % 2 and step == 6:
                 break
         del batch
