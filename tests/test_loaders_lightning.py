@@ -60,8 +60,8 @@ def Model() -> Any:  # noqa: N802 (a class, made when Lightning is wanted: impor
 def loader(out: str | Path, split: str, **options: Any) -> Any:
     from facefeed.loaders import FaceDataLoader  # noqa: PLC0415
 
-    fields = ("image", "label", "face_id")
-    return FaceDataLoader(out, 16, split=split, image_size=32, fields=fields, num_workers=0, **options)
+    options = {"image_size": 32, "fields": ("image", "label", "face_id"), "num_workers": 0, **options}
+    return FaceDataLoader(out, 16, split=split, **options)
 
 
 def trainer(**options: Any) -> Any:
@@ -125,10 +125,11 @@ def test_prediction_keeps_the_loaders_settings_when_lightning_makes_it_anew(data
     assert all("/fake" in name or name.startswith("fake/") for name in predicted)
 
 
-def test_overfitting_takes_the_same_few_batches_again_and_again(dataset: Path) -> None:
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_overfitting_takes_the_same_few_batches_again_and_again(dataset: Path, shuffle: bool) -> None:
     model = Model()
     fit = trainer(max_epochs=2, overfit_batches=2, enable_checkpointing=False)
-    fit.fit(model, loader(dataset, "train", shuffle=False))
+    fit.fit(model, loader(dataset, "train", shuffle=shuffle))
     seen = epochs(model.seen)
     assert len(seen[0]) == 32
     assert seen[0] == seen[1]
@@ -145,6 +146,73 @@ def test_a_checkpoint_from_mid_epoch_goes_on_at_the_very_batch(dataset: Path, tm
     )
     assert rest.seen == whole.seen[5:]
     assert len(rest.seen) > 22
+
+
+@pytest.fixture(scope="module")
+def whole(dataset: Path) -> list[list[Any]]:
+    """What a run of three epochs sees that nothing disturbs."""
+    model = Model()
+    trainer(max_epochs=3, enable_checkpointing=False).fit(model, loader(dataset, "train"))
+    return model.seen
+
+
+def test_a_checkpoint_from_mid_epoch_with_workers_and_validation_between_goes_on_at_the_very_batch(
+    dataset: Path, tmp_path: Path, whole: list[list[Any]]
+) -> None:
+    from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: PLC0415
+
+    model = Model()
+    saving = ModelCheckpoint(tmp_path, every_n_train_steps=5, save_top_k=-1)
+    fit = trainer(max_epochs=2, val_check_interval=6, callbacks=[saving])
+    fit.fit(model, loader(dataset, "train", num_workers=2), loader(dataset, "val", num_workers=1))
+    assert model.seen == whole[: len(model.seen)]
+    for epoch, steps in ((0, 10), (1, 30)):
+        rest = Model()
+        fit = trainer(max_epochs=2, val_check_interval=6, enable_checkpointing=False)
+        path = tmp_path / f"epoch={epoch}-step={steps}.ckpt"
+        fit.fit(rest, loader(dataset, "train", num_workers=1), loader(dataset, "val"), ckpt_path=path)
+        assert rest.seen == model.seen[steps:]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_checkpoint_from_the_end_of_an_epoch_goes_on_with_the_order_of_the_next(
+    dataset: Path, tmp_path: Path, whole: list[list[Any]], workers: int
+) -> None:
+    from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: PLC0415
+
+    saving, rest = ModelCheckpoint(tmp_path, save_top_k=-1), Model()
+    trainer(max_epochs=1, callbacks=[saving]).fit(Model(), loader(dataset, "train"))
+    fit = trainer(max_epochs=3, enable_checkpointing=False)
+    fit.fit(rest, loader(dataset, "train", num_workers=workers), ckpt_path=tmp_path / "epoch=0-step=22.ckpt")
+    assert rest.seen == whole[22:]
+
+
+def test_a_second_trainer_begins_with_the_first_epoch_of_the_same_loader(dataset: Path, whole: list[list[Any]]) -> None:
+    one = loader(dataset, "train")
+    for _ in range(2):
+        model = Model()
+        trainer(max_epochs=2, enable_checkpointing=False).fit(model, one)
+        assert model.seen == whole[:44]
+
+
+def test_loaders_that_are_made_anew_for_each_epoch_go_on_with_the_next(dataset: Path, whole: list[list[Any]]) -> None:
+    import lightning  # noqa: PLC0415
+
+    class Data(lightning.LightningDataModule):
+        def train_dataloader(self) -> Any:
+            return loader(dataset, "train")
+
+    model = Model()
+    fit = trainer(max_epochs=3, reload_dataloaders_every_n_epochs=1, enable_checkpointing=False)
+    fit.fit(model, datamodule=Data())
+    assert model.seen == whole
+
+
+def test_a_part_of_each_epoch_is_the_beginning_of_that_epoch(dataset: Path, whole: list[list[Any]]) -> None:
+    model = Model()
+    fit = trainer(max_epochs=3, limit_train_batches=5, enable_checkpointing=False)
+    fit.fit(model, loader(dataset, "train", num_workers=1))
+    assert model.seen == [*whole[:5], *whole[22:27], *whole[44:49]]
 
 
 def test_two_ranks_share_each_epoch_and_lightning_leaves_the_order_alone(dataset: Path, tmp_path: Path) -> None:
