@@ -139,7 +139,11 @@ class _Studio:
 
     def variant(self, face: Face, partner: Face | None, key: int) -> Picture:
         """One face transformed; `key` stands for the variant."""
-        self._reseeder.reseed(key)
+        with self._reseeder.guarded():
+            self._reseeder.reseed(key)
+            return self._transformed(face, partner)
+
+    def _transformed(self, face: Face, partner: Face | None) -> Picture:
         given: dict[str, Any] = {"image": face.image}
         if self.follows:
             given = {**{name: getattr(face, name) for name in FACE_FIELDS}, "partner": partner}
