@@ -107,8 +107,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             refused.pop("generator", None)
             collate_fn = dataset.collate_fn if collate_fn is _as_is else collate_fn
         _refuse(refused, sampler)
-        if dtype not in ("float32", "uint8") or on_corrupt not in ("replace", "raise"):
-            raise UsageError(f"dtype={dtype!r}, on_corrupt={on_corrupt!r}: must be float32 or uint8; replace or raise")
+        _check_words(dtype, on_corrupt, device, fields)
         of_dataset = {
             "split": split, "image_size": image_size, "face_transform": face_transform, "transform": transform,
             "filters": filters, "frames_per_video": frames_per_video,
@@ -127,12 +126,17 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             balance=balance or Natural(), max_per_video=max_per_video, seed=seed, drop_last=drop_last, rank=rank,
             num_replicas=num_replicas,
         )  # fmt: skip
-        if len(dataset):
+        if not len(dataset):
+            _log.warning("no face of split=%s passes the filters: the loader has no batches", dataset.split)
+        else:
             _ = self._order.mix  # says now what cannot be kept
+        mixing = bool(getattr(dataset.face_transform, "mixes", False))
+        if mixing and not isinstance(balance, Pairs):
+            raise UsageError("AlignedMixup: mixes a fake with the real frame before it; give balance=Pairs()")
         self._source = BatchSource(
             dataset, fields=("image", "label") if fields is None else fields, seed=seed, collate_fn=collate_fn,
             normalised=dtype == "float32" and torch.device(device or "cpu").type == "cpu",
-            mixes=isinstance(balance, Pairs) and bool(getattr(dataset.face_transform, "mixes", False)),
+            mixes=mixing,
             replace_corrupt=on_corrupt == "replace",
         )  # fmt: skip
         self._order.on_issue = Issuer(self._source)
@@ -161,28 +165,24 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         self._order.set_epoch(epoch)
 
     def __iter__(self) -> Iteration:  # type: ignore[override]
-        self._end()
-        order = self._order
-        self._meter, self._step, self._steps = Meter(order.epoch), order.first_step, len(order)
-        self._provide_memory()
-        with self._meter.waiting(), self._naming_the_dead():
-            batches = super().__iter__()
-        if self.num_workers and (self._watch is None or not self._watch.watches(batches)):
-            self._watch = Watch(batches)
-        running = Iteration(self._deliver(batches))
+        if running := self._running():  # so that no worker writes to memory that the next one uses
+            running.give_way()
+        running = Iteration(self._epoch())
         self._running = weakref.ref(running)  # weakly: one that is broken off ends at once
-        order.under_way = order.epoch, self._running
-        order.set_epoch(order.epoch + 1)
         return running
 
-    def _deliver(self, batches: Any) -> Generator[Any, None, None]:
-        delivery = Delivery(
-            ring=self._source.ring, dtype=self.dtype, channels_last=self.channels_last,
-            as_dict=self.fields is not None, device=self.device, pinned=self.pin_memory,
-        )  # fmt: skip
-        meter = self._meter
+    def _epoch(self) -> Generator[Any, None, None]:
+        """One pass. Begins with its first batch: Lightning calls `set_epoch` after `iter()`, and means this pass."""
+        order, meter = self._order, Meter(self._order.epoch)
+        self._meter, self._step, self._steps = meter, order.first_step, len(order)
+        self._provide_memory()
         try:
-            batches = delivery(self._checked(batches))
+            with meter.waiting(), self._naming_the_dead():
+                made = super().__iter__()
+            if self.num_workers and (self._watch is None or not self._watch.watches(made)):
+                self._watch = Watch(made)
+            order.set_epoch(order.epoch + 1)
+            batches = self._delivery()(self._checked(made))
             while True:
                 with meter.waiting():
                     batch, images = next(batches, (None, 0))
@@ -192,10 +192,15 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
                 meter.count(images)
                 yield batch
         finally:
+            self._running = _nothing
             if meter.replaced:
                 _log.warning(meter.report(self._source.out))
-            self._running, self._order.under_way = _nothing, (-1, _nothing)
-            batches.close()
+
+    def _delivery(self) -> Delivery:
+        return Delivery(
+            ring=self._source.ring, dtype=self.dtype, channels_last=self.channels_last,
+            as_dict=self.fields is not None, device=self.device, pinned=self.pin_memory,
+        )  # fmt: skip
 
     def _checked(self, batches: Any) -> Generator[RawBatch, None, None]:
         """The workers' batches, each one the step that is due; a worker's end as an error that says so."""
@@ -229,11 +234,6 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
                 raise WorkerDiedError(f"{ends}; see above for its own message, if it had time for one") from error
             raise
 
-    def _end(self) -> None:
-        """Ends an iteration that was broken off, so that no worker writes to memory that the next one uses."""
-        if running := self._running():
-            running.give_way()
-
     def _provide_memory(self) -> None:
         """The blocks that batches are made in, once: workers get them as they start."""
         source = self._source
@@ -254,6 +254,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
 
     def to(self, device: str | torch.device) -> Self:
         """Has the batches of later iterations come on a device; see the argument `device`."""
+        _check_words(self.dtype, self.on_corrupt, device, self.fields)
         if self._iterator is not None or self._running() is not None:
             raise UsageError(f"to({device!r}): the workers have started; give the device before the first iter()")
         self.device = device
@@ -301,6 +302,17 @@ def _ready(batches: Any) -> int:
     """Batches that are made and wait: in the workers' queue, and taken from it before their turn."""
     results, tasks = getattr(batches, "_worker_result_queue", None), getattr(batches, "_task_info", {})
     return 0 if results is None else results.qsize() + sum(len(task) == 2 for task in tasks.values())
+
+
+def _check_words(dtype: str, on_corrupt: str, device: Any, fields: Any) -> None:
+    if dtype not in ("float32", "uint8"):
+        raise UsageError(f"dtype={dtype!r}: must be float32 or uint8, as a word")
+    if on_corrupt not in ("replace", "raise"):
+        raise UsageError(f"on_corrupt={on_corrupt!r}: must be 'replace' or 'raise'")
+    if device is not None and torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"device={device!r}: there is no CUDA device here; leave device out, or take 'cpu'")
+    if isinstance(fields, str):
+        raise UsageError(f"fields={fields!r}: must be a tuple of names, such as ('image', 'label', {fields!r})")
 
 
 def _refuse_twice(of_dataset: dict[str, Any]) -> None:

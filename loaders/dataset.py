@@ -111,7 +111,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         if self.face_transform is not None:
             given = {**{field: getattr(face, field) for field in FACE_FIELDS}, "partner": partner}
             made = self.face_transform(**given)
-            face = Face(**{field: made[field] for field in FACE_FIELDS})
+            face = Face(**{**{field: made[field] for field in FACE_FIELDS}, "image": _image_of(made["image"])})
             mix = float(made.get("mix", 1.0))
         return replace(face, image=self._transformed(face.image)), mix
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from ..pipeline.errors import UsageError
+
 if TYPE_CHECKING:
     from .dataloader import FaceDataLoader
 
@@ -68,6 +70,8 @@ class DevicePrefetcher:
     """
 
     def __init__(self, loader: FaceDataLoader, device: str | torch.device) -> None:
+        if not hasattr(loader, "describe"):
+            raise UsageError(f"DevicePrefetcher({type(loader).__name__}): takes a FaceDataLoader alone")
         loader.to(device)
         self.loader = loader
 

@@ -69,7 +69,6 @@ class EpochSampler(DistributedSampler[int]):
             raise UsageError(f"max_per_video={max_per_video}: must be at least 1, and needs shuffle")
         self.batch_size, self.seed, self.drop_last, self.shuffle = batch_size, seed, drop_last, False
         self.epoch, self.first_step = 0, 0
-        self.under_way: tuple[int, Callable[[], object]] = (-1, _nobody)  # an epoch, and what hands it out
         self.on_issue: Callable[[EpochSampler, Ticket], Ticket] = _as_it_is
         self._rank, self._num_replicas = rank, num_replicas
         self.dataset: FaceDataset
@@ -121,11 +120,10 @@ class EpochSampler(DistributedSampler[int]):
         return self.batch_size * self.num_replicas
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch comes next; another one than was due starts at its first step.
-
-        For the one that is under way nothing changes: Lightning says it only after it has begun.
-        """
-        if epoch != self.epoch and (epoch != self.under_way[0] or self.under_way[1]() is None):
+        """Which epoch comes next; another one than was due starts at its first step."""
+        if not isinstance(epoch, int) or epoch < 0:
+            raise UsageError(f"set_epoch({epoch!r}): must be a whole number of at least 0")
+        if epoch != self.epoch:
             self.epoch, self.first_step = epoch, 0
 
     def rows(self, epoch: int) -> Rows:

@@ -1,4 +1,4 @@
-"""What tests of the loader's processes share, importable by these processes too: transforms, ranks, training scripts.
+"""What tests of the loader's processes share, importable by these processes too: transforms, a training script.
 
 Run as a script it is a training process that a test may kill: `python assets_loaders.py '{"out": ...}'`.
 """
@@ -6,7 +6,6 @@ Run as a script it is a training process that a test may kill: `python assets_lo
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import pickle
 import signal
@@ -16,7 +15,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,6 @@ import numpy as np
 import psutil
 import torch
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.workers import start_context
 
 SIDE = 32
 FIELDS = ("image", "label", "face_id")
@@ -149,85 +146,6 @@ def poisoned(deed: str, out: Path, step: int, **options: Any) -> Poison:
     batches = loader(out, num_workers=0, dtype="uint8", **options)
     image = list(batches)[step]["image"][1].permute(1, 2, 0).contiguous()
     return Poison(deed, zlib.crc32(image.numpy()))
-
-
-# ---- ranks
-
-
-def in_ranks(count: int, work: Callable[..., Any], folder: Path, *arguments: Any) -> list[Any]:
-    """What `work(rank, *arguments)` returns in each of some processes that form a gloo group."""
-    start_context(None)  # the fork server, with torch in it
-    context = multiprocessing.get_context("forkserver")
-    folder.mkdir(exist_ok=True)
-    ranks = [context.Process(target=_rank, args=(rank, count, work, folder, arguments)) for rank in range(count)]
-    try:
-        for rank in ranks:
-            rank.start()
-        for rank in ranks:
-            rank.join(2 * DEADLINE_SECONDS)
-        assert [rank.exitcode for rank in ranks] == [0] * count
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.join()
-    return [pickle.loads((folder / f"{rank}.pickle").read_bytes()) for rank in range(count)]
-
-
-def _rank(rank: int, count: int, work: Callable[..., Any], folder: Path, arguments: tuple[Any, ...]) -> None:
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=count,
-        timeout=timedelta(seconds=DEADLINE_SECONDS),
-    )  # fmt: skip
-    (folder / f"{rank}.pickle").write_bytes(pickle.dumps(work(rank, *arguments)))
-    torch.distributed.destroy_process_group()
-
-
-def meet(number: int) -> None:
-    """A step of training: fails, or times out, unless every rank is at the same step."""
-    total = torch.tensor([number])
-    torch.distributed.all_reduce(total)
-    assert int(total) == number * torch.distributed.get_world_size()
-
-
-@dataclass(frozen=True)
-class RankSaw:
-    """One rank's way through some epochs: what it knew before, then faces and labels by epoch and step."""
-
-    length: int
-    padded: int
-    epochs: list[list[list[str]]]
-    labels: list[list[list[int]]]
-
-
-def go_through(rank: int, out: Path, settings: list[dict[str, Any]]) -> list[RankSaw]:
-    """Two epochs with each of some settings, every step together with the other ranks."""
-    told = []
-    for number, options in enumerate(settings):
-        batches = loader(out, **{"num_workers": 0, **options})
-        length, padded = len(batches), batches.describe().padded_images
-        faces: list[list[list[str]]] = []
-        labels: list[list[list[int]]] = []
-        for epoch in range(2):
-            faces.append([])
-            labels.append([])
-            for step, batch in enumerate(batches):
-                meet(10_000 * number + 1_000 * epoch + step + 1)
-                faces[-1].append(ids(batch))
-                labels[-1].append(batch["label"].tolist())
-        told.append(RankSaw(length, padded, faces, labels))
-    return told
-
-
-def stop_after(rank: int, out: Path, steps: int, options: dict[str, Any]) -> tuple[list[Seen], dict[str, Any]]:
-    """The first steps of an epoch together with the other ranks, and the state after them."""
-    batches = loader(out, **options)
-    running = iter(batches)
-    had = []
-    for step in range(steps):
-        meet(step + 1)
-        had += seen([next(running)])
-    return had, batches.state_dict()
 
 
 # ---- a training process

@@ -140,9 +140,9 @@ def test_after_an_error_the_workers_end_of_their_own_accord(dataset: Path, tmp_p
     damage(copy, int(Index(copy).rows_where("split", "val")[2]))
     loader = loader_of(copy, split="val", on_corrupt="raise", num_workers=1)
     batches: Any = iter(loader)
-    (worker,) = loader._iterator._workers
     with pytest.raises(CorruptDataError):
         next(batches)
+    (worker,) = loader._iterator._workers
     del loader, batches
     gc.collect()
     worker.join(60)

@@ -108,6 +108,7 @@ def test_a_worker_that_is_killed_while_it_sends_leaves_nobody_waiting(dataset: P
     # Its columns alone fill the pipe before the last batch that it may make ahead.
     batches = loader(dataset, num_workers=2, prefetch_factor=8, fields=LARGE, multiprocessing_context=start)
     running = iter(batches)
+    next(running)
     workers = worker_pids(batches)
     wait_until(lambda: any(map(is_sending, workers)), "a full pipe")
     victim = next(pid for pid in workers if is_sending(pid))

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from assets_dataset import ROWS, make_dataset
-from assets_loaders import RankSaw, go_through, in_ranks, loader
+from assets_loaders import loader
+from assets_ranks import RankSaw, go_through, in_ranks
 from facefeed.loaders.balance import Pairs, Quotas
 
 QUOTAS = {"batch_size": 8, "balance": Quotas({"real": 1, "fake": 3})}

@@ -10,11 +10,11 @@ from typing import Any
 
 import albumentations as A  # noqa: N812 (as its own documentation writes it)
 import pytest
-from assets_dataset import TEST, make_dataset
-from assets_loaders import Noise, Seen, in_ranks, loader, seen, start_training, stop_after, take_steps
+from assets_dataset import make_dataset
+from assets_loaders import Noise, Seen, loader, seen, start_training, take_steps
+from assets_ranks import in_ranks, stop_after
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.balance import Quotas
-from facefeed.pipeline.errors import UsageError
 
 STEPS = 11  # of 32 images
 
@@ -120,11 +120,6 @@ def test_batches_that_workers_made_ahead_are_not_counted(dataset: Path) -> None:
         assert (batches.state_dict()["epoch"], batches.state_dict()["step"]) == (0, step)
 
 
-def test_a_state_is_small_and_can_be_written_as_json(dataset: Path) -> None:
-    _, state = state_after(3, loader(dataset, num_workers=0))
-    assert len(json.dumps(state)) < 1000
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_state_before_the_first_batch_is_that_epochs_beginning(dataset: Path, workers: int) -> None:
     fresh = loader(dataset, num_workers=workers)
@@ -161,19 +156,6 @@ def test_a_state_can_be_stored_again_before_the_first_resumed_batch(dataset: Pat
     assert resumed.state_dict()["step"] == 5
 
 
-def test_loading_while_an_iteration_is_under_way_is_refused(dataset: Path) -> None:
-    batches = loader(dataset, num_workers=0)
-    running = iter(batches)
-    state = batches.state_dict()
-    with pytest.raises(UsageError, match="load before iter"):
-        batches.load_state_dict(state)
-    next(running)
-    with pytest.raises(UsageError, match="load before iter"):
-        batches.load_state_dict(state)
-    running.close()
-    batches.load_state_dict(state)
-
-
 def test_setting_the_epoch_that_is_due_keeps_the_place_and_another_one_starts_at_its_beginning(dataset: Path) -> None:
     whole = undisturbed(dataset, epochs=3)
     _, state = state_after(4, loader(dataset, num_workers=0, transform=Noise()))
@@ -201,40 +183,6 @@ def test_an_epoch_that_was_broken_off_is_not_gone_on_with_unless_its_state_is_lo
     assert seen(batches) == whole[STEPS:]
     batches.load_state_dict(state)
     assert seen(batches) == whole[3:STEPS]
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("seed", {"seed": 1}),
-        ("global_batch", {"batch_size": 16}),
-        ("rows", {"filters": [("frame_index", ">", 3)]}),
-        ("rows", {"split": "val"}),
-        ("order", {"shuffle": False}),
-        ("order", {"drop_last": True}),
-        ("order", {"balance": Quotas({"real": 1, "fake": 1})}),
-    ],
-)
-def test_a_state_of_another_order_is_refused_by_the_name_of_what_differs(
-    dataset: Path, name: str, options: dict[str, Any]
-) -> None:
-    _, state = state_after(4, loader(dataset, num_workers=0))
-    with pytest.raises(UsageError, match=rf"the state has {name}="):
-        loader(dataset, num_workers=0, **options).load_state_dict(state)
-
-
-def test_a_state_of_another_dataset_is_refused(dataset: Path, tmp_path: Path) -> None:
-    make_dataset(tmp_path / "out", (("train", TEST),))
-    _, state = state_after(1, loader(dataset, num_workers=0))
-    with pytest.raises(UsageError, match="the state has fingerprint="):
-        loader(tmp_path / "out", num_workers=0).load_state_dict(state)
-
-
-@pytest.mark.parametrize("place", [{"step": 12}, {"step": -1}, {"epoch": -1}, {"epoch": "1"}, {"step": None}])
-def test_a_state_that_names_no_place_is_refused(dataset: Path, place: dict[str, Any]) -> None:
-    batches = loader(dataset, num_workers=0)
-    with pytest.raises(UsageError, match="no place in epochs of 11 steps"):
-        batches.load_state_dict({**batches.state_dict(), **place})
 
 
 def test_killed_in_mid_epoch_training_goes_on_with_exactly_the_batches_that_were_left(

@@ -59,8 +59,7 @@ def gone(process: psutil.Process) -> bool:
 # ---- the same batches
 
 
-@pytest.mark.parametrize("start", ["forkserver", "spawn"])
-@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize(("start", "persistent"), [("forkserver", True), ("forkserver", False), ("spawn", True)])
 def test_workers_give_the_batches_that_no_workers_give(
     dataset: Path, undisturbed: list[list[Seen]], start: str, persistent: bool
 ) -> None:
@@ -83,7 +82,7 @@ def test_epochs_that_are_broken_off_leave_no_trace_in_the_next(
 ) -> None:
     batches = loader(dataset, num_workers=2, transform=Noise(), persistent_workers=persistent)
     kept: list[Any] = []
-    for epoch, steps in enumerate((1, 7, 0, 3)):
+    for epoch, steps in enumerate((1, 7, 2, 3)):
         running = iter(batches)
         kept.append([next(running) for _ in range(steps)])
         assert seen(kept[epoch]) == undisturbed[epoch][:steps]

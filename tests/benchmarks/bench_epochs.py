@@ -1,62 +1,106 @@
-"""Ten epochs with two workers: what all processes hold after each. Near-equal figures from the second on are good.
+"""Ten epochs: whether memory, open files, threads, processes and shared memory stay as they were.
 
-Prints one JSON object: proportional memory (PSS) of the loader's process and all its children in MB, open descriptors,
-processes, and files in /dev/shm, after each epoch; for float32 and uint8 batches.
+    python tests/benchmarks/bench_epochs.py [--out OUT] [--epochs 10] [--repeats 3]
+
+Prints one JSON object with what was held after each epoch of every repeat, a fresh process each, with workers that
+stay and with new ones an epoch. pss: MB (10^6 bytes) of the training process and all below it, shared pages counted
+once; shared: how much of it is shared memory. of_files: what they map of files, which is the page cache's, and split
+with whoever else maps them. descriptors and threads: of all these processes. growth: MB or pieces an epoch, from the
+second epoch to the last; near 0 is good.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
-import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import albumentations as A  # noqa: N812 (as its own documentation writes it)
 import psutil
-from bench_workers import sample_dataset
-from facefeed.loaders import FaceDataLoader
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from assets_dataset import LONG, Clip, make_dataset
+
+UNITS = tuple(("train", (*LONG, Clip(f"real/more{number}.mp4", 640))) for number in range(8))
+WAYS = {"workers stay": True, "new workers": False}
+LIMIT_MEGABYTES_AN_EPOCH = 0.5
 
 
 def held() -> dict[str, Any]:
-    root = psutil.Process()
-    family = [root, *root.children(recursive=True)]
-    pss = 0.0
-    for process in family:
-        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
-            if line.startswith("Pss:"):
-                pss += int(line.split()[1]) * 1024 / 1e6
-    descriptors = sum(process.num_fds() for process in family)
+    """Of this process and all below it."""
+    gc.collect()
+    tree = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    sizes: dict[str, int] = {}
+    for process in tree:
+        for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()[1:]:
+            name, value = line.split(":", 1)
+            sizes[name] = sizes.get(name, 0) + int(value.split()[0]) * 1024
     return {
-        "pss_megabytes": round(pss, 1),
-        "descriptors": descriptors,
-        "processes": len(family),
-        "shm": len(os.listdir("/dev/shm")),  # noqa: PTH208 (names alone)
+        "pss": (sizes["Pss_Anon"] + sizes["Pss_Shmem"]) / 1e6,
+        "shared": sizes["Pss_Shmem"] / 1e6,
+        "of_files": sizes["Pss_File"] / 1e6,
+        "names_in_dev_shm": len({map_.path for map_ in psutil.Process().memory_maps() if "/dev/shm/" in map_.path}),
+        "descriptors": sum(process.num_fds() for process in tree),
+        "threads": sum(process.num_threads() for process in tree),
+        "processes": len(tree),
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="a finished dataset; default: the sample, made for the run")
-    parser.add_argument("--epochs", type=int, default=10)
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(chosen.out or sample_dataset(Path(folder)), chosen.epochs), indent=1))
+def one(out: str, persistent: bool, epochs: int) -> list[dict[str, Any]]:
+    """What is held after each epoch."""
+    import albumentations as A  # noqa: N812, PLC0415
+    from facefeed.loaders import FaceDataLoader  # noqa: PLC0415
 
-
-def measure(out: Path, epochs: int) -> dict[str, Any]:
-    told: dict[str, Any] = {}
-    for dtype in ("float32", "uint8"):
-        transform = A.Compose([A.HorizontalFlip(p=0.5), A.RandomBrightnessContrast(p=0.5)])
-        loader = FaceDataLoader(out, 64, split=None, shuffle=True, transform=transform, dtype=dtype, num_workers=2)
-        told[dtype] = []
-        for _ in range(epochs):
-            images = sum(len(batch) for batch, _ in loader)
-            told[dtype].append({"images": images, **held()})
-        del loader
+    transform = A.Compose([A.HorizontalFlip(p=0.5), A.RandomBrightnessContrast(p=0.5)])
+    loader = FaceDataLoader(out, transform=transform, num_workers=2, persistent_workers=persistent)
+    told = []
+    for _ in range(epochs):
+        for _ in loader:
+            pass
+        told.append(held())
     return told
 
 
+def growth(epochs: list[dict[str, Any]]) -> dict[str, float]:
+    second, last = epochs[1], epochs[-1]
+    return {name: (last[name] - second[name]) / (len(epochs) - 2) for name in second}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="a finished OUT; default: 7,680 small faces")
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(one(given.one[0], given.one[1] == "True", given.epochs)))
+        return 0
+    told: dict[str, Any] = {"bench": "epochs", "limit_megabytes_an_epoch": LIMIT_MEGABYTES_AN_EPOCH, "ways": {}}
+    with tempfile.TemporaryDirectory(prefix="bench_epochs") as folder:
+        out = given.out or Path(folder) / "out"
+        if given.out is None:
+            make_dataset(out, UNITS)
+        for way, persistent in WAYS.items():
+            repeats = []
+            for _ in range(given.repeats):
+                command = [sys.executable, __file__, "--epochs", str(given.epochs), "--one", str(out), str(persistent)]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                epochs = json.loads(done.stdout)
+                repeats.append({"growth": growth(epochs), "epochs": epochs})
+            told["ways"][way] = repeats
+    growths = [repeat["growth"] for repeats in told["ways"].values() for repeat in repeats]
+    told["met"] = {
+        "pss": all(one["pss"] < LIMIT_MEGABYTES_AN_EPOCH for one in growths),
+        "counts": all(one[name] <= 0 for one in growths for name in ("descriptors", "threads", "processes", "shared")),
+    }
+    print(json.dumps(told))
+    return 0 if all(told["met"].values()) else 1
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
