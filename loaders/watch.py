@@ -34,9 +34,11 @@ class Watch:
 
     def verdict(self) -> str:
         """Which worker ended and how, for a message; empty where all are well."""
-        if not self._ends and (batches := self._batches()) is not None and death_of(batches._workers):  # noqa: SLF001
+        batches = self._batches()
+        seen = "" if self._ends or batches is None else death_of(batches._workers)  # noqa: SLF001
+        if seen:
             self._thread.join(_SECONDS_TO_LOOK)
-        return self._ends
+        return self._ends or seen
 
     def _run(self, sentinels: list[int]) -> None:
         ended: Any = wait(sentinels)[0]
