@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -12,10 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
-from torch.utils.data import SequentialSampler
-from torch.utils.data.distributed import DistributedSampler
 
 from ..pipeline.errors import UsageError
+from . import arguments
 from .balance import Balance, Natural, Pairs
 from .batch import BatchSource, Collate, RawBatch
 from .blocks import SharedRing
@@ -29,16 +27,11 @@ from .sampler import EpochSampler
 from .selection import Filters
 from .stats import LoaderDescription, LoaderStats, Meter
 from .watch import Watch
-from .workers import WorkerDiedError, WorkerInit, default_workers, start_context
+from .workers import WorkerDiedError, WorkerInit, default_workers, start_context, start_method
 
 _log = logging.getLogger("facefeed.loaders")
 
-_INSTEAD = {
-    "batch_sampler": "use balance=, filters= and shuffle=, or torch's DataLoader(FaceDataset(...), batch_sampler=...)",
-    "generator": "the order is a pure function of seed=; give that",
-    "in_order": "batches always come in the one order that can be resumed; leave it out",
-    "pin_memory_device": "give device= to get batches on it",
-}
+_UNGUARDED = "; a script that makes a loader needs `if __name__ == '__main__':` around what it runs"
 
 
 class FaceDataLoader(torch.utils.data.DataLoader[Any]):
@@ -106,14 +99,18 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         if isinstance(dataset, BatchSource):  # a trainer makes this loader anew
             refused.pop("generator", None)
             collate_fn = dataset.collate_fn if collate_fn is _as_is else collate_fn
-        _refuse(refused, sampler)
-        _check_words(dtype, on_corrupt, device, fields)
+        arguments.none_of(refused, sampler)
+        arguments.words(dtype, on_corrupt, device, fields)
+        arguments.flags(drop_last=drop_last, channels_last=channels_last, pin_memory=pin_memory)
+        workers = default_workers() if num_workers is None else arguments.whole("num_workers", num_workers, such_as=2)
+        if prefetch_factor is not None:
+            prefetch_factor = arguments.whole("prefetch_factor", prefetch_factor, least=1, such_as=2)
         of_dataset = {
             "split": split, "image_size": image_size, "face_transform": face_transform, "transform": transform,
             "filters": filters, "frames_per_video": frames_per_video,
         }  # fmt: skip
         if isinstance(dataset, FaceDataset):
-            _refuse_twice(of_dataset)
+            arguments.not_twice(of_dataset, FaceDataset)
         else:
             dataset = FaceDataset(dataset, **of_dataset)  # type: ignore[arg-type]
         # Kept under the names of the arguments: a trainer that makes the loader anew reads them from here.
@@ -134,17 +131,21 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         if mixing and not isinstance(balance, Pairs):
             raise UsageError("AlignedMixup: mixes a fake with the real frame before it; give balance=Pairs()")
         self._source = BatchSource(
-            dataset, fields=("image", "label") if fields is None else fields, seed=seed, collate_fn=collate_fn,
+            dataset, fields=("image", "label") if fields is None else fields, seed=self._order.seed,
             normalised=dtype == "float32" and torch.device(device or "cpu").type == "cpu",
-            mixes=mixing,
-            replace_corrupt=on_corrupt == "replace",
+            mixes=mixing, replace_corrupt=on_corrupt == "replace", collate_fn=collate_fn,
         )  # fmt: skip
         self._order.on_issue = Issuer(self._source)
         self._meter = Meter(0)
         self._running: Callable[[], Iteration | None] = _nothing
         self._step = self._steps = 0
         self._watch: Watch | None = None
-        workers = default_workers() if num_workers is None else num_workers
+        start_method(multiprocessing_context)
+        if workers:
+            arguments.importable(
+                face_transform=dataset.face_transform, transform=dataset.transform, collate_fn=collate_fn,
+                worker_init_fn=worker_init_fn,
+            )  # fmt: skip
         super().__init__(
             self._source, batch_size=None, sampler=self._order, collate_fn=_as_is, num_workers=workers,
             generator=torch.Generator(),  # else torch would draw from the training script's own, once an epoch
@@ -154,7 +155,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             multiprocessing_context=start_context(multiprocessing_context) if workers else None,
         )  # fmt: skip
         # torch would not let these be set, since its own batching is off; people and trainers read them.
-        self.__dict__.update(batch_size=batch_size, drop_last=drop_last)
+        self.__dict__.update(batch_size=self._order.batch_size, drop_last=drop_last)
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; also after a resume."""
@@ -231,7 +232,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         except (RuntimeError, OSError, EOFError) as error:
             if self._watch is not None and (ends := self._watch.verdict()):
                 self._watch = self._iterator = None  # the next epoch starts new ones
-                raise WorkerDiedError(f"{ends}; see above for its own message, if it had time for one") from error
+                unguarded = "" if self._step else _UNGUARDED
+                raise WorkerDiedError(f"{ends}; see above for its own message, if it had one{unguarded}") from error
             raise
 
     def _provide_memory(self) -> None:
@@ -254,7 +256,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
 
     def to(self, device: str | torch.device) -> Self:
         """Has the batches of later iterations come on a device; see the argument `device`."""
-        _check_words(self.dtype, self.on_corrupt, device, self.fields)
+        arguments.words(self.dtype, self.on_corrupt, device, self.fields)
         if self._iterator is not None or self._running() is not None:
             raise UsageError(f"to({device!r}): the workers have started; give the device before the first iter()")
         self.device = device
@@ -302,36 +304,3 @@ def _ready(batches: Any) -> int:
     """Batches that are made and wait: in the workers' queue, and taken from it before their turn."""
     results, tasks = getattr(batches, "_worker_result_queue", None), getattr(batches, "_task_info", {})
     return 0 if results is None else results.qsize() + sum(len(task) == 2 for task in tasks.values())
-
-
-def _check_words(dtype: str, on_corrupt: str, device: Any, fields: Any) -> None:
-    if dtype not in ("float32", "uint8"):
-        raise UsageError(f"dtype={dtype!r}: must be float32 or uint8, as a word")
-    if on_corrupt not in ("replace", "raise"):
-        raise UsageError(f"on_corrupt={on_corrupt!r}: must be 'replace' or 'raise'")
-    if device is not None and torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device={device!r}: there is no CUDA device here; leave device out, or take 'cpu'")
-    if isinstance(fields, str):
-        raise UsageError(f"fields={fields!r}: must be a tuple of names, such as ('image', 'label', {fields!r})")
-
-
-def _refuse_twice(of_dataset: dict[str, Any]) -> None:
-    """Options of a dataset that was given as an object: it has its own."""
-    defaults = inspect.signature(FaceDataset).parameters
-    for name, value in of_dataset.items():
-        if value is not defaults[name].default and value != defaults[name].default:
-            raise UsageError(f"{name}: belongs to the dataset; give it to FaceDataset(...), or give the folder here")
-
-
-def _refuse(refused: dict[str, Any], sampler: Any) -> None:
-    torchs = inspect.signature(torch.utils.data.DataLoader).parameters
-    for name, value in refused.items():
-        if name in torchs and value == torchs[name].default:
-            continue
-        if name not in _INSTEAD:
-            raise TypeError(f"FaceDataLoader has no argument {name!r}")
-        raise UsageError(f"{name}: {_INSTEAD[name]}")
-    if sampler is not None and not isinstance(sampler, (DistributedSampler, SequentialSampler)):
-        raise UsageError(
-            "sampler: use balance=, filters= and shuffle=, or torch's DataLoader(FaceDataset(...), sampler=...)"
-        )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..pipeline.errors import UsageError
 from ..pipeline.index import Index
 from ..pipeline.manifest import Manifest
+from . import arguments
 from .decode import ByteRanges, decode_rgb
 from .face import FACE_FIELDS, Face, resized
 from .normalise import normalise
@@ -52,11 +53,17 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         filters: Filters | None = None,
         frames_per_video: int | None = None,
     ) -> None:
-        if image_size is not None and image_size < 1:
-            raise UsageError(f"image_size={image_size}: must be at least 1 px; try 224")
+        path = arguments.folder(out)
+        if image_size is not None:
+            image_size = arguments.whole("image_size", image_size, least=1, such_as=224)
+        if frames_per_video is not None:
+            frames_per_video = arguments.whole("frames_per_video", frames_per_video, least=1, such_as=32)
+        arguments.transforms(transform=transform)
+        if not isinstance(face_transform, (list, tuple)):
+            arguments.transforms(face_transform=face_transform)
         if image_size is None and transform is None and face_transform is None:
             raise UsageError("image_size=None: needs a transform that brings all crops to one size; try 224")
-        self.out = Path(out).resolve()
+        self.out = path.resolve()
         self.split, self.image_size = split, image_size
         self.face_transform, self.transform = _composed(face_transform), transform
         self.filters, self.frames_per_video = filters, frames_per_video
@@ -157,8 +164,7 @@ def _composed(face_transform: Transform | Sequence[Any] | None) -> Transform | N
 def _image_of(image: Any) -> NDArray[np.uint8]:
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         found = f"{type(image).__name__} {getattr(image, 'dtype', '')} {tuple(getattr(image, 'shape', ()))}"
-        raise UsageError(
-            f"transform returned {found}: must be a uint8 array (H, W, 3); "
-            "leave Normalize and ToTensor out, the loader does both"
-        )
+        grey = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size and image.ndim in (2, 3)
+        what = "keep three channels, ToGray too" if grey else "leave Normalize and ToTensor out, the loader does both"
+        raise UsageError(f"transform returned {found}: must be a uint8 array (H, W, 3); {what}")
     return image

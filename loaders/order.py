@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..pipeline.errors import UsageError
+from . import arguments
 
 Shuffle = Literal["none", "full", "window"]
 Rows = NDArray[np.uint32]
@@ -64,14 +65,13 @@ class Shuffling:
     def __post_init__(self) -> None:
         if self.mode not in ("none", "full", "window"):
             raise UsageError(f"shuffle={self.mode!r}: must be True, False, 'full' or 'window'")
-        if self.window_images < BLOCK_ROWS:
-            raise UsageError(f"window_images={self.window_images}: must be at least {BLOCK_ROWS}; try 16384")
 
     @classmethod
     def of(cls, shuffle: Any, window_images: int) -> Shuffling:
         """What torch's `shuffle` (True, False) or ours ("full", "window") means."""
         mode: Any = ("full" if shuffle else "none") if isinstance(shuffle, bool) else shuffle
-        return cls(mode=mode, window_images=window_images)
+        images = arguments.whole("window_images", window_images, least=BLOCK_ROWS, such_as=16_384)
+        return cls(mode=mode, window_images=images)
 
     def __call__(self, rows: Rows, key: int) -> Rows:
         """The same rows, mixed."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch.utils.data.distributed import DistributedSampler
 
 from ..pipeline.errors import UsageError
+from . import arguments
 from .arrange import Arrangement
 from .balance import Balance, Mix
 from .dataset import FaceDataset
@@ -63,10 +64,14 @@ class EpochSampler(DistributedSampler[int]):
         self, dataset: FaceDataset, *, batch_size: int, shuffling: Shuffling, balance: Balance,
         max_per_video: int | None, seed: int, drop_last: bool, rank: int | None, num_replicas: int | None,
     ) -> None:  # fmt: skip
-        if batch_size < 1:
-            raise UsageError(f"batch_size={batch_size}: must be at least 1; try 64")
-        if max_per_video is not None and (max_per_video < 1 or shuffling.mode == "none"):
-            raise UsageError(f"max_per_video={max_per_video}: must be at least 1, and needs shuffle")
+        batch_size = arguments.whole("batch_size", batch_size, least=1, such_as=64)
+        seed = arguments.whole("seed", seed, least=None, such_as=0)
+        if max_per_video is not None:
+            max_per_video = arguments.whole("max_per_video", max_per_video, least=1, such_as=2)
+            if shuffling.mode == "none":
+                raise UsageError(f"max_per_video={max_per_video}: needs shuffle")
+        if isinstance(balance, type) or not hasattr(balance, "bind"):
+            raise UsageError(f"balance={balance!r}: must be a balance, such as Quotas({{'real': 1, 'fake': 1}})")
         self.batch_size, self.seed, self.drop_last, self.shuffle = batch_size, seed, drop_last, False
         self.epoch, self.first_step = 0, 0
         self.on_issue: Callable[[EpochSampler, Ticket], Ticket] = _as_it_is
@@ -202,6 +207,8 @@ class EpochSampler(DistributedSampler[int]):
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Goes on at a state's epoch and step; raises `UsageError` where it is of another order."""
+        if not isinstance(state, Mapping):
+            raise UsageError(f"load_state_dict({state!r}): must be what state_dict() gave")
         for name, mine in self.identity().items():
             if state.get(name) != mine:
                 raise UsageError(

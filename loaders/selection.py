@@ -26,8 +26,6 @@ def select(index: Index, split: str | None, filters: Filters | None, frames_per_
     """
     if split is not None and split not in SPLITS:
         raise UsageError(f"split={split!r}: must be one of {', '.join(SPLITS)}, or None for all")
-    if frames_per_video is not None and frames_per_video < 1:
-        raise UsageError(f"frames_per_video={frames_per_video}: must be at least 1; try 32")
     rows = np.arange(len(index), dtype=np.uint32) if split is None else index.rows_where("split", split)
     if filters is not None:
         rows = rows[_kept(index, _expression(filters))[rows]]
@@ -58,7 +56,11 @@ def _kept(index: Index, expression: pc.Expression) -> np.ndarray[Any, np.dtype[n
         return np.concatenate(kept) if kept else np.empty(0, np.bool_)
     except (pa.ArrowException, TypeError, AttributeError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"filters={expression}: {reason}; the columns are {', '.join(index.schema.names)}") from error
+        labels = ", ".join(f"{number} is {name}" for number, name in enumerate(index.labels))
+        hint = f"; of label, {labels}" if labels and "label" in str(expression) else ""
+        raise UsageError(
+            f"filters={expression}: {reason}{hint}; the columns are {', '.join(index.schema.names)}"
+        ) from error
 
 
 def _evenly(index: Index, rows: Rows, frames: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

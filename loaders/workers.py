@@ -59,13 +59,9 @@ def default_workers() -> int:
     return max(usable_cores() // max(ranks, 1), 1)
 
 
-def start_context(wanted: str | BaseContext | None) -> BaseContext:
-    """The way workers start: forkserver by default, spawn on demand; fork is refused.
-
-    The fork server starts at once and imports torch and the loader a single time, while the caller builds the model;
-    workers are then copies of it that are ready in milliseconds and share its memory.
-    """
-    name = wanted if isinstance(wanted, str) else "forkserver" if wanted is None else wanted.get_start_method()
+def start_method(wanted: str | BaseContext | None) -> str:
+    """The name of the way workers start: forkserver by default, spawn on demand; raises `UsageError` on any other."""
+    name = "forkserver" if wanted is None else wanted if isinstance(wanted, str) else _name_of(wanted)
     if name == "fork":
         raise UsageError(
             "multiprocessing_context='fork': copies locks that other threads hold, and may hang; take 'forkserver' "
@@ -73,6 +69,20 @@ def start_context(wanted: str | BaseContext | None) -> BaseContext:
         )
     if name not in ("forkserver", "spawn"):
         raise UsageError(f"multiprocessing_context={wanted!r}: must be 'forkserver' or 'spawn'")
+    return name
+
+
+def _name_of(context: Any) -> str | None:
+    return context.get_start_method() if isinstance(context, BaseContext) else None
+
+
+def start_context(wanted: str | BaseContext | None) -> BaseContext:
+    """What workers start with; see `start_method`.
+
+    The fork server starts at once and imports torch and the loader a single time, while the caller builds the model;
+    workers are then copies of it that are ready in milliseconds and share its memory.
+    """
+    name = start_method(wanted)
     context = multiprocessing.get_context(name) if wanted is None or isinstance(wanted, str) else wanted
     if name == "forkserver":
         context.set_forkserver_preload([_PRELOADED, *(name for name in _WITH_TRANSFORMS if name in sys.modules)])

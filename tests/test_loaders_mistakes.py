@@ -1,0 +1,119 @@
+"""What a user reads who mistypes an argument: which one, what is wrong, what to use; before any process starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import albumentations as A  # noqa: N812 (as everyone calls it)
+import numpy as np
+import pytest
+from assets_rows import make_small
+from facefeed.loaders import FaceDataLoader, FaceDataset, Pairs, Quotas
+from facefeed.pipeline.errors import UsageError
+from torch.utils.data import Subset
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small(tmp_path_factory.mktemp("mistakes") / "out")
+
+
+def top_level(image: Any) -> dict[str, Any]:
+    return {"image": image}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 2.5}, r"batch_size=2\.5: must be a whole number of at least 1; try 64"),
+        ({"batch_size": "8"}, "batch_size='8': must be a whole number of at least 1"),
+        ({"batch_size": None}, "batch_size=None: must be a whole number"),
+        ({"batch_size": True}, "batch_size=True: must be a whole number"),
+        ({"num_workers": 1.5}, r"num_workers=1\.5: must be a whole number of at least 0; try 2"),
+        ({"num_workers": -1}, "num_workers=-1: must be at least 0; try 2"),
+        ({"prefetch_factor": 0, "num_workers": 1}, "prefetch_factor=0: must be at least 1; try 2"),
+        ({"image_size": (64, 48)}, r"image_size=\(64, 48\): must be a whole number of at least 1; try 224"),
+        ({"image_size": 64.0}, r"image_size=64\.0: must be a whole number"),
+        ({"frames_per_video": "a"}, "frames_per_video='a': must be a whole number of at least 1; try 32"),
+        ({"frames_per_video": 1.5}, r"frames_per_video=1\.5: must be a whole number"),
+        ({"max_per_video": 1.5}, r"max_per_video=1\.5: must be a whole number of at least 1"),
+        ({"window_images": 1e4, "shuffle": "window"}, r"window_images=10000\.0: must be a whole number"),
+        ({"seed": None}, "seed=None: must be a whole number; try 0"),
+        ({"drop_last": "x"}, "drop_last='x': must be True or False"),
+        ({"channels_last": None}, "channels_last=None: must be True or False"),
+        ({"balance": "quotas"}, "balance='quotas': must be a balance, such as Quotas"),
+        ({"balance": {"real": 1}}, "balance={'real': 1}: must be a balance, such as Quotas"),
+        ({"balance": Pairs}, "balance=<class .*Pairs'>: must be a balance, such as Quotas"),
+        ({"balance": Quotas({"nobody": 1})}, "'nobody': no label is called so; there are real, fake"),
+        ({"fields": 3}, "fields=3: must be a tuple of names"),
+        ({"transform": [A.HorizontalFlip()]}, r"transform=.*must be one transform; try A\.Compose"),
+        ({"transform": 5}, "transform=5: must be callable; try an Albumentations pipeline"),
+        ({"transform": lambda x: x}, "transform: is called with image= and returns a dict with 'image'"),
+        ({"face_transform": top_level}, "face_transform: is called with image=, landmarks=, .*partner="),
+        ({"multiprocessing_context": "fork"}, "multiprocessing_context='fork': .*take 'forkserver'"),
+        ({"multiprocessing_context": 7}, "multiprocessing_context=7: must be 'forkserver' or 'spawn'"),
+        ({"filters": [("label", "==", "fake")]}, "of label, 0 is real, 1 is fake"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_mistyped_argument_is_named_with_what_to_use(dataset: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        FaceDataLoader(dataset, **{"num_workers": 0, **options})
+
+
+def test_whole_numbers_and_flags_may_be_numpys(dataset: Path) -> None:
+    given: dict[str, Any] = {"batch_size": np.int64(50), "image_size": np.int32(8), "drop_last": np.bool_(True)}
+    loader = FaceDataLoader(dataset, num_workers=np.int64(0), seed=np.uint8(3), **given)
+    assert [len(labels) for _, labels in loader] == [50, 50]
+
+
+def test_what_is_no_dataset_is_refused_with_how_to_take_a_part_of_one(dataset: Path) -> None:
+    for wrong in (None, Subset(FaceDataset(dataset), [1, 2])):
+        with pytest.raises(
+            UsageError, match=r"dataset=.*must be the folder .*use split=, filters= and frames_per_video"
+        ):
+            FaceDataLoader(wrong, num_workers=0)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=rf"faces: is a part of the dataset {dataset}; give that"):
+        FaceDataset(dataset / "faces")
+
+
+def test_a_state_that_is_none_is_refused(dataset: Path) -> None:
+    with pytest.raises(UsageError, match=r"load_state_dict\(None\): must be what state_dict\(\) gave"):
+        FaceDataLoader(dataset, num_workers=0).load_state_dict(None)  # type: ignore[arg-type]
+
+
+def test_a_grey_image_is_refused_with_what_to_do(dataset: Path) -> None:
+    for grey in (lambda image: {"image": image[..., :1]}, lambda image: {"image": image[..., 0]}):
+        with pytest.raises(UsageError, match="keep three channels, ToGray too"):
+            FaceDataset(dataset, transform=grey)[0]
+
+
+def test_functions_that_workers_cannot_import_are_refused_before_they_start(dataset: Path) -> None:
+    def local(image: Any) -> dict[str, Any]:
+        return {"image": image}
+
+    def shade(image: Any, **_: Any) -> Any:
+        return image
+
+    nested = A.Compose([A.Lambda(image=shade)])
+    for name, wrong in (("transform", local), ("transform", nested), ("collate_fn", lambda items: items)):
+        with pytest.raises(UsageError, match=rf"{name}: workers cannot import .*<.*top level .* or take num_workers=0"):
+            FaceDataLoader(dataset, num_workers=1, **{name: wrong})
+        FaceDataLoader(dataset, num_workers=0, **{name: wrong})
+    FaceDataLoader(dataset, num_workers=1, transform=top_level)
+
+
+def test_functions_of_a_prompt_are_refused_before_workers_look_for_them(dataset: Path) -> None:
+    typed = f"""
+from facefeed.loaders import FaceDataLoader
+def mine(image): return {{"image": image}}
+try: FaceDataLoader({str(dataset)!r}, num_workers=1, transform=mine)
+except Exception as error: print(error)
+"""
+    seen = subprocess.run(
+        [sys.executable, "-"], input=typed, capture_output=True, text=True, check=True, timeout=120
+    ).stdout  # fmt: skip
+    assert seen.startswith("transform: workers cannot import mine from a notebook or a prompt; move it to a file")
