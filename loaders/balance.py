@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,8 +16,11 @@ from numpy.typing import NDArray
 
 from ..pipeline.errors import UsageError
 from ..pipeline.index import Index
+from . import arguments
 from .arrange import Arrangement
 from .order import Rows, hashes, key_of
+
+_MOST_WEIGHT = 1e9  # so that the sum over any number of rows keeps its digits
 
 
 class Mix(Protocol):
@@ -66,8 +70,10 @@ class Quotas:
     column: str = "label"
 
     def __post_init__(self) -> None:
-        if not self.shares or any(not isinstance(share, int) or share < 1 for share in self.shares.values()):
-            raise UsageError(f"Quotas({dict(self.shares)}): needs whole shares of at least 1; try real=1, fake=1")
+        if not isinstance(self.shares, Mapping) or not self.shares:
+            raise UsageError(f"Quotas({self.shares!r}): needs a share for each value; try {{'real': 1, 'fake': 1}}")
+        for name, share in self.shares.items():
+            arguments.whole(f"Quotas: {name}", share, least=1, such_as=1)
 
     def bind(self, rows: Rows, arrange: Arrangement) -> Mix:
         """See `Balance`."""
@@ -88,8 +94,11 @@ class Weights:
     column: str = "label"
 
     def __post_init__(self) -> None:
-        if not self.weights or any(not 0 <= weight < float("inf") for weight in self.weights.values()):
-            raise UsageError(f"Weights({dict(self.weights)}): needs finite weights of at least 0")
+        if not isinstance(self.weights, Mapping) or not self.weights:
+            raise UsageError(f"Weights({self.weights!r}): needs a weight for each value; try {{'fake': 2.0}}")
+        for name, weight in self.weights.items():
+            if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) <= _MOST_WEIGHT:
+                raise UsageError(f"Weights: {name}={weight!r}: must be a number from 0 to {_MOST_WEIGHT:g}; try 2.0")
 
     def bind(self, rows: Rows, arrange: Arrangement) -> Mix:
         """See `Balance`."""

@@ -31,7 +31,10 @@ from .workers import WorkerDiedError, WorkerInit, default_workers, start_context
 
 _log = logging.getLogger("facefeed.loaders")
 
-_UNGUARDED = "; a script that makes a loader needs `if __name__ == '__main__':` around what it runs"
+_UNGUARDED = (
+    "; can a fresh interpreter import the script, with what it runs below `if __name__ == '__main__':`, and all that "
+    "was handed to the loader?"
+)
 
 
 class FaceDataLoader(torch.utils.data.DataLoader[Any]):
@@ -101,6 +104,11 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             collate_fn = dataset.collate_fn if collate_fn is _as_is else collate_fn
         arguments.none_of(refused, sampler)
         arguments.words(dtype, on_corrupt, device, fields)
+        if collate_fn is not None:
+            arguments.own_collating(dtype=dtype, fields=fields)
+        arguments.of_workers(
+            collate_fn=collate_fn, worker_init_fn=worker_init_fn, timeout=timeout, persistent_workers=persistent_workers
+        )
         arguments.flags(drop_last=drop_last, channels_last=channels_last, pin_memory=pin_memory)
         workers = default_workers() if num_workers is None else arguments.whole("num_workers", num_workers, such_as=2)
         if prefetch_factor is not None:
@@ -120,13 +128,15 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         self.channels_last, self.device, self.on_corrupt = channels_last, device, on_corrupt
         self._order = EpochSampler(
             dataset, batch_size=batch_size, shuffling=Shuffling.of(self.shuffle, window_images),
-            balance=balance or Natural(), max_per_video=max_per_video, seed=seed, drop_last=drop_last, rank=rank,
-            num_replicas=num_replicas,
+            balance=Natural() if balance is None else balance, max_per_video=max_per_video, seed=seed,
+            drop_last=drop_last, rank=rank, num_replicas=num_replicas,
         )  # fmt: skip
         if not len(dataset):
             _log.warning("no face of split=%s passes the filters: the loader has no batches", dataset.split)
         else:
             _ = self._order.mix  # says now what cannot be kept
+            if not len(self._order):
+                _log.warning("drop_last leaves no batch of the %d faces: a step has more", len(dataset))
         mixing = bool(getattr(dataset.face_transform, "mixes", False))
         if mixing and not isinstance(balance, Pairs):
             raise UsageError("AlignedMixup: mixes a fake with the real frame before it; give balance=Pairs()")
@@ -164,10 +174,13 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Which epoch the next `iter()` goes through; without it, each goes through the one after the last."""
         self._order.set_epoch(epoch)
+        if self._running() is None:
+            self._step = self._steps = 0  # where the last iteration was broken off is no longer where training stands
 
     def __iter__(self) -> Iteration:  # type: ignore[override]
         if running := self._running():  # so that no worker writes to memory that the next one uses
             running.give_way()
+        self._step = self._steps = 0
         running = Iteration(self._epoch())
         self._running = weakref.ref(running)  # weakly: one that is broken off ends at once
         return running
@@ -177,6 +190,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         order, meter = self._order, Meter(self._order.epoch)
         self._meter, self._step, self._steps = meter, order.first_step, len(order)
         self._provide_memory()
+        if self._watch is not None and self._watch.verdict() and self._watch.of_their_own:
+            self._watch = self._iterator = None  # after Ctrl-C, which the script caught: new ones start
         try:
             with meter.waiting(), self._naming_the_dead():
                 made = super().__iter__()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,6 +21,7 @@ from .decode import ByteRanges, decode_rgb
 from .face import FACE_FIELDS, Face, resized
 from .normalise import normalise
 from .order import Rows
+from .seeding import with_generators
 from .selection import Filters, select
 
 Transform = Callable[..., dict[str, Any]]
@@ -59,8 +62,6 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         if frames_per_video is not None:
             frames_per_video = arguments.whole("frames_per_video", frames_per_video, least=1, such_as=32)
         arguments.transforms(transform=transform)
-        if not isinstance(face_transform, (list, tuple)):
-            arguments.transforms(face_transform=face_transform)
         if image_size is None and transform is None and face_transform is None:
             raise UsageError("image_size=None: needs a transform that brings all crops to one size; try 224")
         self.out = path.resolve()
@@ -75,11 +76,22 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
                 f"`facefeed verify {self.out} --rebuild-index`"
             )
         self.labels = self.index.labels
-        self._bytes = ByteRanges(self.out)
+        self._read: Callable[[str, int, int, int], bytes] = ByteRanges(self.out).read
+        self._decode: Callable[..., NDArray[np.uint8]] = decode_rgb
+        self._seed: int | None = None
         self._rows: Rows | None = select(self.index, split, filters, frames_per_video)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None}
+
+    def with_stages(self, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
+        """A copy whose stages (read, decode, augment) are what `wrap(name, stage)` makes of them, say to time them."""
+        made = copy.copy(self)
+        made._read, made._decode = wrap("read", self._read), wrap("decode", self._decode)  # noqa: SLF001
+        for name in ("face_transform", "transform"):
+            if (stage := getattr(self, name)) is not None:
+                setattr(made, name, wrap("augment", stage))
+        return made
 
     @property
     def rows(self) -> Rows:
@@ -93,8 +105,23 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def __getitem__(self, position: int) -> tuple[torch.Tensor, int]:
         row = int(self.rows[position])
+        self._seed_once()
         image = self.pixels(row) if self.face_transform is None else self.augmented(row)[0].image
         return normalise(torch.from_numpy(image)), int(self.index.number("label", row))
+
+    def _seed_once(self) -> None:
+        """In a worker of torch's own loader: draws from that worker's seed, which is another in each epoch.
+
+        Albumentations' generators come to all workers in one state, again in each epoch: their numbers would repeat.
+        """
+        worker = torch.utils.data.get_worker_info()
+        if worker is None or worker.seed == self._seed:
+            return
+        self._seed = worker.seed
+        numbers, plain = np.random.default_rng(worker.seed), random.Random(worker.seed)  # noqa: S311 (no secrets here)
+        for transform in (self.face_transform, self.transform):
+            for one in with_generators(transform):
+                one.set_random_state(numbers, plain)
 
     def info(self, position: int) -> dict[str, Any]:
         """Every column of the index for one face, by name."""
@@ -118,7 +145,10 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         if self.face_transform is not None:
             given = {**{field: getattr(face, field) for field in FACE_FIELDS}, "partner": partner}
             made = self.face_transform(**given)
-            face = Face(**{**{field: made[field] for field in FACE_FIELDS}, "image": _image_of(made["image"])})
+            image = _image_of(made)
+            if missing := [field for field in FACE_FIELDS if field not in made]:
+                raise UsageError(f"face_transform returned no {', '.join(missing)}: must return all that it was given")
+            face = Face(**{**{field: made[field] for field in FACE_FIELDS}, "image": image})
             mix = float(made.get("mix", 1.0))
         return replace(face, image=self._transformed(face.image)), mix
 
@@ -133,7 +163,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return self._transformed(image if self.image_size is None else resized(image, self.image_size, into))
 
     def _transformed(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return image if self.transform is None else _image_of(self.transform(image=image)["image"])
+        return image if self.transform is None else _image_of(self.transform(image=image))
 
     def _decoded(
         self, row: int, min_side_px: int | None = None, into: NDArray[np.uint8] | None = None
@@ -141,7 +171,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         index = self.index
         name = index.text("file", row)
         offset, size, crc32 = (int(index.number(f"image_{part}", row)) for part in ("offset", "bytes", "crc32"))
-        return decode_rgb(self._bytes.read(str(name), offset, size, crc32), min_side_px=min_side_px, into=into)
+        return self._decode(self._read(str(name), offset, size, crc32), min_side_px=min_side_px, into=into)
 
     def _with_points(self, row: int, image: NDArray[np.uint8]) -> Face:
         index = self.index
@@ -154,17 +184,25 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
 
 def _composed(face_transform: Transform | Sequence[Any] | None) -> Transform | None:
-    if face_transform is None or callable(face_transform):
-        return face_transform
-    from .augment import FaceCompose  # noqa: PLC0415 (half a second, only for who uses it)
+    if isinstance(face_transform, (list, tuple)):
+        from .augment import FaceCompose  # noqa: PLC0415 (half a second, only for who uses it)
 
-    return FaceCompose(list(face_transform))
+        arguments.listed(face_transform)
+        return FaceCompose(face_transform)
+    arguments.transforms(face_transform=face_transform)
+    arguments.of_faces(face_transform)
+    return face_transform  # type: ignore[return-value]
 
 
-def _image_of(image: Any) -> NDArray[np.uint8]:
+def _image_of(made: Any) -> NDArray[np.uint8]:
+    """What a transform returned, as pixels."""
+    if not isinstance(made, Mapping) or "image" not in made:
+        found = f"a dict of {', '.join(map(str, made))}" if isinstance(made, Mapping) else type(made).__name__
+        raise UsageError(f"transform returned {found}: must return a dict with 'image', as Albumentations does")
+    image = made["image"]
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         found = f"{type(image).__name__} {getattr(image, 'dtype', '')} {tuple(getattr(image, 'shape', ()))}"
         grey = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size and image.ndim in (2, 3)
         what = "keep three channels, ToGray too" if grey else "leave Normalize and ToTensor out, the loader does both"
         raise UsageError(f"transform returned {found}: must be a uint8 array (H, W, 3); {what}")
-    return image
+    return np.ascontiguousarray(image)

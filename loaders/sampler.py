@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -75,13 +77,16 @@ class EpochSampler(DistributedSampler[int]):
         self.batch_size, self.seed, self.drop_last, self.shuffle = batch_size, seed, drop_last, False
         self.epoch, self.first_step = 0, 0
         self.on_issue: Callable[[EpochSampler, Ticket], Ticket] = _as_it_is
-        self._rank, self._num_replicas = rank, num_replicas
         self.dataset: FaceDataset
         self.dataset, self._shuffling, self.balance, self.max_per_video = dataset, shuffling, balance, max_per_video
         if (rank is None) != (num_replicas is None):
             raise UsageError("rank and num_replicas: give both, or none to take torch.distributed's")
-        if rank is not None and num_replicas is not None and not 0 <= rank < num_replicas:
-            raise UsageError(f"rank={rank}: must be in 0..{num_replicas - 1}")
+        if rank is not None and num_replicas is not None:
+            rank = arguments.whole("rank", rank, such_as=0)
+            num_replicas = arguments.whole("num_replicas", num_replicas, least=1, such_as=1)
+            if rank >= num_replicas:
+                raise UsageError(f"rank={rank}: must be in 0..{num_replicas - 1}")
+        self._rank, self._num_replicas = rank, num_replicas
         self._bound: tuple[int, Mix] | None = None
         self._ordered: tuple[tuple[int, int], Rows] | None = None
 
@@ -126,8 +131,7 @@ class EpochSampler(DistributedSampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """Which epoch comes next; another one than was due starts at its first step."""
-        if not isinstance(epoch, int) or epoch < 0:
-            raise UsageError(f"set_epoch({epoch!r}): must be a whole number of at least 0")
+        epoch = arguments.whole("epoch", epoch, such_as=0)
         if epoch != self.epoch:
             self.epoch, self.first_step = epoch, 0
 
@@ -191,13 +195,18 @@ class EpochSampler(DistributedSampler[int]):
         """Images of an epoch that `drop_last` leaves out."""
         return self.images % self.global_batch if self.drop_last else 0
 
+    @cached_property
+    def _rows_hash(self) -> int:
+        """Of the row numbers themselves: filters that differ may select the same, and their text may leave out some."""
+        return int.from_bytes(hashlib.blake2b(self.dataset.rows.data, digest_size=8).digest(), "little")
+
     def identity(self) -> dict[str, Any]:
         """What the order depends on: a state may be loaded only where this is the same."""
         data = self.dataset
         return {
             "version": 1,
             "fingerprint": data.index.fingerprint,
-            "rows": _short(f"split={data.split} filters={data.filters} frames_per_video={data.frames_per_video}"),
+            "rows": f"{len(data)} rows {self._rows_hash:016x}",
             "order": _short(
                 f"{self._shuffling} {self.balance} max_per_video={self.max_per_video} drop_last={self.drop_last}"
             ),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,16 +32,16 @@ def mixed(*numbers: int) -> int:
 class Reseeder:
     """Makes transforms repeat: before each image all their generators are set by that image's key.
 
-    Albumentations' transforms, and ours, share two generators that are handed to them. Any other callable, within a
-    pipeline too, is taken to draw from the global generators of `random`, numpy and torch: these are set, and put back
-    afterwards.
+    Albumentations' transforms, and ours, share two generators that are handed to them, also where another callable
+    holds them. Any other callable, within a pipeline too, is taken to draw from the global generators of `random`,
+    numpy and torch: these are set, and put back afterwards.
     """
 
     def __init__(self, transforms: list[Callable[..., Any]]) -> None:
         self._numpy = np.random.Generator(np.random.PCG64(0))
         self._python = random.Random(0)  # noqa: S311 (no secrets here)
         self._state: dict[str, Any] = dict(self._numpy.bit_generator.state)
-        self._seeded: list[Any] = [one for one in transforms if hasattr(one, "set_random_state")]
+        self._seeded: list[Any] = [found for one in transforms for found in with_generators(one)]
         self._foreign = not all(_draws_from_its_own(one) for one in transforms)
 
     def reseed(self, key: int) -> None:
@@ -67,6 +71,55 @@ class Reseeder:
             random.setstate(python)
             np.random.set_state(legacy)
             torch.set_rng_state(torchs)
+
+
+def with_generators(transform: Any) -> list[Any]:
+    """What holds generators of its own (Albumentations' way) in a callable: itself, or what it refers to.
+
+    Looked for in the attributes of objects, in what functions close over and which of their module's names they use;
+    not in installed libraries.
+    """
+    found: list[Any] = []
+    seen: set[int] = set()
+    todo = [transform]
+    while todo:
+        one = todo.pop()
+        if id(one) in seen or isinstance(one, (type, ModuleType, np.ndarray, torch.Tensor)):
+            continue
+        seen.add(id(one))
+        if hasattr(one, "set_random_state"):
+            found.append(one)
+        elif one is transform or not _of_library(one):
+            todo += _referred(one)
+    return found
+
+
+def _referred(one: Any) -> list[Any]:
+    if isinstance(one, (list, tuple, set, frozenset)):
+        return list(one)
+    if isinstance(one, dict):
+        return list(one.values())
+    if isinstance(one, partial):
+        return [one.func, *one.args, *one.keywords.values()]
+    if isinstance(one, MethodType):
+        return [one.__self__, one.__func__]
+    if isinstance(one, FunctionType):
+        cells = inspect.getclosurevars(one).nonlocals.values()
+        names = [one.__globals__[name] for name in one.__code__.co_names if name in one.__globals__]
+        return [*cells, *(one.__defaults__ or ()), *names]
+    call = vars(type(one)).get("__call__")
+    return [*getattr(one, "__dict__", {}).values(), *([] if call is None else [call])]
+
+
+def _of_library(one: Any) -> bool:
+    name = (one if isinstance(one, FunctionType) else type(one)).__module__.partition(".")[0]
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return (name in sys.stdlib_module_names and name != "__main__" and not isinstance(one, _LOOKED_INTO)) or (
+        "site-packages" in file
+    )
+
+
+_LOOKED_INTO = (list, tuple, set, frozenset, dict, partial, MethodType)
 
 
 def _draws_from_its_own(transform: Any) -> bool:

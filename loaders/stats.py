@@ -93,7 +93,8 @@ class Meter:
         """The damage of an epoch, for the log."""
         first = "\n".join(f"  {one.face_id} -> {one.by}: {one.reason}" for one in self.replaced[:_NAMED])
         return (
-            f"epoch {self.epoch}: {len(self.replaced)} damaged images were replaced by others of their videos; run "
+            f"epoch {self.epoch}: {len(self.replaced)} damaged images were replaced by others of their videos "
+            "or labels; run "
             f"`facefeed verify {out}`. The first:\n{first}"
         )
 

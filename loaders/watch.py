@@ -24,6 +24,8 @@ class Watch:
 
     def __init__(self, batches: Any) -> None:
         self._batches, self._ends = weakref.ref(batches), ""
+        self.of_their_own = False
+        """Whether those that ended did so in order, as workers do on Ctrl-C."""
         sentinels = [os.dup(worker.sentinel) for worker in batches._workers]  # noqa: SLF001
         self._thread = threading.Thread(target=self._run, args=(sentinels,), name="facefeed-watch", daemon=True)
         self._thread.start()
@@ -47,6 +49,7 @@ class Watch:
         batches: Any = self._batches()
         if batches is not None and not batches._shutdown:  # noqa: SLF001 (else it was time)
             batches._workers[sentinels.index(ended)].join(_SECONDS_TO_LOOK)  # noqa: SLF001 (it may not be reaped yet)
+            self.of_their_own = all(one.exitcode in (None, 0) for one in batches._workers)  # noqa: SLF001
             self._ends = death_of(batches._workers)  # noqa: SLF001
             _end(batches)
 

@@ -124,10 +124,13 @@ def test_drop_last(dataset: Path) -> None:
 
 
 def test_collate_fn(dataset: Path) -> None:
-    loader = loader_of(dataset, collate_fn=torch.utils.data.default_collate)
+    loader = loader_of(dataset, collate_fn=torch.utils.data.default_collate, fields=None)
     for (images, labels), (wanted, their_labels) in zip(loader, loader_of(dataset, fields=None), strict=True):
         assert torch.equal(images, wanted)
         assert torch.equal(labels, their_labels)
+    for options, named in (({}, "fields"), ({"fields": None, "dtype": "uint8"}, "dtype")):
+        with pytest.raises(UsageError, match=f"collate_fn: gets .* so {named} cannot hold; leave it out"):
+            loader_of(dataset, collate_fn=torch.utils.data.default_collate, **options)
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator is found")

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
@@ -91,6 +92,19 @@ def test_a_worker_that_was_killed_between_two_epochs_is_missed_at_the_next(datas
         list(batches)
 
 
+def test_after_a_ctrl_c_that_the_script_caught_the_next_epoch_has_workers(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=2)
+    whole = seen(batches)
+    iterator = iter(batches)
+    next(iterator)
+    iterator.close()
+    for pid in worker_pids(batches):
+        os.kill(pid, signal.SIGINT)  # as the terminal does to all processes of the group
+    wait_until(lambda: batches._watch is not None and batches._watch.verdict(), "the workers end")
+    batches.set_epoch(0)
+    assert seen(batches) == whole
+
+
 def test_the_next_epoch_starts_workers_in_place_of_those_that_died(dataset: Path) -> None:
     batches = loader(dataset, num_workers=2)
     running = iter(batches)
@@ -110,8 +124,15 @@ def test_a_worker_that_is_killed_while_it_sends_leaves_nobody_waiting(dataset: P
     running = iter(batches)
     next(running)
     workers = worker_pids(batches)
-    wait_until(lambda: any(map(is_sending, workers)), "a full pipe")
-    victim = next(pid for pid in workers if is_sending(pid))
+    stuck: Counter[int] = Counter()
+
+    def one_is_stuck() -> bool:  # and not just passing through, perhaps with its last batch
+        for pid in workers:
+            stuck[pid] = stuck[pid] + 1 if is_sending(pid) else 0
+        return max(stuck.values()) >= 20
+
+    wait_until(one_is_stuck, "a full pipe")
+    victim = stuck.most_common(1)[0][0]
     with dies(rf"worker {victim} was killed by signal 9"):
         os.kill(victim, signal.SIGKILL)
         list(running)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 
 import albumentations as A  # noqa: N812 (as everyone calls it)
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 from assets_rows import make_small
 from facefeed.loaders import FaceDataLoader, FaceDataset, Pairs, Quotas
 from facefeed.pipeline.errors import UsageError
-from torch.utils.data import Subset
+from torch.utils.data import SequentialSampler, Subset
+from torchvision.transforms import v2
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,22 @@ def top_level(image: Any) -> dict[str, Any]:
         ({"fields": 3}, "fields=3: must be a tuple of names"),
         ({"transform": [A.HorizontalFlip()]}, r"transform=.*must be one transform; try A\.Compose"),
         ({"transform": 5}, "transform=5: must be callable; try an Albumentations pipeline"),
-        ({"transform": lambda x: x}, "transform: is called with image= and returns a dict with 'image'"),
+        ({"transform": lambda x: x}, "transform: is called with image= and must return a dict with 'image'"),
+        ({"transform": v2.RandomHorizontalFlip()}, "transform: is called with image= .*wrap it in a function"),
+        ({"face_transform": A.Compose([A.HorizontalFlip()])}, "hull and regions would not follow Compose; give a list"),
+        ({"face_transform": A.HorizontalFlip()}, "landmarks, .* would not follow HorizontalFlip; give a list"),
+        ({"face_transform": [top_level]}, "face_transform: .*top_level.* is no transform of Albumentations"),
+        ({"face_transform": [A.HorizontalFlip]}, "face_transform: .* is no transform of Albumentations"),
+        ({"sampler": SequentialSampler([1, 2])}, "sampler: use balance="),
+        ({"balance": False}, "balance=False: must be a balance"),
+        ({"device": "gpu"}, "device='gpu': must be 'cpu' or 'cuda'"),
+        ({"device": "meta"}, "device='meta': must be 'cpu' or 'cuda'"),
+        ({"timeout": "5"}, "timeout='5': must be a number of seconds"),
+        ({"persistent_workers": "no"}, "persistent_workers='no': must be True or False"),
+        ({"collate_fn": 5}, "collate_fn=5: must be a function, or None"),
+        ({"worker_init_fn": 5}, "worker_init_fn=5: must be a function, or None"),
+        ({"rank": "0", "num_replicas": 1}, "rank='0': must be a whole number of at least 0"),
+        ({"rank": 0, "num_replicas": 0}, "num_replicas=0: must be at least 1"),
         ({"face_transform": top_level}, "face_transform: is called with image=, landmarks=, .*partner="),
         ({"multiprocessing_context": "fork"}, "multiprocessing_context='fork': .*take 'forkserver'"),
         ({"multiprocessing_context": 7}, "multiprocessing_context=7: must be 'forkserver' or 'spawn'"),
@@ -71,7 +89,7 @@ def test_whole_numbers_and_flags_may_be_numpys(dataset: Path) -> None:
 
 
 def test_what_is_no_dataset_is_refused_with_how_to_take_a_part_of_one(dataset: Path) -> None:
-    for wrong in (None, Subset(FaceDataset(dataset), [1, 2])):
+    for wrong in (None, "", Subset(FaceDataset(dataset), [1, 2])):
         with pytest.raises(
             UsageError, match=r"dataset=.*must be the folder .*use split=, filters= and frames_per_video"
         ):
@@ -83,6 +101,46 @@ def test_what_is_no_dataset_is_refused_with_how_to_take_a_part_of_one(dataset: P
 def test_a_state_that_is_none_is_refused(dataset: Path) -> None:
     with pytest.raises(UsageError, match=r"load_state_dict\(None\): must be what state_dict\(\) gave"):
         FaceDataLoader(dataset, num_workers=0).load_state_dict(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda image: image, "transform returned ndarray: must return a dict with 'image'"),
+        (lambda image: None, "transform returned NoneType: must return a dict with 'image'"),
+        (lambda image: {"img": image}, "transform returned a dict of img: must return a dict with 'image'"),
+    ],
+)
+def test_what_is_no_result_of_a_transform_is_refused(dataset: Path, wrong: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        FaceDataset(dataset, transform=wrong)[0]
+
+
+def test_a_decorated_function_and_a_flipped_view_are_fine(dataset: Path) -> None:
+    def as_albumentations(change: Any) -> Any:
+        @functools.wraps(change)
+        def changed(image: Any) -> dict[str, Any]:
+            return {"image": change(image)}
+
+        return changed
+
+    @as_albumentations
+    def flipped(pixels: Any) -> Any:
+        return pixels[:, ::-1]
+
+    plain, turned = FaceDataset(dataset)[0][0], FaceDataset(dataset, transform=flipped)[0][0]
+    assert (turned == plain.flip(2)).all()
+
+
+def test_options_of_a_dataset_are_refused_beside_one_whatever_they_are(dataset: Path) -> None:
+    for filters in (pc.field("score") > 0.9, [("frame_index", "in", np.arange(3))]):
+        with pytest.raises(UsageError, match="filters: belongs to the dataset"):
+            FaceDataLoader(FaceDataset(dataset), filters=filters, num_workers=0)
+
+
+def test_an_epoch_without_a_batch_is_said(dataset: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert len(FaceDataLoader(dataset, 1000, drop_last=True, num_workers=0)) == 0
+    assert "drop_last leaves no batch of the 107 faces" in caplog.text
 
 
 def test_a_grey_image_is_refused_with_what_to_do(dataset: Path) -> None:
@@ -116,4 +174,39 @@ except Exception as error: print(error)
     seen = subprocess.run(
         [sys.executable, "-"], input=typed, capture_output=True, text=True, check=True, timeout=120
     ).stdout  # fmt: skip
-    assert seen.startswith("transform: workers cannot import mine from a notebook or a prompt; move it to a file")
+    assert seen.startswith("num_workers: workers cannot import the script from <stdin>; save it, or take num_workers=0")
+
+
+GUARDED = """
+import functools
+import threading
+from facefeed.loaders import FaceDataLoader
+
+def found(image): return {"image": image}
+
+class Locked:
+    def __init__(self): self.lock = threading.Lock()
+    def __call__(self, image): return {"image": image}
+
+if __name__ == "__main__":
+    def hidden(image): return {"image": image}
+    for transform in (functools.partial(hidden), Locked(), found):
+        try: print("made", FaceDataLoader(OUT, num_workers=1, transform=transform).num_workers)
+        except Exception as error: print(error)
+"""
+
+
+def test_what_a_script_defines_is_found_by_workers_or_refused(dataset: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(GUARDED.replace("OUT", repr(str(dataset))))
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__main__.py").write_text(GUARDED.replace("OUT", repr(str(dataset))))
+    script, package = (
+        subprocess.run(
+            [sys.executable, *wanted], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
+        ).stdout.splitlines()
+        for wanted in (("train.py",), ("-m", "package"))
+    )
+    assert script[0].startswith("transform: workers cannot import hidden from below `if __name__ == '__main__':`")
+    assert script[1].startswith("transform: cannot be sent to workers: cannot pickle '_thread.lock' object")
+    assert script[2] == "made 1"
+    assert package[2].startswith("transform: workers cannot import found from a package's __main__")

@@ -159,7 +159,7 @@ def test_a_ticket_says_what_to_make_and_holds_nothing() -> None:
         ({"rank": 0}, "rank and num_replicas: give both, or none"),
         ({"num_replicas": 2}, "rank and num_replicas: give both, or none"),
         ({"rank": 2, "num_replicas": 2}, r"rank=2: must be in 0\.\.1"),
-        ({"rank": -1, "num_replicas": 2}, r"rank=-1: must be in 0\.\.1"),
+        ({"rank": -1, "num_replicas": 2}, "rank=-1: must be at least 0"),
         ({"balance": Pairs(), "batch_size": 3}, "take a multiple of 2"),
     ],
 )

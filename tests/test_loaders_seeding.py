@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from assets_rows import SIDE, make_small, shown
-from facefeed.loaders import FaceDataLoader
+from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.augment import LandmarkBlackout
 from facefeed.loaders.seeding import mixed
 from torchvision.transforms import v2
@@ -75,6 +76,25 @@ def albumentations() -> Any:
     ])  # fmt: skip
 
 
+PIPELINE = A.Compose([A.GaussNoise(p=1.0), A.HorizontalFlip()])
+
+
+def by_a_pipeline_of_the_module(image: Pixels) -> dict[str, Pixels]:
+    return {"image": PIPELINE(image=image)["image"]}
+
+
+class Wrapped:
+    """A pipeline as people put it into a callable of their own."""
+
+    def __init__(self) -> None:
+        self.parts = [A.Compose([A.GaussNoise(p=1.0)]), A.HorizontalFlip(p=0.5)]
+
+    def __call__(self, image: Pixels) -> dict[str, Pixels]:
+        for part in self.parts:
+            image = part(image=image)["image"]
+        return {"image": image}
+
+
 TRANSFORMS: dict[str, Callable[[], dict[str, Any]]] = {
     "albumentations": lambda: {"transform": albumentations()},
     "one transform": lambda: {"transform": A.GaussNoise(p=1.0)},
@@ -87,6 +107,9 @@ TRANSFORMS: dict[str, Callable[[], dict[str, Any]]] = {
     "torchvision": lambda: {"transform": Torchvision()},
     "face and foreign": lambda: {"face_transform": [A.GaussNoise(p=1.0)], "transform": noise_of_numpy},
     "function within": lambda: {"transform": A.Compose([A.Lambda(image=old_style)])},
+    "pipeline in a function": lambda: {"transform": by_a_pipeline_of_the_module},
+    "pipeline in an object": lambda: {"transform": Wrapped()},
+    "pipeline in a partial": lambda: {"transform": partial(Wrapped())},
     "own class within": lambda: {"transform": A.Compose([OldStyle(p=1.0), A.HorizontalFlip()])},
 }
 each_transform = pytest.mark.parametrize("name", TRANSFORMS)
@@ -226,3 +249,21 @@ def test_keys_are_these_for_ever() -> None:
 
 
 GOLDEN = [0xE220A8397B1DCDAF, 3705391937491829246]  # the first is splitmix64's own first output for 0
+
+
+def test_under_torchs_own_loader_workers_and_epochs_draw_other_numbers(dataset: Path) -> None:
+    data = FaceDataset(dataset, image_size=SIDE, transform=A.Compose([OwnNumber(p=1.0)]))
+    torch.manual_seed(3)
+    loader = torch.utils.data.DataLoader(data, 20, num_workers=2, multiprocessing_context="forkserver")
+    epochs = [[tuple(image[:, 0, 0].tolist()) for images, _ in loader for image in images] for _ in range(2)]
+    assert len(set(epochs[0])) > 100
+    assert len(set(epochs[0]) & set(epochs[1])) < 20
+
+
+class OwnNumber(A.ImageOnlyTransform):
+    """Writes a number that it draws into the first pixel."""
+
+    def apply(self, img: Pixels, **params: Any) -> Pixels:
+        img = img.copy()
+        img[0, 0] = self.random_generator.integers(0, 256, 3)
+        return img

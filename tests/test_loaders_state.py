@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +96,20 @@ def test_an_epoch_that_was_broken_off_is_gone_on_with_from_its_state_alone(datas
     assert rows_seen(loader)[30:] == rest
 
 
+def test_a_state_is_of_the_epoch_that_is_due_not_of_one_that_was_broken_off(dataset: Path) -> None:
+    loader = loader_of(dataset)
+    next(iter(loader))
+    loader.set_epoch(1)
+    assert place(loader) == (1, 0)
+    next(iter(loader))
+    assert place(loader) == (1, 1)
+    iterator = iter(loader)
+    assert place(loader) == (2, 0)
+    next(iterator)
+    assert place(loader) == (2, 1)
+    assert rest_after(dataset, loader.state_dict()) == rows_seen_in_epoch(dataset, 2)[10:]
+
+
 def rows_seen_in_epoch(dataset: Path, epoch: int) -> list[int]:
     loader = loader_of(dataset)
     loader.set_epoch(epoch)
@@ -148,7 +165,7 @@ def saved(state: dict[str, Any]) -> Any:
     return file
 
 
-LONG = [f"real/{number}.mp4" for number in range(1000)]
+LONG = [number for number in range(1000) if number != 30]  # its text, as pyarrow shortens it, leaves most out
 
 
 @pytest.mark.parametrize(
@@ -160,11 +177,7 @@ LONG = [f"real/{number}.mp4" for number in range(1000)]
         ({}, {"split": "val", "shuffle": True}, "rows"),
         ({}, {"filters": [("label", "==", 1)]}, "rows"),
         ({"filters": pc.field("label") == 0}, {"filters": pc.field("label") == 1}, "rows"),
-        (
-            {"filters": [("video_id", "not in", LONG)]},
-            {"filters": [("video_id", "not in", [*LONG[:-1], "real/none.mp4"])]},
-            "rows",
-        ),
+        ({"filters": [("frame_index", "in", LONG)]}, {"filters": [("frame_index", "in", [*LONG, 30])]}, "rows"),
         ({}, {"frames_per_video": 8}, "rows"),
         ({}, {"shuffle": "window"}, "order"),
         ({}, {"shuffle": False}, "order"),
@@ -183,6 +196,20 @@ def test_a_state_of_another_order_is_refused_by_the_name_of_what_differs(
     state = loader_of(dataset, **made).state_dict()
     with pytest.raises(UsageError, match=rf"load_state_dict: the state has {named}=.*, this loader .*same data"):
         loader_of(dataset, **loaded).load_state_dict(state)
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_the_same_rows_are_the_same_order_however_a_filter_is_written(dataset: Path, seed: str) -> None:
+    names = [f"real/{number}.mp4" for number in range(5)]
+    state = loader_of(dataset, filters=[("video_id", "not in", set(names))]).state_dict()
+    loader_of(dataset, filters=~pc.field("video_id").isin(names[::-1])).load_state_dict(state)
+    other = f"""
+from facefeed.loaders import FaceDataLoader
+loader = FaceDataLoader({str(dataset)!r}, 10, num_workers=0, filters=[("video_id", "not in", set({names!r}))])
+loader.load_state_dict({state!r})
+"""
+    environment = {**os.environ, "PYTHONHASHSEED": seed}  # sets have another order in each process
+    subprocess.run([sys.executable, "-c", other], check=True, env=environment, timeout=120)
 
 
 def test_a_state_of_another_dataset_is_refused(dataset: Path, tmp_path: Path) -> None:

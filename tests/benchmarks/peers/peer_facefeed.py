@@ -1,6 +1,6 @@
 """facefeed: `FaceDataLoader` on a finished OUT, with the transform that its users would hand to it.
 
-Lane C: `decode_rgb` is replaced in the workers, so that a batch holds the first bytes of each image.
+Lane C: decoding is replaced, so that a batch holds the first bytes of each image.
 Lane D: decoding alone, to uint8 at the size of the crops.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from facefeed.loaders import FaceDataLoader
+from facefeed.loaders import FaceDataLoader, FaceDataset
 from recipe import SLICE_BYTES, Order, facefeed_augmentation
 
 
@@ -19,11 +19,9 @@ def _slice(data: bytes, **_: Any) -> np.ndarray:
     return np.frombuffer(data, np.uint8, SLICE_BYTES).reshape(16, 16, 3)
 
 
-def no_decoding(worker: int) -> None:
-    """Lane C's worker_init_fn."""
-    import facefeed.loaders.dataset as module  # noqa: PLC0415
-
-    module.decode_rgb = _slice
+def _without_decoding(name: str, stage: Any) -> Any:
+    """Lane C's stages."""
+    return _slice if name == "decode" else stage
 
 
 class _Numbered:
@@ -38,14 +36,16 @@ class _Numbered:
 
 
 def loader(order: Order) -> Any:
-    settings: dict[str, Any] = {"transform": facefeed_augmentation(order)}
+    out = order.folder / "facefeed"
     if order.lane == "C":
-        settings = {"image_size": 16, "dtype": "uint8", "worker_init_fn": no_decoding}
+        data = FaceDataset(out, image_size=16).with_stages(_without_decoding)
     elif order.lane == "D":
-        settings = {"image_size": 256, "dtype": "uint8"}
+        data = FaceDataset(out, image_size=256)
+    else:
+        data = FaceDataset(out, transform=facefeed_augmentation(order))
     made = FaceDataLoader(
-        order.folder / "facefeed", order.batch, split="train", num_workers=order.workers, shuffle=order.random,
-        fields=None if order.random else ("image", "row"), **settings,
+        data, order.batch, num_workers=order.workers, shuffle=order.random,
+        fields=None if order.random else ("image", "row"), dtype="uint8" if order.lane in "CD" else "float32",
     )  # fmt: skip
     return made if order.random else _Numbered(made)
 
