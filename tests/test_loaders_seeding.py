@@ -13,7 +13,7 @@ import albumentations as A  # noqa: N812 (as its own documentation writes it)
 import numpy as np
 import pytest
 import torch
-from assets_rows import SIDE, make_small, shown
+from assets_rows import SIDE, OwnNumber, make_small, shown
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.augment import LandmarkBlackout
 from facefeed.loaders.seeding import mixed
@@ -258,12 +258,3 @@ def test_under_torchs_own_loader_workers_and_epochs_draw_other_numbers(dataset: 
     epochs = [[tuple(image[:, 0, 0].tolist()) for images, _ in loader for image in images] for _ in range(2)]
     assert len(set(epochs[0])) > 100
     assert len(set(epochs[0]) & set(epochs[1])) < 20
-
-
-class OwnNumber(A.ImageOnlyTransform):
-    """Writes a number that it draws into the first pixel."""
-
-    def apply(self, img: Pixels, **params: Any) -> Pixels:
-        img = img.copy()
-        img[0, 0] = self.random_generator.integers(0, 256, 3)
-        return img

@@ -26,7 +26,7 @@ def test_the_python_examples_run_and_give_the_shapes_they_state(
 ) -> None:
     make_dataset(tmp_path / "out")
     monkeypatch.chdir(tmp_path)
-    seen: dict[str, Any] = {}
+    seen: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks("python"):
         exec(textwrap.dedent(block).replace("num_workers=4", "num_workers=0"), seen)
     assert seen["faces"].column_names == ["video_id", "pts_seconds", "label", "image"]
