@@ -6,7 +6,7 @@ Prints one JSON object with what was held after each epoch of every repeat, a fr
 stay and with new ones an epoch. pss: MB (10^6 bytes) of the training process and all below it, shared pages counted
 once; shared: how much of it is shared memory. of_files: what they map of files, which is the page cache's, and split
 with whoever else maps them. descriptors and threads: of all these processes. growth: MB or pieces an epoch, from the
-second epoch to the last; near 0 is good.
+middle epoch to the last; near 0 is good.
 """
 
 from __future__ import annotations
@@ -66,8 +66,10 @@ def one(out: str, persistent: bool, epochs: int) -> list[dict[str, Any]]:
 
 
 def growth(epochs: list[dict[str, Any]]) -> dict[str, float]:
-    second, last = epochs[1], epochs[-1]
-    return {name: (last[name] - second[name]) / (len(epochs) - 2) for name in second}
+    """An epoch's, over the second half: in the first a worker still opens files that it has not met before."""
+    middle = len(epochs) // 2
+    half = epochs[middle]
+    return {name: (epochs[-1][name] - half[name]) / (len(epochs) - 1 - middle) for name in half}
 
 
 def main() -> int:
