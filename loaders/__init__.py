@@ -13,7 +13,9 @@
 | workers, issue, readahead | the processes; what a ticket gets on its way to them |
 | delivery, prefetch | from a worker's batch to the training loop's, on the CPU or a device |
 | stats, describe | what a loader says of itself |
-| augment/, cli | transforms that know the face, and the page that shows them |
+| augment/ | transforms that know the face, and the page that shows them |
+| profiler/ | whether training waits for data |
+| cli | the commands `augment` and `profile` |
 
 Importing this package is light: torch comes with the first name that needs it. README.md beside this file is the guide.
 """

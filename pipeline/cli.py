@@ -33,7 +33,7 @@ class Door(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """Names in the order of the work."""
-        order = ("sample", "precompute", "verify", "augment")
+        order = ("sample", "precompute", "verify", "augment", "profile")
         names = self._entry_points()
         return [name for name in order if name in names] + sorted(set(names) - set(order))
 

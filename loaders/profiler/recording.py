@@ -1,0 +1,154 @@
+"""What a training loop and the makers of its batches saw at their clocks, and what follows from it without a model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .queue import Queue, Seconds
+from .stamps import Stamp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """Some steps, in one or more stretches. Times are of one clock (CLOCK_MONOTONIC), in seconds, float64 (steps,).
+
+    asked, handed: before and after `next()`. done: after the step. place: int64, of the step in its stretch: a stretch
+    begins with an iteration, and after a pause in which the queue filled. stamps: of the batches' making, empty where
+    the loader is none of torch's. workers, prefetch: of the loader. images: of all batches.
+    """
+
+    asked: Seconds
+    handed: Seconds
+    done: Seconds
+    place: NDArray[np.int64]
+    stamps: Sequence[Stamp] = field(repr=False)
+    workers: int
+    prefetch: int
+    images: int
+
+    @classmethod
+    def joined(cls, parts: Sequence[Recording]) -> Recording:
+        """Several recordings of one loader, one after the other."""
+        asked, handed, done, place = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("asked", "handed", "done", "place")
+        )
+        return cls(
+            asked=asked, handed=handed, done=done, place=place, stamps=[one for part in parts for one in part.stamps],
+            workers=parts[0].workers, prefetch=parts[0].prefetch, images=sum(part.images for part in parts),
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.asked)
+
+    @property
+    def steady(self) -> NDArray[np.bool_]:
+        """The steps of the steady state, bool (steps,): without those in which the queue fills, or is still full."""
+        return self.place >= max(self.workers * self.prefetch, 1)
+
+    @property
+    def stretches(self) -> list[slice]:
+        """Where each stretch lies."""
+        starts = np.flatnonzero(self.place == 0).tolist()
+        return [slice(start, end) for start, end in itertools.pairwise([*starts, len(self)])]
+
+    @property
+    def period(self) -> Seconds:
+        """From one question to the next; the last of a stretch to the end of its step."""
+        until = np.append(self.asked[1:], np.nan)
+        last = np.append(self.place[1:] == 0, True)
+        return np.where(last, self.done, until) - self.asked
+
+    @property
+    def wait(self) -> Seconds:
+        """How long each `next()` took."""
+        return self.handed - self.asked
+
+    @property
+    def step(self) -> Seconds:
+        """How long each step took, from the batch to the next question."""
+        return self.done - self.handed
+
+    @property
+    def load(self) -> Seconds:
+        """How long each batch took to make, wherever; of a loader without stamps, how long `next()` took."""
+        return self.finish - self.start if self.stamps else self.wait
+
+    @property
+    def start(self) -> Seconds:
+        """When the making of each batch began."""
+        return np.array([stamp.start for stamp in self.stamps])
+
+    @property
+    def finish(self) -> Seconds:
+        """When each batch was made."""
+        return np.array([stamp.finish for stamp in self.stamps])
+
+    @property
+    def ready(self) -> NDArray[np.bool_]:
+        """Whether a batch was made when it was asked for."""
+        return self.finish <= self.asked if self.stamps else np.zeros(len(self), np.bool_)
+
+    @property
+    def floor(self) -> float:
+        """What handing over a batch that is made takes when nothing is in the way, in seconds: the tenth percentile."""
+        handing = (self.wait - self.unmade)[self.steady]
+        return float(np.quantile(handing, 0.1)) if len(handing) else 0.0
+
+    @property
+    def unmade(self) -> Seconds:
+        """Of each wait, how long the batch was not made yet. Without stamps nobody knows, so all of it counts."""
+        return np.clip(self.finish - self.asked, 0.0, self.wait) if self.stamps else self.wait
+
+    @property
+    def contention(self) -> Seconds:
+        """Of each wait, how much longer than the floor a batch that was made took to come, where that is far longer.
+
+        The loop, its workers and the queue between them wanted more cores than there are. What is within three times
+        the floor is the noise of a clock, and counts for transport.
+        """
+        beyond = self.wait - self.unmade - self.floor
+        return np.where(beyond > 2 * self.floor, beyond, 0.0) if self.stamps else np.zeros(len(self))
+
+    @property
+    def stall(self) -> Seconds:
+        """Estimator A: how long the loop waited for each batch beyond what handing one over takes."""
+        return self.unmade + self.contention
+
+    @property
+    def transport(self) -> Seconds:
+        """How long each batch took to be handed over."""
+        return self.wait - self.stall
+
+    @property
+    def queue(self) -> Queue:
+        """The loader as the model sees it."""
+        return Queue(workers=self.workers, prefetch=self.prefetch, transport=self.floor)
+
+    def replayed(self) -> Seconds:
+        """Estimator C: how long each batch should not have been made when asked for, by the queue alone, (steps,)."""
+        stall, handing = np.zeros(len(self)), self.wait - self.unmade
+        for stretch in self.stretches:
+            # What was made before the stretch began was there at once.
+            load = np.where(self.finish[stretch] > self.asked[stretch.start], self.load[stretch], 0.0)
+            stall[stretch] = self.queue.replay(load, self.step[stretch], handing[stretch]).stall
+        return stall
+
+
+def settings_of(loader: Any) -> tuple[int, int]:
+    """Workers and prefetch of any loader; 0 and 0 where it has none that we know of."""
+    workers = int(getattr(loader, "num_workers", 0) or 0)
+    return workers, int(getattr(loader, "prefetch_factor", None) or 0) if workers else 0
+
+
+def images_of(batch: Any) -> int:
+    """How many images a batch holds: the length of the first tensor in it."""
+    while isinstance(batch, (dict, list, tuple)) and batch:
+        batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
+    shape = getattr(batch, "shape", ())
+    return int(shape[0]) if shape else 0

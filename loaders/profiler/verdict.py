@@ -1,0 +1,126 @@
+"""From a recording to a judgement: how much of the time the step waited, how sure that is, and what it is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from .bounds import Bounded, block_length, rate, share
+from .recording import Recording
+
+_FED_BELOW, _STARVED_ABOVE = 0.01, 0.05
+_MOST_OPEN = 0.02  # of the time unaccounted for, and of the two estimators apart
+_FEWEST_BLOCKS = 20
+
+
+class Word(StrEnum):
+    """FED: both upper bounds under 1 %. STARVED: the stall's lower bound over 5 %. MARGINAL: between."""
+
+    FED = "FED"
+    MARGINAL = "MARGINAL"
+    STARVED = "STARVED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a recording shows of its steady state. Shares are 0 to 1, times in seconds.
+
+    live: estimator A, measured stall over time. model: estimator C, the same by the queue, from load and step times
+    alone; None of a loader whose batches bear no stamps. starved: share of steps that waited longer than `threshold`.
+    closure: share of the time that is neither step, nor transport, nor stall. step, transport, load: medians.
+    fastest_step: the shortest mean step with at most 1 % of stall. reasons: why nothing can be concluded.
+    """
+
+    word: Word
+    emulated: bool
+    steps: int
+    block: int
+    live: Bounded
+    model: float | None
+    starved: Bounded
+    starved_steps: int
+    threshold: float
+    closure: float
+    step: float
+    transport: float
+    load: float
+    fastest_step: float | None
+    mean_step: float
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def headroom(self) -> float | None:
+        """How many times faster the step could be before it waits for 1 % of the time."""
+        return self.mean_step / self.fastest_step if self.fastest_step else None
+
+    def __str__(self) -> str:
+        parts = [f"{'EMULATED ' if self.emulated else ''}{self.word}  exposed stall {self.live}"]
+        parts.append(f"starved {self.starved_steps}/{self.steps} (<= {self.starved.upper:.2%})")
+        if self.fastest_step is not None:
+            if self.emulated:
+                parts.append(f"sustains steps >= {self.fastest_step * 1e3:.1f} ms")
+            parts.append(f"headroom {self.headroom:.1f}x (1 % stall at {self.fastest_step * 1e3:.1f} ms)")
+        parts.append(f"closure {self.closure:.1%}")
+        return " · ".join([*parts, *self.reasons])
+
+
+def judge(recording: Recording, *, emulated: bool, confidence: float = 0.95) -> Verdict:
+    """The verdict on a recording. `emulated`: the step was no real one, so it says nothing of a GPU."""
+    steady = recording.steady
+    stall, period, step = recording.stall[steady], recording.period[steady], recording.step[steady]
+    count, total = len(stall), float(period.sum())
+    floor = recording.floor
+    threshold = max(0.01 * float(np.median(step)), 3 * floor) if count else 0.0
+    block = block_length(stall, least=max(recording.workers * recording.prefetch, 1))
+    live = share(stall, period, block=block, confidence=confidence)
+    starved = rate(stall > threshold, block=block, confidence=confidence)
+    spent = float(step.sum() + recording.transport[steady].sum() + stall.sum())
+    closure = abs(total - spent) / total if total else 1.0
+    model, unmade = (
+        (_by_model(recording), float(recording.unmade[steady].sum()) / total) if recording.stamps else (None, 0.0)
+    )
+    load = recording.load[steady]
+    fastest = None
+    if model is not None and count:
+        fastest = recording.queue.fastest_step(load, shape=step / step.mean())
+    reasons = _doubts(count, block, closure, unmade, model)
+    return Verdict(
+        word=_word(live, starved, reasons), emulated=emulated, steps=count, block=block, live=live, model=model,
+        starved=starved, starved_steps=int((stall > threshold).sum()), threshold=threshold, closure=closure,
+        step=_median(step), transport=floor, load=_median(load), fastest_step=fastest,
+        mean_step=float(step.mean()) if count else 0.0, reasons=reasons,
+    )  # fmt: skip
+
+
+def _by_model(recording: Recording) -> float:
+    steady = recording.steady
+    stall = recording.replayed()[steady]
+    handing = recording.wait[steady] - recording.unmade[steady]
+    spent = float(stall.sum() + recording.step[steady].sum() + handing.sum())
+    return float(stall.sum()) / spent if spent else 0.0
+
+
+def _doubts(count: int, block: int, closure: float, unmade: float, model: float | None) -> tuple[str, ...]:
+    doubts = []
+    if count < _FEWEST_BLOCKS * block:
+        doubts.append(f"too few steps: {count}, needs {_FEWEST_BLOCKS * block}")
+    if closure > _MOST_OPEN:
+        doubts.append(f"{closure:.1%} of the time is not accounted for")
+    if model is not None and abs(model - unmade) > _MOST_OPEN:
+        doubts.append(f"the queue's model says {model:.1%} of stall, the clock {unmade:.1%}")
+    return tuple(doubts)
+
+
+def _word(live: Bounded, starved: Bounded, reasons: tuple[str, ...]) -> Word:
+    if reasons:
+        return Word.INCONCLUSIVE
+    if live.upper < _FED_BELOW and starved.upper < _FED_BELOW:
+        return Word.FED
+    return Word.STARVED if live.lower > _STARVED_ABOVE else Word.MARGINAL
+
+
+def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    return float(np.median(values)) if len(values) else 0.0

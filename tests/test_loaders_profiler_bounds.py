@@ -1,0 +1,64 @@
+"""What the bounds promise: they hold as often as they say, also where the values of a series follow each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from facefeed.loaders.profiler.bounds import autocorrelation, block_length, memory_length, rate, share
+
+
+def runs(rng: np.random.Generator, count: int, length: int, part: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """A series in which `part` of the values are True, in runs of `length`."""
+    return np.repeat(rng.random(-(-count // length)) < part, length)[:count]
+
+
+def test_a_series_that_repeats_every_fourth_value_is_seen() -> None:
+    values = np.tile([8.0, 0.0, 0.0, 0.0], 100)
+    assert autocorrelation(values, 4) == pytest.approx(1.0, abs=0.02)
+    assert autocorrelation(values, 1) < 0
+    assert autocorrelation(np.ones(100), 4) == 0.0
+    assert autocorrelation(np.ones(3), 4) == 0.0
+
+
+def test_blocks_are_longer_than_the_series_remembers() -> None:
+    rng = np.random.default_rng(0)
+    assert memory_length(rng.normal(size=5000)) <= 2
+    assert 8 <= memory_length(runs(rng, 5000, 12, 0.1).astype(float)) <= 30
+    assert block_length(rng.normal(size=5000), least=16) == 16
+
+
+@pytest.mark.parametrize("length", [1, 10])
+def test_a_bound_of_95_percent_holds_in_19_of_20_runs(length: int) -> None:
+    held = []
+    for run in range(200):
+        rng = np.random.default_rng(run)
+        starved = runs(rng, 3000, length, 0.04)
+        stall = np.where(starved, 1.0, 0.0)
+        found = share(stall, np.ones(3000), block=4 * length, seed=run)
+        held.append(found.upper >= 0.04)
+    assert np.mean(held) >= 0.90  # 0.95, less three standard errors of 200 runs
+
+
+def test_a_run_of_bad_steps_is_less_certain_than_as_many_that_are_spread() -> None:
+    rng = np.random.default_rng(2)
+    spread, bunched = (runs(rng, 4000, length, 0.05).astype(float) for length in (1, 40))
+    widths = [share(series, np.ones(4000), block=block_length(series, least=4)) for series in (spread, bunched)]
+    assert widths[1].upper - widths[1].lower > 2 * (widths[0].upper - widths[0].lower)
+
+
+def test_none_seen_is_a_bound_and_not_never() -> None:
+    none = np.zeros(2000, np.bool_)
+    assert rate(none, block=1).upper == pytest.approx(3.0 / 2000, rel=0.01)
+    assert rate(none, block=4).upper == pytest.approx(12.0 / 2000, rel=0.01)
+    assert rate(none, block=1, confidence=0.99).upper == pytest.approx(4.6 / 2000, rel=0.01)
+
+
+def test_too_few_steps_say_nothing() -> None:
+    assert (share(np.ones(3), np.ones(3), block=8).lower, share(np.zeros(3), np.ones(3), block=8).upper) == (0.0, 1.0)
+    assert share(np.zeros(0), np.zeros(0), block=1).upper == 1.0
+
+
+def test_the_same_series_has_the_same_bounds() -> None:
+    series = np.random.default_rng(3).random(500)
+    assert share(series, np.ones(500), block=5) == share(series, np.ones(500), block=5)
+    assert str(share(series * 0, np.ones(500), block=5)) == "0.00% (95% <= 0.00%)"

@@ -1,0 +1,70 @@
+"""What a user of `facefeed profile` gets, with real workers: figures, a report, an exit code; nothing about speed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import albumentations as A  # noqa: N812 (as everyone calls it)
+import pytest
+from assets_rows import make_small, shown
+from click.testing import CliRunner
+from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.profiler.live import Pass
+from facefeed.loaders.profiler.profile import profile
+from facefeed.loaders.profiler.steps import SleepingStep
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small(tmp_path_factory.mktemp("profiler") / "out")
+
+
+def test_a_profile_changes_no_batch_and_knows_when_each_was_made(dataset: Path) -> None:
+    options = {"image_size": 16, "num_workers": 2, "dtype": "uint8"}
+    plain = shown(FaceDataLoader(dataset, 10, **options))
+    batches: list[object] = []
+    recording = Pass(FaceDataLoader(dataset, 10, **options)).record(11, lambda _: None, keep=batches)
+    assert shown(batches) == plain
+    assert recording.images == 107
+    assert (recording.start < recording.finish).all()
+    assert (recording.finish <= recording.handed).all()
+    assert len({stamp.pid for stamp in recording.stamps}) == 2
+    assert all(stamp.cpu > 0 for stamp in recording.stamps)
+
+
+def test_what_a_batch_costs_is_told_apart(dataset: Path) -> None:
+    transform = A.Compose([A.GaussianBlur(p=1.0)])
+    loader = FaceDataLoader(dataset, 5, image_size=16, num_workers=0, transform=transform)
+    found = profile(loader, SleepingStep(0.0005), steps=60)
+    assert set(found.spans) == {"read", "decode", "augment", "collate", "other"}
+    assert found.spans["decode"] > 0 < found.spans["augment"]
+    assert len(shown(loader)) == 107  # the loader is as it was
+
+
+def test_the_command_writes_its_report_and_ends_with_one_json_object(dataset: Path, tmp_path: Path) -> None:
+    given = ["profile", str(dataset), "--batch-size", "5", "--image-size", "16", "--workers", "0", "--steps", "60",
+             "--step-ms", "1", "--report", str(tmp_path / "profile.json"), "--json"]  # fmt: skip
+    result = CliRunner().invoke(main, given)
+    figures = json.loads(result.stdout)
+    assert result.exit_code == figures["exit"] in (1, 4)  # without workers every step waits for its batch
+    assert figures == json.loads((tmp_path / "profile.json").read_text())
+    assert figures["verdict"]["emulated"]
+    assert figures["schema"] == 1
+    assert "EMULATED" in result.stderr
+    assert sum(figures["seconds_per_step"].values()) > 0.001
+
+
+@pytest.mark.parametrize(("option", "value"), [("--max-stall", "2"), ("--max-stall", "x"), ("--confidence", "95")])
+def test_a_share_that_is_none_is_refused(dataset: Path, option: str, value: str) -> None:
+    result = CliRunner().invoke(main, ["profile", str(dataset), option, value])
+    assert result.exit_code == 2
+    assert "must be a share such as 1% or 0.01" in result.stderr
+
+
+def test_a_step_that_takes_no_time_is_refused() -> None:
+    for wrong in ((0.0, 0.2), (0.01, 1.5)):
+        with pytest.raises(UsageError, match="needs more than 0 seconds and a host_share from 0 to 1"):
+            SleepingStep(*wrong)

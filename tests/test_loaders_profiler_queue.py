@@ -1,0 +1,79 @@
+"""What the model of the loader's queue says of cases that can be worked out by hand, on no clock at all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from facefeed.loaders.profiler.queue import Queue
+from facefeed.pipeline.errors import UsageError
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_without_workers_every_step_waits_for_its_whole_batch() -> None:
+    timeline = Queue(workers=0).replay([3.0, 1.0, 2.0], [10.0, 10.0, 10.0])
+    assert timeline.stall.tolist() == [3.0, 1.0, 2.0]
+    assert timeline.total_seconds == 36.0
+
+
+@pytest.mark.parametrize(("workers", "share"), [(1, 0.75), (2, 0.5), (3, 0.25), (4, 0.0), (5, 0.0)])
+def test_constant_loads_stall_until_there_are_workers_enough(workers: int, share: float) -> None:
+    assert Queue(workers=workers, prefetch=2).stall_share(np.full(4800, 4.0), 1.0) == pytest.approx(share, abs=2e-3)
+
+
+def test_two_slow_workers_give_one_long_wait_and_one_short() -> None:
+    stall = Queue(workers=2, prefetch=1).replay(np.full(20, 10.0), 1.0).stall[2:]
+    assert stall[0::2].tolist() == [8.0] * 9
+    assert stall[1::2].tolist() == [0.0] * 9
+
+
+@pytest.mark.parametrize(("times", "starved"), [(0.9, 0), (1.1, 1)])
+@pytest.mark.parametrize(("workers", "prefetch"), [(1, 1), (1, 4), (2, 2), (4, 2)])
+def test_one_slow_batch_is_hidden_as_long_as_those_ahead_of_it_last(
+    times: float, starved: int, workers: int, prefetch: int
+) -> None:
+    queue, load = Queue(workers=workers, prefetch=prefetch), np.full(100, 0.01)
+    load[50] = times * workers * prefetch
+    stall = queue.replay(load, 1.0).stall[queue.ahead :]
+    assert int((stall > 1e-9).sum()) == starved
+
+
+def test_a_mean_below_the_steps_mean_proves_nothing() -> None:
+    load = np.random.default_rng(1).exponential(0.9 * 4, 40_000)  # four workers at 90 % of their capacity, CV 1
+    assert Queue(workers=4, prefetch=2).stall_share(load, 1.0) == pytest.approx(0.29, abs=0.02)
+
+
+def test_handing_over_a_ready_batch_is_transport_and_no_stall() -> None:
+    timeline = Queue(workers=2, transport=0.1).replay(np.full(50, 0.01), 1.0)
+    assert timeline.stall[1:].max() == 0.0
+    assert np.diff(timeline.handed)[1:] == pytest.approx(1.1)
+
+
+@given(
+    loads=st.lists(st.floats(0, 10), min_size=1, max_size=40), step=st.floats(0.01, 10), workers=st.integers(0, 5),
+    prefetch=st.integers(1, 4), transport=st.floats(0, 1),
+)  # fmt: skip
+def test_time_is_spent_on_steps_transport_and_stalls_and_nothing_else(
+    loads: list[float], step: float, workers: int, prefetch: int, transport: float
+) -> None:
+    timeline = Queue(workers=workers, prefetch=prefetch, transport=transport).replay(loads, step)
+    spent = timeline.stall.sum() + timeline.step.sum() + transport * len(loads)
+    assert spent == pytest.approx(timeline.total_seconds)
+
+
+@given(loads=st.lists(st.floats(0, 10), min_size=5, max_size=60), step=st.floats(0.01, 5), workers=st.integers(1, 4))
+def test_more_ahead_never_waits_longer(loads: list[float], step: float, workers: int) -> None:
+    total = [Queue(workers=workers, prefetch=ahead).replay(loads, step).total_seconds for ahead in (1, 2, 8)]
+    assert total[0] + 1e-9 >= total[1] >= total[2] - 1e-9
+
+
+def test_the_fastest_step_is_where_waiting_begins() -> None:
+    queue, load = Queue(workers=2, prefetch=2), np.full(2000, 0.02)
+    assert queue.fastest_step(load) == pytest.approx(0.01, rel=0.03)
+    assert queue.curve(load, [0.005, 0.0099, 0.011]) == pytest.approx([0.5, 0.01, 0.0], abs=0.005)
+
+
+def test_settings_that_no_loader_has_are_refused() -> None:
+    for wrong in ({"workers": -1}, {"workers": 1, "prefetch": 0}, {"workers": 1, "transport": -0.1}):
+        with pytest.raises(UsageError, match=r"needs at least 0 workers, 1 batch of prefetch"):
+            Queue(**wrong)  # type: ignore[arg-type]

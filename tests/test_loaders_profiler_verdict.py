@@ -1,0 +1,182 @@
+"""What the profiler says of loaders whose truth is known, on a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from facefeed.loaders.profiler import live, profile, stamps
+from facefeed.loaders.profiler.queue import Queue
+from facefeed.loaders.profiler.recording import Recording
+from facefeed.loaders.profiler.stamps import Stamp
+from facefeed.loaders.profiler.verdict import Word, judge
+from facefeed.pipeline.errors import UsageError
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+STEP = 0.010
+
+
+def recording_of(load: Any, step: Any = STEP, *, workers: int = 2, transport: float = 0.0004) -> Recording:
+    """What a loop would have recorded of a queue with these load and step times."""
+    queue = Queue(workers=workers, prefetch=2, transport=transport)
+    timeline = queue.replay(load, step)
+    return Recording(
+        asked=timeline.free, handed=timeline.handed, done=timeline.handed + timeline.step,
+        place=np.arange(len(timeline.free)), workers=workers, prefetch=2 if workers else 0, images=len(timeline.free),
+        stamps=[Stamp(start, finish) for start, finish in zip(timeline.start, timeline.finish, strict=True)],
+    )  # fmt: skip
+
+
+def test_a_loader_that_is_twice_as_fast_as_the_step_feeds_it() -> None:
+    verdict = judge(recording_of(np.full(4000, STEP)), emulated=False)
+    assert verdict.word is Word.FED
+    assert verdict.live.value == 0.0
+    assert verdict.starved.upper < 0.01
+    assert verdict.fastest_step == pytest.approx(STEP / 2, rel=0.1)
+    assert verdict.headroom == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_loader_that_is_too_slow_starves_it_by_as_much_as_it_lacks() -> None:
+    verdict = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False)
+    assert verdict.word is Word.STARVED
+    assert verdict.live.value == pytest.approx((15 - 10.4) / 15, abs=0.001)  # two workers make one in 15 ms
+    assert verdict.model == pytest.approx(verdict.live.value, abs=0.002)
+    assert verdict.closure < 1e-9
+
+
+def test_one_slow_batch_in_fifty_is_neither_fed_nor_starved() -> None:
+    load = np.full(4000, STEP / 4)
+    load[::50] = 5.2 * STEP
+    verdict = judge(recording_of(load), emulated=False)
+    assert verdict.word is Word.MARGINAL
+    assert verdict.starved_steps == pytest.approx(79, abs=2)
+
+
+def test_few_steps_prove_nothing() -> None:
+    verdict = judge(recording_of(np.full(60, STEP)), emulated=False)
+    assert verdict.word is Word.INCONCLUSIVE
+    assert "too few steps: 56, needs 80" in str(verdict)
+
+
+def test_a_step_that_no_gpu_took_is_always_said_to_be_emulated() -> None:
+    text = str(judge(recording_of(np.full(4000, STEP)), emulated=True))
+    assert text.startswith("EMULATED FED  exposed stall 0.00%")
+    assert "sustains steps >= 4.6 ms" in text  # with 0.4 ms of transport, a batch every 5 ms
+
+
+def test_waiting_for_cores_is_waiting_and_a_clocks_noise_is_not() -> None:
+    recording = recording_of(np.full(4000, STEP / 4))
+    late = np.zeros(4000)
+    late[::2] = 0.005  # each second hand-over of a batch that is made takes 5 ms: nobody had a core for it
+    held = Recording(**{**recording.__dict__, "handed": recording.handed + late + np.cumsum(late) - late,
+                        "asked": recording.asked + np.cumsum(late) - late,
+                        "done": recording.done + np.cumsum(late)})  # fmt: skip
+    assert judge(held, emulated=False).live.value == pytest.approx(0.0025 / 0.0129, abs=0.01)
+    noisy = Recording(**{**recording.__dict__, "handed": recording.handed + 0.0003 * (np.arange(4000) % 2)})
+    assert judge(noisy, emulated=False).live.value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gate", "code"),
+    [
+        ({}, 0),
+        ({"max_stall": 0.01, "min_headroom": 1.5}, 0),
+        ({"min_headroom": 3.0}, 1),
+    ],
+)
+def test_the_gate_is_on_the_bound(gate: dict[str, float], code: int) -> None:
+    verdict = judge(recording_of(np.full(4000, STEP)), emulated=False)
+    assert profile.Gate(**gate).exit_code(verdict) == code
+    assert bool(profile.Gate(**gate).failures(verdict)) == bool(code)
+    starving = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False)
+    assert profile.Gate(**gate).exit_code(starving) == 1
+    assert profile.Gate(**gate).exit_code(judge(recording_of(np.full(60, STEP)), emulated=False)) == 4
+
+
+def test_a_gate_that_cannot_be_meant_is_refused() -> None:
+    for wrong in ({"max_stall": 1.0}, {"max_stall": 0.0}, {"min_headroom": 0.0}):
+        with pytest.raises(UsageError, match="must be"):
+            profile.Gate(**wrong)
+
+
+# ---- real loaders without workers, on the test's own clock
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    moved = Clock()
+    monkeypatch.setattr(stamps, "clock", moved)
+    monkeypatch.setattr(live, "clock", moved)
+    return moved
+
+
+class Items(Dataset[torch.Tensor]):
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+
+    def __len__(self) -> int:
+        return 600
+
+    def __getitem__(self, wanted: int) -> torch.Tensor:
+        self.clock.pass_by(self.seconds)
+        return torch.tensor([wanted])
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __init__(self, items: Items) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (self.items[number] for number in range(600))
+
+
+@pytest.mark.parametrize("kind", ["map-style", "iterable", "plain iterable"])
+def test_the_three_estimators_agree_on_a_loader_without_workers(clock: Clock, kind: str) -> None:
+    items = Items(clock, 0.001)
+    loaders = {"map-style": lambda: DataLoader(items, 4), "iterable": lambda: DataLoader(Stream(items), 4)}
+    loader: Any = loaders[kind]() if kind in loaders else [None] and _Plain(items)
+    seen: list[int] = []
+
+    def step(batch: torch.Tensor) -> None:
+        seen.extend(batch.ravel().tolist())
+        clock.pass_by(STEP)
+
+    found = profile.profile(loader, step, steps=500)
+    assert found.verdict.word is Word.STARVED
+    assert found.verdict.live.value == pytest.approx(4 / 14)
+    assert found.differential == pytest.approx(4 / 14)
+    assert found.verdict.model in (None, pytest.approx(4 / 14))
+    assert seen[:8] == list(range(8))  # the batches are as they were
+    assert found.images_per_second == pytest.approx(4 / 0.014)
+    assert sum(found.bars.values()) == pytest.approx(0.014)
+
+
+class _Plain:
+    """Batches that come from no loader of torch's."""
+
+    def __init__(self, items: Items) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for first in range(0, 600, 4):
+            yield torch.stack([self.items[first + place] for place in range(4)])
+
+
+def test_a_loader_without_batches_is_refused(clock: Clock) -> None:
+    with pytest.raises(UsageError, match="the loader has no batches"):
+        profile.profile(DataLoader(Items(clock, 0.001), 4, sampler=[]), lambda _: None)
