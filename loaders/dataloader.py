@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -166,6 +167,17 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         )  # fmt: skip
         # torch would not let these be set, since its own batching is off; people and trainers read them.
         self.__dict__.update(batch_size=self._order.batch_size, drop_last=drop_last)
+
+    def over(self, source: BatchSource) -> Self:
+        """A copy of this loader that makes its batches by `source`, in memory and an order of its own."""
+        source.ring = None
+        made = copy.copy(self)
+        order = copy.copy(self._order)
+        order.on_issue = Issuer(source)
+        made.__dict__.update(
+            _source=source, _order=order, dataset=source, sampler=order, _iterator=None, _watch=None, _running=_nothing
+        )
+        return made
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; also after a resume."""

@@ -89,7 +89,7 @@ def with_generators(transform: Any) -> list[Any]:
         seen.add(id(one))
         if hasattr(one, "set_random_state"):
             found.append(one)
-        elif one is transform or not _of_library(one):
+        elif one is transform or isinstance(one, _HOLDERS) or not _of_library(one):
             todo += _referred(one)
     return found
 
@@ -104,22 +104,19 @@ def _referred(one: Any) -> list[Any]:
     if isinstance(one, MethodType):
         return [one.__self__, one.__func__]
     if isinstance(one, FunctionType):
-        cells = inspect.getclosurevars(one).nonlocals.values()
-        names = [one.__globals__[name] for name in one.__code__.co_names if name in one.__globals__]
-        return [*cells, *(one.__defaults__ or ()), *names]
+        names = inspect.getclosurevars(one)
+        return [*names.nonlocals.values(), *names.globals.values(), *(one.__defaults__ or ())]
     call = vars(type(one)).get("__call__")
     return [*getattr(one, "__dict__", {}).values(), *([] if call is None else [call])]
+
+
+_HOLDERS = (list, tuple, set, frozenset, dict, partial, MethodType)
 
 
 def _of_library(one: Any) -> bool:
     name = (one if isinstance(one, FunctionType) else type(one)).__module__.partition(".")[0]
     file = getattr(sys.modules.get(name), "__file__", None) or ""
-    return (name in sys.stdlib_module_names and name != "__main__" and not isinstance(one, _LOOKED_INTO)) or (
-        "site-packages" in file
-    )
-
-
-_LOOKED_INTO = (list, tuple, set, frozenset, dict, partial, MethodType)
+    return name in sys.stdlib_module_names or "site-packages" in file
 
 
 def _draws_from_its_own(transform: Any) -> bool:

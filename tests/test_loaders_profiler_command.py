@@ -26,8 +26,13 @@ def test_a_profile_changes_no_batch_and_knows_when_each_was_made(dataset: Path) 
     options = {"image_size": 16, "num_workers": 2, "dtype": "uint8"}
     plain = shown(FaceDataLoader(dataset, 10, **options))
     batches: list[object] = []
-    recording = Pass(FaceDataLoader(dataset, 10, **options)).record(11, lambda _: None, keep=batches)
+    loader = FaceDataLoader(dataset, 10, **options)
+    passing = Pass(loader)
+    recording = passing.record(11, lambda _: None, keep=batches)
     assert shown(batches) == plain
+    made = passing._loader.dataset.dataset
+    assert made.ring is passing._loader._source.ring is not None  # made as the loader does, in its own kind of memory
+    assert (loader._order.epoch, loader._source.ring) == (0, None)  # and the loader itself is as it was
     assert recording.images == 107
     assert (recording.start < recording.finish).all()
     assert (recording.finish <= recording.handed).all()

@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import IterableDataset
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from ..batch import BatchSource
 from ..dataset import FaceDataset
 
 clock = time.monotonic
@@ -174,7 +175,7 @@ def stamped(loader: Any, take: Callable[[Stamp], None]) -> Any:
     maker = _Maker(spans)
     dataset = _with_spans(loader.dataset, spans)
     kind = _Streamed if isinstance(dataset, IterableDataset) else _Mapped
-    made = copy.copy(loader)
+    made = loader.over(dataset) if isinstance(dataset, BatchSource) else copy.copy(loader)
     # torch forbids to set a loader's dataset by its name, since its sampler would not know of it: this one is as long.
     made.__dict__.update(dataset=kind(dataset, maker), collate_fn=_Collated(loader.collate_fn, maker), _iterator=None)
     original = type(loader)._get_iterator  # noqa: SLF001
