@@ -328,6 +328,9 @@ def _as_is(batch: Any) -> Any:
 
 
 def _ready(batches: Any) -> int:
-    """Batches that are made and wait: in the workers' queue, and taken from it before their turn."""
-    results, tasks = getattr(batches, "_worker_result_queue", None), getattr(batches, "_task_info", {})
-    return 0 if results is None else results.qsize() + sum(len(task) == 2 for task in tasks.values())
+    """Batches that are made and wait: in the workers' queue, page-locked, or taken from there before their turn."""
+    if not hasattr(batches, "_worker_result_queue"):
+        return 0
+    queues = {batches._worker_result_queue, batches._data_queue}  # noqa: SLF001 (two where batches are pinned)
+    early = sum(len(task) == 2 for task in batches._task_info.values())  # noqa: SLF001
+    return early + sum(int(queue.qsize()) for queue in queues)

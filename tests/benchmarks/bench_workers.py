@@ -97,6 +97,8 @@ class NoteReady:
 
     def take(self) -> list[float]:
         paths = [self.folder / str(worker) for worker in range(WORKERS)]
+        while not all(path.exists() for path in paths):  # the first batch needs but one of them
+            time.sleep(0.01)
         times = sorted(float(path.read_text()) for path in paths)
         for path in paths:
             path.unlink()
