@@ -28,13 +28,16 @@ else
 endif
 	@touch $@
 
-demo: $(READY)  ## the main job on a small sample: sample, precompute, verify, a pass of the loader, a page of augmented faces
+demo: $(READY)  ## the main job on a small sample: sample, precompute, verify, a pass of the loader, augmented faces, a profile
 	@rm -rf $(DEMO)
 	$(BIN)/facefeed sample $(DEMO)/videos
 	$(BIN)/facefeed precompute $(DEMO)/videos $(DEMO)/faces --max-failed 5%
 	$(BIN)/facefeed verify $(DEMO)/faces
 	$(BIN)/python -m facefeed.loaders $(DEMO)/faces
 	$(BIN)/facefeed augment $(DEMO)/faces loaders/augment/example.yaml --page $(DEMO)/augment.html
+	@# Fed or starved, the demo goes on: which of them depends on this machine.
+	$(BIN)/facefeed profile $(DEMO)/faces --transform loaders/augment/example.yaml --batch-size 16 --step-ms 20 \
+		--against naive --videos $(DEMO)/videos --page $(DEMO)/profile.html || [[ $$? == [14] ]]
 
 test: lint types unit  ## lint, types and every test
 

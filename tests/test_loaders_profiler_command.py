@@ -44,14 +44,36 @@ def test_what_a_batch_costs_is_told_apart(dataset: Path) -> None:
     transform = A.Compose([A.GaussianBlur(p=1.0)])
     loader = FaceDataLoader(dataset, 5, image_size=16, num_workers=0, transform=transform)
     found = profile(loader, SleepingStep(0.0005), steps=60)
-    assert set(found.spans) == {"read", "decode", "augment", "collate", "other"}
-    assert found.spans["decode"] > 0 < found.spans["augment"]
+    assert set(found.live.spans) == {"read", "decode", "augment", "collate", "other"}
+    assert found.live.spans["decode"] > 0 < found.live.spans["augment"]
+    trials = {trial.name: trial.recording.spans for trial in found.trials}
+    assert "augment" not in trials["evaluation transform"]
+    assert set(trials) == {"evaluation transform", "none"}
+    assert len(found.curve) == 5
+    assert all(point.step > 0 <= point.predicted <= 1 for point in found.curve)
     assert len(shown(loader)) == 107  # the loader is as it was
+
+
+def test_a_quick_profile_is_the_verdict_alone(dataset: Path) -> None:
+    found = profile(
+        FaceDataLoader(dataset, 5, image_size=16, num_workers=0), SleepingStep(0.0005), steps=60, quick=True
+    )
+    assert (found.trials, found.curve, found.advice, found.cold) == ((), (), (), None)
+
+
+def test_advice_that_is_a_setting_is_tried_on_request(dataset: Path) -> None:
+    loader = FaceDataLoader(dataset, 5, image_size=16, num_workers=0)
+    found = profile(loader, SleepingStep(0.003, 0.0), steps=60, verify=True)
+    tried = [one for one in found.advice if one.settings]
+    assert tried
+    assert all(one.measured is not None for one in tried)
+    assert loader.num_workers == 0
 
 
 def test_the_command_writes_its_report_and_ends_with_one_json_object(dataset: Path, tmp_path: Path) -> None:
     given = ["profile", str(dataset), "--batch-size", "5", "--image-size", "16", "--workers", "0", "--steps", "60",
-             "--step-ms", "1", "--report", str(tmp_path / "profile.json"), "--json"]  # fmt: skip
+             "--step-ms", "1", "--report", str(tmp_path / "profile.json"), "--page", str(tmp_path / "profile.html"),
+             "--trace", str(tmp_path / "trace.json"), "--json"]  # fmt: skip
     result = CliRunner().invoke(main, given)
     figures = json.loads(result.stdout)
     assert result.exit_code == figures["exit"] in (1, 4)  # without workers every step waits for its batch
@@ -60,6 +82,8 @@ def test_the_command_writes_its_report_and_ends_with_one_json_object(dataset: Pa
     assert figures["schema"] == 1
     assert "EMULATED" in result.stderr
     assert sum(figures["seconds_per_step"].values()) > 0.001
+    assert (tmp_path / "profile.html").stat().st_size > 100_000
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
 @pytest.mark.parametrize(("option", "value"), [("--max-stall", "2"), ("--max-stall", "x"), ("--confidence", "95")])

@@ -67,12 +67,6 @@ def test_more_ahead_never_waits_longer(loads: list[float], step: float, workers:
     assert total[0] + 1e-9 >= total[1] >= total[2] - 1e-9
 
 
-def test_the_fastest_step_is_where_waiting_begins() -> None:
-    queue, load = Queue(workers=2, prefetch=2), np.full(2000, 0.02)
-    assert queue.fastest_step(load) == pytest.approx(0.01, rel=0.03)
-    assert queue.curve(load, [0.005, 0.0099, 0.011]) == pytest.approx([0.5, 0.01, 0.0], abs=0.005)
-
-
 def test_settings_that_no_loader_has_are_refused() -> None:
     for wrong in ({"workers": -1}, {"workers": 1, "prefetch": 0}, {"workers": 1, "transport": -0.1}):
         with pytest.raises(UsageError, match=r"needs at least 0 workers, 1 batch of prefetch"):

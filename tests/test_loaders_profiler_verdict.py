@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from facefeed.loaders.profiler import live, profile, stamps
+from facefeed.loaders.profiler import live, profile, stamps, ticks
+from facefeed.loaders.profiler.gate import Gate
 from facefeed.loaders.profiler.queue import Queue
 from facefeed.loaders.profiler.recording import Recording
 from facefeed.loaders.profiler.stamps import Stamp
@@ -26,7 +27,8 @@ def recording_of(load: Any, step: Any = STEP, *, workers: int = 2, transport: fl
     timeline = queue.replay(load, step)
     return Recording(
         asked=timeline.free, handed=timeline.handed, done=timeline.handed + timeline.step,
-        place=np.arange(len(timeline.free)), workers=workers, prefetch=2 if workers else 0, images=len(timeline.free),
+        place=np.arange(len(timeline.free)), workers=workers, prefetch=2 if workers else 0, stored_bytes=0,
+        images=len(timeline.free),
         stamps=[Stamp(start, finish) for start, finish in zip(timeline.start, timeline.finish, strict=True)],
     )  # fmt: skip
 
@@ -90,17 +92,17 @@ def test_waiting_for_cores_is_waiting_and_a_clocks_noise_is_not() -> None:
 )
 def test_the_gate_is_on_the_bound(gate: dict[str, float], code: int) -> None:
     verdict = judge(recording_of(np.full(4000, STEP)), emulated=False)
-    assert profile.Gate(**gate).exit_code(verdict) == code
-    assert bool(profile.Gate(**gate).failures(verdict)) == bool(code)
+    assert Gate(**gate).exit_code(verdict) == code
+    assert bool(Gate(**gate).failures(verdict)) == bool(code)
     starving = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False)
-    assert profile.Gate(**gate).exit_code(starving) == 1
-    assert profile.Gate(**gate).exit_code(judge(recording_of(np.full(60, STEP)), emulated=False)) == 4
+    assert Gate(**gate).exit_code(starving) == 1
+    assert Gate(**gate).exit_code(judge(recording_of(np.full(60, STEP)), emulated=False)) == 4
 
 
 def test_a_gate_that_cannot_be_meant_is_refused() -> None:
     for wrong in ({"max_stall": 1.0}, {"max_stall": 0.0}, {"min_headroom": 0.0}):
         with pytest.raises(UsageError, match="must be"):
-            profile.Gate(**wrong)
+            Gate(**wrong)
 
 
 # ---- real loaders without workers, on the test's own clock
@@ -122,6 +124,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     moved = Clock()
     monkeypatch.setattr(stamps, "clock", moved)
     monkeypatch.setattr(live, "clock", moved)
+    monkeypatch.setattr(ticks, "clock", moved)
     return moved
 
 
@@ -162,7 +165,7 @@ def test_the_three_estimators_agree_on_a_loader_without_workers(clock: Clock, ki
     assert found.differential == pytest.approx(4 / 14)
     assert found.verdict.model in (None, pytest.approx(4 / 14))
     assert seen[:8] == list(range(8))  # the batches are as they were
-    assert found.images_per_second == pytest.approx(4 / 0.014)
+    assert found.live.images_per_second == pytest.approx(4 / 0.014)
     assert sum(found.bars.values()) == pytest.approx(0.014)
 
 

@@ -4,7 +4,7 @@ torch gives its first `workers x prefetch` batches out at once, then one more fo
 them in turn, and batches are handed over in order (`torch/utils/data/dataloader.py`, `_MultiProcessingDataLoaderIter`).
 So with load times L and step times S
 
-    start[n]  = max(finish[n - workers], handed[n - workers * prefetch])
+    start[n]  = max(finish[n - workers] + turnaround, handed[n - workers * prefetch])
     finish[n] = start[n] + L[n]
     handed[n] = max(free[n], finish[n]) + transport,  free[n] = handed[n - 1] + S[n - 1]
     stall[n]  = max(0, finish[n] - free[n])
@@ -14,7 +14,6 @@ Without workers a batch is made when it is asked for. Everything is in seconds; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,11 +59,14 @@ class Timeline:
 
 @dataclass(frozen=True, kw_only=True)
 class Queue:
-    """A loader's settings. `prefetch`: batches a worker. `transport`: seconds that a ready batch takes to hand over."""
+    """A loader's settings. prefetch: batches a worker. In seconds: transport, that a batch which is made takes to hand
+    over; turnaround, that a worker takes between two batches.
+    """
 
     workers: int
     prefetch: int = 2
     transport: float = 0.0
+    turnaround: float = 0.0
 
     def __post_init__(self) -> None:
         if self.workers < 0 or (self.workers and self.prefetch < 1) or self.transport < 0:
@@ -90,7 +92,8 @@ class Queue:
             if workers == 0:
                 start[n] = free[n]
             else:
-                start[n] = max(finish[n - workers] if n >= workers else 0.0, handed[n - ahead] if n >= ahead else 0.0)
+                idle = finish[n - workers] + self.turnaround if n >= workers else 0.0
+                start[n] = max(idle, handed[n - ahead] if n >= ahead else 0.0)
             finish[n] = start[n] + loads[n]
             handed[n] = max(free[n], finish[n]) + transports[n]
         return Timeline(start=start, finish=finish, free=free, handed=handed, step=steps, transport=transports)
@@ -98,22 +101,3 @@ class Queue:
     def stall_share(self, load: ArrayLike, step: ArrayLike) -> float:
         """Of the steady state: without the batches in which the queue fills."""
         return self.replay(load, step).stall_share(after=max(self.ahead, 1))
-
-    def curve(self, load: Seconds, steps: Sequence[float], *, shape: Seconds | None = None) -> list[float]:
-        """The stall share for each mean step time. `shape`: of step times, relative to their mean; None: all alike."""
-        shape = np.ones(1) if shape is None else shape
-        return [self.stall_share(load, np.resize(shape * mean, len(load))) for mean in steps]
-
-    def fastest_step(self, load: Seconds, *, shape: Seconds | None = None, stall_share: float = 0.01) -> float:
-        """The shortest mean step, in seconds, at which the loop waits for no more than that share of the time."""
-        slow = max(float(np.mean(load)) * 4, 1e-6)
-        while self.curve(load, [slow], shape=shape)[0] > stall_share and slow < 1e6:
-            slow *= 2
-        fast = 0.0
-        for _ in range(40):
-            middle = (fast + slow) / 2
-            if self.curve(load, [middle], shape=shape)[0] > stall_share:
-                fast = middle
-            else:
-                slow = middle
-        return slow

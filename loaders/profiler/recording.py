@@ -20,7 +20,9 @@ class Recording:
 
     asked, handed: before and after `next()`. done: after the step. place: int64, of the step in its stretch: a stretch
     begins with an iteration, and after a pause in which the queue filled. stamps: of the batches' making, empty where
-    the loader is none of torch's. workers, prefetch: of the loader. images: of all batches.
+    the loader is none of torch's. workers, prefetch: of the loader. images: of all batches. computed: seconds of a core
+    that the looping process took, its step's included. stored_bytes: what came from storage, not from the page cache,
+    to all processes; None where the system does not say. stamping: seconds that the stamps cost a batch, as tried.
     """
 
     asked: Seconds
@@ -31,6 +33,9 @@ class Recording:
     workers: int
     prefetch: int
     images: int
+    computed: float = 0.0
+    stored_bytes: int | None = None
+    stamping: float = 0.0
 
     @classmethod
     def joined(cls, parts: Sequence[Recording]) -> Recording:
@@ -38,9 +43,12 @@ class Recording:
         asked, handed, done, place = (
             np.concatenate([getattr(part, name) for part in parts]) for name in ("asked", "handed", "done", "place")
         )
+        stored = [part.stored_bytes for part in parts]
         return cls(
             asked=asked, handed=handed, done=done, place=place, stamps=[one for part in parts for one in part.stamps],
             workers=parts[0].workers, prefetch=parts[0].prefetch, images=sum(part.images for part in parts),
+            computed=sum(part.computed for part in parts),
+            stored_bytes=None if None in stored else sum(filter(None, stored)), stamping=parts[-1].stamping,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -110,10 +118,11 @@ class Recording:
         """Of each wait, how much longer than the floor a batch that was made took to come, where that is far longer.
 
         The loop, its workers and the queue between them wanted more cores than there are. What is within three times
-        the floor is the noise of a clock, and counts for transport.
+        the floor is the noise of a clock, and counts for transport; without workers there is nobody to wait for.
         """
         beyond = self.wait - self.unmade - self.floor
-        return np.where(beyond > 2 * self.floor, beyond, 0.0) if self.stamps else np.zeros(len(self))
+        late = beyond > 2 * self.floor if self.stamps and self.workers else np.zeros(len(self), np.bool_)
+        return np.where(late, beyond, 0.0)
 
     @property
     def stall(self) -> Seconds:
@@ -126,9 +135,77 @@ class Recording:
         return self.wait - self.stall
 
     @property
+    def depth(self) -> NDArray[np.int64]:
+        """How many batches were made and waited when each was asked for, int64 (steps,); -1 where that is not known.
+
+        It is not at the end of a stretch: batches that were made there, but handed out later, bear no stamp in it.
+        """
+        ready = np.full(len(self), -1, np.int64)
+        for stretch in self.stretches if self.stamps else ():
+            finish, asked = self.finish[stretch], self.asked[stretch]
+            known = max(len(finish) - max(self.queue.ahead - 1, 0), 0)
+            counted = (finish[later:][:known] <= asked[:known] for later in range(self.queue.ahead))
+            ready[stretch][:known] = sum(counted, np.zeros(known, np.int64))
+        return ready
+
+    @property
+    def seconds(self) -> float:
+        """Of the steady state."""
+        return float(self.period[self.steady].sum())
+
+    @property
+    def images_per_second(self) -> float:
+        """Of the steady state."""
+        return self.images / len(self) * int(self.steady.sum()) / self.seconds if self.seconds else 0.0
+
+    @property
+    def stored_per_image(self) -> float | None:
+        """Bytes an image that came from storage; None where the system does not say."""
+        return None if self.stored_bytes is None else self.stored_bytes / max(self.images, 1)
+
+    @property
+    def made(self) -> list[Stamp]:
+        """The stamps of the steady state."""
+        return [stamp for stamp, steady in zip(self.stamps, self.steady, strict=False) if steady]
+
+    @property
+    def spans(self) -> dict[str, float]:
+        """How long a batch takes to make, by what is done, in seconds a batch of the steady state.
+
+        In the order in which it is done; "other" is what nobody timed. Empty without stamps.
+        """
+        stamps = [stamp for stamp in self.made if stamp.spans]
+        if not stamps:
+            return {}
+        names = list(dict.fromkeys(name for stamp in stamps for name in stamp.spans))
+        found = {name: float(np.mean([stamp.spans.get(name, 0.0) for stamp in stamps])) for name in names}
+        whole = float(np.mean([stamp.finish - stamp.start for stamp in stamps]))
+        return {**found, "other": max(whole - sum(found.values()), 0.0)}
+
+    @property
+    def overhead(self) -> float:
+        """What the stamps cost a batch's making, as a share of it, 0 to 1."""
+        making = sum(stamp.finish - stamp.start for stamp in self.stamps)
+        return self.stamping * len(self.stamps) / making if making else 0.0
+
+    @property
     def queue(self) -> Queue:
         """The loader as the model sees it."""
-        return Queue(workers=self.workers, prefetch=self.prefetch, transport=self.floor)
+        return Queue(
+            workers=self.workers, prefetch=self.prefetch, transport=self.floor, turnaround=self.turnaround
+        )  # fmt: skip
+
+    @property
+    def turnaround(self) -> float:
+        """What a worker takes between two batches, in seconds, when the next one is asked for already: the median."""
+        gaps = [np.zeros(0)]
+        for stretch in self.stretches if self.workers and self.stamps else ():
+            start, finish, handed = self.start[stretch], self.finish[stretch], self.handed[stretch]
+            count, ahead = len(start), self.workers * self.prefetch
+            if count > ahead:
+                before, asked = finish[ahead - self.workers : count - self.workers], handed[: count - ahead]
+                gaps.append((start[ahead:] - before)[asked < before])
+        return max(float(np.median(found)), 0.0) if len(found := np.concatenate(gaps)) else 0.0
 
     def replayed(self) -> Seconds:
         """Estimator C: how long each batch should not have been made when asked for, by the queue alone, (steps,)."""
@@ -138,12 +215,6 @@ class Recording:
             load = np.where(self.finish[stretch] > self.asked[stretch.start], self.load[stretch], 0.0)
             stall[stretch] = self.queue.replay(load, self.step[stretch], handing[stretch]).stall
         return stall
-
-
-def settings_of(loader: Any) -> tuple[int, int]:
-    """Workers and prefetch of any loader; 0 and 0 where it has none that we know of."""
-    workers = int(getattr(loader, "num_workers", 0) or 0)
-    return workers, int(getattr(loader, "prefetch_factor", None) or 0) if workers else 0
 
 
 def images_of(batch: Any) -> int:

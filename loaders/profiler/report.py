@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from .profile import Gate, Profile
+from .gate import Gate
+from .profile import Profile, Trial
 
 SCHEMA_VERSION = 1
 
@@ -24,26 +26,38 @@ def environment() -> dict[str, Any]:
 def figures(profile: Profile, gate: Gate) -> dict[str, Any]:
     """The whole profile as plain values: seconds, and shares from 0 to 1. `schema` rises when a name changes."""
     verdict = profile.verdict
+    trials = [*profile.trials, *([profile.cold] if profile.cold else [])]
     return {
         "schema": SCHEMA_VERSION,
         "verdict": {**asdict(verdict), "headroom": verdict.headroom, "text": str(verdict)},
         "estimators": {"live": verdict.live.value, "differential": profile.differential, "model": verdict.model},
         "seconds_per_step": profile.bars,
-        "seconds_per_batch": profile.spans,
+        "seconds_per_batch": profile.live.spans,
         "opening_seconds": profile.opening_seconds,
         "first_batch_seconds": profile.first_batch_seconds,
-        "images_per_second": profile.images_per_second,
+        "images_per_second": profile.live.images_per_second,
         "step": profile.step,
         "workers": profile.live.workers,
         "prefetch": profile.live.prefetch,
+        "curve": [asdict(point) for point in profile.curve],
+        "trials": {trial.name: _of_trial(trial) for trial in trials},
+        "advice": [asdict(one) for one in profile.advice],
         "gate": {**asdict(gate), "failures": gate.failures(verdict)},
         "environment": environment(),
     }
 
 
+def _of_trial(trial: Trial) -> dict[str, Any]:
+    recording, verdict = trial.recording, trial.verdict
+    return {
+        "steps": verdict.steps, "stall": asdict(verdict.live), "images_per_second": recording.images_per_second,
+        "seconds_per_batch": recording.spans, "stored_per_image": verdict.stored_per_image,
+    }  # fmt: skip
+
+
 def text(profile: Profile, gate: Gate) -> str:
     """One screen."""
-    verdict = profile.verdict
+    verdict, live = profile.verdict, profile.live
     model = "-" if verdict.model is None else f"{verdict.model:.2%}"
     lines = [
         str(verdict),
@@ -53,16 +67,34 @@ def text(profile: Profile, gate: Gate) -> str:
         f"  C  the queue's model         {model:>7}  batches not made when asked for",
         "",
         *_bars("a step", profile.bars),
+        *_bars("a batch's making", live.spans),
+        *_trials(profile),
+        *_advice(profile),
         "",
-        *_bars("a batch's making", profile.spans),
-        "",
-        f"  {profile.live.workers} workers x {profile.live.prefetch} batches ahead, "
-        f"{profile.images_per_second:,.0f} images/s; first batch after {profile.first_batch_seconds:.2f} s",
+        f"  {live.workers} workers x {live.prefetch} batches ahead, {live.images_per_second:,.0f} images/s; "
+        f"iter() {profile.opening_seconds:.2f} s, first batch {profile.first_batch_seconds:.2f} s after it",
     ]
     return "\n".join([*lines, *(f"  not shown: {one}" for one in gate.failures(verdict))])
 
 
-def _bars(what: str, seconds: dict[str, float]) -> list[str]:
+def _trials(profile: Profile) -> list[str]:
+    """The row of transforms, the cold cache and whatever was set beside."""
+    trials = [*profile.trials, *([profile.cold] if profile.cold else [])]
+    if not trials:
+        return []
+    seen = [("this loader", profile.live, profile.verdict), *((one.name, one.recording, one.verdict) for one in trials)]
+    rows = [
+        f"    {name:<22} {recording.images_per_second:8,.0f} images/s  stall {verdict.live.value:6.1%}"
+        for name, recording, verdict in seen
+    ]
+    return ["  the same step with", *rows]
+
+
+def _advice(profile: Profile) -> list[str]:
+    return ["  what would help", *(f"    {one}" for one in profile.advice)] if profile.advice else []
+
+
+def _bars(what: str, seconds: Mapping[str, float]) -> list[str]:
     """A line a part, with its bar."""
     longest = max([*seconds.values(), 1e-9])
     total = sum(seconds.values())

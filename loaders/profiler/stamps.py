@@ -19,21 +19,29 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..batch import BatchSource
 from ..dataset import FaceDataset
+from .counters import Counters, here
 
 clock = time.monotonic
+
+_TRIED = 200
+_LOOKED_INTO = 4
+"""Every so manyth batch of a process is told apart: a look at the clock around every stage of every image of all of
+them took 1 % of their making."""
 
 
 @dataclass(slots=True)
 class Stamp:
-    """How one batch came to be. start, finish: clock, in seconds. cpu: seconds of the thread that made it.
+    """How one batch came to be. start, finish: clock, in seconds. pid: of the process that made it.
 
-    spans: seconds by name (read, decode, augment, fetch, collate), of those that could be told apart. bytes_read: what
-    storage, not the page cache, delivered to that process meanwhile. pid: which process.
+    cpu: seconds in which the thread that made it computed; queued: in which it could have, had a core been free.
+    bytes_read: what storage, not the page cache, delivered to that process meanwhile. spans: seconds by name (read,
+    decode, augment, collate), of those that could be told apart; of every fourth batch, since looking costs time too.
     """
 
     start: float
     finish: float = 0.0
     cpu: float = 0.0
+    queued: float = 0.0
     bytes_read: int = 0
     pid: int = 0
     spans: dict[str, float] = field(default_factory=dict)
@@ -57,30 +65,36 @@ class Spans:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
+    def take(self) -> dict[str, float]:
+        """What was seen of the batch that is made, in the order of its stages; the next one begins at 0."""
+        seen = dict(self.seconds)
+        for name in seen:
+            self.seconds[name] = 0.0
+        return seen
+
     def timed(self, name: str, call: Callable[..., Any]) -> Timed:
         """The same callable, its time added to a span."""
-        return Timed(self, name, call)
+        self.seconds.setdefault(name, 0.0)
+        return Timed(self.seconds, name, call)
 
 
 class Timed:
-    """A callable whose time is added to a span; else it is as it was."""
+    """A callable whose time is added to a span; else it is as it was. Called once an image: as light as can be."""
 
-    def __init__(self, spans: Spans, name: str, call: Callable[..., Any]) -> None:
-        self._spans, self._name, self._call = spans, name, call
+    def __init__(self, seconds: dict[str, float], name: str, call: Callable[..., Any]) -> None:
+        self._seconds, self._name, self.untimed = seconds, name, call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls it."""
         began = clock()
-        try:
-            return self._call(*args, **kwargs)
-        finally:
-            seconds = self._spans.seconds
-            seconds[self._name] = seconds.get(self._name, 0.0) + clock() - began
+        made = self.untimed(*args, **kwargs)
+        self._seconds[self._name] += clock() - began
+        return made
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # while it is being unpickled
+        if name.startswith("_") or name == "untimed":  # while it is being unpickled
             raise AttributeError(name)
-        return getattr(self._call, name)
+        return getattr(self.untimed, name)
 
 
 class _Maker:
@@ -89,39 +103,61 @@ class _Maker:
     def __init__(self, spans: Spans) -> None:
         self.spans = spans
         self.stamp: Stamp | None = None
+        self.looking = False
+        self._made = 0
+        self._counters: Counters | None = None
         self._cpu = 0.0
-        self._bytes = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_counters": None}
 
     def begin(self) -> None:
         """A batch's first item is asked for."""
         if self.stamp is None:
-            self.spans.seconds = {}
-            self._cpu, self._bytes = time.thread_time(), _bytes_read()
+            if self._counters is None or self._counters.owner != here():  # after a fork
+                self._counters = Counters()
+            self.looking = self._made % _LOOKED_INTO == 0
+            self._made += 1
+            self._cpu = time.thread_time()
             self.stamp = Stamp(clock(), pid=os.getpid())
 
     def end(self, batch: Any) -> Stamped:
-        """It is made."""
-        stamp = self.stamp or Stamp(clock(), pid=os.getpid())
-        stamp.cpu, stamp.bytes_read = time.thread_time() - self._cpu, _bytes_read() - self._bytes
-        stamp.spans, stamp.finish, self.stamp = self.spans.seconds, clock(), None
+        """It is made. Called without a beginning where a sampler gave a batch of no items."""
+        self.begin()
+        stamp = self.stamp
+        assert stamp is not None
+        assert self._counters is not None
+        stamp.finish, stamp.cpu = clock(), time.thread_time() - self._cpu
+        stamp.queued, stamp.bytes_read = self._counters.since()
+        seen, self.stamp = self.spans.take(), None
+        stamp.spans = seen if self.looking else {}
         return Stamped(batch, stamp)
 
 
 class _Mapped(torch.utils.data.Dataset[Any]):
-    def __init__(self, dataset: Any, maker: _Maker) -> None:
+    def __init__(self, dataset: Any, original: Any, maker: _Maker) -> None:
         self.dataset, self.maker = dataset, maker
+        self._original = None if isinstance(original, FaceDataset) else original
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, wanted: Any) -> Any:
-        self.maker.begin()
-        return self.dataset[wanted]
+        return self._due()[wanted]
 
     def __getitems__(self, wanted: Sequence[Any]) -> Any:
+        dataset = self._due()
+        many = getattr(dataset, "__getitems__", None)
+        return many(wanted) if many else [dataset[one] for one in wanted]
+
+    def _due(self) -> Any:
+        """What makes the next item: the dataset with its stages timed, or as it is."""
         self.maker.begin()
-        many = getattr(self.dataset, "__getitems__", None)
-        return many(wanted) if many else [self.dataset[one] for one in wanted]
+        if self.maker.looking:
+            return self.dataset
+        if self._original is None:  # ours gets its memory after it was copied
+            self._original = self.dataset.with_stages(lambda _name, stage: stage.untimed)
+        return self._original
 
 
 class _Streamed(IterableDataset[Any]):
@@ -144,13 +180,10 @@ class _Streamed(IterableDataset[Any]):
 
 class _Collated:
     def __init__(self, collate: Callable[[Any], Any], maker: _Maker) -> None:
-        self.collate, self.maker = collate, maker
+        self.collate, self.maker = maker.spans.timed("collate", collate), maker
 
     def __call__(self, items: Any) -> Stamped:
-        began = clock()
-        batch = self.collate(items)
-        self.maker.spans.seconds["collate"] = clock() - began
-        return self.maker.end(batch)
+        return self.maker.end(self.collate(items))
 
 
 def _taking(batches: Any, take: Callable[[Stamp], None]) -> Any:
@@ -174,13 +207,23 @@ def stamped(loader: Any, take: Callable[[Stamp], None]) -> Any:
     spans = Spans()
     maker = _Maker(spans)
     dataset = _with_spans(loader.dataset, spans)
-    kind = _Streamed if isinstance(dataset, IterableDataset) else _Mapped
+    streams = isinstance(dataset, IterableDataset)
+    looked_into = _Streamed(dataset, maker) if streams else _Mapped(dataset, loader.dataset, maker)
     made = loader.over(dataset) if isinstance(dataset, BatchSource) else copy.copy(loader)
     # torch forbids to set a loader's dataset by its name, since its sampler would not know of it: this one is as long.
-    made.__dict__.update(dataset=kind(dataset, maker), collate_fn=_Collated(loader.collate_fn, maker), _iterator=None)
-    original = type(loader)._get_iterator  # noqa: SLF001
-    made.__dict__["_get_iterator"] = lambda: _taking(original(made), take)
+    made.__dict__.update(dataset=looked_into, collate_fn=_Collated(loader.collate_fn, maker), _iterator=None)
+    # By its class, since a method of its own would tie it, and the iterator that it keeps, to the garbage collector.
+    made.__class__ = _handing_to(type(loader), take)
     return made
+
+
+def _handing_to(kind: type[Any], take: Callable[[Stamp], None]) -> type[Any]:
+    """The loader's class, its iterators taking the stamps off."""
+
+    def _get_iterator(self: Any) -> Any:
+        return _taking(kind._get_iterator(self), take)  # noqa: SLF001
+
+    return type(kind.__name__, (kind,), {"_get_iterator": _get_iterator, "__module__": kind.__module__})
 
 
 def _with_spans(dataset: Any, spans: Spans) -> Any:
@@ -194,10 +237,19 @@ def _with_spans(dataset: Any, spans: Spans) -> Any:
     return made
 
 
-def _bytes_read() -> int:
-    """What storage delivered to this process so far; 0 where the system does not say."""
-    try:
-        with open("/proc/self/io", "rb") as counters:  # noqa: PTH123 (once a batch: as light as can be)
-            return next((int(line[12:]) for line in counters if line.startswith(b"read_bytes: ")), 0)
-    except OSError:
-        return 0
+def cost(spans: float) -> float:
+    """What all this costs a batch with so many timed calls, in seconds, as tried here and now."""
+    maker = _Maker(Spans())
+    nothing = maker.spans.timed("nothing", _nothing)
+    began = clock()
+    for _ in range(_TRIED):
+        nothing()
+    after_spans = clock()
+    for _ in range(_TRIED):
+        maker.begin()
+        maker.end(None)
+    return (spans * (after_spans - began) + clock() - after_spans) / _TRIED
+
+
+def _nothing() -> None:
+    return None

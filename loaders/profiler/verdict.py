@@ -9,10 +9,14 @@ import numpy as np
 
 from .bounds import Bounded, block_length, rate, share
 from .recording import Recording
+from .situation import Situation, usable_cores
 
 _FED_BELOW, _STARVED_ABOVE = 0.01, 0.05
 _MOST_OPEN = 0.02  # of the time unaccounted for, and of the two estimators apart
+_MOST_OVERHEAD = 0.01
 _FEWEST_BLOCKS = 20
+WARM_BYTES = 1000
+"""What an image may bring from storage, with all that a process reads besides, where files are in the page cache."""
 
 
 class Word(StrEnum):
@@ -28,10 +32,12 @@ class Word(StrEnum):
 class Verdict:
     """What a recording shows of its steady state. Shares are 0 to 1, times in seconds.
 
-    live: estimator A, measured stall over time. model: estimator C, the same by the queue, from load and step times
-    alone; None of a loader whose batches bear no stamps. starved: share of steps that waited longer than `threshold`.
-    closure: share of the time that is neither step, nor transport, nor stall. step, transport, load: medians.
-    fastest_step: the shortest mean step with at most 1 % of stall. reasons: why nothing can be concluded.
+    live: estimator A, measured stall over time. model: estimator C, the same by the queue, from how long batches were
+    made, handed over and worked on; None of a loader whose batches bear no stamps. starved: share of steps that waited
+    longer than `threshold`. closure: share of the time that is neither step, nor transport, nor stall. step, transport,
+    load: medians. fastest_step: the shortest mean step with at most 1 % of stall. overhead: of the profiler itself, as
+    a share of a batch's making. stored_per_image: bytes an image that came from storage; None where the system does not
+    say. reasons: why nothing can be concluded.
     """
 
     word: Word
@@ -49,12 +55,22 @@ class Verdict:
     load: float
     fastest_step: float | None
     mean_step: float
+    overhead: float
+    stored_per_image: float | None
     reasons: tuple[str, ...] = ()
 
     @property
     def headroom(self) -> float | None:
         """How many times faster the step could be before it waits for 1 % of the time."""
         return self.mean_step / self.fastest_step if self.fastest_step else None
+
+    @property
+    def cache(self) -> str:
+        """Whether the page cache held the files: warm, unknown, or how much came from storage."""
+        if self.stored_per_image is None:
+            return "cache unknown"
+        warm = self.stored_per_image < WARM_BYTES
+        return "cache warm" if warm else f"from storage {self.stored_per_image / 1e3:,.1f} kB an image"
 
     def __str__(self) -> str:
         parts = [f"{'EMULATED ' if self.emulated else ''}{self.word}  exposed stall {self.live}"]
@@ -63,7 +79,7 @@ class Verdict:
             if self.emulated:
                 parts.append(f"sustains steps >= {self.fastest_step * 1e3:.1f} ms")
             parts.append(f"headroom {self.headroom:.1f}x (1 % stall at {self.fastest_step * 1e3:.1f} ms)")
-        parts.append(f"closure {self.closure:.1%}")
+        parts += [self.cache, f"closure {self.closure:.1%}"]
         return " · ".join([*parts, *self.reasons])
 
 
@@ -79,38 +95,37 @@ def judge(recording: Recording, *, emulated: bool, confidence: float = 0.95) -> 
     starved = rate(stall > threshold, block=block, confidence=confidence)
     spent = float(step.sum() + recording.transport[steady].sum() + stall.sum())
     closure = abs(total - spent) / total if total else 1.0
-    model, unmade = (
-        (_by_model(recording), float(recording.unmade[steady].sum()) / total) if recording.stamps else (None, 0.0)
-    )
-    load = recording.load[steady]
-    fastest = None
-    if model is not None and count:
-        fastest = recording.queue.fastest_step(load, shape=step / step.mean())
-    reasons = _doubts(count, block, closure, unmade, model)
+    model = _by_model(recording) if recording.stamps else None
+    fastest = Situation.of(recording, usable_cores()).fastest_step(_FED_BELOW) if recording.made else None
+    overhead, stored = recording.overhead, recording.stored_per_image
+    reasons = _doubts(count, block, closure, live.value, model)
+    if overhead > _MOST_OVERHEAD:
+        reasons += (f"the profiler itself takes {overhead:.1%} of a batch's making",)
+    if stored is None:
+        reasons += ("the system does not say what came from storage",)
     return Verdict(
         word=_word(live, starved, reasons), emulated=emulated, steps=count, block=block, live=live, model=model,
         starved=starved, starved_steps=int((stall > threshold).sum()), threshold=threshold, closure=closure,
-        step=_median(step), transport=floor, load=_median(load), fastest_step=fastest,
-        mean_step=float(step.mean()) if count else 0.0, reasons=reasons,
+        step=_median(step), transport=floor, load=_median(recording.load[steady]), fastest_step=fastest,
+        mean_step=float(step.mean()) if count else 0.0, overhead=overhead, stored_per_image=stored, reasons=reasons,
     )  # fmt: skip
 
 
 def _by_model(recording: Recording) -> float:
     steady = recording.steady
-    stall = recording.replayed()[steady]
-    handing = recording.wait[steady] - recording.unmade[steady]
-    spent = float(stall.sum() + recording.step[steady].sum() + handing.sum())
+    stall = recording.replayed()[steady] + recording.contention[steady]
+    spent = float(stall.sum() + recording.step[steady].sum() + recording.transport[steady].sum())
     return float(stall.sum()) / spent if spent else 0.0
 
 
-def _doubts(count: int, block: int, closure: float, unmade: float, model: float | None) -> tuple[str, ...]:
+def _doubts(count: int, block: int, closure: float, live: float, model: float | None) -> tuple[str, ...]:
     doubts = []
     if count < _FEWEST_BLOCKS * block:
         doubts.append(f"too few steps: {count}, needs {_FEWEST_BLOCKS * block}")
     if closure > _MOST_OPEN:
         doubts.append(f"{closure:.1%} of the time is not accounted for")
-    if model is not None and abs(model - unmade) > _MOST_OPEN:
-        doubts.append(f"the queue's model says {model:.1%} of stall, the clock {unmade:.1%}")
+    if model is not None and abs(model - live) > _MOST_OPEN:
+        doubts.append(f"the queue's model says {model:.1%} of stall, the clock {live:.1%}")
     return tuple(doubts)
 
 

@@ -1,0 +1,121 @@
+"""What would help: each change worked out by the queue's model from what was measured, before anybody tries it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .recording import Recording
+from .situation import Situation
+
+_WORTH = 0.8  # of the stall that is there: what leaves more is no advice
+_ENOUGH = 0.01
+_SLOW = 5.0  # times the median
+_FEW = 0.05  # of the batches
+_MOST_ADVICE = 4
+
+_STAGES = {
+    "read": "copy the dataset to faster storage, or let it stay in memory",
+    "decode": "store smaller crops (`precompute --size`), or ask for a smaller image_size",
+    "augment": "take cheaper transforms, or leave some to the device",
+    "collate": "collate less: arrays, not lists of small objects",
+    "other": "the dataset's own work; do it once, before training",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """One change. Shares of the time that steps wait, 0 to 1: now, as predicted, and once tried, None before.
+
+    settings: the loader's, where the change is one of these.
+    """
+
+    what: str
+    now: float
+    predicted: float
+    settings: Mapping[str, int] = field(default_factory=dict)
+    measured: float | None = None
+
+    def __str__(self) -> str:
+        tried = "" if self.measured is None else f", measured {self.measured:.1%}"
+        return f"{self.what}: stall {self.now:.1%} -> {self.predicted:.1%}{tried}"
+
+
+def advise(recording: Recording, cores: int) -> list[Advice]:
+    """What would help: first what can be set, then by how much. Nothing where steps wait for 1 % of the time at most.
+
+    cores: that this process and its workers may use.
+    """
+    if not recording.made:
+        return []
+    now = float(recording.stall[recording.steady].sum()) / recording.seconds
+    if now <= _ENOUGH:
+        return []
+    situation = Situation.of(recording, cores)
+    found = [*_more_workers(situation, now), *_more_ahead(situation, now), *_slow_batches(situation, now)]
+    found += [*_cheaper_stage(situation, now), *_more_cores(situation, now)]
+    worth = [one for one in found if one.predicted <= _WORTH * now]
+    return sorted(worth, key=lambda one: (not one.settings, one.predicted))[:_MOST_ADVICE]
+
+
+def _least_that_does(tried: Iterable[tuple[int, float]]) -> tuple[int, float]:
+    """The smallest number that is enough; where none is, the smallest that is nearly as good as the best."""
+    found = list(tried)
+    best = min(stall for _, stall in found)
+    return next((number, stall) for number, stall in found if stall <= max(_ENOUGH, best + _ENOUGH))
+
+
+def _more_workers(situation: Situation, now: float) -> list[Advice]:
+    queue = situation.recording.queue
+    most = max(2 * situation.cores, 2 * queue.workers, 4)
+    queues = (replace(queue, workers=more, prefetch=queue.prefetch or 2) for more in range(queue.workers + 1, most + 1))
+    workers, stall = _least_that_does((one.workers, situation.stall(queue=one)) for one in queues)
+    settings = {"num_workers": workers, "prefetch_factor": queue.prefetch or 2}
+    return [Advice(what=f"workers {queue.workers} -> {workers}", now=now, predicted=stall, settings=settings)]
+
+
+def _more_ahead(situation: Situation, now: float) -> list[Advice]:
+    queue = situation.recording.queue
+    if not queue.workers:
+        return []
+    queues = (replace(queue, prefetch=queue.prefetch * times) for times in (2, 4, 8))
+    prefetch, stall = _least_that_does((one.prefetch, situation.stall(queue=one)) for one in queues)
+    settings = {"num_workers": queue.workers, "prefetch_factor": prefetch}
+    return [Advice(what=f"prefetch {queue.prefetch} -> {prefetch}", now=now, predicted=stall, settings=settings)]
+
+
+def _slow_batches(situation: Situation, now: float) -> list[Advice]:
+    load, median = situation.load, float(np.median(situation.load))
+    slow = load > _SLOW * median
+    if not 0 < slow.mean() <= _FEW:
+        return []
+    what = (
+        f"{int(slow.sum())} of {len(load)} batches take {load[slow].mean() / median:.0f} times as long as the others "
+        f"(up to {load.max() * 1e3:.0f} ms): find their samples, make them like the others"
+    )
+    return [Advice(what=what, now=now, predicted=situation.stall(load=np.where(slow, median, load)))]
+
+
+def _cheaper_stage(situation: Situation, now: float) -> list[Advice]:
+    spans = situation.recording.spans
+    if not spans:
+        return []
+    name, seconds = max(spans.items(), key=lambda one: one[1])
+    whole = sum(spans.values())
+    part = seconds / whole if whole else 0.0
+    what = f"{name} is {part:.0%} of a batch's making, at half of that: {_STAGES.get(name, _STAGES['other'])}"
+    return [Advice(what=what, now=now, predicted=situation.stall(load=situation.load * (1 - part / 2)))]
+
+
+def _more_cores(situation: Situation, now: float) -> list[Advice]:
+    queue, cores = situation.recording.queue, situation.cores
+    if max(queue.workers, 1) * situation.busy <= situation.free:
+        return []
+    doubled = replace(queue, workers=max(2 * queue.workers, 1), prefetch=queue.prefetch or 2)
+    what = (
+        f"the loop and {queue.workers} workers want more than the {cores} cores; "
+        f"with {2 * cores} and workers {queue.workers} -> {doubled.workers}"
+    )
+    return [Advice(what=what, now=now, predicted=situation.stall(queue=doubled, more_cores=cores))]

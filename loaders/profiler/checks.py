@@ -1,0 +1,257 @@
+"""What the profiler must find of delays that were injected into loaders and steps: checks 1 to 4 and 8.
+
+A check gets what plays its scenario as an argument: real loaders in `facefeed profile --self-test`, a clock that is
+moved by hand in the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from .queue import Seconds
+from .scenarios import Plan, Seen, Stretch
+from .verdict import Word, judge
+
+Unit = Literal["seconds", "share", "count", "bytes"]
+Estimator = Literal["", "A", "C"]
+Player = Callable[[Plan], list[Seen]]
+
+STEP_SECONDS = 0.02
+LEAST_ALLOWED_SECONDS = 0.02 * STEP_SECONDS
+"""2 % of the step, 0.4 ms: well above the noise of a clock, and well below the shortest delay."""
+
+_DELAYS = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
+"""Falling, so that the queue is empty while they are long: a full one would hide the first 40 batches of 50 ms."""
+
+_REPEATS = 10  # of each delay
+_LOADERS = tuple((workers, prefetch) for workers in (1, 2) for prefetch in (1, 2, 4))
+
+_OUTLIERS = {0.9: 0, 1.1: 1}  # by what the queue lasts: how many steps starve
+_OUTLIER_REPEATS = 3
+
+_DELAYED_QUEUE = (2, 2)
+_QUICK_SECONDS = 0.001
+
+_NULL_RUNS, _MOST_ALARMS = 100, 9  # a bound of 95 % is wrong in 5 of 100 runs, in more than 9 of them by 3 % chance
+_NULL_QUEUE = (2, 2)
+_NULL_STEPS, _NULL_STEP_SECONDS = 84, 0.002  # as few steps as a verdict is given on, and short ones
+_NULL_DELAY_SECONDS = 0.002  # of two workers: always ready, but enough for the profiler to be under 1 % of it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One thing that was injected, and what the profiler made of it.
+
+    injected, recovered, allowed: in `unit`: seconds a step, a share from 0 to 1, a count, or bytes an item. estimator:
+    whose it is, A by the clock or C by the queue's model; empty where neither is asked.
+    """
+
+    label: str
+    injected: float
+    recovered: float
+    allowed: float
+    unit: Unit = "seconds"
+    estimator: Estimator = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is within what is allowed."""
+        return abs(self.recovered - self.injected) <= self.allowed
+
+    def __str__(self) -> str:
+        numbers = (_in_words(each, self.unit) for each in (self.injected, self.recovered, self.allowed))
+        estimator = f", {self.estimator}" if self.estimator else ""
+        return "{}{}: injected {}, recovered {}, allowed +- {}".format(self.label, estimator, *numbers)
+
+
+def _in_words(value: float, unit: Unit) -> str:
+    if unit == "seconds":
+        return f"{value * 1e3:.2f} ms"
+    return f"{value:.2%}" if unit == "share" else f"{value:,.0f}{' B' if unit == 'bytes' else ''}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One check: what was injected and recovered. not_run: why it could not be tried here; it does not fail then."""
+
+    number: int
+    name: str
+    points: tuple[Point, ...] = ()
+    detail: str = ""
+    not_run: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing speaks against the profiler; a check without a point has shown nothing."""
+        return bool(self.not_run) or (bool(self.points) and all(point.holds for point in self.points))
+
+    @property
+    def outcome(self) -> str:
+        """In plain words."""
+        return "not run" if self.not_run else "passed" if self.passed else "FAILED"
+
+
+def headline(checks: Sequence[Check]) -> str:
+    """All of it in a sentence."""
+    outcomes = [check.outcome for check in checks]
+    counted = [(outcomes.count(word), word) for word in ("passed", "FAILED", "not run")]
+    return f"{len(checks)} checks: " + ", ".join(f"{number} {word}" for number, word in counted if number)
+
+
+def tolerance(seen: Seen) -> float:
+    """What a recovered stall may be off, in seconds a step: 2 % of the step, or three times the floor."""
+    return max(LEAST_ALLOWED_SECONDS, 3 * seen.floor)
+
+
+def constant_delay(play: Player) -> Check:
+    """1: without workers, every step waits for exactly its batch."""
+    [seen] = play(Plan(stretches=[_falling(1)]))
+    truth = seen.injected + seen.withheld
+    points = tuple(
+        Point(label=f"{delay * 1e3:.0f} ms", injected=float(truth[kept].mean()), estimator="A",
+              recovered=float(seen.recording.stall[kept].mean()), allowed=tolerance(seen))
+        for delay, kept in _kept(1)
+    )  # fmt: skip
+    return Check(number=1, name="without workers, a delay is the stall", points=points, detail=_farthest(points))
+
+
+def with_workers(play: Player, progress: Callable[[str], None]) -> tuple[Check, Check]:
+    """2: with workers, the stall is what the queue's model makes of the delays. 3: an outlier starves a step or none.
+
+    Both of the same loaders, so that workers are started once.
+    """
+    delays, outliers = list[Point](), list[Point]()
+    for workers, prefetch in _LOADERS:
+        name = f"{workers} worker{'s' if workers > 1 else ''} x {prefetch}"
+        progress(name)
+        ahead = workers * prefetch
+        slow = [_outlier(ahead, times) for times in _OUTLIERS for _ in range(_OUTLIER_REPEATS)]
+        first, *others = play(Plan(workers=workers, prefetch=prefetch, stretches=[_falling(ahead), *slow]))
+        delays += _of_delays(name, ahead, first)
+        outliers += _of_outliers(name, others)
+    return (
+        Check(number=2, name="delays in workers stall as the queue's model says", points=tuple(delays),
+              detail=_farthest(delays)),
+        Check(number=3, name="one slow batch starves one step, if it outlasts the queue", points=tuple(outliers),
+              detail=f"{len(_LOADERS)} loaders, by the clock and by the model, the median of {_OUTLIER_REPEATS} each"),
+    )  # fmt: skip
+
+
+def delayed_step(play: Player) -> Check:
+    """4: a step that takes longer waits for nothing."""
+    workers, prefetch = _DELAYED_QUEUE
+    ahead = workers * prefetch
+    longer = np.repeat([0.0, *_DELAYS], [ahead, *[_REPEATS] * len(_DELAYS)])
+    stretch = Stretch(delays=np.full(len(longer), _QUICK_SECONDS), steps=STEP_SECONDS + longer)
+    [seen] = play(Plan(workers=workers, prefetch=prefetch, stretches=[stretch]))
+    truth = seen.injected + seen.withheld
+    points = tuple(
+        Point(label=f"{delay * 1e3:.0f} ms in the step", injected=float(truth[longer == delay].mean()), estimator="A",
+              recovered=float(seen.recording.stall[longer == delay].mean()), allowed=tolerance(seen))
+        for delay in _DELAYS
+    )  # fmt: skip
+    return Check(number=4, name="a delay in the step is no stall", points=points, detail=_farthest(points))
+
+
+def null_runs(play: Player) -> Check:
+    """8: where nothing is injected, next to nothing is found."""
+    workers, prefetch = _NULL_QUEUE
+    count = workers * prefetch + _NULL_STEPS
+    null = Stretch(delays=np.full(count, _NULL_DELAY_SECONDS), steps=np.full(count, _NULL_STEP_SECONDS))
+    seen = play(Plan(workers=workers, prefetch=prefetch, stretches=[null] * _NULL_RUNS))
+    alarms, lower = zip(*map(_alarm, seen), strict=True)
+    # An alarm forgives what handing over takes. So that it is not simply added, the usual step must not wait at all.
+    usual = np.median(np.concatenate([one.recording.stall[one.recording.steady] for one in seen]))
+    points = (
+        Point(label="false alarms", injected=0, recovered=sum(alarms), allowed=_MOST_ALARMS, unit="count"),
+        Point(label="the usual stall", injected=0, recovered=float(usual), allowed=0.02 * _NULL_STEP_SECONDS,
+              estimator="A"),
+    )  # fmt: skip
+    detail = (
+        f"false alarms: {sum(alarms)} in {len(seen)} runs of {_NULL_STEPS} steps; the highest lower bound of a stall "
+        f"was {max(lower) * 1e3:.2f} ms a step"
+    )
+    return Check(number=8, name="a loader that is always ready raises no alarm", points=points, detail=detail)
+
+
+def _alarm(seen: Seen) -> tuple[bool, float]:
+    """Whether a run without a delay is told to have one, and its stall's lower bound in seconds a step."""
+    recording = seen.recording
+    verdict = judge(recording, emulated=True)
+    lower = verdict.live.lower * float(recording.period[recording.steady].mean())
+    allowed = max(0.02 * _NULL_STEP_SECONDS, 3 * seen.floor)
+    return verdict.word is Word.STARVED or lower > allowed, lower
+
+
+def _falling(ahead: int) -> Stretch:
+    """A full queue, then each delay so often; see `_kept`."""
+    delays = np.concatenate([np.zeros(ahead), np.repeat(_DELAYS, ahead + _REPEATS)])
+    return Stretch(delays=delays, steps=np.full(len(delays), STEP_SECONDS))
+
+
+def _kept(ahead: int) -> list[tuple[float, slice]]:
+    """Each delay with its steps, without those before which the queue still holds batches of the delay before."""
+    ends = [ahead + (number + 1) * (ahead + _REPEATS) for number in range(len(_DELAYS))]
+    return [(delay, slice(end - _REPEATS, end)) for delay, end in zip(_DELAYS, ends, strict=True)]
+
+
+def _of_delays(name: str, ahead: int, seen: Seen) -> list[Point]:
+    """A beside what was injected and what the machine withheld besides; C, which knows nothing of that, without."""
+    injected, recording = seen.injected, seen.recording
+    pairs: dict[Estimator, tuple[Seconds, Seconds]] = {
+        "A": (recording.stall, injected + seen.withheld), "C": (recording.replayed(), injected),
+    }  # fmt: skip
+    return [
+        Point(label=f"{name}, {delay * 1e3:.0f} ms", injected=float(truth[kept].mean()),
+              recovered=float(found[kept].mean()), allowed=tolerance(seen), estimator=estimator)
+        for delay, kept in _kept(ahead) for estimator, (found, truth) in pairs.items()
+    ]  # fmt: skip
+
+
+def _outlier(ahead: int, times: float) -> Stretch:
+    """A full queue in front of one batch that takes `times` as long as the queue lasts.
+
+    The steps are so long that what is to be told apart, a tenth of that, is 12 ms or more: a threshold of three times
+    the floor is up to 5 ms on a busy machine.
+    """
+    step = max(0.04, 0.12 / ahead)
+    delays = np.zeros(ahead + 5)
+    delays[ahead + 2] = times * ahead * step
+    return Stretch(delays=delays, steps=np.full(len(delays), step))
+
+
+def _of_outliers(name: str, seen: Sequence[Seen]) -> list[Point]:
+    points = []
+    for number, (times, starved) in enumerate(_OUTLIERS.items()):
+        counts = [_starved(one) for one in seen[number * _OUTLIER_REPEATS :][:_OUTLIER_REPEATS]]
+        by_clock, by_model = np.median(counts, axis=0).tolist()
+        found: dict[Estimator, float] = {"A": by_clock, "C": by_model}
+        points += [
+            Point(label=f"{name}, {times} x", injected=starved, recovered=recovered, allowed=0, unit="count",
+                  estimator=estimator)
+            for estimator, recovered in found.items()
+        ]  # fmt: skip
+    return points
+
+
+def _starved(seen: Seen) -> tuple[int, int]:
+    """How many steps are said to starve: by the clock, without those that the machine itself held up; by the model."""
+    recording = seen.recording
+    verdict = judge(recording, emulated=True)
+    late = (recording.stall > verdict.threshold) & (seen.withheld > 0) & (seen.injected == 0) & recording.steady
+    modelled = (recording.replayed() > verdict.threshold) & recording.steady
+    return verdict.starved_steps - int(late.sum()), int(modelled.sum())
+
+
+def _farthest(points: Sequence[Point]) -> str:
+    """Of points in seconds: the one that is nearest to its limit."""
+    off = [abs(point.recovered - point.injected) for point in points]
+    worst = max(range(len(points)), key=lambda number: off[number] / points[number].allowed)
+    return (
+        f"{len(points)} comparisons, at most {max(off) * 1e3:.2f} ms a step off; nearest to its limit is "
+        f"{points[worst].label}, with {off[worst] * 1e3:.2f} of {points[worst].allowed * 1e3:.2f} ms"
+    )

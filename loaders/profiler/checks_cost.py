@@ -1,0 +1,124 @@
+"""What loading costs, where that is known: checks 5 (behind a device), 6 (from storage) and 7 (the profiler's own)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checks import STEP_SECONDS, Check, Point, tolerance
+from .scenarios import Device, Plan, Seen, Stretch
+from .verdict import WARM_BYTES
+
+_HIDDEN_PART, _EXPOSED_PART = 0.25, 2.0  # of the device's work: a delay that it covers, and one that it does not
+_DEVICE_STEPS = 40
+
+_FILES, _FILE_BYTES, _FILE_DELAY_SECONDS, _ROUNDS = 16, 4_000_000, 0.002, 3
+
+_PAIRS = 80
+_MOST_OVERHEAD = 0.01
+_ONE_SIDED = 1.645  # standard deviations: 95 % lie below
+
+
+class DevicePlayer(Protocol):
+    """What plays a plan, on a device where one is given."""
+
+    def __call__(self, plan: Plan, device: Device | None = None) -> list[Seen]:
+        """See `scenarios.play`."""
+
+
+def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
+    """5: what the host waits while the device works is no stall; what the device waits is."""
+    name = "a delay behind the device's work is no stall"
+    if device is None:
+        return Check(number=5, name=name, not_run="needs a GPU")
+    points = []
+    for part in (_HIDDEN_PART, _EXPOSED_PART):
+        delays = np.full(_DEVICE_STEPS, part * device.seconds)
+        [seen] = play(Plan(stretches=[Stretch(delays=delays, steps=np.zeros(_DEVICE_STEPS))]), device)
+        waits, steady = float(seen.waits.mean()), seen.recording.steady
+        # The device goes idle once its work is done; until the host comes with more, it waits.
+        exposed = max(waits + float(seen.steps.mean()) - device.seconds, 0.0)
+        label = f"{delays[0] * 1e3:.0f} ms beside {device.seconds * 1e3:.0f} ms of work"
+        points += [
+            Point(label=f"{label}, the host's wait", injected=float(seen.delays[1:].mean()), recovered=waits,
+                  allowed=tolerance(seen)),
+            Point(label=f"{label}, the stall", injected=exposed, estimator="A",
+                  recovered=float(seen.recording.stall[steady].mean()), allowed=tolerance(seen)),
+        ]  # fmt: skip
+    hidden, exposed_stall = points[1], points[3]
+    detail = (
+        f"the host waited {points[0].recovered * 1e3:.1f} ms a step, the device {hidden.recovered * 1e3:.2f} ms; "
+        f"once the delay was longer than the work, {exposed_stall.recovered * 1e3:.1f} of "
+        f"{exposed_stall.injected * 1e3:.1f} ms"
+    )
+    return Check(number=5, name=name, points=tuple(points), detail=detail)
+
+
+def evicted_files(play_files: Callable[..., list[Seen]], folder: Path) -> Check:
+    """6: files that are not in the page cache take longer to fetch, and nothing else takes longer."""
+    name = "files from storage cost their fetch and nothing else"
+    seen = play_files(
+        folder, count=_FILES, size_bytes=_FILE_BYTES, delay=_FILE_DELAY_SECONDS, step=STEP_SECONDS, rounds=_ROUNDS
+    )
+    warm, cold = seen[::2], seen[1::2]
+    if sum(one.stored_bytes for one in cold) < _ROUNDS * _FILES * _FILE_BYTES / 2:
+        return Check(number=6, name=name, not_run=f"the file system of {folder.parent} keeps its files in memory")
+    allowed = max(tolerance(one) for one in seen)
+    points = (
+        *(Point(label=what, injected=_more(cold, warm, truth), recovered=_more(cold, warm, found), allowed=allowed)
+          for what, (found, truth) in _PARTS.items()),
+        Point(label="from storage, cold", injected=_FILE_BYTES, recovered=_stored(cold), allowed=0.1 * _FILE_BYTES,
+              unit="bytes"),
+        Point(label="from storage, warm", injected=0, recovered=_stored(warm), allowed=WARM_BYTES, unit="bytes"),
+    )  # fmt: skip
+    detail = (
+        f"fetching took {points[0].injected * 1e3:.2f} ms a step longer from storage, recovered "
+        f"{points[0].recovered * 1e3:.2f} ms; step, transport and transform moved by at most "
+        f"{max(abs(one.recovered) for one in points[1:4]) * 1e3:.2f} ms"
+    )
+    return Check(number=6, name=name, points=points, detail=detail)
+
+
+Part = Callable[[Seen], Any]
+
+_PARTS: dict[str, tuple[Part, Part]] = {
+    "fetch": (lambda seen: seen.recording.period, lambda seen: seen.read - seen.began),
+    "step": (lambda seen: seen.recording.step, lambda seen: seen.steps),
+    "transport": (lambda seen: seen.recording.transport, lambda _: 0.0),
+    "transform": (lambda seen: seen.recording.spans.get("augment", 0.0), lambda seen: seen.made - seen.read),
+}
+"""What a part of the period is by the profiler, and by the clocks of items and steps."""
+
+
+def _more(cold: Sequence[Seen], warm: Sequence[Seen], part: Part) -> float:
+    """How much longer a part takes from storage, in seconds a step."""
+    return float(np.mean([np.mean(part(one)) for one in cold]) - np.mean([np.mean(part(one)) for one in warm]))
+
+
+def _stored(seen: Sequence[Seen]) -> float:
+    """Bytes an item from storage, by the profiler; where it does not know, none."""
+    return float(np.mean([one.recording.stored_per_image or 0.0 for one in seen]))
+
+
+def overhead(play_pairs: Callable[[int], NDArray[np.float64]]) -> Check:
+    """7: the profiler costs under 1 % of a batch.
+
+    A busy machine spreads the pairs, so the check fails only once 95 % of certainty say that it is more.
+    """
+    plain, profiled = play_pairs(_PAIRS).T
+    more = np.sort(profiled / plain - 1)
+    off = math.ceil(_ONE_SIDED * math.sqrt(len(more)) / 2)  # ranks from the median to its bound: a sign test
+    lower, median, upper = more[len(more) // 2 - off], np.median(more), more[len(more) // 2 + off]
+    spread = np.quantile(more, [0.25, 0.75])
+    point = Point(label="overhead, shown at 95 %", injected=0.0, recovered=max(float(lower), 0.0),
+                  allowed=_MOST_OVERHEAD, unit="share")  # fmt: skip
+    detail = (
+        f"{median:.2%} of a batch of {np.median(plain) * 1e3:.0f} ms (at 95 % from {lower:.2%} to {upper:.2%}), "
+        f"the median of {len(more)} pairs; half of them from {spread[0]:.2%} to {spread[1]:.2%}"
+    )
+    return Check(number=7, name="the profiler is not shown to cost over 1 % of a batch", points=(point,), detail=detail)

@@ -1,0 +1,181 @@
+"""The command `facefeed profile`. What is heavy is imported when it runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..dataloader import FaceDataLoader
+    from .gate import Gate
+    from .profile import Profile
+
+
+class _Share(click.ParamType):  # type: ignore[type-arg]
+    """A share of the whole: 0.01 or 1%."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """To a number between 0 and 1."""
+        if isinstance(value, float):
+            return value
+        try:
+            number = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+        except ValueError:
+            number = -1.0
+        if not 0 < number < 1:
+            self.fail(f"{value!r}: must be a share such as 1% or 0.01", param, ctx)
+        return number
+
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path), required=False)
+@click.option("--step-ms", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True, metavar="MS",
+              help="How long the training step takes.")  # fmt: skip
+@click.option("--host-share", type=click.FloatRange(0, 1), default=0.2, show_default=True, metavar="SHARE",
+              help="Part of the step in which it keeps a core of the host busy.")  # fmt: skip
+@click.option("--steps", type=click.IntRange(min=50), default=1000, show_default=True, metavar="N")
+@click.option("--split", type=click.Choice(["train", "val", "test"]), default="train", show_default=True)
+@click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, metavar="N")
+@click.option("--image-size", type=click.IntRange(min=1), default=224, show_default=True, metavar="PX")
+@click.option("--workers", type=click.IntRange(min=0), metavar="N", help="Default: one a usable core.")
+@click.option("--prefetch", type=click.IntRange(min=1), metavar="N", help="Batches a worker. Default: 2.")
+@click.option("--transform", type=_FILE, metavar="FILE.yaml",
+              help="An augmentation pipeline as Albumentations saves it.")  # fmt: skip
+@click.option("--against", type=click.Choice(["naive"]), help="Beside it, decoding and MTCNN inside the loader.")
+@click.option("--videos", type=click.Path(path_type=Path), metavar="SRC", help="What OUT was made from, for --against.")
+@click.option("--verify", is_flag=True, help="Try the advice as well.")
+@click.option("--quick", is_flag=True, help="The verdict alone, without what explains it.")
+@click.option("--max-stall", type=_Share(), metavar="SHARE", help="Exit with 1 unless the stall is bound below, as 1%.")
+@click.option("--min-headroom", type=click.FloatRange(min=0, min_open=True), metavar="X",
+              help="Exit with 1 unless the step could be so many times faster.")  # fmt: skip
+@click.option("--confidence", type=_Share(), default=0.95, show_default=True, metavar="SHARE")
+@click.option("--page", type=_FILE, default=Path("profile.html"), show_default=True, help="Where the page is written.")
+@click.option("--trace", type=_FILE, metavar="FILE.json", help="A timeline for ui.perfetto.dev or chrome://tracing.")
+@click.option("--report", type=_FILE, metavar="FILE.json", help="Where all figures are written.")
+@click.option("--self-test", is_flag=True, help="Inject delays of known length, and see whether they are found.")
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
+def profile(out: Path | None, *, self_test: bool, **given: Any) -> None:
+    """Show whether training on OUT would wait for data, and how sure that is.
+
+    A step of the stated time stands for the training step. Exits with 0 if it is fed, 1 if it waits or the gate is not
+    met, 4 if nothing can be concluded.
+    """
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
+    if self_test == (out is not None):
+        raise click.UsageError("give OUT, or --self-test, which needs none")
+    sys.exit(_self_test(given["page"], as_json=given["as_json"]) if out is None else _profile(out, **given))
+
+
+def _profile(
+    out: Path, *, step_ms: float, host_share: float, steps: int, max_stall: float | None, min_headroom: float | None,
+    confidence: float, against: str | None, videos: Path | None, verify: bool, quick: bool, page: Path,
+    trace: Path | None, report: Path | None, as_json: bool, **loading: Any,
+) -> int:  # fmt: skip
+    from rich.console import Console  # noqa: PLC0415
+
+    from .gate import Gate  # noqa: PLC0415
+    from .profile import profile as profiled  # noqa: PLC0415
+    from .steps import SleepingStep  # noqa: PLC0415
+
+    if (against is None) != (videos is None):
+        raise click.UsageError("--against naive and --videos SRC belong together")
+    gate = Gate(max_stall=max_stall, min_headroom=min_headroom)
+    loader = _loader(out, steps=steps, **loading)
+    beside = {} if videos is None else {"naive": _naive(videos, out, loader)}
+    with Console(stderr=True, highlight=False).status("profiling") as status:
+        found = profiled(
+            loader, SleepingStep(step_ms / 1e3, host_share), steps=steps, confidence=confidence, against=beside,
+            verify=verify, quick=quick,
+            progress=lambda what, done, wanted: status.update(f"profiling {what}: {done:,} of {wanted:,} steps"),
+        )  # fmt: skip
+    return _reported(found, gate, page=page, trace=trace, report=report, as_json=as_json)
+
+
+def _loader(
+    out: Path, *, steps: int, split: str, batch_size: int, image_size: int, workers: int | None, prefetch: int | None,
+    transform: Path | None,
+) -> FaceDataLoader:  # fmt: skip
+    """As training would make it, but with an epoch that is long enough."""
+    from ..dataloader import FaceDataLoader  # noqa: PLC0415
+    from ..dataset import FaceDataset  # noqa: PLC0415
+    from .variants import Rounds  # noqa: PLC0415
+
+    dataset = FaceDataset(out, split=split, image_size=image_size, **_transforms(transform))
+    rounds = math.ceil(2 * steps * batch_size / max(len(dataset), 1))
+    return FaceDataLoader(
+        dataset, batch_size, shuffle=True, balance=Rounds(rounds), num_workers=workers, prefetch_factor=prefetch
+    )
+
+
+def _naive(videos: Path, out: Path, loader: FaceDataLoader) -> Any:
+    """The same faces, batches and workers, but made from the videos in every step."""
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    from torch.utils.data import DataLoader  # noqa: PLC0415
+
+    baseline = entry_points(group="facefeed.baselines")["onthefly"].load()
+    ours: Any = loader.dataset
+    dataset = baseline(videos, out, split=ours.split, image_size=ours.image_size)
+    workers = loader.num_workers
+    return DataLoader(
+        dataset, loader.batch_size, shuffle=True, num_workers=workers, prefetch_factor=1 if workers else None,
+        multiprocessing_context="forkserver" if workers else None,
+    )  # fmt: skip
+
+
+def _transforms(file: Path | None) -> dict[str, Any]:
+    """The dataset's argument for a pipeline in a file."""
+    if file is None:
+        return {}
+    from ..augment import FaceCompose  # noqa: PLC0415
+    from ..augment.pipeline_file import read_pipeline  # noqa: PLC0415
+
+    pipeline = read_pipeline(file)
+    return {"face_transform" if isinstance(pipeline, FaceCompose) else "transform": pipeline}
+
+
+def _reported(
+    found: Profile, gate: Gate, *, page: Path, trace: Path | None, report: Path | None, as_json: bool
+) -> int:  # fmt: skip
+    """Writes everything first; then the exit code."""
+    from .page import write_page  # noqa: PLC0415
+    from .report import figures, text  # noqa: PLC0415
+    from .trace import write_trace  # noqa: PLC0415
+
+    code = gate.exit_code(found.verdict)
+    values = {**figures(found, gate), "exit": code}
+    write_page(found, gate, page)
+    if trace is not None:
+        write_trace(found, trace)
+    if report is not None:
+        report.write_text(json.dumps(values, indent=1))
+    click.echo(f"{text(found, gate)}\n  page: {page}", err=True)
+    if as_json:
+        click.echo(json.dumps(values))
+    return code
+
+
+def _self_test(page: Path, *, as_json: bool) -> int:
+    from rich.console import Console  # noqa: PLC0415
+
+    from .selftest import figures, run, text, write_page  # noqa: PLC0415
+
+    with Console(stderr=True, highlight=False).status("checking") as status:
+        found = run(progress=status.update)
+    code = 0 if all(check.passed for check in found) else 1
+    write_page(found, page)
+    click.echo(f"{text(found)}\n  page: {page}", err=True)
+    if as_json:
+        click.echo(json.dumps({**figures(found), "exit": code}))
+    return code

@@ -1,0 +1,171 @@
+"""A profile in plain sentences, for somebody who knows nothing of it yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .advice import Advice
+from .plots import Table, milliseconds, percent
+from .profile import Profile
+from .report import environment
+from .verdict import Word
+
+_FED = 0.01
+_HELPED = 0.8  # of the stall that was there: what leaves more did not help
+
+
+@dataclass(frozen=True, kw_only=True)
+class Banner:
+    """What is read first. meaning: what the headline means; emulated: what was, empty for a real step."""
+
+    word: str
+    headline: str
+    meaning: str
+    emulated: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """Advice as it is shown. code: the settings to write; outcome: of trying it, empty where nobody did."""
+
+    what: str
+    code: str
+    now: str
+    predicted: str
+    outcome: str
+    failed: bool
+
+
+def banner(profile: Profile) -> Banner:
+    """The verdict in a sentence, and what it means in two."""
+    verdict = profile.verdict
+    live, sure = verdict.live, f"{percent(verdict.live.confidence)} confidence"
+    step = f"A step of {milliseconds(profile.alone.step.mean())}" if verdict.emulated else "Your step"
+    headline = f"{step} waits for data {percent(live.value)} of the time"
+    counted = f"{verdict.starved_steps:,} of {verdict.steps:,} steps waited"
+    if verdict.word is Word.INCONCLUSIVE:
+        meaning = f"{headline}, as far as the clock shows, but that cannot be relied on: {'; '.join(verdict.reasons)}."
+        headline = "No verdict: the measurement is not good enough"
+    elif verdict.word is Word.STARVED:
+        meaning = (f"{counted}; at least {percent(live.lower)} of the time with {sure}. Without the waits, the same "
+                   f"training would be done in {percent(1 - live.value)} of its time.")  # fmt: skip
+    elif not verdict.starved_steps:
+        headline = f"{step} never waited for data"
+        meaning = f"{counted}; with {sure}, at most {percent(verdict.starved.upper)} of all steps would."
+        if verdict.word is Word.MARGINAL:
+            meaning += " Under 1 % would count as fed: more steps would show it."
+    elif verdict.word is Word.MARGINAL:
+        meaning = (f"{counted}; up to {percent(live.upper)} of the time with {sure}. That is not surely under the 1 % "
+                   "that counts as fed, nor surely over the 5 % that counts as starved.")  # fmt: skip
+    else:
+        meaning = (f"{counted}; with {sure}, at most {percent(live.upper)} of the time and at most "
+                   f"{percent(verdict.starved.upper)} of all steps. Under 1 % counts as fed.")  # fmt: skip
+    return Banner(word=verdict.word.value, headline=headline, meaning=meaning, emulated=_emulated(profile))
+
+
+def _emulated(profile: Profile) -> str:
+    if not profile.verdict.emulated:
+        return ""
+    alone = profile.alone
+    taken, busy = float(alone.step.mean()), min(alone.computed / max(float(alone.step.sum()), 1e-9), 1.0)
+    return (
+        f"No GPU took part. A pause of {milliseconds(taken)} stood for every training step, in which one core of the "
+        f"host was busy {percent(busy)} of the time, as beside a GPU that computes. So this shows what the loader "
+        "delivers on this machine, not that a GPU is fed: compare it with how long your own step takes."
+    )
+
+
+def sustained(profile: Profile) -> str:
+    """How fast a step the loader keeps up with; empty where that is not known."""
+    verdict = profile.verdict
+    if verdict.fastest_step is None or not verdict.headroom:
+        return ""
+    images = profile.live.images / len(profile.live)
+    steps = f"steps of {milliseconds(verdict.fastest_step)} or more ({images / verdict.fastest_step:,.0f} images/s)"
+    if verdict.headroom >= 1 and verdict.live.value > _FED:
+        return (f"By the model, this loader would sustain {steps}; but by the clock this step waits more than the "
+                "model explains. Look at what else runs on the machine.")  # fmt: skip
+    told = f"This loader sustains {steps} with at most 1\u00a0% of waiting"
+    if verdict.headroom >= 1:
+        return f"{told}: the step could be {verdict.headroom:.1f} times as fast before it waits."
+    return f"{told}; this step is {1 / verdict.headroom:.1f} times too fast for it."
+
+
+def changes(profile: Profile) -> list[Change]:
+    """What would help; what was tried and did not comes last."""
+    return sorted((_change(one) for one in profile.advice), key=lambda one: one.failed)
+
+
+def _change(advice: Advice) -> Change:
+    failed = advice.measured is not None and advice.measured > _HELPED * advice.now
+    outcome = ""
+    if advice.measured is not None:
+        outcome = f"tried: {percent(advice.measured)}" + (", it did not help here" if failed else "")
+    code = ", ".join(f"{name}={value}" for name, value in advice.settings.items())
+    what = advice.what.replace("->", "\u2192")
+    return Change(
+        what=what[:1].upper() + what[1:], code=code, now=percent(advice.now), predicted=percent(advice.predicted),
+        outcome=outcome, failed=failed,
+    )  # fmt: skip
+
+
+def instead(profile: Profile) -> str:
+    """What to do where there is no advice."""
+    word = profile.verdict.word
+    if word is Word.FED:
+        return "Nothing needs to change."
+    if word is Word.INCONCLUSIVE or not profile.verdict.starved_steps:
+        return "Measure again, with more steps and while nothing else runs on the machine."
+    if not profile.live.stamps:
+        return ("The loader is not one of torch's, so what its workers do is not seen: nothing can be advised. A torch "
+                "DataLoader, or one of this project's, can be looked into.")  # fmt: skip
+    return "No single change that is known here would take away a good part of the waits, or none was looked for."
+
+
+def estimators(profile: Profile) -> Table:
+    """The three ways in which the stall was found."""
+    verdict = profile.verdict
+    bounds = f"{percent(verdict.live.lower)} to {percent(verdict.live.upper)}"
+    if verdict.model is None:
+        model = "Not known: it needs to see when each batch was made, and this loader is not one of torch's."
+    else:
+        model = ("Computed: how long a DataLoader's queue has to wait, given how long each batch and each step took; "
+                 "waits for a free core are added as they were measured. It should be close to A.")  # fmt: skip
+    return Table(("", "stall", "how it was found"), [
+        ("A  by the clock", percent(verdict.live.value), f"Measured: how long each step had no batch to work on. "
+         f"{percent(verdict.live.confidence)} bounds on either side: {bounds}."),
+        ("B  by replay", percent(profile.differential), "Measured in another way: how much less time the same step "
+         "takes on batches that are there already. It holds more than waiting, also the hand-over and a step slowed "
+         "down by loading beside it, so it should not be below A."),
+        ("C  by the model", "none" if verdict.model is None else percent(verdict.model), model),
+    ])  # fmt: skip
+
+
+def facts(profile: Profile) -> dict[str, str]:
+    """What belongs to the figures above."""
+    verdict, live = profile.verdict, profile.live
+    images = live.images / max(len(live), 1)
+    return {
+        "Steps that waited": f"{verdict.starved_steps:,} of {verdict.steps:,} for over "
+        f"{milliseconds(verdict.threshold)}; at most {percent(verdict.starved.upper)} of all steps with "
+        f"{percent(verdict.starved.confidence)} confidence",
+        "Throughput": f"{live.images_per_second:,.0f} images/s in batches of {images:,.0f}",
+        "Closure": f"{percent(verdict.closure)} of the time is neither step nor hand-over nor wait",
+        "Page cache": verdict.cache.removeprefix("cache "),
+        "Opening": f"{milliseconds(profile.opening_seconds)} for iter(), then "
+        f"{milliseconds(profile.first_batch_seconds)} to the first batch; neither is part of the stall",
+        **({"Profiler's own cost": f"{percent(verdict.overhead)} of a batch's making"} if live.stamps else {}),
+    }  # fmt: skip
+
+
+def surroundings(profile: Profile) -> dict[str, str]:
+    """The environment: what the figures hold for."""
+    about, live = environment(), profile.live
+    loader = f"{live.workers} workers x {live.prefetch} batches ahead" if live.workers else "no workers"
+    return {
+        "Loader": loader if live.stamps else "not one of torch's",
+        "Step": profile.step,
+        "Cores": f"{profile.cores} usable, {about['machine']}",
+        "Device": about["device"] or "no GPU",
+        "Software": f"Python {about['python']}, torch {about['torch']}",
+    }

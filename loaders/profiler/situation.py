@@ -1,0 +1,114 @@
+"""What the same loader would do under another step, with other workers, or on other cores: the queue, and the crowd.
+
+The queue (`queue.py`) says when a batch is made. But a batch that is made may still come late, where the loop, its
+workers and the threads between them want more cores than there are. How much of that there is was measured; how it
+changes follows from how likely it is that workers keep all cores busy at the moment that a batch is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from .queue import Queue, Seconds
+from .recording import Recording
+
+_HALVINGS = 14
+_ROUNDS = 4
+_LONGEST = 1e6  # times the time between two batches: nothing helps
+
+
+def usable_cores() -> int:
+    """Cores that this process and its workers may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """The steady state of a recording with stamps, and the machine it was made on.
+
+    load: of each batch, once its maker has a core of its own, seconds (steps,). busy: part of that in which a maker
+    computes. cores: in all; free: that makers can have, since the loop takes the rest. crowding: how many times longer
+    batches took than makers on so many cores should need; above 1 where others are at work too.
+    """
+
+    recording: Recording
+    load: Seconds
+    busy: float
+    cores: int
+    free: float
+    crowding: float
+
+    @classmethod
+    def of(cls, recording: Recording, cores: int) -> Situation:
+        """As it was measured."""
+        made = recording.made
+        cpu, queued = (np.array([getattr(stamp, name) for stamp in made]) for name in ("cpu", "queued"))
+        measured = recording.load[recording.steady]
+        load = np.maximum(measured - queued, 1e-9)
+        wall = float(recording.period.sum())
+        loop = recording.computed - (0.0 if recording.workers else sum(stamp.cpu for stamp in recording.stamps))
+        busy = min(float(cpu.sum() / load.sum()), 1.0)
+        free = max(cores - max(loop, 0.0) / wall, 0.1)
+        expected = float(load.sum()) * max(max(recording.workers, 1) * busy / free, 1.0)
+        return cls(
+            recording=recording, load=load, busy=busy, cores=cores, free=free,
+            crowding=float(measured.sum()) / expected,
+        )  # fmt: skip
+
+    def stall(
+        self, *, step: float | None = None, queue: Queue | None = None, load: Seconds | None = None, more_cores: int = 0
+    ) -> float:
+        """The share of the time that steps would wait, 0 to 1, with another mean step, queue, loads or more cores."""
+        recording = self.recording
+        steady = recording.steady
+        queue, load = queue or recording.queue, self.load if load is None else load
+        wanted = max(queue.workers, 1) * self.busy / (self.free + more_cores)
+        loads = load * self.crowding * max(wanted, 1.0)
+        steps = recording.step[steady]
+        steps = steps if step is None else steps * (step / steps.mean())
+        late, count = recording.contention[steady], len(load)
+        for _ in range(_ROUNDS if late.any() else 1):  # how late depends on the pace, and the pace on how late
+            # Twice over, and without the first time: the queue fills in it.
+            timeline = queue.replay(*(np.tile(each, 2) for each in (loads, steps, recording.transport[steady] + late)))
+            seconds = timeline.total_seconds - float(timeline.free[count])
+            share = float(timeline.stall[count:].sum() + late.sum()) / seconds
+            working = float(loads.sum()) / seconds
+            late = recording.contention[steady] * self._lateness(queue.workers, working, self.cores + more_cores)
+        return share
+
+    def fastest_step(self, stall_share: float) -> float | None:
+        """The shortest mean step, in seconds, that waits for no more than that share; None where nothing is enough."""
+        between = float(self.load.mean()) * self.crowding / max(self.recording.workers, 1)
+        slow = between
+        while self.stall(step=slow) > stall_share:
+            slow *= 2
+            if slow > _LONGEST * between:
+                return None
+        fast = slow / 2
+        while self.stall(step=fast) <= stall_share:
+            slow, fast = fast, fast / 2
+            if fast < between / _LONGEST:
+                return slow
+        for _ in range(_HALVINGS):
+            middle = math.sqrt(fast * slow)
+            fast, slow = (middle, slow) if self.stall(step=middle) > stall_share else (fast, middle)
+        return slow
+
+    def _lateness(self, workers: int, working: float, cores: int) -> float:
+        """How many times later than now batches come for want of a core. working: workers that are, on average."""
+        recording = self.recording
+        working_now = float(recording.load[recording.steady].sum()) / recording.seconds
+        now = _all_taken(recording.workers, working_now, self.cores)
+        return _all_taken(workers, working, cores) / now if now else 1.0
+
+
+def _all_taken(workers: int, working: float, cores: int) -> float:
+    """How likely it is that at least `cores` of the workers are at work, where `working` of them are on average."""
+    share = min(working / workers, 1.0) if workers else 0.0
+    return sum(
+        math.comb(workers, many) * share**many * (1 - share) ** (workers - many) for many in range(cores, workers + 1)
+    )

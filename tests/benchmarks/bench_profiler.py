@@ -1,0 +1,198 @@
+"""The profiler beside the truth, on real faces: do its estimators agree, does its curve hold, what does it cost?
+
+    python tests/benchmarks/bench_profiler.py [--out OUT] [--repeats 3] [--lanes estimators cpu curve overhead]
+
+OUT: a finished dataset; default: the demo's, as `make demo` leaves it. Batches of 16 images of 224 px under the example
+augmentation, two workers, two batches ahead. Lanes:
+- estimators: a sleeping step that starves, one at the edge, one that is fed: A (clock), C (queue), closure, verdict;
+- cpu: a real training step on the CPU at the same three paces. It wants the cores that the workers want, so that the
+  step itself gets slower; the lane shows by how much and what the estimators make of it;
+- curve: the stall at ten step times as measured, and as predicted from recordings at the edge before and after each;
+- overhead: the same batches with and without the profiler's stamps, in turn, by the processor's time.
+Prints one JSON object with every repeat; a table goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+
+import numpy as np
+import torch
+from facefeed.loaders import FaceDataLoader, FaceDataset
+from facefeed.loaders.augment.pipeline_file import read_pipeline
+from facefeed.loaders.profiler.live import Pass, replay
+from facefeed.loaders.profiler.profile import profile
+from facefeed.loaders.profiler.recording import Recording
+from facefeed.loaders.profiler.situation import Situation, usable_cores
+from facefeed.loaders.profiler.stamps import Stamp, cost, stamped
+from facefeed.loaders.profiler.steps import SleepingStep
+from facefeed.loaders.profiler.variants import Rounds
+from facefeed.loaders.profiler.verdict import judge
+
+ROOT = Path(__file__).resolve().parents[2]
+PACES = {"starved": 0.6, "at the edge": 1.0, "fed": 2.0}
+LANES = ("estimators", "cpu", "curve", "overhead")
+HOST_SHARE = 0.2
+
+
+def loader_of(out: Path, *, workers: int = 2) -> FaceDataLoader:
+    """As a user's, but with an epoch that does not end meanwhile."""
+    dataset = FaceDataset(out, face_transform=read_pipeline(ROOT / "loaders" / "augment" / "example.yaml"))
+    return FaceDataLoader(dataset, 16, shuffle=True, num_workers=workers, balance=Rounds(200_000 // len(dataset)))
+
+
+def told(words: str) -> None:
+    sys.stderr.write(words + "\n")
+
+
+def seconds_between(out: Path) -> float:
+    """How long the workers need for a batch, all of them together."""
+    passing = Pass(loader_of(out))
+    passing.record(20, lambda _: None)
+    return float(np.median([passing.record(60, lambda _: None).period.mean() for _ in range(3)]))
+
+
+# ---- estimators
+
+
+def of_profile(found: Any) -> dict[str, Any]:
+    verdict = found.verdict
+    return {
+        "verdict": verdict.word.value, "live": verdict.live.value, "model": verdict.model, "closure": verdict.closure,
+        "apart": abs(verdict.live.value - verdict.model), "differential": found.differential,
+        "not_made": float(found.live.unmade[found.live.steady].sum()) / found.live.seconds,
+        "step_alone": float(found.alone.step.mean()), "step_under_load": verdict.mean_step, "bars": found.bars,
+        "reasons": verdict.reasons,
+    }  # fmt: skip
+
+
+def estimators(out: Path, between: float, steps: int) -> dict[str, Any]:
+    """One repeat of the three paces."""
+    found = {}
+    for name, pace in PACES.items():
+        step = SleepingStep(pace * between, HOST_SHARE)
+        found[name] = one = of_profile(profile(loader_of(out), step, steps=steps, quick=True))
+        told(f"  {name:<12} step {step.seconds * 1e3:5.1f} ms: A {one['live']:6.2%}  C {one['model']:6.2%}  "
+             f"B {one['differential']:6.2%}  closure {one['closure']:.2%}  {one['verdict']}")  # fmt: skip
+    return found
+
+
+class CpuStep:
+    """Forward, backward and update of a small network on the host, as often as it takes to last a given time alone."""
+
+    def __init__(self, seconds: float) -> None:
+        torch.manual_seed(0)
+        self.network = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 7, 4), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten(),
+            torch.nn.Linear(128, 2),
+        )  # fmt: skip
+        self.optimizer = torch.optim.SGD(self.network.parameters(), 1e-3)
+        self.times = 1
+        batch = torch.zeros(16, 3, 224, 224), torch.zeros(16, dtype=torch.int64)
+        alone = [replay([batch], 5, self).step.min() for _ in range(3)][-1]
+        self.times = max(round(seconds / alone), 1)
+
+    def __call__(self, batch: Any) -> None:
+        for _ in range(self.times):
+            loss = torch.nn.functional.cross_entropy(self.network(batch[0]), batch[1].clamp(min=0))
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+
+
+def cpu(out: Path, between: float, steps: int) -> dict[str, Any]:
+    """As `estimators`, under a step that is none of ours."""
+    found = {}
+    for name, pace in PACES.items():
+        found[name] = one = of_profile(profile(loader_of(out), CpuStep(pace * between), steps=steps, quick=True))
+        told(f"  {name:<12} step {one['step_alone'] * 1e3:5.1f} ms alone, {one['step_under_load'] * 1e3:5.1f} ms under "
+             f"load: A {one['live']:6.2%}  C {one['model']:6.2%}  B {one['differential']:6.2%}  "
+             f"closure {one['closure']:.2%}  {one['verdict']}")  # fmt: skip
+    return found
+
+
+# ---- the curve
+
+
+def curve(out: Path, between: float, steps: int) -> dict[str, Any]:
+    """One repeat of ten step times, around a recording that predicts them all."""
+    passing, base = Pass(loader_of(out)), SleepingStep(between, HOST_SHARE)
+    passing.record(20, base)
+    tried = np.geomspace(0.4, 2.5, 10) * between
+    before, found = passing.record(steps // 2, base), []
+    for number in np.random.default_rng(0).permutation(len(tried)):
+        seen = passing.record(steps, replace(base, seconds=float(tried[number])))
+        after = passing.record(steps // 2, base)  # other jobs come and go: the prediction rests on what lies around it
+        step = float(seen.step[seen.steady].mean())
+        predicted = Situation.of(Recording.joined([before, after]), usable_cores()).stall(step=step)
+        measured = judge(seen, emulated=True).live.value
+        found.append({"step_seconds": step, "measured": measured, "predicted": predicted})
+        before = after
+    found.sort(key=lambda one: one["step_seconds"])
+    apart = [abs(one["measured"] - one["predicted"]) for one in found]
+    for one in found:
+        told(f"  step {one['step_seconds'] * 1e3:5.1f} ms: measured {one['measured']:6.2%}, "
+             f"predicted {one['predicted']:6.2%}")  # fmt: skip
+    told(f"  mean absolute error {np.mean(apart):.2%}, most {max(apart):.2%}")
+    return {"points": found, "mean_absolute_error": float(np.mean(apart)), "most": max(apart)}
+
+
+# ---- overhead
+
+
+def overhead(out: Path, _between: float, steps: int) -> dict[str, Any]:
+    """One repeat: the same batches with and without stamps, in turn, by the processor's time of one process."""
+    kept: list[Stamp] = []
+    on, off = iter(stamped(loader_of(out, workers=0), kept.append)), iter(loader_of(out, workers=0))
+    differences, seconds = [], []
+    for number in range(steps):
+        taken = {}
+        for name, batches in (("on", on), ("off", off)) if number % 2 else (("off", off), ("on", on)):
+            began = time.thread_time()
+            next(batches)
+            taken[name] = time.thread_time() - began
+        if number >= 10:
+            differences.append(taken["on"] - taken["off"])
+            seconds.append(taken["off"])
+    mean = statistics.median(seconds)
+    # Of each four, one is told apart by stages, which is where most of the time goes.
+    shares = np.array(differences)[: len(differences) // 4 * 4].reshape(-1, 4).mean(axis=1) / mean
+    drawn = np.random.default_rng(0).choice(shares, (1000, len(shares)))
+    low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
+    found = {"batch_seconds": mean, "median": float(np.median(shares)), "interval": [float(low), float(high)],
+             "pairs": len(differences), "by_its_own_count": cost(len(kept[0].spans) * 16 / 4) / mean}  # fmt: skip
+    told(f"  {len(differences)} pairs of batches of {mean * 1e3:.1f} ms: {found['median']:+.2%} (95 % {low:+.2%} to "
+         f"{high:+.2%}); by its own count {found['by_its_own_count']:.2%}")  # fmt: skip
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / ".demo" / "faces")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--lanes", nargs="+", choices=LANES, default=list(LANES))
+    given = parser.parse_args()
+    between = seconds_between(given.out)
+    told(f"the workers make a batch in {between * 1e3:.1f} ms")
+    ways = {"estimators": estimators, "cpu": cpu, "curve": curve, "overhead": overhead}
+    found: dict[str, Any] = {lane: [] for lane in given.lanes}
+    for repeat in range(given.repeats):
+        for lane in given.lanes:
+            told(f"{lane}, repeat {repeat + 1} (load {os.getloadavg()[0]:.1f})")
+            found[lane].append(ways[lane](given.out, between, given.steps))
+    print(json.dumps({"benchmark": "profiler", "seconds_between": between, "lanes": found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""What is advised for loaders whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from facefeed.loaders.profiler.advice import Advice, advise
+from facefeed.loaders.profiler.queue import Queue
+from facefeed.loaders.profiler.recording import Recording
+from facefeed.loaders.profiler.stamps import Stamp
+
+STEP = 0.010
+
+
+def recording_of(load: Any, *, workers: int = 2, prefetch: int = 2, busy: float = 0.0, loop: float = 0.0,
+                 queued: float = 0.0, spans: dict[str, float] | None = None) -> Recording:  # fmt: skip
+    """What a loop would have seen of a queue. busy, queued, spans: parts of each load; loop: of the step's time."""
+    queue = Queue(workers=workers, prefetch=prefetch if workers else 1, transport=0.0001)
+    timeline = queue.replay(load, STEP)
+    stamps = [
+        Stamp(start, finish, cpu=busy * (finish - start), queued=queued * (finish - start),
+              spans={name: part * (finish - start) for name, part in (spans or {}).items()})
+        for start, finish in zip(timeline.start, timeline.finish, strict=True)
+    ]  # fmt: skip
+    count = len(timeline.free)
+    return Recording(
+        asked=timeline.free, handed=timeline.handed, done=timeline.handed + timeline.step, place=np.arange(count),
+        workers=workers, prefetch=prefetch if workers else 0, images=count, stamps=stamps, stored_bytes=0,
+        computed=loop * timeline.total_seconds,
+    )  # fmt: skip
+
+
+def of(advice: list[Advice], words: str) -> Advice:
+    return next(one for one in advice if words in one.what)
+
+
+def test_a_loader_that_waits_for_something_else_than_a_core_is_given_as_many_workers_as_it_needs() -> None:
+    advice = advise(recording_of(np.full(600, 3.5 * STEP)), cores=2)
+    workers = advice[0]
+    assert workers.what == "workers 2 -> 4"
+    assert workers.settings == {"num_workers": 4, "prefetch_factor": 2}
+    assert workers.now == pytest.approx(1 - 10.1 / 17.5, abs=0.01)
+    assert workers.predicted < 0.01
+    assert str(workers) == f"workers 2 -> 4: stall {workers.now:.1%} -> 0.0%"
+    assert str(replace(workers, measured=0.004)).endswith("-> 0.0%, measured 0.4%")
+
+
+def test_more_workers_are_not_advised_where_the_cores_are_busy_but_more_cores_are() -> None:
+    crowded = recording_of(np.full(600, 3.5 * STEP), busy=1.0, loop=0.2)
+    advice = advise(crowded, cores=2)
+    assert not [one for one in advice if one.settings]
+    cores = of(advice, "want more than the 2 cores; with 4 and workers 2 -> 4")
+    assert cores.predicted < cores.now / 2
+
+
+def test_a_loader_without_workers_is_given_some() -> None:
+    advice = advise(recording_of(np.full(600, STEP), workers=0, busy=1.0, loop=0.5), cores=4)
+    assert advice[0].what.startswith("workers 0 -> ")
+    assert advice[0].settings["prefetch_factor"] == 2
+    assert advice[0].predicted < 0.01
+
+
+def test_batches_of_very_different_length_are_given_a_longer_queue() -> None:
+    load = np.random.default_rng(0).exponential(1.5 * STEP, 2000)
+    advice = of(advise(recording_of(load, prefetch=1, busy=1.0), cores=2), "prefetch 1 -> ")
+    assert advice.predicted < 0.7 * advice.now
+    assert advice.settings["num_workers"] == 2
+
+
+def test_one_slow_batch_in_fifty_is_named() -> None:
+    load = np.full(1000, STEP)
+    load[25::50] = 20 * STEP
+    advice = of(advise(recording_of(load, busy=1.0), cores=2), "batches take")
+    assert advice.what.startswith("20 of 996 batches take 20 times as long as the others (up to 200 ms)")
+    assert advice.predicted < 0.01 < advice.now
+
+
+def test_the_stage_that_takes_longest_is_named_with_what_to_do_about_it() -> None:
+    spans = {"read": 0.1, "decode": 0.2, "augment": 0.6}
+    advice = of(advise(recording_of(np.full(600, 3 * STEP), busy=1.0, spans=spans), cores=2), "augment")
+    assert advice.what == (
+        "augment is 60% of a batch's making, at half of that: take cheaper transforms, or leave some to the device"
+    )
+    assert advice.predicted == pytest.approx(1 - 10.1 / 10.5, abs=0.01)
+
+
+def test_what_others_on_the_machine_took_is_not_expected_to_go_away() -> None:
+    """Half of the time, makers wanted a core that somebody else had: more of them would wait as well."""
+    advice = advise(recording_of(np.full(600, 3 * STEP), busy=0.5, queued=0.5), cores=2)
+    assert not [one for one in advice if one.predicted < 0.01 and "prefetch" in one.what]
+
+
+def test_nobody_who_never_waits_is_advised() -> None:
+    assert advise(recording_of(np.full(600, STEP)), cores=2) == []

@@ -1,0 +1,182 @@
+"""What is seen of a loader by a device's clock, of one that is no DataLoader, and of files in and out of memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from assets_rows import make_small, shown
+from facefeed.loaders import DevicePrefetcher, FaceDataLoader
+from facefeed.loaders.profiler import storage
+from facefeed.loaders.profiler.live import Pass, replay
+from facefeed.loaders.profiler.ticks import CudaTicks, ticks_of
+from facefeed.loaders.profiler.variants import Rounds, by_transforms, with_settings
+from facefeed.loaders.profiler.verdict import judge
+from torch.utils.data import DataLoader, TensorDataset
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small(tmp_path_factory.mktemp("live") / "out")
+
+
+class Stream:
+    """A device that works through what it is given in order, and the host that gives it; ticks are the device's."""
+
+    def __init__(self) -> None:
+        self.host = self.device = 0.0
+
+    def launch(self, seconds: float) -> None:
+        self.device = max(self.device, self.host) + seconds
+
+    def begin(self) -> None:
+        self.host = self.device = max(self.host, self.device)
+
+    def mark(self) -> float:
+        self.device = max(self.device, self.host)
+        return self.device
+
+    def seconds(self, marks: list[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return np.array(marks)
+
+
+class Loader:
+    """Takes the host a given time for each batch."""
+
+    def __init__(self, stream: Stream, seconds: float) -> None:
+        self.stream, self.seconds = stream, seconds
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for _ in range(1000):
+            self.stream.host += self.seconds
+            yield torch.zeros(4)
+
+
+@pytest.mark.parametrize(("load", "stall"), [(0.004, 0.0), (0.016, 0.006 / 0.016)])
+def test_what_the_host_waits_for_while_the_device_works_is_no_stall(load: float, stall: float) -> None:
+    stream = Stream()
+    seen = Pass(Loader(stream, load), stream).record(300, lambda _: stream.launch(0.010))
+    assert judge(seen, emulated=False).live.value == pytest.approx(stall, abs=1e-3)
+    assert seen.step == pytest.approx(np.full(300, 0.010))
+
+
+def test_a_step_that_is_replayed_on_a_device_takes_what_the_device_takes() -> None:
+    stream = Stream()
+    assert replay([None], 50, lambda _: stream.launch(0.010), stream).step == pytest.approx(np.full(50, 0.010))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_that_is_never_without_work_shows_no_stall_however_long_the_host_waits() -> None:
+    device = torch.device("cuda")
+    ticks = ticks_of(device)
+    assert isinstance(ticks, CudaTicks)
+    batches = [torch.zeros(4)] * 200
+
+    def step(_batch: Any) -> None:
+        torch.cuda._sleep(50_000_000)
+
+    seen = Pass(batches, ticks).record(100, step)
+    assert judge(seen, emulated=False).live.value < 0.01
+    assert seen.step.mean() > 0.005
+
+
+def test_the_batches_of_a_prefetcher_and_of_a_plain_list_are_seen_as_well(dataset: Path) -> None:
+    loader = FaceDataLoader(dataset, 10, image_size=16, num_workers=0)
+    batches: list[object] = []
+    seen = Pass(DevicePrefetcher(loader, "cpu")).record(11, lambda _: None, keep=batches)
+    assert len(seen.stamps) == 11
+    assert shown(batches) == shown(loader)
+    plain = Pass([torch.zeros(3)] * 5).record(12, lambda _: None)
+    assert (len(plain.stamps), plain.images, plain.place.tolist()) == (0, 36, [0, 1, 2, 3, 4] * 2 + [0, 1])
+
+
+def test_a_stretch_ends_when_its_time_is_over() -> None:
+    assert len(Pass([torch.zeros(3)] * 5).record(12, lambda _: None, most_seconds=-1)) == 1
+
+
+def test_how_many_batches_waited_is_known_of_each_question() -> None:
+    stream = Stream()
+    seen = Pass(Loader(stream, 0.001), stream).record(20, lambda _: stream.launch(0.010))
+    assert set(seen.depth.tolist()) == {-1}  # nobody knows
+    loader = DataLoader(TensorDataset(torch.zeros(100, 1)), 1, num_workers=1, multiprocessing_context="forkserver")
+    depth = Pass(loader).record(100, lambda _: None).depth
+    assert set(depth[:99].tolist()) <= {0, 1, 2}
+    assert depth[99] == -1  # what was ready then was handed out later
+
+
+def test_an_evicted_file_comes_from_storage_and_one_that_was_read_from_memory(dataset: Path, tmp_path: Path) -> None:
+    loader = FaceDataLoader(dataset, 10, image_size=16, num_workers=0)
+    files = storage.files_of(loader)
+    assert files
+    assert all(path.suffix == ".parquet" for path in files)
+    assert storage.files_of([1, 2]) == []
+    big = tmp_path / "file"
+    big.write_bytes(os.urandom(4 << 20))
+    with big.open("rb") as file:
+        os.fsync(file.fileno())
+    before = storage.bytes_read()
+    storage.evict([big])
+    big.read_bytes()
+    evicted = storage.bytes_read()
+    big.read_bytes()
+    after = storage.bytes_read()
+    if before is None or evicted is None or after is None:
+        pytest.skip("the system does not say what came from storage")
+    if evicted == before:
+        pytest.skip("this file system keeps its files in memory")
+    assert evicted - before >= 4 << 20
+    assert after == evicted
+
+
+def test_of_a_chain_that_begins_with_a_dataloader_the_dataloader_is_seen() -> None:
+    """As webdataset's WebLoader is."""
+
+    class Chain:
+        def __init__(self) -> None:
+            self.pipeline: list[Any] = [DataLoader(TensorDataset(torch.arange(6.0)), 2), lambda batch: batch[0]]
+
+        def __iter__(self) -> Iterator[Any]:
+            return map(self.pipeline[1], self.pipeline[0])
+
+    chain, batches = Chain(), list[Any]()
+    seen = Pass(chain).record(3, lambda _: None, keep=batches)
+    assert len(seen.stamps) == 3
+    assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]
+    assert isinstance(with_settings(chain, num_workers=1, prefetch_factor=2), Chain)
+
+
+def test_a_longer_epoch_has_every_face_as_often_and_never_in_the_same_order(dataset: Path) -> None:
+    options: dict[str, Any] = {"image_size": 16, "num_workers": 0, "dtype": "uint8"}
+    once = shown(FaceDataLoader(dataset, 10, **options))
+    thrice = shown(FaceDataLoader(dataset, 10, balance=Rounds(3), **options))
+    rounds = [thrice[first : first + 107] for first in (0, 107, 214)]
+    assert all(sorted(one) == sorted(once) for one in rounds)
+    assert rounds[0] != rounds[1] != rounds[2]
+
+
+def test_other_settings_change_no_batch_and_not_the_loader(dataset: Path) -> None:
+    options: dict[str, Any] = {"image_size": 16, "dtype": "uint8"}
+    loader = FaceDataLoader(dataset, 10, num_workers=0, **options)
+    wanted = shown(FaceDataLoader(dataset, 10, num_workers=0, **options))
+    made = with_settings(loader, num_workers=2, prefetch_factor=3)
+    assert (made.num_workers, made.prefetch_factor, loader.num_workers) == (2, 3, 0)
+    assert shown(made) == wanted
+    plain = DataLoader(TensorDataset(torch.arange(6)), 2)
+    assert [one[0].tolist() for one in with_settings(plain, num_workers=0, prefetch_factor=2)] == [
+        [0, 1],
+        [2, 3],
+        [4, 5],
+    ]
+
+
+def test_a_loader_without_transforms_is_compared_with_reading_alone(dataset: Path) -> None:
+    variants = by_transforms(FaceDataLoader(dataset, 10, image_size=16, num_workers=0, dtype="uint8"))
+    assert set(variants) == {"none"}
+    images = next(iter(variants["none"]))[0]
+    assert images.shape == (10, 3, 16, 16)
+    assert images.unique().tolist() == [128]

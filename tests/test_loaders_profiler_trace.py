@@ -1,0 +1,133 @@
+"""What Perfetto and Chrome are given of a profile."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from assets_profiles import PARTS, fed, profile_of, recording_of, starved, uneven, unseen
+from facefeed.loaders.profiler.profile import Profile
+from facefeed.loaders.profiler.recording import Recording
+from facefeed.loaders.profiler.trace import write_trace
+from facefeed.pipeline.errors import UsageError
+
+Events = list[dict[str, Any]]
+
+
+def trace_of(profile: Profile, folder: Path) -> Events:
+    path = folder / "trace.json"
+    write_trace(profile, path)
+    events: Events = json.loads(path.read_text())["traceEvents"]
+    return events
+
+
+def slices(events: Events, name: str = "") -> Events:
+    return [event for event in events if event["ph"] == "X" and event["name"].startswith(name)]
+
+
+def lanes(events: Events) -> dict[str, Events]:
+    """Slices by the names of their process and thread."""
+    names = {(event["pid"], event.get("tid")): event["args"]["name"]
+             for event in events if event["ph"] == "M" and event["name"].endswith("_name")}  # fmt: skip
+    found = defaultdict(list)
+    for event in slices(events):
+        found[f"{names[event['pid'], None]}: {names[event['pid'], event['tid']]}"].append(event)
+    return found
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return starved(300)
+
+
+@pytest.fixture(scope="module")
+def events(profile: Profile, tmp_path_factory: pytest.TempPathFactory) -> Events:
+    return trace_of(profile, tmp_path_factory.mktemp("trace"))
+
+
+def test_times_begin_at_zero_and_are_sorted(events: Events) -> None:
+    times = [event["ts"] for event in events if event["ph"] != "M"]
+    assert times[0] == 0
+    assert times == sorted(times)
+    assert all(event["dur"] >= 0 for event in slices(events))
+
+
+def test_slices_of_a_lane_lie_within_each_other_or_apart(events: Events) -> None:
+    for lane in lanes(events).values():
+        open_until: list[int] = []
+        for event in lane:
+            begins, ends = round(event["ts"] * 1e3), round((event["ts"] + event["dur"]) * 1e3)
+            while open_until and begins >= open_until[-1]:
+                open_until.pop()
+            assert not open_until or ends <= open_until[-1]
+            open_until.append(ends)
+
+
+def test_every_step_and_every_batch_is_there(events: Events, profile: Profile) -> None:
+    found = lanes(events)
+    assert set(found) == {"training loop: waiting", "training loop: step", "worker 1 (pid 700): batches",
+                          "worker 2 (pid 701): batches"}  # fmt: skip
+    assert len(found["training loop: step"]) == len(slices(events, "batch ")) == 300
+    steps = sum(event["dur"] for event in found["training loop: step"])
+    assert steps == pytest.approx(float(profile.live.step.sum()) * 1e6)
+    assert found["worker 2 (pid 701): batches"][0]["name"] == "batch 1"
+
+
+def test_stalls_have_a_name_and_a_colour_of_their_own(events: Events, profile: Profile) -> None:
+    stalls = slices(events, "stall: batch not made yet")
+    assert sum(event["dur"] for event in stalls) == pytest.approx(float(profile.live.unmade.sum()) * 1e6, rel=1e-3)
+    assert {event["cname"] for event in stalls} == {"terrible"}
+    handing = sum(event["dur"] for event in slices(events, "hand-over"))
+    assert handing == pytest.approx(float(profile.live.transport.sum()) * 1e6, rel=1e-3)
+
+
+def test_a_batch_says_what_its_making_was(events: Events, profile: Profile) -> None:
+    batch = next(event for event in events if event["name"] == "batch 7")
+    stamp = profile.live.stamps[7]
+    assert batch["args"] == {
+        "cpu ms": pytest.approx(stamp.cpu * 1e3, abs=1e-3),
+        "queued ms": pytest.approx(stamp.queued * 1e3, abs=1e-3),
+        "kB from storage": 2.0,
+    }
+    ends = batch["ts"] + batch["dur"]
+    within = [event for event in slices(events) if event["pid"] == batch["pid"] and batch["ts"] <= event["ts"] < ends]
+    assert [event["name"] for event in within] == ["batch 7", *PARTS]
+    assert [event["dur"] / batch["dur"] for event in within[1:]] == pytest.approx(list(PARTS.values()), rel=1e-3)
+
+
+def test_the_queue_is_counted_but_not_where_nothing_is_known_of_it(events: Events, profile: Profile) -> None:
+    counted = [event for event in events if event["ph"] == "C"]
+    assert [event["args"]["batches"] for event in counted] == profile.live.depth[:297].tolist()
+    assert {event["name"] for event in counted} == {"batches ready"}
+
+
+def test_parts_that_say_more_than_the_whole_are_shrunk(tmp_path: Path) -> None:
+    live = recording_of(uneven(60, 0.01))
+    for stamp in live.stamps:
+        stamp.spans["decode"] = 3 * (stamp.finish - stamp.start)
+    events = trace_of(profile_of(live), tmp_path)
+    test_slices_of_a_lane_lie_within_each_other_or_apart(events)
+    assert len(slices(events, "decode")) == 60
+
+
+def test_stretches_and_loaders_of_every_kind_can_be_traced(tmp_path: Path) -> None:
+    stretches = Recording.joined([recording_of(uneven(80, 0.02), workers=0, began=9.0 * turn) for turn in range(3)])
+    for live in (stretches, unseen(recording_of(np.full(80, 0.03))), fed(80).live):
+        events = trace_of(profile_of(live), tmp_path)
+        test_times_begin_at_zero_and_are_sorted(events)
+        test_slices_of_a_lane_lie_within_each_other_or_apart(events)
+        assert len(slices(events, "step")) == len(live)
+        for earlier, later in itertools.pairwise(slices(events, "step")):
+            assert earlier["ts"] < later["ts"]
+    assert "loading, in the loop's own process (pid 700): batches" in lanes(trace_of(profile_of(stretches), tmp_path))
+
+
+def test_a_trace_that_cannot_be_written_is_told_in_one_line(profile: Profile, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--trace .*: cannot be written"):
+        write_trace(profile, tmp_path / "no folder" / "a.json")
+    assert list(tmp_path.iterdir()) == []
