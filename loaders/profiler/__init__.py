@@ -1,13 +1,20 @@
-"""Whether the device waits for data, why, what would help, and how sure that is.
+"""Whether the device waits for data, why, what would help, and how sure that is. README.md beside this is the guide.
 
 | module | what it holds |
 |---|---|
-| profile | `profile(loader, step)`: the estimators in turns; the gate |
-| live, stamps | a loader gone through with a look at the clock, in every process |
+| cli | the command `facefeed profile` |
+| profile | `profile(loader, step)`: the estimators in turns, then what explains them |
+| live, ticks | a loader gone through with a look at the clock, the host's or a CUDA device's |
+| stamps, counters | when each batch was made, and on what the time went, from whichever process made it |
 | steps | what stands for a training step where there is no GPU |
 | recording | what was seen, and estimator A: the wait beyond what handing a batch over takes |
 | queue | estimator C: the DataLoader's queue, replayed |
+| situation | what the same loader would do under another step, with other workers, on other cores |
 | bounds | intervals for series whose values follow each other |
-| verdict | FED, MARGINAL, STARVED or INCONCLUSIVE, and why |
-| report | for people and for programs |
+| verdict, gate | FED, MARGINAL, STARVED or INCONCLUSIVE, and why; what a build asks for |
+| advice | what would help, worked out before it is tried |
+| variants, storage | the same loader with something changed; files in and out of the page cache |
+| report, trace | for people in the terminal, for programs, and as a timeline for Perfetto |
+| page, plots, figures_*, sentences, whole | the page |
+| selftest, checks*, scenarios*, selftest_page | delays of known length, and whether they are found |
 """

@@ -1,6 +1,6 @@
 """The profiler beside the truth, on real faces: do its estimators agree, does its curve hold, what does it cost?
 
-    python tests/benchmarks/bench_profiler.py [--out OUT] [--repeats 3] [--lanes estimators cpu curve overhead]
+    python tests/benchmarks/bench_profiler.py [--out OUT] [--repeats 3] [--lanes estimators cpu curve queue overhead]
 
 OUT: a finished dataset; default: the demo's, as `make demo` leaves it. Batches of 16 images of 224 px under the example
 augmentation, two workers, two batches ahead. Lanes:
@@ -8,6 +8,7 @@ augmentation, two workers, two batches ahead. Lanes:
 - cpu: a real training step on the CPU at the same three paces. It wants the cores that the workers want, so that the
   step itself gets slower; the lane shows by how much and what the estimators make of it;
 - curve: the stall at ten step times as measured, and as predicted from recordings at the edge before and after each;
+- queue: as `curve`, but of items that sleep, so that nobody lacks a core;
 - overhead: the same batches with and without the profiler's stamps, in turn, by the processor's time.
 Prints one JSON object with every repeat; a table goes to stderr.
 """
@@ -38,11 +39,13 @@ from facefeed.loaders.profiler.stamps import Stamp, cost, stamped
 from facefeed.loaders.profiler.steps import SleepingStep
 from facefeed.loaders.profiler.variants import Rounds
 from facefeed.loaders.profiler.verdict import judge
+from torch.utils.data import DataLoader, Dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 PACES = {"starved": 0.6, "at the edge": 1.0, "fed": 2.0}
-LANES = ("estimators", "cpu", "curve", "overhead")
+LANES = ("estimators", "cpu", "curve", "queue", "overhead")
 HOST_SHARE = 0.2
+SLEEP_SECONDS = 0.0015
 
 
 def loader_of(out: Path, *, workers: int = 2) -> FaceDataLoader:
@@ -124,9 +127,34 @@ def cpu(out: Path, between: float, steps: int) -> dict[str, Any]:
 # ---- the curve
 
 
+class Sleeping(Dataset[torch.Tensor]):
+    """Items that take different times and no core: nothing but the queue is at work."""
+
+    def __init__(self, count: int) -> None:
+        self.seconds = np.random.default_rng(0).gamma(4.0, SLEEP_SECONDS / 4, count)
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def __getitem__(self, wanted: int) -> torch.Tensor:
+        time.sleep(self.seconds[wanted])
+        return torch.zeros(3, 224, 224)
+
+
 def curve(out: Path, between: float, steps: int) -> dict[str, Any]:
-    """One repeat of ten step times, around a recording that predicts them all."""
-    passing, base = Pass(loader_of(out)), SleepingStep(between, HOST_SHARE)
+    """One repeat, on real faces."""
+    return points(Pass(loader_of(out)), between, steps)
+
+
+def queue(_out: Path, _between: float, steps: int) -> dict[str, Any]:
+    """One repeat, on items that sleep."""
+    loader = DataLoader(Sleeping(16 * 40 * steps), 16, num_workers=2, multiprocessing_context="forkserver")
+    return points(Pass(loader), 16 * SLEEP_SECONDS / 2, steps)
+
+
+def points(passing: Pass, between: float, steps: int) -> dict[str, Any]:
+    """Ten step times."""
+    base = SleepingStep(between, HOST_SHARE)
     passing.record(20, base)
     tried = np.geomspace(0.4, 2.5, 10) * between
     before, found = passing.record(steps // 2, base), []
@@ -185,7 +213,7 @@ def main() -> None:
     given = parser.parse_args()
     between = seconds_between(given.out)
     told(f"the workers make a batch in {between * 1e3:.1f} ms")
-    ways = {"estimators": estimators, "cpu": cpu, "curve": curve, "overhead": overhead}
+    ways = {"estimators": estimators, "cpu": cpu, "curve": curve, "queue": queue, "overhead": overhead}
     found: dict[str, Any] = {lane: [] for lane in given.lanes}
     for repeat in range(given.repeats):
         for lane in given.lanes:
