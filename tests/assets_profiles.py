@@ -58,7 +58,7 @@ def unseen(recording: Recording) -> Recording:
 
 def profile_of(live: Recording, *, emulated: bool = True, **more: Any) -> Profile:
     """A profile around a recording, with advice, and the curve where the step is emulated and batches were seen."""
-    verdict = judge(live, emulated=emulated)
+    verdict = judge(live, emulated=emulated, cores=4)
     alone = recording_of(np.full(100, 1e-6), float(live.step.mean()), workers=0)
     curve: tuple[Point, ...] = ()
     if emulated and verdict.fastest_step is not None:
@@ -76,7 +76,7 @@ def profile_of(live: Recording, *, emulated: bool = True, **more: Any) -> Profil
 
 def trial_of(name: str, recording: Recording) -> Trial:
     """A loader measured beside another."""
-    return Trial(name=name, recording=recording, verdict=judge(recording, emulated=True))
+    return Trial(name=name, recording=recording, verdict=judge(recording, emulated=True, cores=4))
 
 
 def starved(steps: int = 1000) -> Profile:

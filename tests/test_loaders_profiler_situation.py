@@ -72,6 +72,20 @@ def test_batches_come_late_less_often_where_the_workers_rest() -> None:
     assert fastest > 1.5 * STEP
 
 
+def test_a_worker_that_takes_the_last_core_makes_batches_come_late() -> None:
+    """One worker leaves the loop a core of two; two workers that compute all the time let it wait for its turn."""
+    one = Queue(workers=1, prefetch=2).replay(np.full(2000, 1.5 * STEP), STEP, HANDING)
+    stamps = [Stamp(*times, cpu=times[1] - times[0]) for times in zip(one.start, one.finish, strict=True)]
+    seen = Recording(
+        asked=one.free, handed=one.handed, done=one.handed + one.step, images=2000, place=np.arange(2000), workers=1,
+        prefetch=2, stamps=stamps, stored_bytes=0, computed=0.0,
+    )  # fmt: skip
+    two = replace(seen.queue, workers=2)
+    share = 1.5 * STEP / (2 * 0.0113)  # of a worker's time at work, where a batch comes every 11.3 ms
+    assert Situation.of(seen, cores=2).stall(queue=two) == pytest.approx(0.002 * share**2 / 0.0113, abs=0.02)
+    assert Situation.of(seen, cores=3).stall(queue=two) < 0.001
+
+
 def test_what_comes_late_for_other_reasons_stays() -> None:
     situation = Situation.of(recording_of(np.full(2000, STEP / 2), late=0.004), cores=64)
     assert situation.stall() == pytest.approx(0.002 / 0.0122, abs=0.01)

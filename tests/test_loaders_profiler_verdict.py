@@ -34,7 +34,7 @@ def recording_of(load: Any, step: Any = STEP, *, workers: int = 2, transport: fl
 
 
 def test_a_loader_that_is_twice_as_fast_as_the_step_feeds_it() -> None:
-    verdict = judge(recording_of(np.full(4000, STEP)), emulated=False)
+    verdict = judge(recording_of(np.full(4000, STEP)), emulated=False, cores=4)
     assert verdict.word is Word.FED
     assert verdict.live.value == 0.0
     assert verdict.starved.upper < 0.01
@@ -43,7 +43,7 @@ def test_a_loader_that_is_twice_as_fast_as_the_step_feeds_it() -> None:
 
 
 def test_a_loader_that_is_too_slow_starves_it_by_as_much_as_it_lacks() -> None:
-    verdict = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False)
+    verdict = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False, cores=4)
     assert verdict.word is Word.STARVED
     assert verdict.live.value == pytest.approx((15 - 10.4) / 15, abs=0.001)  # two workers make one in 15 ms
     assert verdict.model == pytest.approx(verdict.live.value, abs=0.002)
@@ -53,19 +53,19 @@ def test_a_loader_that_is_too_slow_starves_it_by_as_much_as_it_lacks() -> None:
 def test_one_slow_batch_in_fifty_is_neither_fed_nor_starved() -> None:
     load = np.full(4000, STEP / 4)
     load[::50] = 5.2 * STEP
-    verdict = judge(recording_of(load), emulated=False)
+    verdict = judge(recording_of(load), emulated=False, cores=4)
     assert verdict.word is Word.MARGINAL
     assert verdict.starved_steps == pytest.approx(79, abs=2)
 
 
 def test_few_steps_prove_nothing() -> None:
-    verdict = judge(recording_of(np.full(60, STEP)), emulated=False)
+    verdict = judge(recording_of(np.full(60, STEP)), emulated=False, cores=4)
     assert verdict.word is Word.INCONCLUSIVE
     assert "too few steps: 56, needs 80" in str(verdict)
 
 
 def test_a_step_that_no_gpu_took_is_always_said_to_be_emulated() -> None:
-    text = str(judge(recording_of(np.full(4000, STEP)), emulated=True))
+    text = str(judge(recording_of(np.full(4000, STEP)), emulated=True, cores=4))
     assert text.startswith("EMULATED FED  exposed stall 0.00%")
     assert "sustains steps >= 4.6 ms" in text  # with 0.4 ms of transport, a batch every 5 ms
 
@@ -77,9 +77,9 @@ def test_waiting_for_cores_is_waiting_and_a_clocks_noise_is_not() -> None:
     held = Recording(**{**recording.__dict__, "handed": recording.handed + late + np.cumsum(late) - late,
                         "asked": recording.asked + np.cumsum(late) - late,
                         "done": recording.done + np.cumsum(late)})  # fmt: skip
-    assert judge(held, emulated=False).live.value == pytest.approx(0.0025 / 0.0129, abs=0.01)
+    assert judge(held, emulated=False, cores=4).live.value == pytest.approx(0.0025 / 0.0129, abs=0.01)
     noisy = Recording(**{**recording.__dict__, "handed": recording.handed + 0.0003 * (np.arange(4000) % 2)})
-    assert judge(noisy, emulated=False).live.value == 0.0
+    assert judge(noisy, emulated=False, cores=4).live.value == 0.0
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_waiting_for_cores_is_waiting_and_a_clocks_noise_is_not() -> None:
     ],
 )
 def test_the_gate_is_on_the_bound(gate: dict[str, float], code: int) -> None:
-    verdict = judge(recording_of(np.full(4000, STEP)), emulated=False)
+    verdict = judge(recording_of(np.full(4000, STEP)), emulated=False, cores=4)
     assert Gate(**gate).exit_code(verdict) == code
     assert bool(Gate(**gate).failures(verdict)) == bool(code)
-    starving = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False)
+    starving = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False, cores=4)
     assert Gate(**gate).exit_code(starving) == 1
-    assert Gate(**gate).exit_code(judge(recording_of(np.full(60, STEP)), emulated=False)) == 4
+    assert Gate(**gate).exit_code(judge(recording_of(np.full(60, STEP)), emulated=False, cores=4)) == 4
 
 
 def test_a_gate_that_cannot_be_meant_is_refused() -> None:

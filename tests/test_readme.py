@@ -13,12 +13,13 @@ from click.testing import CliRunner
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import REASONS
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+ROOT = Path(__file__).resolve().parents[1]
+README, PROFILER = ROOT / "README.md", ROOT / "loaders" / "profiler" / "README.md"
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, page: Path = README) -> list[str]:
     """Fenced blocks of one language."""
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
 def test_the_python_examples_run_and_give_the_shapes_they_state(
@@ -35,9 +36,27 @@ def test_the_python_examples_run_and_give_the_shapes_they_state(
     assert str(seen["labels"].dtype) == "torch.int64"
 
 
+def test_the_profilers_example_runs_and_says_what_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_dataset(tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    (block,) = blocks("python", PROFILER)
+    given = block.replace("batch_size=16", "batch_size=1, num_workers=0").replace("steps=100", "steps=50, quick=True")
+    exec(given, {"__name__": "__main__"})
+    assert "exposed stall" in capsys.readouterr().out
+
+
+def test_every_option_of_the_profiler_is_in_its_guide() -> None:
+    shown = CliRunner().invoke(main, ["profile", "--help"]).output
+    options = set(re.findall(r"^  (--[a-z-]+)", shown, flags=re.MULTILINE))
+    assert set(re.findall(r"--[a-z][a-z-]+", PROFILER.read_text())) <= options
+    assert {"--verify", "--against", "--quick", "--self-test", "--max-stall"} <= options
+
+
 def test_every_option_and_command_that_the_readme_names_exists() -> None:
     text = README.read_text()
-    for command in set(re.findall(r"facefeed (sample|precompute|verify)\b", text)):
+    for command in set(re.findall(r"facefeed (sample|precompute|verify|profile)\b", text)):
         shown = CliRunner().invoke(main, [command, "--help"]).output
         for line in re.findall(rf"facefeed {command} [^\n`]*", text):
             for option in re.findall(r"(--[a-z-]+)", line):
@@ -50,4 +69,4 @@ def test_the_readme_explains_every_reason_for_failure() -> None:
 
 
 def test_nothing_in_the_readme_waits_to_be_filled_in() -> None:
-    assert re.findall(r"@[A-Z]+@", README.read_text()) == []
+    assert re.findall(r"@[A-Z]+@|^[A-Z]+$", README.read_text() + PROFILER.read_text(), flags=re.MULTILINE) == []

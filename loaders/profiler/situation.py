@@ -18,6 +18,9 @@ from .recording import Recording
 
 _HALVINGS = 14
 _ROUNDS = 4
+_TURN_SECONDS = 0.002
+"""What a loop waits for its turn when others compute on all cores: half of Linux's time slice of 3 to 4 ms, and about
+what was measured where one worker was added to a loop on two cores."""
 _LONGEST = 1e6  # times the time between two batches: nothing helps
 
 
@@ -71,13 +74,13 @@ class Situation:
         steps = recording.step[steady]
         steps = steps if step is None else steps * (step / steps.mean())
         late, count = recording.contention[steady], len(load)
-        for _ in range(_ROUNDS if late.any() else 1):  # how late depends on the pace, and the pace on how late
+        for _ in range(_ROUNDS):  # how late depends on the pace, and the pace on how late
             # Twice over, and without the first time: the queue fills in it.
             timeline = queue.replay(*(np.tile(each, 2) for each in (loads, steps, recording.transport[steady] + late)))
             seconds = timeline.total_seconds - float(timeline.free[count])
             share = float(timeline.stall[count:].sum() + late.sum()) / seconds
             working = float(loads.sum()) / seconds
-            late = recording.contention[steady] * self._lateness(queue.workers, working, self.cores + more_cores)
+            late = self._late(queue.workers, working, self.cores + more_cores)
         return share
 
     def fastest_step(self, stall_share: float) -> float | None:
@@ -98,12 +101,16 @@ class Situation:
             fast, slow = (middle, slow) if self.stall(step=middle) > stall_share else (fast, middle)
         return slow
 
-    def _lateness(self, workers: int, working: float, cores: int) -> float:
-        """How many times later than now batches come for want of a core. working: workers that are, on average."""
+    def _late(self, workers: int, working: float, cores: int) -> Seconds:
+        """Seconds that each batch comes late for want of a core. working: workers that are at work, on average."""
         recording = self.recording
+        measured = recording.contention[recording.steady]
         working_now = float(recording.load[recording.steady].sum()) / recording.seconds
-        now = _all_taken(recording.workers, working_now, self.cores)
-        return _all_taken(workers, working, cores) / now if now else 1.0
+        now = _all_taken(recording.workers, working_now * self.busy, self.cores)
+        there = _all_taken(workers, working * self.busy, cores)
+        if there <= now:
+            return measured * (there / now if now else 1.0)
+        return measured + (there - now) * _TURN_SECONDS
 
 
 def _all_taken(workers: int, working: float, cores: int) -> float:

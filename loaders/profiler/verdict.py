@@ -83,8 +83,13 @@ class Verdict:
         return " · ".join([*parts, *self.reasons])
 
 
-def judge(recording: Recording, *, emulated: bool, confidence: float = 0.95) -> Verdict:
-    """The verdict on a recording. `emulated`: the step was no real one, so it says nothing of a GPU."""
+def judge(
+    recording: Recording, *, emulated: bool, confidence: float = 0.95, cores: int | None = None
+) -> Verdict:  # fmt: skip
+    """The verdict on a recording. emulated: the step was no real one, so it says nothing of a GPU.
+
+    cores: that it was made on; None: those that this process may use.
+    """
     steady = recording.steady
     stall, period, step = recording.stall[steady], recording.period[steady], recording.step[steady]
     count, total = len(stall), float(period.sum())
@@ -96,7 +101,7 @@ def judge(recording: Recording, *, emulated: bool, confidence: float = 0.95) -> 
     spent = float(step.sum() + recording.transport[steady].sum() + stall.sum())
     closure = abs(total - spent) / total if total else 1.0
     model = _by_model(recording) if recording.stamps else None
-    fastest = Situation.of(recording, usable_cores()).fastest_step(_FED_BELOW) if recording.made else None
+    fastest = Situation.of(recording, cores or usable_cores()).fastest_step(_FED_BELOW) if recording.made else None
     overhead, stored = recording.overhead, recording.stored_per_image
     reasons = _doubts(count, block, closure, live.value, model)
     if overhead > _MOST_OVERHEAD:
