@@ -97,3 +97,19 @@ def test_a_step_that_takes_no_time_is_refused() -> None:
     for wrong in ((0.0, 0.2), (0.01, 1.5)):
         with pytest.raises(UsageError, match="needs more than 0 seconds and a host_share from 0 to 1"):
             SleepingStep(*wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--page", "nowhere/x.html"], "--page nowhere/x.html: cannot be written there"),
+        (["--page", "x.html", "--report", "x.html"], "--report x.html: is named twice"),
+        (["--workers", "0", "--prefetch", "2"], "there is nobody to work ahead"),
+        (["--against", "naive"], "belong together"),
+        (["--step-ms", "inf"], "needs more than 0 seconds"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_measured(dataset: Path, given: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, ["profile", str(dataset), *given])
+    assert result.exit_code == 2
+    assert said in result.stderr

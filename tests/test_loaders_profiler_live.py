@@ -14,9 +14,12 @@ from assets_rows import make_small, shown
 from facefeed.loaders import DevicePrefetcher, FaceDataLoader
 from facefeed.loaders.profiler import storage
 from facefeed.loaders.profiler.live import Pass, replay
+from facefeed.loaders.profiler.profile import profile
+from facefeed.loaders.profiler.recording import images_of
 from facefeed.loaders.profiler.ticks import CudaTicks, ticks_of
 from facefeed.loaders.profiler.variants import Rounds, by_transforms, with_settings
 from facefeed.loaders.profiler.verdict import judge
+from facefeed.pipeline.errors import UsageError
 from torch.utils.data import DataLoader, TensorDataset
 
 
@@ -148,6 +151,60 @@ def test_of_a_chain_that_begins_with_a_dataloader_the_dataloader_is_seen() -> No
     assert len(seen.stamps) == 3
     assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]
     assert isinstance(with_settings(chain, num_workers=1, prefetch_factor=2), Chain)
+
+
+class Opened(torch.utils.data.Dataset[torch.Tensor]):
+    """Opened by `worker_init_fn`, as torch's documentation has it; and no place for anything else."""
+
+    __slots__ = ("transform", "value")
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, wanted: int) -> torch.Tensor:
+        return torch.full((1,), self.value + wanted)
+
+
+def opening(_worker: int) -> None:
+    info = torch.utils.data.get_worker_info()
+    assert info is not None
+    assert type(info.dataset) is Opened
+    info.dataset.value = 100
+
+
+def test_a_dataset_that_workers_open_is_the_one_that_is_read() -> None:
+    loader = DataLoader(Opened(), 4, num_workers=1, worker_init_fn=opening)
+    batches: list[Any] = []
+    Pass(loader).record(10, lambda _: None, keep=batches)
+    assert torch.cat(batches).ravel().tolist() == list(range(100, 140))
+
+
+def test_a_profile_disturbs_no_order_and_no_random_number() -> None:
+    data = TensorDataset(torch.arange(100))
+
+    def drawn(*, profiled: bool) -> list[Any]:
+        torch.manual_seed(3)
+        loader = DataLoader(data, 10, shuffle=True, generator=torch.Generator().manual_seed(1))
+        if profiled:
+            profile(loader, lambda _: None, steps=50, quick=True)
+        return [batch[0].tolist() for batch in loader] + torch.rand(3).tolist()
+
+    assert drawn(profiled=True) == drawn(profiled=False)
+
+
+def test_what_cannot_be_profiled_is_refused_with_the_reason() -> None:
+    with pytest.raises(UsageError, match="can be iterated only once"):
+        profile((batch for batch in [torch.zeros(1)] * 100), lambda _: None)
+    short = DataLoader(TensorDataset(torch.zeros(4)), 4, num_workers=1)
+    with pytest.raises(UsageError, match="an epoch has 1 batches, of which 2 are made ahead"):
+        profile(short, lambda _: None, steps=50, quick=True)
+    with pytest.raises(UsageError, match="confidence=95: must be between 0 and 1"):
+        profile([torch.zeros(1)], lambda _: None, confidence=95)
+
+
+def test_images_are_counted_wherever_a_batch_has_them() -> None:
+    assert images_of({"path": ["a", "b"], "x": torch.zeros(5, 3)}) == 5
+    assert images_of(None) == images_of(["a"]) == 0
 
 
 def test_a_longer_epoch_has_every_face_as_often_and_never_in_the_same_order(dataset: Path) -> None:

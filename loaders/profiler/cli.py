@@ -68,8 +68,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def profile(out: Path | None, *, self_test: bool, **given: Any) -> None:
     """Show whether training on OUT would wait for data, and how sure that is.
 
-    A step of the stated time stands for the training step. Exits with 0 if it is fed, 1 if it waits or the gate is not
-    met, 4 if nothing can be concluded.
+    A step of the stated time stands for the training step. Exits with 0 if it is fed, 1 if it waits, 4 if nothing can
+    be concluded; with --max-stall or --min-headroom these alone decide between 0 and 1.
     """
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
     if self_test == (out is not None):
@@ -90,6 +90,9 @@ def _profile(
 
     if (against is None) != (videos is None):
         raise click.UsageError("--against naive and --videos SRC belong together")
+    if loading["workers"] == 0 and loading["prefetch"] is not None:
+        raise click.UsageError("--prefetch: there is nobody to work ahead with --workers 0")
+    _check_files([("--page", page), ("--trace", trace), ("--report", report)])
     gate = Gate(max_stall=max_stall, min_headroom=min_headroom)
     loader = _loader(out, steps=steps, **loading)
     beside = {} if videos is None else {"naive": _naive(videos, out, loader)}
@@ -102,6 +105,19 @@ def _profile(
     return _reported(found, gate, page=page, trace=trace, report=report, as_json=as_json)
 
 
+def _check_files(files: list[tuple[str, Path | None]]) -> None:
+    """Before anything is measured: each file can be written, and none twice."""
+    seen = set[Path]()
+    for option, path in files:
+        if path is None:
+            continue
+        if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+            raise click.UsageError(f"{option} {path}: cannot be written there; name a file in a folder that is")
+        if path.resolve() in seen:
+            raise click.UsageError(f"{option} {path}: is named twice; give each its own file")
+        seen.add(path.resolve())
+
+
 def _loader(
     out: Path, *, steps: int, split: str, batch_size: int, image_size: int, workers: int | None, prefetch: int | None,
     transform: Path | None,
@@ -112,7 +128,8 @@ def _loader(
     from .variants import Rounds  # noqa: PLC0415
 
     dataset = FaceDataset(out, split=split, image_size=image_size, **_transforms(transform))
-    rounds = math.ceil(2 * steps * batch_size / max(len(dataset), 1))
+    ahead = (len(os.sched_getaffinity(0)) if workers is None else workers) * (prefetch or 2)
+    rounds = math.ceil(4 * (steps + 10 * ahead) * batch_size / max(len(dataset), 1))
     return FaceDataLoader(
         dataset, batch_size, shuffle=True, balance=Rounds(rounds), num_workers=workers, prefetch_factor=prefetch
     )
@@ -127,6 +144,7 @@ def _naive(videos: Path, out: Path, loader: FaceDataLoader) -> Any:
     baseline = entry_points(group="facefeed.baselines")["onthefly"].load()
     ours: Any = loader.dataset
     dataset = baseline(videos, out, split=ours.split, image_size=ours.image_size)
+    dataset[0]  # says now whether these are the videos
     workers = loader.num_workers
     return DataLoader(
         dataset, loader.batch_size, shuffle=True, num_workers=workers, prefetch_factor=1 if workers else None,
@@ -152,6 +170,7 @@ def _reported(
     from .page import write_page  # noqa: PLC0415
     from .report import figures, text  # noqa: PLC0415
     from .trace import write_trace  # noqa: PLC0415
+    from .whole import write_whole  # noqa: PLC0415
 
     code = gate.exit_code(found.verdict)
     values = {**figures(found, gate), "exit": code}
@@ -159,7 +178,7 @@ def _reported(
     if trace is not None:
         write_trace(found, trace)
     if report is not None:
-        report.write_text(json.dumps(values, indent=1))
+        write_whole(json.dumps(values, indent=1), report, "--report")
     click.echo(f"{text(found, gate)}\n  page: {page}", err=True)
     if as_json:
         click.echo(json.dumps(values))

@@ -35,7 +35,7 @@ _WAITS = ("contention", "preparation")
 def waterfall(profile: Profile) -> Section:
     """What a step's time is made of."""
     bars = profile.bars
-    fetch = bars.pop("fetch", 0.0)
+    fetch = profile.fetch
     period, waits = sum(bars.values()), sum(bars.get(name, 0.0) for name in _WAITS)
     rows, reached = [], 0.0
     for name, seconds in bars.items():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -83,8 +84,7 @@ class Profile:
         """Where a step's time goes, by name, in seconds a step; together they are its period.
 
         step alone; copy: to the device; slower step: what loading beside it costs it; transport; contention: of the
-        queue, where there are too few cores; preparation: the batch was still being made. fetch: what comes on top when
-        nothing is in the page cache.
+        queue, where there are too few cores; preparation: the batch was still being made.
         """
         steady, live = self.live.steady, self.live
         alone = float(self.alone.step.mean())
@@ -99,10 +99,15 @@ class Profile:
         }
         if self.resident is None:
             del bars["copy"]
-        if self.cold is not None:
-            cold = self.cold.recording
-            bars["fetch"] = max(float(cold.period[cold.steady].mean() - live.period[steady].mean()), 0.0)
         return bars
+
+    @property
+    def fetch(self) -> float:
+        """What a step takes longer when nothing is in the page cache, in seconds; 0 where that was not tried."""
+        if self.cold is None:
+            return 0.0
+        cold, live = self.cold.recording, self.live
+        return max(float(cold.period[cold.steady].mean() - live.period[live.steady].mean()), 0.0)
 
 
 def profile(
@@ -122,15 +127,48 @@ def profile(
     """
     if steps < 50:
         raise UsageError(f"steps={steps}: must be at least 50; try 1000")
-    run = _Run(loader, step, steps=steps, confidence=confidence, device=device, progress=progress or _silent)
+    if not 0 < confidence < 1:
+        raise UsageError(f"confidence={confidence}: must be between 0 and 1; try 0.95")
+    if isinstance(loader, Iterator):
+        raise UsageError(f"{type(loader).__name__}: can be iterated only once; give a loader, or a list of batches")
+    with _undisturbed(loader):
+        return _profiled(
+            loader, step, steps=steps, confidence=confidence, device=device, against=against or {}, verify=verify,
+            quick=quick, progress=progress or _silent,
+        )  # fmt: skip
+
+
+def _profiled(
+    loader: Any, step: Step, *, against: Mapping[str, Any], verify: bool, quick: bool, **settings: Any
+) -> Profile:  # fmt: skip
+    run = _Run(loader, step, **settings)
     found = run.estimated()
     if not quick:
         found = run.explained(found)
         found = replace(found, advice=tuple(run.tried(one) for one in found.advice) if verify else found.advice)
     run.passing.close()
-    for name, other in (against or {}).items():
+    for name, other in against.items():
         found = replace(found, trials=(*found.trials, run.trial(name, other)))
     return found
+
+
+@contextmanager
+def _undisturbed(loader: Any) -> Iterator[None]:
+    """Leaves torch's random numbers, and those of a loader's samplers, where they were: its order is the user's."""
+    source = source_of(loader)
+    drawing = [
+        source,
+        getattr(source, "sampler", None),
+        getattr(getattr(source, "batch_sampler", None), "sampler", None),
+    ]
+    generators = [one for owner in drawing if (one := getattr(owner, "generator", None)) is not None]
+    states = [one.get_state() for one in generators]
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        for one, state in zip(generators, states, strict=True):
+            one.set_state(state)
 
 
 def _silent(_what: str, _done: int, _wanted: int) -> None:
@@ -164,6 +202,11 @@ class _Run:
             if on_device is not None:
                 residents.append(replay(on_device, replayed, self.step, self.ticks))
         live, alone = Recording.joined(lives), Recording.joined(alones)
+        if not live.steady.any():
+            raise UsageError(
+                f"an epoch has {int(live.place.max()) + 1} batches, of which {passing.ahead} are made ahead: it ends "
+                "before its steady state; give more data, a smaller batch_size or fewer workers"
+            )
         period = float(live.period[live.steady].mean()) if live.steady.any() else 0.0
         return Profile(
             verdict=self._judged(live), live=live, alone=alone,

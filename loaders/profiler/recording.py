@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..prefetch import tensors_in
 from .queue import Queue, Seconds
 from .stamps import Stamp
 
@@ -218,8 +219,6 @@ class Recording:
 
 
 def images_of(batch: Any) -> int:
-    """How many images a batch holds: the length of the first tensor in it."""
-    while isinstance(batch, (dict, list, tuple)) and batch:
-        batch = next(iter(batch.values())) if isinstance(batch, dict) else batch[0]
-    shape = getattr(batch, "shape", ())
-    return int(shape[0]) if shape else 0
+    """How many images a batch holds: the length of the first tensor in it; 0 where it has none."""
+    first = next(tensors_in(batch), None)
+    return len(first) if first is not None and first.ndim else 0

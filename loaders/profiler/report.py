@@ -32,6 +32,7 @@ def figures(profile: Profile, gate: Gate) -> dict[str, Any]:
         "verdict": {**asdict(verdict), "headroom": verdict.headroom, "text": str(verdict)},
         "estimators": {"live": verdict.live.value, "differential": profile.differential, "model": verdict.model},
         "seconds_per_step": profile.bars,
+        "fetch_seconds_per_step": profile.fetch,
         "seconds_per_batch": profile.live.spans,
         "opening_seconds": profile.opening_seconds,
         "first_batch_seconds": profile.first_batch_seconds,

@@ -134,14 +134,24 @@ class _Maker:
         return Stamped(batch, stamp)
 
 
-class _Mapped(torch.utils.data.Dataset[Any]):
-    def __init__(self, dataset: Any, original: Any, maker: _Maker) -> None:
+class _LookedInto:
+    """A dataset and its copy with timed stages, made in the process that uses it: after `worker_init_fn` saw to it."""
+
+    def __init__(self, dataset: Any, maker: _Maker) -> None:
         self.dataset, self.maker = dataset, maker
-        self._original = None if isinstance(original, FaceDataset) else original
+        self._timed: Any = None
 
     def __len__(self) -> int:
         return len(self.dataset)
 
+    @property
+    def timed(self) -> Any:
+        if self._timed is None:
+            self._timed = _with_spans(self.dataset, self.maker.spans)
+        return self._timed
+
+
+class _Mapped(_LookedInto, torch.utils.data.Dataset[Any]):
     def __getitem__(self, wanted: Any) -> Any:
         return self._due()[wanted]
 
@@ -153,22 +163,12 @@ class _Mapped(torch.utils.data.Dataset[Any]):
     def _due(self) -> Any:
         """What makes the next item: the dataset with its stages timed, or as it is."""
         self.maker.begin()
-        if self.maker.looking:
-            return self.dataset
-        if self._original is None:  # ours gets its memory after it was copied
-            self._original = self.dataset.with_stages(lambda _name, stage: stage.untimed)
-        return self._original
+        return self.timed if self.maker.looking else self.dataset
 
 
-class _Streamed(IterableDataset[Any]):
-    def __init__(self, dataset: Any, maker: _Maker) -> None:
-        self.dataset, self.maker = dataset, maker
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
+class _Streamed(_LookedInto, IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
-        items = iter(self.dataset)
+        items = iter(self.timed)
         while True:
             self.maker.begin()
             try:
@@ -176,6 +176,20 @@ class _Streamed(IterableDataset[Any]):
             except StopIteration:
                 return
             yield item
+
+
+class _Init:
+    """A `worker_init_fn` that finds the user's dataset where torch's documentation says that it is."""
+
+    def __init__(self, dataset: Any, original: Callable[[int], Any] | None) -> None:
+        self.dataset, self.original = dataset, original
+
+    def __call__(self, worker: int) -> None:
+        info = torch.utils.data.get_worker_info()
+        assert info is not None
+        object.__setattr__(info, "dataset", self.dataset)  # else it would be what is looked into
+        if self.original is not None:
+            self.original(worker)
 
 
 class _Collated:
@@ -204,14 +218,18 @@ def stamped(loader: Any, take: Callable[[Stamp], None]) -> Any:
 
     `take` is called in the process that iterates, in the order of the batches, before the batch is handed out.
     """
-    spans = Spans()
-    maker = _Maker(spans)
-    dataset = _with_spans(loader.dataset, spans)
-    streams = isinstance(dataset, IterableDataset)
-    looked_into = _Streamed(dataset, maker) if streams else _Mapped(dataset, loader.dataset, maker)
-    made = loader.over(dataset) if isinstance(dataset, BatchSource) else copy.copy(loader)
+    maker = _Maker(Spans())
+    if isinstance(loader.dataset, BatchSource):
+        source = copy.copy(loader.dataset)
+        made, init = loader.over(source), loader.worker_init_fn
+    else:
+        source, made = loader.dataset, copy.copy(loader)
+        init = _Init(source, loader.worker_init_fn)
+    looked_into = (_Streamed if isinstance(source, IterableDataset) else _Mapped)(source, maker)
     # torch forbids to set a loader's dataset by its name, since its sampler would not know of it: this one is as long.
-    made.__dict__.update(dataset=looked_into, collate_fn=_Collated(loader.collate_fn, maker), _iterator=None)
+    made.__dict__.update(
+        dataset=looked_into, collate_fn=_Collated(loader.collate_fn, maker), worker_init_fn=init, _iterator=None
+    )
     # By its class, since a method of its own would tie it, and the iterator that it keeps, to the garbage collector.
     made.__class__ = _handing_to(type(loader), take)
     return made
@@ -227,13 +245,22 @@ def _handing_to(kind: type[Any], take: Callable[[Stamp], None]) -> type[Any]:
 
 
 def _with_spans(dataset: Any, spans: Spans) -> Any:
-    """The dataset, its stages timed where they can be found: ours all, else transforms as torchvision calls them."""
+    """The dataset, its stages timed where they can be found: ours all, else transforms as torchvision calls them.
+
+    As it is, where it cannot be copied or its transform is none of its own attributes.
+    """
     if isinstance(dataset, FaceDataset):
         return dataset.with_stages(spans.timed)
-    made = copy.copy(dataset)
-    for name in ("transform", "transforms"):
-        if callable(getattr(made, name, None)):
-            made.__dict__[name] = spans.timed("augment", getattr(made, name))
+    own = getattr(dataset, "__dict__", {})
+    names = [name for name in ("transform", "transforms") if callable(own.get(name))]
+    if not names:
+        return dataset
+    try:
+        made = copy.copy(dataset)
+    except Exception:  # whatever a user's __getattr__ or __reduce__ does
+        return dataset
+    for name in names:
+        made.__dict__[name] = spans.timed("augment", own[name])
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ class SleepingStep:
     host_share: float = 0.2
 
     def __post_init__(self) -> None:
-        if not self.seconds > 0 or not 0 <= self.host_share <= 1:
+        if not 0 < self.seconds < math.inf or not 0 <= self.host_share <= 1:
             raise UsageError(f"{self}: needs more than 0 seconds and a host_share from 0 to 1; try 0.01 and 0.2")
 
     def __call__(self, _batch: Any) -> None:
