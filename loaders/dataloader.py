@@ -26,7 +26,7 @@ from .iteration import Iteration
 from .order import Shuffling
 from .sampler import EpochSampler
 from .selection import Filters
-from .stats import LoaderDescription, LoaderStats, Meter
+from .stats import LoaderDescription, LoaderStats, Meter, ready_batches
 from .watch import Watch
 from .workers import WorkerDiedError, WorkerInit, default_workers, start_context, start_method
 
@@ -234,7 +234,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         """The workers' batches, each one the step that is due; a worker's end as an error that says so."""
         step = self._step
         while True:
-            self._meter.saw_ready(_ready(batches))
+            self._meter.saw_ready(ready_batches(batches))
             with self._naming_the_dead():
                 raw: RawBatch | None = next(batches, None)
             if raw is None:
@@ -325,12 +325,3 @@ def _nothing() -> None:
 
 def _as_is(batch: Any) -> Any:
     return batch
-
-
-def _ready(batches: Any) -> int:
-    """Batches that are made and wait: in the workers' queue, page-locked, or taken from there before their turn."""
-    if not hasattr(batches, "_worker_result_queue"):
-        return 0
-    queues = {batches._worker_result_queue, batches._data_queue}  # noqa: SLF001 (two where batches are pinned)
-    early = sum(len(task) == 2 for task in batches._task_info.values())  # noqa: SLF001
-    return early + sum(int(queue.qsize()) for queue in queues)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .batch import Replaced
 
@@ -141,3 +142,15 @@ class LoaderDescription:
         if self.unknown_labels:
             lines.append(f"labels: {self.unknown_labels:,} rows have none (-1)")
         return "\n".join(lines)
+
+
+def ready_batches(batches: Any) -> int:
+    """How many batches of torch's iterator are made and wait; 0 without workers.
+
+    In the workers' queue, page-locked, or taken from there before their turn.
+    """
+    if not hasattr(batches, "_worker_result_queue"):
+        return 0
+    queues = {batches._worker_result_queue, batches._data_queue}  # noqa: SLF001 (two where batches are pinned)
+    early = sum(len(task) == 2 for task in batches._task_info.values())  # noqa: SLF001
+    return early + sum(int(queue.qsize()) for queue in queues)

@@ -69,7 +69,6 @@ def profile_of(live: Recording, *, emulated: bool = True, **more: Any) -> Profil
     given: dict[str, Any] = {"advice": tuple(advise(live, 4)), "curve": curve, "cores": 4, **more}
     return Profile(
         verdict=verdict, live=live, alone=alone, resident=None, opening_seconds=0.02, first_batch_seconds=0.4,
-        differential=1 - float(alone.step.mean()) / float(live.period[live.steady].mean()),
         step="SleepingStep(seconds=0.01, host_share=0.2)" if emulated else "train_step", **given,
     )  # fmt: skip
 

@@ -18,7 +18,8 @@ def test_without_workers_every_step_waits_for_its_whole_batch() -> None:
 
 @pytest.mark.parametrize(("workers", "share"), [(1, 0.75), (2, 0.5), (3, 0.25), (4, 0.0), (5, 0.0)])
 def test_constant_loads_stall_until_there_are_workers_enough(workers: int, share: float) -> None:
-    assert Queue(workers=workers, prefetch=2).stall_share(np.full(4800, 4.0), 1.0) == pytest.approx(share, abs=2e-3)
+    timeline = Queue(workers=workers, prefetch=2).replay(np.full(4800, 4.0), 1.0)
+    assert timeline.stall_share(after=2 * workers) == pytest.approx(share, abs=2e-3)
 
 
 def test_two_slow_workers_give_one_long_wait_and_one_short() -> None:
@@ -40,7 +41,7 @@ def test_one_slow_batch_is_hidden_as_long_as_those_ahead_of_it_last(
 
 def test_a_mean_below_the_steps_mean_proves_nothing() -> None:
     load = np.random.default_rng(1).exponential(0.9 * 4, 40_000)  # four workers at 90 % of their capacity, CV 1
-    assert Queue(workers=4, prefetch=2).stall_share(load, 1.0) == pytest.approx(0.29, abs=0.02)
+    assert Queue(workers=4, prefetch=2).replay(load, 1.0).stall_share(after=8) == pytest.approx(0.29, abs=0.02)
 
 
 def test_handing_over_a_ready_batch_is_transport_and_no_stall() -> None:

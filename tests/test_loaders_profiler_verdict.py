@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from assets_clock import Clock
 from facefeed.loaders.profiler import live, profile, stamps, ticks
 from facefeed.loaders.profiler.gate import Gate
 from facefeed.loaders.profiler.queue import Queue
@@ -106,17 +106,6 @@ def test_a_gate_that_cannot_be_meant_is_refused() -> None:
 
 
 # ---- real loaders without workers, on the test's own clock
-
-
-@dataclass
-class Clock:
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_by(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture

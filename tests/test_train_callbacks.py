@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from assets_clock import Clock
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
@@ -26,17 +27,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 READ, STEP = 0.030, 0.010
 SHARE = READ / (READ + STEP)
-
-
-@dataclass
-class Clock:
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_by(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture

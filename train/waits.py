@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..loaders import DevicePrefetcher, FaceDataLoader
+from ..loaders.stats import ready_batches
 
 clock = time.perf_counter
 
@@ -104,7 +105,7 @@ class Queue:
         running: Any = getattr(getattr(combined, "_iterator", None), "iterators", ())
         if len(running) == 1 and hasattr(running[0], "_worker_result_queue"):
             self._asked += 1
-            self._ready += _ready(running[0])
+            self._ready += ready_batches(running[0])
 
     def mean(self) -> float:
         """Of the time since the last call; NaN where nobody knows."""
@@ -126,10 +127,3 @@ class Queue:
             self._asked += counted[0] - self._counted[0]
             self._ready += counted[1] - self._counted[1]
             self._counted = counted
-
-
-def _ready(batches: Any) -> int:
-    """Batches in the queues of torch's iterator, or taken from them before their turn."""
-    queues = {batches._worker_result_queue, batches._data_queue}  # noqa: SLF001 (two where batches are pinned)
-    early = sum(len(task) == 2 for task in batches._task_info.values())  # noqa: SLF001
-    return early + sum(int(queue.qsize()) for queue in queues)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import statistics
 import time
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from ...pipeline.errors import FacefeedError, UsageError
 from ..dataset import FaceDataset
 from ..face import FACE_FIELDS, Face
 from ..seeding import Reseeder, mixed
+from ..whole import write_whole
 from .choice import chosen, partner_of
 from .compose import FaceCompose
 from .pipeline_file import Line, in_words, read_pipeline
@@ -109,18 +109,7 @@ def write_page(gallery: Gallery, page: Path) -> int:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     text = environment.from_string(source).render(gallery=gallery, side_px=SIDE_PX)
-    written = page.with_name(f".{page.name}.{os.getpid()}")
-    try:
-        try:
-            size_bytes = written.write_bytes(text.encode())
-            written.replace(page)
-        finally:
-            written.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"--page {page}: cannot be written ({error.strerror}); name a file in a folder that is there"
-        ) from error
-    return size_bytes
+    return write_whole(text, page, "--page")
 
 
 class _Studio:

@@ -9,9 +9,9 @@ import numpy as np
 
 from .recording import Recording
 from .situation import Situation
+from .verdict import FED_BELOW
 
 _WORTH = 0.8  # of the stall that is there: what leaves more is no advice
-_ENOUGH = 0.01
 _SLOW = 5.0  # times the median
 _FEW = 0.05  # of the batches
 _MOST_ADVICE = 4
@@ -38,6 +38,11 @@ class Advice:
     settings: Mapping[str, int] = field(default_factory=dict)
     measured: float | None = None
 
+    @property
+    def failed(self) -> bool:
+        """Whether it was tried, and left most of the stall."""
+        return self.measured is not None and self.measured > _WORTH * self.now
+
     def __str__(self) -> str:
         tried = "" if self.measured is None else f", measured {self.measured:.1%}"
         return f"{self.what}: stall {self.now:.1%} -> {self.predicted:.1%}{tried}"
@@ -51,7 +56,7 @@ def advise(recording: Recording, cores: int) -> list[Advice]:
     if not recording.made:
         return []
     now = float(recording.stall[recording.steady].sum()) / recording.seconds
-    if now <= _ENOUGH:
+    if now <= FED_BELOW:
         return []
     situation = Situation.of(recording, cores)
     found = [*_more_workers(situation, now), *_more_ahead(situation, now), *_slow_batches(situation, now)]
@@ -64,7 +69,7 @@ def _least_that_does(tried: Iterable[tuple[int, float]]) -> tuple[int, float]:
     """The smallest number that is enough; where none is, the smallest that is nearly as good as the best."""
     found = list(tried)
     best = min(stall for _, stall in found)
-    return next((number, stall) for number, stall in found if stall <= max(_ENOUGH, best + _ENOUGH))
+    return next((number, stall) for number, stall in found if stall <= max(FED_BELOW, best + FED_BELOW))
 
 
 def _more_workers(situation: Situation, now: float) -> list[Advice]:

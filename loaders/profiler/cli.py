@@ -125,10 +125,11 @@ def _loader(
     """As training would make it, but with an epoch that is long enough."""
     from ..dataloader import FaceDataLoader  # noqa: PLC0415
     from ..dataset import FaceDataset  # noqa: PLC0415
+    from ..workers import default_workers  # noqa: PLC0415
     from .variants import Rounds  # noqa: PLC0415
 
     dataset = FaceDataset(out, split=split, image_size=image_size, **_transforms(transform))
-    ahead = (len(os.sched_getaffinity(0)) if workers is None else workers) * (prefetch or 2)
+    ahead = (default_workers() if workers is None else workers) * (prefetch or 2)
     rounds = math.ceil(4 * (steps + 10 * ahead) * batch_size / max(len(dataset), 1))
     return FaceDataLoader(
         dataset, batch_size, shuffle=True, balance=Rounds(rounds), num_workers=workers, prefetch_factor=prefetch
@@ -167,10 +168,10 @@ def _reported(
     found: Profile, gate: Gate, *, page: Path, trace: Path | None, report: Path | None, as_json: bool
 ) -> int:  # fmt: skip
     """Writes everything first; then the exit code."""
+    from ..whole import write_whole  # noqa: PLC0415
     from .page import write_page  # noqa: PLC0415
     from .report import figures, text  # noqa: PLC0415
     from .trace import write_trace  # noqa: PLC0415
-    from .whole import write_whole  # noqa: PLC0415
 
     code = gate.exit_code(found.verdict)
     values = {**figures(found, gate), "exit": code}
@@ -190,6 +191,7 @@ def _self_test(page: Path, *, as_json: bool) -> int:
 
     from .selftest import figures, run, text, write_page  # noqa: PLC0415
 
+    _check_files([("--page", page)])
     with Console(stderr=True, highlight=False).status("checking") as status:
         found = run(progress=status.update)
     code = 0 if all(check.passed for check in found) else 1

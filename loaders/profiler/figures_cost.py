@@ -74,11 +74,10 @@ def binding(recording: Recording) -> str:
 
 def trials(profile: Profile) -> Section | None:
     """The same step with this loader and with others."""
-    others = [*profile.trials, *([profile.cold] if profile.cold else [])]
+    others = profile.others
     if not others:
         return None
-    this = ("this loader", profile.live, profile.verdict)
-    rows = [this, *((one.name, one.recording, one.verdict) for one in others)]
+    rows = [(one.name, one.recording, one.verdict) for one in (profile.this, *others)]
     limit = profile.live.images / len(profile.live) / float(profile.alone.step.mean())
     confidence = percent(profile.verdict.live.confidence)
     return Section(

@@ -23,7 +23,7 @@ class Pass:
     """A loader's batches in stretches of steps: an iteration goes on where it was left.
 
     ticks: what marks the moments; None: the host's clock. opening_seconds: of the first `iter()`. first_batch_seconds:
-    from there to the first batch. epochs: iterations.
+    from there to the first batch.
     """
 
     def __init__(self, loader: Any, ticks: Ticks | None = None) -> None:
@@ -35,7 +35,6 @@ class Pass:
         self._ticks: Ticks = ticks or HostTicks()
         self._batches: Iterator[Any] | None = None
         self.opening_seconds = self.first_batch_seconds = 0.0
-        self.epochs = 0
 
     @property
     def ahead(self) -> int:
@@ -93,7 +92,6 @@ class Pass:
         began = clock()
         self._batches = iter(self._loader)
         self.opening_seconds = self.opening_seconds or clock() - began
-        self.epochs += 1
         return self._batches
 
 

@@ -13,17 +13,16 @@ import torch
 from ...pipeline.errors import UsageError
 from ..dataloader import FaceDataLoader
 from ..prefetch import tensors_in
+from ..workers import usable_cores
 from . import storage
 from .advice import Advice, advise
-from .bounds import Bounded
-from .gate import Gate
 from .live import Pass, Step, replay
 from .recording import Recording
-from .situation import Situation, usable_cores
+from .situation import Situation
 from .steps import SleepingStep
 from .ticks import ticks_of
 from .variants import by_transforms, source_of, with_settings
-from .verdict import WARM_BYTES, Verdict, Word, judge
+from .verdict import WARM_BYTES, Verdict, judge
 
 Progress = Callable[[str, int, int], None]
 
@@ -59,9 +58,8 @@ class Profile:
     """What a profile found. Times in seconds, shares 0 to 1.
 
     live: all steps under load. alone: the same step on batches that were there already; resident: that were on the
-    device, where that is another place. differential: estimator B, the part of the time that goes with loading,
-    whatever the reason. opening_seconds: of the first `iter()`; first_batch_seconds: from there to the first batch.
-    cold: after the page cache was emptied, where that worked. trials: the loader with other transforms or settings,
+    device, where that is another place. opening_seconds: of the first `iter()`; first_batch_seconds: from there to the
+    first batch. cold: after the page cache was emptied, where that worked. trials: the loader with other transforms,
     and others beside it.
     """
 
@@ -69,7 +67,6 @@ class Profile:
     live: Recording
     alone: Recording
     resident: Recording | None
-    differential: float
     opening_seconds: float
     first_batch_seconds: float
     step: str
@@ -78,6 +75,21 @@ class Profile:
     trials: tuple[Trial, ...] = ()
     advice: tuple[Advice, ...] = ()
     cores: int = field(default_factory=usable_cores)
+
+    @property
+    def differential(self) -> float:
+        """Estimator B: the part of the time that goes with loading, whatever the reason, 0 to 1."""
+        return 1 - float(self.alone.step.mean()) / float(self.live.period[self.live.steady].mean())
+
+    @property
+    def this(self) -> Trial:
+        """The loader in question, as the others are."""
+        return Trial(name="this loader", recording=self.live, verdict=self.verdict)
+
+    @property
+    def others(self) -> tuple[Trial, ...]:
+        """All that was measured beside it, the cold cache last."""
+        return self.trials if self.cold is None else (*self.trials, self.cold)
 
     @property
     def bars(self) -> dict[str, float]:
@@ -207,11 +219,9 @@ class _Run:
                 f"an epoch has {int(live.place.max()) + 1} batches, of which {passing.ahead} are made ahead: it ends "
                 "before its steady state; give more data, a smaller batch_size or fewer workers"
             )
-        period = float(live.period[live.steady].mean()) if live.steady.any() else 0.0
         return Profile(
             verdict=self._judged(live), live=live, alone=alone,
             resident=Recording.joined(residents) if residents else None,
-            differential=1 - float(alone.step.mean()) / period if period else 0.0,
             opening_seconds=passing.opening_seconds, first_batch_seconds=passing.first_batch_seconds,
             step=str(self.step) if self.emulated else getattr(self.step, "__qualname__", type(self.step).__name__),
         )  # fmt: skip
@@ -296,6 +306,3 @@ def _on(batch: Any, device: torch.device) -> Any:
     if isinstance(batch, (list, tuple)):
         return type(batch)(_on(value, device) for value in batch)
     return batch.to(device) if isinstance(batch, torch.Tensor) else batch
-
-
-__all__ = ["Bounded", "Gate", "Point", "Profile", "Trial", "Verdict", "Word", "profile"]

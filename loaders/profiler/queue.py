@@ -97,7 +97,3 @@ class Queue:
             finish[n] = start[n] + loads[n]
             handed[n] = max(free[n], finish[n]) + transports[n]
         return Timeline(start=start, finish=finish, free=free, handed=handed, step=steps, transport=transports)
-
-    def stall_share(self, load: ArrayLike, step: ArrayLike) -> float:
-        """Of the steady state: without the batches in which the queue fills."""
-        return self.replay(load, step).stall_share(after=max(self.ahead, 1))

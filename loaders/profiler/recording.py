@@ -99,11 +99,6 @@ class Recording:
         return np.array([stamp.finish for stamp in self.stamps])
 
     @property
-    def ready(self) -> NDArray[np.bool_]:
-        """Whether a batch was made when it was asked for."""
-        return self.finish <= self.asked if self.stamps else np.zeros(len(self), np.bool_)
-
-    @property
     def floor(self) -> float:
         """What handing over a batch that is made takes when nothing is in the way, in seconds: the tenth percentile."""
         handing = (self.wait - self.unmade)[self.steady]
@@ -141,11 +136,11 @@ class Recording:
 
         It is not at the end of a stretch: batches that were made there, but handed out later, bear no stamp in it.
         """
-        ready = np.full(len(self), -1, np.int64)
+        ready, ahead = np.full(len(self), -1, np.int64), self.workers * self.prefetch
         for stretch in self.stretches if self.stamps else ():
             finish, asked = self.finish[stretch], self.asked[stretch]
-            known = max(len(finish) - max(self.queue.ahead - 1, 0), 0)
-            counted = (finish[later:][:known] <= asked[:known] for later in range(self.queue.ahead))
+            known = max(len(finish) - max(ahead - 1, 0), 0)
+            counted = (finish[later:][:known] <= asked[:known] for later in range(ahead))
             ready[stretch][:known] = sum(counted, np.zeros(known, np.int64))
         return ready
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..workers import usable_cores
 from .gate import Gate
 from .profile import Profile, Trial
 
@@ -19,14 +19,13 @@ SCHEMA_VERSION = 1
 def environment() -> dict[str, Any]:
     """What the figures depend on besides the loader."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    return {"cores": len(os.sched_getaffinity(0)), "machine": platform.machine(), "device": device,
+    return {"cores": usable_cores(), "machine": platform.machine(), "device": device,
             "python": platform.python_version(), "torch": str(torch.__version__)}  # fmt: skip
 
 
 def figures(profile: Profile, gate: Gate) -> dict[str, Any]:
     """The whole profile as plain values: seconds, and shares from 0 to 1. `schema` rises when a name changes."""
     verdict = profile.verdict
-    trials = [*profile.trials, *([profile.cold] if profile.cold else [])]
     return {
         "schema": SCHEMA_VERSION,
         "verdict": {**asdict(verdict), "headroom": verdict.headroom, "text": str(verdict)},
@@ -41,7 +40,7 @@ def figures(profile: Profile, gate: Gate) -> dict[str, Any]:
         "workers": profile.live.workers,
         "prefetch": profile.live.prefetch,
         "curve": [asdict(point) for point in profile.curve],
-        "trials": {trial.name: _of_trial(trial) for trial in trials},
+        "trials": {trial.name: _of_trial(trial) for trial in profile.others},
         "advice": [asdict(one) for one in profile.advice],
         "gate": {**asdict(gate), "failures": gate.failures(verdict)},
         "environment": environment(),
@@ -80,13 +79,11 @@ def text(profile: Profile, gate: Gate) -> str:
 
 def _trials(profile: Profile) -> list[str]:
     """The row of transforms, the cold cache and whatever was set beside."""
-    trials = [*profile.trials, *([profile.cold] if profile.cold else [])]
-    if not trials:
+    if not profile.others:
         return []
-    seen = [("this loader", profile.live, profile.verdict), *((one.name, one.recording, one.verdict) for one in trials)]
     rows = [
-        f"    {name:<22} {recording.images_per_second:8,.0f} images/s  stall {verdict.live.value:6.1%}"
-        for name, recording, verdict in seen
+        f"    {one.name:<22} {one.recording.images_per_second:8,.0f} images/s  stall {one.verdict.live.value:6.1%}"
+        for one in (profile.this, *profile.others)
     ]
     return ["  the same step with", *rows]
 

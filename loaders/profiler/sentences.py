@@ -8,10 +8,7 @@ from .advice import Advice
 from .plots import Table, milliseconds, percent
 from .profile import Profile
 from .report import environment
-from .verdict import Word
-
-_FED = 0.01
-_HELPED = 0.8  # of the stall that was there: what leaves more did not help
+from .verdict import FED_BELOW, Word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +79,7 @@ def sustained(profile: Profile) -> str:
         return ""
     images = profile.live.images / len(profile.live)
     steps = f"steps of {milliseconds(verdict.fastest_step)} or more ({images / verdict.fastest_step:,.0f} images/s)"
-    if verdict.headroom >= 1 and verdict.live.value > _FED:
+    if verdict.headroom >= 1 and verdict.live.value > FED_BELOW:
         return (f"By the model, this loader would sustain {steps}; but by the clock this step waits more than the "
                 "model explains. Look at what else runs on the machine.")  # fmt: skip
     told = f"This loader sustains {steps} with at most 1\u00a0% of waiting"
@@ -97,15 +94,14 @@ def changes(profile: Profile) -> list[Change]:
 
 
 def _change(advice: Advice) -> Change:
-    failed = advice.measured is not None and advice.measured > _HELPED * advice.now
     outcome = ""
     if advice.measured is not None:
-        outcome = f"tried: {percent(advice.measured)}" + (", it did not help here" if failed else "")
+        outcome = f"tried: {percent(advice.measured)}" + (", it did not help here" if advice.failed else "")
     code = ", ".join(f"{name}={value}" for name, value in advice.settings.items())
     what = advice.what.replace("->", "\u2192")
     return Change(
         what=what[:1].upper() + what[1:], code=code, now=percent(advice.now), predicted=percent(advice.predicted),
-        outcome=outcome, failed=failed,
+        outcome=outcome, failed=advice.failed,
     )  # fmt: skip
 
 

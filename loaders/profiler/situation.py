@@ -8,7 +8,6 @@ changes follows from how likely it is that workers keep all cores busy at the mo
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,11 +21,6 @@ _TURN_SECONDS = 0.002
 """What a loop waits for its turn when others compute on all cores: half of Linux's time slice of 3 to 4 ms, and about
 what was measured where one worker was added to a loop on two cores."""
 _LONGEST = 1e6  # times the time between two batches: nothing helps
-
-
-def usable_cores() -> int:
-    """Cores that this process and its workers may run on."""
-    return len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, kw_only=True)

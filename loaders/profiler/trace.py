@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..whole import write_whole
 from .profile import Profile
 from .recording import Recording
 from .stamps import Stamp
-from .whole import write_whole
 
 _LOOP, _FIRST_WORKER = 1, 2  # processes of the trace: numbers of its own, since a pid may be any number
 _WAITING, _STEP = 1, 2

@@ -7,11 +7,12 @@ from enum import StrEnum
 
 import numpy as np
 
+from ..workers import usable_cores
 from .bounds import Bounded, block_length, rate, share
 from .recording import Recording
-from .situation import Situation, usable_cores
+from .situation import Situation
 
-_FED_BELOW, _STARVED_ABOVE = 0.01, 0.05
+FED_BELOW, _STARVED_ABOVE = 0.01, 0.05
 _MOST_OPEN = 0.02  # of the time unaccounted for, and of the two estimators apart
 _MOST_OVERHEAD = 0.01
 _FEWEST_BLOCKS = 20
@@ -101,7 +102,7 @@ def judge(
     spent = float(step.sum() + recording.transport[steady].sum() + stall.sum())
     closure = abs(total - spent) / total if total else 1.0
     model = _by_model(recording) if recording.stamps else None
-    fastest = Situation.of(recording, cores or usable_cores()).fastest_step(_FED_BELOW) if recording.made else None
+    fastest = Situation.of(recording, cores or usable_cores()).fastest_step(FED_BELOW) if recording.made else None
     overhead, stored = recording.overhead, recording.stored_per_image
     reasons = _doubts(count, block, closure, live.value, model)
     if overhead > _MOST_OVERHEAD:
@@ -137,7 +138,7 @@ def _doubts(count: int, block: int, closure: float, live: float, model: float | 
 def _word(live: Bounded, starved: Bounded, reasons: tuple[str, ...]) -> Word:
     if reasons:
         return Word.INCONCLUSIVE
-    if live.upper < _FED_BELOW and starved.upper < _FED_BELOW:
+    if live.upper < FED_BELOW and starved.upper < FED_BELOW:
         return Word.FED
     return Word.STARVED if live.lower > _STARVED_ABOVE else Word.MARGINAL
 

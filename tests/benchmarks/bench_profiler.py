@@ -29,17 +29,19 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 
 import numpy as np
 import torch
+from bench_queue import Sleeping
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.augment.pipeline_file import read_pipeline
 from facefeed.loaders.profiler.live import Pass, replay
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.recording import Recording
-from facefeed.loaders.profiler.situation import Situation, usable_cores
+from facefeed.loaders.profiler.situation import Situation
 from facefeed.loaders.profiler.stamps import Stamp, cost, stamped
 from facefeed.loaders.profiler.steps import SleepingStep
 from facefeed.loaders.profiler.variants import Rounds
 from facefeed.loaders.profiler.verdict import judge
-from torch.utils.data import DataLoader, Dataset
+from facefeed.loaders.workers import usable_cores
+from torch.utils.data import DataLoader
 
 ROOT = Path(__file__).resolve().parents[2]
 PACES = {"starved": 0.6, "at the edge": 1.0, "fed": 2.0}
@@ -127,20 +129,6 @@ def cpu(out: Path, between: float, steps: int) -> dict[str, Any]:
 # ---- the curve
 
 
-class Sleeping(Dataset[torch.Tensor]):
-    """Items that take different times and no core: nothing but the queue is at work."""
-
-    def __init__(self, count: int) -> None:
-        self.seconds = np.random.default_rng(0).gamma(4.0, SLEEP_SECONDS / 4, count)
-
-    def __len__(self) -> int:
-        return len(self.seconds)
-
-    def __getitem__(self, wanted: int) -> torch.Tensor:
-        time.sleep(self.seconds[wanted])
-        return torch.zeros(3, 224, 224)
-
-
 def curve(out: Path, between: float, steps: int) -> dict[str, Any]:
     """One repeat, on real faces."""
     return points(Pass(loader_of(out)), between, steps)
@@ -148,7 +136,8 @@ def curve(out: Path, between: float, steps: int) -> dict[str, Any]:
 
 def queue(_out: Path, _between: float, steps: int) -> dict[str, Any]:
     """One repeat, on items that sleep."""
-    loader = DataLoader(Sleeping(16 * 40 * steps), 16, num_workers=2, multiprocessing_context="forkserver")
+    seconds = np.random.default_rng(0).gamma(4.0, SLEEP_SECONDS / 4, 16 * 40 * steps)
+    loader = DataLoader(Sleeping(seconds), 16, num_workers=2, multiprocessing_context="forkserver")
     return points(Pass(loader), 16 * SLEEP_SECONDS / 2, steps)
 
 

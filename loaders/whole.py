@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ...pipeline.errors import UsageError
+from ..pipeline.errors import UsageError
 
 
 def write_whole(text: str, path: Path, option: str) -> int:
