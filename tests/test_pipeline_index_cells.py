@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,3 +111,13 @@ def test_batches_are_all_rows_in_order(whole_and_in_batches: Rows) -> None:
     index, rows = whole_and_in_batches
     found = [row for batch in index.batches(["face_id", "label"]) for row in batch.to_pylist()]
     assert found == [{name: row[name] for name in ("face_id", "label")} for row in rows]
+
+
+def test_reading_cells_does_not_wait_for_pandas_which_pyarrow_would_import(dataset: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from facefeed.pipeline.index import Index;"
+        "index = Index(Path(sys.argv[1]));"
+        "index.numbers('label', [0]); index.codes('split', [0]); index.points('hull', 0); index.regions(0);"
+        "sys.exit('pandas' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(dataset)], check=False).returncode == 0
