@@ -22,12 +22,12 @@ from assets_profiles import (
     unseen,
 )
 from conftest import needs_program
-from facefeed.loaders.profiler.figures_cost import binding
 from facefeed.loaders.profiler.gate import Gate
-from facefeed.loaders.profiler.page import write_page
+from facefeed.loaders.profiler.page.cost import binding
+from facefeed.loaders.profiler.page.html import write_page
+from facefeed.loaders.profiler.page.sentences import sustained
 from facefeed.loaders.profiler.profile import Profile
 from facefeed.loaders.profiler.recording import Recording
-from facefeed.loaders.profiler.sentences import sustained
 from facefeed.loaders.profiler.verdict import Word
 from facefeed.pipeline.errors import UsageError
 

@@ -15,12 +15,22 @@ import pytest
 from assets_browser import LAPTOP, PHONE, PROGRAMS, looked_at
 from click.testing import CliRunner
 from conftest import needs_program
-from facefeed.loaders.profiler import live, scenarios, scenarios_cost, selftest, stamps, steps, storage, ticks
-from facefeed.loaders.profiler.checks import Check, Point, constant_delay, delayed_step, null_runs, with_workers
-from facefeed.loaders.profiler.checks_cost import evicted_files, hidden_delay, overhead
+from facefeed.loaders.profiler import live, stamps, steps, storage, ticks
 from facefeed.loaders.profiler.queue import Queue
 from facefeed.loaders.profiler.recording import Recording
-from facefeed.loaders.profiler.scenarios import Device, Plan, Seen, Stretch
+from facefeed.loaders.profiler.selftest import page as selftest_page
+from facefeed.loaders.profiler.selftest import run as selftest
+from facefeed.loaders.profiler.selftest import scenarios, scenarios_cost
+from facefeed.loaders.profiler.selftest.checks import (
+    Check,
+    Point,
+    constant_delay,
+    delayed_step,
+    null_runs,
+    with_workers,
+)
+from facefeed.loaders.profiler.selftest.checks_cost import evicted_files, hidden_delay, overhead
+from facefeed.loaders.profiler.selftest.scenarios import Device, Plan, Seen, Stretch
 from facefeed.loaders.profiler.stamps import Stamp
 from facefeed.loaders.profiler.ticks import HostTicks, Ticks
 from facefeed.pipeline.cli import main
@@ -335,7 +345,7 @@ def test_all_eight_checks_are_run(clock: Clock, check: Bench, monkeypatch: pytes
 def test_the_page_is_whole_in_a_browser(tmp_path: Path) -> None:
     program = needs_program(next((name for name in PROGRAMS if shutil.which(name)), PROGRAMS[0]))
     page = tmp_path / "page.html"
-    assert selftest.write_page([GOOD, BAD, NOT_RUN], page) == page.stat().st_size < 4e6
+    assert selftest_page.write_page([GOOD, BAD, NOT_RUN], page) == page.stat().st_size < 4e6
     seen = looked_at(program, [page], tmp_path / "browser", hover={})[page]
     assert min(seen.drawn.values()) > 20
     assert seen.complaints == []

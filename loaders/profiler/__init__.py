@@ -15,6 +15,6 @@
 | advice | what would help, worked out before it is tried |
 | variants, storage | the same loader with something changed; files in and out of the page cache |
 | report, trace | for people in the terminal, for programs, and as a timeline for Perfetto |
-| page, plots, figures_*, sentences | the page |
-| selftest, checks*, scenarios*, selftest_page | delays of known length, and whether they are found |
+| page/ | the page: its figures, and a profile in plain sentences |
+| selftest/ | delays of known length, and whether they are found |
 """

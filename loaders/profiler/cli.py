@@ -169,7 +169,7 @@ def _reported(
 ) -> int:  # fmt: skip
     """Writes everything first; then the exit code."""
     from ..whole import write_whole  # noqa: PLC0415
-    from .page import write_page  # noqa: PLC0415
+    from .page.html import write_page  # noqa: PLC0415
     from .report import figures, text  # noqa: PLC0415
     from .trace import write_trace  # noqa: PLC0415
 
@@ -189,7 +189,8 @@ def _reported(
 def _self_test(page: Path, *, as_json: bool) -> int:
     from rich.console import Console  # noqa: PLC0415
 
-    from .selftest import figures, run, text, write_page  # noqa: PLC0415
+    from .selftest.page import write_page  # noqa: PLC0415
+    from .selftest.run import figures, run, text  # noqa: PLC0415
 
     _check_files([("--page", page)])
     with Console(stderr=True, highlight=False).status("checking") as status:

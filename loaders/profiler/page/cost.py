@@ -7,11 +7,11 @@ from bokeh.models import ColumnDataSource, NumeralTickFormatter
 from bokeh.models.annotations.geometry import Whisker
 from bokeh.plotting import figure
 
+from ..profile import Profile
+from ..recording import Recording
+from ..verdict import Verdict
 from . import plots
 from .plots import INK, MAKING, QUIET, STAGES, STALL, STEP, Section, Table, milliseconds, percent
-from .profile import Profile
-from .recording import Recording
-from .verdict import Verdict
 
 _STAGE_MEANINGS = {
     "read": "getting the rows from their files", "decode": "from JPEG to pixels, resized",

@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from .queue import Seconds
+from ..queue import Seconds
+from ..verdict import Word, judge
 from .scenarios import Plan, Seen, Stretch
-from .verdict import Word, judge
 
 Unit = Literal["seconds", "share", "count", "bytes"]
 Estimator = Literal["", "A", "C"]

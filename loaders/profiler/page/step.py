@@ -9,11 +9,11 @@ from bokeh.models import ColumnDataSource
 from bokeh.models.annotations.labels import Label
 from bokeh.plotting import figure
 
+from ..profile import Profile
+from ..queue import Seconds
+from ..situation import Situation
 from . import plots
 from .plots import HANDING, INK, MAKING, NO_CORE, QUIET, SOFT, STALL, STEP, Section, milliseconds, percent
-from .profile import Profile
-from .queue import Seconds
-from .situation import Situation
 
 _FASTER = (2, 4)
 _FASTER_COLOUR = "#e69f00"

@@ -9,13 +9,13 @@ import jinja2
 from bokeh.plotting import figure
 from markupsafe import Markup
 
-from ..whole import write_whole
+from ...whole import write_whole
+from ..gate import Gate
+from ..profile import Profile
 from . import plots, sentences
-from .figures_cost import stages, trials
-from .figures_step import curve, distributions, waterfall
-from .figures_timeline import depth, timeline, without_precomputing
-from .gate import Gate
-from .profile import Profile
+from .cost import stages, trials
+from .step import curve, distributions, waterfall
+from .timeline import depth, timeline, without_precomputing
 
 _SECTIONS = (waterfall, curve, distributions, timeline, depth, stages, trials, without_precomputing)
 

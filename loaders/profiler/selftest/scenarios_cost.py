@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from . import storage
-from .live import Pass
+from .. import storage
+from ..live import Pass
+from ..steps import SleepingStep
 from .scenarios import HOST_SHARE, Seen, clock, seen_of, sleep, timed
-from .steps import SleepingStep
 
 _BATCH_ITEMS, _ITEM_SECONDS = 20, 0.001
 _PERIODS = 5  # of one measurement: from the first step to the last

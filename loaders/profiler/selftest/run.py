@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 
+from ..report import environment
 from .checks import Check, constant_delay, delayed_step, headline, null_runs, with_workers
 from .checks_cost import evicted_files, hidden_delay, overhead
-from .report import environment
 from .scenarios import CudaDevice, play
 from .scenarios_cost import play_files, play_pairs
-from .selftest_page import write_page
 
 SCHEMA_VERSION = 1
 
@@ -58,6 +57,3 @@ def text(checks: Sequence[Check]) -> str:
         lines.append(f"  {check.number}  {check.outcome:<8} {check.name}: {check.not_run or check.detail}")
         lines += [f"       {point}" for point in check.points if not point.holds]
     return "\n".join(lines)
-
-
-__all__ = ["Check", "figures", "run", "text", "write_page"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .advice import Advice
+from ..advice import Advice
+from ..profile import Profile
+from ..report import environment
+from ..verdict import FED_BELOW, Word
 from .plots import Table, milliseconds, percent
-from .profile import Profile
-from .report import environment
-from .verdict import FED_BELOW, Word
 
 
 @dataclass(frozen=True, kw_only=True)

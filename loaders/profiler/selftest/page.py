@@ -13,10 +13,10 @@ from bokeh.models import FixedTicker
 from bokeh.plotting import figure
 from markupsafe import Markup
 
-from ..whole import write_whole
-from . import plots
+from ...whole import write_whole
+from ..page import plots
+from ..report import environment
 from .checks import LEAST_ALLOWED_SECONDS, Check, Point, headline
-from .report import environment
 
 _LEAST_MS, _MOST_MS = 0.2, 200.0
 _TICKS_MS: Final = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)

@@ -17,12 +17,12 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from ..workers import WorkerInit, start_context
-from .live import Pass
-from .queue import Queue, Seconds
-from .recording import Recording
-from .steps import SleepingStep
-from .ticks import CudaTicks, Ticks
+from ...workers import WorkerInit, start_context
+from ..live import Pass
+from ..queue import Queue, Seconds
+from ..recording import Recording
+from ..steps import SleepingStep
+from ..ticks import CudaTicks, Ticks
 
 clock = time.monotonic
 sleep = time.sleep

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..verdict import WARM_BYTES
 from .checks import STEP_SECONDS, Check, Point, tolerance
 from .scenarios import Device, Plan, Seen, Stretch
-from .verdict import WARM_BYTES
 
 _HIDDEN_PART, _EXPOSED_PART = 0.25, 2.0  # of the device's work: a delay that it covers, and one that it does not
 _DEVICE_STEPS = 40

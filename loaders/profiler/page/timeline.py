@@ -9,11 +9,11 @@ import numpy as np
 from bokeh.models import ColumnDataSource, FixedTicker
 from bokeh.plotting import figure
 
+from ..profile import Profile
+from ..recording import Recording
+from ..stamps import Stamp
 from . import plots
 from .plots import HANDING, MAKING, NO_CORE, STAGES, STALL, STEP, Section, percent
-from .profile import Profile
-from .recording import Recording
-from .stamps import Stamp
 
 NAIVE = "naive"
 
