@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -68,11 +68,20 @@ class BatchSource(FaceDataset):
         check_fields(self.fields, self.index)
         self.transforms = [one for one in (self.face_transform, self.transform) if one is not None]
         self.needs_points = self.face_transform is not None or bool(set(POINT_COLUMNS).intersection(fields))
+        self.put: Callable[..., None] = _Canvas.put
         self.ring: SharedRing | None = None
         self._reseeder: Reseeder | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_reseeder": None}
+
+    def with_stages(self, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
+        """As a dataset's, and collate: an image normalised to its place in the batch."""
+        made = super().with_stages(wrap)
+        made.put = wrap("collate", self.put)
+        if self.collate_fn is not None:
+            made.collate_fn = wrap("collate", self.collate_fn)
+        return made
 
     def __getitem__(self, wanted: Any) -> Any:
         if not isinstance(wanted, Ticket):
@@ -107,7 +116,7 @@ class _BatchMaker:
         for position in range(count):
             face, mix = self._sound(position)
             if source.collate_fn is None:
-                self._canvas.put(position, face.image)
+                source.put(self._canvas, position, face.image)
             else:
                 items.append(normalise(torch.from_numpy(face.image)))
             faces.append(face.without_pixels())  # else each image would take memory that is not in the cache

@@ -78,6 +78,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self.labels = self.index.labels
         self._read: Callable[[str, int, int, int], bytes] = ByteRanges(self.out).read
         self._decode: Callable[..., NDArray[np.uint8]] = decode_rgb
+        self._resize: Callable[..., NDArray[np.uint8]] = resized
         self._seed: int | None = None
         self._rows: Rows | None = select(self.index, split, filters, frames_per_video)
 
@@ -85,9 +86,10 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return {**self.__dict__, "_rows": None}
 
     def with_stages(self, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
-        """A copy whose stages (read, decode, augment) are what `wrap(name, stage)` makes of them, say to time them."""
+        """A copy whose stages are what `wrap(name, stage)` makes of them, say to time them: read to augment."""
         made = copy.copy(self)
-        made._read, made._decode = wrap("read", self._read), wrap("decode", self._decode)  # noqa: SLF001
+        for name in ("read", "decode", "resize"):
+            setattr(made, f"_{name}", wrap(name, getattr(self, f"_{name}")))
         for name in ("face_transform", "transform"):
             if (stage := getattr(self, name)) is not None:
                 setattr(made, name, wrap("augment", stage))
@@ -154,13 +156,15 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def resized(self, row: int, *, into: NDArray[np.uint8] | None = None) -> Face:
         """One row of the index, resized to `image_size`, before any transform."""
-        face = self._with_points(row, self._decoded(row, self.image_size, into))
-        return face if self.image_size is None else face.resized(self.image_size, into=into)
+        return self._with_points(row, self._sized(row, into))
 
     def pixels(self, row: int, *, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """As `augmented` where there is no `face_transform`, without the points."""
+        return self._transformed(self._sized(row, into))
+
+    def _sized(self, row: int, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
         image = self._decoded(row, self.image_size, into)
-        return self._transformed(image if self.image_size is None else resized(image, self.image_size, into))
+        return image if self.image_size is None else self._resize(image, self.image_size, into)
 
     def _transformed(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return image if self.transform is None else _image_of(self.transform(image=image))

@@ -44,8 +44,8 @@ def test_what_a_batch_costs_is_told_apart(dataset: Path) -> None:
     transform = A.Compose([A.GaussianBlur(p=1.0)])
     loader = FaceDataLoader(dataset, 5, image_size=16, num_workers=0, transform=transform)
     found = profile(loader, SleepingStep(0.0005), steps=60)
-    assert set(found.live.spans) == {"read", "decode", "augment", "collate", "other"}
-    assert found.live.spans["decode"] > 0 < found.live.spans["augment"]
+    assert list(found.live.spans) == ["read", "decode", "resize", "augment", "collate", "other"]
+    assert min(found.live.spans.values()) > 0
     trials = {trial.name: trial.recording.spans for trial in found.trials}
     assert "augment" not in trials["evaluation transform"]
     assert set(trials) == {"evaluation transform", "none"}
@@ -80,7 +80,8 @@ def test_the_command_writes_its_report_and_ends_with_one_json_object(dataset: Pa
     assert figures == json.loads((tmp_path / "profile.json").read_text())
     assert figures["verdict"]["emulated"]
     assert figures["schema"] == 1
-    assert "EMULATED" in result.stderr
+    assert result.stderr.splitlines()[-2].startswith("EMULATED")  # where people look first, also on a small terminal
+    assert result.stderr.startswith("profiling the loader\n")  # a line for whatever is begun, where it cannot move
     assert sum(figures["seconds_per_step"].values()) > 0.001
     assert (tmp_path / "profile.html").stat().st_size > 100_000
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

@@ -20,7 +20,7 @@ from facefeed.loaders.profiler.ticks import CudaTicks, ticks_of
 from facefeed.loaders.profiler.variants import Rounds, by_transforms, with_settings
 from facefeed.loaders.profiler.verdict import judge
 from facefeed.pipeline.errors import UsageError
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +177,33 @@ def test_a_dataset_that_workers_open_is_the_one_that_is_read() -> None:
     batches: list[Any] = []
     Pass(loader).record(10, lambda _: None, keep=batches)
     assert torch.cat(batches).ravel().tolist() == list(range(100, 140))
+
+
+class Doubled(torch.utils.data.Dataset[torch.Tensor]):
+    """With a transform, as torchvision's datasets have theirs."""
+
+    def __init__(self) -> None:
+        self.transform = lambda value: 2 * value
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, wanted: int) -> torch.Tensor:
+        return self.transform(torch.tensor(float(wanted)))
+
+
+@pytest.mark.parametrize(
+    ("parts", "values"),
+    [
+        (Subset(Doubled(), [1, 3]), [2.0, 6.0]),
+        (ConcatDataset([Subset(Doubled(), [5]), Doubled()]), [10.0, *range(0, 16, 2)]),
+    ],
+)
+def test_transforms_are_told_apart_in_parts_of_a_dataset_too(parts: Any, values: list[float]) -> None:
+    batches: list[Any] = []
+    seen = Pass(DataLoader(parts, 3)).record(-(-len(values) // 3), lambda _: None, keep=batches)
+    assert torch.cat(batches).tolist() == values
+    assert seen.stamps[0].spans["augment"] > 0
 
 
 def test_a_profile_disturbs_no_order_and_no_random_number() -> None:

@@ -25,7 +25,8 @@ from conftest import needs_program
 from facefeed.loaders.profiler.gate import Gate
 from facefeed.loaders.profiler.page.cost import binding
 from facefeed.loaders.profiler.page.html import write_page
-from facefeed.loaders.profiler.page.sentences import sustained
+from facefeed.loaders.profiler.page.sentences import handing, sustained
+from facefeed.loaders.profiler.page.step import curve
 from facefeed.loaders.profiler.profile import Profile
 from facefeed.loaders.profiler.recording import Recording
 from facefeed.loaders.profiler.verdict import Word
@@ -204,6 +205,26 @@ def test_a_step_that_waits_more_than_the_model_explains_is_not_said_to_be_sustai
     waiting = replace(found, verdict=replace(found.verdict, word=Word.STARVED, live=starved().verdict.live))
     assert "by the clock this step waits more" in sustained(waiting)
     assert "1.6 times too fast for it" in sustained(starved())
+
+
+def test_dots_that_lie_far_off_the_line_are_said_to_be_the_ones_to_rely_on() -> None:
+    found = starved()
+    assert curve(found).notes[-1] == "The dots lie 1.0 points off the line on average, 1.0 at most."
+    first, *others = found.curve
+    far = replace(found, curve=(replace(first, measured=first.predicted - 0.3), *others))
+    assert "by 30: " in curve(far).notes[-1]
+    assert curve(far).notes[-1].endswith("rely on the dots.")
+
+
+def test_handing_over_is_worth_a_word_where_it_takes_much_of_the_time() -> None:
+    assert handing(fed()) == ""
+    short = profile_of(recording_of(np.full(2000, 0.001), 0.003), emulated=False)
+    assert short.verdict.word is Word.FED
+    assert (
+        handing(short)
+        .replace("\u00a0", " ")
+        .startswith("Apart from waiting, 12 % of the time goes into handing over batches")
+    )
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,20 @@ def test_a_loader_that_is_twice_as_fast_as_the_step_feeds_it() -> None:
     assert verdict.headroom == pytest.approx(2.0, rel=0.1)
 
 
+def test_what_is_handed_over_is_no_stall_but_told_where_it_is_much() -> None:
+    verdict = judge(recording_of(np.full(4000, STEP / 20)), emulated=False, cores=4)
+    assert verdict.word is Word.FED
+    assert verdict.handing == pytest.approx(0.4 / 10.4, abs=0.001)
+    assert "hand-over" not in str(verdict)
+    half = judge(recording_of(np.full(4000, STEP / 20), step=STEP / 2), emulated=False, cores=4)
+    assert half.word is Word.FED
+    assert "· hand-over 7.4% ·" in str(half)
+
+
+def test_a_headroom_that_nobody_can_use_is_not_told_to_the_digit() -> None:
+    assert "headroom over 100x (1 % stall at 0.0 ms)" in str(judge(recording_of(np.full(4000, 1e-7)), emulated=False))
+
+
 def test_a_loader_that_is_too_slow_starves_it_by_as_much_as_it_lacks() -> None:
     verdict = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False, cores=4)
     assert verdict.word is Word.STARVED

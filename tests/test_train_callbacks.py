@@ -136,7 +136,7 @@ def told(work: Callable[[], Any]) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         work()
-    return [str(one.message) for one in caught if "facefeed profile" in str(one.message)]
+    return [str(one.message) for one in caught if "training waits for data" in str(one.message)]
 
 
 # ---- what is logged, on a clock that the test moves
@@ -250,7 +250,8 @@ def test_the_warning_comes_once_a_fit_and_names_number_beginning_and_remedy(cloc
     (text,) = told(lambda: fitted(clock, DataLoader(items), watching))
     assert text == (
         "stall=75.0%: training waits for data, for more of the time than max_stall=5.0% since step 20, and the device "
-        "stands still meanwhile; run `facefeed profile OUT` to see why, and what would help"
+        "stands still meanwhile; call `profile(loader, step)` of facefeed.loaders.profiler.profile to see why, "
+        "and what would help"
     )
     assert len(told(lambda: fitted(clock, DataLoader(items), watching))) == 1  # the next fit
 
@@ -268,7 +269,7 @@ def test_fail_ends_the_run_with_an_error_that_knows_the_figures(clock: Clock) ->
 
     model = Model(lambda: clock.pass_by(STEP))
     fit = trainer(callbacks=[monitor(on_starved="fail")])
-    with pytest.raises(StarvedError, match=r"stall=75.0%: .* since step 10.*facefeed profile OUT") as caught:
+    with pytest.raises(StarvedError, match=r"stall=75.0%: .* since step 10.*profile\(loader, step\)") as caught:
         fit.fit(model, DataLoader(Items(clock, READ)))
     assert model.steps == 30
     assert caught.value.exit_code == 1

@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import Callback
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from ..loaders import arguments
+from ..loaders import DevicePrefetcher, FaceDataLoader, arguments
 from ..pipeline.errors import FacefeedError, UsageError
 from .waits import Waits
 
@@ -101,14 +101,20 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
         where = " on the slowest rank, which holds all others" if trainer.world_size > 1 else ""
         told = (
             f"stall={stall:.1%}: training waits for data{where}, for more of the time than max_stall="
-            f"{self.max_stall:.1%} since step {self._starved[0]}, and the device stands still meanwhile; run `facefeed "
-            "profile OUT` to see why, and what would help"
+            f"{self.max_stall:.1%} since step {self._starved[0]}, and the device stands still meanwhile; "
+            f"{_remedy(trainer.train_dataloader)} to see why, and what would help"
         )
         if self.on_starved == "fail":
             raise StarvedError(told, figures=figures)
         if not self._warned:
             rank_zero_warn(told)
         self._warned = True
+
+
+def _remedy(loader: Any) -> str:
+    if isinstance(loader, (FaceDataLoader, DevicePrefetcher)):
+        return "run `facefeed profile OUT`"
+    return "call `profile(loader, step)` of facefeed.loaders.profiler.profile"
 
 
 def _share(max_stall: Any) -> float:

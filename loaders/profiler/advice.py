@@ -18,7 +18,8 @@ _MOST_ADVICE = 4
 
 _STAGES = {
     "read": "copy the dataset to faster storage, or let it stay in memory",
-    "decode": "store smaller crops (`precompute --size`), or ask for a smaller image_size",
+    "decode": "store smaller crops (`precompute --size`)",
+    "resize": "store crops of the size that is asked for (`precompute --size`)",
     "augment": "take cheaper transforms, or leave some to the device",
     "collate": "collate less: arrays, not lists of small objects",
     "other": "the dataset's own work; do it once, before training",
@@ -78,7 +79,10 @@ def _more_workers(situation: Situation, now: float) -> list[Advice]:
     queues = (replace(queue, workers=more, prefetch=queue.prefetch or 2) for more in range(queue.workers + 1, most + 1))
     workers, stall = _least_that_does((one.workers, situation.stall(queue=one)) for one in queues)
     settings = {"num_workers": workers, "prefetch_factor": queue.prefetch or 2}
-    return [Advice(what=f"workers {queue.workers} -> {workers}", now=now, predicted=stall, settings=settings)]
+    # Until now the loop made its batches itself.
+    handed = "" if queue.workers else ", each batch then also to be handed over"
+    what = f"workers {queue.workers} -> {workers}{handed}"
+    return [Advice(what=what, now=now, predicted=stall, settings=settings)]
 
 
 def _more_ahead(situation: Situation, now: float) -> list[Advice]:

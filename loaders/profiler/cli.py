@@ -6,6 +6,8 @@ import json
 import math
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,8 +84,6 @@ def _profile(
     confidence: float, against: str | None, videos: Path | None, verify: bool, quick: bool, page: Path,
     trace: Path | None, report: Path | None, as_json: bool, **loading: Any,
 ) -> int:  # fmt: skip
-    from rich.console import Console  # noqa: PLC0415
-
     from .gate import Gate  # noqa: PLC0415
     from .profile import profile as profiled  # noqa: PLC0415
     from .steps import SleepingStep  # noqa: PLC0415
@@ -96,13 +96,33 @@ def _profile(
     gate = Gate(max_stall=max_stall, min_headroom=min_headroom)
     loader = _loader(out, steps=steps, **loading)
     beside = {} if videos is None else {"naive": _naive(videos, out, loader)}
-    with Console(stderr=True, highlight=False).status("profiling") as status:
+    with _telling() as tell:
         found = profiled(
             loader, SleepingStep(step_ms / 1e3, host_share), steps=steps, confidence=confidence, against=beside,
             verify=verify, quick=quick,
-            progress=lambda what, done, wanted: status.update(f"profiling {what}: {done:,} of {wanted:,} steps"),
+            progress=lambda what, done, wanted: tell(f"profiling {what}", f": {done:,} of {wanted:,} steps"),
         )  # fmt: skip
     return _reported(found, gate, page=page, trace=trace, report=report, as_json=as_json)
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[..., None]]:
+    """What is being done, and how far it is: in one line of a terminal; without how far, a line each, in a pipe."""
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if console.is_terminal:
+        with console.status("profiling") as status:
+            yield lambda what, how_far="": status.update(what + how_far)
+        return
+    told = set[str]()
+
+    def tell(what: str, _how_far: str = "") -> None:
+        if what not in told:
+            told.add(what)
+            click.echo(what, err=True)
+
+    yield tell
 
 
 def _check_files(files: list[tuple[str, Path | None]]) -> None:
@@ -187,14 +207,12 @@ def _reported(
 
 
 def _self_test(page: Path, *, as_json: bool) -> int:
-    from rich.console import Console  # noqa: PLC0415
-
     from .selftest.page import write_page  # noqa: PLC0415
     from .selftest.run import figures, run, text  # noqa: PLC0415
 
     _check_files([("--page", page)])
-    with Console(stderr=True, highlight=False).status("checking") as status:
-        found = run(progress=status.update)
+    with _telling() as tell:
+        found = run(progress=tell)
     code = 0 if all(check.passed for check in found) else 1
     write_page(found, page)
     click.echo(f"{text(found)}\n  page: {page}", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from .gate import Gate
 from .profile import Profile, Trial
 
 SCHEMA_VERSION = 1
+_BAR, _COLUMN = 10, 40
 
 
 def environment() -> dict[str, Any]:
@@ -56,25 +58,20 @@ def _of_trial(trial: Trial) -> dict[str, Any]:
 
 
 def text(profile: Profile, gate: Gate) -> str:
-    """One screen."""
+    """One screen of 80 columns, the verdict at its end."""
     verdict, live = profile.verdict, profile.live
     model = "-" if verdict.model is None else f"{verdict.model:.2%}"
     lines = [
-        str(verdict),
-        "",
         f"  A  live, by the clock        {verdict.live.value:7.2%}  of the time the step waited",
         f"  B  against replayed batches  {profile.differential:7.2%}  goes with loading, whatever the reason",
         f"  C  the queue's model         {model:>7}  the same, from how long batches and steps took",
-        "",
-        *_bars("a step", profile.bars),
-        *_bars("a batch's making", live.spans),
+        *_side_by_side(_bars("a step", profile.bars), _bars("a batch's making", live.spans)),
         *_trials(profile),
         *_advice(profile),
-        "",
         f"  {live.workers} workers x {live.prefetch} batches ahead, {live.images_per_second:,.0f} images/s; "
         f"iter() {profile.opening_seconds:.2f} s, first batch {profile.first_batch_seconds:.2f} s after it",
     ]
-    return "\n".join([*lines, *(f"  not shown: {one}" for one in gate.failures(verdict))])
+    return "\n".join([*lines, *(f"  not shown: {one}" for one in gate.failures(verdict)), "", str(verdict)])
 
 
 def _trials(profile: Profile) -> list[str]:
@@ -95,8 +92,11 @@ def _advice(profile: Profile) -> list[str]:
 def _bars(what: str, seconds: Mapping[str, float]) -> list[str]:
     """A line a part, with its bar."""
     longest = max([*seconds.values(), 1e-9])
-    total = sum(seconds.values())
-    rows = [f"  {what}: {total * 1e3:.2f} ms"] if seconds else []
+    rows = [f"{what}: {sum(seconds.values()) * 1e3:.2f} ms"] if seconds else []
     for name, value in seconds.items():
-        rows.append(f"    {name:<12} {value * 1e3:8.2f} ms  {'█' * round(40 * max(value, 0.0) / longest)}")
+        rows.append(f"  {name:<12} {value * 1e3:8.2f} ms  {'█' * round(_BAR * max(value, 0.0) / longest)}")
     return rows
+
+
+def _side_by_side(left: list[str], right: list[str]) -> list[str]:
+    return [f"  {one:<{_COLUMN}}{other}".rstrip() for one, other in zip_longest(left, right, fillvalue="")]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import ConcatDataset, IterableDataset, Subset
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..batch import BatchSource
@@ -22,6 +22,9 @@ from ..dataset import FaceDataset
 from .counters import Counters, here
 
 clock = time.monotonic
+
+STAGES = ("read", "decode", "resize", "augment", "collate")
+"""What a batch's making is told apart by, in the order in which it is done; not every loader has each."""
 
 _TRIED = 200
 _LOOKED_INTO = 4
@@ -34,8 +37,8 @@ class Stamp:
     """How one batch came to be. start, finish: clock, in seconds. pid: of the process that made it.
 
     cpu: seconds in which the thread that made it computed; queued: in which it could have, had a core been free.
-    bytes_read: what storage, not the page cache, delivered to that process meanwhile. spans: seconds by name (read,
-    decode, augment, collate), of those that could be told apart; of every fourth batch, since looking costs time too.
+    bytes_read: what storage, not the page cache, delivered to that process meanwhile. spans: seconds by stage, of those
+    that could be told apart; of every fourth batch, since looking costs time too.
     """
 
     start: float
@@ -66,7 +69,7 @@ class Spans:
         self.seconds: dict[str, float] = {}
 
     def take(self) -> dict[str, float]:
-        """What was seen of the batch that is made, in the order of its stages; the next one begins at 0."""
+        """What was seen of the batch that is made; the next one begins at 0."""
         seen = dict(self.seconds)
         for name in seen:
             self.seconds[name] = 0.0
@@ -247,20 +250,26 @@ def _handing_to(kind: type[Any], take: Callable[[Stamp], None]) -> type[Any]:
 def _with_spans(dataset: Any, spans: Spans) -> Any:
     """The dataset, its stages timed where they can be found: ours all, else transforms as torchvision calls them.
 
-    As it is, where it cannot be copied or its transform is none of its own attributes.
+    Also in parts of it (`Subset`) and in all of several (`ConcatDataset`). As it is, where it cannot be copied or its
+    transform is none of its own attributes.
     """
     if isinstance(dataset, FaceDataset):
         return dataset.with_stages(spans.timed)
     own = getattr(dataset, "__dict__", {})
-    names = [name for name in ("transform", "transforms") if callable(own.get(name))]
-    if not names:
+    timed: dict[str, Any] = {
+        name: spans.timed("augment", own[name]) for name in ("transform", "transforms") if callable(own.get(name))
+    }
+    if isinstance(dataset, Subset):
+        timed["dataset"] = _with_spans(dataset.dataset, spans)
+    if isinstance(dataset, ConcatDataset):
+        timed["datasets"] = [_with_spans(one, spans) for one in dataset.datasets]
+    if not timed:
         return dataset
     try:
         made = copy.copy(dataset)
     except Exception:  # whatever a user's __getattr__ or __reduce__ does
         return dataset
-    for name in names:
-        made.__dict__[name] = spans.timed("augment", own[name])
+    made.__dict__.update(timed)
     return made
 
 

@@ -13,6 +13,8 @@ from .recording import Recording
 from .situation import Situation
 
 FED_BELOW, _STARVED_ABOVE = 0.01, 0.05
+_MUCH_HANDING = 0.05
+_HUGE = 100.0
 _MOST_OPEN = 0.02  # of the time unaccounted for, and of the two estimators apart
 _MOST_OVERHEAD = 0.01
 _FEWEST_BLOCKS = 20
@@ -33,7 +35,8 @@ class Word(StrEnum):
 class Verdict:
     """What a recording shows of its steady state. Shares are 0 to 1, times in seconds.
 
-    live: estimator A, measured stall over time. model: estimator C, the same by the queue, from how long batches were
+    live: estimator A, measured stall over time. handing: share of the time that goes into handing over batches that
+    are there, which is no stall. model: estimator C, the same by the queue, from how long batches were
     made, handed over and worked on; None of a loader whose batches bear no stamps. starved: share of steps that waited
     longer than `threshold`. closure: share of the time that is neither step, nor transport, nor stall. step, transport,
     load: medians. fastest_step: the shortest mean step with at most 1 % of stall. overhead: of the profiler itself, as
@@ -51,6 +54,7 @@ class Verdict:
     starved_steps: int
     threshold: float
     closure: float
+    handing: float
     step: float
     transport: float
     load: float
@@ -73,15 +77,30 @@ class Verdict:
         warm = self.stored_per_image < WARM_BYTES
         return "cache warm" if warm else f"from storage {self.stored_per_image / 1e3:,.1f} kB an image"
 
+    @property
+    def much_handing(self) -> bool:
+        """Whether handing batches over takes so much of the time that it is worth doing something about it."""
+        return self.handing > _MUCH_HANDING
+
     def __str__(self) -> str:
         parts = [f"{'EMULATED ' if self.emulated else ''}{self.word}  exposed stall {self.live}"]
         parts.append(f"starved {self.starved_steps}/{self.steps} (<= {self.starved.upper:.2%})")
         if self.fastest_step is not None:
+            fastest = f"{self.fastest_step * 1e3:.1f} ms"
             if self.emulated:
-                parts.append(f"sustains steps >= {self.fastest_step * 1e3:.1f} ms")
-            parts.append(f"headroom {self.headroom:.1f}x (1 % stall at {self.fastest_step * 1e3:.1f} ms)")
+                parts.append(f"sustains steps >= {fastest}")
+            parts.append(f"headroom {times(self.headroom)} (1 % stall at {fastest})")
+        if self.much_handing:
+            parts.append(f"hand-over {self.handing:.1%}")
         parts += [self.cache, f"closure {self.closure:.1%}"]
         return " · ".join([*parts, *self.reasons])
+
+
+def times(headroom: float | None) -> str:
+    """As people read it: nobody needs to know that a list in memory could be read a million times as fast."""
+    if headroom is None:
+        return "unknown"
+    return f"{headroom:.1f}x" if headroom < _HUGE else f"over {_HUGE:.0f}x"
 
 
 def judge(
@@ -112,6 +131,7 @@ def judge(
     return Verdict(
         word=_word(live, starved, reasons), emulated=emulated, steps=count, block=block, live=live, model=model,
         starved=starved, starved_steps=int((stall > threshold).sum()), threshold=threshold, closure=closure,
+        handing=float(recording.transport[steady].sum()) / total if total else 0.0,
         step=_median(step), transport=floor, load=_median(recording.load[steady]), fastest_step=fastest,
         mean_step=float(step.mean()) if count else 0.0, overhead=overhead, stored_per_image=stored, reasons=reasons,
     )  # fmt: skip

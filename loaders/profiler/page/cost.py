@@ -14,8 +14,9 @@ from . import plots
 from .plots import INK, MAKING, QUIET, STAGES, STALL, STEP, Section, Table, milliseconds, percent
 
 _STAGE_MEANINGS = {
-    "read": "getting the rows from their files", "decode": "from JPEG to pixels, resized",
-    "augment": "the transforms", "collate": "images to one batch", "other": "what nobody timed",
+    "read": "getting the rows from their files", "decode": "from JPEG to pixels",
+    "resize": "to the size that is asked for", "augment": "the transforms",
+    "collate": "images to one batch, normalised", "other": "what nobody timed",
 }  # fmt: skip
 _SCARCE = 0.15  # of a batch's making: who waits for a core so long has too few
 _STORAGE_BYTES = 1e6  # a batch

@@ -33,9 +33,10 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
     text = environment.from_string(source).render(
         profile=profile, verdict=profile.verdict, gate=gate, failures=gate.failures(profile.verdict),
         banner=sentences.banner(profile), changes=sentences.changes(profile), instead=sentences.instead(profile),
-        sustained=sentences.sustained(profile), estimators=sentences.estimators(profile),
-        facts=sentences.facts(profile), surroundings=sentences.surroundings(profile), sections=sections,
-        item=_item, script=Markup(plots.script()),  # noqa: S704 (Bokeh's own)
+        sustained=sentences.sustained(profile), handing=sentences.handing(profile),
+        estimators=sentences.estimators(profile), facts=sentences.facts(profile),
+        surroundings=sentences.surroundings(profile), sections=sections, item=_item,
+        script=Markup(plots.script()),  # noqa: S704 (Bokeh's own)
     )  # fmt: skip
     return write_whole(text, page, "--page")
 

@@ -25,7 +25,10 @@ HANDING: Final = "#8d929b"
 QUIET: Final = "#b9bdc6"
 MAKING: Final = "#7fb8dc"
 
-STAGES: Final = {"read": "#56b4e9", "decode": "#e69f00", "augment": "#009e73", "collate": "#cc79a7", "other": QUIET}
+STAGES: Final = {
+    "read": "#56b4e9", "decode": "#e69f00", "resize": "#f0e442", "augment": "#009e73", "collate": "#cc79a7",
+    "other": QUIET,
+}  # fmt: skip
 """Okabe and Ito's colours, which people of every kind of colour vision tell apart; stalls alone are red."""
 
 _FAR = 20.0  # times the low end of an axis with logarithms

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..advice import Advice
 from ..profile import Profile
 from ..report import environment
-from ..verdict import FED_BELOW, Word
+from ..verdict import FED_BELOW, Word, times
 from .plots import Table, milliseconds, percent
 
 
@@ -84,8 +84,21 @@ def sustained(profile: Profile) -> str:
                 "model explains. Look at what else runs on the machine.")  # fmt: skip
     told = f"This loader sustains {steps} with at most 1\u00a0% of waiting"
     if verdict.headroom >= 1:
-        return f"{told}: the step could be {verdict.headroom:.1f} times as fast before it waits."
+        faster = times(verdict.headroom).replace("x", " times")
+        return f"{told}: the step could be {faster} as fast before it waits."
     return f"{told}; this step is {1 / verdict.headroom:.1f} times too fast for it."
+
+
+def handing(profile: Profile) -> str:
+    """What handing batches over takes, where that is worth a word."""
+    verdict = profile.verdict
+    if not verdict.much_handing:
+        return ""
+    return (
+        f"Apart from waiting, {percent(verdict.handing)} of the time goes into handing over batches that are there "
+        "already. No worker can take that away; larger batches or smaller ones in bytes can: `batch_size`, and "
+        '`dtype="uint8"`, normalised on the device.'
+    )
 
 
 def changes(profile: Profile) -> list[Change]:
@@ -94,7 +107,7 @@ def changes(profile: Profile) -> list[Change]:
 
 
 def _change(advice: Advice) -> Change:
-    outcome = ""
+    outcome = "" if advice.settings else "yours to try"
     if advice.measured is not None:
         outcome = f"tried: {percent(advice.measured)}" + (", it did not help here" if advice.failed else "")
     code = ", ".join(f"{name}={value}" for name, value in advice.settings.items())
@@ -146,6 +159,7 @@ def facts(profile: Profile) -> dict[str, str]:
         f"{milliseconds(verdict.threshold)}; at most {percent(verdict.starved.upper)} of all steps with "
         f"{percent(verdict.starved.confidence)} confidence",
         "Throughput": f"{live.images_per_second:,.0f} images/s in batches of {images:,.0f}",
+        "Hand-over": f"{percent(verdict.handing)} of the time goes into handing over batches that are there already",
         "Closure": f"{percent(verdict.closure)} of the time is neither step nor hand-over nor wait",
         "Page cache": verdict.cache.removeprefix("cache "),
         "Opening": f"{milliseconds(profile.opening_seconds)} for iter(), then "

@@ -9,7 +9,7 @@ from bokeh.models import ColumnDataSource
 from bokeh.models.annotations.labels import Label
 from bokeh.plotting import figure
 
-from ..profile import Profile
+from ..profile import Point, Profile
 from ..queue import Seconds
 from ..situation import Situation
 from . import plots
@@ -18,6 +18,7 @@ from .plots import HANDING, INK, MAKING, NO_CORE, QUIET, SOFT, STALL, STEP, Sect
 _FASTER = (2, 4)
 _FASTER_COLOUR = "#e69f00"
 _CURVE_POINTS = 48
+_FAR_OFF = 0.1
 _BINS = 60
 
 _BARS = {
@@ -84,7 +85,9 @@ def curve(profile: Profile) -> Section:
     faster = dict(zip(_FASTER, _predicted(profile, [now / times for times in _FASTER]), strict=True))
     words = [f"{percent(stall)} of the time on a device {times} times as fast" for times, stall in faster.items()]
     notes = [f"By the model, the step would wait {', and '.join(words)}."]
-    if not profile.curve:
+    if profile.curve:
+        notes.append(_agreement(profile.curve))
+    else:
         notes.append("Other step times were not tried, since a real step takes as long as it takes: the line is the "
                      "model's alone." if not verdict.emulated else "Other step times were not tried.")  # fmt: skip
     measured = {"measured": INK} if profile.curve else {}
@@ -96,6 +99,20 @@ def curve(profile: Profile) -> Section:
         legend={"predicted": STEP, **measured, "your step": STALL, "a faster device, predicted": _FASTER_COLOUR},
         notes=tuple(notes),
     )  # fmt: skip
+
+
+def _agreement(points: Sequence[Point]) -> str:
+    """How well the dots lie on the line, in words."""
+    apart = [abs(point.measured - point.predicted) for point in points]
+    worst = points[int(np.argmax(apart))]
+    told = f"The dots lie {sum(apart) / len(apart) * 100:.1f} points off the line on average"
+    if max(apart) <= _FAR_OFF:
+        return f"{told}, {max(apart) * 100:.1f} at most."
+    return (
+        f"{told}, and the one at {milliseconds(worst.step)} by {max(apart) * 100:.0f}: {percent(worst.measured)} "
+        f"where the model says {percent(worst.predicted)}. The model knows only what was seen at your step: "
+        "rely on the dots."
+    )
 
 
 def _predicted(profile: Profile, steps: Sequence[float]) -> list[float]:
