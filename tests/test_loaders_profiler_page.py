@@ -214,6 +214,8 @@ def test_dots_that_lie_far_off_the_line_are_said_to_be_the_ones_to_rely_on() -> 
     far = replace(found, curve=(replace(first, measured=first.predicted - 0.3), *others))
     assert "by 30: " in curve(far).notes[-1]
     assert curve(far).notes[-1].endswith("rely on the dots.")
+    slower = replace(found, curve=(replace(first, measured=first.predicted - 0.3, pace=1.5), *others))
+    assert "Batches took 1.5 times as long to make there" in curve(slower).notes[-1]
 
 
 def test_handing_over_is_worth_a_word_where_it_takes_much_of_the_time() -> None:

@@ -46,11 +46,15 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """Of the starvation curve: the mean step in seconds, and the stall by the model and by the clock, 0 to 1."""
+    """Of the starvation curve: the mean step in seconds, and the stall by the model and by the clock, 0 to 1.
+
+    pace: how many times as long as at the step in question batches took to make meanwhile.
+    """
 
     step: float
     predicted: float
     measured: float
+    pace: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,14 +266,16 @@ class _Run:
         if not isinstance(self.step, SleepingStep) or not found.live.made:
             return ()
         situation = Situation.of(found.live, found.cores)
-        between = float(found.live.load[found.live.steady].mean()) / max(found.live.workers, 1)
+        load = float(found.live.load[found.live.steady].mean())
+        between = load / max(found.live.workers, 1)
         points = list[Point]()
         for times in _CURVE:
             self.progress(f"a step of {between * times * 1e3:.1f} ms", len(points), len(_CURVE))
             seen = self._stretch(self.passing, replace(self.step, seconds=between * times))
             mean = float(seen.step[seen.steady].mean())
             measured = self._judged(seen).live.value
-            points.append(Point(step=mean, predicted=situation.stall(step=mean), measured=measured))
+            pace = float(seen.load[seen.steady].mean()) / load
+            points.append(Point(step=mean, predicted=situation.stall(step=mean), measured=measured, pace=pace))
         return tuple(points)
 
     def _cold(self) -> Trial | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..prefetch import tensors_in
 from .queue import Queue, Seconds
-from .stamps import STAGES, Stamp
+from .stamps import Stamp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ class Recording:
         stamps = [stamp for stamp in self.made if stamp.spans]
         if not stamps:
             return {}
-        names = sorted({name for stamp in stamps for name in stamp.spans}, key=STAGES.index)
+        names = list(dict.fromkeys(name for stamp in stamps for name in stamp.spans))
         found = {name: float(np.mean([stamp.spans.get(name, 0.0) for stamp in stamps])) for name in names}
         whole = float(np.mean([stamp.finish - stamp.start for stamp in stamps]))
         return {**found, "other": max(whole - sum(found.values()), 0.0)}

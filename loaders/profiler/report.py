@@ -64,7 +64,7 @@ def text(profile: Profile, gate: Gate) -> str:
     lines = [
         f"  A  live, by the clock        {verdict.live.value:7.2%}  of the time the step waited",
         f"  B  against replayed batches  {profile.differential:7.2%}  goes with loading, whatever the reason",
-        f"  C  the queue's model         {model:>7}  the same, from how long batches and steps took",
+        f"  C  the queue's model         {model:>7}  the same, worked out from times",
         *_side_by_side(_bars("a step", profile.bars), _bars("a batch's making", live.spans)),
         *_trials(profile),
         *_advice(profile),

@@ -69,9 +69,9 @@ class Spans:
         self.seconds: dict[str, float] = {}
 
     def take(self) -> dict[str, float]:
-        """What was seen of the batch that is made; the next one begins at 0."""
-        seen = dict(self.seconds)
-        for name in seen:
+        """What was seen of the batch that is made, in the order of its stages; the next one begins at 0."""
+        seen = {name: self.seconds[name] for name in STAGES if name in self.seconds}
+        for name in self.seconds:
             self.seconds[name] = 0.0
         return seen
 

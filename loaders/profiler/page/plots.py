@@ -24,6 +24,7 @@ STEP: Final = "#1f5fa8"
 HANDING: Final = "#8d929b"
 QUIET: Final = "#b9bdc6"
 MAKING: Final = "#7fb8dc"
+WHOLE: Final = "#d6e4ee"
 
 STAGES: Final = {
     "read": "#56b4e9", "decode": "#e69f00", "resize": "#f0e442", "augment": "#009e73", "collate": "#cc79a7",

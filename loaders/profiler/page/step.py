@@ -19,6 +19,7 @@ _FASTER = (2, 4)
 _FASTER_COLOUR = "#e69f00"
 _CURVE_POINTS = 48
 _FAR_OFF = 0.1
+_OTHER_PACE = 1.2
 _BINS = 60
 
 _BARS = {
@@ -108,10 +109,13 @@ def _agreement(points: Sequence[Point]) -> str:
     told = f"The dots lie {sum(apart) / len(apart) * 100:.1f} points off the line on average"
     if max(apart) <= _FAR_OFF:
         return f"{told}, {max(apart) * 100:.1f} at most."
+    why = "The model knows only what was seen at your step: rely on the dots."
+    if not 1 / _OTHER_PACE < worst.pace < _OTHER_PACE:
+        why = (f"Batches took {worst.pace:.1f} times as long to make there as at your step, so something else on the "
+               "machine came or went: measure again while nothing else runs.")  # fmt: skip
     return (
         f"{told}, and the one at {milliseconds(worst.step)} by {max(apart) * 100:.0f}: {percent(worst.measured)} "
-        f"where the model says {percent(worst.predicted)}. The model knows only what was seen at your step: "
-        "rely on the dots."
+        f"where the model says {percent(worst.predicted)}. {why}"
     )
 
 

@@ -13,7 +13,7 @@ from ..profile import Profile
 from ..recording import Recording
 from ..stamps import Stamp
 from . import plots
-from .plots import HANDING, MAKING, NO_CORE, STAGES, STALL, STEP, Section, percent
+from .plots import HANDING, MAKING, NO_CORE, STAGES, STALL, STEP, WHOLE, Section, percent
 
 NAIVE = "naive"
 
@@ -45,7 +45,7 @@ def timeline(profile: Profile) -> Section | None:
     began, ended = float(live.asked[window.start]), float(live.done[window.stop - 1])
     whole = sum(live.spans.values())
     parts = {name: STAGES.get(name, MAKING) for name, seconds in live.spans.items() if seconds > _SEEN * whole}
-    making = parts if len(parts) > 1 else {"making a batch": MAKING}
+    making = {**parts, "a batch that was not told apart": WHOLE} if len(parts) > 1 else {"making a batch": MAKING}
     count = window.stop - window.start
     told = (
         "above it the workers show what they were doing meanwhile. Of a batch's making only the lengths of its parts "
@@ -112,11 +112,12 @@ def _draw(made: figure, blocks: list[_Block], began: float) -> None:
 
 
 def _making(recording: Recording, lanes: dict[int, int], *, in_parts: bool) -> Iterator[_Block]:
+    colour = WHOLE if in_parts and recording.spans else MAKING
     for number, stamp in enumerate(recording.stamps):
         if stamp.pid in lanes and in_parts and stamp.spans:
             yield from _parts(stamp, lanes[stamp.pid], number)
         elif stamp.pid in lanes:
-            yield _Block(lanes[stamp.pid], stamp.start, stamp.finish, MAKING, "making a batch", number)
+            yield _Block(lanes[stamp.pid], stamp.start, stamp.finish, colour, "making a batch", number)
 
 
 def _parts(stamp: Stamp, lane: int, number: int) -> Iterator[_Block]:
