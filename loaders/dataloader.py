@@ -270,7 +270,14 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             source.ring.reclaim()
         elif self._slots() and source.image_size is not None:
             kind = torch.float32 if source.normalised else torch.uint8
-            source.ring = SharedRing(self._slots(), self._order.batch_size, source.image_size, kind)
+            try:
+                source.ring = SharedRing(self._slots(), self._order.batch_size, source.image_size, kind)
+            except RuntimeError as error:
+                raise UsageError(
+                    f"batch_size={self._order.batch_size}: {self._slots()} batches under way take "
+                    f"{self._slots() * self._slot_bytes() / 1e9:,.0f} GB of shared memory, more than there is; take a "
+                    "smaller batch_size or fewer workers"
+                ) from error
 
     def _slots(self) -> int:
         """How many batches may be under way or held without new memory; 0 where their size is not known."""

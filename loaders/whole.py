@@ -13,8 +13,11 @@ def write_whole(text: str, path: Path, option: str) -> int:
 
     Raises `UsageError` where it cannot be written; what was there before is then as it was.
     """
+    named, path = path, path.resolve()  # of a link, what it points to
     written = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():  # /dev/null, a pipe: not to be replaced
+            return path.write_bytes(text.encode())
         try:
             size_bytes = written.write_bytes(text.encode())
             written.replace(path)
@@ -22,6 +25,6 @@ def write_whole(text: str, path: Path, option: str) -> int:
             written.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{option} {path}: cannot be written ({error.strerror}); name a file in a folder that is there"
+            f"{option} {named}: cannot be written ({error.strerror}); name a file in a folder that is there"
         ) from error
     return size_bytes

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import signal
 import sys
 import threading
-from collections.abc import Callable
-from multiprocessing import forkserver
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -87,8 +89,23 @@ def start_context(wanted: str | BaseContext | None) -> BaseContext:
     if name == "forkserver":
         context.set_forkserver_preload([_PRELOADED, *(name for name in _WITH_TRANSFORMS if name in sys.modules)])
         if not getattr(multiprocessing.current_process(), "_inheriting", False):  # a worker that imports the script
-            forkserver.ensure_running()
+            with _without_interrupts():
+                forkserver.ensure_running()
     return context
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """What starts here never sees Ctrl-C, which a terminal sends to all: the loader's process alone ends its workers.
+
+    Else each would print a trace of its own, of whatever it was importing.
+    """
+    resource_tracker.ensure_running()  # here, since it lets the signal through again once it has started
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class WorkerInit:

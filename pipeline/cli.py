@@ -52,7 +52,8 @@ class Door(click.Group):
         except FacefeedError as error:
             message, code, figures = str(error), error.exit_code, error.figures
         except KeyboardInterrupt:
-            message, code, figures = "interrupted; run the same command again to go on", INTERRUPTED, {}
+            then = " to go on" if ctx.invoked_subcommand == "precompute" else ""
+            message, code, figures = f"interrupted; run the same command again{then}", INTERRUPTED, {}
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)

@@ -34,7 +34,7 @@ def recording_of(
     count = len(timeline.free)
     return Recording(
         asked=began + timeline.free, handed=began + timeline.handed, done=began + timeline.handed + timeline.step,
-        place=np.arange(count), workers=workers, prefetch=prefetch if workers else 0, images=count * BATCH,
+        place=np.arange(count), workers=workers, prefetch=prefetch if workers else 0, images=np.full(count, BATCH),
         stamps=[
             _stamp(began + start, began + finish, number, workers)
             for number, (start, finish) in enumerate(zip(timeline.start, timeline.finish, strict=True))

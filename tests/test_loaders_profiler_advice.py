@@ -28,8 +28,8 @@ def recording_of(load: Any, *, workers: int = 2, prefetch: int = 2, busy: float 
     count = len(timeline.free)
     return Recording(
         asked=timeline.free, handed=timeline.handed, done=timeline.handed + timeline.step, place=np.arange(count),
-        workers=workers, prefetch=prefetch if workers else 0, images=count, stamps=stamps, stored_bytes=0,
-        computed=loop * timeline.total_seconds,
+        workers=workers, prefetch=prefetch if workers else 0, images=np.ones(count, np.int64), stamps=stamps,
+        stored_bytes=0, computed=loop * timeline.total_seconds,
     )  # fmt: skip
 
 

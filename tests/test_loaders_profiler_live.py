@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from assets_rows import make_small, shown
 from facefeed.loaders import DevicePrefetcher, FaceDataLoader
 from facefeed.loaders.profiler import storage
 from facefeed.loaders.profiler.live import Pass, replay
-from facefeed.loaders.profiler.profile import profile
+from facefeed.loaders.profiler.profile import _on, profile
 from facefeed.loaders.profiler.recording import images_of
 from facefeed.loaders.profiler.ticks import CudaTicks, ticks_of
 from facefeed.loaders.profiler.variants import Rounds, by_transforms, with_settings
@@ -95,7 +96,7 @@ def test_the_batches_of_a_prefetcher_and_of_a_plain_list_are_seen_as_well(datase
     assert len(seen.stamps) == 11
     assert shown(batches) == shown(loader)
     plain = Pass([torch.zeros(3)] * 5).record(12, lambda _: None)
-    assert (len(plain.stamps), plain.images, plain.place.tolist()) == (0, 36, [0, 1, 2, 3, 4] * 2 + [0, 1])
+    assert (len(plain.stamps), plain.images.sum(), plain.place.tolist()) == (0, 36, [0, 1, 2, 3, 4] * 2 + [0, 1])
 
 
 def test_a_stretch_ends_when_its_time_is_over() -> None:
@@ -219,12 +220,65 @@ def test_a_profile_disturbs_no_order_and_no_random_number() -> None:
     assert drawn(profiled=True) == drawn(profiled=False)
 
 
+class Dawdling(torch.utils.data.Sampler[list[int]]):
+    """A batch sampler that thinks for 20 ms, in the loop's own process."""
+
+    def __len__(self) -> int:
+        return 100
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for number in range(100):
+            time.sleep(0.02)
+            yield [number]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loop_that_waits_for_its_sampler_is_starved_and_told_so(workers: int) -> None:
+    loader = DataLoader(TensorDataset(torch.arange(100)), batch_sampler=Dawdling(), num_workers=workers)
+    found = profile(loader, lambda _: time.sleep(0.005), steps=200)
+    assert found.verdict.live.value > 0.6
+    assert found.verdict.model == pytest.approx(found.verdict.live.value, abs=0.02)
+    assert found.bars["sampling"] == pytest.approx(0.02, rel=0.2)
+    sampler = next(one for one in found.advice if one.what.startswith("the sampler keeps the loop for"))
+    assert sampler.predicted < found.verdict.live.value / 2
+
+
+def test_of_batches_that_come_in_any_order_nothing_is_computed() -> None:
+    found = profile(
+        DataLoader(TensorDataset(torch.arange(400)), 2, num_workers=2, in_order=False), lambda _: None, steps=60
+    )
+    assert found.verdict.model is None
+    assert (found.advice, found.curve, found.verdict.fastest_step) == ((), (), None)
+
+
+def test_images_a_second_are_those_of_the_steady_state() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(13)), 4)  # 4, 4, 4, 1: without workers all but the first are steady
+    seen = Pass(loader).record(4, lambda _: None)
+    assert seen.images.tolist() == [4, 4, 4, 1]
+    assert seen.images_per_second * seen.seconds == pytest.approx(9)
+
+
+def test_a_batch_is_moved_in_whatever_it_lies() -> None:
+    batch = {"pair": Pair(torch.zeros(1), 3), "list": [torch.zeros(2)], "name": "a"}
+    moved = _on(batch, torch.device("meta"))
+    assert moved["pair"].image.is_meta
+    assert (moved["pair"].label, moved["list"][0].is_meta, moved["name"]) == (3, True, "a")
+
+
+class Pair(NamedTuple):
+    image: torch.Tensor
+    label: int
+
+
 def test_what_cannot_be_profiled_is_refused_with_the_reason() -> None:
     with pytest.raises(UsageError, match="can be iterated only once"):
         profile((batch for batch in [torch.zeros(1)] * 100), lambda _: None)
     short = DataLoader(TensorDataset(torch.zeros(4)), 4, num_workers=1)
     with pytest.raises(UsageError, match="an epoch has 1 batches, of which 2 are made ahead"):
         profile(short, lambda _: None, steps=50, quick=True)
+    for nothing in ({"a": 1}, 5):
+        with pytest.raises(UsageError, match=f"{type(nothing).__name__}: has no batches to iterate over"):
+            profile(nothing, lambda _: None)
     with pytest.raises(UsageError, match="confidence=95: must be between 0 and 1"):
         profile([torch.zeros(1)], lambda _: None, confidence=95)
 

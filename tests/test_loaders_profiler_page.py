@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -258,6 +259,15 @@ def test_a_page_that_cannot_be_written_is_told_in_one_line_and_leaves_nothing(tm
             write_page(fed(100), Gate(), page)
         assert "\n" not in str(told.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_for_a_device_or_through_a_link_replaces_neither(tmp_path: Path) -> None:
+    write_page(fed(100), Gate(), Path(os.devnull))
+    assert Path(os.devnull).is_char_device()
+    link, page = tmp_path / "link", tmp_path / "a.html"
+    link.symlink_to(page)
+    assert write_page(fed(100), Gate(), link) == page.stat().st_size
+    assert link.is_symlink()
 
 
 def test_a_page_takes_the_place_of_the_one_before(tmp_path: Path) -> None:

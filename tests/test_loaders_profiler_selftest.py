@@ -78,7 +78,8 @@ def queued(plan: Plan, stretch: Stretch, random: np.random.Generator) -> Seen:
     timeline = Queue(workers=plan.workers, prefetch=plan.prefetch).replay(delays + 0.0001, stretch.steps, handing)
     recording = Recording(
         asked=timeline.free, handed=timeline.handed, done=timeline.handed + timeline.step,
-        place=np.arange(len(delays)), workers=plan.workers, prefetch=plan.prefetch, images=len(delays), stored_bytes=0,
+        place=np.arange(len(delays)), workers=plan.workers, prefetch=plan.prefetch, stored_bytes=0,
+        images=np.ones(len(delays), np.int64),
         stamps=[Stamp(start, finish) for start, finish in zip(timeline.start, timeline.finish, strict=True)],
     )  # fmt: skip
     began = timeline.finish - delays

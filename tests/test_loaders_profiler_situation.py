@@ -24,7 +24,8 @@ def recording_of(load: Any, step: Any = STEP, *, busy: float = 0.0, late: float 
         for start, finish in zip(timeline.start, timeline.finish, strict=True)
     ]
     return Recording(
-        asked=timeline.free, handed=timeline.handed, done=timeline.handed + timeline.step, images=len(load),
+        asked=timeline.free, handed=timeline.handed, done=timeline.handed + timeline.step,
+        images=np.ones(len(load), np.int64),
         place=np.arange(len(load)), workers=2, prefetch=2, stamps=stamps, stored_bytes=0, computed=0.0,
     )  # fmt: skip
 
@@ -77,7 +78,8 @@ def test_a_worker_that_takes_the_last_core_makes_batches_come_late() -> None:
     one = Queue(workers=1, prefetch=2).replay(np.full(2000, 1.5 * STEP), STEP, HANDING)
     stamps = [Stamp(*times, cpu=times[1] - times[0]) for times in zip(one.start, one.finish, strict=True)]
     seen = Recording(
-        asked=one.free, handed=one.handed, done=one.handed + one.step, images=2000, place=np.arange(2000), workers=1,
+        asked=one.free, handed=one.handed, done=one.handed + one.step, place=np.arange(2000),
+        images=np.ones(2000, np.int64), workers=1,
         prefetch=2, stamps=stamps, stored_bytes=0, computed=0.0,
     )  # fmt: skip
     two = replace(seen.queue, workers=2)

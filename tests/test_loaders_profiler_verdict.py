@@ -28,7 +28,7 @@ def recording_of(load: Any, step: Any = STEP, *, workers: int = 2, transport: fl
     return Recording(
         asked=timeline.free, handed=timeline.handed, done=timeline.handed + timeline.step,
         place=np.arange(len(timeline.free)), workers=workers, prefetch=2 if workers else 0, stored_bytes=0,
-        images=len(timeline.free),
+        images=np.ones(len(timeline.free), np.int64),
         stamps=[Stamp(start, finish) for start, finish in zip(timeline.start, timeline.finish, strict=True)],
     )  # fmt: skip
 

@@ -211,3 +211,16 @@ def test_a_containers_share_of_the_cores_is_kept_to(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{text}\n")
     assert usable_cores(tmp_path) == cores
+
+
+def test_ctrl_c_reaches_the_loaders_process_and_none_that_it_starts() -> None:
+    code = (
+        "import os, psutil; from facefeed.loaders.workers import start_context; start_context(None)\n"
+        "for pid in (os.getpid(), *(one.pid for one in psutil.Process().children())):\n"
+        "    lines = dict(line.split(':', 1) for line in open(f'/proc/{pid}/status'))\n"
+        "    print(int(lines['SigBlk'], 16) >> 1 & 1 or int(lines['SigIgn'], 16) >> 1 & 1)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    own, *others = done.stdout.split()
+    assert own == "0"
+    assert others == ["1", "1"]  # the fork server, whose workers are as it is, and Python's resource tracker

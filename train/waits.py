@@ -25,8 +25,9 @@ class Waits:
         self._opened: float | None = None
         self._latest = 0.0
         self._marks: list[Any] = []  # of the step at hand: before and after each fetch
-        self._unread: deque[list[Any]] = deque()  # the same of the steps before it, and their ends
-        self._waits: list[float] = []
+        self._ready: list[bool] = []  # whether each of these found a batch that was made
+        self._unread: deque[tuple[list[Any], list[bool]]] = deque()  # the same of the steps before it, with their ends
+        self._waits: list[tuple[float, bool]] = []
         self._seconds = 0.0
 
     def opened(self) -> None:
@@ -41,19 +42,21 @@ class Waits:
     def handed(self) -> None:
         """It is there."""
         self._marks.append(_mark(self._device))
+        self._ready.append(self._device.type != "cuda" and self.queue.was_ready())  # a device shows its own idleness
         self._latest = clock()
 
     def done(self) -> float | None:
         """A step is done. Of an epoch's first one only this is kept: the seconds until its batch was there."""
         marks, self._marks = self._marks, []
+        ready, self._ready = self._ready, []
         if self._opened is not None:
             seconds, self._opened = self._latest - self._opened, None
             return seconds
         if marks:
-            self._unread.append([*marks, _mark(self._device)])
-        while self._unread and _is_over(self._unread[0][-1], steps_ago=len(self._unread) - 1):
-            marks = self._unread.popleft()
-            self._waits.append(sum(map(_seconds, marks[:-1:2], marks[1::2])))
+            self._unread.append(([*marks, _mark(self._device)], ready))
+        while self._unread and _is_over(self._unread[0][0][-1], steps_ago=len(self._unread) - 1):
+            marks, ready = self._unread.popleft()
+            self._waits += zip(map(_seconds, marks[:-1:2], marks[1::2]), ready, strict=True)
             self._seconds += _seconds(marks[0], marks[-1])
         return None
 
@@ -66,7 +69,18 @@ class Waits:
         self._waits, self._seconds = [], 0.0
         if not seconds:
             return [math.nan, math.nan, self.queue.mean()]
-        return [sum(waits) / seconds, 1e3 * float(np.quantile(waits, 0.99, method="higher")), self.queue.mean()]
+        longest = float(np.quantile([wait for wait, _ in waits], 0.99, method="higher"))
+        return [_stalled(waits) / seconds, 1e3 * longest, self.queue.mean()]
+
+
+def _stalled(waits: list[tuple[float, bool]]) -> float:
+    """Seconds of waiting in (wait, whether the batch was ready): handing over what is ready is none, as in a profile.
+
+    Unless it takes over three times as long as usual: then no core was free for it.
+    """
+    handing = [wait for wait, ready in waits if ready]
+    floor = float(np.quantile(handing, 0.1)) if handing else 0.0
+    return sum(wait if not ready else wait - floor if wait > 3 * floor else 0.0 for wait, ready in waits)
 
 
 def _mark(device: torch.device) -> Any:
@@ -98,6 +112,7 @@ class Queue:
         self._trainer = trainer
         self._asked = self._ready = 0.0
         self._counted = (0.0, 0.0)  # the part of the epoch's statistics that was added to these two
+        self._found = self._total = 0.0
 
     def asked(self) -> None:
         """A batch is asked for."""
@@ -105,7 +120,18 @@ class Queue:
         running: Any = getattr(getattr(combined, "_iterator", None), "iterators", ())
         if len(running) == 1 and hasattr(running[0], "_worker_result_queue"):
             self._asked += 1
-            self._ready += ready_batches(running[0])
+            self._found = ready_batches(running[0])
+            self._ready += self._found
+
+    def was_ready(self) -> bool:
+        """Whether the batch that was just handed over was made when it was asked for; False where nobody knows."""
+        loader = self._face_loader()
+        if loader is not None:
+            stats = loader.stats()
+            total = stats.batches * stats.queue_depth
+            self._found, self._total = total - self._total if stats.batches > 1 else total, total
+        found, self._found = self._found, 0.0
+        return found > 0.5  # a whole number, but for how the mean was rounded
 
     def mean(self) -> float:
         """Of the time since the last call; NaN where nobody knows."""
@@ -120,10 +146,14 @@ class Queue:
         self._counted = (0.0, 0.0)
 
     def _count(self) -> None:
-        loader = self._trainer.train_dataloader
-        if isinstance(loader, (FaceDataLoader, DevicePrefetcher)) and loader.num_workers:
+        loader = self._face_loader()
+        if loader is not None:
             stats = loader.stats()
             counted = float(stats.batches), stats.batches * stats.queue_depth
             self._asked += counted[0] - self._counted[0]
             self._ready += counted[1] - self._counted[1]
             self._counted = counted
+
+    def _face_loader(self) -> FaceDataLoader | DevicePrefetcher | None:
+        loader = self._trainer.train_dataloader
+        return loader if isinstance(loader, (FaceDataLoader, DevicePrefetcher)) and loader.num_workers else None

@@ -54,14 +54,14 @@ def advise(recording: Recording, cores: int) -> list[Advice]:
 
     cores: that this process and its workers may use.
     """
-    if not recording.made:
+    if not recording.made or not recording.ordered:
         return []
     now = float(recording.stall[recording.steady].sum()) / recording.seconds
     if now <= FED_BELOW:
         return []
     situation = Situation.of(recording, cores)
     found = [*_more_workers(situation, now), *_more_ahead(situation, now), *_slow_batches(situation, now)]
-    found += [*_cheaper_stage(situation, now), *_more_cores(situation, now)]
+    found += [*_quicker_sampler(situation, now), *_cheaper_stage(situation, now), *_more_cores(situation, now)]
     worth = [one for one in found if one.predicted <= _WORTH * now]
     return sorted(worth, key=lambda one: (not one.settings, one.predicted))[:_MOST_ADVICE]
 
@@ -105,6 +105,18 @@ def _slow_batches(situation: Situation, now: float) -> list[Advice]:
         f"(up to {load.max() * 1e3:.0f} ms): find their samples, make them like the others"
     )
     return [Advice(what=what, now=now, predicted=situation.stall(load=np.where(slow, median, load)))]
+
+
+def _quicker_sampler(situation: Situation, now: float) -> list[Advice]:
+    recording = situation.recording
+    taken = float(recording.sampling[recording.steady].mean())
+    if not taken:
+        return []
+    what = (
+        f"the sampler keeps the loop for {taken * 1e3:.1f} ms a batch, which no worker can help: draw the order before "
+        "the epoch begins"
+    )
+    return [Advice(what=what, now=now, predicted=situation.stall(sampling=False))]
 
 
 def _cheaper_stage(situation: Situation, now: float) -> list[Advice]:

@@ -37,6 +37,7 @@ class _Share(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
+_LONG_EPOCH = 10_000  # batches: more than anybody waits for when each is made from videos
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -160,15 +161,16 @@ def _naive(videos: Path, out: Path, loader: FaceDataLoader) -> Any:
     """The same faces, batches and workers, but made from the videos in every step."""
     from importlib.metadata import entry_points  # noqa: PLC0415
 
-    from torch.utils.data import DataLoader  # noqa: PLC0415
+    from torch.utils.data import DataLoader, RandomSampler  # noqa: PLC0415
 
     baseline = entry_points(group="facefeed.baselines")["onthefly"].load()
     ours: Any = loader.dataset
     dataset = baseline(videos, out, split=ours.split, image_size=ours.image_size)
     dataset[0]  # says now whether these are the videos
     workers = loader.num_workers
+    endless = RandomSampler(dataset, num_samples=_LONG_EPOCH * (loader.batch_size or 1))
     return DataLoader(
-        dataset, loader.batch_size, shuffle=True, num_workers=workers, prefetch_factor=1 if workers else None,
+        dataset, loader.batch_size, sampler=endless, num_workers=workers, prefetch_factor=1 if workers else None,
         multiprocessing_context="forkserver" if workers else None,
     )  # fmt: skip
 

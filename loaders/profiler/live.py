@@ -32,6 +32,7 @@ class Pass:
         self._loader = loader if source is None else over(loader, stamped(source, self._stamps.append))
         self._workers = source.num_workers if source is not None else 0
         self._prefetch = (source.prefetch_factor or 0) if source is not None and source.num_workers else 0
+        self._ordered = bool(getattr(source, "in_order", True))
         self._ticks: Ticks = ticks or HostTicks()
         self._batches: Iterator[Any] | None = None
         self.opening_seconds = self.first_batch_seconds = 0.0
@@ -49,7 +50,7 @@ class Pass:
         Raises `UsageError` where an iteration has no batch at all.
         """
         ticks, marks, places, stamps = self._ticks, list[Any](), list[int](), list[Stamp]()
-        images = position = 0
+        images, position = list[int](), 0
         read, computed = storage.bytes_read(), time.process_time()
         ticks.begin()
         until = clock() + most_seconds
@@ -70,7 +71,7 @@ class Pass:
             marks.append(ticks.mark())
             places.append(position)
             position += 1
-            images += images_of(batch)
+            images.append(images_of(batch))
             if self._stamps:  # a prefetcher is ahead of its batches, and so are their stamps
                 stamps.append(self._stamps.popleft())
             if keep is not None:
@@ -79,9 +80,9 @@ class Pass:
         now = storage.bytes_read()
         return Recording(
             asked=asked, handed=handed, done=done, place=np.array(places, np.int64), stamps=tuple(stamps),
-            workers=self._workers, prefetch=self._prefetch, images=images, computed=time.process_time() - computed,
+            workers=self._workers, prefetch=self._prefetch, ordered=self._ordered, images=np.array(images, np.int64),
+            computed=time.process_time() - computed, stamping=_cost_of(stamps, sum(images)),
             stored_bytes=None if read is None or now is None else max(now - read, 0),
-            stamping=cost(sum(len(stamp.spans) for stamp in stamps) * images / len(stamps) ** 2) if stamps else 0.0,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -93,6 +94,12 @@ class Pass:
         self._batches = iter(self._loader)
         self.opening_seconds = self.opening_seconds or clock() - began
         return self._batches
+
+
+def _cost_of(stamps: list[Stamp], images: int) -> float:
+    """What the stamps cost a batch, in seconds: a look at the clock for each, and at every stage of some."""
+    looks = sum(len(stamp.spans) for stamp in stamps) / len(stamps) if stamps else 0.0
+    return cost(looks * images / len(stamps)) if stamps else 0.0
 
 
 def replay(batches: list[Any], steps: int, step: Step, ticks: Ticks | None = None) -> Recording:
@@ -109,5 +116,5 @@ def replay(batches: list[Any], steps: int, step: Step, ticks: Ticks | None = Non
     asked, handed, done = ticks.seconds(marks).reshape(-1, 3).T
     return Recording(
         asked=asked, handed=handed, done=done, place=np.arange(steps), stamps=(), workers=0, prefetch=0,
-        images=steps * images_of(batches[0]), computed=time.process_time() - computed, stored_bytes=0,
+        images=np.full(steps, images_of(batches[0])), computed=time.process_time() - computed, stored_bytes=0,
     )  # fmt: skip

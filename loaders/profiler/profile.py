@@ -99,8 +99,9 @@ class Profile:
     def bars(self) -> dict[str, float]:
         """Where a step's time goes, by name, in seconds a step; together they are its period.
 
-        step alone; copy: to the device; slower step: what loading beside it costs it; transport; contention: of the
-        queue, where there are too few cores; preparation: the batch was still being made.
+        step alone; copy: to the device; slower step: what loading beside it costs it; transport; sampling: the
+        sampler kept the loop; contention: of the queue, where there are too few cores; preparation: the batch was still
+        being made.
         """
         steady, live = self.live.steady, self.live
         alone = float(self.alone.step.mean())
@@ -110,11 +111,14 @@ class Profile:
             "copy": alone - resident,
             "slower step": float(live.step[steady].mean()) - alone,
             "transport": float(live.transport[steady].mean()),
+            "sampling": float(live.sampling[steady].mean()),
             "contention": float(live.contention[steady].mean()),
             "preparation": float(live.unmade[steady].mean()),
         }
         if self.resident is None:
             del bars["copy"]
+        if not bars["sampling"]:
+            del bars["sampling"]
         return bars
 
     @property
@@ -147,6 +151,10 @@ def profile(
         raise UsageError(f"confidence={confidence}: must be between 0 and 1; try 0.95")
     if isinstance(loader, Iterator):
         raise UsageError(f"{type(loader).__name__}: can be iterated only once; give a loader, or a list of batches")
+    if isinstance(loader, Mapping) or not hasattr(loader, "__iter__"):
+        raise UsageError(
+            f"{type(loader).__name__}: has no batches to iterate over; give a loader, or a list of batches"
+        )
     with _undisturbed(loader):
         return _profiled(
             loader, step, steps=steps, confidence=confidence, device=device, against=against or {}, verify=verify,
@@ -263,7 +271,7 @@ class _Run:
 
     def _curve(self, found: Profile) -> tuple[Point, ...]:
         """Only where the step is emulated: how long a real one takes is not ours to say."""
-        if not isinstance(self.step, SleepingStep) or not found.live.made:
+        if not isinstance(self.step, SleepingStep) or found.verdict.model is None:
             return ()
         situation = Situation.of(found.live, found.cores)
         load = float(found.live.load[found.live.steady].mean())
@@ -310,5 +318,8 @@ def _on(batch: Any, device: torch.device) -> Any:
     if isinstance(batch, dict):
         return {name: _on(value, device) for name, value in batch.items()}
     if isinstance(batch, (list, tuple)):
-        return type(batch)(_on(value, device) for value in batch)
+        moved = [_on(value, device) for value in batch]
+        return (
+            type(batch)(*moved) if hasattr(batch, "_fields") else type(batch)(moved)
+        )  # a named tuple, as torch collates
     return batch.to(device) if isinstance(batch, torch.Tensor) else batch

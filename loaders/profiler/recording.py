@@ -21,8 +21,9 @@ class Recording:
 
     asked, handed: before and after `next()`. done: after the step. place: int64, of the step in its stretch: a stretch
     begins with an iteration, and after a pause in which the queue filled. stamps: of the batches' making, empty where
-    the loader is none of torch's. workers, prefetch: of the loader. images: of all batches. computed: seconds of a core
-    that the looping process took, its step's included. stored_bytes: what came from storage, not from the page cache,
+    the loader is none of torch's. workers, prefetch: of the loader; ordered: whether it hands out batches in the order
+    in which they were begun. images: of each batch, int64 (steps,). computed: seconds of a core that the looping
+    process took, its step's included. stored_bytes: what came from storage, not from the page cache,
     to all processes; None where the system does not say. stamping: seconds that the stamps cost a batch, as tried.
     """
 
@@ -33,7 +34,8 @@ class Recording:
     stamps: Sequence[Stamp] = field(repr=False)
     workers: int
     prefetch: int
-    images: int
+    images: NDArray[np.int64]
+    ordered: bool = True
     computed: float = 0.0
     stored_bytes: int | None = None
     stamping: float = 0.0
@@ -41,13 +43,14 @@ class Recording:
     @classmethod
     def joined(cls, parts: Sequence[Recording]) -> Recording:
         """Several recordings of one loader, one after the other."""
-        asked, handed, done, place = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("asked", "handed", "done", "place")
+        asked, handed, done, place, images = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("asked", "handed", "done", "place", "images")
         )
         stored = [part.stored_bytes for part in parts]
         return cls(
             asked=asked, handed=handed, done=done, place=place, stamps=[one for part in parts for one in part.stamps],
-            workers=parts[0].workers, prefetch=parts[0].prefetch, images=sum(part.images for part in parts),
+            workers=parts[0].workers, prefetch=parts[0].prefetch, images=images, ordered=parts[0].ordered,
             computed=sum(part.computed for part in parts),
             stored_bytes=None if None in stored else sum(filter(None, stored)), stamping=parts[-1].stamping,
         )  # fmt: skip
@@ -101,20 +104,40 @@ class Recording:
     @property
     def floor(self) -> float:
         """What handing over a batch that is made takes when nothing is in the way, in seconds: the tenth percentile."""
-        handing = (self.wait - self.unmade)[self.steady]
+        handing = (self.wait - self.unmade - self.sampled)[self.steady]
         return float(np.quantile(handing, 0.1)) if len(handing) else 0.0
 
     @property
     def unmade(self) -> Seconds:
         """Of each wait, how long the batch was not made yet. Without stamps nobody knows, so all of it counts."""
-        return np.clip(self.finish - self.asked, 0.0, self.wait) if self.stamps else self.wait
+        if not self.stamps:
+            return self.wait
+        return np.clip(self.finish - self.asked, 0.0, self.wait) - (0.0 if self.workers else self.sampled)
+
+    @property
+    def sampled(self) -> Seconds:
+        """How long the sampler took within each `next()`. Workers make batches meanwhile, but the loop stands still."""
+        sampled = [stamp.sampled for stamp in self.stamps] if self.stamps else np.zeros(len(self))
+        return np.minimum(np.asarray(sampled, np.float64), self.wait)
+
+    @property
+    def sampling(self) -> Seconds:
+        """Of each wait, how long the sampler kept the loop; with workers only where it is more than a clock's noise."""
+        return np.minimum(self._late, self.sampled) if self.workers else self.sampled
 
     @property
     def contention(self) -> Seconds:
         """Of each wait, how much longer than the floor a batch that was made took to come, where that is far longer.
 
-        The loop, its workers and the queue between them wanted more cores than there are. What is within three times
-        the floor is the noise of a clock, and counts for transport; without workers there is nobody to wait for.
+        The loop, its workers and the queue between them wanted more cores than there are.
+        """
+        return self._late - self.sampling if self.workers else self._late
+
+    @property
+    def _late(self) -> Seconds:
+        """What is beyond the floor; within three times that it is the noise of a clock, and counts for transport.
+
+        Without workers nobody hands anything over.
         """
         beyond = self.wait - self.unmade - self.floor
         late = beyond > 2 * self.floor if self.stamps and self.workers else np.zeros(len(self), np.bool_)
@@ -123,7 +146,17 @@ class Recording:
     @property
     def stall(self) -> Seconds:
         """Estimator A: how long the loop waited for each batch beyond what handing one over takes."""
-        return self.unmade + self.contention
+        return self.unmade + self.contention + self.sampling
+
+    @property
+    def waits(self) -> NDArray[np.float64]:
+        """The moments within each `next()`, (4, steps): asked; made; a core was free; the sampler was done.
+
+        From there to `handed` it is handed over. Only how long each part took is known, not always their order.
+        """
+        parts = np.cumsum([np.zeros(len(self)), self.unmade, self.contention, self.sampling], axis=0)
+        moments: NDArray[np.float64] = np.minimum(self.asked + parts, self.handed)
+        return moments
 
     @property
     def transport(self) -> Seconds:
@@ -152,12 +185,17 @@ class Recording:
     @property
     def images_per_second(self) -> float:
         """Of the steady state."""
-        return self.images / len(self) * int(self.steady.sum()) / self.seconds if self.seconds else 0.0
+        return float(self.images[self.steady].sum()) / self.seconds if self.seconds else 0.0
+
+    @property
+    def images_per_batch(self) -> float:
+        """Of the steady state."""
+        return float(self.images[self.steady].mean()) if self.steady.any() else 0.0
 
     @property
     def stored_per_image(self) -> float | None:
         """Bytes an image that came from storage; None where the system does not say."""
-        return None if self.stored_bytes is None else self.stored_bytes / max(self.images, 1)
+        return None if self.stored_bytes is None else self.stored_bytes / max(int(self.images.sum()), 1)
 
     @property
     def made(self) -> list[Stamp]:
@@ -180,9 +218,9 @@ class Recording:
 
     @property
     def overhead(self) -> float:
-        """What the stamps cost a batch's making, as a share of it, 0 to 1."""
-        making = sum(stamp.finish - stamp.start for stamp in self.stamps)
-        return self.stamping * len(self.stamps) / making if making else 0.0
+        """What the stamps cost, as a share of the time, 0 to 1: workers share the cost, as they share the work."""
+        between = self.seconds / max(int(self.steady.sum()), 1)
+        return self.stamping / (max(self.workers, 1) * between) if self.stamps and between else 0.0
 
     @property
     def queue(self) -> Queue:

@@ -13,6 +13,7 @@ import torch
 from ..workers import usable_cores
 from .gate import Gate
 from .profile import Profile, Trial
+from .recording import Recording
 
 SCHEMA_VERSION = 1
 _BAR, _COLUMN = 10, 40
@@ -68,7 +69,7 @@ def text(profile: Profile, gate: Gate) -> str:
         *_side_by_side(_bars("a step", profile.bars), _bars("a batch's making", live.spans)),
         *_trials(profile),
         *_advice(profile),
-        f"  {live.workers} workers x {live.prefetch} batches ahead, {live.images_per_second:,.0f} images/s; "
+        f"  {_how(live)}, {live.images_per_second:,.0f} images/s; "
         f"iter() {profile.opening_seconds:.2f} s, first batch {profile.first_batch_seconds:.2f} s after it",
     ]
     return "\n".join([*lines, *(f"  not shown: {one}" for one in gate.failures(verdict)), "", str(verdict)])
@@ -86,7 +87,14 @@ def _trials(profile: Profile) -> list[str]:
 
 
 def _advice(profile: Profile) -> list[str]:
-    return ["  what would help", *(f"    {one}" for one in profile.advice)] if profile.advice else []
+    rows = [f"    {one}{'' if one.settings else ', yours to try'}" for one in profile.advice]
+    return ["  what would help", *rows] if rows else []
+
+
+def _how(live: Recording) -> str:
+    if not live.stamps:
+        return "not one of torch's loaders"
+    return f"{live.workers} workers x {live.prefetch} batches ahead" if live.workers else "no workers"
 
 
 def _bars(what: str, seconds: Mapping[str, float]) -> list[str]:

@@ -57,9 +57,13 @@ class Situation:
         )  # fmt: skip
 
     def stall(
-        self, *, step: float | None = None, queue: Queue | None = None, load: Seconds | None = None, more_cores: int = 0
-    ) -> float:
-        """The share of the time that steps would wait, 0 to 1, with another mean step, queue, loads or more cores."""
+        self, *, step: float | None = None, queue: Queue | None = None, load: Seconds | None = None,
+        more_cores: int = 0, sampling: bool = True,
+    ) -> float:  # fmt: skip
+        """The share of the time that steps would wait, 0 to 1, with another mean step, queue, loads or more cores.
+
+        sampling: without it the sampler takes no time.
+        """
         recording = self.recording
         steady = recording.steady
         queue, load = queue or recording.queue, self.load if load is None else load
@@ -68,11 +72,14 @@ class Situation:
         steps = recording.step[steady]
         steps = steps if step is None else steps * (step / steps.mean())
         late, count = recording.contention[steady], len(load)
+        sampled = recording.sampling[steady] * sampling
         for _ in range(_ROUNDS):  # how late depends on the pace, and the pace on how late
             # Twice over, and without the first time: the queue fills in it.
-            timeline = queue.replay(*(np.tile(each, 2) for each in (loads, steps, recording.transport[steady] + late)))
+            timeline = queue.replay(
+                *(np.tile(each, 2) for each in (loads, steps, recording.transport[steady] + late + sampled))
+            )
             seconds = timeline.total_seconds - float(timeline.free[count])
-            share = float(timeline.stall[count:].sum() + late.sum()) / seconds
+            share = float(timeline.stall[count:].sum() + late.sum() + sampled.sum()) / seconds
             working = float(loads.sum()) / seconds
             late = self._late(queue.workers, working, self.cores + more_cores)
         return share

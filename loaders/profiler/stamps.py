@@ -38,7 +38,8 @@ class Stamp:
 
     cpu: seconds in which the thread that made it computed; queued: in which it could have, had a core been free.
     bytes_read: what storage, not the page cache, delivered to that process meanwhile. spans: seconds by stage, of those
-    that could be told apart; of every fourth batch, since looking costs time too.
+    that could be told apart; of every fourth batch, since looking costs time too. sampled: seconds that the loader's
+    sampler took in the `next()` that handed the batch out, in the loop itself.
     """
 
     start: float
@@ -47,6 +48,7 @@ class Stamp:
     queued: float = 0.0
     bytes_read: int = 0
     pid: int = 0
+    sampled: float = 0.0
     spans: dict[str, float] = field(default_factory=dict)
 
 
@@ -207,12 +209,21 @@ def _taking(batches: Any, take: Callable[[Stamp], None]) -> Any:
     """The iterator, which now takes the stamps off; the same object: torch knows it by its identity."""
     kind = type(batches)
 
+    def _next_index(self: Any) -> Any:
+        began = clock()
+        try:
+            return kind._next_index(self)  # noqa: SLF001
+        finally:
+            self.sampled += clock() - began
+
     def _next_data(self: Any) -> Any:
+        self.sampled = 0.0
         found = kind._next_data(self)  # noqa: SLF001
+        found.stamp.sampled = self.sampled
         take(found.stamp)
         return found.batch
 
-    batches.__class__ = type(kind.__name__, (kind,), {"_next_data": _next_data})
+    batches.__class__ = type(kind.__name__, (kind,), {"_next_data": _next_data, "_next_index": _next_index})
     return batches
 
 

@@ -21,8 +21,16 @@ from .stamps import Stamp
 
 _LOOP, _FIRST_WORKER = 1, 2  # processes of the trace: numbers of its own, since a pid may be any number
 _WAITING, _STEP = 1, 2
-_NO_CORE, _NOT_MADE, _HANDING = "stall: no core free", "stall: batch not made yet", "hand-over"
-_COLOURS = {_NOT_MADE: "terrible", _NO_CORE: "bad", _HANDING: "grey", "step": "good"}  # names that Chrome reserves
+_NOT_MADE, _NO_CORE, _SAMPLER, _HANDING = _WAITS = (
+    "stall: batch not made yet", "stall: no core free", "stall: sampler", "hand-over"
+)  # fmt: skip
+_COLOURS = {
+    _NOT_MADE: "terrible",
+    _NO_CORE: "bad",
+    _SAMPLER: "bad",
+    _HANDING: "grey",
+    "step": "good",
+}  # names that Chrome reserves
 
 Event = dict[str, Any]
 
@@ -77,19 +85,18 @@ def _timed(recording: Recording) -> Iterator[Event]:
 
 def _of_steps(recording: Recording, began: float) -> Iterator[Event]:
     """The loop's two lanes, and how many batches were ready each time it asked for one."""
-    waited = np.minimum(np.cumsum([recording.unmade, recording.contention], axis=0) + recording.asked, recording.handed)
-    moments = [_nanoseconds(series - began) for series in (recording.asked, *waited, recording.handed, recording.done)]
+    moments = [_nanoseconds(series - began) for series in (*recording.waits, recording.handed, recording.done)]
     ready = recording.depth
     for step in range(len(recording)):
-        asked, made, core, handed, done = (int(series[step]) for series in moments)
+        *edges, handed, done = (int(series[step]) for series in moments)
         of_step = {"step": step, "in stretch": int(recording.place[step])}
-        for name, start, end in ((_NOT_MADE, asked, made), (_NO_CORE, made, core), (_HANDING, core, handed)):
+        for name, (start, end) in zip(_WAITS, itertools.pairwise([*edges, handed]), strict=True):
             if end > start:
                 yield _slice(name, start, end, process=_LOOP, thread=_WAITING, about=of_step)
         yield _slice("step", handed, done, process=_LOOP, thread=_STEP, about=of_step)
         if ready[step] >= 0:
             counted = {"batches": int(ready[step])}
-            yield {"ph": "C", "name": "batches ready", "pid": _LOOP, "ts": asked / 1e3, "args": counted}
+            yield {"ph": "C", "name": "batches ready", "pid": _LOOP, "ts": edges[0] / 1e3, "args": counted}
 
 
 def _of_batch(stamp: Stamp, number: int, began: float, process: int) -> Iterator[Event]:

@@ -13,7 +13,7 @@ from .recording import Recording
 from .situation import Situation
 
 FED_BELOW, _STARVED_ABOVE = 0.01, 0.05
-_MUCH_HANDING = 0.05
+_MUCH_HANDING, _MOST_HANDING = 0.05, 0.25
 _HUGE = 100.0
 _MOST_OPEN = 0.02  # of the time unaccounted for, and of the two estimators apart
 _MOST_OVERHEAD = 0.01
@@ -35,13 +35,13 @@ class Word(StrEnum):
 class Verdict:
     """What a recording shows of its steady state. Shares are 0 to 1, times in seconds.
 
-    live: estimator A, measured stall over time. handing: share of the time that goes into handing over batches that
-    are there, which is no stall. model: estimator C, the same by the queue, from how long batches were
-    made, handed over and worked on; None of a loader whose batches bear no stamps. starved: share of steps that waited
-    longer than `threshold`. closure: share of the time that is neither step, nor transport, nor stall. step, transport,
-    load: medians. fastest_step: the shortest mean step with at most 1 % of stall. overhead: of the profiler itself, as
-    a share of a batch's making. stored_per_image: bytes an image that came from storage; None where the system does not
-    say. reasons: why nothing can be concluded.
+    live: estimator A, measured stall over time. handing: share of the time that goes into handing over batches that are
+    there, which is no stall. model: estimator C, the same by the queue, from how long batches were made, handed over
+    and worked on; None of a loader whose batches bear no stamps, or come in any order. starved: share of steps that
+    waited longer than `threshold`. closure: share of the time that is neither step, nor transport, nor stall. step,
+    transport, load: medians. fastest_step: the shortest mean step with at most 1 % of stall. overhead: of the profiler
+    itself, as a share of the time. stored_per_image: bytes an image that came from storage; None where the system does
+    not say. reasons: why nothing can be concluded.
     """
 
     word: Word
@@ -120,18 +120,22 @@ def judge(
     starved = rate(stall > threshold, block=block, confidence=confidence)
     spent = float(step.sum() + recording.transport[steady].sum() + stall.sum())
     closure = abs(total - spent) / total if total else 1.0
-    model = _by_model(recording) if recording.stamps else None
-    fastest = Situation.of(recording, cores or usable_cores()).fastest_step(FED_BELOW) if recording.made else None
+    modelled = bool(recording.made) and recording.ordered
+    model = _by_model(recording) if modelled else None
+    fastest = Situation.of(recording, cores or usable_cores()).fastest_step(FED_BELOW) if modelled else None
     overhead, stored = recording.overhead, recording.stored_per_image
+    handing = float(recording.transport[steady].sum()) / total if total else 0.0
     reasons = _doubts(count, block, closure, live.value, model)
+    if handing > _MOST_HANDING:
+        reasons += (f"handing over takes {handing:.0%} of the time, and what goes on in it is not seen",)
     if overhead > _MOST_OVERHEAD:
-        reasons += (f"the profiler itself takes {overhead:.1%} of a batch's making",)
+        reasons += (f"the profiler itself takes {overhead:.1%} of the time",)
     if stored is None:
         reasons += ("the system does not say what came from storage",)
     return Verdict(
         word=_word(live, starved, reasons), emulated=emulated, steps=count, block=block, live=live, model=model,
         starved=starved, starved_steps=int((stall > threshold).sum()), threshold=threshold, closure=closure,
-        handing=float(recording.transport[steady].sum()) / total if total else 0.0,
+        handing=handing,
         step=_median(step), transport=floor, load=_median(recording.load[steady]), fastest_step=fastest,
         mean_step=float(step.mean()) if count else 0.0, overhead=overhead, stored_per_image=stored, reasons=reasons,
     )  # fmt: skip
@@ -139,7 +143,7 @@ def judge(
 
 def _by_model(recording: Recording) -> float:
     steady = recording.steady
-    stall = recording.replayed()[steady] + recording.contention[steady]
+    stall = recording.replayed()[steady] + recording.contention[steady] + recording.sampling[steady]
     spent = float(stall.sum() + recording.step[steady].sum() + recording.transport[steady].sum())
     return float(stall.sum()) / spent if spent else 0.0
 

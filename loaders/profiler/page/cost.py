@@ -79,7 +79,7 @@ def trials(profile: Profile) -> Section | None:
     if not others:
         return None
     rows = [(one.name, one.recording, one.verdict) for one in (profile.this, *others)]
-    limit = profile.live.images / len(profile.live) / float(profile.alone.step.mean())
+    limit = profile.live.images_per_batch / float(profile.alone.step.mean())
     confidence = percent(profile.verdict.live.confidence)
     return Section(
         key="trials", title="The same step with other loaders",

@@ -77,7 +77,7 @@ def sustained(profile: Profile) -> str:
     verdict = profile.verdict
     if verdict.fastest_step is None or not verdict.headroom:
         return ""
-    images = profile.live.images / len(profile.live)
+    images = profile.live.images_per_batch
     steps = f"steps of {milliseconds(verdict.fastest_step)} or more ({images / verdict.fastest_step:,.0f} images/s)"
     if verdict.headroom >= 1 and verdict.live.value > FED_BELOW:
         return (f"By the model, this loader would sustain {steps}; but by the clock this step waits more than the "
@@ -136,7 +136,8 @@ def estimators(profile: Profile) -> Table:
     verdict = profile.verdict
     bounds = f"{percent(verdict.live.lower)} to {percent(verdict.live.upper)}"
     if verdict.model is None:
-        model = "Not known: it needs to see when each batch was made, and this loader is not one of torch's."
+        model = ("Not known: it needs to see when each batch was made, as of torch's loaders, and holds where they "
+                 "keep their order.")  # fmt: skip
     else:
         model = ("Computed: how long a DataLoader's queue has to wait, given how long each batch and each step took; "
                  "waits for a free core are added as they were measured. It should be close to A.")  # fmt: skip
@@ -153,18 +154,17 @@ def estimators(profile: Profile) -> Table:
 def facts(profile: Profile) -> dict[str, str]:
     """What belongs to the figures above."""
     verdict, live = profile.verdict, profile.live
-    images = live.images / max(len(live), 1)
     return {
         "Steps that waited": f"{verdict.starved_steps:,} of {verdict.steps:,} for over "
         f"{milliseconds(verdict.threshold)}; at most {percent(verdict.starved.upper)} of all steps with "
         f"{percent(verdict.starved.confidence)} confidence",
-        "Throughput": f"{live.images_per_second:,.0f} images/s in batches of {images:,.0f}",
+        "Throughput": f"{live.images_per_second:,.0f} images/s in batches of {live.images_per_batch:,.0f}",
         "Hand-over": f"{percent(verdict.handing)} of the time goes into handing over batches that are there already",
         "Closure": f"{percent(verdict.closure)} of the time is neither step nor hand-over nor wait",
         "Page cache": verdict.cache.removeprefix("cache "),
         "Opening": f"{milliseconds(profile.opening_seconds)} for iter(), then "
         f"{milliseconds(profile.first_batch_seconds)} to the first batch; neither is part of the stall",
-        **({"Profiler's own cost": f"{percent(verdict.overhead)} of a batch's making"} if live.stamps else {}),
+        **({"Profiler's own cost": f"{percent(verdict.overhead)} of the time"} if live.stamps else {}),
     }  # fmt: skip
 
 

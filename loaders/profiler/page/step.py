@@ -13,7 +13,7 @@ from ..profile import Point, Profile
 from ..queue import Seconds
 from ..situation import Situation
 from . import plots
-from .plots import HANDING, INK, MAKING, NO_CORE, QUIET, SOFT, STALL, STEP, Section, milliseconds, percent
+from .plots import HANDING, INK, MAKING, NO_CORE, QUIET, SAMPLER, SOFT, STALL, STEP, Section, milliseconds, percent
 
 _FASTER = (2, 4)
 _FASTER_COLOUR = "#e69f00"
@@ -27,11 +27,12 @@ _BARS = {
     "copy": ("+ copy", "#6f9fd0", "bringing the batch to the device"),
     "slower step": ("+ slowed step", MAKING, "the step is slower while batches are being made beside it"),
     "transport": ("+ hand-over", HANDING, "passing a batch that is made from its worker to the loop"),
+    "sampling": ("+ sampler", SAMPLER, "the sampler chooses the next samples, in the loop itself: a stall"),
     "contention": ("+ no core free", NO_CORE, "the batch is made, but no core is free to hand it over: a stall"),
     "preparation": ("+ not made yet", STALL, "the batch is still being made: a stall"),
     "fetch": ("+ cold cache", "#a63d8f", "what comes on top while no file is in the page cache"),
 }
-_WAITS = ("contention", "preparation")
+_WAITS = ("sampling", "contention", "preparation")
 
 
 def waterfall(profile: Profile) -> Section:
@@ -80,7 +81,8 @@ def curve(profile: Profile) -> Section:
     verdict = profile.verdict
     title, key = "Would a faster step starve?", "curve"
     if verdict.model is None or not verdict.mean_step:
-        why = "Not known: this loader is not one of torch's, so how long each of its batches takes to make is not seen."
+        why = ("Not known: how long each batch takes to make is seen of torch's loaders alone, and the queue's model "
+               "holds where they keep their order.")  # fmt: skip
         return Section(key=key, title=title, read=why)
     now = verdict.mean_step
     faster = dict(zip(_FASTER, _predicted(profile, [now / times for times in _FASTER]), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from ..profile import Profile
 from ..recording import Recording
 from ..stamps import Stamp
 from . import plots
-from .plots import HANDING, MAKING, NO_CORE, STAGES, STALL, STEP, WHOLE, Section, percent
+from .plots import HANDING, MAKING, NO_CORE, SAMPLER, STAGES, STALL, STEP, WHOLE, Section, percent
 
 NAIVE = "naive"
 
@@ -21,7 +22,9 @@ _STEPS_SHOWN = 40
 _NAIVE_STEPS, _MOST_STEPS = 4, 300  # shown beside each other: at least so many of the one, at most of the other
 _MOST_LANES = 16
 _SEEN = 0.005  # of a batch's making: what is less is no colour of its own
-_LOOP_COLOURS = {"stall: batch not made yet": STALL, "stall: no core free": NO_CORE, "hand-over": HANDING}
+_LOOP_COLOURS = {
+    "stall: batch not made yet": STALL, "stall: no core free": NO_CORE, "stall: sampler": SAMPLER, "hand-over": HANDING
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def timeline(profile: Profile) -> Section | None:
         key="timeline", title=f"{count} typical steps",
         read=f"A lane for each process, time from left to right. Red is when the loop had nothing to work on; {told}",
         plots={f"timeline of {count} steps": _lanes_plot(live, began, ended - began)},
-        legend={**(making if live.stamps else {}), "step": STEP, **_LOOP_COLOURS},
+        legend={**(making if live.stamps else {}), "step": STEP, **_loop_legend(live)},
         notes=(f"Of {live.workers} workers, {_MOST_LANES} are shown.",) if live.workers > _MOST_LANES else (),
     )  # fmt: skip
 
@@ -96,7 +99,7 @@ def _lanes_plot(recording: Recording, began: float, seconds: float, *, in_parts:
 def _draw(made: figure, blocks: list[_Block], began: float) -> None:
     left, right = (np.array([getattr(block, side) for block in blocks]) - began for side in ("left", "right"))
     lane = np.array([block.lane for block in blocks], np.float64)
-    stalled = np.array([block.colour in {STALL, NO_CORE} for block in blocks], np.bool_)
+    stalled = np.array([block.colour in {STALL, NO_CORE, SAMPLER} for block in blocks], np.bool_)
     made.quad(
         left=left[stalled] * 1e3, right=right[stalled] * 1e3, top=-0.5, bottom=lane.max(initial=0.0) + 0.5,
         color=STALL, alpha=0.1, line_color=None,
@@ -134,16 +137,18 @@ def _parts(stamp: Stamp, lane: int, number: int) -> Iterator[_Block]:
         yield _Block(lane, left, stamp.finish, STAGES["other"], "other", number)
 
 
+def _loop_legend(recording: Recording) -> dict[str, str]:
+    return {what: colour for what, colour in _LOOP_COLOURS.items() if colour != SAMPLER or recording.sampling.any()}
+
+
 def _loop(recording: Recording, lane: int) -> Iterator[_Block]:
     """The loop's waits in one lane, its steps in the next."""
-    made = recording.asked + recording.unmade
-    free = np.minimum(made + recording.contention, recording.handed)
-    for number in range(len(recording)):
-        edges = [recording.asked[number], made[number], free[number], recording.handed[number]]
-        for (what, colour), left, right in zip(_LOOP_COLOURS.items(), edges, edges[1:], strict=False):
+    moments = np.array([*recording.waits, recording.handed]).T.tolist()
+    for number, edges in enumerate(moments):
+        for (what, colour), (left, right) in zip(_LOOP_COLOURS.items(), itertools.pairwise(edges), strict=True):
             if right > left:
-                yield _Block(lane, float(left), float(right), colour, what, number)
-        yield _Block(lane + 1, float(edges[3]), float(recording.done[number]), STEP, "step", number)
+                yield _Block(lane, left, right, colour, what, number)
+        yield _Block(lane + 1, edges[-1], float(recording.done[number]), STEP, "step", number)
 
 
 # ---- how full the queue was
@@ -182,13 +187,14 @@ def without_precomputing(profile: Profile) -> Section | None:
         return None
     ours, theirs = profile.live.images_per_second, naive.recording.images_per_second
     ratio = f"{ours / theirs:,.1f} times as many images a second" if theirs else "more images a second"
+    bare = " (without any transform, which would come on top)" if profile.live.spans.get("augment") else ""
     return Section(
         key="naive", title="Without precomputing",
         read=f"Precomputed, training gets {ratio}: {ours:,.0f} instead of {theirs:,.0f}. Without, each face is decoded "
-        f"and detected anew in the loader, and the step waits {percent(naive.verdict.live.value)} of the time. Both "
-        "timelines have the same scale.",
+        f"and detected anew in the loader{bare}, and the step waits {percent(naive.verdict.live.value)} of the time, "
+        f"seen in {naive.verdict.steps:,} steps. Both timelines have the same scale.",
         plots=_side_by_side(profile.live, naive.recording),
-        legend={"making a batch": MAKING, "step": STEP, **_LOOP_COLOURS},
+        legend={"making a batch": MAKING, "step": STEP, **_loop_legend(profile.live)},
     )  # fmt: skip
 
 
