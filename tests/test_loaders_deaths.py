@@ -92,17 +92,21 @@ def test_a_worker_that_was_killed_between_two_epochs_is_missed_at_the_next(datas
         list(batches)
 
 
-def test_after_a_ctrl_c_that_the_script_caught_the_next_epoch_has_workers(dataset: Path) -> None:
-    batches = loader(dataset, num_workers=2)
+@pytest.mark.parametrize("start", ["forkserver", "spawn"])
+def test_after_a_ctrl_c_that_the_script_caught_the_next_epoch_has_workers(dataset: Path, start: str) -> None:
+    batches = loader(dataset, num_workers=2, multiprocessing_context=start)
     whole = seen(batches)
     iterator = iter(batches)
     next(iterator)
     iterator.close()
-    for pid in worker_pids(batches):
+    before = worker_pids(batches)
+    for pid in before:
         os.kill(pid, signal.SIGINT)  # as the terminal does to all processes of the group
-    wait_until(lambda: batches._watch is not None and batches._watch.verdict(), "the workers end")
+    if start == "spawn":
+        wait_until(lambda: batches._watch is not None and batches._watch.verdict(), "the workers end")
     batches.set_epoch(0)
     assert seen(batches) == whole
+    assert (worker_pids(batches) == before) == (start == "forkserver")  # who never hears of it
 
 
 def test_the_next_epoch_starts_workers_in_place_of_those_that_died(dataset: Path) -> None:
