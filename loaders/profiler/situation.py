@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .queue import Queue, Seconds
 from .recording import Recording
@@ -81,7 +82,7 @@ class Situation:
             seconds = timeline.total_seconds - float(timeline.free[count])
             share = float(timeline.stall[count:].sum() + late.sum() + sampled.sum()) / seconds
             working = float(loads.sum()) / seconds
-            late = self._late(queue.workers, working, self.cores + more_cores)
+            late = self._late(timeline.stall[count:] > 0, queue.workers, working, self.cores + more_cores)
         return share
 
     def fastest_step(self, stall_share: float) -> float | None:
@@ -102,10 +103,15 @@ class Situation:
             fast, slow = (middle, slow) if self.stall(step=middle) > stall_share else (fast, middle)
         return slow
 
-    def _late(self, workers: int, working: float, cores: int) -> Seconds:
-        """Seconds that each batch comes late for want of a core. working: workers that are at work, on average."""
+    def _late(self, waited: NDArray[np.bool_], workers: int, working: float, cores: int) -> Seconds:
+        """Seconds that each batch comes late once it is made. working: workers that are at work, on average.
+
+        waited: for which batches the loop was there before they were made; these still have to come all the way.
+        """
         recording = self.recording
-        measured = recording.contention[recording.steady]
+        seen, found = recording.contention[recording.steady], recording.unmade[recording.steady] > 0
+        each = [float(seen[kind].mean()) if kind.any() else float(seen.mean()) for kind in (found, ~found)]
+        measured = np.where(waited, *each)
         working_now = float(recording.load[recording.steady].sum()) / recording.seconds
         now = _all_taken(recording.workers, working_now * self.busy, self.cores)
         there = _all_taken(workers, working * self.busy, cores)
