@@ -123,7 +123,9 @@ class Recording:
     @property
     def sampling(self) -> Seconds:
         """Of each wait, how long the sampler kept the loop; with workers only where it is more than a clock's noise."""
-        return np.minimum(self._late, self.sampled) if self.workers else self.sampled
+        if not self.workers:
+            return self.sampled
+        return np.where(self.sampled > 2 * self.floor, np.minimum(self._late, self.sampled), 0.0)
 
     @property
     def contention(self) -> Seconds:
