@@ -179,12 +179,16 @@ def null_runs(play: Player) -> Check:
 
 
 def _alarm(seen: Seen) -> tuple[bool, float]:
-    """Whether a run without a delay is told to have one, and its stall's lower bound in seconds a step."""
+    """Whether a run without a delay is told to have one, and its stall's lower bound in seconds a step.
+
+    What the machine withheld, as items and steps saw it, is no false alarm: others may be at work on it.
+    """
     recording = seen.recording
     verdict = judge(recording, emulated=True)
     lower = verdict.live.lower * float(recording.period[recording.steady].mean())
+    truth = float((seen.injected + seen.withheld)[recording.steady].mean())
     allowed = max(0.02 * _NULL_STEP_SECONDS, 3 * seen.floor)
-    return verdict.word is Word.STARVED or lower > allowed, lower
+    return (verdict.word is Word.STARVED and lower > truth) or lower > truth + allowed, lower
 
 
 def _falling(ahead: int) -> Stretch:

@@ -101,8 +101,10 @@ def _more(cold: Sequence[Seen], warm: Sequence[Seen], part: Part) -> float:
 
 
 def _stored(seen: Sequence[Seen]) -> float:
-    """Bytes an item from storage, by the profiler; where it does not know, none."""
-    return float(np.mean([one.recording.stored_per_image or 0.0 for one in seen]))
+    """Bytes an item from storage, by the profiler; where it does not know, none. Of the usual round: a process may
+    have to read a page of its own libraries anew in one of them.
+    """
+    return float(np.median([one.recording.stored_per_image or 0.0 for one in seen]))
 
 
 def overhead(play_pairs: Callable[[int], NDArray[np.float64]]) -> Check:
