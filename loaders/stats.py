@@ -19,8 +19,8 @@ class LoaderStats:
     seconds: since `iter()`, the training step's time included. wait_seconds: of these, how long `iter()` and `next()`
     took; wait_share near 0: the loader was never waited for; near 1: nothing else was done.
     first_batch_seconds: until the first batch came, with the start of the workers. queue_depth: how many batches were
-    ready on average when one was asked for; near 0 the workers are the slower side. corrupt: damaged images that were
-    replaced; `replaced` names the first of them.
+    ready on average when one was asked for; near 0 the workers are the slower side. latest_ready: how many were when the
+    latest was asked for. corrupt: damaged images that were replaced; `replaced` names the first of them.
     """
 
     epoch: int
@@ -30,6 +30,7 @@ class LoaderStats:
     wait_seconds: float
     first_batch_seconds: float
     queue_depth: float
+    latest_ready: int
     corrupt: int
     replaced: tuple[Replaced, ...] = field(default=(), repr=False)
 
@@ -57,7 +58,7 @@ class Meter:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.replaced: list[Replaced] = []
-        self._batches = self._images = self._asked = self._ready = 0
+        self._batches = self._images = self._ready = self._latest_ready = 0
         self._wait_seconds = self._first_batch_seconds = 0.0
         self._started = self._latest = 0.0
 
@@ -72,8 +73,8 @@ class Meter:
 
     def saw_ready(self, batches: int) -> None:
         """How many batches were ready when one was asked for."""
-        self._asked += 1
         self._ready += batches
+        self._latest_ready = batches
 
     def count(self, images: int) -> None:
         """A batch that was handed out."""
@@ -86,7 +87,7 @@ class Meter:
         return LoaderStats(
             epoch=self.epoch, batches=self._batches, images=self._images, seconds=self._latest - self._started,
             wait_seconds=self._wait_seconds, first_batch_seconds=self._first_batch_seconds,
-            queue_depth=self._ready / max(self._asked, 1), corrupt=len(self.replaced),
+            queue_depth=self._ready / max(self._batches, 1), latest_ready=self._latest_ready, corrupt=len(self.replaced),
             replaced=tuple(self.replaced[:_NAMED]),
         )  # fmt: skip
 

@@ -63,6 +63,7 @@ def test_time_is_told_apart_into_waiting_and_training(clock: Clock) -> None:
     assert stats.wait_share == pytest.approx(2.5 / 5.5)
     assert stats.first_batch_seconds == 2.0
     assert stats.queue_depth == 2.0
+    assert stats.latest_ready == 4
     assert stats.images_per_second == pytest.approx(300 / 5.5)
 
 

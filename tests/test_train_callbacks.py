@@ -429,7 +429,7 @@ def test_of_a_face_loader_it_is_known_which_batches_were_ready(dataset: Path, mo
     monkeypatch.setattr("facefeed.loaders.dataloader.ready_batches", lambda _: next(ready))
     queue = Queue(SimpleNamespace(train_dataloader=loader, fit_loop=None))
     for _ in range(2):
-        assert [queue.was_ready() for _ in loader] == [False, True, False, True, True, False]
+        assert [queue.handed() for _ in loader] == [False, True, False, True, True, False]
 
 
 def test_of_several_loaders_in_one_nobody_knows_the_ready_batches(clock: Clock) -> None:

@@ -77,10 +77,6 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
             _log(trainer, figures)
             self._judge(trainer, figures)
 
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
-        """Counts the epoch's last batches, before its loader forgets them."""
-        self._waits.queue.epoch_ended()
-
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
         """Looks no longer: after an error Lightning does not call `teardown`."""
         _untap(trainer.profiler)

@@ -42,7 +42,8 @@ class Waits:
     def handed(self) -> None:
         """It is there."""
         self._marks.append(_mark(self._device))
-        self._ready.append(self._device.type != "cuda" and self.queue.was_ready())  # a device shows its own idleness
+        was_ready = self.queue.handed()
+        self._ready.append(was_ready and self._device.type != "cuda")  # a device shows its own idleness
         self._latest = clock()
 
     def done(self) -> float | None:
@@ -110,49 +111,31 @@ class Queue:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self._asked = self._ready = 0.0
-        self._counted = (0.0, 0.0)  # the part of the epoch's statistics that was added to these two
-        self._found = self._total = 0.0
+        self._found: int | None = None  # in torch's queues, for the fetch at hand
+        self._asked = self._ready = 0
 
     def asked(self) -> None:
         """A batch is asked for."""
         combined = getattr(self._trainer.fit_loop, "_combined_loader", None)
         running: Any = getattr(getattr(combined, "_iterator", None), "iterators", ())
-        if len(running) == 1 and hasattr(running[0], "_worker_result_queue"):
-            self._asked += 1
-            self._found = ready_batches(running[0])
-            self._ready += self._found
+        known = len(running) == 1 and hasattr(running[0], "_worker_result_queue")
+        self._found = ready_batches(running[0]) if known else None
 
-    def was_ready(self) -> bool:
-        """Whether the batch that was just handed over was made when it was asked for; False where nobody knows."""
+    def handed(self) -> bool:
+        """It is there; whether it was made when it was asked for, False where nobody knows."""
         loader = self._face_loader()
-        if loader is not None:
-            stats = loader.stats()
-            total = stats.batches * stats.queue_depth
-            self._found, self._total = total - self._total if stats.batches > 1 else total, total
-        found, self._found = self._found, 0.0
-        return found > 0.5  # a whole number, but for how the mean was rounded
+        found = self._found if loader is None else loader.stats().latest_ready
+        if found is None:
+            return False
+        self._asked += 1
+        self._ready += found
+        return found > 0
 
     def mean(self) -> float:
         """Of the time since the last call; NaN where nobody knows."""
-        self._count()
         mean = self._ready / self._asked if self._asked else math.nan
-        self._asked = self._ready = 0.0
+        self._asked = self._ready = 0
         return mean
-
-    def epoch_ended(self) -> None:
-        """Called before the loader's statistics begin anew."""
-        self._count()
-        self._counted = (0.0, 0.0)
-
-    def _count(self) -> None:
-        loader = self._face_loader()
-        if loader is not None:
-            stats = loader.stats()
-            counted = float(stats.batches), stats.batches * stats.queue_depth
-            self._asked += counted[0] - self._counted[0]
-            self._ready += counted[1] - self._counted[1]
-            self._counted = counted
 
     def _face_loader(self) -> FaceDataLoader | DevicePrefetcher | None:
         loader = self._trainer.train_dataloader
