@@ -86,7 +86,7 @@ class PlanPart:
                 raise ValueError(f"unknown version {data['version']}")
             units = tuple(
                 Unit(unit=one["unit"], split=one["split"], supersedes=tuple(one["supersedes"]),
-                     inputs=tuple(Entry(**entry) for entry in one["inputs"]))
+                     inputs=tuple(map(_entry, one["inputs"])))
                 for one in data["units"]
             )  # fmt: skip
             return cls(
@@ -110,6 +110,10 @@ _BLANK = _as_dict(Entry(video_id=""))
 
 def _without_defaults(entry: Entry) -> dict[str, Any]:
     return {name: value for name, value in _as_dict(entry).items() if value != _BLANK[name]}
+
+
+def _entry(written: dict[str, Any]) -> Entry:
+    return Entry(**{**written, "kin": tuple(written.get("kin", ()))})  # JSON has no tuples
 
 
 @dataclass
@@ -181,7 +185,8 @@ def group_units(
         if split not in groups or full:
             groups.setdefault(split, []).append([])
             seconds = size_bytes = 0.0
-        groups[split][-1] += family
+        # The original first: its frames are kept for its fakes.
+        groups[split][-1] += sorted(family, key=lambda entry: entry.source_id is not None)
         seconds += family_seconds
         size_bytes += family_bytes
     return [Unit.make(inputs, split, config=config, salt=salt) for split, parts in groups.items() for inputs in parts]

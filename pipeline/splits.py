@@ -1,19 +1,22 @@
-"""Splits that nothing crosses: drawn by hash over connected components of originals and identities.
+"""Splits that nothing crosses: drawn by hash over connected components of originals and people.
 
-A component is everything linked by "is a fake of" and "shows the same person". Two videos of one component in two
-splits would let a model be tested on faces it was trained on.
+A component is everything linked by "is a fake of", "is a version of the same footage", "shows the same person" and "was
+made with the same person". Two videos of one component in two splits would let a model be tested on faces it was
+trained on.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from .errors import RefusedError, UsageError
+from .components import Components, nodes_of
+from .errors import UsageError
+from .leaks import refuse_given_leaks
 from .schema import SPLITS
-from .sources import Entry
+from .sources import Entry, Listing
 
 _LARGEST_SHARE = 0.30
 
@@ -71,43 +74,6 @@ class Assignment:
     dropped_identities: list[str]
 
 
-@dataclass
-class _Components:
-    """Union-find over video and identity nodes; a component's split is kept at its root."""
-
-    parent: dict[str, str] = field(default_factory=dict)
-    split: dict[str, str] = field(default_factory=dict)
-
-    def root(self, node: str) -> str:
-        parent = self.parent.setdefault(node, node)
-        while parent != self.parent[parent]:
-            self.parent[parent] = self.parent[self.parent[parent]]
-            parent = self.parent[parent]
-        self.parent[node] = parent
-        return parent
-
-    def splits(self, nodes: Iterable[str]) -> set[str]:
-        return {self.split[root] for node in nodes if (root := self.root(node)) in self.split}
-
-    def join(self, nodes: Sequence[str], split: str | None = None) -> None:
-        known = self.splits(nodes) | ({split} if split else set())
-        first = self.root(nodes[0])
-        for node in nodes[1:]:
-            self.parent[self.root(node)] = first
-            first = self.root(first)
-        if known:
-            self.split[self.root(first)] = min(known)
-
-
-def _nodes(entry: Entry, dropped: set[str]) -> list[str]:
-    nodes = [f"video:{entry.video_id}"]
-    if entry.source_id:
-        nodes.append(f"video:{entry.source_id}")
-    if entry.identity and entry.identity not in dropped:
-        nodes.append(f"identity:{entry.identity}")
-    return nodes
-
-
 def assign_splits(
     entries: Sequence[Entry],
     *,
@@ -116,94 +82,87 @@ def assign_splits(
     allow_leaks: bool = False,
     known: Mapping[str, tuple[Entry, str]] | None = None,
     known_dropped: Iterable[str] = (),
+    without_splits: str = Listing.without_splits,
 ) -> Assignment:
     """Assigns a split to each of `entries`; `known` holds the videos of earlier plans with their splits.
 
-    Splits that the source gives are kept; where they leak, raises `RefusedError` unless `allow_leaks`. Others are
-    drawn from ``sha256(seed, component)``, so that they depend on nothing but the component itself.
+    Splits that the source gives are kept; where they leak, raises `RefusedError` unless `allow_leaks`, which says
+    `without_splits` as the other way out. Others are drawn from ``sha256(seed, component)``, so that they depend on
+    nothing but the component itself.
     """
     known = known or {}
     dropped = set(known_dropped)
-    dropped |= _oversized_identities(entries, [entry for entry, _ in known.values()], dropped)
-    components = _Components()
+    if not allow_leaks:
+        refuse_given_leaks(entries, known, dropped, without_splits)
+    if any(entry.split is None for entry in entries):
+        dropped |= _oversized_people(entries, [entry for entry, _ in known.values()], dropped)
+    components = Components()
     for entry, split in known.values():
-        components.join(_nodes(entry, dropped), split)
+        components.join(nodes_of(entry, dropped), split)
     bridging = []
     taken = []
-    # Those with a given split first, so that no name decides whether they leak or another one bridges.
+    # Those with a given split first, so that no name decides which one bridges.
     for entry in sorted(entries, key=lambda one: (one.split is None, one.video_id)):
-        nodes = _nodes(entry, dropped)
-        there = components.splits(nodes)
-        if entry.split and there - {entry.split} and not allow_leaks:
-            raise RefusedError(
-                f"{entry.video_id}: the source puts it in {entry.split}, but a video of the same original or person is "
-                f"in {', '.join(sorted(there - {entry.split}))}: a leak; mend the split or accept it with --allow-leaks"
-            )
-        if len(there) > 1 and not entry.split:
+        nodes = nodes_of(entry, dropped)
+        if entry.split is None and len(components.splits(nodes)) > 1:
             bridging.append(entry.video_id)
             continue
         components.join(nodes, entry.split)
         taken.append(entry)
-    drawn = _draw(components, taken, ratio, seed, fill_empty=not known)
-    split_of = {entry.video_id: entry.split or drawn[components.root(f"video:{entry.video_id}")] for entry in taken}
+    drawn = _draw(components, taken, dropped, ratio, seed, fill_empty=not known)
+    split_of = {entry.video_id: entry.split or drawn[components.root_of(entry)] for entry in taken}
     return Assignment(split_of=split_of, bridging=bridging, dropped_identities=sorted(dropped))
 
 
-def refuse_new_leaks(changed: Sequence[Entry], known: Mapping[str, tuple[Entry, str]], dropped: set[str]) -> None:
-    """Raises `RefusedError` where a planned video now has an original or a person that stands in another split."""
-    moved = {
-        entry.video_id: entry
-        for entry in changed
-        if not set(_nodes(entry, dropped)) <= set(_nodes(known[entry.video_id][0], dropped))
-    }
-    components = _Components()
-    for entry, split in known.values():
-        if entry.video_id not in moved:
-            components.join(_nodes(entry, dropped), split)
-    for video_id, entry in sorted(moved.items()):
-        split = known[video_id][1]
-        nodes = _nodes(entry, dropped)
-        if others := components.splits(nodes) - {split}:
-            raise RefusedError(
-                f"{video_id}: was planned into {split}, but the source now links it to an original or person in "
-                f"{', '.join(sorted(others))}: a leak; undo that, use a new OUT, or accept it with --allow-leaks"
-            )
-        components.join(nodes, split)
+def group_sizes(entries: Sequence[Entry], dropped: Container[str]) -> list[int]:
+    """How many videos each set holds that no split may cut; `dropped` people hold nothing together."""
+    components = Components()
+    for entry in entries:
+        components.join(nodes_of(entry, dropped))
+    return list(Counter(map(components.root_of, entries)).values())
 
 
-def _oversized_identities(entries: Sequence[Entry], known: Sequence[Entry], dropped: set[str]) -> set[str]:
-    """Identities, the weakest links, of every component that would hold over 30 % of all videos.
+def _oversized_people(entries: Sequence[Entry], known: Sequence[Entry], dropped: set[str]) -> set[str]:
+    """People, the weakest links, of every component of which over 30 % of all videos would be drawn as one.
 
-    Only those that link more than one original, and none that an earlier plan relied on: dropping them now would
-    let their next video go to another split.
+    Only those who link more than one original, and none that an earlier plan relied on: dropping them now would let
+    their next video go to another split.
     """
     everything = [*known, *entries]
-    people = {entry.identity for entry in everything if entry.identity}
-    linked, originals = _Components(), _Components()
+    everyone = {name for entry in everything for name in entry.people}
+    linked, originals = Components(), Components()
     for entry in everything:
-        linked.join(_nodes(entry, dropped))
-        originals.join(_nodes(entry, people))
-    sizes = Counter(linked.root(f"video:{entry.video_id}") for entry in everything)
+        linked.join(nodes_of(entry, dropped))
+        originals.join(nodes_of(entry, everyone))
+    sizes = Counter(linked.root_of(entry) for entry in entries if entry.split is None)
     holds: dict[str, set[str]] = defaultdict(set)
     for entry in everything:
-        node = f"video:{entry.video_id}"
-        if entry.identity and sizes[linked.root(node)] > _LARGEST_SHARE * len(everything):
-            holds[entry.identity].add(originals.root(node))
-    return {name for name, roots in holds.items() if len(roots) > 1} - {entry.identity for entry in known} - dropped
+        if entry.people and sizes[linked.root_of(entry)] > _LARGEST_SHARE * len(everything):
+            for name in entry.people:
+                holds[name].add(originals.root_of(entry))
+    relied_on = {name for entry in known for name in entry.people}
+    return {name for name, roots in holds.items() if len(roots) > 1} - relied_on - dropped
 
 
 def _draw(
-    components: _Components, entries: Sequence[Entry], ratio: SplitRatio, seed: int, *, fill_empty: bool
-) -> dict[str, str]:
-    members: dict[str, list[str]] = defaultdict(list)
+    components: Components, entries: Sequence[Entry], dropped: set[str], ratio: SplitRatio, seed: int, *,
+    fill_empty: bool,
+) -> dict[str, str]:  # fmt: skip
+    members: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for entry in entries:
-        members[components.root(f"video:{entry.video_id}")].append(entry.source_id or entry.video_id)
+        members[components.root_of(entry)].append(_drawn_by(entry, dropped))
     drawn = {root: components.split[root] for root in members if root in components.split}
-    positions = {root: _position(seed, min(names)) for root, names in members.items() if root not in drawn}
+    positions = {root: _position(seed, min(names)[1]) for root, names in members.items() if root not in drawn}
     drawn |= {root: ratio.split_at(position) for root, position in positions.items()}
     if fill_empty:
         _fill_empty_splits(drawn, positions, ratio)
     return drawn
+
+
+def _drawn_by(entry: Entry, dropped: set[str]) -> tuple[int, str]:
+    """Whose name is hashed, people first: with some of the videos missing, the others are still drawn alike."""
+    people = [name for name in entry.people if name not in dropped]
+    return (0, min(people)) if people else (1, entry.footage or entry.source_id or entry.video_id)
 
 
 def _position(seed: int, name: str) -> float:

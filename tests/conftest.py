@@ -6,12 +6,16 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from assets_video import numbered, write_video
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.job import Options
 from facefeed.pipeline.video import Sampling
+
+if TYPE_CHECKING:
+    from assets_layouts import Footage
 
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
 
@@ -84,3 +88,11 @@ def make_source(tmp_path: Path, small_video: Path) -> MakeSource:
         return source
 
     return make
+
+
+@pytest.fixture(scope="session")
+def footage(tmp_path_factory: pytest.TempPathFactory) -> Footage:
+    """A few real videos and fakes of the sample, to lay out as published datasets are."""
+    from assets_layouts import film_footage  # noqa: PLC0415 (the sample's film, only where it is needed)
+
+    return film_footage(tmp_path_factory.mktemp("footage"))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from facefeed.pipeline.commit import make_folders
 from facefeed.pipeline.errors import CorruptDataError, InputError
-from facefeed.pipeline.estimate import cost_model
+from facefeed.pipeline.estimate import CostModel
 from facefeed.pipeline.manifest import OutPaths
 from facefeed.pipeline.plan import Plan, PlanPart, Unit, group_units
 from facefeed.pipeline.sources import Entry
@@ -150,8 +150,8 @@ class Headers:
 
 
 def cost(entries: list[Entry], headers: Headers, **sampling: Any) -> float:
-    model = cost_model(entries, Path(), Sampling(**sampling), headers)  # type: ignore[arg-type]
-    return model(entries[0])
+    model = CostModel(entries, Path(), Sampling(**sampling), headers)  # type: ignore[arg-type]
+    return model(entries[-1]).seconds
 
 
 def test_work_is_guessed_from_a_dozen_files_and_the_wanted_frames() -> None:
@@ -160,7 +160,7 @@ def test_work_is_guessed_from_a_dozen_files_and_the_wanted_frames() -> None:
     few, many = (cost(entries, headers, every=every) for every in (50, 1))
     assert few < many
     assert headers.opened <= 24
-    assert cost([replace(entries[0], size_bytes=2000), *entries[1:]], headers, every=1) > many
+    assert cost([*entries[:-1], replace(entries[-1], size_bytes=2000)], headers, every=1) > many
 
 
 def test_a_header_may_claim_anything_and_a_file_may_be_none() -> None:
@@ -181,6 +181,8 @@ _ENTRIES = st.builds(
     split=st.sampled_from([None, "train", "val", "test"]),
     source_id=st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
     identity=st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+    kin=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=2).map(tuple),
+    footage=st.none() | st.just("hall"),
     dataset=st.none() | st.just("dfdc"),
     method=st.none() | st.just("Deepfakes"),
     compression=st.none() | st.just("c23"),

@@ -6,12 +6,14 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from facefeed.pipeline.errors import RefusedError, UsageError
+from facefeed.pipeline.leaks import refuse_new_leaks
 from facefeed.pipeline.schema import SPLITS
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.splits import Assignment, SplitRatio, assign_splits, refuse_new_leaks
+from facefeed.pipeline.splits import Assignment, SplitRatio, assign_splits
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -36,8 +38,16 @@ def assign(
     )  # fmt: skip
 
 
-def video(name: str, source: str | None = None, identity: str | None = None, split: str | None = None) -> Entry:
-    return Entry(video_id=name, source_id=source, identity=identity, split=split)
+def video(
+    name: str,
+    source: str | None = None,
+    identity: str | None = None,
+    split: str | None = None,
+    *,
+    kin: tuple[str, ...] = (),
+    footage: str | None = None,
+) -> Entry:
+    return Entry(video_id=name, source_id=source, identity=identity, split=split, kin=kin, footage=footage)
 
 
 def planned(entries: Sequence[Entry], assigned: Assignment) -> dict[str, tuple[Entry, str]]:
@@ -52,8 +62,11 @@ def crossings(entries: Sequence[Entry], split_of: Mapping[str, str], dropped: Se
         if entry.video_id in split_of:
             splits[f"original {entry.source_id or entry.video_id}"].add(split_of[entry.video_id])
             splits[f"original {entry.video_id}"].add(split_of[entry.video_id])
-            if entry.identity and entry.identity not in dropped:
-                splits[f"person {entry.identity}"].add(split_of[entry.video_id])
+            if entry.footage:
+                splits[f"footage {entry.footage}"].add(split_of[entry.video_id])
+            for person in entry.people:
+                if person not in dropped:
+                    splits[f"person {person}"].add(split_of[entry.video_id])
     return [name for name, where in splits.items() if len(where) > 1]
 
 
@@ -63,8 +76,12 @@ def collections(draw: st.DrawFn, *, most: int = 40, prefix: str = "v") -> list[E
     count = draw(st.integers(1, most))
     names = [f"{prefix}{number}" for number in range(count)]
     sources = st.none() | st.sampled_from([*names, "elsewhere"])
-    people = st.none() | st.sampled_from([f"p{number}" for number in range(draw(st.integers(1, 12)))])
-    return [video(name, draw(sources), draw(people)) for name in names]
+    people = st.sampled_from([f"p{number}" for number in range(draw(st.integers(1, 12)))])
+    kin = st.lists(people, max_size=2).map(tuple)
+    footage = st.none() | st.sampled_from(["scene 0", "scene 1", "scene 2"])
+    return [
+        video(name, draw(sources), draw(st.none() | people), kin=draw(kin), footage=draw(footage)) for name in names
+    ]
 
 
 # --- nothing crosses
@@ -213,6 +230,48 @@ def test_a_source_that_changed_into_a_leak_is_refused() -> None:
     refuse_new_leaks([video("f.mp4", "a.mp4", "ann"), video("g.mp4", "b.mp4", "ann")], known, {"ann"})
 
 
+def test_a_new_link_to_kin_or_footage_in_another_split_is_refused_too() -> None:
+    old = [video("a.mp4", identity="ann", footage="hall"), video("b.mp4")]
+    known = {"a.mp4": (old[0], "train"), "b.mp4": (old[1], "test")}
+    for more in ({"kin": ("ann",)}, {"footage": "hall"}):
+        with pytest.raises(RefusedError, match=r"b\.mp4: was planned into test.*in train: a leak"):
+            refuse_new_leaks([video("b.mp4", **more)], known, set())  # type: ignore[arg-type]
+
+
+# --- kin and footage
+
+
+def test_both_people_of_a_swap_are_kept_together_also_when_no_original_is_there() -> None:
+    swaps = [
+        video(f"{a:03}_{b:03}.mp4", f"{a:03}.mp4", f"{b:03}", kin=(f"{a:03}",))
+        for number in range(0, 100, 2)
+        for a, b in ((number, number + 1), (number + 1, number))
+    ]
+    split_of = assign(swaps).split_of
+    assert set(split_of.values()) == set(SPLITS)
+    assert all(split_of[f"{a:03}_{a + 1:03}.mp4"] == split_of[f"{a + 1:03}_{a:03}.mp4"] for a in range(0, 100, 2))
+
+
+def test_who_is_left_is_drawn_as_before_the_others_went_missing() -> None:
+    whole = [video(f"{number}{take}.mp4", identity=f"p{number:02}") for number in range(50) for take in "abc"]
+    before = assign(whole).split_of
+    for gone in range(3):
+        rest = [entry for number, entry in enumerate(whole) if number % 3 != gone]
+        assert assign(rest).split_of == {entry.video_id: before[entry.video_id] for entry in rest}
+
+
+def test_people_who_are_given_up_do_not_take_their_footage_with_them() -> None:
+    crowd = [
+        video(f"{grade}/{number}.mp4", identity="ann", kin=("bob",), footage=f"scene {number}")
+        for number in range(40)
+        for grade in ("c23", "c40")
+    ]
+    assigned = assign(crowd)
+    assert assigned.dropped_identities == ["ann", "bob"]
+    assert set(assigned.split_of.values()) == set(SPLITS)
+    assert not crossings(crowd, assigned.split_of, ["ann", "bob"])
+
+
 # --- given splits
 
 
@@ -235,13 +294,43 @@ def test_given_splits_are_kept_and_what_hangs_on_them_follows() -> None:
     assert split_of["z.mp4"] == "train"
 
 
-@pytest.mark.parametrize("link", [{"source": "o.mp4"}, {"identity": "ann"}])
-def test_a_leak_in_given_splits_stops_unless_it_is_accepted(link: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("link", "what"),
+    [
+        ({"source": "o.mp4"}, "original 'o.mp4'"),
+        ({"identity": "ann"}, "person 'ann'"),
+        ({"kin": ("ann", "bob")}, "person 'ann'"),
+        ({"footage": "hall"}, "original 'hall'"),
+    ],
+)
+def test_a_leak_in_given_splits_stops_unless_it_is_accepted(link: dict[str, Any], what: str) -> None:
     entries = [video("a.mp4", split="train", **link), video("b.mp4", split="test", **link), *map(video, "cdefgh")]
-    with pytest.raises(RefusedError, match=r"b\.mp4: .* in test, .* in train: a leak; .*--allow-leaks"):
+    with pytest.raises(
+        RefusedError, match=rf"b\.mp4: .* in test, but a\.mp4, of the same {what}, in train: a leak; .*--allow-leaks"
+    ):
         assign(entries)
     split_of = assign(entries, allow_leaks=True).split_of
     assert (split_of["a.mp4"], split_of["b.mp4"]) == ("train", "test")
+
+
+def test_a_given_leak_is_told_with_how_many_leak_and_how_splits_are_drawn_instead() -> None:
+    entries = [
+        video("a.mp4", identity="ann", split="train"), video("b.mp4", "a.mp4", "bob", "test", kin=("ann",)),
+        video("c.mp4", identity="bob", split="val"),
+    ]  # fmt: skip
+    with pytest.raises(
+        RefusedError, match=r"2 people and 1 originals are in more than one given split.* or drop it, so"
+    ):
+        assign_splits(entries, ratio=SplitRatio(), seed=0, without_splits="drop it")
+
+
+def test_people_whom_an_earlier_plan_gave_up_are_no_leak_later() -> None:
+    old = [video("a.mp4", identity="ann"), video("b.mp4", identity="ann")]
+    known = {"a.mp4": (old[0], "train"), "b.mp4": (old[1], "test")}
+    new = [video("c.mp4", identity="ann", split="val")]
+    with pytest.raises(RefusedError, match="a leak"):
+        assign(new, known=known)
+    assert assign(new, known=known, known_dropped=["ann"]).split_of == {"c.mp4": "val"}
 
 
 @pytest.mark.parametrize("name", ["0.mp4", "m.mp4", "zz.mp4"])
@@ -282,6 +371,15 @@ def test_the_limit_is_30_percent_of_all_videos() -> None:
 
     assert dropped(30, 100) == []
     assert dropped(31, 100) == ["p"]
+
+
+def test_people_of_given_splits_are_never_given_up_however_many_they_link() -> None:
+    train = [video(f"a{number}", identity="ann", split="train") for number in range(40)]
+    test = [video(f"b{number}", identity="bob", split="test") for number in range(40)]
+    swap = video("swap", identity="ann", kin=("bob",))
+    assigned = assign([*train, *test, swap, video("late", identity="bob"), *(video(f"o{n}") for n in range(9))])
+    assert (assigned.dropped_identities, assigned.bridging) == ([], ["swap"])
+    assert assigned.split_of["late"] == "test"
 
 
 def test_a_person_who_links_nothing_is_not_dropped() -> None:

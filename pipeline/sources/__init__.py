@@ -1,4 +1,13 @@
-"""Where videos come from: each layout turns a folder or table into one `Listing` of entries."""
+"""Where videos come from: each layout turns a folder or table into one `Listing` of entries.
+
+| module | |
+|---|---|
+| layout | the `Layout` protocol, and a user's own |
+| listing, files | what a layout hands on; how files are found |
+| dfdc, ffpp, celebdf, folder, table | the layouts that come along |
+
+README.md says what each recognises, and how to write another.
+"""
 
 from __future__ import annotations
 
@@ -6,45 +15,69 @@ import os
 from pathlib import Path
 
 from ..errors import UsageError
-from . import dfdc, folder, table
+from .celebdf import CelebDF
+from .dfdc import DFDC
+from .ffpp import FaceForensics
+from .files import FoundFile, find_media, find_named
+from .folder import Folder
+from .layout import Layout, load_layout, read_with
 from .listing import Entry, Listing
+from .table import TableFile
 
-LAYOUTS = ("auto", "dfdc", "folder", "table")
-_READERS = {"dfdc": dfdc.read, "folder": folder.read, "table": table.read}
+_SHIPPED: tuple[Layout, ...] = (TableFile(), DFDC(), FaceForensics(), CelebDF(), Folder())
+_BY_NAME = {layout.name: layout for layout in _SHIPPED}
+LAYOUTS = ("auto", *_BY_NAME)
 
-__all__ = ["LAYOUTS", "Entry", "Listing", "list_source", "recognise"]
+__all__ = [
+    "LAYOUTS",
+    "Entry",
+    "FoundFile",
+    "Layout",
+    "Listing",
+    "find_media",
+    "find_named",
+    "list_source",
+    "load_layout",
+    "recognise",
+]
 
 
 def recognise(src: Path) -> str:
-    """The layout that `src` has: a table file, DFDC's parts, or a folder of media."""
-    if table.fits(src):
-        return "table"
-    if dfdc.fits(src):
-        return "dfdc"
-    return "folder"
+    """The name of the first layout that fits `src`; any folder is at least a `folder` of media."""
+    return next((layout.name for layout in _SHIPPED if layout.fits(src)), "folder")
 
 
-def list_source(src: Path, layout: str = "auto") -> Listing:
+def list_source(src: Path, layout: str | Layout = "auto") -> Listing:
     """Lists every input below `src`, with what the layout knows of it; opens no media.
 
-    Raises `UsageError` where `src` is not there, holds nothing to read, or its metadata cannot be parsed.
+    Raises `UsageError` where `src` is not there, is not what the layout needs, holds nothing to read, or its metadata
+    cannot be parsed.
     """
     if not os.access(src, os.F_OK):
         raise UsageError(f"SRC={str(src)!r}: no such file or folder")
     if not os.access(src, os.R_OK | (os.X_OK if src.is_dir() else 0)):
         raise UsageError(f"SRC={str(src)!r}: may not be read by this user; nothing in it can be listed")
-    if layout not in LAYOUTS:
-        raise UsageError(f"layout={layout!r}: must be one of {', '.join(LAYOUTS)}")
-    name = recognise(src) if layout == "auto" else layout
-    if (name == "table") != src.is_file():
-        needs = "a .csv or .parquet file" if name == "table" else "a folder"
-        raise UsageError(f"SRC={str(src)!r}: layout {name} needs {needs}")
-    listing = _READERS[name](src)
+    listing = read_with(_chosen(src, layout), src)
     if not listing.entries and listing.missing:
         raise UsageError(
             f"SRC={str(src)!r}: none of the {len(listing.missing)} files it lists is below {listing.root} "
             f"(the first: {listing.missing[0]!r}); paths are relative to that folder"
         )
     if not listing.entries:
-        raise UsageError(f"SRC={str(src)!r}: holds no video and no image; nothing to do")
+        passed_over = ", ".join(f"{count} {kind}" for kind, count in listing.ignored.most_common(3))
+        held = f" but {passed_over}" if passed_over else ""
+        raise UsageError(
+            f"SRC={str(src)!r}: holds no video and no image{held} (layout {listing.layout}); nothing to do"
+        )
     return listing
+
+
+def _chosen(src: Path, layout: str | Layout) -> Layout:
+    if not isinstance(layout, str):
+        return layout
+    name = recognise(src) if layout == "auto" else layout
+    if name not in _BY_NAME:
+        raise UsageError(
+            f"layout={layout!r}: must be one of {', '.join(LAYOUTS)}, or your own (FILE.py; from Python, an object)"
+        )
+    return _BY_NAME[name]

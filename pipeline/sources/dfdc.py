@@ -1,99 +1,111 @@
 """Layout `dfdc`: parts with a `metadata.json` each, after the DeepFake Detection Challenge (Dolhansky et al. 2020).
 
-Each part's metadata maps a file's name to its label (REAL or FAKE), its split, and the original a fake was made of.
+Each part's metadata maps a file's name to its label (REAL or FAKE; in the test set `is_fake`), its split, and the
+original a fake was made of.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import posixpath
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from .listing import (
-    Entry,
-    FoundFile,
-    Listing,
-    find_media,
-    find_named,
-    printable,
-    refuse_twice,
-    split_name,
-    trusted_splits,
-)
+from .files import FoundFile, find_media, find_named, is_there, printable
+from .listing import Entry, Listing, refuse_twice, split_name, trusted_splits
 
 _LABELS = {"REAL": 0, "FAKE": 1}
+_PARTS = ("dfdc_train_part_*", "train_sample_videos")
 
 
-def fits(src: Path) -> bool:
-    """Whether `src` holds DFDC parts, or is one."""
-    return bool(_parts(src))
+class DFDC:
+    """A folder of parts, or one part. Files on disk that no metadata names are listed too, with label -1."""
+
+    name = "dfdc"
+    needs = "a folder with metadata.json, or with dfdc_train_part_*/metadata.json"
+
+    def fits(self, src: Path) -> bool:
+        """See `Layout`."""
+        return bool(_parts(src))
+
+    def read(self, src: Path) -> Listing:
+        """See `Layout`. Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form."""
+        parts = _parts(src)
+        ignored: Counter[str] = Counter()
+        on_disk = {one.relative: one for one in find_media(src, ignored)}
+        ignored[".json"] -= len(parts)
+        claims = [(_prefix(part, src), name, says) for part in parts for name, says in sorted(_metadata(part).items())]
+        use_splits = trusted_splits({split_name(str(says.get("split"))) for _, _, says in claims})
+        prefixes: dict[str, set[str]] = defaultdict(set)
+        for prefix, name, _ in claims:
+            prefixes[name].add(prefix)
+        entries: list[Entry] = []
+        missing: list[str] = []
+        for prefix, name, says in claims:
+            named = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
+            found = on_disk.pop(named, None) or find_named(src, named)
+            if found is None:
+                missing.append(named)
+                continue
+            on_disk.pop(found.relative, None)
+            entries.append(_entry(found, says, _original(says, prefix, prefixes), use_splits=use_splits))
+        entries += [
+            Entry(video_id=one.relative, size_bytes=one.size_bytes, mtime_ns=one.mtime_ns, dataset=self.name,
+                  problem=one.problem, detail=one.detail)
+            for one in on_disk.values()
+        ]  # fmt: skip
+        entries.sort(key=lambda entry: entry.video_id)
+        refuse_twice(src, entries)
+        return Listing(
+            layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored,
+            without_splits="take `split` out of each metadata.json",
+        )  # fmt: skip
 
 
 def _parts(src: Path) -> list[Path]:
     if not src.is_dir():
         return []
-    if _has_metadata(src):
+    if is_there(src / "metadata.json"):
         return [src]
-    return sorted(part for part in src.glob("dfdc_train_part_*") if _has_metadata(part))
+    return sorted(part for kind in _PARTS for part in src.glob(kind) if is_there(part / "metadata.json"))
 
 
-def _has_metadata(part: Path) -> bool:
-    return os.access(part / "metadata.json", os.F_OK)  # `is_file` raises where the folder may not be entered
+def _prefix(part: Path, src: Path) -> str:
+    return "" if part == src else f"{part.name}/"
 
 
-def read(src: Path) -> Listing:
-    """Files on disk that no metadata names are listed too, with label -1.
-
-    Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form: without it no label of the part is known.
-    """
-    parts = _parts(src)
-    if not parts:
-        raise UsageError(f"SRC={str(src)!r}: no dfdc_train_part_*/metadata.json; use --layout folder")
-    ignored: Counter[str] = Counter()
-    on_disk = {one.relative: one for one in find_media(src, ignored)}
-    ignored[".json"] -= len(parts)
-    entries: list[Entry] = []
-    missing: list[str] = []
-    claims = [(part, name, says) for part in parts for name, says in sorted(_metadata(part).items())]
-    use_splits = trusted_splits({split_name(str(says.get("split"))) for _, _, says in claims})
-    for part, name, says in claims:
-        prefix = "" if part == src else f"{part.name}/"
-        named = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
-        found = on_disk.pop(named, None) or find_named(src, named)
-        if found is None:
-            missing.append(named)
-        else:
-            on_disk.pop(found.relative, None)
-            entries.append(_entry(found, prefix, says, use_splits=use_splits))
-    entries += [
-        Entry(video_id=one.relative, size_bytes=one.size_bytes, mtime_ns=one.mtime_ns, dataset="dfdc",
-              problem=one.problem, detail=one.detail)
-        for one in on_disk.values()
-    ]  # fmt: skip
-    entries.sort(key=lambda entry: entry.video_id)
-    refuse_twice(src, entries)
-    return Listing(layout="dfdc", root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored)
-
-
-def _entry(found: FoundFile, prefix: str, says: dict[str, Any], *, use_splits: bool) -> Entry:
-    label = says.get("label")
-    known = isinstance(label, str) and label.upper() in _LABELS
+def _original(says: dict[str, Any], prefix: str, prefixes: dict[str, set[str]]) -> str | None:
+    """The original's path: in the fake's own part, unless only another part's metadata knows it."""
     original = says.get("original")
+    if not isinstance(original, str) or not original:
+        return None
+    knowing = prefixes.get(original, {prefix})
+    return printable(f"{prefix if prefix in knowing else min(knowing)}{original}")
+
+
+def _entry(found: FoundFile, says: dict[str, Any], original: str | None, *, use_splits: bool) -> Entry:
+    label = _label(says)
+    wrong = f"metadata says label {says.get('label')!r}; DFDC knows REAL and FAKE" if label is None else None
     return Entry(
         video_id=found.relative,
         size_bytes=found.size_bytes,
         mtime_ns=found.mtime_ns,
-        label=_LABELS[str(label).upper()] if known else -1,
+        label=-1 if label is None else label,
         split=split_name(str(says.get("split"))) if use_splits else None,
-        source_id=printable(f"{prefix}{original}") if isinstance(original, str) and original else None,
+        source_id=original,
         dataset="dfdc",
-        problem=found.problem or (None if known else "unknown_label"),
-        detail=found.detail if found.problem or known else f"metadata says label {label!r}; DFDC knows REAL and FAKE",
+        problem=found.problem or ("unknown_label" if wrong else None),
+        detail=found.detail if found.problem else wrong,
     )
+
+
+def _label(says: dict[str, Any]) -> int | None:
+    label = says.get("label")
+    if label is None and says.get("is_fake") in (0, 1):
+        return int(says["is_fake"])
+    return _LABELS.get(label.upper()) if isinstance(label, str) else None
 
 
 def _metadata(part: Path) -> dict[str, dict[str, Any]]:

@@ -5,31 +5,45 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
-from .listing import Entry, Listing, find_media, split_name, trusted_splits
+from .files import find_media
+from .listing import Entry, Listing, split_name, trusted_splits
 
 _REAL = {"real", "reals", "original", "originals", "pristine", "genuine", "authentic"}
 _FAKE = {"fake", "fakes", "manipulated", "deepfake", "deepfakes", "forged", "synthetic"}
 
 
-def read(src: Path) -> Listing:
+class Folder:
     """The topmost folder that names a class gives the label (none: -1); splits count where two or more are named."""
-    ignored: Counter[str] = Counter()
-    found = list(find_media(src, ignored))
-    splits = [_split(one.relative) for one in found]
-    use_splits = trusted_splits(set(splits))
-    entries = [
-        Entry(
-            video_id=one.relative,
-            size_bytes=one.size_bytes,
-            mtime_ns=one.mtime_ns,
-            label=_label(one.relative),
-            split=split if use_splits else None,
-            problem=one.problem,
-            detail=one.detail,
-        )
-        for one, split in zip(found, splits, strict=True)
-    ]
-    return Listing(layout="folder", root=src, labels=("real", "fake"), entries=entries, ignored=ignored)
+
+    name = "folder"
+    needs = "a folder"
+
+    def fits(self, src: Path) -> bool:
+        """See `Layout`."""
+        return src.is_dir()
+
+    def read(self, src: Path) -> Listing:
+        """See `Layout`."""
+        ignored: Counter[str] = Counter()
+        found = list(find_media(src, ignored))
+        splits = [_split(one.relative) for one in found]
+        use_splits = trusted_splits(set(splits))
+        entries = [
+            Entry(
+                video_id=one.relative,
+                size_bytes=one.size_bytes,
+                mtime_ns=one.mtime_ns,
+                label=_label(one.relative),
+                split=split if use_splits else None,
+                problem=one.problem,
+                detail=one.detail,
+            )
+            for one, split in zip(found, splits, strict=True)
+        ]
+        return Listing(
+            layout=self.name, root=src, labels=("real", "fake"), entries=entries, ignored=ignored,
+            without_splits="rename the folders that are called like splits",
+        )  # fmt: skip
 
 
 def _folders(relative: str) -> list[str]:

@@ -1,0 +1,123 @@
+"""Layout `celebdf`: Celeb-DF, versions 1 and 2 (Li et al. 2020).
+
+    Celeb-real/id0_0000.mp4, YouTube-real/00000.mp4
+    Celeb-synthesis/id0_id1_0000.mp4        id0's video 0000 with the face of id1
+    List_of_testing_videos.txt              "1 YouTube-real/00170.mp4": the TEST set, in which 1 means real
+
+Nothing on disk tells the two versions apart safely, so both are called celebdf.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Set
+from pathlib import Path, PurePosixPath
+
+from ..errors import UsageError
+from .files import DERIVED_FOLDERS, FoundFile, find_media, is_there
+from .listing import Entry, Listing
+
+_FOLDERS = {"Celeb-real": 0, "YouTube-real": 0, "Celeb-synthesis": 1}
+_LIST = "List_of_testing_videos.txt"
+_REAL = re.compile(r"(id\d+)_\d+")
+_FAKE = re.compile(r"(id\d+)_(id\d+)_(\d+)")
+
+
+class CelebDF:
+    """The three folders, or some of them; files may also lie in a folder `videos` within each.
+
+    With the list, what it names is test and everything else train: the official protocol has no val. Without it, splits
+    are drawn.
+    """
+
+    name = "celebdf"
+    needs = f"a folder with {', '.join(_FOLDERS)}"
+
+    def fits(self, src: Path) -> bool:
+        """See `Layout`."""
+        return any(is_there(src / folder) for folder in _FOLDERS)
+
+    def read(self, src: Path) -> Listing:
+        """See `Layout`. Raises `UsageError` where the list cannot be read, or contradicts the folders."""
+        test = _test_list(src / _LIST) if is_there(src / _LIST) else None
+        ignored: Counter[str] = Counter()
+        found = list(find_media(src, ignored, skip=_no_input))
+        entries = [_entry(one, test) for one in found if one.relative.split("/")[0] in _FOLDERS]
+        ignored["media beside the folders"] += len(found) - len(entries)
+        ignored[".txt"] -= test is not None
+        on_disk = {entry.video_id for entry in entries}
+        listed = {name for name in test or () if not {name, _in_videos(name)} & on_disk}
+        originals = {entry.source_id for entry in entries if entry.source_id} - on_disk
+        return Listing(
+            layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=sorted(listed | originals),
+            ignored=+ignored, without_splits=f"rename {_LIST} or take it out of SRC",
+        )  # fmt: skip
+
+
+def _no_input(folder: str) -> str | None:
+    top, _, rest = folder.partition("/")
+    if top not in _FOLDERS:
+        return f"in {top}/"
+    name = rest.rpartition("/")[2]
+    return f"in {name}/" if name in DERIVED_FOLDERS else None
+
+
+def _in_videos(name: str) -> str:
+    folder, _, file = name.partition("/")
+    return f"{folder}/videos/{file}"
+
+
+def _entry(one: FoundFile, test: Set[str] | None) -> Entry:
+    path = PurePosixPath(one.relative)
+    folder = path.parts[0]
+    plain = f"{folder}/{path.name}"
+    known = one.relative in (plain, _in_videos(plain))
+    real = _REAL.fullmatch(path.stem) if folder == "Celeb-real" else None
+    fake = _FAKE.fullmatch(path.stem) if folder == "Celeb-synthesis" else None
+    return Entry(
+        video_id=one.relative,
+        size_bytes=one.size_bytes,
+        mtime_ns=one.mtime_ns,
+        label=_FOLDERS[folder],
+        split=None if test is None else "test" if known and plain in test else "train",
+        source_id=_original(path, fake) if known and fake else None,
+        identity=real[1] if real else fake[2] if fake else None,
+        kin=(fake[1],) if fake and fake[1] != fake[2] else (),
+        dataset="celebdf",
+        problem=one.problem,
+        detail=one.detail,
+    )
+
+
+def _original(path: PurePosixPath, fake: re.Match[str]) -> str:
+    return str(PurePosixPath("Celeb-real", *path.parts[1:-1], f"{fake[1]}_{fake[3]}{path.suffix}"))
+
+
+def _test_list(path: Path) -> set[str]:
+    """The videos of the official test set; raises `UsageError` where a line is none, or contradicts its folder."""
+    way_out = f"no line of the list can be trusted; mend it, or take {_LIST} out of SRC"
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; {way_out}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is no text ({error}); {way_out}") from error
+    listed = set()
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        found = re.fullmatch(r"\s*([01])\s+(\S.*?)\s*", line)
+        if found is None:
+            raise UsageError(
+                f"{path}: line {number}: {line[:60]!r}: must be like '1 YouTube-real/00170.mp4'; {way_out}"
+            )
+        label, name = 1 - int(found[1]), found[2]
+        if label != _FOLDERS.get(name.split("/")[0], label):
+            says = ("real", "fake")[label]
+            raise UsageError(
+                f"{path}: line {number}: {line.strip()!r} says {says} (in this list 1 means real, 0 fake), but the "
+                f"folder holds the others; {way_out}"
+            )
+        listed.add(name)
+    return listed

@@ -1,0 +1,160 @@
+"""Layout `ffpp`: FaceForensics++ (Rössler et al. 2019), with FaceShifter and the DeepFakeDetection set.
+
+    original_sequences/{youtube,actors}/{raw,c23,c40}/videos/033.mp4, 01__kitchen_pan.mp4
+    manipulated_sequences/<method>/{raw,c23,c40}/videos/<target>_<source>.mp4
+    splits/{train,val,test}.json, or beside the two folders: lists of pairs [["720", "672"], ...]
+
+`<target>_<source>` is the target's video with the source's face (Deepfakes, FaceSwap, FaceShifter, DeepFakeDetection),
+or with the target's own face moved as the source moves (Face2Face, NeuralTextures). Both people count as being in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .ffpp_splits import OfficialSplits, read_splits
+from .files import DERIVED_FOLDERS, FoundFile, find_media, is_there
+from .listing import Entry, Listing
+
+_ORIGINALS, _FAKES = "original_sequences", "manipulated_sequences"
+_GRADES = {"raw": "raw", "c0": "raw", "c23": "c23", "c40": "c40"}  # c0 is an older name of raw
+_SWAPS = ("Deepfakes", "FaceSwap", "FaceShifter", "DeepFakeDetection")
+_REENACTMENTS = ("Face2Face", "NeuralTextures")
+_YOUTUBE = re.compile(r"(\d{3})(?:_(\d{3}))?")
+_ACTORS = re.compile(r"(\d\d)(?:_(\d\d))?__(.+?)(?:__[0-9A-Z]{8})?")
+
+
+class FaceForensics:
+    """The whole set, or any folder within it: what lies above SRC still says what its files are.
+
+    A file in an unknown place or of an unknown name keeps the label of its sequences, and its columns stay null; splits
+    still keep it together with the people whom its name mentions.
+    """
+
+    name = "ffpp"
+    needs = f"a folder with {_ORIGINALS} or {_FAKES}, or one within these"
+
+    def fits(self, src: Path) -> bool:
+        """See `Layout`."""
+        return src.is_dir() and _root(src) is not None
+
+    def read(self, src: Path) -> Listing:
+        """See `Layout`. Raises `UsageError` where the official splits cannot be read, or name a video in two."""
+        root = _root(src)
+        assert root is not None  # it fits
+        inner = "" if root == src else src.absolute().relative_to(root).as_posix()
+        official = read_splits(root)
+        ignored: Counter[str] = Counter()
+        found = list(find_media(root, ignored, below=inner, skip=_no_input))
+        entries = [_entry(one, official) for one in found if one.relative.split("/")[0] in (_ORIGINALS, _FAKES)]
+        ignored["media beside the sequences"] += len(found) - len(entries)
+        ignored[".json"] -= 0 if inner else len(official.files)
+        missing = _expected(entries, official) - {entry.video_id for entry in entries}
+        return Listing(
+            layout=self.name, root=root, labels=("real", "fake"), entries=entries,
+            missing=sorted(name for name in missing if not inner or name.startswith(f"{inner}/")), ignored=+ignored,
+            without_splits=f"take {', '.join(official.files)} away",
+        )  # fmt: skip
+
+
+def _root(src: Path) -> Path | None:
+    """The folder that holds the sequences: `src`, or one above it."""
+    if is_there(src / _ORIGINALS) or is_there(src / _FAKES):
+        return src
+    here = src.absolute()
+    for folder in (here, *here.parents):
+        if folder.name in (_ORIGINALS, _FAKES):
+            return None if DERIVED_FOLDERS.intersection(here.relative_to(folder).parts) else folder.parent
+    return None
+
+
+def _no_input(folder: str) -> str | None:
+    """What a folder is counted as where nothing in it is an input."""
+    top, _, rest = folder.partition("/")
+    if top not in (_ORIGINALS, _FAKES):
+        return None if folder == "splits" else f"in {top}/"
+    name = rest.rpartition("/")[2]
+    return f"in {name}/" if name in DERIVED_FOLDERS else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """What a file's name says: of which people, whose video, whose face (None: an original), which recording."""
+
+    people: str
+    target: str
+    source: str | None
+    recording: str
+
+    @classmethod
+    def parse(cls, stem: str) -> _Name | None:
+        """`033`, `033_097`, `01__kitchen_pan` or `01_02__kitchen_pan__YVGY8LOK`; None for anything else."""
+        if found := _YOUTUBE.fullmatch(stem):
+            return cls("youtube", found[1], found[2], found[1])
+        if found := _ACTORS.fullmatch(stem):
+            return cls("actors", found[1], found[2], f"{found[1]}__{found[3]}")
+        return None
+
+    def everyone(self) -> list[str]:
+        """Target and source; youtube's 03 is not the actor 03."""
+        return [f"{self.people}/{number}" for number in (self.target, self.source) if number]
+
+
+def _entry(one: FoundFile, official: OfficialSplits) -> Entry:
+    *folders, file = one.relative.split("/")
+    stem, dot, end = file.rpartition(".")
+    label = int(one.relative.startswith(_FAKES))
+    group = folders[1] if len(folders) > 1 else None
+    grade = folders[2] if len(folders) > 2 else None
+    name = _Name.parse(stem)
+    known = name if name and _belongs(name, folders) else None
+    shown = known.everyone()[-1 if group in _SWAPS else 0] if known else None
+    return Entry(
+        video_id=one.relative,
+        size_bytes=one.size_bytes,
+        mtime_ns=one.mtime_ns,
+        label=label,
+        split=official.split(name.target, name.source) if name and name.people == "youtube" else None,
+        source_id=f"{_ORIGINALS}/{known.people}/{grade}/videos/{known.recording}{dot}{end}"
+        if known and label
+        else None,
+        footage=f"{name.people}/{name.recording}" if name else None,
+        identity=shown,
+        kin=tuple(one for one in name.everyone() if one != shown) if name else (),
+        dataset="ffpp",
+        method=group if label else None,
+        compression=_GRADES.get(grade or ""),
+        problem=one.problem,
+        detail=one.detail,
+    )
+
+
+def _belongs(name: _Name, folders: list[str]) -> bool:
+    """Whether a file of this name is what its folders hold in the published set."""
+    if len(folders) != 4 or folders[2] not in _GRADES or folders[3] != "videos":
+        return False
+    if folders[0] == _ORIGINALS:
+        return name.source is None and name.people == folders[1]
+    people = "actors" if folders[1] == "DeepFakeDetection" else "youtube"
+    return name.source is not None and name.people == people and folders[1] in (*_SWAPS, *_REENACTMENTS)
+
+
+def _expected(entries: Iterable[Entry], official: OfficialSplits) -> set[str]:
+    """What should be there: the originals of the fakes, and what the official splits list of each folder of videos."""
+    originals = {entry.source_id for entry in entries if entry.source_id}
+    folders = {
+        (entry.label, entry.video_id.rpartition("/")[0])
+        for entry in entries
+        if entry.identity and entry.identity.startswith("youtube/")
+    }
+    listed = {
+        f"{folder}/{stem}.mp4"
+        for label, folder in folders
+        for pair in official.pairs
+        for stem in (("_".join(pair), "_".join(reversed(pair))) if label else pair)
+    }
+    return originals | listed

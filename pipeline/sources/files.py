@@ -1,0 +1,191 @@
+"""How media below a root are found without ever leaving it, and without opening any."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ..errors import Reason
+
+VIDEO_SUFFIXES = frozenset(
+    [
+        ".3g2",
+        ".3gp",
+        ".asf",
+        ".avi",
+        ".flv",
+        ".gif",
+        ".h264",
+        ".hevc",
+        ".m2ts",
+        ".m4v",
+        ".mjpeg",
+        ".mkv",
+        ".mov",
+        ".mp4",
+        ".mpeg",
+        ".mpg",
+        ".mts",
+        ".ogv",
+        ".ts",
+        ".webm",
+        ".wmv",
+    ]
+)
+IMAGE_SUFFIXES = frozenset([".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"])
+MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
+
+DERIVED_FOLDERS = frozenset(["frames", "images", "landmarks", "masks"])
+"""Where datasets of videos keep what was made from them: never inputs beside the videos themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file below the root: its path relative to it, and what the disk says of it."""
+
+    relative: str
+    size_bytes: int = 0
+    mtime_ns: int = 0
+    problem: Reason | None = None
+    detail: str | None = None
+
+
+def find_media(
+    root: Path, ignored: Counter[str], *, below: str = "", skip: Callable[[str], str | None] | None = None
+) -> Iterator[FoundFile]:
+    """Every media file below `root`/`below` in a stable order; links are followed only where they stay below `root`.
+
+    `ignored` counts what is no media by suffix. `skip` is asked for each folder (its path relative to `root`) and
+    returns a name, under which all of its files are counted instead, or None.
+    """
+    real_root = _real(root)
+    pending = [below]
+    while pending:
+        folder = pending.pop()
+        try:
+            children = _children(root / folder)
+        except OSError as error:
+            yield FoundFile(printable(folder), problem="unreadable", detail=f"folder: {error.strerror}")
+            continue
+        deeper = []
+        for child in children:
+            relative = f"{folder}/{child.name}" if folder else child.name
+            if child.name.startswith("."):
+                continue
+            if _is_folder(child) and not child.is_symlink():
+                if skip and (name := skip(relative)):
+                    ignored[name] += _count_files(child.path)
+                else:
+                    deeper.append(relative)
+            elif found := _found(child, relative, real_root, ignored):
+                yield found
+        pending += reversed(deeper)
+
+
+def find_named(root: Path, name: str) -> FoundFile | None:
+    """The file that metadata calls `name`, or None where it is not on disk; never one outside `root`."""
+    if "\0" in name or printable(name) != name:
+        return None  # no file can be called that
+    if Path(name).is_absolute():
+        detail = "metadata names an absolute path; make it relative to the source"
+        return FoundFile(name, problem="outside_root", detail=detail)
+    normal = os.path.normpath(name)
+    path = root / normal
+    if normal.split("/")[0] == ".." or not _stays_below(path, _real(root)):
+        return FoundFile(name, problem="outside_root", detail="metadata names a path outside the source")
+    try:
+        if not path.is_file():
+            return None
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        return FoundFile(normal, problem="unreadable", detail=error.strerror)
+    return _examine(normal, path.stat)
+
+
+def is_there(path: Path) -> bool:
+    """Whether a path exists; `Path.exists` raises where a folder may not be entered."""
+    return os.access(path, os.F_OK)
+
+
+def printable(name: str) -> str:
+    """The name itself where it is text; else with its odd bytes written out in hexadecimal."""
+    try:
+        return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # half a surrogate pair, as JSON can hold it
+        return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _children(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as scan:
+        return sorted(scan, key=lambda child: child.name)
+
+
+def _found(child: os.DirEntry[str], relative: str, real_root: Path, ignored: Counter[str]) -> FoundFile | None:
+    """A file or a link as it is listed, if it is."""
+    if child.is_symlink():
+        if not _stays_below(child.path, real_root):
+            matters = _is_media(child.name) or _is_folder(child)
+            detail = "a link out of the source"
+            return FoundFile(printable(relative), problem="outside_root", detail=detail) if matters else None
+        if _is_folder(child):
+            return None  # to a folder below the root: it would list the same files twice, or for ever
+    if not _is_media(child.name):
+        ignored[_suffix(child.name) or "(no suffix)"] += 1
+        return None
+    return _examine(relative, child.stat)
+
+
+def _count_files(folder: str) -> int:
+    """Files in a folder and below it, by their names alone: a dataset's frames can be millions."""
+    count, pending = 0, [folder]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as scan:
+                for child in scan:
+                    if child.is_dir(follow_symlinks=False):
+                        pending.append(child.path)
+                    elif not child.name.startswith("."):
+                        count += 1
+        except OSError:  # may not be read, and is not needed
+            continue
+    return count
+
+
+def _examine(relative: str, stat: Callable[[], os.stat_result]) -> FoundFile:
+    name = printable(relative)
+    try:
+        found = stat()
+    except OSError as error:
+        return FoundFile(name, problem="unreadable", detail=error.strerror)
+    problem: Reason | None = None if name == relative else "unreadable"
+    detail = "the file's name is not UTF-8; rename it" if problem else None
+    return FoundFile(name, found.st_size, found.st_mtime_ns, problem, detail)
+
+
+def _suffix(name: str) -> str:
+    stem, _, end = name.rpartition(".")  # a Path is slow to make, and there is one a file
+    return f".{end.lower()}" if stem and end else ""
+
+
+def _is_media(name: str) -> bool:
+    return _suffix(name) in MEDIA_SUFFIXES
+
+
+def _is_folder(child: os.DirEntry[str]) -> bool:
+    try:
+        return child.is_dir()
+    except OSError:  # a loop of links, or one into a folder that may not be entered
+        return False
+
+
+def _stays_below(path: Path | str, real_root: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(real_root)
+
+
+@lru_cache(maxsize=1)
+def _real(root: Path) -> Path:
+    """Resolved once, not for every name below it."""
+    return root.resolve()

@@ -1,0 +1,201 @@
+"""What a user notices of Celeb-DF: 1 means real in its list alone, and its test people are not in train unasked."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow.dataset as pads
+import pytest
+from assets_layouts import CLEAN_TEST, Footage, celebdf_names, lay_celebdf
+from facefeed.pipeline.errors import RefusedError, UsageError
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.job import Options
+from facefeed.pipeline.run import precompute
+from facefeed.pipeline.sources import Entry, Listing, list_source
+from facefeed.pipeline.splits import SplitRatio, assign_splits
+from facefeed.pipeline.verify import verify
+from facefeed.pipeline.video import Sampling
+
+LIST = "List_of_testing_videos.txt"
+OFFICIAL_LIKE = ("Celeb-real/id0_0001.mp4", "Celeb-synthesis/id0_id1_0000.mp4", "YouTube-real/00170.mp4")
+"""As in the published list, people of its test videos are in train too."""
+
+
+@pytest.fixture(scope="module")
+def celebdf(tmp_path_factory: pytest.TempPathFactory, footage: Footage) -> Path:
+    return lay_celebdf(tmp_path_factory.mktemp("celebdf") / "Celeb-DF-v2", footage)
+
+
+@pytest.fixture
+def mine(celebdf: Path, tmp_path: Path) -> Path:
+    """A copy that a test may take apart."""
+    return shutil.copytree(celebdf, tmp_path / "mine")
+
+
+def by_name(listing: Listing) -> dict[str, Entry]:
+    return {entry.video_id: entry for entry in listing.entries}
+
+
+def write_list(root: Path, *lines: str) -> None:
+    (root / LIST).write_text("\n".join(lines))
+
+
+# --- what is recognised
+
+
+def test_every_video_is_listed_once_with_the_label_of_its_folder(celebdf: Path) -> None:
+    listing = list_source(celebdf)
+    real, fake = celebdf_names()
+    assert (listing.layout, listing.labels) == ("celebdf", ("real", "fake"))
+    assert sorted(entry.video_id for entry in listing.entries) == sorted(real + fake)
+    assert {entry.video_id for entry in listing.entries if entry.label == 1} == set(fake)
+    assert {entry.dataset for entry in listing.entries} == {"celebdf"}
+    assert (listing.missing, listing.ignored) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("path", "source_id", "identity", "kin"),
+    [
+        ("Celeb-real/id0_0001.mp4", None, "id0", ()),
+        ("Celeb-synthesis/id0_id1_0001.mp4", "Celeb-real/id0_0001.mp4", "id1", ("id0",)),
+        ("YouTube-real/00170.mp4", None, None, ()),
+    ],
+)
+def test_a_name_says_whose_video_and_whose_face_it_is(
+    celebdf: Path, path: str, source_id: str | None, identity: str | None, kin: tuple[str, ...]
+) -> None:
+    entry = by_name(list_source(celebdf))[path]
+    assert (entry.source_id, entry.identity, entry.kin) == (source_id, identity, kin)
+
+
+def test_a_name_that_says_nothing_keeps_its_label_alone(tmp_path: Path, footage: Footage) -> None:
+    names = ["Celeb-real/holiday.mp4", "Celeb-synthesis/id0_0000.mp4", "YouTube-real/id3_0000.mp4"]
+    entries = list_source(footage.lay(tmp_path, real=names)).entries
+    assert [(entry.label, entry.source_id, entry.people) for entry in entries] == [
+        (0, None, ()),
+        (1, None, ()),
+        (0, None, ()),
+    ]
+
+
+def test_videos_in_a_folder_of_their_own_beside_frames_are_the_same_videos(celebdf: Path, tmp_path: Path) -> None:
+    root = tmp_path / "repacked"
+    for folder in ("Celeb-real", "Celeb-synthesis", "YouTube-real"):
+        shutil.copytree(celebdf / folder, root / folder / "videos")
+        (root / folder / "frames").mkdir()
+        (root / folder / "frames/0000.png").touch()
+    shutil.copyfile(celebdf / LIST, root / LIST)
+    plain, repacked = list_source(celebdf), list_source(root)
+    said = {
+        entry.video_id.replace("videos/", ""): (entry.label, entry.split, entry.people) for entry in repacked.entries
+    }
+    assert said == {entry.video_id: (entry.label, entry.split, entry.people) for entry in plain.entries}
+    fake = by_name(repacked)["Celeb-synthesis/videos/id0_id1_0000.mp4"]
+    assert fake.source_id == "Celeb-real/videos/id0_0000.mp4"
+    assert repacked.missing == []
+    assert repacked.ignored == {"in frames/": 3}
+
+
+# --- the list
+
+
+def test_what_the_list_names_is_test_and_everything_else_train(celebdf: Path) -> None:
+    found = {entry.video_id: entry.split for entry in list_source(celebdf).entries}
+    assert {name for name, split in found.items() if split == "test"} == set(CLEAN_TEST)
+    assert set(found.values()) == {"train", "test"}, "the official protocol has no val"
+
+
+def test_a_list_that_says_fake_of_a_real_folder_is_refused(mine: Path) -> None:
+    write_list(mine, "1 YouTube-real/00170.mp4", "", "0 Celeb-real/id0_0000.mp4")
+    with pytest.raises(UsageError, match=r"line 3: '0 Celeb-real/id0_0000\.mp4' says fake \(in this list 1 means real"):
+        list_source(mine)
+
+
+@pytest.mark.parametrize("line", ["YouTube-real/00170.mp4", "2 YouTube-real/00170.mp4", "1", "real YouTube-real/x.mp4"])
+def test_a_line_that_is_none_is_named_with_its_number(mine: Path, line: str) -> None:
+    write_list(mine, "1 YouTube-real/00170.mp4", line)
+    with pytest.raises(UsageError, match=rf"{LIST}: line 2: .*must be like '1 YouTube-real/00170.mp4'"):
+        list_source(mine)
+
+
+def test_a_list_that_is_no_text_is_refused_by_name(mine: Path) -> None:
+    (mine / LIST).write_bytes(b"1 YouTube-real/\xff.mp4")
+    with pytest.raises(UsageError, match=rf"{LIST}: is no text"):
+        list_source(mine)
+
+
+def test_a_test_list_that_shares_people_with_train_stops_the_run_and_says_both_ways_out(mine: Path) -> None:
+    write_list(mine, *(f"{int('synth' not in name)} {name}" for name in OFFICIAL_LIKE))
+    listing = list_source(mine)
+    with pytest.raises(RefusedError) as caught:
+        assign_splits(listing.entries, ratio=SplitRatio(), seed=0, without_splits=listing.without_splits)
+    message = str(caught.value)
+    assert "person 'id0'" in message
+    assert "2 people and 2 originals are in more than one given split" in message
+    assert "accept it with --allow-leaks" in message
+    assert f"rename {LIST} or take it out of SRC, so that splits are drawn" in message
+    accepted = assign_splits(listing.entries, ratio=SplitRatio(), seed=0, allow_leaks=True)
+    assert {name for name, split in accepted.split_of.items() if split == "test"} == set(OFFICIAL_LIKE)
+    assert accepted.dropped_identities == [], "nobody was given up: the splits are as they were given"
+
+
+def test_without_the_list_splits_are_drawn_and_nobody_is_in_two(mine: Path) -> None:
+    (mine / LIST).rename(mine / "not_used.txt")
+    listing = list_source(mine)
+    assigned = assign_splits(listing.entries, ratio=SplitRatio(train=40, val=30, test=30), seed=0)
+    assert set(assigned.split_of.values()) == {"train", "val", "test"}
+    assert assigned.dropped_identities == []
+    where: dict[str, set[str]] = {}
+    for entry in listing.entries:
+        for person in [part for part in Path(entry.video_id).stem.split("_") if part.startswith("id")]:
+            where.setdefault(person, set()).add(assigned.split_of[entry.video_id])
+    assert {person: found for person, found in where.items() if len(found) > 1} == {}
+
+
+# --- parts of it
+
+
+@pytest.mark.parametrize("gone", range(2))
+def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, gone: int) -> None:
+    whole = list_source(mine)
+    lost = {entry.video_id for entry in whole.entries[gone::2]}
+    for name in lost:
+        (mine / name).unlink()
+    half = list_source(mine)
+    assert half.entries == [entry for entry in whole.entries if entry.video_id not in lost]
+    originals = {entry.source_id for entry in half.entries if entry.source_id}
+    assert half.missing == sorted(lost & (set(CLEAN_TEST) | originals)), (
+        "all that the list and the fakes' names tell of"
+    )
+    assert not any(entry.problem for entry in half.entries)
+
+
+def test_the_test_set_alone_stays_the_test_set(mine: Path) -> None:
+    for entry in list_source(mine).entries:
+        if entry.video_id not in CLEAN_TEST:
+            (mine / entry.video_id).unlink()
+    assert {entry.split for entry in list_source(mine).entries} == {"test"}
+
+
+# --- the whole way
+
+
+def test_the_columns_of_the_dataset_say_what_names_and_list_say(
+    celebdf: Path, mine: Path, tmp_path: Path, small_options: Options, cluster_address: str
+) -> None:
+    options = Options(sampling=Sampling(frames=1), keep=small_options.keep, size_px=small_options.size_px)
+    out = tmp_path / "out"
+    precompute(celebdf, out, options=options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    assert verify(out).findings == []
+    rows = pads.dataset(out / "faces").to_table(columns=["video_id", "source_id", "identity", "split", "label"])
+    listed = by_name(list_source(celebdf))
+    assert {row["video_id"]: row for row in rows.to_pylist()} == {
+        name: {"video_id": name, "source_id": entry.source_id, "identity": entry.identity,
+               "split": "test" if name in CLEAN_TEST else "train", "label": int("synthesis" in name)}
+        for name, entry in listed.items()
+    }  # fmt: skip
+    write_list(mine, *(f"{int('synth' not in name)} {name}" for name in OFFICIAL_LIKE))
+    with pytest.raises(RefusedError, match="a leak"):
+        precompute(mine, tmp_path / "leaky", options=options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    assert not (tmp_path / "leaky").exists()

@@ -1,0 +1,149 @@
+"""What a user notices of classes beyond real and fake: the same names and numbers from the table to a batch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.dataset as pads
+import pytest
+from assets_layouts import Footage
+from facefeed.loaders import FaceDataLoader, Quotas
+from facefeed.pipeline.errors import RefusedError, UsageError
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.job import Options
+from facefeed.pipeline.run import precompute
+from facefeed.pipeline.schema import labels_of
+from facefeed.pipeline.sources import list_source
+from facefeed.pipeline.verify import verify
+
+EMOTIONS = ("anger", "contempt", "disgust", "fear", "happy", "sad", "surprise")
+ORDER = ("happy", "sad", "fear", "disgust", "anger", "contempt", "surprise")
+
+
+@pytest.fixture
+def emotions(tmp_path: Path, footage: Footage) -> Path:
+    """Seven emotions, three videos each."""
+    names = {f"{emotion}{number}.mp4": emotion for number in range(3) for emotion in EMOTIONS}
+    root = footage.lay(tmp_path / "emotions", real=names)
+    (root / "emotions.csv").write_text("path,label\n" + "".join(f"{path},{label}\n" for path, label in names.items()))
+    return root / "emotions.csv"
+
+
+@pytest.fixture
+def ids(tmp_path: Path, footage: Footage) -> Path:
+    """Videos of three people, and one of nobody knows whom."""
+    names = [f"{number}.mp4" for number in range(7)]
+    root = footage.lay(tmp_path / "ids", real=names)
+    lines = [f"{name},{('7', '12', '100')[number % 3] if number < 6 else ''}" for number, name in enumerate(names)]
+    (root / "ids.csv").write_text("\n".join(["path,label", *lines]))
+    return root / "ids.csv"
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_seven_emotions_keep_their_names_and_numbers_the_whole_way(
+    emotions: Path, tmp_path: Path, small_options: Options, cluster_address: str, listed: bool
+) -> None:
+    if listed:
+        emotions.with_suffix(".classes.txt").write_text("\n".join(ORDER))
+    wanted = ORDER if listed else EMOTIONS
+    out = tmp_path / "out"
+    summary = precompute(emotions, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    assert tuple(summary.manifest.labels) == wanted
+    faces = pads.dataset(out / "faces")
+    assert labels_of(faces.schema) == wanted
+    for row in faces.to_table(columns=["video_id", "label"]).to_pylist():
+        assert wanted[row["label"]] == row["video_id"][: -len("0.mp4")]
+    assert verify(out).findings == []
+    loader = FaceDataLoader(out, split=None, batch_size=7, balance=Quotas(dict.fromkeys(EMOTIONS, 1)), num_workers=0)
+    assert tuple(loader.dataset.labels) == wanted  # type: ignore[attr-defined]
+    _, labels = next(iter(loader))
+    assert sorted(labels.tolist()) == list(range(7)), "one of each, in whatever order"
+
+
+def test_three_ids_are_numbered_by_value_and_unknown_ones_are_shown(
+    ids: Path, tmp_path: Path, small_options: Options, cluster_address: str
+) -> None:
+    out = tmp_path / "out"
+    precompute(ids, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    rows = pads.dataset(out / "faces").to_table(columns=["video_id", "label"]).to_pylist()
+    assert {row["video_id"]: row["label"] for row in rows} == {
+        f"{number}.mp4": number % 3 if number < 6 else -1 for number in range(7)
+    }
+    assert verify(out).findings == []
+    shown = subprocess.run(
+        [sys.executable, "-m", "facefeed.loaders", str(out)], capture_output=True, text=True, check=True
+    ).stdout
+    told = dict.fromkeys(("7", "12", "100", "unknown"), 0)
+    for line in shown.splitlines():
+        for part in line.split("(")[1].split(")")[0].split(", "):
+            count, _, name = part.partition(" ")
+            if name in told:
+                told[name] += int(count)
+    held = Counter(("7", "12", "100", "unknown")[row["label"]] for row in rows)
+    assert told == held
+
+
+def test_the_run_says_how_many_of_each_class_it_found(emotions: Path) -> None:
+    assert list_source(emotions).classes_held() == ", ".join(f"3 {name}" for name in EMOTIONS)
+
+
+def test_many_classes_are_summed_up(tmp_path: Path, footage: Footage) -> None:
+    names = [f"{number:03}.mp4" for number in range(20)]
+    root = footage.lay(tmp_path / "many", real=names)
+    rows = [f"{name},id{name[:3]}" for name in names[:19]]
+    (root / "t.csv").write_text("\n".join(["path,label", *rows, f"{names[19]},"]))
+    assert list_source(root / "t.csv").classes_held().endswith("1 id011, and 7 classes more, 1 unknown")
+
+
+# --- the file of classes
+
+
+def test_a_class_that_no_row_has_keeps_its_number_free(emotions: Path) -> None:
+    emotions.with_suffix(".classes.txt").write_text("neutral\r\n" + "\r\n".join(ORDER) + "\r\n\r\n")
+    listing = list_source(emotions)
+    assert listing.labels == ("neutral", *ORDER)
+    assert {entry.label for entry in listing.entries} == set(range(1, 8)), "so two tables with one list agree"
+
+
+def test_a_label_that_the_list_lacks_is_named(emotions: Path) -> None:
+    emotions.with_suffix(".classes.txt").write_text("\n".join(("happy ", "Sad", *ORDER[2:])))
+    with pytest.raises(UsageError, match=r"emotions\.classes\.txt: lacks 'sad', which the table has.*'happy', 'Sad'"):
+        list_source(emotions)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "happy\nhappy\n", "\n".join(map(str, range(129)))])
+def test_a_list_of_classes_that_cannot_be_meant_is_refused(emotions: Path, text: str) -> None:
+    emotions.with_suffix(".classes.txt").write_text(text)
+    with pytest.raises(UsageError, match=r"emotions\.classes\.txt: holds \d+ names; must be 1 to 128, each once"):
+        list_source(emotions)
+
+
+def test_a_list_of_classes_that_is_no_text_is_refused(emotions: Path) -> None:
+    emotions.with_suffix(".classes.txt").write_bytes(b"happy\xff")
+    with pytest.raises(UsageError, match=r"emotions\.classes\.txt: cannot be read"):
+        list_source(emotions)
+
+
+def test_a_list_may_turn_real_and_fake_round(tmp_path: Path, footage: Footage) -> None:
+    root = footage.lay(tmp_path / "round", real=["a.mp4"], fake=["b.mp4"])
+    (root / "t.csv").write_text("path,label\na.mp4,real\nb.mp4,fake\n")
+    (root / "t.classes.txt").write_text("fake\nreal\n")
+    listing = list_source(root / "t.csv")
+    assert (listing.labels, [entry.label for entry in listing.entries]) == (("fake", "real"), [1, 0])
+
+
+def test_other_classes_on_the_same_out_are_refused(
+    emotions: Path, tmp_path: Path, small_options: Options, cluster_address: str
+) -> None:
+    def run() -> None:
+        precompute(
+            emotions, tmp_path / "out", options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address
+        )
+
+    run()
+    emotions.with_suffix(".classes.txt").write_text("\n".join(ORDER))
+    with pytest.raises(RefusedError, match=r"labels: anger,.* there, happy,sad,.* now"):
+        run()

@@ -1,0 +1,125 @@
+"""What a user notices of DFDC with several of its parts, its sample, its test set, and half of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as pads
+import pytest
+from assets_layouts import DFDC_PARTS, Footage, lay_dfdc
+from facefeed.pipeline.errors import RefusedError
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.job import Options
+from facefeed.pipeline.run import precompute
+from facefeed.pipeline.sources import Entry, Listing, list_source
+from facefeed.pipeline.splits import SplitRatio, assign_splits
+from facefeed.pipeline.verify import verify
+from facefeed.pipeline.video import Sampling
+
+ORIGINALS = {f"{part}/{name}": original for part, files in DFDC_PARTS.items() for name, original in files.items()}
+
+
+@pytest.fixture(scope="module")
+def dfdc(tmp_path_factory: pytest.TempPathFactory, footage: Footage) -> Path:
+    return lay_dfdc(tmp_path_factory.mktemp("dfdc") / "dfdc", footage)
+
+
+@pytest.fixture
+def mine(dfdc: Path, tmp_path: Path) -> Path:
+    """A copy that a test may take apart."""
+    return shutil.copytree(dfdc, tmp_path / "mine")
+
+
+def by_name(listing: Listing) -> dict[str, Entry]:
+    return {entry.video_id: entry for entry in listing.entries}
+
+
+def change_metadata(root: Path, part: str, change: dict[str, dict[str, Any]]) -> None:
+    path = root / part / "metadata.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+
+
+def test_every_video_of_all_parts_has_its_label_and_its_original_in_its_own_part(dfdc: Path) -> None:
+    found = by_name(list_source(dfdc))
+    assert found.keys() == {*ORIGINALS, "test_videos/zzz.mp4"}
+    for name, original in ORIGINALS.items():
+        part = name.split("/")[0]
+        assert found[name].label == int(original is not None)
+        assert found[name].source_id == (f"{part}/{original}" if original else None)
+
+
+def test_test_videos_without_labels_are_unknown_and_no_failure(dfdc: Path) -> None:
+    entry = by_name(list_source(dfdc))["test_videos/zzz.mp4"]
+    assert (entry.label, entry.problem) == (-1, None)
+
+
+def test_an_original_that_another_part_holds_is_found_there(mine: Path) -> None:
+    change_metadata(mine, "dfdc_train_part_1", {"ggg.mp4": {"label": "FAKE", "original": "hhh.mp4"}})
+    found = by_name(list_source(mine))
+    assert found["dfdc_train_part_1/ggg.mp4"].source_id == "dfdc_train_part_49/hhh.mp4"
+    splits = assign_splits(list(found.values()), ratio=SplitRatio(train=34, val=33, test=33), seed=0).split_of
+    assert splits["dfdc_train_part_1/ggg.mp4"] == splits["dfdc_train_part_49/iii.mp4"]
+
+
+def test_the_competitions_own_folder_is_recognised_by_its_sample(mine: Path) -> None:
+    for part in list(DFDC_PARTS)[1:]:
+        shutil.rmtree(mine / part)
+    (mine / "dfdc_train_part_0").rename(mine / "train_sample_videos")
+    listing = list_source(mine)
+    assert listing.layout == "dfdc"
+    assert by_name(listing)["train_sample_videos/bbb.mp4"].source_id == "train_sample_videos/aaa.mp4"
+
+
+def test_the_test_set_says_is_fake_instead_of_a_label(mine: Path) -> None:
+    shutil.move(mine / "dfdc_train_part_1", mine / "test")
+    metadata = {"eee.mp4": {"is_fake": 0, "augmentations": {}}, "fff.mp4": {"is_fake": 1}, "ggg.mp4": {"is_fake": 2}}
+    (mine / "test/metadata.json").write_text(json.dumps(metadata))
+    entries = list_source(mine / "test").entries
+    assert [(entry.label, entry.problem) for entry in entries] == [(0, None), (1, None), (-1, "unknown_label")]
+
+
+@pytest.mark.parametrize("gone", range(2))
+def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, gone: int) -> None:
+    # With this seed no split is ever empty: then a video would move there, whichever is nearest.
+    ratio = SplitRatio(train=34, val=33, test=33)
+    whole = list_source(mine)
+    before = assign_splits(whole.entries, ratio=ratio, seed=1).split_of
+    lost = {entry.video_id for entry in whole.entries[gone::2]} & ORIGINALS.keys()
+    for name in lost:
+        (mine / name).unlink()
+    half = list_source(mine)
+    assert sorted(half.missing) == sorted(lost)
+    assert half.entries == [entry for entry in whole.entries if entry.video_id not in lost]
+    after = assign_splits(half.entries, ratio=ratio, seed=1).split_of
+    assert after == {name: before[name] for name in after}
+
+
+def test_a_fake_in_test_whose_original_is_in_train_is_a_leak(mine: Path) -> None:
+    change_metadata(mine, "dfdc_train_part_0", {"bbb.mp4": {"label": "FAKE", "split": "test", "original": "aaa.mp4"}})
+    entries = list_source(mine).entries
+    with pytest.raises(
+        RefusedError, match=r"bbb\.mp4: .* in test, .*aaa\.mp4, of the same original .* in train: a leak"
+    ):
+        assign_splits(entries, ratio=SplitRatio(), seed=0)
+
+
+def test_the_columns_of_the_dataset_say_what_the_metadata_says(
+    dfdc: Path, tmp_path: Path, small_options: Options, cluster_address: str
+) -> None:
+    options = Options(sampling=Sampling(frames=1), keep=small_options.keep, size_px=small_options.size_px)
+    out = tmp_path / "out"
+    summary = precompute(dfdc, out, options=options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    assert summary.manifest.inputs["ok"] == 1 + len(ORIGINALS)
+    assert verify(out).findings == []
+    rows = pads.dataset(out / "faces").to_table(columns=["video_id", "source_id", "label", "dataset", "split"])
+    splits: dict[str, set[str]] = {}
+    for row in rows.to_pylist():
+        name, original = row["video_id"], ORIGINALS.get(row["video_id"])
+        assert row["dataset"] == "dfdc"
+        assert row["label"] == (int(original is not None) if name in ORIGINALS else -1)
+        assert row["source_id"] == (f"{name.split('/')[0]}/{original}" if original else None)
+        splits.setdefault(row["source_id"] or name, set()).add(row["split"])
+    assert {name: found for name, found in splits.items() if len(found) > 1} == {}

@@ -1,0 +1,296 @@
+"""What a user notices of FaceForensics++: each file with its label, original and people, and no leak in the splits."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow.dataset as pads
+import pytest
+from assets_layouts import PAIRS, SPLITS, Footage, fakes_of, ffpp_names, lay_ffpp, write_splits
+from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.job import Options
+from facefeed.pipeline.run import precompute
+from facefeed.pipeline.sources import Entry, Listing, list_source
+from facefeed.pipeline.splits import SplitRatio, assign_splits
+from facefeed.pipeline.verify import verify
+from facefeed.pipeline.video import Sampling
+
+C23 = "original_sequences/youtube/c23/videos"
+FAKES = "manipulated_sequences"
+
+
+@pytest.fixture(scope="module")
+def ffpp(tmp_path_factory: pytest.TempPathFactory, footage: Footage) -> Path:
+    """The whole small set; tests that change it copy it."""
+    return lay_ffpp(tmp_path_factory.mktemp("ffpp") / "FaceForensics++", footage)
+
+
+@pytest.fixture
+def mine(ffpp: Path, tmp_path: Path) -> Path:
+    """A copy that a test may take apart."""
+    return shutil.copytree(ffpp, tmp_path / "mine")
+
+
+def by_name(listing: Listing) -> dict[str, Entry]:
+    return {entry.video_id: entry for entry in listing.entries}
+
+
+def split_of(listing: Listing) -> dict[str, str]:
+    return assign_splits(listing.entries, ratio=SplitRatio(train=40, val=30, test=30), seed=0).split_of
+
+
+def people_across_splits(entries: Iterable[Entry], splits: dict[str, str]) -> set[str]:
+    """Everyone whose video, or a fake made with whom, lies in two splits; read from the files' names alone."""
+    where: dict[str, set[str]] = defaultdict(set)
+    for entry in entries:
+        stem = Path(entry.video_id).stem
+        kind = "actor" if "__" in stem else "youtube"
+        for number in stem.split("__")[0].split("_"):
+            where[f"{kind} {number}"].add(splits[entry.video_id])
+    return {name for name, found in where.items() if len(found) > 1}
+
+
+# --- what is recognised
+
+
+def test_every_video_of_the_set_is_listed_once_with_the_label_of_its_folder(ffpp: Path) -> None:
+    listing = list_source(ffpp)
+    real, fake = ffpp_names()
+    assert (listing.layout, listing.labels) == ("ffpp", ("real", "fake"))
+    assert sorted(entry.video_id for entry in listing.entries) == sorted(real + fake)
+    assert {entry.video_id for entry in listing.entries if entry.label == 0} == set(real)
+    assert {entry.video_id for entry in listing.entries if entry.label == 1} == set(fake)
+    assert {entry.dataset for entry in listing.entries} == {"ffpp"}
+    assert not any(entry.problem for entry in listing.entries)
+    assert listing.missing == []
+
+
+def test_masks_and_extracted_frames_are_no_inputs_and_are_counted(ffpp: Path) -> None:
+    assert list_source(ffpp).ignored == {"in masks/": len(fakes_of(PAIRS)), "in images/": 3}
+
+
+@pytest.mark.parametrize(
+    ("path", "source_id", "identity", "kin", "method", "grade"),
+    [
+        (f"{C23}/033.mp4", None, "youtube/033", (), None, "c23"),
+        ("original_sequences/youtube/raw/videos/097.mp4", None, "youtube/097", (), None, "raw"),
+        ("original_sequences/actors/c23/videos/01__kitchen_pan.mp4", None, "actors/01", (), None, "c23"),
+        (f"{FAKES}/Deepfakes/c23/videos/033_097.mp4", f"{C23}/033.mp4", "youtube/097", ("youtube/033",), "Deepfakes",
+         "c23"),
+        (f"{FAKES}/Deepfakes/raw/videos/097_033.mp4", "original_sequences/youtube/raw/videos/097.mp4", "youtube/033",
+         ("youtube/097",), "Deepfakes", "raw"),
+        # The face stays the target's: only its expression is the source's.
+        (f"{FAKES}/NeuralTextures/c23/videos/033_097.mp4", f"{C23}/033.mp4", "youtube/033", ("youtube/097",),
+         "NeuralTextures", "c23"),
+        (f"{FAKES}/DeepFakeDetection/c23/videos/01_02__kitchen_pan__YVGY8LOK.mp4",
+         "original_sequences/actors/c23/videos/01__kitchen_pan.mp4", "actors/02", ("actors/01",), "DeepFakeDetection",
+         "c23"),
+    ],
+)  # fmt: skip
+def test_a_name_says_whose_video_and_whose_face_it_is(
+    ffpp: Path, path: str, source_id: str | None, identity: str, kin: tuple[str, ...], method: str | None, grade: str
+) -> None:
+    entry = by_name(list_source(ffpp))[path]
+    assert (entry.source_id, entry.identity, entry.kin) == (source_id, identity, kin)
+    assert (entry.method, entry.compression) == (method, grade)
+
+
+@pytest.mark.parametrize(
+    ("path", "label", "method", "grade", "people"),
+    [
+        (f"{C23}/holiday.mp4", 0, None, "c23", ()),
+        (f"{C23}/033_097.mp4", 0, None, "c23", ("youtube/033", "youtube/097")),
+        ("original_sequences/youtube/c15/videos/033.mp4", 0, None, None, ("youtube/033",)),
+        ("original_sequences/friends/c23/videos/033.mp4", 0, None, "c23", ("youtube/033",)),
+        (f"{FAKES}/MyMethod/c23/videos/033_097.mp4", 1, "MyMethod", "c23", ("youtube/033", "youtube/097")),
+        (f"{FAKES}/Deepfakes/c23/videos/033.mp4", 1, "Deepfakes", "c23", ("youtube/033",)),
+        (f"{FAKES}/Deepfakes/c23/033_097.mp4", 1, "Deepfakes", "c23", ("youtube/033", "youtube/097")),
+        (f"{FAKES}/Deepfakes/c23/videos/01_02__hall__YVGY8LOK.mp4", 1, "Deepfakes", "c23", ("actors/01", "actors/02")),
+        (f"{FAKES}/033_097.mp4", 1, None, None, ("youtube/033", "youtube/097")),
+    ],
+)
+def test_in_an_unknown_place_nothing_is_guessed_but_the_people_named_are_kept_together(
+    tmp_path: Path, footage: Footage, path: str, label: int, method: str | None, grade: str | None, people: tuple[str]
+) -> None:
+    (entry,) = list_source(footage.lay(tmp_path, real=[path])).entries
+    assert (entry.label, entry.method, entry.compression) == (label, method, grade)
+    assert (entry.source_id, entry.identity, entry.kin) == (None, None, people)
+
+
+def test_the_older_name_of_raw_is_raw(tmp_path: Path, footage: Footage) -> None:
+    names = ["original_sequences/youtube/c0/videos/033.mp4", f"{FAKES}/FaceSwap/c0/videos/033_097.mp4"]
+    fake, real = sorted(list_source(footage.lay(tmp_path, real=names)).entries, key=lambda entry: entry.video_id)
+    assert {fake.compression, real.compression} == {"raw"}
+    assert fake.source_id == real.video_id
+
+
+def test_media_beside_the_sequences_are_counted_not_taken(mine: Path, footage: Footage) -> None:
+    footage.lay(mine, real=["downloaded_videos/abc/abc.mp4", "downloaded_videos/abc/extracted.mp4", "teaser.mp4"])
+    listing = list_source(mine)
+    assert len(listing.entries) == sum(map(len, ffpp_names()))
+    assert listing.ignored["in downloaded_videos/"] == 2
+    assert listing.ignored["media beside the sequences"] == 1
+
+
+def test_a_folder_of_frames_alone_says_what_it_holds(tmp_path: Path) -> None:
+    frames = tmp_path / "original_sequences/youtube/c23/images/033"
+    frames.mkdir(parents=True)
+    (frames / "0000.png").touch()
+    with pytest.raises(UsageError, match=r"holds no video and no image but 1 in images/ \(layout ffpp\)"):
+        list_source(tmp_path)
+
+
+# --- parts of it
+
+
+@pytest.mark.parametrize(
+    "part",
+    [FAKES, f"{FAKES}/Deepfakes", f"{FAKES}/Deepfakes/raw", f"{FAKES}/NeuralTextures/c23/videos", "original_sequences"],
+)
+def test_a_part_says_the_same_of_its_files_as_the_whole(ffpp: Path, part: str) -> None:
+    whole, some = list_source(ffpp), list_source(ffpp / part)
+    assert some.root == whole.root
+    assert some.entries == [entry for entry in whole.entries if entry.video_id.startswith(part)]
+    assert some.missing == []
+
+
+def test_a_folder_of_masks_is_not_taken_for_videos_of_a_method(ffpp: Path) -> None:
+    assert list_source(ffpp / FAKES / "Deepfakes/masks").layout == "folder"
+
+
+@pytest.mark.parametrize("gone", range(2))
+def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, gone: int) -> None:
+    whole = list_source(mine)
+    lost = {entry.video_id for entry in whole.entries[gone::2] if "actors" not in str(entry.people)}
+    for name in lost:
+        (mine / name).unlink()
+    half = list_source(mine)
+    assert half.missing == sorted(lost)
+    assert half.entries == [entry for entry in whole.entries if entry.video_id not in lost]
+    before, after = split_of(whole), split_of(half)
+    assert after == {name: before[name] for name in after}
+
+
+def test_drawn_splits_stay_too_whichever_grade_or_method_is_missing(mine: Path) -> None:
+    shutil.rmtree(mine / "splits")
+    before = split_of(list_source(mine))
+    for part in ("original_sequences/youtube/raw", f"{FAKES}/NeuralTextures", "original_sequences/youtube"):
+        shutil.rmtree(mine / part)
+        after = split_of(list_source(mine))
+        assert after == {name: before[name] for name in after}, f"without {part}"
+
+
+def test_originals_that_are_not_there_are_missing_and_no_failure(mine: Path) -> None:
+    shutil.rmtree(mine / "splits")
+    shutil.rmtree(mine / "original_sequences")
+    listing = list_source(mine)
+    numbers = sorted(number for pair in PAIRS for number in pair)
+    assert [name for name in listing.missing if "/youtube/c23/" in name] == [
+        f"{C23}/{number}.mp4" for number in numbers
+    ]
+    assert not any(entry.problem for entry in listing.entries)
+
+
+# --- splits
+
+
+def test_the_official_files_split_originals_and_both_fakes_of_each_pair(ffpp: Path) -> None:
+    official = {number: split for split, pairs in SPLITS.items() for pair in pairs for number in pair}
+    for entry in list_source(ffpp).entries:
+        target = Path(entry.video_id).stem[:3]
+        assert entry.split == official.get(target), entry.video_id
+    splits = split_of(list_source(ffpp))
+    assert not people_across_splits(list_source(ffpp).entries, splits)
+    assert Counter(splits[name] for name in splits if "actors" not in name and "__" not in name) == {
+        "train": 30, "val": 10, "test": 10,
+    }  # fmt: skip
+
+
+def test_split_files_may_lie_beside_the_sequences(mine: Path) -> None:
+    before = list_source(mine)
+    for file in (mine / "splits").iterdir():
+        file.rename(mine / file.name)
+    assert list_source(mine).entries == before.entries
+    assert list_source(mine).ignored == before.ignored
+
+
+def test_one_split_file_alone_is_no_split(mine: Path) -> None:
+    for name in ("train.json", "val.json"):
+        (mine / "splits" / name).unlink()
+    assert {entry.split for entry in list_source(mine).entries} == {None}
+
+
+def test_without_split_files_nobody_is_in_two_splits_whatever_the_grade_method_or_direction(mine: Path) -> None:
+    shutil.rmtree(mine / "splits")
+    listing = list_source(mine)
+    splits = split_of(listing)
+    assert set(splits.values()) == {"train", "val", "test"}
+    assert people_across_splits(listing.entries, splits) == set()
+
+
+def test_nobody_is_in_two_splits_either_where_only_fakes_are_there(mine: Path) -> None:
+    shutil.rmtree(mine / "splits")
+    listing = list_source(mine / FAKES / "Deepfakes")
+    splits = split_of(listing)
+    assert len(set(splits.values())) > 1
+    assert people_across_splits(listing.entries, splits) == set()
+
+
+def test_a_number_in_two_split_files_is_a_leak_that_is_named(mine: Path) -> None:
+    write_splits(mine / "splits", {"val": PAIRS[3:], "test": PAIRS[4:]})
+    with pytest.raises(UsageError, match=r"'720' is in splits/val\.json and in splits/test\.json: a leak.*are drawn"):
+        list_source(mine)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "{}", "[7]", '["720", "672"]', '[["720"]]', '[["720", 672]]', '[["a", "b"]]', '[[["720", "672"]]]'],
+)
+def test_a_split_file_that_is_none_is_named_with_a_way_out(mine: Path, text: str) -> None:
+    (mine / "splits/val.json").write_text(text)
+    with pytest.raises(UsageError, match=r"val\.json: .*take the split files away"):
+        list_source(mine)
+
+
+def test_a_fake_whose_people_are_in_two_official_splits_is_set_aside(mine: Path, footage: Footage) -> None:
+    stray = f"{FAKES}/Deepfakes/c23/videos/033_720.mp4"
+    footage.lay(mine, fake=[stray])
+    listing = list_source(mine)
+    assert by_name(listing)[stray].split is None
+    assert assign_splits(listing.entries, ratio=SplitRatio(), seed=0).bridging == [stray]
+
+
+# --- the whole way
+
+
+def test_the_columns_of_the_dataset_say_what_the_folders_say(
+    ffpp: Path, tmp_path: Path, small_options: Options, cluster_address: str
+) -> None:
+    options = Options(sampling=Sampling(frames=1), keep=small_options.keep, size_px=small_options.size_px)
+    summary = precompute(
+        ffpp, tmp_path / "out", options=options, detector=FixedBoxDetector(), scheduler=cluster_address
+    )
+    real, fake = ffpp_names()
+    assert summary.manifest.inputs == {
+        "total": len(real) + len(fake), "ok": len(real) + len(fake), "no_faces": 0, "failed": {}, "missing": 0,
+    }  # fmt: skip
+    assert verify(tmp_path / "out").findings == []
+    columns = ["video_id", "source_id", "identity", "dataset", "method", "compression", "split", "label"]
+    rows = pads.dataset(tmp_path / "out/faces").to_table(columns=columns).to_pylist()
+    listed = by_name(list_source(ffpp))
+    assert {row["video_id"] for row in rows} == set(listed)
+    for row in rows:
+        entry = listed[row["video_id"]]
+        assert {name: row[name] for name in columns[1:6]} == {name: getattr(entry, name) for name in columns[1:6]}
+        assert row["label"] == int(row["video_id"].startswith(FAKES))
+        assert entry.split in (None, row["split"])
+    splits = {row["video_id"]: row["split"] for row in rows}
+    assert people_across_splits(listed.values(), splits) == set()
+    again = precompute(ffpp, tmp_path / "out", options=options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    assert (again.totals.inputs, again.changes.changed) == (0, []), (
+        "what the plan kept of each video is what it was told"
+    )

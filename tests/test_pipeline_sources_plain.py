@@ -1,0 +1,109 @@
+"""What a user notices of class folders and tables the whole way: columns, planted leaks, and half of the files gone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow.dataset as pads
+import pytest
+from assets_layouts import FOLDERS, TABLE, Footage, lay_folders, write_table
+from facefeed.pipeline.errors import RefusedError, UsageError
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.job import Options
+from facefeed.pipeline.run import precompute
+from facefeed.pipeline.sources import Listing, list_source
+from facefeed.pipeline.splits import SplitRatio, assign_splits
+from facefeed.pipeline.verify import verify
+
+LABELS = ("real", "fake")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory, footage: Footage) -> Path:
+    return lay_folders(tmp_path_factory.mktemp("folders") / "src", footage)
+
+
+@pytest.fixture
+def mine(folders: Path, tmp_path: Path) -> Path:
+    """A copy that a test may take apart, with a table of its files."""
+    root = shutil.copytree(folders, tmp_path / "mine")
+    write_table(root / "t.csv", TABLE.values())
+    return root
+
+
+def said(listing: Listing) -> dict[str, tuple[str | None, str]]:
+    return {entry.video_id: (entry.split, LABELS[entry.label]) for entry in listing.entries}
+
+
+def test_folders_and_table_say_what_they_hold(mine: Path) -> None:
+    folder, table = list_source(mine), list_source(mine / "t.csv")
+    assert (folder.layout, table.layout) == ("folder", "table")
+    assert said(folder) == said(table) == FOLDERS
+    for entry in table.entries:
+        row = TABLE[entry.video_id]
+        told = (entry.source_id, entry.identity, entry.method, entry.compression, entry.dataset)
+        assert told == tuple(row[key] or None for key in ("source", "identity", "method", "compression", "dataset"))
+
+
+@pytest.mark.parametrize("gone", range(2))
+@pytest.mark.parametrize("src", [".", "t.csv"])
+def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, src: str, gone: int) -> None:
+    lost = sorted(FOLDERS)[gone::2]
+    for name in lost:
+        (mine / name).unlink()
+    half = list_source(mine / src)
+    assert said(half) == {path: told for path, told in FOLDERS.items() if path not in lost}
+    assert sorted(half.missing) == (lost if src == "t.csv" else [])
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"test/fake/i.mp4": {"source": "train/real/a.mp4"}}, "original 'train/real/a.mp4'"),
+        ({"val/real/g.mp4": {"identity": "person b"}}, "person 'person b'"),
+    ],
+)
+def test_an_original_or_a_person_on_both_sides_of_a_tables_split_is_a_leak(
+    mine: Path, change: dict[str, dict[str, str]], what: str
+) -> None:
+    assign_splits(list_source(mine / "t.csv").entries, ratio=SplitRatio(), seed=0)
+    write_table(mine / "t.csv", (row | change.get(path, {}) for path, row in TABLE.items()))
+    listing = list_source(mine / "t.csv")
+    with pytest.raises(RefusedError, match=f"of the same {what}, in .*: a leak; .* or leave out the column split, so"):
+        assign_splits(listing.entries, ratio=SplitRatio(), seed=0, without_splits=listing.without_splits)
+
+
+def test_a_video_that_a_table_puts_into_val_and_test_is_refused(mine: Path) -> None:
+    again = TABLE["test/real/i.mp4"] | {"split": "val"}
+    write_table(mine / "t.csv", [*TABLE.values(), again])
+    with pytest.raises(UsageError, match=r"names 'test/real/i\.mp4' more than once"):
+        list_source(mine / "t.csv")
+
+
+def test_the_columns_of_the_dataset_say_what_the_table_says(
+    mine: Path, tmp_path: Path, small_options: Options, cluster_address: str
+) -> None:
+    out = tmp_path / "out"
+    precompute(mine / "t.csv", out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    assert verify(out).findings == []
+    columns = ["video_id", "label", "split", "source_id", "identity", "method", "compression", "dataset"]
+    rows = pads.dataset(out / "faces").to_table(columns=columns).to_pylist()
+    assert {row["video_id"]: row for row in rows} == {
+        path: {
+            "video_id": path, "label": LABELS.index(row["label"]), "split": row["split"],
+            "source_id": row["source"] or None, "identity": row["identity"], "method": row["method"] or None,
+            "compression": row["compression"], "dataset": row["dataset"],
+        }
+        for path, row in TABLE.items()
+    }  # fmt: skip
+
+
+def test_the_columns_of_the_dataset_say_what_the_folders_say(
+    folders: Path, tmp_path: Path, small_options: Options, cluster_address: str
+) -> None:
+    out = tmp_path / "out"
+    precompute(folders, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    rows = pads.dataset(out / "faces").to_table(columns=["video_id", "label", "split", "identity"]).to_pylist()
+    assert {row["video_id"]: (row["split"], LABELS[row["label"]]) for row in rows} == FOLDERS
+    assert {row["identity"] for row in rows} == {None}
