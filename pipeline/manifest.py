@@ -60,6 +60,11 @@ class OutPaths:
         return self.root / "index.arrow"
 
     @property
+    def forecast(self) -> Path:
+        """What a dry run expects of the next run."""
+        return self.root / "forecast.json"
+
+    @property
     def lease(self) -> Path:
         """Who is working on OUT."""
         return self.root / "driver.lease"
@@ -166,13 +171,18 @@ class Manifest:
 
     @classmethod
     def read(cls, out: Path) -> Self:
-        """Raises `UsageError` where OUT holds no finished dataset, `CorruptDataError` where it is damaged."""
+        """Raises `UsageError` where OUT holds no finished dataset, `CorruptDataError` where its manifest is damaged or
+        of another version.
+        """
         path = OutPaths(out).manifest
         try:
             data = json.loads(path.read_bytes())
-            version, schema = data.pop("version"), data.pop("schema")
-            if (version, schema) != (MANIFEST_VERSION, SCHEMA_VERSION):
-                raise ValueError(f"version {version}, schema {schema}; this facefeed reads 1 and 1")
+            made, read = (data.pop("version"), data.pop("schema")), (MANIFEST_VERSION, SCHEMA_VERSION)
+            if made != read:
+                raise CorruptDataError(
+                    f"{path}: is of version {made[0]}, schema {made[1]}; this facefeed reads version {read[0]}, schema "
+                    f"{read[1]}: read it with the facefeed that made it, or make a new OUT with `facefeed precompute`"
+                )
             return cls(**data)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import InputError, UsageError
-from .faces import FaceDetector
-from .faces.crop import crop_square, cut
+from .faces import FaceDetector, Faces
+from .faces.align import tilt_degrees
+from .faces.crop import Square
 from .faces.mtcnn import MTCNNDetector
 from .index import Index
 from .manifest import Manifest
@@ -46,8 +47,9 @@ class OnTheFlyFaces:
     Per item: open the video below `src`, seek to the key frame before the wanted frame, decode up to it, detect, take
     of the faces found the one that overlaps the row's box most, cut it with OUT's margin, resize. So a careful person
     writes it: the detector is made once a process, nothing is kept from item to item, since shuffled items seldom
-    share a video. The rows say which frames and which faces; that a video of the wild may be broken in ways that take
-    its decoder down does not count here, since rows come of sound videos alone.
+    share a video. The rows say which frames and which faces, and of a smoothed OUT which squares, since an item sees
+    one frame alone; that a video of the wild may be broken in ways that take its decoder down does not count here,
+    since rows come of sound videos alone.
 
     `src`: as it was given to `precompute`. `split`: None for all. `detector`: None for MTCNN as OUT's settings have it,
     on the CPU: processes that torch forks cannot use CUDA. With `multiprocessing_context="spawn"` or no workers it may
@@ -78,7 +80,7 @@ class OnTheFlyFaces:
         config = Manifest.read(self.out).config
         self.index = Index(self.out)
         self.labels = self.index.labels
-        self.margin = float(config["margin"])
+        self.margin, self.align, self.smooth = float(config["margin"]), bool(config["align"]), bool(config["smooth"])
         self.detector = detector or MTCNNDetector(min_face_px=max(config["min_face_px"], 12), device="cpu")
         every = np.arange(len(self.index), dtype=np.uint32)
         self._rows = every if split is None else self.index.rows_where("split", split)
@@ -106,16 +108,22 @@ class OnTheFlyFaces:
 
     def _crop(self, rgb: Rgb, row: int) -> Rgb:
         box = self.index.value("box_xyxy", row)
-        found = self.detector.detect(rgb).boxes_xyxy
-        overlaps = _iou(found, box)
+        found = self.detector.detect(rgb)
+        overlaps = _iou(found.boxes_xyxy, box)
         if not overlaps.any():
             where = f"no face that overlaps {[round(side) for side in box]}" if len(found) else "no face"
             raise UsageError(f"{self._name(row)}: {where} was found where OUT has one; {self._remedy()}")
-        x0, y0, side = crop_square(found[overlaps.argmax()], self.margin)
-        crop, _ = cut(rgb, x0, y0, side, self.image_size)
+        crop, _ = self._square(row, found.select(np.array([overlaps.argmax()]))).cut(rgb, self.image_size)
         if len(crop) < self.image_size:
             crop = np.asarray(cv2.resize(crop, (self.image_size, self.image_size)), np.uint8)
         return crop
+
+    def _square(self, row: int, face: Faces) -> Square:
+        if self.smooth:  # which takes the frames before and after, which an item does not see
+            left, top, right, _ = (int(edge) for edge in self.index.value("crop_xyxy", row))
+            return Square(left, top, right - left, self.index.value("crop_degrees", row))
+        degrees = tilt_degrees(face.landmarks[0]) if self.align else 0.0
+        return Square.around(face.boxes_xyxy[0], self.margin, degrees)
 
     def _video(self, row: int) -> str:
         return str(self.index.text("video_id", row))

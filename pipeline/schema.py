@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from .errors import CorruptDataError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 ROW_GROUP_ROWS = 256
 SPLITS = ("train", "val", "test")
 REGION_NAMES = ("left_eye", "right_eye", "nose", "mouth", "face")
@@ -49,7 +49,8 @@ _FIELDS = (
     _field("frame_height", pa.int32(), "px, of the upright frame"),
     _field("track_id", pa.int32(), "the same person through the video, from 0"),
     _field("box_xyxy", _BOX, "frame px: the detector's box"),
-    _field("crop_xyxy", _BOX, "frame px: the square that was cut; beyond the border it is black"),
+    _field("crop_xyxy", _BOX, "frame px: the square that was cut, before it was turned; beyond the border it is black"),
+    _field("crop_degrees", pa.float32(), "how far it was turned about its centre, clockwise as seen; 0 unless aligned"),
     _field("score", pa.float32(), "the detector's confidence, 0..1"),
     _field("landmarks", _POINTS, "crop px: left, right eye, nose, left, right mouth corner, as the viewer sees them"),
     _field("hull", _POINTS, "crop px: convex hull of the face"),

@@ -1,9 +1,9 @@
 """A small finished dataset, made in a second without Dask and without a video file.
 
 Everything but the frames and the faces in them is the real thing: `UnitWorker` makes, publishes and accounts for the
-units, `finish` writes index and manifest. Recipe of a frame: coarse noise, seeded by video and frame number, enlarged;
-a frame without a face is black. `precompute` would plan other units: here they are laid out so that each case of the
-contract occurs once.
+units, `finish` writes index and manifest. Recipe of a frame: coarse noise, enlarged; three quarters are seeded by the
+video, so that it is one scene with one person, the rest by the frame's number too; a frame without a face is black.
+`precompute` would plan other units: here they are laid out so that each case of the contract occurs once.
 """
 
 from __future__ import annotations
@@ -102,8 +102,11 @@ class _NoiseReader(MediaReader):
 def _picture(clip: Clip, number: int) -> NDArray[np.uint8]:
     if clip.ends == "no_faces":
         return np.zeros((*_FRAME, 3), np.uint8)
-    noise = np.random.default_rng([zlib.crc32(clip.name.encode()), number])
-    coarse = noise.integers(1, 256, (6, 8, 3), np.uint8)
+    scene, own = (
+        np.random.default_rng(seed).integers(1, 256, (6, 8, 3))
+        for seed in ([zlib.crc32(clip.name.encode())], [zlib.crc32(clip.name.encode()), number])
+    )
+    coarse = ((3 * scene + own) // 4).astype(np.uint8)
     enlarged: NDArray[np.uint8] = cv2.resize(coarse, _FRAME[::-1], interpolation=cv2.INTER_CUBIC).astype(np.uint8)
     return enlarged
 
@@ -128,7 +131,7 @@ def make_dataset(out: Path, units: tuple[tuple[str, tuple[Clip, ...]], ...] = UN
     root = out / "no such source"
     job = Job(root=root, out=out, options=chosen, detector=detector, labels=LABELS, config=name)
     worker = UnitWorker(job)
-    worker._reader = _NoiseReader({clip.name: clip for _, clips in units for clip in clips}, root)
+    worker.inputs.reader = _NoiseReader({clip.name: clip for _, clips in units for clip in clips}, root)
     for unit, (_, clips) in zip(planned, units, strict=True):
         if clips is HALVED:
             _split(unit, job)

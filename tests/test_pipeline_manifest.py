@@ -140,7 +140,7 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(MANIFEST.to_json())
     assert Manifest.read(tmp_path) == MANIFEST
     data = json.loads(MANIFEST.to_json())
-    assert (data["version"], data["schema"]) == (1, 1)
+    assert (data["version"], data["schema"]) == (1, 2)
 
 
 @pytest.mark.parametrize("out", ["nowhere", "file", "."])
@@ -152,13 +152,22 @@ def test_a_folder_without_a_manifest_is_no_dataset_and_the_message_says_what_to_
 
 @pytest.mark.parametrize(
     "damage",
-    [without("version"), without("schema"), without("rows"), with_("version", 2), with_("schema", 2), with_("x", 1)],
+    [without("version"), without("schema"), without("rows"), with_("x", 1)],
 )
 def test_a_damaged_manifest_is_named(tmp_path: Path, damage: Callable[[dict[str, Any]], None]) -> None:
     data = json.loads(MANIFEST.to_json())
     damage(data)
     (tmp_path / "manifest.json").write_text(json.dumps(data))
     with pytest.raises(CorruptDataError, match=r"manifest\.json: not a manifest"):
+        Manifest.read(tmp_path)
+
+
+@pytest.mark.parametrize(("key", "number"), [("version", 2), ("schema", 1), ("schema", 3)])
+def test_a_dataset_of_another_version_is_told_as_such(tmp_path: Path, key: str, number: int) -> None:
+    data = json.loads(MANIFEST.to_json())
+    with_(key, number)(data)
+    (tmp_path / "manifest.json").write_text(json.dumps(data))
+    with pytest.raises(CorruptDataError, match=rf"{key} {number}.*this facefeed reads version 1, schema 2: "):
         Manifest.read(tmp_path)
 
 

@@ -81,9 +81,12 @@ def src(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def out(src: Path) -> Path:
+    return precomputed(src, src.parent / "out")
+
+
+def precomputed(src: Path, out: Path, **chosen: Any) -> Path:
     """What a worker of `precompute` makes of them, with MTCNN; in this process, since torch is here already."""
-    out = src.parent / "out"
-    options, detector = Options(sampling=Sampling(every=EVERY), size_px=128), MTCNNDetector(device="cpu")
+    options, detector = Options(sampling=Sampling(every=EVERY), size_px=128, **chosen), MTCNNDetector(device="cpu")
     listing = list_source(src)
     config = options.config(detector, listing.labels)
     job = Job(
@@ -92,7 +95,8 @@ def out(src: Path) -> Path:
     make_folders(job.paths)
     val = [entry for entry in listing.entries if entry.video_id in VAL]
     train = [entry for entry in listing.entries if entry not in val]
-    units = [Unit.make(of, split, config=job.config, salt="") for split, of in (("train", train), ("val", val))]
+    parts = [("train", train), ("val", val)]
+    units = [Unit.make(of, split, config=job.config, salt="") for split, of in parts if of]
     Plan().append(job.paths, PlanPart(config=config, units=tuple(units)))
     worker = UnitWorker(job)
     for unit in units:
@@ -137,6 +141,26 @@ def test_it_shows_the_faces_of_the_finished_dataset_made_anew(naive: OnTheFlyFac
         assert (image.shape, image.dtype) == ((3, SIDE, SIDE), torch.float32)
         # A neighbouring frame is 50 levels off in one colour or more, another person far more.
         assert float(((image - kept) * LEVELS).abs().mean()) < 4, (name, position)
+
+
+def leaning(rgb: Rgb) -> Rgb:
+    matrix = cv2.getRotationMatrix2D((rgb.shape[1] / 2, rgb.shape[0] / 2), -20, 1.0)
+    return np.asarray(cv2.warpAffine(rgb, matrix, rgb.shape[1::-1], borderMode=cv2.BORDER_REPLICATE), np.uint8)
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_of_an_aligned_dataset_it_shows_the_faces_upright_too(tmp_path: Path, smooth: bool) -> None:
+    clip(tmp_path / "src/real/leaning.mp4", "astronaut", change=leaning)
+    out = precomputed(tmp_path / "src", tmp_path / "out", align=True, smooth=smooth)
+    naive = OnTheFlyFaces(tmp_path / "src", out, image_size=SIDE)
+    stored, lying = FaceDataset(out, image_size=SIDE), OnTheFlyFaces(tmp_path / "src", out, image_size=SIDE)
+    lying.align = lying.smooth = False
+    assert len(naive) == len(stored) == len(range(0, FRAMES, EVERY))
+    for position in range(len(stored)):
+        kept = stored[position][0]
+        apart, apart_if_lying = (float(((one[position][0] - kept) * LEVELS).abs().mean()) for one in (naive, lying))
+        assert apart < 4
+        assert apart_if_lying > 4 * apart
 
 
 @pytest.mark.parametrize(

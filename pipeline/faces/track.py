@@ -1,4 +1,4 @@
-"""One id for one person through a video, from boxes and times alone."""
+"""One id for one person through a video, from where faces are, how they move and how they look."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ..errors import UsageError
+from .detection import Faces
+from .looks import likeness, looks, scene
 
 # Below this overlap the distance of the centres tells more than the overlap does.
 _LEAST_IOU: Final = 0.1
@@ -19,12 +21,22 @@ _REACH: Final = 1.5
 _LARGEST_GROWTH: Final = 2.0
 # Heads turn back: a velocity is believed for this long and no longer.
 _COAST_SECONDS: Final = 0.5
+# These three were measured on the clips of tests/benchmarks/bench_tracks.py and on the sample.
+# Frames across a cut are at most .27 alike, those ten frames apart without one mostly .7 and more.
+_SAME_SCENE: Final = 0.55
+# Ten frames on, one person is less alike in 1 of 200 pairs; whoever is in the same place after a cut is at most .32.
+_LEAST_LIKENESS: Final = 0.4
+# No two people of one clip are as alike (.68 at most); one person in two shots of one view is.
+_SURE_LIKENESS: Final = 0.75
+# So many people who are gone are remembered: enough for any scene, and bounded for a video of hours.
+_REMEMBERED: Final = 64
 
 
 @dataclass(slots=True)
 class _Track:
     track_id: int
     box: NDArray[np.float64]
+    look: NDArray[np.float32]
     seen_seconds: float
     seen_update: int
     velocity: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
@@ -33,25 +45,36 @@ class _Track:
         ahead = min(max(pts_seconds - self.seen_seconds, 0.0), _COAST_SECONDS)
         return self.box + np.tile(self.velocity * ahead, 2)
 
-    def take(self, box: NDArray[np.float64], pts_seconds: float, update: int) -> None:
+    def take(self, box: NDArray[np.float64], pts_seconds: float) -> None:
         elapsed = pts_seconds - self.seen_seconds
         moved = (box[:2] + box[2:] - self.box[:2] - self.box[2:]) / 2
         self.velocity = moved / elapsed if elapsed > 0 else np.zeros(2)
-        self.box, self.seen_seconds, self.seen_update = box, pts_seconds, update
+        self.box = box
+
+    def reappear(self, box: NDArray[np.float64]) -> None:
+        self.velocity, self.box = np.zeros(2), box
 
 
 class Tracker:
     """Gives each face of a video an id that stays with the person; ids are 0, 1, 2.. by first appearance.
 
-    A face is joined to the track whose box it overlaps most, where the track's last velocity puts it now
-    (the idea of SORT, Bewley et al. 2016, with a straight line for the Kalman filter); if nothing overlaps,
-    since frames may be far apart, to the nearest track of a like size within 1.5 box sides. The best pair
-    first, each face and each track once. A track that was missed is taken up again within
-    `max_lost_seconds`; one that was in the frame sampled just before is, however long ago that was.
+    What it promises: no two faces of a frame have one id; the same frames and faces give the same ids; it looks back
+    only, one frame after the other, and remembers a bounded number of people.
 
-    Deterministic; picklable; one Tracker for one video. It does not look at the pixels: after a cut, a new
-    person in an old one's place inherits the id, and one who comes back elsewhere gets a new one.
-    Raises `UsageError` if `max_lost_seconds` is negative.
+    What it goes by. First the place: a face is near a track if their boxes overlap where the track's last velocity
+    puts it now (the idea of SORT, Bewley et al. 2016, with a straight line for the Kalman filter) or, since sampled
+    frames may be far apart, if it is of a like size within 1.5 box sides; so for `max_lost_seconds` after the track
+    was last seen, and if that was in the frame sampled just before, however long ago that was. Of those that are near,
+    the best pair by place and looks is joined first, each face and each track once. Where the scene as a whole has
+    changed since the frame sampled before, as by a cut, whoever is near must also look alike: a new person in an old
+    one's place gets a new id. Then, for faces that are left, the looks alone (`looks.likeness`): a track that is very
+    much alike is taken up wherever it was and whenever, so that in an interview cut to and fro each keeps the id.
+
+    What it does not promise: it does not know faces. Someone who comes back in another view, other light or other
+    clothes gets a new id; without a cut, someone new who within `max_lost_seconds` takes an old one's place may
+    inherit the id; people who move by more than a face between two sampled frames may be told apart wrongly.
+
+    Deterministic; picklable; one Tracker for one video. Raises `UsageError` if `max_lost_seconds` is negative.
     """
 
     def __init__(self, *, max_lost_seconds: float = 2.0) -> None:
@@ -61,44 +84,80 @@ class Tracker:
         self._tracks: list[_Track] = []
         self._next_id = 0
         self._updates = 0
+        self._scene: NDArray[np.float32] | None = None
 
-    def update(self, boxes_xyxy: ArrayLike, pts_seconds: float) -> NDArray[np.int32]:
-        """Return the ids (N,) int32 of the boxes (N, 4), `frame` px, of the frame shown at `pts_seconds`.
+    def update(self, rgb: NDArray[np.uint8], faces: Faces, pts_seconds: float) -> NDArray[np.int32]:
+        """Return the ids (N,) int32 of the faces of a frame (H, W, 3) uint8 shown at `pts_seconds`.
 
         Call it for every sampled frame in the order of decoding, also for those without a face. Time that
-        jumps back, as in damaged files, counts as no time. Raises `UsageError` on a time or box that is
-        not finite.
+        jumps back, as in damaged files, counts as no time. Raises `UsageError` on a time that is not finite.
         """
-        boxes = np.asarray(boxes_xyxy, np.float64).reshape(-1, 4)
-        if not (math.isfinite(pts_seconds) and np.isfinite(boxes).all()):
-            raise UsageError(f"pts_seconds={pts_seconds}, boxes={boxes.tolist()}: must be finite")
-        self._tracks = [track for track in self._tracks if self._alive(track, pts_seconds)]
+        if not math.isfinite(pts_seconds):
+            raise UsageError(f"pts_seconds={pts_seconds}: must be finite; a track has a place in time")
+        boxes, seen = faces.boxes_xyxy.astype(np.float64), looks(rgb, faces.boxes_xyxy)
+        owners = self._near(boxes, seen, pts_seconds, self._least_likeness(rgb))
+        for face, track in owners.items():
+            track.take(boxes[face], pts_seconds)
+        for face, track in self._alike(seen, owners).items():
+            track.reappear(boxes[face])
+            owners[face] = track
         self._updates += 1
-        chosen = _best_pairs(_affinity([t.predicted(pts_seconds) for t in self._tracks], boxes))
-        found = [self._tracks[chosen[row]] if row in chosen else None for row in range(len(boxes))]
-        ids = [self._join(track, box, pts_seconds) for track, box in zip(found, boxes, strict=True)]
-        return np.array(ids, np.int32)
+        for face, box in enumerate(boxes):
+            track = owners.get(face) or self._begin(box)
+            track.look, track.seen_seconds, track.seen_update = seen[face], pts_seconds, self._updates
+            owners[face] = track
+        self._forget()
+        return np.array([owners[face].track_id for face in range(len(boxes))], np.int32)
 
-    def _alive(self, track: _Track, pts_seconds: float) -> bool:
+    def _least_likeness(self, rgb: NDArray[np.uint8]) -> float:
+        before, self._scene = self._scene, scene(rgb)
+        same = before is not None and likeness(before[None], self._scene[None]).item() >= _SAME_SCENE
+        return -math.inf if same else _LEAST_LIKENESS
+
+    def _near(
+        self, boxes: NDArray[np.float64], seen: NDArray[np.float32], pts_seconds: float, least: float
+    ) -> dict[int, _Track]:
+        """Faces whose track is where they are, and alike."""
+        tracks = [track for track in self._tracks if self._is_current(track, pts_seconds)]
+        if not tracks or not len(boxes):
+            return {}
+        fit = _affinity(np.array([track.predicted(pts_seconds) for track in tracks]), boxes)
+        alike = likeness(np.array([track.look for track in tracks]), seen)
+        pairs = _best_pairs(np.where((fit > 0) & (alike >= least), fit + 2 * alike, 0))
+        return {face: tracks[place] for face, place in pairs.items()}
+
+    def _alike(self, seen: NDArray[np.float32], owners: dict[int, _Track]) -> dict[int, _Track]:
+        """Faces without a track that look very much like a track without a face, wherever it was."""
+        taken = {track.track_id for track in owners.values()}
+        tracks = [track for track in self._tracks if track.track_id not in taken]
+        left = [face for face in range(len(seen)) if face not in owners]
+        if not tracks or not left:
+            return {}
+        alike = likeness(np.array([track.look for track in tracks]), seen[left])
+        pairs = _best_pairs(np.where(alike >= _SURE_LIKENESS, alike, 0))
+        return {left[face]: tracks[place] for face, place in pairs.items()}
+
+    def _is_current(self, track: _Track, pts_seconds: float) -> bool:
         if track.seen_update == self._updates:
             return True
         return pts_seconds - track.seen_seconds <= self._max_lost_seconds
 
-    def _join(self, track: _Track | None, box: NDArray[np.float64], pts_seconds: float) -> int:
-        if track is None:
-            track = _Track(self._next_id, box, pts_seconds, self._updates)
-            self._tracks.append(track)
-            self._next_id += 1
-        else:
-            track.take(box, pts_seconds, self._updates)
-        return track.track_id
+    def _begin(self, box: NDArray[np.float64]) -> _Track:
+        track = _Track(self._next_id, box, np.zeros(0, np.float32), 0.0, 0)
+        self._tracks.append(track)
+        self._next_id += 1
+        return track
+
+    def _forget(self) -> None:
+        lost = sorted(track.seen_update for track in self._tracks if track.seen_update != self._updates)
+        if len(lost) > _REMEMBERED:
+            since = lost[-_REMEMBERED]
+            self._tracks = [track for track in self._tracks if track.seen_update >= since]
 
 
-def _affinity(tracks: list[NDArray[np.float64]], boxes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How well each track (rows) fits each box (columns): 0 not at all, up to 1 by nearness, 1..2 by IoU."""
-    if not tracks or not len(boxes):
-        return np.zeros((len(tracks), len(boxes)))
-    a, b = np.array(tracks)[:, None], boxes[None]
+def _affinity(tracks: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How near each track (rows) is to each box (columns): 0 not at all, up to 1 by nearness, 1..2 by IoU."""
+    a, b = tracks[:, None], boxes[None]
     overlap = (np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])).clip(0).prod(-1)
     sides_a, sides_b = a[..., 2:] - a[..., :2], b[..., 2:] - b[..., :2]
     union = sides_a.prod(-1) + sides_b.prod(-1) - overlap
