@@ -8,10 +8,11 @@ from typing import Any
 
 from .errors import RefusedError
 from .job import config_hash
+from .leaks import refuse_new_leaks
 from .ledger import Ledger
 from .plan import PlanPart, Unit, group_units
 from .sources import Entry, Listing
-from .splits import SplitRatio, assign_splits, refuse_new_leaks
+from .splits import SplitRatio, assign_splits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,7 @@ def next_part(
         allow_leaks=allow_leaks,
         known=known,
         known_dropped=ledger.plan.dropped_identities(),
+        without_splits=listing.without_splits,
     )
     bridging = set(assigned.bridging)
     why = "its original or person would join two splits that are fixed already"
@@ -93,6 +95,11 @@ def next_part(
     name = config_hash(config)
     units = group_units(added, assigned.split_of, config=name, salt=salt, cost_seconds=cost_seconds)
     current = {entry.video_id: entry for entry in listing.entries if not entry.problem}
+    anew = {entry.video_id for entry in (*added, *changes.changed)}
+    # What a fake's mask says depends on its original too.
+    changes.changed.extend(
+        entry for name, entry in current.items() if entry.source_id in anew and name in known and name not in anew
+    )
     redone, replaced = _replace_changed(ledger, {entry.video_id for entry in changes.changed}, current, name, salt)
     units += redone
     if retry is not None:

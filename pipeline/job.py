@@ -6,8 +6,9 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+from . import pairs
 from .encode import ImageEncoder
 from .errors import UsageError
 from .faces import FaceDetector, FaceFilter
@@ -17,19 +18,26 @@ from .schema import SCHEMA_VERSION
 from .splits import SplitRatio
 from .video import DecoderLimits, Sampling
 
+Boxes = Literal["own", "source"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What the rows are to be. Every field goes into the job's `config`: rows of two configs are never mixed.
 
     `margin`: what is added on each side of the box, as a share of its longer side. `size_px`: the largest side of
-    a crop. Raises `UsageError` on values that cannot be meant.
+    a crop. `align`: whether squares are turned until faces are upright. `smooth`: whether squares follow a smoothed
+    track. `boxes`: "source" takes the faces of a fake from its original's same frame, where that is known.
+    Raises `UsageError` on values that cannot be meant.
     """
 
     sampling: Sampling = field(default_factory=lambda: Sampling(every=10))
     keep: FaceFilter = field(default_factory=FaceFilter)
     margin: float = 0.3
     size_px: int = 256
+    align: bool = False
+    smooth: bool = False
+    boxes: Boxes = "own"
     image: ImageEncoder = field(default_factory=ImageEncoder)
     split_ratio: SplitRatio = field(default_factory=SplitRatio)
     seed: int = 0
@@ -39,6 +47,8 @@ class Options:
             raise UsageError(f"margin={self.margin}: must be 0 to 10; try 0.3")
         if not 16 <= self.size_px <= 4096:
             raise UsageError(f"size={self.size_px}: must be 16 to 4096 px; try 256")
+        if self.boxes not in get_args(Boxes):
+            raise UsageError(f"boxes={self.boxes!r}: must be own or source; try own")
 
     def config(self, detector: FaceDetector, labels: tuple[str, ...]) -> dict[str, Any]:
         """Everything that rows depend on, as plain JSON values."""
@@ -54,6 +64,10 @@ class Options:
             "hull": "template5",
             "margin": float(self.margin),
             "size_px": self.size_px,
+            "align": self.align,
+            "smooth": self.smooth,
+            "boxes": self.boxes,
+            "mask": pairs.METHOD,
             "format": image.format,
             "quality": image.quality,
             "chroma": image.chroma,

@@ -1,24 +1,38 @@
-"""Frames of one input to record batches of the schema: detect, follow, cut, outline, encode."""
+"""Frames of one input to record batches of the schema: detect, follow, cut, outline, compare, encode."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from .faces.crop import crop_square, cut, to_crop
+from .faces import Faces
+from .faces.align import tilt_degrees
+from .faces.crop import Square
 from .faces.hull import TemplateLandmarker
 from .faces.regions import regions, sharpness
+from .faces.smooth import Framing, smoothed
 from .faces.track import Tracker
 from .job import Job
+from .originals import Original, Twin
+from .pairs import difference, encode_mask
 from .schema import face_schema
 from .sources import Entry
 from .video import Frame
 
 _BATCH_FRAMES = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    frame: Frame
+    faces: Faces
+    twin: Twin | None
 
 
 class RowMaker:
@@ -30,31 +44,62 @@ class RowMaker:
         self._landmarker = TemplateLandmarker()
         self.schema = face_schema(job.labels)
 
-    def batches(self, entry: Entry, split: str, frames: Iterable[Frame]) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of `entry`, in the order of its frames, a few frames' worth at a time."""
-        tracker = Tracker()
+    def faces(self, frame: Frame) -> Faces:
+        """The faces of a frame that become rows."""
+        return self._options.keep(self._detector.detect(frame.rgb))
+
+    def batches(
+        self,
+        entry: Entry,
+        split: str,
+        frames: Iterable[Frame],
+        *,
+        source: Original | None = None,
+        keep_in: Original | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of `entry`, in the order of its frames, a few frames' worth at a time.
+
+        `source`: the video that `entry` was made from. `keep_in`: where frames and faces are kept, for fakes to come.
+        """
+        options = self._options
+        seen = self._seen(frames, source, keep_in)
         rows: list[dict[str, Any]] = []
-        for number, frame in enumerate(frames, 1):
-            rows += self._frame_rows(entry, split, frame, tracker)
+        for number, (one, framing) in enumerate(smoothed(seen, options.margin) if options.smooth else seen, 1):
+            rows += self._frame_rows(entry, split, one, framing)
             if number % _BATCH_FRAMES == 0 and rows:
                 yield pa.RecordBatch.from_pylist(rows, schema=self.schema)
                 rows = []
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=self.schema)
 
-    def _frame_rows(self, entry: Entry, split: str, frame: Frame, tracker: Tracker) -> Iterator[dict[str, Any]]:
-        options = self._options
-        faces = options.keep(self._detector.detect(frame.rgb))
-        track_ids = tracker.update(faces.boxes_xyxy, frame.pts_seconds)
+    def _seen(
+        self, frames: Iterable[Frame], source: Original | None, keep_in: Original | None
+    ) -> Iterator[tuple[_Seen, Framing]]:
+        """Each frame with its faces and, before any smoothing, what is to be cut of it."""
+        tracker = Tracker()
+        for frame in frames:
+            twin = source.twin(frame) if source else None
+            reused = twin.faces if twin and self._options.boxes == "source" else None
+            faces = self.faces(frame) if reused is None else reused
+            if keep_in is not None:
+                keep_in.add(frame, faces)
+            track_ids = tracker.update(frame.rgb, faces, frame.pts_seconds)
+            tilts = [tilt_degrees(points) if self._options.align else 0.0 for points in faces.landmarks]
+            boxes = faces.boxes_xyxy.astype(np.float64)
+            yield _Seen(frame, faces, twin), Framing(frame.pts_seconds, track_ids, boxes, np.array(tilts, np.float64))
+
+    def _frame_rows(self, entry: Entry, split: str, seen: _Seen, framing: Framing) -> Iterator[dict[str, Any]]:
+        options, frame, faces, twin = self._options, seen.frame, seen.faces, seen.twin
         hulls = self._landmarker(frame.rgb, faces)
+        squares = map(Square.around, framing.boxes_xyxy, repeat(options.margin), framing.degrees)
         frame_height, frame_width = frame.rgb.shape[:2]
-        for box, score, landmarks, hull, track_id in zip(
-            faces.boxes_xyxy, faces.scores, faces.landmarks, hulls, track_ids, strict=True
+        for box, score, landmarks, hull, track_id, square in zip(
+            faces.boxes_xyxy, faces.scores, faces.landmarks, hulls, framing.track_ids, squares, strict=True
         ):
-            x0, y0, side = crop_square(box, options.margin)
-            crop, scale = cut(frame.rgb, x0, y0, side, options.size_px)
-            landmarks_in_crop = to_crop(landmarks, x0, y0, scale)
-            hull_in_crop = to_crop(hull, x0, y0, scale)
+            crop, scale = square.cut(frame.rgb, options.size_px)
+            landmarks_in_crop = square.to_crop(landmarks, scale)
+            hull_in_crop = square.to_crop(hull, scale)
+            changed = difference(crop, square.cut(twin.rgb, options.size_px)[0]) if twin else None
             image = options.image(crop)
             yield {
                 "face_id": f"{entry.video_id}/{frame.frame_index}/{track_id}",
@@ -72,15 +117,16 @@ class RowMaker:
                 "frame_height": frame_height,
                 "track_id": int(track_id),
                 "box_xyxy": box,
-                "crop_xyxy": np.array([x0, y0, x0 + side, y0 + side], np.float32),
+                "crop_xyxy": square.xyxy,
+                "crop_degrees": square.degrees,
                 "score": float(score),
                 "landmarks": list(landmarks_in_crop),
                 "hull": list(hull_in_crop),
                 "hull_method": self._landmarker.name,
                 "regions": regions(landmarks_in_crop, hull_in_crop),
                 "sharpness": sharpness(crop),
-                "manipulated": None,
-                "mask": None,
+                "manipulated": changed.share if changed else None,
+                "mask": encode_mask(changed.mask) if changed else None,
                 "image": image,
                 "image_crc32": zlib.crc32(image),
                 "height": crop.shape[0],

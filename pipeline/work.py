@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 import uuid
@@ -19,13 +18,12 @@ import pyarrow.parquet as pq
 
 from .commit import attempt_path, check_file, publish, sha256_of, stamps, write_receipt, writing
 from .errors import CorruptDataError, InputError, StoppedError
+from .inputs import InputRows
 from .job import Job
 from .manifest import InputOutcome, Receipt, trusted_receipt
 from .plan import Unit
-from .rows import RowMaker
 from .schema import ROW_GROUP_ROWS, parquet_writer_options
 from .sources import Entry
-from .video import Frame, MediaReader
 
 _SPOOL_BYTES = 32 << 20
 _RECEIPT_KEY = "facefeed.receipt"
@@ -61,18 +59,17 @@ class _RowGroups:
 
 
 class UnitWorker:
-    """Does units of one job, one at a time; owns the decoder's child process and the detector."""
+    """Does units of one job, one at a time."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self._reader = MediaReader(job.limits)
-        self._maker = RowMaker(job)
+        self.inputs = InputRows(job)
         self._closing = False
 
     def close(self) -> None:
         """Ends the decoder's child; a unit under way ends with `StoppedError` and leaves nothing."""
         self._closing = True
-        self._reader.close()
+        self.inputs.close()
 
     def run(self, unit: Unit, on_input: OnInput = lambda _: None) -> Receipt:
         """Makes the unit's file and receipt, or adopts a file that an earlier run published and left behind.
@@ -111,7 +108,7 @@ class UnitWorker:
                 groups = _RowGroups(writer)
                 for entry in unit.inputs:
                     kept = self._kept(entry, unit, groups)
-                    outcomes.append(kept or self._one_input(entry, unit.split, groups))
+                    outcomes.append(kept or self._one_input(entry, unit, groups))
                     on_input(outcomes[-1])
                 groups.flush()
                 receipt = Receipt(
@@ -134,10 +131,11 @@ class UnitWorker:
             return adopted
         finally:
             attempt.unlink(missing_ok=True)
+            self.inputs.let_go()
 
     @contextmanager
     def _writer(self, attempt: Path) -> Iterator[pq.ParquetWriter]:
-        schema = self._maker.schema
+        schema = self.inputs.schema
         with writing(attempt), pq.ParquetWriter(attempt, schema, **parquet_writer_options(schema)) as writer:
             yield writer
 
@@ -147,7 +145,7 @@ class UnitWorker:
 
     def _kept(self, entry: Entry, unit: Unit, groups: _RowGroups) -> InputOutcome | None:
         """Takes over the rows of an input that is gone from the source, from the units that this one replaces."""
-        if not unit.supersedes or self._is_there(entry):
+        if not unit.supersedes or self.inputs.is_there(entry.video_id):
             return None
         names = deque(unit.supersedes)
         while names:
@@ -161,17 +159,12 @@ class UnitWorker:
                         rows = pq.read_table(
                             self.job.out / receipt.file, filters=pc.field("video_id") == entry.video_id
                         )
-                        for batch in rows.cast(self._maker.schema).to_batches():
+                        for batch in rows.cast(self.inputs.schema).to_batches():
                             groups.add(batch)
                     return outcome
         return None
 
-    def _is_there(self, entry: Entry) -> bool:
-        """Whether the source still has the input, and below its root."""
-        path = self.job.root / entry.video_id
-        return path.exists() and Path(os.path.realpath(path)).is_relative_to(self.job.root)
-
-    def _one_input(self, entry: Entry, split: str, groups: _RowGroups) -> InputOutcome:
+    def _one_input(self, entry: Entry, unit: Unit, groups: _RowGroups) -> InputOutcome:
         """Adds the rows of one input, all or, where it fails on the way, none."""
         started = time.monotonic()
         common: dict[str, Any] = {
@@ -179,10 +172,9 @@ class UnitWorker:
         }  # fmt: skip
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=str(self.job.paths.temporary)) as spool:
             try:
-                frames = self._frames(entry)
                 faces = 0
-                with pa.ipc.new_stream(spool, self._maker.schema) as stream:
-                    for batch in self._maker.batches(entry, split, frames):
+                with pa.ipc.new_stream(spool, self.inputs.schema) as stream:
+                    for batch in self.inputs.batches(entry, unit.split, unit.inputs):
                         stream.write_batch(batch)
                         faces += batch.num_rows
             except InputError as error:
@@ -202,14 +194,8 @@ class UnitWorker:
                     groups.add(batch)
         return InputOutcome(
             **common, outcome="ok" if faces else "no_faces", faces=faces, seconds=_since(started),
-            frames_wanted=self._reader.last_frames_wanted, frames_decoded=self._reader.last_frames_decoded,
+            frames_wanted=self.inputs.reader.last_frames_wanted, frames_decoded=self.inputs.reader.last_frames_decoded,
         )  # fmt: skip
-
-    def _frames(self, entry: Entry) -> Iterator[Frame]:
-        path = self.job.root / entry.video_id
-        if not Path(os.path.realpath(path)).is_relative_to(self.job.root):  # it was not one when it was planned
-            raise InputError("outside_root", "has become a link out of the source")
-        return self._reader.frames(path, self.job.options.sampling)
 
     def _with_file(self, receipt: Receipt, path: Path, digest: str) -> Receipt:
         file = path.relative_to(self.job.out).as_posix()

@@ -121,7 +121,16 @@ def test_new_videos_make_new_units_and_leave_the_old_ones_alone(dataset: Dataset
 
 @pytest.mark.parametrize(
     "change",
-    [{"size_bytes": 11}, {"mtime_ns": 2}, {"label": 1}, {"source_id": "b.mp4"}, {"identity": "ann"}, {"method": "x"}],
+    [
+        {"size_bytes": 11},
+        {"mtime_ns": 2},
+        {"label": 1},
+        {"source_id": "b.mp4"},
+        {"identity": "ann"},
+        {"kin": ("ann",)},
+        {"footage": "hall"},
+        {"method": "x"},
+    ],
     ids=str,
 )
 def test_a_changed_input_is_done_again_with_its_whole_unit(dataset: Dataset, change: dict[str, Any]) -> None:
@@ -308,3 +317,38 @@ _CONFIGS = st.dictionaries(st.sampled_from("ab"), _VALUES)
 def test_no_difference_that_renames_the_config_goes_unsaid(before: dict[str, Any], now: dict[str, Any]) -> None:
     """Or a run that was not refused would do everything again, since no receipt is of its config."""
     assert bool(list(differing(before, now))) == (config_hash(before) != config_hash(now))
+
+
+# --- fakes and their originals
+
+
+def fake(name: str, source: str) -> Entry:
+    return video(name, label=1, source_id=source)
+
+
+def test_a_fake_is_done_again_once_its_original_comes_or_changes(dataset: Dataset) -> None:
+    first = [fake("fake.mp4", "real.mp4")]
+    _, units = dataset.run(first)
+    dataset.work(units)
+    _, units = dataset.run([*first, video("real.mp4")])
+    assert sorted(entry.video_id for unit in units for entry in unit.inputs) == ["fake.mp4", "real.mp4"]
+    dataset.work(units)
+    _, units = dataset.run([*first, video("real.mp4", mtime_ns=2)])
+    assert sorted(entry.video_id for unit in units for entry in unit.inputs) == ["fake.mp4", "real.mp4"]
+    dataset.work(units)
+    assert dataset.run([*first, video("real.mp4", mtime_ns=2)])[1] == []
+
+
+def test_an_original_that_would_bridge_splits_does_not_make_its_fakes_anew_in_every_run(dataset: Dataset) -> None:
+    dataset.ratio = SplitRatio(train=50, val=0, test=50)
+    names = [f"fake{number}.mp4" for number in range(20)]
+    first = [video(name, label=1, source_id="real.mp4" if name == names[0] else None, identity=name) for name in names]
+    _, units = dataset.run(first)
+    dataset.work(units)
+    split = {entry.video_id: unit.split for unit in units for entry in unit.inputs}
+    other = next(name for name in names if split[name] != split[names[0]])
+    with_bridge = [*first, video("real.mp4", identity=other)]
+    for _ in range(2):
+        changes, units = dataset.run(with_bridge)
+        assert [entry.problem for entry in changes.refused] == ["bridges_splits"]
+        assert units == []

@@ -1,0 +1,93 @@
+"""From one input to its rows, in one process: the decoder's child, the detector, and the original in hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from .errors import InputError
+from .faces import Faces
+from .job import Job
+from .originals import Original, OriginalInHand
+from .rows import RowMaker
+from .sources import Entry
+from .video import Frame, MediaReader
+
+Frames = Iterator[Frame]
+
+
+class InputRows:
+    """Makes the rows of one input after the other; inputs that are neighbours may be an original and its fakes."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._maker = RowMaker(job)
+        self._originals = OriginalInHand(job.paths.temporary, self._search)
+        self.reader = MediaReader(job.limits)
+        self.schema: pa.Schema = self._maker.schema
+        self._closed = False
+
+    def close(self) -> None:
+        """Ends the decoder's child, for good; what is under way ends with `InputError`."""
+        self._closed = True
+        self.reader.close()
+
+    def batches(
+        self,
+        entry: Entry,
+        split: str,
+        neighbours: Sequence[Entry],
+        limit: Callable[[Frames], Frames] = lambda frames: frames,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of `entry`, as they come; raises `InputError`, after which those that came must not be kept.
+
+        `neighbours`: inputs that are done by the same process, so that an original's frames are kept for them.
+        `limit` may end the frames early.
+        """
+        source = self._source_of(entry)
+        has_fakes = any(other.source_id == entry.video_id for other in neighbours)
+        keep_in = self._originals.begin(entry.video_id) if has_fakes else None
+        frames = limit(self._frames(entry.video_id))
+        try:
+            yield from self._maker.batches(entry, split, frames, source=source, keep_in=keep_in)
+        except InputError:
+            if keep_in is not None:
+                keep_in.forget()  # nothing is compared with an original that fails
+            raise
+
+    def let_go(self) -> None:
+        """Gives back what was kept of an original."""
+        self._originals.let_go()
+
+    def is_there(self, video_id: str) -> bool:
+        """Whether the source has the file, and below its root."""
+        path = self._job.root / video_id
+        return path.exists() and Path(os.path.realpath(path)).is_relative_to(self._job.root)
+
+    def _source_of(self, entry: Entry) -> Original | None:
+        """The frames of the video that a fake was made from, where it is known and there."""
+        if entry.source_id is None:
+            return None
+        held = self._originals.held(entry.source_id)
+        if held is None and self.is_there(entry.source_id):
+            return self._originals.read(entry.source_id)
+        return held
+
+    def _search(self, video_id: str) -> Iterator[tuple[Frame, Faces | None]]:
+        for frame in self._frames(video_id):
+            yield frame, self._maker.faces(frame) if self._job.options.boxes == "source" else None
+
+    def _frames(self, video_id: str) -> Frames:
+        if self._closed:
+            raise InputError("crashed", "the decoder was told to end")
+        return self.reader.frames(self.path_of(video_id), self._job.options.sampling)
+
+    def path_of(self, video_id: str) -> Path:
+        """Where an input lies; raises `InputError` where it has become a link out of the source."""
+        path = self._job.root / video_id
+        if not Path(os.path.realpath(path)).is_relative_to(self._job.root):  # it was not one when it was planned
+            raise InputError("outside_root", "has become a link out of the source")
+        return path

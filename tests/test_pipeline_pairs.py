@@ -1,0 +1,312 @@
+"""What a user notices of pairs: where a fake differs from its original, and whose faces it takes."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from assets_pairs import Truth, entry_of, film, pairs_of_sample
+from facefeed.data.recipe import Clip
+from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.encode import ImageEncoder, decode_rgb
+from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.faces import FaceFilter, Faces
+from facefeed.pipeline.faces.crop import Square
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.job import Job, Options, config_hash
+from facefeed.pipeline.originals import Original
+from facefeed.pipeline.pairs import decode_mask, difference, encode_mask
+from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.sources import Entry
+from facefeed.pipeline.video import Frame, Sampling
+from facefeed.pipeline.work import UnitWorker
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+EVERY = 12
+UNCHANGED = 0.01
+"""Below this share a face counts as not manipulated; the guide says so."""
+
+
+def picture(seed: int, side: int = 128) -> NDArray[np.uint8]:
+    """Something with edges and areas."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (side // 16, side // 16, 3), np.uint8)
+    return cv2.resize(coarse, (side, side), interpolation=cv2.INTER_CUBIC).astype(np.uint8)
+
+
+def recompressed(rgb: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
+    return decode_rgb(ImageEncoder(quality=quality)(rgb))
+
+
+# --- two crops
+
+
+def test_equal_crops_differ_nowhere() -> None:
+    found = difference(picture(0), picture(0))
+    assert not found.mask.any()
+    assert found.share == 0.0
+
+
+@pytest.mark.parametrize("quality", [95, 75, 50])
+def test_compressing_again_is_no_manipulation(quality: int) -> None:
+    assert difference(recompressed(picture(1), quality), recompressed(picture(1), 90)).share < UNCHANGED
+
+
+def test_a_changed_area_is_found_where_it_is() -> None:
+    source = picture(2)
+    fake, truth = source.copy(), np.zeros(source.shape[:2], np.bool_)
+    truth[40:90, 30:80] = True
+    fake[truth] = picture(3)[truth]
+    found = difference(recompressed(fake, 75), recompressed(source, 75))
+    assert iou(found.mask, truth) > 0.8
+    assert found.share == pytest.approx(found.mask.mean())
+
+
+def test_crops_of_two_sizes_are_refused() -> None:
+    with pytest.raises(UsageError, match="one square and size"):
+        difference(picture(0, 64), picture(0, 128))
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_a_mask_comes_back_as_it_was(height: int, width: int, seed: int) -> None:
+    mask = np.random.default_rng(seed).random((height, width)) < 0.5
+    data = encode_mask(mask)
+    assert (decode_mask(data) == mask).all()
+    # The 25th byte of a PNG is its bit depth.
+    assert data[24] == 1
+
+
+def test_a_damaged_mask_is_an_error_of_ours() -> None:
+    data = bytearray(encode_mask(picture(0)[..., 0] > 100))
+    data[len(data) // 2] ^= 0x10
+    with pytest.raises(CorruptDataError, match="mask of"):
+        decode_mask(bytes(data))
+
+
+# --- the frames of an original
+
+
+def frame(number: int, rgb: NDArray[np.uint8]) -> Frame:
+    return Frame(number, number / 25, rgb)
+
+
+def test_an_original_of_another_size_is_brought_to_the_fake_s(tmp_path: Path) -> None:
+    faces = FixedBoxDetector(((0.25, 0.25, 0.75, 0.75),)).detect(picture(0, 64))
+    original = Original("a.mp4", tmp_path)
+    original.add(frame(0, picture(0, 64)), faces)
+    twin = original.twin(frame(0, picture(9, 128)))
+    assert twin is not None
+    assert twin.rgb.shape == (128, 128, 3)
+    assert twin.faces is not None
+    assert twin.faces.boxes_xyxy.tolist() == [[32, 32, 96, 96]]
+    original.forget()
+
+
+def test_another_frame_and_another_shape_have_no_twin(tmp_path: Path) -> None:
+    original = Original("a.mp4", tmp_path)
+    original.add(frame(0, picture(0)), None)
+    assert original.twin(frame(1, picture(0))) is None
+    assert original.twin(frame(0, picture(0)[:96])) is None
+    original.forget()
+    assert original.twin(frame(0, picture(0))) is None
+
+
+# --- whole units of the sample
+
+
+@dataclass
+class Counting:
+    """A detector that says how many frames it has seen."""
+
+    inner: FixedBoxDetector
+    seen: list[tuple[int, ...]] = field(default_factory=list)
+
+    @property
+    def fingerprint(self) -> str:
+        return self.inner.fingerprint
+
+    def detect(self, rgb: NDArray[np.uint8]) -> Faces:
+        self.seen.append(rgb.shape)
+        return self.inner.detect(rgb)
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Clip, Clip]:
+    """640 x 360, one person."""
+    return pairs_of_sample()[0]
+
+
+@pytest.fixture(scope="module")
+def two_people() -> tuple[Clip, Clip]:
+    """Two people, of whom the fake changes the first."""
+    return next((original, fake) for original, fake in pairs_of_sample() if len(fake.people) == 2)
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory, pair: tuple[Clip, Clip], two_people: tuple[Clip, Clip]) -> Path:
+    folder = tmp_path_factory.mktemp("films")
+    film(folder, *pair, *two_people)
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+MIDDLE = ((0.3, 0.1, 0.7, 0.9),)
+HALVES = ((0.1, 0.2, 0.42, 0.8), (0.58, 0.2, 0.9, 0.8))
+
+
+def worker(root: Path, out: Path, faces: Any = MIDDLE, **options: Any) -> tuple[UnitWorker, Counting]:
+    """A worker on a new OUT whose detector says the same boxes in every frame."""
+    detector = Counting(FixedBoxDetector(faces))
+    chosen = Options(sampling=Sampling(every=EVERY), keep=FaceFilter(min_face_px=16), **options)
+    config = config_hash(chosen.config(detector, ("real", "fake")))
+    job = Job(root=root, out=out, options=chosen, detector=detector, labels=("real", "fake"), config=config)
+    make_folders(job.paths)
+    return UnitWorker(job), detector
+
+
+def rows_of(made: UnitWorker, *entries: Entry) -> dict[str, list[dict[str, Any]]]:
+    """The rows of one unit by video."""
+    unit = Unit.make(entries, "train", config=made.job.config, salt="0")
+    receipt = made.run(unit)
+    assert receipt.file is not None, receipt
+    rows = pq.read_table(made.job.out / receipt.file).to_pylist()
+    made.close()
+    return {entry.video_id: [row for row in rows if row["video_id"] == entry.video_id] for entry in entries}
+
+
+def iou(mask: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
+    return float((mask & truth).sum() / (mask | truth).sum())
+
+
+def truth_of(fake: Clip, row: dict[str, Any]) -> NDArray[np.bool_]:
+    """Where the generator may have changed the crop of a row."""
+    x0, y0, x1, _ = (round(value) for value in row["crop_xyxy"])
+    hull, _ = Square(x0, y0, x1 - x0).cut(Truth(fake).frame(row["frame_index"]), row["width"])
+    return hull[..., 0] > 127
+
+
+def test_the_mask_of_a_fake_is_where_the_generator_changed_it(films: Path, out: Path, pair: tuple[Clip, Clip]) -> None:
+    original, fake = pair
+    made, _ = worker(films, out)
+    rows = rows_of(made, entry_of(films, original), entry_of(films, fake))
+    assert rows[fake.name]
+    for row in rows[fake.name]:
+        mask = decode_mask(row["mask"])
+        assert mask.shape == (row["height"], row["width"])
+        assert iou(mask, truth_of(fake, row)) > 0.6
+        assert row["manipulated"] == pytest.approx(mask.mean(), abs=1e-6)
+
+
+def test_real_videos_have_no_mask(films: Path, out: Path, pair: tuple[Clip, Clip]) -> None:
+    original, _ = pair
+    made, _ = worker(films, out)
+    rows = rows_of(made, entry_of(films, original))[original.name]
+    assert {(row["manipulated"], row["mask"]) for row in rows} == {(None, None)}
+
+
+def test_a_face_of_a_fake_that_was_not_changed_can_be_told_apart(
+    films: Path, out: Path, two_people: tuple[Clip, Clip]
+) -> None:
+    original, fake = two_people
+    made, _ = worker(films, out, HALVES)
+    rows = rows_of(made, entry_of(films, original), entry_of(films, fake))[fake.name]
+    changed = [[row["manipulated"] for row in rows if row["track_id"] == track] for track in (0, 1)]
+    by_share = sorted(changed, key=max)
+    assert max(by_share[0]) < UNCHANGED, "the other person is as in the original"
+    assert min(by_share[1]) > 0.05
+
+
+def test_an_original_that_is_in_no_unit_is_looked_up_in_the_source(
+    films: Path, out: Path, tmp_path: Path, pair: tuple[Clip, Clip]
+) -> None:
+    original, fake = pair
+    together, _ = worker(films, out)
+    alone, detector = worker(films, tmp_path / "alone")
+    expected = rows_of(together, entry_of(films, original), entry_of(films, fake))[fake.name]
+    found = rows_of(alone, entry_of(films, fake))[fake.name]
+    assert found == expected
+    assert len(detector.seen) == len(found), "its faces are not looked for"
+
+
+def test_a_fake_whose_original_is_missing_has_no_mask(films: Path, out: Path, pair: tuple[Clip, Clip]) -> None:
+    _, fake = pair
+    made, _ = worker(films, out)
+    entry = replace(entry_of(films, fake), source_id="never/downloaded.mp4")
+    rows = rows_of(made, entry)[fake.name]
+    assert rows
+    assert {(row["manipulated"], row["mask"]) for row in rows} == {(None, None)}
+
+
+def test_an_original_that_breaks_off_is_compared_with_nothing(
+    out: Path, tmp_path: Path, films: Path, pair: tuple[Clip, Clip]
+) -> None:
+    original, fake = pair
+    root = tmp_path / "src"
+    root.mkdir()
+    shutil.copyfile(films / fake.name, root / fake.name)
+    data = (films / original.name).read_bytes()
+    (root / original.name).write_bytes(data[: len(data) // 2])
+    for entries in ([original, fake], [fake]):
+        made, _ = worker(root, out / str(len(entries)))
+        rows = rows_of(made, *(entry_of(root, clip) for clip in entries))[fake.name]
+        assert rows
+        assert {row["mask"] for row in rows} == {None}
+
+
+def test_a_source_outside_the_root_is_never_opened(
+    films: Path, out: Path, tmp_path: Path, pair: tuple[Clip, Clip]
+) -> None:
+    original, fake = pair
+    root = tmp_path / "src"
+    root.mkdir()
+    shutil.copyfile(films / fake.name, root / fake.name)
+    shutil.copyfile(films / original.name, tmp_path / original.name)
+    made, _ = worker(root, out)
+    rows = rows_of(made, replace(entry_of(root, fake), source_id=f"../{original.name}"))[fake.name]
+    assert {row["mask"] for row in rows} == {None}
+
+
+# --- --boxes source
+
+
+def test_with_boxes_source_faces_are_looked_for_in_the_original_alone(
+    films: Path, out: Path, pair: tuple[Clip, Clip]
+) -> None:
+    original, fake = pair
+    made, detector = worker(films, out)
+    plain = rows_of(made, entry_of(films, original), entry_of(films, fake))
+    assert len(detector.seen) == len(plain[original.name]) + len(plain[fake.name])
+
+    sourced, detector = worker(films, out.with_name("sourced"), boxes="source")
+    rows = rows_of(sourced, entry_of(films, original), entry_of(films, fake))
+    assert len(detector.seen) == len(rows[original.name])
+    assert [row["box_xyxy"] for row in rows[fake.name]] == [row["box_xyxy"] for row in rows[original.name]]
+    assert [row["image"] for row in rows[fake.name]] == [row["image"] for row in plain[fake.name]]
+
+
+def test_with_boxes_source_a_fake_without_its_original_has_its_own(
+    films: Path, out: Path, pair: tuple[Clip, Clip]
+) -> None:
+    _, fake = pair
+    made, detector = worker(films, out, boxes="source")
+    rows = rows_of(made, replace(entry_of(films, fake), source_id="never/downloaded.mp4"))[fake.name]
+    assert len(detector.seen) == len(rows) > 0
+
+
+def test_boxes_are_own_or_source_and_part_of_the_config() -> None:
+    detector = FixedBoxDetector()
+    with pytest.raises(UsageError, match="boxes='both': must be own or source"):
+        Options(boxes="both")  # type: ignore[arg-type]
+    configs = [Options(boxes=boxes).config(detector, ("real", "fake")) for boxes in ("own", "source")]  # type: ignore[arg-type]
+    assert config_hash(configs[0]) != config_hash(configs[1])
