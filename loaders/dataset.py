@@ -17,8 +17,8 @@ from ..pipeline.errors import UsageError
 from ..pipeline.index import Index
 from ..pipeline.manifest import Manifest
 from . import arguments
-from .decode import ByteRanges, decode_rgb
-from .face import FACE_FIELDS, Face, resized
+from .decode import ByteRanges, decode_mask, decode_rgb
+from .face import FACE_FIELDS, Face, resized, resized_mask
 from .normalise import normalise
 from .order import Rows
 from .seeding import with_generators
@@ -76,7 +76,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
                 f"`facefeed verify {self.out} --rebuild-index`"
             )
         self.labels = self.index.labels
-        self._read: Callable[[str, int, int, int], bytes] = ByteRanges(self.out).read
+        self._read: Callable[[str, int, int, int | None], bytes] = ByteRanges(self.out).read
         self._decode: Callable[..., NDArray[np.uint8]] = decode_rgb
         self._resize: Callable[..., NDArray[np.uint8]] = resized
         self._seed: int | None = None
@@ -131,9 +131,10 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return {name: self.index.value(name, row) for name in self.index.schema.names}
 
     def face(self, position: int) -> Face:
-        """One crop as stored, with its points."""
+        """One crop as stored, with its points and, of a fake whose original is known, its mask."""
         row = int(self.rows[position])
-        return self._with_points(row, self._decoded(row))
+        image = self._decoded(row)
+        return replace(self._with_points(row, image), mask=self._mask(row, image.shape[:2]))
 
     def augmented(
         self, row: int, *, partner: Face | None = None, into: NDArray[np.uint8] | None = None
@@ -155,8 +156,10 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return replace(face, image=self._transformed(face.image)), mix
 
     def resized(self, row: int, *, into: NDArray[np.uint8] | None = None) -> Face:
-        """One row of the index, resized to `image_size`, before any transform."""
-        return self._with_points(row, self._sized(row, into))
+        """One row of the index, resized to `image_size`, before any transform; with its mask if one may want it."""
+        image = self._sized(row, into)
+        mask = None if self.face_transform is None else self._mask(row, image.shape[:2])
+        return replace(self._with_points(row, image), mask=mask)
 
     def pixels(self, row: int, *, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """As `augmented` where there is no `face_transform`, without the points."""
@@ -185,6 +188,14 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         )  # fmt: skip
         height, width = int(index.number("height", row)), int(index.number("width", row))
         return face if image.shape[:2] == (height, width) else face.scaled_from(width, height)
+
+    def _mask(self, row: int, size: tuple[int, ...]) -> NDArray[np.uint8] | None:
+        """Where a fake differs from its original, at an image's (height, width); None where nobody knows."""
+        offset, num_bytes = (int(self.index.number(f"mask_{part}", row)) for part in ("offset", "bytes"))
+        if not num_bytes:
+            return None
+        mask = decode_mask(self._read(str(self.index.text("file", row)), offset, num_bytes, None))
+        return mask if mask.shape == size else resized_mask(mask, size)
 
 
 def _composed(face_transform: Transform | Sequence[Any] | None) -> Transform | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import zlib
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import cv2
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
+from PIL import Image
 
 from ..pipeline.errors import CorruptDataError
 
@@ -35,18 +37,18 @@ class ByteRanges:
         for descriptor in self._descriptors.values():
             close(descriptor)
 
-    def read(self, name: str, offset: int, size: int, crc32: int) -> bytes:
+    def read(self, name: str, offset: int, size: int, crc32: int | None) -> bytes:
         """Bytes `offset` .. `offset + size` of the file `name`.
 
-        Raises `CorruptDataError` on a wrong CRC-32, and its child `UnreadableFileError` where the system does not hand
-        the file over.
+        `crc32`: what they must have; None for a mask, whose PNG has checksums of its own. Raises `CorruptDataError`
+        on a wrong one, and its child `UnreadableFileError` where the system does not hand the file over.
         """
         try:
             data = os.pread(self._descriptor(name), size, offset)
         except OSError as error:
             kind = CorruptDataError if error.errno == errno.EIO else UnreadableFileError
             raise kind(f"{self._root / name}: {error.strerror}; run `facefeed verify {self._root}`") from error
-        if len(data) != size or zlib.crc32(data) != crc32:
+        if len(data) != size or (crc32 is not None and zlib.crc32(data) != crc32):
             raise CorruptDataError(
                 f"{self._root / name}: the image at byte {offset} is not the one that was written; "
                 f"run `facefeed verify {self._root}`"
@@ -98,3 +100,12 @@ def _decode_jpeg(data: bytes, min_side_px: int | None, into: NDArray[np.uint8] |
         return pixels
     buffer = into if into is not None and into.shape == (height, width, 3) else None
     return simplejpeg.decode_jpeg(data, colorspace="RGB", buffer=buffer)  # type: ignore[no-any-return]
+
+
+def decode_mask(data: bytes) -> NDArray[np.uint8]:
+    """A mask of manipulation as 0 and 1: uint8 (H, W). Raises `CorruptDataError` on damage, which PNG notices."""
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG",)) as stored:
+            return np.asarray(stored.convert("1"), np.uint8)
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        raise CorruptDataError(f"a mask of {len(data)} bytes does not decode: {error}") from error

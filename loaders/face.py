@@ -43,9 +43,7 @@ class Face:
         size = (side_px, side_px)
         if (height, width) == size:
             return self
-        mask = self.mask
-        if mask is not None:
-            mask = cv2.resize(mask, size, interpolation=cv2.INTER_NEAREST).astype(np.uint8, copy=False)
+        mask = None if self.mask is None else resized_mask(self.mask, size)
         return replace(self, image=resized(self.image, side_px, into), mask=mask).scaled_from(width, height)
 
     def scaled_from(self, width_px: int, height_px: int) -> Face:
@@ -77,6 +75,12 @@ def resized(image: NDArray[np.uint8], side_px: int, into: NDArray[np.uint8] | No
     target = into if into is not None and into.shape == (side_px, side_px, 3) else None
     small: NDArray[np.uint8] = cv2.resize(image, (side_px, side_px), dst=target, interpolation=how)
     return small
+
+
+def resized_mask(mask: NDArray[np.uint8], size: tuple[int, ...]) -> NDArray[np.uint8]:
+    """A mask (H, W) of 0 and 1 at another (height, width), by its nearest pixels."""
+    scaled: NDArray[np.uint8] = cv2.resize(mask, (size[1], size[0]), interpolation=cv2.INTER_NEAREST)
+    return scaled
 
 
 FACE_FIELDS = tuple(field.name for field in fields(Face))

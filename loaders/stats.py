@@ -19,8 +19,8 @@ class LoaderStats:
     seconds: since `iter()`, the training step's time included. wait_seconds: of these, how long `iter()` and `next()`
     took; wait_share near 0: the loader was never waited for; near 1: nothing else was done.
     first_batch_seconds: until the first batch came, with the start of the workers. queue_depth: how many batches were
-    ready on average when one was asked for; near 0 the workers are the slower side. latest_ready: how many were when the
-    latest was asked for. corrupt: damaged images that were replaced; `replaced` names the first of them.
+    ready on average when one was asked for; near 0 the workers are the slower side. latest_ready: how many were when
+    the latest was asked for. corrupt: damaged images that were replaced; `replaced` names the first of them.
     """
 
     epoch: int
@@ -87,8 +87,8 @@ class Meter:
         return LoaderStats(
             epoch=self.epoch, batches=self._batches, images=self._images, seconds=self._latest - self._started,
             wait_seconds=self._wait_seconds, first_batch_seconds=self._first_batch_seconds,
-            queue_depth=self._ready / max(self._batches, 1), latest_ready=self._latest_ready, corrupt=len(self.replaced),
-            replaced=tuple(self.replaced[:_NAMED]),
+            queue_depth=self._ready / max(self._batches, 1), latest_ready=self._latest_ready,
+            corrupt=len(self.replaced), replaced=tuple(self.replaced[:_NAMED]),
         )  # fmt: skip
 
     def report(self, out: Path) -> str:

@@ -1,7 +1,8 @@
-"""The index: the light columns of every row, and where its image lies; Arrow IPC, memory-mapped.
+"""The index: the light columns of every row, and where its image and mask lie; Arrow IPC, memory-mapped.
 
 Derived from the receipts' files alone, so it can be rebuilt at any time. It holds every column of the schema but
-the binary ones, and for each image: `file` (relative to OUT), `image_offset`, `image_bytes`, `image_crc32`.
+the binary ones, and for each image: `file` (relative to OUT), `image_offset`, `image_bytes`, `image_crc32`; for each
+mask `mask_offset` and `mask_bytes`, both 0 where there is none (a PNG has checksums of its own).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .errors import CorruptDataError, UsageError
 from .manifest import OutPaths
-from .pages import image_ranges
+from .pages import image_ranges, mask_ranges
 from .schema import BINARY_COLUMNS, REGION_NAMES, face_schema, labels_of
 
 _BATCH_ROWS = 65_536  # every batch but the last has as many: a row's batch is found by division
@@ -36,6 +37,8 @@ def index_schema(labels: Sequence[str], fingerprint: str) -> pa.Schema:
         pa.field("file", pa.dictionary(pa.int32(), pa.string()), nullable=False),
         pa.field("image_offset", pa.int64(), nullable=False),
         pa.field("image_bytes", pa.int32(), nullable=False),
+        pa.field("mask_offset", pa.int64(), nullable=False),
+        pa.field("mask_bytes", pa.int32(), nullable=False),
     ]
     metadata = {**face_schema(labels).metadata, b"facefeed.fingerprint": fingerprint.encode()}
     return pa.schema(light, metadata=metadata)
@@ -66,11 +69,12 @@ class IndexBuilder:
 
     def _rows(self) -> Iterator[pa.Table]:
         for path, name in self._tables:
-            offsets, sizes = image_ranges(path)
             table = _read(path, self._stored)
             table = table.append_column("file", pa.array([name] * len(table), pa.string()))
-            table = table.append_column("image_offset", pa.array(offsets))
-            yield table.append_column("image_bytes", pa.array(sizes))
+            for column, (offsets, sizes) in (("image", image_ranges(path)), ("mask", mask_ranges(path))):
+                table = table.append_column(f"{column}_offset", pa.array(offsets))
+                table = table.append_column(f"{column}_bytes", pa.array(sizes))
+            yield table
 
     def _encode(self, table: pa.Table) -> pa.RecordBatch:
         columns = []

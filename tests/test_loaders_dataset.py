@@ -22,6 +22,7 @@ from facefeed.loaders import FaceDataset
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.index import Index
 from facefeed.pipeline.schema import SPLITS
+from numpy.typing import NDArray
 from PIL import Image
 from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, WeightedRandomSampler
@@ -173,6 +174,68 @@ def test_a_damaged_image_ends_an_epoch_with_the_same_error_also_out_of_a_worker(
     sent = pickle.dumps(ExceptionWrapper(error._excinfo))  # as torch's workers do
     with pytest.raises(CorruptDataError, match=name):
         pickle.loads(sent).reraise()
+
+
+class Seen:
+    """A `face_transform` that changes nothing and keeps the masks that it was given."""
+
+    def __init__(self) -> None:
+        self.masks: list[NDArray[np.uint8] | None] = []
+
+    def __call__(
+        self, *, image: Any, landmarks: Any, hull: Any, regions: Any, mask: Any, partner: Any
+    ) -> dict[str, Any]:
+        self.masks.append(mask)
+        return {"image": image, "landmarks": landmarks, "hull": hull, "regions": regions, "mask": mask}
+
+
+@pytest.mark.parametrize("size", [SIDE, 2 * SIDE, SIDE // 2])
+def test_a_face_transform_is_given_the_mask_of_a_fake_and_none_of_a_real_face(dataset: Path, size: int) -> None:
+    seen = Seen()
+    faces = FaceDataset(dataset, split="val", image_size=size, face_transform=seen)
+    for position in range(len(faces)):
+        _ = faces[position]
+    rows = rows_of(dataset, "val")
+    assert any(row["mask"] for row in rows)
+    for row, mask in zip(rows, seen.masks, strict=True):
+        assert (row["mask"] is None) == (mask is None) == (row["label"] == 0)
+        if mask is not None:
+            assert (mask.shape, mask.dtype, set(np.unique(mask)) <= {0, 1}) == ((size, size), np.uint8, True)
+            assert mask.mean() == pytest.approx(row["manipulated"], abs=0.05)
+            if size == SIDE:
+                with Image.open(io.BytesIO(row["mask"])) as stored:
+                    assert (mask == np.asarray(stored)).all()
+                assert (faces.face(rows.index(row)).mask == mask).all()
+
+
+def test_without_a_face_transform_no_mask_is_read(dataset: Path) -> None:
+    reads: list[tuple[Any, ...]] = []
+
+    def counted(name: str, stage: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            reads.append(arguments) if name == "read" else None
+            return stage(*arguments, **named)
+
+        return call
+
+    faces = FaceDataset(dataset, split="val", image_size=SIDE).with_stages(counted)
+    for position in range(len(faces)):
+        _ = faces[position]
+    assert len(reads) == len(faces)
+
+
+def test_a_damaged_mask_is_an_error_as_a_damaged_image_is(copy: Path) -> None:
+    index = Index(copy)
+    row = next(row for row in index.rows_where("split", "val").tolist() if index.value("mask_bytes", row))
+    path = copy / index.value("file", row)
+    content = bytearray(path.read_bytes())
+    content[index.value("mask_offset", row) + index.value("mask_bytes", row) // 2] ^= 0x10
+    path.write_bytes(content)
+    faces = FaceDataset(copy, split="val", face_transform=Seen())
+    position = faces.rows.tolist().index(row)
+    with pytest.raises(CorruptDataError, match="a mask of"):
+        _ = faces[position]
+    _ = FaceDataset(copy, split="val")[position]
 
 
 def test_a_file_that_went_away_or_was_cut_is_an_error_that_names_it(copy: Path) -> None:

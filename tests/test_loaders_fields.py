@@ -147,8 +147,9 @@ def test_info_tells_all_of_one_face(dataset: Path, stored: list[dict[str, Any]])
     for position in (0, len(faces) - 1, -1):
         info, row = faces.info(position), stored[int(faces.rows[position])]
         assert info == {**{name: row[name] for name in info if name in row}, **{
-            name: info[name] for name in ("image_offset", "image_bytes")}}  # fmt: skip
+            name: info[name] for name in ("image_offset", "image_bytes", "mask_offset", "mask_bytes")}}  # fmt: skip
         assert info["image_bytes"] == len(row["image"])
+        assert info["mask_bytes"] == len(row["mask"] or b"")
 
 
 def test_a_face_has_its_stored_pixels_and_points(dataset: Path, stored: list[dict[str, Any]]) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from facefeed.pipeline.errors import CorruptDataError
-from facefeed.pipeline.pages import image_ranges
+from facefeed.pipeline.pages import image_ranges, mask_ranges
 from facefeed.pipeline.schema import ROW_GROUP_ROWS, leaf_paths, parquet_writer_options
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -102,6 +102,46 @@ sizes = st.one_of(st.integers(0, 40), st.sampled_from([127, 128, 16_383, 16_384,
 @given(images=st.lists(sizes, max_size=40).map(lambda given: noise(*given)), rows=st.integers(1, 17))
 def test_every_range_is_its_image_whatever_the_sizes(tmp_path: Path, images: list[bytes], rows: int) -> None:
     assert read_by_ranges(write(tmp_path / "file.parquet", images, rows=rows)) == images
+
+
+def masks_by_ranges(path: Path) -> list[bytes | None]:
+    offsets, sizes = mask_ranges(path)
+    data = path.read_bytes()
+    return [
+        data[offset : offset + size] if offset else None
+        for size, offset in zip(sizes.tolist(), offsets.tolist(), strict=True)
+    ]
+
+
+def test_every_mask_is_found_and_none_where_there_is_none(bench: Path) -> None:
+    expected = pq.read_table(bench, columns=["mask"]).column(0).to_pylist()
+    assert None in expected
+    assert masks_by_ranges(bench) == expected
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    masks=st.lists(st.one_of(st.none(), st.binary(max_size=40), st.just(b"x" * 300 * KB)), max_size=60),
+    rows=st.integers(1, 70),
+)
+@example(masks=[None] * 60, rows=70)
+@example(masks=[b"m"] * 60, rows=70)
+@example(masks=[None] * 30 + [b"m"] * 30, rows=70)
+def test_every_mask_is_found_however_they_are_strewn(tmp_path: Path, masks: list[bytes | None], rows: int) -> None:
+    schema = pa.schema([pa.field("mask", pa.binary())])
+    path = tmp_path / "masks.parquet"
+    with pq.ParquetWriter(path, schema, **{**parquet_writer_options(schema), "column_encoding": None}) as writer:
+        for start in range(0, len(masks), rows):
+            writer.write_table(pa.table({"mask": masks[start : start + rows]}, schema=schema))
+    assert masks_by_ranges(path) == masks
+
+
+def test_masks_that_may_not_be_null_are_another_layout(tmp_path: Path) -> None:
+    schema = SCHEMA.set(SCHEMA.get_field_index("mask"), pa.field("mask", pa.binary(), nullable=False))
+    path = write(tmp_path / "file.parquet", noise(5), schema=SCHEMA)
+    pq.write_table(pq.read_table(path).set_column(3, schema.field("mask"), pa.array([b"m"])), path)
+    with pytest.raises(CorruptDataError, match="column mask: is not there"):
+        mask_ranges(path)
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:

@@ -192,7 +192,8 @@ def without_precomputing(profile: Profile) -> Section | None:
         key="naive", title="Without precomputing",
         read=f"Precomputed, training gets {ratio}: {ours:,.0f} instead of {theirs:,.0f}. Without, each face is decoded "
         f"and detected anew in the loader{bare}, and the step waits {percent(naive.verdict.live.value)} of the time, "
-        f"seen in {naive.verdict.steps:,} steps. Both timelines have the same scale; in a gap another part was measured.",
+        f"seen in {naive.verdict.steps:,} steps. Both timelines have the same scale; "
+        "in a gap another part was measured.",
         plots=_side_by_side(profile.live, naive.recording),
         legend={"making a batch": MAKING, "step": STEP, **_loop_legend(profile.live)},
     )  # fmt: skip
