@@ -16,11 +16,14 @@ import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from .errors import FacefeedError, StoppedError
+
+if TYPE_CHECKING:
+    from .progress import Progress
 
 INTERRUPTED = 130
 
@@ -33,7 +36,7 @@ class Door(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """Names in the order of the work."""
-        order = ("sample", "precompute", "verify", "augment", "profile")
+        order = ("sample", "precompute", "verify", "inspect", "augment", "profile")
         names = self._entry_points()
         return [name for name in order if name in names] + sorted(set(names) - set(order))
 
@@ -86,15 +89,24 @@ def _finish(result: object, **_: object) -> None:
         sys.exit(result)
 
 
+def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # noqa: ARG001 (click's signature)
+    if not given.endswith(".py"):
+        return given
+    from .sources import load_layout  # noqa: PLC0415
+
+    return load_layout(Path(given))
+
+
 @click.command()
 @click.argument("src", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
     "--layout",
-    type=click.Choice(["auto", "dfdc", "folder", "table"]),
     default="auto",
     show_default=True,
-    help="How SRC is laid out; a .csv or .parquet file is a table.",
+    metavar="NAME|FILE.py",
+    callback=_layout,
+    help="How SRC is laid out: table, dfdc, ffpp, celebdf, folder, or a file that defines `layout`.",
 )
 @click.option("--every", type=int, metavar="N", help="Take every N-th frame.  [default: 10]")
 @click.option("--fps", type=float, metavar="F", help="Take F frames per second.")
@@ -105,9 +117,18 @@ def _finish(result: object, **_: object) -> None:
 @click.option("--min-score", type=float, default=0.9, show_default=True, help="Least confidence of the detector, 0..1.")
 @click.option("--margin", type=float, default=0.3, show_default=True, help="Added on each side, as a share of the box.")
 @click.option("--size", type=int, default=256, show_default=True, metavar="PX", help="Largest side of a crop.")
+@click.option("--align", is_flag=True, help="Turn each square until its face is upright.")
+@click.option("--smooth", is_flag=True, help="Cut along smoothed tracks: no jitter where frames lie < .25 s apart.")
 @click.option("--format", "image_format", type=click.Choice(["jpeg", "png", "webp"]), default="jpeg", show_default=True)
 @click.option("--quality", type=int, default=95, show_default=True, help="JPEG or WebP quality.")
 @click.option("--chroma", type=click.Choice(["420", "444"]), default="420", show_default=True, help="JPEG's chroma.")
+@click.option(
+    "--boxes",
+    type=click.Choice(["own", "source"]),
+    default="own",
+    show_default=True,
+    help="source: take a fake's faces from its original's same frame.",
+)
 @click.option("--split-ratio", default="80,10,10", show_default=True, help="Train, val, test in percent.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the drawn splits.")
 @click.option("--allow-leaks", is_flag=True, help="Accept given splits that share originals or people.")
@@ -121,8 +142,9 @@ def _finish(result: object, **_: object) -> None:
     help="Redo what failed (for REASON); give it after OUT.",
 )
 @click.option("--max-failed", default="1%", show_default=True, metavar="N|P%", help="How many inputs may fail.")
+@click.option("--dry-run", is_flag=True, help="Say what there is, how long it will take and how large it will be.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
-def precompute(src: Path, out: Path, **given: Any) -> None:
+def precompute(src: Path, out: Path, **given: Any) -> int:
     """Turn the videos and images of SRC into the dataset OUT.
 
     Run the same command again after anything went wrong, or after videos came or changed: it goes on where it stopped.
@@ -132,6 +154,8 @@ def precompute(src: Path, out: Path, **given: Any) -> None:
     from .run import Allowance, precompute  # noqa: PLC0415
 
     progress = Progress.on_stderr()
+    if given["dry_run"]:
+        return _dry_run(src, out, given, progress)
     summary = precompute(
         src,
         out,
@@ -147,6 +171,24 @@ def precompute(src: Path, out: Path, **given: Any) -> None:
     report.show(summary, src, out)
     if given["as_json"]:
         click.echo(json.dumps(report.figures(summary)))
+    return 0
+
+
+def _dry_run(src: Path, out: Path, given: dict[str, Any], progress: Progress) -> int:
+    from .dryrun import show  # noqa: PLC0415
+    from .dryrun.run import dry_run  # noqa: PLC0415
+    from .run import check_cluster, prepare  # noqa: PLC0415
+
+    check_cluster(given["workers"], given["scheduler"])
+    job, listing, config = prepare(src, out, options=_options(given), layout=given["layout"])
+    made = dry_run(
+        job, listing, config, workers=given["workers"], scheduler=given["scheduler"],
+        allow_leaks=given["allow_leaks"], progress=progress,
+    )  # fmt: skip
+    show.show(made, src, out)
+    if given["as_json"]:
+        click.echo(json.dumps(show.figures(made)))
+    return show.exit_code(made)
 
 
 def _options(given: dict[str, Any]) -> Any:
@@ -164,6 +206,9 @@ def _options(given: dict[str, Any]) -> Any:
         keep=FaceFilter(max_faces=given["faces"], min_face_px=given["min_face"], min_score=given["min_score"]),
         margin=given["margin"],
         size_px=given["size"],
+        align=given["align"],
+        smooth=given["smooth"],
+        boxes=given["boxes"],
         image=ImageEncoder(format=given["image_format"], quality=given["quality"], chroma=given["chroma"]),
         split_ratio=SplitRatio.parse(given["split_ratio"]),
         seed=given["seed"],

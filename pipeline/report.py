@@ -11,9 +11,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from .manifest import OutPaths
-from .terminal import standard_error, visible
+from .terminal import duration_text, size_text, standard_error, visible
 
 if TYPE_CHECKING:
+    from .dryrun.forecast import Forecast
     from .run import Summary
     from .verify import Verdict
 
@@ -37,6 +38,7 @@ def figures(summary: Summary) -> dict[str, Any]:
             "faces": totals.faces,
             "lost_units": totals.lost_units,
         },
+        "forecast": summary.forecast.to_json() if summary.forecast else None,
         "seconds": round(summary.seconds, 2),
         "frames_per_second": round(totals.frames_per_second, 2),
         "exit": 0,
@@ -62,9 +64,25 @@ def show(summary: Summary, src: Path, out: Path) -> None:
         console.print(escape(visible(line)))
     totals = summary.totals
     pace = f"{totals.frames:,} frames at {totals.frames_per_second:.1f} a second" if totals.inputs else "nothing to do"
-    console.print(f"{_size(manifest.bytes)} in {manifest.units} units; {pace}; {_duration(summary.seconds)} in all")
+    console.print(
+        f"{size_text(manifest.bytes)} in {manifest.units} units; {pace}; {duration_text(summary.seconds)} in all"
+    )
+    if summary.forecast:
+        console.print(_forecast(summary.forecast, summary))
     console.print(escape(f"{src} -> {out / 'faces'}   (account: {OutPaths(out).manifest})"))
     console.print(escape(f"next: facefeed verify {shlex.quote(str(out))}"))
+
+
+def _forecast(expected: Forecast, summary: Summary) -> str:
+    """How good the dry run's word was."""
+    seconds, size_bytes = expected.seconds, expected.size_bytes
+    time_off = 100 * (summary.seconds / max(seconds.likely, 1e-9) - 1)
+    size_off = 100 * (summary.manifest.bytes / max(size_bytes.likely, 1e-9) - 1)
+    return (
+        f"the dry run said {duration_text(seconds.likely)} ({duration_text(seconds.low)} to "
+        f"{duration_text(seconds.high)}) and {size_text(size_bytes.likely)}; it took {duration_text(summary.seconds)} "
+        f"({time_off:+.0f} %) and made {size_text(summary.manifest.bytes)} ({size_off:+.0f} %)"
+    )
 
 
 def _inputs(inputs: dict[str, Any]) -> Table:
@@ -101,24 +119,8 @@ def _remarks(summary: Summary) -> list[str]:
     ignored = summary.listing.ignored
     if ignored:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in ignored.most_common(_NAMED))
-        lines.append(f"{ignored.total()} files are no media and were not looked at: {kinds}")
+        lines.append(f"{ignored.total()} files are no inputs and were not looked at: {kinds}")
     return lines
-
-
-def _size(size_bytes: int) -> str:
-    size = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def _duration(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s"
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
 def checking() -> Callable[[str], None]:
@@ -134,7 +136,7 @@ def show_verdict(verdict: Verdict, out: Path) -> None:
     console = standard_error()
     for finding in verdict.findings:
         console.print(f"[red]{escape(finding.what)}[/]  {escape(visible(f'{finding.where}: {finding.detail}'))}")
-    checked = f"{verdict.files} files, {verdict.rows:,} rows, {_size(verdict.size_bytes)}"
+    checked = f"{verdict.files} files, {verdict.rows:,} rows, {size_text(verdict.size_bytes)}"
     if verdict.findings:
         console.print(escape(f"{out}: {len(verdict.findings)} findings in {checked}"), style="bold red")
         console.print("a damaged file: delete it and run `facefeed precompute` again; only its unit is made anew")

@@ -16,8 +16,10 @@ from typing import Any
 from .changes import Changes, compare, differing, next_part
 from .cluster import default_slots, failures_as_stops, local_client, remote_client, slots, visible_gpus
 from .commit import make_folders, remove_bare
+from .dryrun.forecast import Forecast
+from .dryrun.run import read_forecast
 from .errors import CorruptDataError, RefusedError, StoppedError, TooManyFailedError, UsageError
-from .estimate import cost_model
+from .estimate import CostModel
 from .faces import FaceDetector
 from .finish import (
     account,
@@ -34,7 +36,7 @@ from .ledger import Ledger
 from .manifest import Manifest, OutPaths
 from .plan import Plan
 from .progress import Progress, Totals
-from .sources import Listing, list_source
+from .sources import Layout, Listing, list_source
 from .stage import Stage
 from .video import DecoderLimits, MediaReader
 
@@ -70,7 +72,7 @@ class Allowance:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a run came to: the manifest, and what this run itself did."""
+    """What a run came to: the manifest, and what this run itself did; `forecast` where a dry run expected just that."""
 
     manifest: Manifest
     listing: Listing
@@ -80,6 +82,7 @@ class Summary:
     orphans: list[str] = field(default_factory=list)
     failures: list[tuple[str, str]] = field(default_factory=list)
     dropped_identities: list[str] = field(default_factory=list)
+    forecast: Forecast | None = None
 
 
 def precompute(
@@ -87,7 +90,7 @@ def precompute(
     out: str | Path,
     *,
     options: Options | None = None,
-    layout: str = "auto",
+    layout: str | Layout = "auto",
     workers: int | None = None,
     scheduler: str | None = None,
     detector: FaceDetector | None = None,
@@ -99,29 +102,23 @@ def precompute(
 ) -> Summary:
     """Turns the videos and images of `src` into the dataset `out`; run again, it goes on where it stopped.
 
-    `retry_failed`: a reason, or "" for all of them. `detector` and `limits` replace the defaults.
+    `layout`: a name, or an object that is one (sources/README.md). `retry_failed`: a reason, or "" for all of them.
+    `detector` and `limits` replace the defaults.
     Raises `UsageError`, `RefusedError` (another config, another driver, a leak), `StoppedError` (resumable) or
     `TooManyFailedError`, of which only the last two may leave finished units behind.
     """
     started = time.monotonic()
     check_cluster(workers, scheduler)
-    options = options or Options()
-    detector = detector or options.detector()
     progress = progress or Progress.silent()
-    src, out = Path(os.path.realpath(src)), Path(os.path.realpath(out))  # realpath: a loop of links is no exception
-    listing = list_source(src, layout)
+    job, listing, config = prepare(src, out, options=options, layout=layout, detector=detector, limits=limits)
     progress.announce(
-        f"{src}: {len(listing.entries):,} inputs (layout {listing.layout}); "
+        f"{os.path.realpath(src)}: {len(listing.entries):,} inputs "
+        f"(layout {listing.layout}: {listing.classes_held()}); "
         f"{len(listing.missing):,} listed, but not on disk"
     )
-    config = options.config(detector, listing.labels)
-    job = Job(
-        root=listing.root, out=out, options=options, detector=detector, labels=listing.labels,
-        config=config_hash(config), limits=limits or DecoderLimits(),
-    )  # fmt: skip
     paths = job.paths
-    check_target(paths, config)
     make_folders(paths)
+    expected = read_forecast(paths)
     with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease):
         ledger = Ledger(paths, Plan.load(paths), job.config)
         changes = compare(listing, ledger.plan.videos())
@@ -139,7 +136,34 @@ def precompute(
         orphans=orphans,
         failures=_failures(ledger, changes),
         dropped_identities=sorted(ledger.plan.dropped_identities()),
+        forecast=_borne_out(expected, job, totals),
     )
+
+
+def prepare(
+    src: str | Path,
+    out: str | Path,
+    *,
+    options: Options | None = None,
+    layout: str | Layout = "auto",
+    detector: FaceDetector | None = None,
+    limits: DecoderLimits | None = None,
+) -> tuple[Job, Listing, dict[str, Any]]:
+    """The job, what its source holds, and its config; arguments as `precompute` takes them.
+
+    Raises `UsageError` where SRC cannot be listed, `RefusedError` where OUT holds something else.
+    """
+    src, out = Path(os.path.realpath(src)), Path(os.path.realpath(out))  # realpath: a loop of links is no exception
+    options = options or Options()
+    detector = detector or options.detector()
+    listing = list_source(src, layout)
+    config = options.config(detector, listing.labels)
+    job = Job(
+        root=listing.root, out=out, options=options, detector=detector, labels=listing.labels,
+        config=config_hash(config), limits=limits or DecoderLimits(),
+    )  # fmt: skip
+    check_target(job.paths, config)
+    return job, listing, config
 
 
 def _extend_plan(
@@ -153,10 +177,10 @@ def _extend_plan(
     retry: str | None,
 ) -> Ledger:
     with MediaReader(job.limits) as reader:
-        cost = cost_model(changes.added, job.root, job.options.sampling, reader)
+        cost = CostModel(changes.added, job.root, job.options.sampling, reader)
     part = next_part(
         ledger, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
-        allow_leaks=allow_leaks, retry=_retries(retry), cost_seconds=cost,
+        allow_leaks=allow_leaks, retry=_retries(retry), cost_seconds=lambda entry: cost(entry).seconds,
     )  # fmt: skip
     if part.units or not ledger.plan.parts:
         ledger.plan.append(job.paths, part)
@@ -211,7 +235,8 @@ def check_target(paths: OutPaths, config: dict[str, Any]) -> None:
     except OSError as error:
         raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name another folder") from error
     if not (paths.plan / "0.json").exists():
-        ours = {path.name for path in (paths.faces, paths.receipts, paths.plan, paths.temporary, paths.lease)}
+        folders = (paths.faces, paths.receipts, paths.plan, paths.temporary)
+        ours = {path.name for path in (*folders, paths.lease, paths.forecast)}
         if held - ours - {"lost+found"}:
             raise RefusedError(f"OUT={str(paths.root)!r}: holds files that are no facefeed dataset; name a new folder")
         return
@@ -221,6 +246,11 @@ def check_target(paths: OutPaths, config: dict[str, Any]) -> None:
             f"OUT={str(paths.root)!r}: was made with other settings ({'; '.join(lines)}); rows of two settings are "
             "never mixed: name a new OUT, or use the settings it was made with"
         )
+
+
+def _borne_out(expected: Forecast | None, job: Job, totals: Totals) -> Forecast | None:
+    """The forecast, if it was one of this very run: of the same config and inputs, all of them done."""
+    return expected if expected and (expected.config, expected.inputs) == (job.config, totals.inputs) else None
 
 
 def _retries(reason: str | None) -> Callable[[str], bool] | None:

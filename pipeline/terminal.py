@@ -31,3 +31,29 @@ def visible(text: str) -> str:
     a\x1b[2Jb
     """
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def size_text(size_bytes: float) -> str:
+    """Bytes for people.
+
+    >>> size_text(4_200_000)
+    '4.2 MB'
+    """
+    size = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def duration_text(seconds: float) -> str:
+    """Seconds for people.
+
+    >>> duration_text(18.94), duration_text(3725)
+    ('18.9 s', '1:02:05')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -47,7 +47,7 @@ def test_help_names_every_command_with_what_it_does() -> None:
         (["--retry-failed", "sloth"], "--retry-failed sloth: no such reason; use one of empty, not_video"),
         (["--workers", "0"], "workers=0: must be at least 1"),
         (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "a running cluster has its own workers"),
-        (["--layout", "dfdc"], "no dfdc_train_part_*/metadata.json; use --layout folder"),
+        (["--layout", "dfdc"], "layout dfdc needs a folder with metadata.json, or with dfdc_train_part_"),
         (["--layout", "table"], "layout table needs a .csv or .parquet file"),
     ],
 )

@@ -1,0 +1,207 @@
+"""The dry run itself: plan as the run would, try a few inputs on the same workers, keep the forecast."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from distributed import Client, as_completed, get_worker
+
+from ..changes import Changes, compare, next_part
+from ..cluster import SlotPlugin, default_slots, failures_as_stops, local_client, remote_client, slots, visible_gpus
+from ..commit import make_folders
+from ..errors import CorruptDataError, RefusedError
+from ..estimate import CostModel
+from ..job import Job
+from ..ledger import Ledger
+from ..manifest import OutPaths
+from ..plan import Plan, PlanPart, Unit
+from ..progress import Progress
+from ..sources import Entry, Listing
+from ..splits import group_sizes
+from ..video import MediaReader
+from .forecast import Forecast, forecast
+from .probe import Probe, probe_family, tried_of
+from .survey import Survey, by_split, play_hours, refused_by_reason
+
+_HEADERS = 200
+_TRY_SECONDS = 4.0  # of one input
+_ALL_SECONDS = 45.0  # after which no further family is begun
+_LEAST_FAMILIES = 2  # a slot: the first is not the last that ends
+
+
+@dataclass(frozen=True, kw_only=True)
+class DryRun:
+    """`forecast` is None where nothing is left to do."""
+
+    survey: Survey
+    forecast: Forecast | None
+    seconds: float
+
+
+def dry_run(
+    job: Job,
+    listing: Listing,
+    config: dict[str, Any],
+    *,
+    workers: int | None,
+    scheduler: str | None,
+    allow_leaks: bool,
+    progress: Progress,
+) -> DryRun:
+    """What `precompute` would do and what that would take; writes ``OUT/forecast.json`` and nothing else."""
+    started = time.monotonic()
+    ledger = Ledger(job.paths, Plan.load(job.paths), job.config)
+    changes = compare(listing, ledger.plan.videos())
+    with MediaReader(job.limits) as reader:
+        sound = [entry for entry in listing.entries if not entry.problem]
+        cost = CostModel(sound, job.root, job.options.sampling, reader, headers=_HEADERS)
+    part, leak = _part(ledger, listing, changes, cost, job=job, config=config, allow_leaks=allow_leaks)
+    whole = Ledger(job.paths, Plan([*ledger.plan.parts, part]), job.config)
+    units = list(whole.pending())
+    survey = _survey(listing, changes, whole.plan, cost, new=sum(len(unit.inputs) for unit in part.units), leak=leak)
+    guess = None
+    if units:
+        here = {entry.video_id for entry in listing.entries}
+        families = _families(units)
+        count = workers or default_slots()
+        progress.announce(f"trying {min(len(families), 99)} or fewer inputs and their fakes for {_ALL_SECONDS:.0f} s")
+        probed, slot_count, overhead = _probe(job, families, count, scheduler)
+        guess = forecast(
+            units, cost, probed, is_paired=lambda entry: entry.source_id in here, overhead_seconds=overhead,
+            slots=slot_count, config=job.config,
+        )  # fmt: skip
+        job.paths.root.mkdir(parents=True, exist_ok=True)
+        job.paths.forecast.write_text(json.dumps(guess.to_json(), indent=1), encoding="utf-8")
+    return DryRun(survey=survey, forecast=guess, seconds=time.monotonic() - started)
+
+
+def read_forecast(paths: OutPaths) -> Forecast | None:
+    """What an earlier dry run has left, or None."""
+    try:
+        return Forecast.from_json(json.loads(paths.forecast.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptDataError(f"{paths.forecast}: not a forecast ({error}); delete it") from error
+
+
+def _part(
+    ledger: Ledger,
+    listing: Listing,
+    changes: Changes,
+    cost: CostModel,
+    *,
+    job: Job,
+    config: dict[str, Any],
+    allow_leaks: bool,
+) -> tuple[PlanPart, str | None]:
+    """The part that the run would append, and the leak that would keep it from doing so."""
+
+    def planned(*, allow_leaks: bool) -> PlanPart:
+        changes.refused[:] = [entry for entry in changes.refused if entry.problem != "bridges_splits"]
+        return next_part(
+            ledger, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
+            allow_leaks=allow_leaks, retry=None, cost_seconds=lambda entry: cost(entry).seconds,
+        )  # fmt: skip
+
+    try:
+        return planned(allow_leaks=allow_leaks), None
+    except RefusedError as error:
+        return planned(allow_leaks=True), str(error)
+
+
+def _survey(listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, new: int, leak: str | None) -> Survey:
+    held = [entry for entry, _ in plan.videos().values()]
+    sizes = group_sizes(held, plan.dropped_identities())
+    return Survey(
+        layout=listing.layout,
+        inputs=len(listing.entries),
+        new=new,
+        size_bytes=sum(entry.size_bytes for entry in listing.entries),
+        hours=play_hours(listing, cost),
+        headers_read=cost.headers_read,
+        by_split=by_split(list(plan.units()), listing.labels),
+        groups=len(sizes),
+        largest_group=max(sizes, default=0),
+        dropped_identities=sorted(plan.dropped_identities()),
+        leak=leak,
+        refused=refused_by_reason(changes),
+        missing=len(listing.missing),
+        ignored=listing.ignored,
+    )
+
+
+def _families(units: Sequence[Unit]) -> list[list[Entry]]:
+    """Originals with some of their fakes, in an order that has nothing to do with their names or places."""
+    found: dict[tuple[str, str], list[Entry]] = {}
+    for unit in units:
+        for entry in unit.inputs:
+            found.setdefault((unit.unit, entry.source_id or entry.video_id), []).append(entry)
+    shuffled = sorted(found, key=lambda key: hashlib.sha256("/".join(key).encode()).digest())
+    return [tried_of(found[key]) for key in shuffled]
+
+
+def _probe(
+    job: Job, families: Sequence[Sequence[Entry]], workers: int, scheduler: str | None
+) -> tuple[list[list[Probe]], int, float]:
+    """What the families came to, on how many slots, and the seconds that starting and ending the cluster took."""
+    with _scratch(job) as scratch, failures_as_stops():
+        began = time.monotonic()
+        with (
+            local_client(workers) if scheduler is None else remote_client(scheduler) as client,
+            slots(client, scratch, visible_gpus(), local=scheduler is None) as plugin,
+        ):
+            slot_count = len(client.nthreads())
+            ready = time.monotonic()
+            probed = list(_tried(client, plugin, families, slot_count))
+            done = time.monotonic()
+        return probed, slot_count, ready - began + time.monotonic() - done
+
+
+def _tried(client: Client, plugin: str, families: Sequence[Sequence[Entry]], slot_count: int) -> Iterator[list[Probe]]:
+    """Keeps every slot at work, as the job would, until the time is over."""
+    began = time.monotonic()
+    waiting = iter(families)
+    running = as_completed([], with_results=False)
+
+    def submit(count: int) -> None:
+        for family in islice(waiting, count):
+            running.add(client.submit(run_probe, list(family), plugin, pure=False, retries=0))
+
+    submit(slot_count * _LEAST_FAMILIES)
+    for future in running:
+        if future.status == "finished":  # one that takes its worker down is the run's to deal with
+            yield future.result()
+        future.release()
+        if time.monotonic() - began < _ALL_SECONDS:
+            submit(1)
+
+
+def run_probe(family: list[Entry], plugin: str) -> list[Probe]:
+    """The task itself, on a worker that has the plugin of that name."""
+    held: SlotPlugin = get_worker().plugins[plugin]
+    assert held.slot is not None
+    assert held.turn is not None
+    with held.turn:
+        return probe_family(held.slot.inputs, family, _TRY_SECONDS)
+
+
+@contextmanager
+def _scratch(job: Job) -> Iterator[Job]:
+    """The job with an OUT that goes away, beside the real one so that all workers see it."""
+    parent = job.out.parent
+    while not parent.is_dir():
+        parent = parent.parent
+    with tempfile.TemporaryDirectory(dir=parent, prefix=f".{job.out.name}-dry-run-") as folder:
+        scratch = replace(job, out=Path(folder))
+        make_folders(scratch.paths)
+        yield scratch

@@ -1,0 +1,103 @@
+"""What a person sees of a dry run, on standard error; and its figures for `--json`."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from ..schema import SPLITS
+from ..terminal import duration_text, size_text, standard_error, visible
+from .forecast import Range
+from .run import DryRun
+from .survey import Survey
+
+_NAMED = 10
+_MOST_CLASSES = 6
+
+
+def figures(made: DryRun) -> dict[str, Any]:
+    """All of it, for programs."""
+    return {
+        "survey": vars(made.survey),  # `asdict` makes other things of a Counter
+        "forecast": made.forecast.to_json() if made.forecast else None,
+        "seconds": round(made.seconds, 2),
+        "exit": exit_code(made),
+    }
+
+
+def exit_code(made: DryRun) -> int:
+    """1 where the run would be refused."""
+    return int(made.survey.leak is not None)
+
+
+def show(made: DryRun, src: Path, out: Path) -> None:
+    """What was found, then what it will take."""
+    console = standard_error()
+    survey = made.survey
+    console.print(escape(visible(f"{src}: layout {survey.layout}")))
+    length = duration_text(3600 * survey.hours)
+    hours = "" if not survey.hours else f", {length} of video (by {survey.headers_read:,} headers)"
+    todo = "" if survey.new == survey.inputs else f"; {survey.new:,} of them to do"
+    console.print(f"{survey.inputs:,} inputs, {size_text(survey.size_bytes)}{hours}{todo}")
+    console.print(_splits(survey))
+    for line in _remarks(survey):
+        console.print(escape(visible(line)))
+    if survey.leak:
+        console.print(f"[bold red]would be refused:[/] {escape(visible(survey.leak))}")
+    if made.forecast is None:
+        console.print("nothing to do")
+        return
+    found = made.forecast
+    console.print(
+        f"\n[bold]forecast[/] for {found.slots} workers, from {found.probed} inputs tried in "
+        f"{duration_text(made.seconds)}"
+    )
+    console.print(f"  time   {_range(found.seconds, duration_text)}")
+    console.print(f"  disk   {_range(found.size_bytes, size_text)}")
+    console.print(f"  faces  {_range(found.faces, lambda value: f'{value:,.0f}')}")
+    console.print(escape(f"next: facefeed precompute {shlex.quote(str(src))} {shlex.quote(str(out))}"))
+
+
+def _splits(survey: Survey) -> Table:
+    names = Counter[str]()
+    for counts in survey.by_split.values():
+        names.update(counts)
+    classes = [name for name, _ in names.most_common(_MOST_CLASSES)]
+    table = Table(title="inputs", title_justify="left", title_style="bold")
+    table.add_column("split")
+    for name in (*classes, *(["others"] if len(names) > len(classes) else []), "all"):
+        table.add_column(escape(visible(name)), justify="right")
+    for split in SPLITS:
+        counts = survey.by_split.get(split, Counter())
+        shown = [counts[name] for name in classes]
+        others = [counts.total() - sum(shown)] if len(names) > len(classes) else []
+        table.add_row(split, *(f"{count:,}" for count in (*shown, *others, counts.total())))
+    return table
+
+
+def _remarks(survey: Survey) -> list[str]:
+    lines = [
+        f"{survey.groups:,} groups of one original or person each that no split cuts; "
+        f"the largest holds {survey.largest_group:,} inputs"
+    ]
+    if survey.dropped_identities:
+        names = ", ".join(survey.dropped_identities[:_NAMED])
+        lines.append(f"identities that link over 30 % of all videos are dropped from the split: {names}")
+    if survey.missing:
+        lines.append(f"{survey.missing:,} listed, but not on disk")
+    if survey.refused:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in survey.refused.most_common())
+        lines.append(f"{survey.refused.total():,} will fail: {reasons}")
+    if survey.ignored:
+        kinds = ", ".join(f"{count} {suffix}" for suffix, count in survey.ignored.most_common(_NAMED))
+        lines.append(f"{survey.ignored.total():,} files are no inputs and will not be looked at: {kinds}")
+    return lines
+
+
+def _range(figure: Range, text: Any) -> str:
+    return f"[bold]{text(figure.likely)}[/]  ({text(figure.low)} to {text(figure.high)}, nine times out of ten)"

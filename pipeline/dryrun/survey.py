@@ -1,0 +1,55 @@
+"""What a source holds, as far as it is known without opening more than headers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..changes import Changes
+from ..estimate import Cost
+from ..plan import Unit
+from ..sources import Listing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """`by_split[split][label name]` counts inputs. `leak` is what the run would refuse, None where nothing leaks.
+
+    `groups`: how many sets of inputs no split may cut; `largest_group`: inputs in the largest one. `hours` of playing
+    time are those of `headers_read` headers, the rest by their bytes.
+    """
+
+    layout: str
+    inputs: int
+    new: int
+    size_bytes: int
+    hours: float
+    headers_read: int
+    by_split: dict[str, Counter[str]]
+    groups: int
+    largest_group: int
+    dropped_identities: Sequence[str]
+    leak: str | None
+    refused: Counter[str]
+    missing: int
+    ignored: Counter[str]
+
+
+def by_split(units: Sequence[Unit], labels: Sequence[str]) -> dict[str, Counter[str]]:
+    """Inputs of `units` by split and label."""
+    names = {-1: "unknown", **dict(enumerate(labels))}
+    found: dict[str, Counter[str]] = {}
+    for unit in units:
+        found.setdefault(unit.split, Counter()).update(names[entry.label] for entry in unit.inputs)
+    return found
+
+
+def play_hours(listing: Listing, cost: Callable[..., Cost]) -> float:
+    """Playing time of everything that may be opened."""
+    return sum(cost(entry).play_seconds for entry in listing.entries if not entry.problem) / 3600
+
+
+def refused_by_reason(changes: Changes) -> Counter[str]:
+    """Inputs that will reach no unit."""
+    return Counter(str(entry.problem) for entry in changes.refused)

@@ -1,0 +1,237 @@
+"""What a user notices of `--dry-run`: what was found, how long and how large it will be, and that nothing is made."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.dryrun.forecast import Forecast, Range, forecast
+from facefeed.pipeline.dryrun.probe import Probe
+from facefeed.pipeline.dryrun.run import DryRun, dry_run
+from facefeed.pipeline.dryrun.show import exit_code, figures, show
+from facefeed.pipeline.errors import CorruptDataError
+from facefeed.pipeline.estimate import Cost
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.job import Options
+from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.progress import Progress
+from facefeed.pipeline.run import precompute, prepare
+from facefeed.pipeline.sources import Entry
+
+MakeSource = Callable[..., Path]
+
+# --- the arithmetic
+
+
+def promised(entry: Entry) -> Cost:
+    """A header that is right up to one factor: a second for each 1000 bytes."""
+    return Cost(seconds=entry.size_bytes / 1000, wanted_frames=entry.size_bytes / 100, play_seconds=1.0)
+
+
+def units_of(*sizes: int, a_unit: int = 1) -> list[Unit]:
+    entries = [Entry(video_id=f"v{number}", size_bytes=size) for number, size in enumerate(sizes)]
+    groups = [entries[start : start + a_unit] for start in range(0, len(entries), a_unit)]
+    return [Unit.make(group, "train", config="c", salt="0") for group in groups]
+
+
+def tried(
+    unit: Unit, *, pace: float, faces_a_frame: float = 1.0, share: float = 1.0, paired: bool = False
+) -> list[Probe]:
+    """All inputs of a unit, as they would come out on a machine that takes `pace` times what headers promise."""
+    return [
+        Probe(
+            video_id=entry.video_id, paired=paired, frames=round(promised(entry).wanted_frames * share),
+            wanted_frames=round(promised(entry).wanted_frames), seconds=pace * promised(entry).seconds,
+            faces=faces_a_frame * promised(entry).wanted_frames, size_bytes=5000 * promised(entry).wanted_frames,
+        )
+        for entry in unit.inputs
+    ]  # fmt: skip
+
+
+def guess(units: list[Unit], probed: list[list[Probe]], **more: Any) -> Forecast:
+    settings: dict[str, Any] = {"is_paired": lambda _: False, "overhead_seconds": 0.0, "slots": 1, "config": "c"}
+    return forecast(units, promised, probed, **{**settings, **more})
+
+
+def test_what_was_measured_on_a_few_is_scaled_to_all() -> None:
+    units = units_of(*[1000] * 100)
+    found = guess(units, [tried(unit, pace=3.0, faces_a_frame=0.5) for unit in units[:10]])
+    assert found.seconds.likely == pytest.approx(300)
+    assert found.faces.likely == pytest.approx(500)
+    assert found.size_bytes.likely == pytest.approx(5_000_000)
+    assert (found.inputs, found.probed) == (100, 10)
+
+
+def test_start_and_end_come_once_and_slots_share_the_rest() -> None:
+    units = units_of(*[1000] * 8)
+    probed = [tried(unit, pace=1.0) for unit in units]
+    assert guess(units, probed, slots=4, overhead_seconds=7.0).seconds.likely == pytest.approx(2 + 7)
+
+
+def test_the_last_unit_keeps_one_worker_busy_while_the_others_wait() -> None:
+    units = units_of(1000, 1000, 1000, 9000)
+    assert guess(units, [tried(unit, pace=1.0) for unit in units], slots=2).seconds.likely == pytest.approx(10)
+
+
+def test_the_range_is_as_wide_as_inputs_differ() -> None:
+    units = units_of(*[1000] * 1000)
+    alike = guess(units, [tried(unit, pace=2.0) for unit in units[:20]])
+    unlike = guess(units, [tried(unit, pace=1.0 + 2.0 * (number % 2)) for number, unit in enumerate(units[:20])])
+    assert alike.seconds.low < alike.seconds.likely < alike.seconds.high
+    assert unlike.seconds.likely == pytest.approx(alike.seconds.likely)
+    assert unlike.seconds.low < alike.seconds.low
+    assert unlike.seconds.high > alike.seconds.high
+
+
+def test_two_inputs_out_of_a_thousand_say_little() -> None:
+    units = units_of(*[1000] * 1000)
+    few = guess(units, [tried(unit, pace=2.0) for unit in units[:2]])
+    assert few.seconds.high > 1.5 * few.seconds.likely
+
+
+def test_what_was_tried_whole_is_known_but_for_the_machine_s_pace() -> None:
+    units = units_of(*range(100, 1100, 100))
+    found = guess(units, [tried(unit, pace=1.0 + number) for number, unit in enumerate(units)])
+    assert found.seconds.likely == pytest.approx(
+        sum(size * (1 + number) for number, size in enumerate(range(100, 1100, 100))) / 1000, rel=0.15
+    )
+    assert found.seconds.high == pytest.approx(1.2 * found.seconds.likely)
+    assert found.faces.low == pytest.approx(0.95 * found.faces.likely)
+
+
+def test_fakes_that_are_compared_are_scaled_by_their_own_kind() -> None:
+    units = units_of(*[1000] * 10)
+    paired = {"v5", "v6", "v7", "v8", "v9"}
+    probed = [tried(units[0], pace=10.0), tried(units[5], pace=1.0, paired=True)]
+    found = guess(units, probed, is_paired=lambda entry: entry.video_id in paired)
+    assert found.seconds.likely == pytest.approx(5 * 10 + 5 * 1)
+
+
+def test_a_kind_that_was_not_tried_goes_at_the_pace_of_the_other() -> None:
+    units = units_of(*[1000] * 10)
+    found = guess(units, [tried(units[0], pace=4.0)], is_paired=lambda _: True)
+    assert found.seconds.likely == pytest.approx(40)
+
+
+def test_a_forecast_comes_back_from_its_file() -> None:
+    units = units_of(1000, 2000)
+    found = guess(units, [tried(unit, pace=2.0) for unit in units])
+    assert Forecast.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+# --- the whole of it
+
+
+def run_dry(src: Path, out: Path, options: Options, address: str, **more: Any) -> DryRun:
+    detector = FixedBoxDetector()
+    job, listing, config = prepare(src, out, options=options, detector=detector)
+    settings: dict[str, Any] = {"allow_leaks": False, "progress": Progress.silent(), **more}
+    return dry_run(job, listing, config, workers=None, scheduler=address, **settings)
+
+
+def test_nothing_is_made_and_the_word_is_good(
+    tmp_path: Path,
+    make_source: MakeSource,
+    small_options: Options,
+    cluster_address: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    src, out = make_source("real/a.mp4", "real/b.mp4", "fake/c.mp4"), tmp_path / "out"
+    (src / "notes.txt").write_text("x")
+    made = run_dry(src, out, small_options, cluster_address)
+    assert [path.name for path in out.iterdir()] == ["forecast.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "src"], "nothing is left beside OUT"
+    survey = made.survey
+    assert (survey.inputs, survey.new, survey.leak, survey.missing) == (3, 3, None, 0)
+    assert survey.ignored == {".txt": 1}
+    assert sum(counts["real"] for counts in survey.by_split.values()) == 2
+    assert survey.hours == pytest.approx(3 * 1.0 / 3600, rel=0.1)
+    assert (survey.groups, survey.largest_group) == (3, 1)
+
+    summary = precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    assert made.forecast is not None
+    assert summary.forecast == made.forecast
+    assert made.forecast.faces.likely == pytest.approx(summary.manifest.rows)
+    assert made.forecast.faces.low <= summary.manifest.rows <= made.forecast.faces.high
+    from facefeed.pipeline import report  # noqa: PLC0415
+
+    report.show(summary, src, out)
+    said = capsys.readouterr().err
+    assert re.search(r"the dry run said .* and .*; it took .* \([+-]\d+ %\) and made .* \([+-]\d+ %\)", said), said
+
+    again = run_dry(src, out, small_options, cluster_address)
+    assert (again.forecast, again.survey.new) == (None, 0)
+    show(again, src, out)
+    assert "nothing to do" in capsys.readouterr().err
+
+
+def test_a_leak_is_told_and_not_stumbled_over(
+    tmp_path: Path,
+    make_source: MakeSource,
+    small_options: Options,
+    cluster_address: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    src = make_source("a.mp4", "b.mp4")
+    table = src / "videos.csv"
+    table.write_text("path,label,split,identity\na.mp4,real,train,anna\nb.mp4,real,test,anna\n")
+    made = run_dry(table, tmp_path / "out", small_options, cluster_address)
+    assert made.survey.leak is not None
+    assert "a leak" in made.survey.leak
+    assert exit_code(made) == 1
+    assert made.forecast is not None, "what it would take is told all the same"
+    show(made, src, tmp_path / "out")
+    assert "would be refused" in capsys.readouterr().err
+    assert json.loads(json.dumps(figures(made)))["exit"] == 1
+
+
+def test_broken_inputs_are_no_obstacle(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
+) -> None:
+    src = make_source("real/a.mp4")
+    (src / "real" / "broken.mp4").write_bytes(b"not a video" * 100)
+    (src / "real" / "empty.mp4").write_bytes(b"")
+    made = run_dry(src, tmp_path / "out", small_options, cluster_address)
+    assert made.forecast is not None
+    assert made.forecast.faces.likely == pytest.approx(5)
+
+
+def test_a_forecast_of_other_inputs_is_not_held_against_the_run(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
+) -> None:
+    src, out = make_source("real/a.mp4"), tmp_path / "out"
+    run_dry(src, out, small_options, cluster_address)
+    make_source("real/later.mp4")
+    summary = precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    assert summary.forecast is None
+
+
+def test_a_damaged_forecast_says_what_to_do(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
+) -> None:
+    src, out = make_source("real/a.mp4"), tmp_path / "out"
+    out.mkdir()
+    (out / "forecast.json").write_text("{}")
+    with pytest.raises(CorruptDataError, match=r"forecast\.json: not a forecast .* delete it"):
+        precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
+
+
+def test_the_command_says_it_in_tables_and_in_json(
+    tmp_path: Path, make_source: MakeSource, cluster_address: str
+) -> None:
+    src = make_source("real/a.mp4", "fake/b.mp4")
+    arguments = ["precompute", str(src), str(tmp_path / "out"), "--dry-run", "--json", "--scheduler", cluster_address]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["survey"]["inputs"] == 2
+    assert set(said["forecast"]["seconds"]) == set(Range.__slots__)
+    assert "forecast for" in done.stderr
+    assert "time" in done.stderr
+    assert "disk" in done.stderr
