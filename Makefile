@@ -28,11 +28,12 @@ else
 endif
 	@touch $@
 
-demo: $(READY)  ## the main job on a small sample: sample, precompute, verify, a pass of the loader, augmented faces, a profile
+demo: $(READY)  ## the main job on a small sample: sample, precompute, verify, inspect, a pass of the loader, augmented faces, a profile
 	@rm -rf $(DEMO)
 	$(BIN)/facefeed sample $(DEMO)/videos
 	$(BIN)/facefeed precompute $(DEMO)/videos $(DEMO)/faces --max-failed 5%
 	$(BIN)/facefeed verify $(DEMO)/faces
+	$(BIN)/facefeed inspect $(DEMO)/faces --html $(DEMO)/inspect.html
 	$(BIN)/python -m facefeed.loaders $(DEMO)/faces
 	$(BIN)/facefeed augment $(DEMO)/faces loaders/augment/example.yaml --page $(DEMO)/augment.html
 	@# Fed or starved, the demo goes on: which of them depends on this machine.

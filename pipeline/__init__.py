@@ -5,11 +5,11 @@
 | module | what it holds |
 |---|---|
 | errors, schema, manifest, index, pages | the contract with readers, all that `facefeed.loaders` knows of this room |
-| sources/, splits, plan, changes, estimate | what there is to do |
-| video/, faces/, encode, rows | one input's way from a file to rows |
+| sources/, components, leaks, splits, plan, changes, estimate, dryrun/ | what there is to do, and what it will take |
+| video/, faces/, originals, pairs, encode, rows, inputs | one input's way from a file to rows |
 | commit, work, lease, ledger, finish | exactly once, whatever dies when |
 | cluster, stage, progress, run | the Dask job |
-| cli, report, verify | the commands |
+| cli, report, verify, inspect/ | the commands |
 
 Importing this package imports none of it.
 """

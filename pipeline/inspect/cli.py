@@ -1,0 +1,30 @@
+"""The command `facefeed inspect`. What is heavy is imported when it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--html", "page", type=click.Path(path_type=Path), default=Path("inspect.html"), show_default=True,
+              help="Where the page is written.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
+def inspect(out: Path, *, page: Path, as_json: bool) -> None:
+    """Look at what OUT holds: whether it is good, and what is wrong with it.
+
+    Numbers by split, class and method in the terminal; on the page faces at random and the worst, fakes beside their
+    sources, tracks through time, and what failed. What it finds does not change the exit code: --json has it.
+    """
+    from . import report  # noqa: PLC0415 (everything below is heavy)
+    from .page import write_page  # noqa: PLC0415
+    from .survey import survey  # noqa: PLC0415
+
+    content = survey(out)
+    page_bytes = write_page(content, page)
+    report.show(content, page, page_bytes)
+    if as_json:
+        click.echo(json.dumps(report.figures(content, page, page_bytes)))

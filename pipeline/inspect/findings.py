@@ -1,0 +1,181 @@
+"""A dataset's numbers in plain words: is it good, and if not, what is wrong and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from ..schema import SPLITS
+from .account import Account
+from .census import SMALL_PX, UNCHANGED_BELOW, Census, Group
+from .columns import FACE, SHARPNESS
+from .crossing import Crossing
+from .words import many, named, percent
+
+Level = Literal["mend", "mind", "good"]
+
+_SMALL_SHARE: Final = 0.10
+_UNCHANGED_SHARE: Final = 0.05
+_ONE_VIDEO_SHARE: Final = 0.20
+_NO_FACES_SHARE: Final = 0.10
+_FAILED_SHARE: Final = 0.05
+_TIMES_AS_MANY: Final = 3.0
+_TIMES_AS_LARGE: Final = 1.5
+_TIMES_AS_SHARP: Final = 2.0
+_VIDEOS_AT_LEAST: Final = 10  # of fewer, one is always a large share
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence on the dataset and, where something can be done about it, another on what.
+
+    `level`: mend, it spoils what is trained on it; mind, know it when you train; good.
+    """
+
+    level: Level
+    what: str
+    remedy: str = ""
+
+
+def findings(census: Census, account: Account, unreadable: int, shown: int) -> list[Finding]:
+    """Everything worth a sentence, the worst first; `unreadable` of the `shown` pictures are damaged."""
+    if not census.whole.rows:
+        found = [Finding("mend", "The dataset holds no faces.", "See what became of the inputs below.")]
+    else:
+        found = [*_crossing(account), *_splits(census), *_classes(census), *_faces(census), *_videos(census)]
+    if unreadable:
+        found.append(Finding("mend", f"{unreadable:,} of the {many(shown, 'picture')} that were read are damaged.",
+                             "facefeed verify OUT names the files; delete them and run precompute again."))  # fmt: skip
+    found += _inputs(account)
+    order: tuple[Level, ...] = ("mend", "mind", "good")
+    return sorted(found, key=lambda one: order.index(one.level))
+
+
+def _crossing(account: Account) -> Iterator[Finding]:
+    people = [one for one in account.crossing if one.kind == "person"]
+    known = [one for one in people if one.name not in account.dropped_identities]
+    originals = [one for one in account.crossing if one.kind != "person"]
+    for leaks, what, more in ((originals, "original", "originals"), (known, "person", "people")):
+        if leaks:
+            yield Finding(
+                "mend",
+                f"{many(len(leaks), what, more)} {_are(len(leaks))} in more than one split: {_where(leaks)}.",
+                "A model would be tested on what it was trained on: make a new OUT without --allow-leaks.",
+            )
+    if len(people) > len(known):
+        dropped = [one.name for one in people if one.name in account.dropped_identities]
+        who = many(len(dropped), "person who links", "people who link")
+        yield Finding("mind", f"{who} over 30 % of all videos may be in every split: {named(dropped)}.")
+    if not account.crossing:
+        yield Finding("good", "No original and no known person is in more than one split.")
+
+
+def _where(leaks: Sequence[Crossing]) -> str:
+    return named([f"{one.name} in {' and '.join(one.splits)}" for one in leaks])
+
+
+def _splits(census: Census) -> Iterator[Finding]:
+    rows = {split: dict.fromkeys(census.classes, 0) for split in SPLITS}
+    for kind, group in census.groups.items():
+        rows[kind.split][kind.label] += group.rows
+    there = [split for split in SPLITS if any(rows[split].values())]
+    for split in SPLITS:
+        if split not in there:
+            yield Finding("mind", f"There is no {split} split.")
+    lacking = {split: [label for label, _ in _known(census) if not rows[split][label]] for split in there}
+    for split, labels in lacking.items():
+        if labels:
+            those = labels[0] if len(labels) == 1 else "them"
+            yield Finding("mend", f"{split} has no {_faces_of(labels)}.",
+                          f"What is learned or measured on {split} says nothing of {those}.")  # fmt: skip
+    everywhere = all(group.rows for group in census.classes.values())
+    if everywhere and there == list(SPLITS) and not any(lacking.values()):
+        yield Finding("good", "Every split has faces of every class.")
+
+
+def _faces_of(labels: Sequence[str]) -> str:
+    return f"{labels[0]} faces" if len(labels) == 1 else f"faces of {len(labels)} classes: {named(labels)}"
+
+
+def _classes(census: Census) -> Iterator[Finding]:
+    if empty := [label for label, group in census.classes.items() if not group.rows]:
+        yield Finding("mend", f"Nowhere are there {_faces_of(empty)}.")
+    if "unknown" in census.classes:
+        rows = census.classes["unknown"].rows
+        yield Finding("mind", f"{many(rows, 'face')} ({percent(rows / census.whole.rows)}) have no known label.")
+    known = sorted(_known(census), key=lambda one: one[1].rows)
+    if len(known) > 1:
+        (fewest, least), (most, largest) = known[0], known[-1]
+        times = largest.rows / least.rows
+        if times >= _TIMES_AS_MANY:
+            times_told = f"{times:.1f}".removesuffix(".0")
+            yield Finding("mind", f"{most} has {times_told} times as many faces as {fewest}.",
+                          "The loader can even that out: balance=.")  # fmt: skip
+    yield from _shortcuts(known)
+
+
+def _known(census: Census) -> list[tuple[str, Group]]:
+    return [(label, group) for label, group in census.classes.items() if group.rows and label != "unknown"]
+
+
+def _shortcuts(classes: list[tuple[str, Group]]) -> Iterator[Finding]:
+    """What tells two classes apart without a look at the face: a model would learn that instead."""
+    for key, word, limit in ((FACE.key, "larger", _TIMES_AS_LARGE), (SHARPNESS.key, "sharper", _TIMES_AS_SHARP)):
+        medians = sorted((spread.median, label) for label, group in classes if (spread := group.measures[key]))
+        if len(medians) < 2:
+            continue
+        (low, less), (high, more) = medians[0], medians[-1]
+        times = high / max(low, 1e-9)
+        if times >= limit:
+            yield Finding(
+                "mind",
+                f"{more} faces are {times:.1f} times {word} than {less} ones (medians).",
+                "A model may learn that instead of what you want it to learn.",
+            )
+
+
+def _faces(census: Census) -> Iterator[Finding]:
+    whole = census.whole
+    if whole.small >= _SMALL_SHARE:
+        yield Finding("mind", f"{percent(whole.small)} of the faces are smaller than {SMALL_PX:.0f} px.",
+                      "A larger --min-face, or filters=[(...)] in the loader, leaves them out.")  # fmt: skip
+    if whole.unchanged is not None:
+        limit = percent(UNCHANGED_BELOW)
+        few = f"{percent(whole.unchanged)} of the fakes' faces differ from their source by less than {limit}"
+        if whole.unchanged >= _UNCHANGED_SHARE:
+            yield Finding("mind", f"{few}: real faces with the label of a fake.",
+                          "The loader can leave them out by filters= on the column manipulated.")  # fmt: skip
+        else:
+            every = "All of the fakes' faces that have a mask differ from their source."
+            yield Finding("good", f"Only {few}." if whole.unchanged else every)
+
+
+def _videos(census: Census) -> Iterator[Finding]:
+    videos = census.videos
+    largest = int(videos.rows.argmax())
+    share = videos.rows[largest] / census.whole.rows
+    if share >= _ONE_VIDEO_SHARE and len(videos.names) >= _VIDEOS_AT_LEAST:
+        yield Finding("mind", f"One video gives {percent(share)} of all faces: {videos.names[largest]}.",
+                      "The loader can limit that: max_per_video=.")  # fmt: skip
+
+
+def _inputs(account: Account) -> Iterator[Finding]:
+    inputs, failed = account.inputs, account.failed
+    if failed:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in inputs["failed"].items())
+        level: Level = "mend" if failed > _FAILED_SHARE * inputs["total"] else "mind"
+        yield Finding(level, f"{failed:,} of {many(inputs['total'], 'input')} failed: {reasons}.",
+                      "Mend them and run precompute with --retry-failed.")  # fmt: skip
+    if inputs["total"] and inputs["no_faces"] >= _NO_FACES_SHARE * inputs["total"]:
+        yield Finding("mind", f"{inputs['no_faces']:,} of {many(inputs['total'], 'input')} show no face.")
+    if inputs["missing"]:
+        yield Finding(
+            "mind", f"{many(inputs['missing'], 'video')} that the metadata lists {_are(inputs['missing'])} not on disk."
+        )
+    if inputs["total"] and not failed:
+        yield Finding("good", f"None of the {many(inputs['total'], 'input')} failed.")
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

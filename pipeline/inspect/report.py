@@ -1,0 +1,137 @@
+"""A dataset's numbers for people (one screen) and for programs (one JSON object)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from rich.markup import escape
+from rich.table import Table
+
+from ..terminal import standard_error, visible
+from .account import Account
+from .census import Census, Group
+from .columns import MEASURES, Measure
+from .findings import Finding
+from .spread import Spread
+from .survey import Content
+from .videos import telling
+from .words import many, named, short, size
+
+SCHEMA_VERSION: Final = 1
+_LINES: Final = 24  # of a table; more would push all else off the screen
+_NAMED: Final = 100
+_COLOURS: Final = {"mend": "red", "mind": "yellow", "good": "green"}
+
+
+def show(content: Content, page: Path, page_bytes: int) -> None:
+    """One screen of 80 columns for a small dataset; what it says of it stands at the end."""
+    console = standard_error()
+    account, census = content.account, content.census
+    amount = f"{many(census.whole.rows, 'face')} of {many(census.whole.videos, 'video')}, {size(account.size_bytes)}"
+    console.print(f"[bold]{_safe(str(account.out))}[/]: {amount}")
+    if census.whole.rows:
+        console.print(_groups(census))
+        console.print(_classes(census))
+    if account.failed:
+        console.print(_failures(account))
+    console.print(_findings(content.findings))
+    console.print(f"page: {_safe(str(page))} ({size(page_bytes)})")
+
+
+def _table(*columns: str, texts: int) -> Table:
+    """Without lines; the first `texts` columns are names, which are cut where there is no room."""
+    made = Table(box=None, padding=(0, 1, 0, 0), header_style="dim underline")
+    for number, name in enumerate(columns):
+        made.add_column(name, justify="left" if number < texts else "right", no_wrap=True, overflow="ellipsis")
+    return made
+
+
+def _groups(census: Census) -> Table:
+    names = telling(census.groups)
+    numbers = ("faces", "videos", "tracks", "frames", "faces a video")
+    made = _table("split", "class", *names, *numbers, texts=2 + len(names))
+    for kind, group in list(census.groups.items())[:_LINES]:
+        made.add_row(
+            kind.split, _safe(kind.label), *(_safe(getattr(kind, one) or "-") for one in names), *_counts(group)
+        )
+    if (left := len(census.groups) - _LINES) > 0:
+        made.add_row("and", f"{left:,} more")
+    made.add_row("all", "", *("" for _ in names), *_counts(census.whole), style="bold")
+    return made
+
+
+def _counts(group: Group) -> Iterator[str]:
+    yield from (f"{count:,}" for count in (group.rows, group.videos, group.tracks, group.frames))
+    faces = group.faces_a_video
+    yield f"{short(faces.median)} ({short(faces.least)}-{short(faces.most)})" if faces else "-"
+
+
+def _classes(census: Census) -> Table:
+    measures = [measure for measure in MEASURES if census.whole.measures[measure.key]]
+    made = _table("5%-50%-95%", *(_heading(measure) for measure in measures), texts=1)
+    for label, group in list(census.classes.items())[:_LINES]:
+        made.add_row(_safe(label), *(_quantiles(measure, group.measures[measure.key]) for measure in measures))
+    if (left := len(census.classes) - _LINES) > 0:
+        made.add_row(f"and {left:,} more")
+    return made
+
+
+def _heading(measure: Measure) -> str:
+    return f"{measure.key.removesuffix('_px')} {measure.unit}".rstrip()
+
+
+def _quantiles(measure: Measure, spread: Spread | None) -> str:
+    return " ".join(measure.told(one) for one in (spread.p05, spread.median, spread.p95)) if spread else "-"
+
+
+def _failures(account: Account) -> Table:
+    made = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    made.add_column(no_wrap=True)
+    made.add_column(justify="right", no_wrap=True)
+    made.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # names get what room is left
+    for reason, count in account.inputs["failed"].items():
+        names = [one.video_id for one in account.failures if one.reason == reason]
+        made.add_row(f"failed: {_safe(reason)}", f"{count:,}", _safe(named(names)))
+    return made
+
+
+def _findings(found: list[Finding]) -> Table:
+    made = Table.grid(padding=(0, 1, 0, 0))
+    for one in found:
+        remedy = f" {one.remedy}" if one.level == "mend" else ""
+        made.add_row(f"[{_COLOURS[one.level]}]{one.level}[/]", _safe(f"{one.what}{remedy}"))
+    return made
+
+
+def _safe(text: str) -> str:
+    return escape(visible(text))
+
+
+def figures(content: Content, page: Path, page_bytes: int) -> dict[str, Any]:
+    """Everything the terminal shows, and more of it, as plain values. `schema` rises when a name changes.
+
+    Sizes are px, `manipulated`, `small` and `unchanged` shares from 0 to 1. The first hundred failures are named.
+    """
+    account, census = content.account, content.census
+    crossing = account.crossing
+    return {
+        "schema": SCHEMA_VERSION,
+        "out": str(account.out),
+        "fingerprint": account.manifest.fingerprint,
+        "config": account.manifest.config,
+        "bytes": account.size_bytes,
+        "findings": [asdict(one) for one in content.findings],
+        "whole": asdict(census.whole),
+        "classes": {label: asdict(group) for label, group in census.classes.items()},
+        "groups": [{**kind._asdict(), **asdict(group)} for kind, group in census.groups.items()],
+        "crossing": {"count": len(crossing), "first": [one._asdict() for one in crossing[:_NAMED]]},
+        "inputs": account.inputs,
+        "failures": [one._asdict() for one in account.failures[:_NAMED]],
+        "pictures": {"shown": content.sheets.shown, "unreadable": len(content.sheets.unreadable)},
+        "page": str(page),
+        "page_bytes": page_bytes,
+        "exit": 0,
+    }

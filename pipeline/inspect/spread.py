@@ -1,0 +1,34 @@
+"""How the values of a measure are spread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Quantiles of the values that are known, and how many these are."""
+
+    known: int
+    least: float
+    p05: float
+    median: float
+    p95: float
+    most: float
+
+    @classmethod
+    def of(cls, values: NDArray[Any]) -> Self | None:
+        """Of numbers (n,), NaN where unknown; None where all are.
+
+        >>> Spread.of(np.array([3.0, 1.0, np.nan, 2.0]))
+        Spread(known=3, least=1.0, p05=1.1, median=2.0, p95=2.9, most=3.0)
+        """
+        known = values[np.isfinite(values)]  # a copy
+        if not len(known):
+            return None
+        found = np.quantile(known, (0.0, 0.05, 0.5, 0.95, 1.0), overwrite_input=True)
+        return cls(len(known), *(round(float(one), 6) for one in found))

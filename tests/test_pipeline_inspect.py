@@ -1,0 +1,404 @@
+"""What a user notices of `facefeed inspect` in the terminal: true numbers, plain words, and no surprises."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import assets_dataset
+import facefeed.pipeline.index as index_module
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from assets_dataset import (
+    HALVED,
+    INPUTS,
+    LABELS,
+    NO_ROWS,
+    ROWS,
+    Clip,
+    copy_dataset,
+    finish_dataset,
+    make_dataset,
+    open_ledger,
+)
+from click.testing import CliRunner, Result
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.finish import publish_manifest
+from facefeed.pipeline.index import Index
+from facefeed.pipeline.inspect.census import Census
+from facefeed.pipeline.inspect.cli import inspect
+from facefeed.pipeline.inspect.findings import findings
+from facefeed.pipeline.inspect.survey import survey
+from facefeed.pipeline.manifest import Manifest
+from facefeed.pipeline.sources import Entry
+from facefeed.pipeline.verify import rebuild
+
+SCREEN_COLUMNS, SCREEN_LINES = 80, 24
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("inspect") / "out"
+    make_dataset(out)
+    return out
+
+
+@pytest.fixture
+def copy(dataset: Path, tmp_path: Path) -> Path:
+    return copy_dataset(dataset, tmp_path / "out")
+
+
+def made(folder: Path, *units: tuple[str, tuple[Clip, ...]]) -> Path:
+    make_dataset(folder / "made", units)
+    return folder / "made"
+
+
+def run(out: Path, *arguments: Any) -> Result:
+    options = ["--html", out.parent / "inspect.html", *arguments]
+    return CliRunner(env={"COLUMNS": str(SCREEN_COLUMNS)}).invoke(inspect, [str(one) for one in (out, *options)])
+
+
+def figures(out: Path) -> dict[str, Any]:
+    done = run(out, "--json")
+    assert done.exit_code == 0, done.output
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def said(out: Path) -> dict[str, str]:
+    """What is found of a dataset, by how bad it is."""
+    found = defaultdict(list)
+    for one in survey(out).findings:
+        found[one.level].append(f"{one.what} {one.remedy}".strip())
+    return {level: "\n".join(lines) for level, lines in found.items()}
+
+
+def rows_of(out: Path) -> list[dict[str, Any]]:
+    files = sorted((out / "faces").rglob("*.parquet"))
+    return [row for path in files for row in pq.read_table(path, partitioning=None).to_pylist()]
+
+
+# ---- the numbers
+
+
+def test_groups_count_what_the_files_hold(dataset: Path) -> None:
+    by_kind = defaultdict(list)
+    for row in rows_of(dataset):
+        kind = (row["split"], LABELS[row["label"]], row["dataset"], row["method"], row["compression"])
+        by_kind[kind].append(row)
+    groups = Census.of(Index(dataset)).groups
+    assert {tuple(kind) for kind in groups} == set(by_kind)
+    for kind, group in groups.items():
+        rows = by_kind[tuple(kind)]
+        videos = {row["video_id"] for row in rows}
+        a_video = [sum(row["video_id"] == video for row in rows) for video in videos]
+        assert group.faces_a_video is not None
+        assert (group.rows, group.videos) == (len(rows), len(videos))
+        assert group.tracks == len({(row["video_id"], row["track_id"]) for row in rows})
+        assert group.frames == len({(row["video_id"], row["frame_index"]) for row in rows})
+        assert (group.faces_a_video.least, group.faces_a_video.most) == (min(a_video), max(a_video))
+        assert group.faces_a_video.median == np.median(a_video)
+
+
+def test_measures_are_those_of_the_rows(dataset: Path) -> None:
+    of_row = {
+        "face_px": lambda row: min(row["box_xyxy"][2] - row["box_xyxy"][0], row["box_xyxy"][3] - row["box_xyxy"][1]),
+        "crop_px": lambda row: row["width"],
+        "score": lambda row: row["score"],
+        "sharpness": lambda row: row["sharpness"],
+        "manipulated": lambda row: row["manipulated"],
+    }
+    census = Census.of(Index(dataset))
+    for label, group in census.classes.items():
+        rows = [row for row in rows_of(dataset) if LABELS[row["label"]] == label]
+        for key, value in of_row.items():
+            spread = group.measures[key]
+            known = [found for row in rows if (found := value(row)) is not None]
+            if not known:
+                assert spread is None
+                continue
+            assert spread is not None
+            assert spread.known == len(known)
+            wanted = np.quantile(known, (0, 0.05, 0.5, 0.95, 1))
+            found = (spread.least, spread.p05, spread.median, spread.p95, spread.most)
+            assert found == pytest.approx(wanted, rel=1e-5)
+
+
+def test_numbers_do_not_depend_on_how_the_index_is_cut(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = figures(copy)
+    monkeypatch.setattr(index_module, "_BATCH_ROWS", 7)
+    assert rebuild(copy)
+    again = figures(copy)
+    for changing in ("bytes", "page_bytes"):
+        before.pop(changing)
+        again.pop(changing)
+    assert again == before
+
+
+def test_programs_read_one_object(dataset: Path) -> None:
+    done = run(dataset, "--json")
+    [line] = done.stdout.splitlines()
+    found = json.loads(line)
+    assert found["exit"] == 0
+    assert found["fingerprint"] == Manifest.read(dataset).fingerprint
+    assert found["inputs"] == INPUTS
+    assert found["whole"]["rows"] == sum(ROWS.values())
+    assert {group["split"] for group in found["groups"]} == set(ROWS)
+    assert [one["reason"] for one in found["failures"]] == ["outside_root", "truncated"]
+    assert found["crossing"] == {"count": 0, "first": []}
+    page = Path(found["page"])
+    assert page.stat().st_size == found["page_bytes"]
+
+
+def test_a_small_dataset_fits_on_one_screen(dataset: Path) -> None:
+    lines = run(dataset).stderr.splitlines()
+    assert len(lines) <= SCREEN_LINES
+    assert max(map(len, lines[1:-1])) <= SCREEN_COLUMNS
+    text = "\n".join(lines)
+    for words in ("391 faces of 9 videos", "train", "swap", "talk", "truncated", "real/cut.mp4", "inspect.html"):
+        assert words in text
+
+
+def test_ten_thousand_failures_are_counted_and_the_first_named(copy: Path) -> None:
+    with_failures(copy, 10_000)
+    done = run(copy, "--json")
+    lines = done.stderr.splitlines()
+    assert len(lines) <= SCREEN_LINES
+    [line] = [line for line in lines if "broken/00000" in line]
+    assert line.split()[:4] == ["failed:", "not_video", "10,000", "broken/00000-of-a-very-long-name.mp4,"]
+    assert max(map(len, lines[1:-1])) <= SCREEN_COLUMNS  # the others name paths
+    found = json.loads(done.stdout)
+    assert found["inputs"]["failed"]["not_video"] == 10_000
+    assert len(found["failures"]) == 100
+
+
+def with_failures(out: Path, count: int) -> None:
+    """As if that many inputs had been refused."""
+    manifest = Manifest.read(out)
+    refused = [
+        {"video_id": f"broken/{one:05}-of-a-very-long-name.mp4", "reason": "not_video", "detail": "no media"}
+        for one in range(count)
+    ]
+    inputs = {**manifest.inputs, "failed": {**manifest.inputs["failed"], "not_video": count}}
+    inputs["total"] += count
+    publish_manifest(open_ledger(out).paths, replace(manifest, refused=manifest.refused + refused, inputs=inputs))
+
+
+# ---- the words
+
+ANNA, SWAP, BERT = Clip("real/anna.mp4", 6), Clip("fake/anna-swap.mp4", 6), Clip("real/bert.mp4", 6)
+SIXTY = Clip("60.mp4", 2)
+WHOLE = tuple(
+    (split, (Clip(f"real/{split}.mp4", 6), Clip(f"fake/{split}-swap.mp4", 6))) for split in ("train", "val", "test")
+)
+
+
+def test_a_sound_dataset_is_said_to_be_sound(tmp_path: Path) -> None:
+    good = said(made(tmp_path, *WHOLE))["good"]
+    assert "No original and no known person is in more than one split." in good
+    assert "Every split has faces of every class." in good
+
+
+def test_an_original_in_two_splits_has_to_be_mended(tmp_path: Path) -> None:
+    out = made(tmp_path, ("train", (ANNA, BERT)), ("test", (SWAP,)))
+    assert "1 original is in more than one split: real/anna.mp4 in train and test." in said(out)["mend"]
+    assert "1 person is in more than one split: person of anna in train and test." in said(out)["mend"]
+    assert figures(out)["crossing"]["first"] == [
+        {"kind": "person", "name": "person of anna", "splits": ["train", "test"]},
+        {"kind": "video", "name": "real/anna.mp4", "splits": ["train", "test"]},
+    ]
+
+
+def test_two_fakes_of_an_original_that_is_not_there_must_not_be_in_two_splits(tmp_path: Path) -> None:
+    out = made(tmp_path, ("train", (SWAP,)), ("val", (Clip("fake/anna-talk.mp4", 6),)))
+    assert "real/anna.mp4 in train and val" in said(out)["mend"]
+
+
+def test_a_person_whose_face_was_used_for_a_fake_must_not_be_in_another_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = Clip.entry
+    monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), kin=("the donor",)))
+    out = made(tmp_path, ("train", (ANNA,)), ("test", (BERT,)))
+    assert "1 person is in more than one split: the donor in train and test." in said(out)["mend"]
+
+
+def test_a_split_without_one_class_has_to_be_mended(tmp_path: Path) -> None:
+    out = made(tmp_path, ("train", (ANNA, SWAP)), ("val", (BERT,)))
+    assert "val has no fake faces." in said(out)["mend"]
+    assert "There is no test split." in said(out)["mind"]
+
+
+def test_a_class_without_faces_and_one_that_outweighs_the_others_are_named(tmp_path: Path) -> None:
+    split_up = ("train", (ANNA,)), ("val", (BERT,)), ("test", (Clip("real/cleo.mp4", 5),))
+    found = said(made(tmp_path, *split_up))
+    assert "Nowhere are there fake faces." in found["mend"]
+    assert "Every split has faces of every class." not in found["good"]
+    out = made(tmp_path / "other", ("train", (Clip("real/anna.mp4", 45), Clip("fake/anna-swap.mp4", 5))))
+    assert "real has 9 times as many faces as fake." in said(out)["mind"]
+
+
+def test_small_faces_failures_and_missing_videos_are_to_be_borne_in_mind(dataset: Path) -> None:
+    found = said(dataset)
+    assert "100 % of the faces are smaller than 60 px." in found["mind"]
+    assert "2 videos that the metadata lists are not on disk." in found["mind"]
+    assert "2 of 13 inputs failed: 1 outside_root, 1 truncated." in found["mend"]
+
+
+def test_one_video_that_outweighs_the_others_is_named(tmp_path: Path) -> None:
+    clips = (Clip("real/long.mp4", 30), *(Clip(f"real/short{one}.mp4", 2) for one in range(10)))
+    assert "One video gives 60 % of all faces: real/long.mp4." in said(made(tmp_path, ("train", clips)))["mind"]
+
+
+def test_people_who_were_left_out_of_the_draw_may_be_in_every_split(tmp_path: Path) -> None:
+    found = survey(made(tmp_path, ("train", (ANNA,)), ("test", (Clip("real/anna.mkv", 6),))))
+    dropped = replace(found.account, dropped_identities=frozenset({"person of anna"}))
+    told = {one.level: one.what for one in findings(found.census, dropped, 0, 1) if "person" in one.what}
+    assert told == {"mind": "1 person who links over 30 % of all videos may be in every split: person of anna."}
+
+
+def test_what_tells_classes_apart_without_a_look_at_the_face_is_named(tmp_path: Path) -> None:
+    found = survey(made(tmp_path, *WHOLE))
+    blurred = replace(found.census.classes["real"].measures["sharpness"], median=20.0)  # type: ignore[type-var]
+    classes = dict(found.census.classes)
+    classes["real"] = replace(classes["real"], measures={**classes["real"].measures, "sharpness": blurred})
+    told = [one.what for one in findings(replace(found.census, classes=classes), found.account, 0, 1)]
+    assert any(
+        one.startswith("fake faces are ") and one.endswith("times sharper than real ones (medians).") for one in told
+    )
+    assert not any("larger" in one for one in told)
+
+
+# ---- whatever a dataset is like
+
+
+def test_a_class_may_be_anything_and_a_label_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moods = ("calm", "angry", "sad [red]")
+    monkeypatch.setattr(assets_dataset, "LABELS", moods)
+    monkeypatch.setattr(Clip, "entry", lambda clip: Entry(video_id=clip.name, label=clip.frames - 3))
+    out = made(tmp_path, ("train", tuple(Clip(f"{frames}.mp4", frames) for frames in (2, 3, 4))))
+    found = figures(out)
+    assert {label: group["rows"] for label, group in found["classes"].items()} == {
+        "calm": 3, "angry": 4, "sad [red]": 0, "unknown": 2,
+    }  # fmt: skip
+    assert "2 faces (22 %) have no known label." in said(out)["mind"]
+    assert "Nowhere are there sad [red] faces." in said(out)["mend"]
+    assert {label: len(pictures) for label, pictures in survey(out).sheets.random.items()} == {
+        "calm": 3, "angry": 4, "unknown": 2,
+    }  # fmt: skip
+    assert "sad [red]" in run(out).stderr
+
+
+def test_very_many_classes_still_make_one_page_and_a_few_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assets_dataset, "LABELS", tuple(f"mood {number}" for number in range(100)))
+    monkeypatch.setattr(
+        Clip, "entry", lambda clip: Entry(video_id=clip.name, label=int(clip.name.removesuffix(".mp4")))
+    )
+    out = made(
+        tmp_path, ("train", tuple(Clip(f"{number}.mp4", 2 + number % 3) for number in range(60))), ("val", (SIXTY,))
+    )
+    found = survey(out)
+    assert sum(map(len, found.sheets.random.values())) <= 192
+    assert len(found.sheets.random) == 61
+    assert {len({curve.label for curve in one.curves}) for one in found.histograms} == {8}
+    assert len(run(out).stderr.splitlines()) < 3 * SCREEN_LINES
+    assert "val has no faces of 60 classes: mood 0, mood 1, mood 2 and 57 more." in said(out)["mend"]
+    assert "Nowhere are there faces of 39 classes: mood 61" in said(out)["mend"]
+
+
+def test_a_dataset_without_rows_is_shown_as_that(tmp_path: Path) -> None:
+    out = made(tmp_path, ("train", NO_ROWS))
+    done = run(out, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["whole"]["rows"], found["groups"]) == (0, [])
+    assert "The dataset holds no faces." in done.stderr
+    assert "The dataset holds no faces." in (tmp_path / "inspect.html").read_text(encoding="utf-8")
+
+
+def test_an_unfinished_dataset_says_how_to_finish_it(copy: Path) -> None:
+    (copy / "manifest.json").unlink()
+    done = run(copy)
+    assert isinstance(done.exception, UsageError)
+    assert "run `facefeed precompute SRC" in str(done.exception)
+    assert not (copy.parent / "inspect.html").exists()
+
+
+def test_an_index_of_another_state_is_not_believed(copy: Path) -> None:
+    manifest = Manifest.read(copy)
+    publish_manifest(open_ledger(copy).paths, replace(manifest, fingerprint="0" * 64))
+    done = run(copy)
+    assert isinstance(done.exception, CorruptDataError)
+    assert "--rebuild-index" in str(done.exception)
+
+
+def test_damaged_images_are_counted_and_break_nothing(copy: Path) -> None:
+    index = Index(copy)
+    for row in range(len(index)):
+        with (copy / index.value("file", row)).open("r+b") as file:
+            file.seek(index.value("image_offset", row) + 20)
+            file.write(b"\0damaged\0")
+    done = run(copy, "--json")
+    assert done.exit_code == 0, done.output
+    pictures = json.loads(done.stdout)["pictures"]
+    assert pictures["unreadable"] == pictures["shown"] > 20
+    assert "are damaged" in done.stderr
+
+
+def test_a_file_that_is_gone_breaks_nothing(copy: Path) -> None:
+    next((copy / "faces" / "test").iterdir()).unlink()
+    done = run(copy, "--json")
+    assert done.exit_code == 0, done.output
+    assert 0 < json.loads(done.stdout)["pictures"]["unreadable"] < json.loads(done.stdout)["pictures"]["shown"]
+
+
+def test_a_unit_that_was_split_counts_once(tmp_path: Path) -> None:
+    out = made(tmp_path, ("train", HALVED))
+    assert figures(out)["whole"]["rows"] == 21
+    assert finish_dataset(out).rows == 21
+
+
+def test_names_that_a_terminal_would_act_on_are_shown_as_they_are(tmp_path: Path) -> None:
+    nasty = "\x1b[2J[red]:boom:"
+    out = made(tmp_path, ("train", (Clip(f"real/{nasty}.mp4", 3), Clip(f"real/{nasty}2.mp4", 3, "truncated"))))
+    text = run(out).stderr
+    assert "\x1b" not in text
+    assert r"\x1b[2J[red]:boom:2.mp4" in text
+
+
+def test_a_page_that_cannot_be_written_is_told_in_one_line(dataset: Path, tmp_path: Path) -> None:
+    for page in (tmp_path / "no folder" / "a.html", tmp_path):
+        done = run(dataset, "--html", page)
+        assert isinstance(done.exception, UsageError)
+        assert str(done.exception).startswith(f"--html {page}: cannot be written (")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_takes_the_place_of_the_one_before_only_when_it_is_whole(dataset: Path, tmp_path: Path) -> None:
+    page = tmp_path / "a.html"
+    page.write_text("before")
+    with page.open() as before:
+        assert run(dataset, "--html", page).exit_code == 0
+        assert before.read() == "before"  # it was replaced, not written over
+    assert list(tmp_path.iterdir()) == [page]
+
+
+def test_a_page_for_a_device_or_through_a_link_replaces_neither(dataset: Path, tmp_path: Path) -> None:
+    assert run(dataset, "--html", os.devnull).exit_code == 0
+    assert Path(os.devnull).is_char_device()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "a.html")
+    assert run(dataset, "--html", link).exit_code == 0
+    assert link.is_symlink()
+    assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_command_is_one_of_facefeeds_and_says_its_options() -> None:
+    shown = CliRunner().invoke(main, ["inspect", "--help"]).output
+    assert "--html" in shown
+    assert "--json" in shown
