@@ -9,9 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from .errors import InputError
-from .faces import Faces
 from .job import Job
-from .originals import Original, OriginalInHand
+from .originals import Found, Original, OriginalInHand
 from .rows import RowMaker
 from .sources import Entry
 from .video import Frame, MediaReader
@@ -76,9 +75,11 @@ class InputRows:
             return self._originals.read(entry.source_id)
         return held
 
-    def _search(self, video_id: str) -> Iterator[tuple[Frame, Faces | None]]:
-        for frame in self._frames(video_id):
-            yield frame, self._maker.faces(frame) if self._job.options.boxes == "source" else None
+    def _search(self, video_id: str) -> Iterator[tuple[Frame, Found | None]]:
+        frames = self._frames(video_id)
+        if self._job.options.boxes == "source":
+            return self._maker.search(frames)
+        return ((frame, None) for frame in frames)
 
     def _frames(self, video_id: str) -> Frames:
         if self._closed:

@@ -24,18 +24,26 @@ _ROUNDING_PX: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """The N faces of a frame that become rows, and whose they are: `track_ids` (N,) int32."""
+
+    faces: Faces
+    track_ids: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
 class Twin:
-    """The source's same frame at the fake's size: `rgb` (H, W, 3) uint8, and the faces found in it, `frame` px."""
+    """The source's same frame at the fake's size: `rgb` (H, W, 3) uint8, and what was found in it, `frame` px."""
 
     rgb: NDArray[np.uint8]
-    faces: Faces | None
+    found: Found | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
     offset: int
     size_bytes: int
-    faces: Faces | None
+    found: Found | None
 
 
 class Original:
@@ -51,12 +59,12 @@ class Original:
         self._kept.clear()
         self._file.close()
 
-    def add(self, frame: Frame, faces: Faces | None) -> None:
+    def add(self, frame: Frame, found: Found | None) -> None:
         """Keeps one frame and, where they were looked for, its faces."""
         data = _ENCODER(frame.rgb)
         offset = self._file.seek(0, 2)
         self._file.write(data)
-        self._kept[frame.frame_index] = _Kept(offset, len(data), faces)
+        self._kept[frame.frame_index] = _Kept(offset, len(data), found)
 
     def twin(self, frame: Frame) -> Twin | None:
         """What was kept of the frame with the same index; None where there is none, or the picture's shape is another.
@@ -71,13 +79,14 @@ class Original:
         height, width = frame.rgb.shape[:2]
         there_height, there_width = rgb.shape[:2]
         if (there_height, there_width) == (height, width):
-            return Twin(rgb, kept.faces)
+            return Twin(rgb, kept.found)
         if abs(there_width * height / there_height - width) > _ROUNDING_PX:
             return None
         scale = width / there_width
         how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
         resized = cv2.resize(rgb, (width, height), interpolation=how).astype(np.uint8, copy=False)
-        return Twin(resized, None if kept.faces is None else kept.faces.scaled(scale))
+        found = kept.found
+        return Twin(resized, found and Found(found.faces.scaled(scale), found.track_ids))
 
 
 class OriginalInHand:
@@ -87,7 +96,7 @@ class OriginalInHand:
     faces where these are wanted; raises `InputError`.
     """
 
-    def __init__(self, folder: Path, search: Callable[[str], Iterator[tuple[Frame, Faces | None]]]) -> None:
+    def __init__(self, folder: Path, search: Callable[[str], Iterator[tuple[Frame, Found | None]]]) -> None:
         self._folder, self._search = folder, search
         self._held: Original | None = None
 
@@ -105,8 +114,8 @@ class OriginalInHand:
         """Decodes `video_id` now; what comes back has no frames if it cannot be read to its end."""
         original = self.begin(video_id)
         try:
-            for frame, faces in self._search(video_id):
-                original.add(frame, faces)
+            for frame, found in self._search(video_id):
+                original.add(frame, found)
         except InputError:
             original.forget()
         return original

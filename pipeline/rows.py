@@ -19,7 +19,7 @@ from .faces.regions import regions, sharpness
 from .faces.smooth import Framing, smoothed
 from .faces.track import Tracker
 from .job import Job
-from .originals import Original, Twin
+from .originals import Found, Original, Twin
 from .pairs import difference, encode_mask
 from .schema import face_schema
 from .sources import Entry
@@ -44,9 +44,15 @@ class RowMaker:
         self._landmarker = TemplateLandmarker()
         self.schema = face_schema(job.labels)
 
-    def faces(self, frame: Frame) -> Faces:
-        """The faces of a frame that become rows."""
-        return self._options.keep(self._detector.detect(frame.rgb))
+    def search(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, Found]]:
+        """Each frame of a video with what is found in it."""
+        tracker = Tracker()
+        for frame in frames:
+            yield frame, self._found(frame, tracker)
+
+    def _found(self, frame: Frame, tracker: Tracker) -> Found:
+        faces = self._options.keep(self._detector.detect(frame.rgb))
+        return Found(faces, tracker.update(frame.rgb, faces, frame.pts_seconds))
 
     def batches(
         self,
@@ -79,14 +85,15 @@ class RowMaker:
         tracker = Tracker()
         for frame in frames:
             twin = source.twin(frame) if source else None
-            reused = twin.faces if twin and self._options.boxes == "source" else None
-            faces = self.faces(frame) if reused is None else reused
+            reused = twin.found if twin and self._options.boxes == "source" else None
+            found = reused or self._found(frame, tracker)
             if keep_in is not None:
-                keep_in.add(frame, faces)
-            track_ids = tracker.update(frame.rgb, faces, frame.pts_seconds)
-            tilts = [tilt_degrees(points) if self._options.align else 0.0 for points in faces.landmarks]
+                keep_in.add(frame, found)
+            faces = found.faces
+            align = self._options.align
+            tilts = np.array([tilt_degrees(points) if align else 0.0 for points in faces.landmarks], np.float64)
             boxes = faces.boxes_xyxy.astype(np.float64)
-            yield _Seen(frame, faces, twin), Framing(frame.pts_seconds, track_ids, boxes, np.array(tilts, np.float64))
+            yield _Seen(frame, faces, twin), Framing(frame.pts_seconds, found.track_ids, boxes, tilts)
 
     def _frame_rows(self, entry: Entry, split: str, seen: _Seen, framing: Framing) -> Iterator[dict[str, Any]]:
         options, frame, faces, twin = self._options, seen.frame, seen.faces, seen.twin

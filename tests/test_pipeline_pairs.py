@@ -20,7 +20,7 @@ from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.crop import Square
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
 from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.originals import Original
+from facefeed.pipeline.originals import Found, Original
 from facefeed.pipeline.pairs import decode_mask, difference, encode_mask
 from facefeed.pipeline.plan import Unit
 from facefeed.pipeline.sources import Entry
@@ -100,12 +100,13 @@ def frame(number: int, rgb: NDArray[np.uint8]) -> Frame:
 def test_an_original_of_another_size_is_brought_to_the_fake_s(tmp_path: Path) -> None:
     faces = FixedBoxDetector(((0.25, 0.25, 0.75, 0.75),)).detect(picture(0, 64))
     original = Original("a.mp4", tmp_path)
-    original.add(frame(0, picture(0, 64)), faces)
+    original.add(frame(0, picture(0, 64)), Found(faces, np.array([7], np.int32)))
     twin = original.twin(frame(0, picture(9, 128)))
     assert twin is not None
     assert twin.rgb.shape == (128, 128, 3)
-    assert twin.faces is not None
-    assert twin.faces.boxes_xyxy.tolist() == [[32, 32, 96, 96]]
+    assert twin.found is not None
+    assert twin.found.faces.boxes_xyxy.tolist() == [[32, 32, 96, 96]]
+    assert twin.found.track_ids.tolist() == [7]
     original.forget()
 
 
@@ -291,7 +292,8 @@ def test_with_boxes_source_faces_are_looked_for_in_the_original_alone(
     sourced, detector = worker(films, out.with_name("sourced"), boxes="source")
     rows = rows_of(sourced, entry_of(films, original), entry_of(films, fake))
     assert len(detector.seen) == len(rows[original.name])
-    assert [row["box_xyxy"] for row in rows[fake.name]] == [row["box_xyxy"] for row in rows[original.name]]
+    for column in ("box_xyxy", "landmarks", "track_id", "score"):
+        assert [row[column] for row in rows[fake.name]] == [row[column] for row in rows[original.name]]
     assert [row["image"] for row in rows[fake.name]] == [row["image"] for row in plain[fake.name]]
 
 
