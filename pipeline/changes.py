@@ -95,15 +95,16 @@ def next_part(
     name = config_hash(config)
     units = group_units(added, assigned.split_of, config=name, salt=salt, cost_seconds=cost_seconds)
     current = {entry.video_id: entry for entry in listing.entries if not entry.problem}
-    anew = {entry.video_id for entry in (*added, *changes.changed)}
+    failed = _failed(ledger, retry) if retry is not None else {}
+    anew = {entry.video_id for entry in (*added, *changes.changed)}.union(*failed.values())
     # What a fake's mask says depends on its original too.
     changes.changed.extend(
         entry for name, entry in current.items() if entry.source_id in anew and name in known and name not in anew
     )
     redone, replaced = _replace_changed(ledger, {entry.video_id for entry in changes.changed}, current, name, salt)
     units += redone
-    if retry is not None:
-        units += _retry_failed(ledger, retry, replaced, current, config=name, salt=salt)
+    left = {unit: names for unit, names in failed.items() if unit not in replaced}
+    units += _retry_failed(ledger, left, current, name, salt)
     return PlanPart(
         config=config,
         units=tuple(units),
@@ -129,19 +130,18 @@ def _replace_changed(
     return units, replaced
 
 
-def _retry_failed(
-    ledger: Ledger,
-    retry: Callable[[str], bool],
-    replaced: set[str],
-    current: dict[str, Entry],
-    *,
-    config: str,
-    salt: str,
-) -> list[Unit]:
+def _failed(ledger: Ledger, retry: Callable[[str], bool]) -> dict[str, set[str]]:
+    """The failed inputs of each unit whose reason is to be tried again."""
     failed: dict[str, set[str]] = {}
     for unit, outcome in ledger.outcomes():
-        if outcome.outcome == "failed" and unit.unit not in replaced and retry(str(outcome.reason)):
+        if outcome.outcome == "failed" and retry(str(outcome.reason)):
             failed.setdefault(unit.unit, set()).add(outcome.video_id)
+    return failed
+
+
+def _retry_failed(
+    ledger: Ledger, failed: dict[str, set[str]], current: dict[str, Entry], config: str, salt: str
+) -> list[Unit]:
     units = []
     for unit in list(ledger.plan.units()):
         if unit.unit not in failed:

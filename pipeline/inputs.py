@@ -13,6 +13,7 @@ from .job import Job
 from .originals import Found, Original, OriginalInHand
 from .rows import RowMaker
 from .sources import Entry
+from .sources.files import is_there
 from .video import Frame, MediaReader
 
 Frames = Iterator[Frame]
@@ -47,8 +48,8 @@ class InputRows:
         `limit` may end the frames early.
         """
         source = self._source_of(entry)
-        has_fakes = any(other.source_id == entry.video_id for other in neighbours)
-        keep_in = self._originals.begin(entry.video_id) if has_fakes else None
+        has_fakes = any(other.source_id == entry.video_id for other in neighbours if other != entry)
+        keep_in = Original(entry.video_id, self._job.paths.temporary) if has_fakes else None
         frames = limit(self._frames(entry.video_id))
         try:
             yield from self._maker.batches(entry, split, frames, source=source, keep_in=keep_in)
@@ -56,6 +57,9 @@ class InputRows:
             if keep_in is not None:
                 keep_in.forget()  # nothing is compared with an original that fails
             raise
+        finally:
+            if keep_in is not None:
+                self._originals.hold(keep_in)
 
     def let_go(self) -> None:
         """Gives back what was kept of an original."""
@@ -64,11 +68,15 @@ class InputRows:
     def is_there(self, video_id: str) -> bool:
         """Whether the source has the file, and below its root."""
         path = self._job.root / video_id
-        return path.exists() and Path(os.path.realpath(path)).is_relative_to(self._job.root)
+        return (
+            not Path(video_id).is_absolute()
+            and is_there(path)
+            and Path(os.path.realpath(path)).is_relative_to(self._job.root)
+        )
 
     def _source_of(self, entry: Entry) -> Original | None:
         """The frames of the video that a fake was made from, where it is known and there."""
-        if entry.source_id is None:
+        if entry.source_id in (None, entry.video_id):
             return None
         held = self._originals.held(entry.source_id)
         if held is None and self.is_there(entry.source_id):

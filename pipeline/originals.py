@@ -21,6 +21,7 @@ from .video import Frame
 _ENCODER: Final = ImageEncoder(format="jpeg", quality=95, chroma="444")
 _MEMORY_BYTES: Final = 64 << 20
 _ROUNDING_PX: Final = 2.0
+_SAME_MOMENT_SECONDS: Final = 0.02  # half a frame at 25 a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Twin:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
+    pts_seconds: float
     offset: int
     size_bytes: int
     found: Found | None
@@ -64,29 +66,50 @@ class Original:
         data = _ENCODER(frame.rgb)
         offset = self._file.seek(0, 2)
         self._file.write(data)
-        self._kept[frame.frame_index] = _Kept(offset, len(data), found)
+        self._kept[frame.frame_index] = _Kept(frame.pts_seconds, offset, len(data), found)
 
-    def twin(self, frame: Frame) -> Twin | None:
-        """What was kept of the frame with the same index; None where there is none, or the picture's shape is another.
+    def kept(self, frame_index: int) -> _Kept | None:
+        """Where a frame lies, if it was kept."""
+        return self._kept.get(frame_index)
 
-        A source of another size but the same proportions is brought to the fake's.
+    def picture(self, kept: _Kept) -> NDArray[np.uint8]:
+        """A frame's pixels, (H, W, 3) uint8."""
+        self._file.seek(kept.offset)
+        return decode_rgb(self._file.read(kept.size_bytes))
+
+
+class Twins:
+    """The frames of an original that belong to those of one fake: of the same index, and shown at the same moment."""
+
+    def __init__(self, original: Original) -> None:
+        self._original = original
+        self._behind: float | None = None  # by how much the fake's clock is, which the first pair tells
+
+    def of(self, frame: Frame) -> Twin | None:
+        """What was kept for a frame; None where that is nothing, another moment or of other proportions.
+
+        An original of another size but the same proportions is brought to the fake's.
         """
-        kept = self._kept.get(frame.frame_index)
+        kept = self._original.kept(frame.frame_index)
         if kept is None:
             return None
-        self._file.seek(kept.offset)
-        rgb = decode_rgb(self._file.read(kept.size_bytes))
-        height, width = frame.rgb.shape[:2]
-        there_height, there_width = rgb.shape[:2]
-        if (there_height, there_width) == (height, width):
-            return Twin(rgb, kept.found)
-        if abs(there_width * height / there_height - width) > _ROUNDING_PX:
+        behind = kept.pts_seconds - frame.pts_seconds
+        self._behind = behind if self._behind is None else self._behind
+        if abs(behind - self._behind) > _SAME_MOMENT_SECONDS:
             return None
-        scale = width / there_width
-        how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-        resized = cv2.resize(rgb, (width, height), interpolation=how).astype(np.uint8, copy=False)
-        found = kept.found
-        return Twin(resized, found and Found(found.faces.scaled(scale), found.track_ids))
+        return _brought_to(self._original.picture(kept), kept.found, frame.rgb.shape[:2])
+
+
+def _brought_to(rgb: NDArray[np.uint8], found: Found | None, size: tuple[int, ...]) -> Twin | None:
+    (height, width), (there_height, there_width) = size, rgb.shape[:2]
+    if (there_height, there_width) == (height, width):
+        return Twin(rgb, found)
+    if abs(there_width * height / there_height - width) > _ROUNDING_PX:
+        return None
+    scale = width / there_width
+    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    resized = cv2.resize(rgb, (width, height), interpolation=how).astype(np.uint8, copy=False)
+    return Twin(resized, found and Found(found.faces.scaled(scale), found.track_ids))
 
 
 class OriginalInHand:
@@ -100,11 +123,10 @@ class OriginalInHand:
         self._folder, self._search = folder, search
         self._held: Original | None = None
 
-    def begin(self, video_id: str) -> Original:
-        """An empty one, to be filled while the original's own rows are made."""
+    def hold(self, original: Original) -> None:
+        """Takes one in hand whose rows were just made."""
         self.let_go()
-        self._held = Original(video_id, self._folder)
-        return self._held
+        self._held = original
 
     def held(self, video_id: str) -> Original | None:
         """The one in hand, if it is `video_id`."""
@@ -112,7 +134,8 @@ class OriginalInHand:
 
     def read(self, video_id: str) -> Original:
         """Decodes `video_id` now; what comes back has no frames if it cannot be read to its end."""
-        original = self.begin(video_id)
+        original = Original(video_id, self._folder)
+        self.hold(original)
         try:
             for frame, found in self._search(video_id):
                 original.add(frame, found)

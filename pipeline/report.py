@@ -108,7 +108,7 @@ def _remarks(summary: Summary) -> list[str]:
         lines.append(f"  ... and {len(summary.failures) - _NAMED} more; each is in its unit's receipt")
     changes = summary.changes
     if changes.changed:
-        lines.append(f"{len(changes.changed)} inputs had changed: their units were done again")
+        lines.append(f"{len(changes.changed)} inputs had changed, or their originals: their units were done again")
     if changes.gone:
         lines.append(f"{len(changes.gone)} inputs are no longer in the source: their rows were kept")
     if summary.orphans:

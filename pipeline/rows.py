@@ -19,7 +19,7 @@ from .faces.regions import regions, sharpness
 from .faces.smooth import Framing, smoothed
 from .faces.track import Tracker
 from .job import Job
-from .originals import Found, Original, Twin
+from .originals import Found, Original, Twin, Twins
 from .pairs import difference, encode_mask
 from .schema import face_schema
 from .sources import Entry
@@ -83,10 +83,10 @@ class RowMaker:
     ) -> Iterator[tuple[_Seen, Framing]]:
         """Each frame with its faces and, before any smoothing, what is to be cut of it."""
         tracker = Tracker()
+        twins = Twins(source) if source else None
         for frame in frames:
-            twin = source.twin(frame) if source else None
-            reused = twin.found if twin and self._options.boxes == "source" else None
-            found = reused or self._found(frame, tracker)
+            twin = twins.of(frame) if twins else None
+            found = self._reused(twin) or self._found(frame, tracker)
             if keep_in is not None:
                 keep_in.add(frame, found)
             faces = found.faces
@@ -94,6 +94,12 @@ class RowMaker:
             tilts = np.array([tilt_degrees(points) if align else 0.0 for points in faces.landmarks], np.float64)
             boxes = faces.boxes_xyxy.astype(np.float64)
             yield _Seen(frame, faces, twin), Framing(frame.pts_seconds, found.track_ids, boxes, tilts)
+
+    def _reused(self, twin: Twin | None) -> Found | None:
+        if twin is None or twin.found is None or self._options.boxes != "source":
+            return None
+        kept = self._options.keep.which(twin.found.faces)  # anew: a fake may be smaller than its original
+        return Found(twin.found.faces.select(kept), twin.found.track_ids[kept])
 
     def _frame_rows(self, entry: Entry, split: str, seen: _Seen, framing: Framing) -> Iterator[dict[str, Any]]:
         options, frame, faces, twin = self._options, seen.frame, seen.faces, seen.twin

@@ -352,3 +352,15 @@ def test_an_original_that_would_bridge_splits_does_not_make_its_fakes_anew_in_ev
         changes, units = dataset.run(with_bridge)
         assert [entry.problem for entry in changes.refused] == ["bridges_splits"]
         assert units == []
+
+
+def test_a_fake_is_done_again_once_its_failed_original_is_retried(dataset: Dataset) -> None:
+    entries = [fake("fake.mp4", "real.mp4"), video("real.mp4")]
+    _, units = dataset.run(entries)
+    dataset.work(units, failing={"real.mp4": "not_video"})
+    _, units = dataset.run(entries, retry=lambda reason: reason == "truncated")
+    assert units == []
+    _, units = dataset.run(entries, retry=lambda reason: reason == "not_video")
+    assert sorted(entry.video_id for unit in units for entry in unit.inputs) == ["fake.mp4", "real.mp4"]
+    dataset.work(units)
+    assert dataset.run(entries, retry=lambda _: True)[1] == []

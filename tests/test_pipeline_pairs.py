@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from assets_pairs import Truth, entry_of, film, pairs_of_sample
+from assets_video import write_video
 from facefeed.data.recipe import Clip
 from facefeed.pipeline.commit import make_folders
 from facefeed.pipeline.encode import ImageEncoder, decode_rgb
@@ -20,11 +21,11 @@ from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.crop import Square
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
 from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.originals import Found, Original
+from facefeed.pipeline.originals import Found, Original, Twins
 from facefeed.pipeline.pairs import decode_mask, difference, encode_mask
 from facefeed.pipeline.plan import Unit
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.video import Frame, Sampling
+from facefeed.pipeline.video import Frame, MediaReader, Sampling
 from facefeed.pipeline.work import UnitWorker
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,7 +102,7 @@ def test_an_original_of_another_size_is_brought_to_the_fake_s(tmp_path: Path) ->
     faces = FixedBoxDetector(((0.25, 0.25, 0.75, 0.75),)).detect(picture(0, 64))
     original = Original("a.mp4", tmp_path)
     original.add(frame(0, picture(0, 64)), Found(faces, np.array([7], np.int32)))
-    twin = original.twin(frame(0, picture(9, 128)))
+    twin = Twins(original).of(frame(0, picture(9, 128)))
     assert twin is not None
     assert twin.rgb.shape == (128, 128, 3)
     assert twin.found is not None
@@ -113,10 +114,25 @@ def test_an_original_of_another_size_is_brought_to_the_fake_s(tmp_path: Path) ->
 def test_another_frame_and_another_shape_have_no_twin(tmp_path: Path) -> None:
     original = Original("a.mp4", tmp_path)
     original.add(frame(0, picture(0)), None)
-    assert original.twin(frame(1, picture(0))) is None
-    assert original.twin(frame(0, picture(0)[:96])) is None
+    assert Twins(original).of(frame(1, picture(0))) is None
+    assert Twins(original).of(frame(0, picture(0)[:96])) is None
+    assert Twins(original).of(frame(0, picture(0))) is not None
     original.forget()
-    assert original.twin(frame(0, picture(0))) is None
+    assert Twins(original).of(frame(0, picture(0))) is None
+
+
+@pytest.mark.parametrize("late_seconds", [0.0, 0.08, 3.0])
+def test_a_frame_of_another_moment_is_no_twin_wherever_the_clocks_begin(tmp_path: Path, late_seconds: float) -> None:
+    """As of a fake of half the frame rate: its tenth frame is the original's twentieth."""
+    original = Original("a.mp4", tmp_path)
+    for number in range(0, 30, 10):
+        original.add(Frame(number, number / 25, picture(number)), None)
+    alike, halved = Twins(original), Twins(original)
+    for number in range(0, 30, 10):
+        assert alike.of(Frame(number, number / 25 + late_seconds + 0.001, picture(0))) is not None
+        twin = halved.of(Frame(number, 2 * number / 25 + late_seconds, picture(0)))
+        assert (twin is None) == (number > 0)
+    original.forget()
 
 
 # --- whole units of the sample
@@ -169,7 +185,7 @@ HALVES = ((0.1, 0.2, 0.42, 0.8), (0.58, 0.2, 0.9, 0.8))
 def worker(root: Path, out: Path, faces: Any = MIDDLE, **options: Any) -> tuple[UnitWorker, Counting]:
     """A worker on a new OUT whose detector says the same boxes in every frame."""
     detector = Counting(FixedBoxDetector(faces))
-    chosen = Options(sampling=Sampling(every=EVERY), keep=FaceFilter(min_face_px=16), **options)
+    chosen = Options(**{"sampling": Sampling(every=EVERY), "keep": FaceFilter(min_face_px=16), **options})
     config = config_hash(chosen.config(detector, ("real", "fake")))
     job = Job(root=root, out=out, options=chosen, detector=detector, labels=("real", "fake"), config=config)
     make_folders(job.paths)
@@ -180,8 +196,8 @@ def rows_of(made: UnitWorker, *entries: Entry) -> dict[str, list[dict[str, Any]]
     """The rows of one unit by video."""
     unit = Unit.make(entries, "train", config=made.job.config, salt="0")
     receipt = made.run(unit)
-    assert receipt.file is not None, receipt
-    rows = pq.read_table(made.job.out / receipt.file).to_pylist()
+    assert all(one.outcome != "failed" or one.reason == "truncated" for one in receipt.inputs), receipt
+    rows = pq.read_table(made.job.out / receipt.file).to_pylist() if receipt.file else []
     made.close()
     return {entry.video_id: [row for row in rows if row["video_id"] == entry.video_id] for entry in entries}
 
@@ -312,3 +328,66 @@ def test_boxes_are_own_or_source_and_part_of_the_config() -> None:
         Options(boxes="both")  # type: ignore[arg-type]
     configs = [Options(boxes=boxes).config(detector, ("real", "fake")) for boxes in ("own", "source")]  # type: ignore[arg-type]
     assert config_hash(configs[0]) != config_hash(configs[1])
+
+
+def test_with_boxes_source_a_smaller_fake_has_no_faces_below_the_smallest(
+    films: Path, out: Path, tmp_path: Path, pair: tuple[Clip, Clip]
+) -> None:
+    original, fake = pair  # the face is .4 x 640 px wide
+    root = tmp_path / "src"
+    root.mkdir()
+    shutil.copyfile(films / original.name, root / original.name)
+    with MediaReader() as reader:
+        frames = [frame.rgb for frame in reader.frames(films / fake.name, Sampling(every=1))]
+    small = [cv2.resize(rgb, (rgb.shape[1] // 4, rgb.shape[0] // 4), interpolation=cv2.INTER_AREA) for rgb in frames]
+    write_video(root / "small.mp4", small, rate=30)
+    tiny = Entry(video_id="small.mp4", size_bytes=1, mtime_ns=1, label=1, source_id=original.name)
+    for smallest, faces in ((60, True), (70, False)):
+        made, _ = worker(root, out / str(smallest), boxes="source", keep=FaceFilter(min_face_px=smallest))
+        rows = rows_of(made, entry_of(root, original), tiny)["small.mp4"]
+        assert bool(rows) == faces, smallest
+
+
+# --- odd families
+
+
+def test_a_fake_of_a_fake_is_compared_and_so_is_the_one_between(
+    films: Path, out: Path, tmp_path: Path, pair: tuple[Clip, Clip]
+) -> None:
+    original, fake = pair
+    root = tmp_path / "src"
+    root.mkdir()
+    for clip in pair:
+        shutil.copyfile(films / clip.name, root / clip.name)
+    shutil.copyfile(films / original.name, root / "last.mp4")
+    last = replace(entry_of(root, fake), video_id="last.mp4", source_id=fake.name)
+    made, _ = worker(root, out)
+    rows = rows_of(made, entry_of(root, original), entry_of(root, fake), last)
+    for name in (fake.name, "last.mp4"):
+        assert all(row["manipulated"] > 0.02 for row in rows[name]), name
+
+
+def test_a_video_that_is_called_its_own_source_is_compared_with_nothing(
+    films: Path, out: Path, pair: tuple[Clip, Clip]
+) -> None:
+    original, _ = pair
+    made, _ = worker(films, out)
+    rows = rows_of(made, replace(entry_of(films, original), source_id=original.name))[original.name]
+    assert {row["mask"] for row in rows} == {None}
+
+
+@pytest.mark.parametrize("source", ["x" * 300, "a\0b", "folder/" * 50 + "a.mp4"])
+def test_a_source_whose_name_no_file_can_have_is_missing(
+    films: Path, out: Path, pair: tuple[Clip, Clip], source: str
+) -> None:
+    _, fake = pair
+    made, _ = worker(films, out)
+    rows = rows_of(made, replace(entry_of(films, fake), source_id=source))[fake.name]
+    assert {row["mask"] for row in rows} == {None}
+
+
+def test_an_absolute_source_is_not_opened(films: Path, out: Path, pair: tuple[Clip, Clip]) -> None:
+    original, fake = pair
+    made, _ = worker(films, out)
+    rows = rows_of(made, replace(entry_of(films, fake), source_id=str(films / original.name)))[fake.name]
+    assert {row["mask"] for row in rows} == {None}

@@ -120,6 +120,10 @@ class FaceFilter:
 
     def __call__(self, faces: Faces) -> Faces:
         """Return the faces that pass, in their given order."""
+        return faces.select(self.which(faces))
+
+    def which(self, faces: Faces) -> NDArray[np.intp]:
+        """Return the indices (M,) of the faces that pass, in their given order."""
         sides = (faces.boxes_xyxy[:, 2:] - faces.boxes_xyxy[:, :2]).min(axis=1, initial=np.inf)
         # The score is float32: 0.9 as a float64 would turn away a face of exactly 0.9.
         passed = (sides >= self.min_face_px) & (faces.scores >= np.float32(self.min_score))
@@ -127,4 +131,4 @@ class FaceFilter:
         if self.max_faces is not None:
             best_first = kept[np.argsort(-faces.scores[kept], kind="stable")]
             kept = np.sort(best_first[: self.max_faces])
-        return faces.select(kept)
+        return kept

@@ -106,8 +106,8 @@ def find_named(root: Path, name: str) -> FoundFile | None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path exists; `Path.exists` raises where a folder may not be entered."""
-    return os.access(path, os.F_OK)
+    """Whether a path exists; `Path.exists` raises where a folder may not be entered, or no file can be called so."""
+    return "\0" not in str(path) and os.access(path, os.F_OK)
 
 
 def printable(name: str) -> str:
