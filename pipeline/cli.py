@@ -154,6 +154,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     from .run import Allowance, precompute  # noqa: PLC0415
 
     progress = Progress.on_stderr()
+    allowance = Allowance.parse(given["max_failed"])
     if given["dry_run"]:
         return _dry_run(src, out, given, progress)
     summary = precompute(
@@ -164,7 +165,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
         workers=given["workers"],
         scheduler=given["scheduler"],
         retry_failed=_reason(given["retry_failed"]),
-        max_failed=Allowance.parse(given["max_failed"]),
+        max_failed=allowance,
         allow_leaks=given["allow_leaks"],
         progress=progress,
     )
@@ -177,15 +178,15 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
 def _dry_run(src: Path, out: Path, given: dict[str, Any], progress: Progress) -> int:
     from .dryrun import show  # noqa: PLC0415
     from .dryrun.run import dry_run  # noqa: PLC0415
-    from .run import check_cluster, prepare  # noqa: PLC0415
+    from .run import check_cluster, prepare, retries  # noqa: PLC0415
 
     check_cluster(given["workers"], given["scheduler"])
     job, listing, config = prepare(src, out, options=_options(given), layout=given["layout"])
     made = dry_run(
         job, listing, config, workers=given["workers"], scheduler=given["scheduler"],
-        allow_leaks=given["allow_leaks"], progress=progress,
+        allow_leaks=given["allow_leaks"], progress=progress, retry=retries(_reason(given["retry_failed"])),
     )  # fmt: skip
-    show.show(made, src, out)
+    show.show(made, src)
     if given["as_json"]:
         click.echo(json.dumps(show.figures(made)))
     return show.exit_code(made)

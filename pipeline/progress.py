@@ -30,6 +30,7 @@ class Totals:
     inputs: int = 0
     frames: int = 0
     faces: int = 0
+    size_bytes: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     lost_units: int = 0
     seconds: float = 0.0
@@ -116,6 +117,7 @@ class Progress:
             self.totals.inputs += len(receipt.inputs)
             self.totals.frames += sum(one.frames_decoded for one in receipt.inputs)
             self.totals.faces += receipt.rows
+            self.totals.size_bytes += receipt.bytes
             self.totals.failed.update(str(one.reason) for one in receipt.inputs if one.outcome == "failed")
         self._show()
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .verify import Verdict
 
 _NAMED = 10
+_MOST_IN_JSON = 100
 
 
 def figures(summary: Summary) -> dict[str, Any]:
@@ -26,11 +27,13 @@ def figures(summary: Summary) -> dict[str, Any]:
     manifest, totals = summary.manifest, summary.totals
     return {
         "fingerprint": manifest.fingerprint,
+        "layout": summary.listing.layout,
         "splits": manifest.splits,
         "units": manifest.units,
         "rows": manifest.rows,
         "bytes": manifest.bytes,
         "inputs": manifest.inputs,
+        "missing_files": summary.listing.missing[:_MOST_IN_JSON],
         "ignored_files": dict(summary.listing.ignored),
         "this_run": {
             "inputs": totals.inputs,
@@ -77,11 +80,12 @@ def _forecast(expected: Forecast, summary: Summary) -> str:
     """How good the dry run's word was."""
     seconds, size_bytes = expected.seconds, expected.size_bytes
     time_off = 100 * (summary.seconds / max(seconds.likely, 1e-9) - 1)
-    size_off = 100 * (summary.manifest.bytes / max(size_bytes.likely, 1e-9) - 1)
+    size_off = 100 * (summary.totals.size_bytes / max(size_bytes.likely, 1e-9) - 1)
+    said = f"{duration_text(seconds.likely)} ({duration_text(seconds.low)} to {duration_text(seconds.high)})"
     return (
-        f"the dry run said {duration_text(seconds.likely)} ({duration_text(seconds.low)} to "
-        f"{duration_text(seconds.high)}) and {size_text(size_bytes.likely)}; it took {duration_text(summary.seconds)} "
-        f"({time_off:+.0f} %) and made {size_text(summary.manifest.bytes)} ({size_off:+.0f} %)"
+        f"the dry run, with {expected.slots} workers, said {said} and {size_text(size_bytes.likely)}; "
+        f"it took {duration_text(summary.seconds)} ({time_off:+.0f} %) "
+        f"and made {size_text(summary.totals.size_bytes)} ({size_off:+.0f} %)"
     )
 
 
@@ -101,11 +105,15 @@ def _inputs(inputs: dict[str, Any]) -> Table:
 
 
 def _remarks(summary: Summary) -> list[str]:
-    lines = []
+    listing = summary.listing
+    lines = [f"layout {listing.layout}: {listing.classes_held()}"]
     named = [*summary.failures[:_NAMED]]
     lines += [f"  {name}: {why}" for name, why in named]
     if len(summary.failures) > _NAMED:
         lines.append(f"  ... and {len(summary.failures) - _NAMED} more; each is in its unit's receipt")
+    if listing.missing:
+        lines.append(f"listed, not on disk: {', '.join(listing.missing[:_NAMED])}")
+        lines[-1] += ", ..." if len(listing.missing) > _NAMED else ""
     changes = summary.changes
     if changes.changed:
         lines.append(f"{len(changes.changed)} inputs had changed, or their originals: their units were done again")
@@ -116,10 +124,9 @@ def _remarks(summary: Summary) -> list[str]:
     if summary.dropped_identities:
         names = ", ".join(summary.dropped_identities[:_NAMED])
         lines.append(f"identities that linked over 30 % of all videos were dropped from the split: {names}")
-    ignored = summary.listing.ignored
-    if ignored:
-        kinds = ", ".join(f"{count} {suffix}" for suffix, count in ignored.most_common(_NAMED))
-        lines.append(f"{ignored.total()} files are no inputs and were not looked at: {kinds}")
+    if listing.ignored:
+        kinds = ", ".join(f"{count} {suffix}" for suffix, count in listing.ignored.most_common(_NAMED))
+        lines.append(f"no inputs, and not looked at: {kinds}")
     return lines
 
 

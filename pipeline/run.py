@@ -180,7 +180,7 @@ def _extend_plan(
         cost = CostModel(changes.added, job.root, job.options.sampling, reader)
     part = next_part(
         ledger, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
-        allow_leaks=allow_leaks, retry=_retries(retry), cost_seconds=lambda entry: cost(entry).seconds,
+        allow_leaks=allow_leaks, retry=retries(retry), cost_seconds=lambda entry: cost(entry).seconds,
     )  # fmt: skip
     if part.units or not ledger.plan.parts:
         ledger.plan.append(job.paths, part)
@@ -253,7 +253,8 @@ def _borne_out(expected: Forecast | None, job: Job, totals: Totals) -> Forecast 
     return expected if expected and (expected.config, expected.inputs) == (job.config, totals.inputs) else None
 
 
-def _retries(reason: str | None) -> Callable[[str], bool] | None:
+def retries(reason: str | None) -> Callable[[str], bool] | None:
+    """Which failures are to be done again, as `retry_failed` says it: a reason, "" for all, None for none."""
     return None if reason is None else lambda found: reason in {"", found}
 
 

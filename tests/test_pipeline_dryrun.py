@@ -9,19 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assets_faults import POISON_SIZE, FaultyDetector
+from assets_video import numbered, write_video
 from click.testing import CliRunner
+from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dryrun.forecast import Forecast, Range, forecast
 from facefeed.pipeline.dryrun.probe import Probe
 from facefeed.pipeline.dryrun.run import DryRun, dry_run
 from facefeed.pipeline.dryrun.show import exit_code, figures, show
-from facefeed.pipeline.errors import CorruptDataError
 from facefeed.pipeline.estimate import Cost
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
 from facefeed.pipeline.job import Options
 from facefeed.pipeline.plan import Unit
 from facefeed.pipeline.progress import Progress
-from facefeed.pipeline.run import precompute, prepare
+from facefeed.pipeline.run import Allowance, precompute, prepare
 from facefeed.pipeline.sources import Entry
 
 MakeSource = Callable[..., Path]
@@ -159,15 +161,15 @@ def test_nothing_is_made_and_the_word_is_good(
     assert summary.forecast == made.forecast
     assert made.forecast.faces.likely == pytest.approx(summary.manifest.rows)
     assert made.forecast.faces.low <= summary.manifest.rows <= made.forecast.faces.high
-    from facefeed.pipeline import report  # noqa: PLC0415
-
     report.show(summary, src, out)
     said = capsys.readouterr().err
-    assert re.search(r"the dry run said .* and .*; it took .* \([+-]\d+ %\) and made .* \([+-]\d+ %\)", said), said
+    assert re.search(
+        r"the dry run, with 2 workers, said .* and .*; it took .* \([+-]\d+ %\) and made .* \([+-]\d+ %\)", said
+    ), said
 
     again = run_dry(src, out, small_options, cluster_address)
     assert (again.forecast, again.survey.new) == (None, 0)
-    show(again, src, out)
+    show(again, src)
     assert "nothing to do" in capsys.readouterr().err
 
 
@@ -186,7 +188,7 @@ def test_a_leak_is_told_and_not_stumbled_over(
     assert "a leak" in made.survey.leak
     assert exit_code(made) == 1
     assert made.forecast is not None, "what it would take is told all the same"
-    show(made, src, tmp_path / "out")
+    show(made, src)
     assert "would be refused" in capsys.readouterr().err
     assert json.loads(json.dumps(figures(made)))["exit"] == 1
 
@@ -212,14 +214,99 @@ def test_a_forecast_of_other_inputs_is_not_held_against_the_run(
     assert summary.forecast is None
 
 
-def test_a_damaged_forecast_says_what_to_do(
+def test_a_damaged_forecast_stands_in_nobody_s_way(
     tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
 ) -> None:
     src, out = make_source("real/a.mp4"), tmp_path / "out"
     out.mkdir()
     (out / "forecast.json").write_text("{}")
-    with pytest.raises(CorruptDataError, match=r"forecast\.json: not a forecast .* delete it"):
-        precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    summary = precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    assert (summary.manifest.rows, summary.forecast) == (5, None)
+
+
+def test_of_a_run_that_adds_to_a_dataset_only_what_it_added_is_compared(
+    tmp_path: Path,
+    make_source: MakeSource,
+    small_options: Options,
+    cluster_address: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    src, out = make_source(*(f"real/{number}.mp4" for number in range(9))), tmp_path / "out"
+    precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    make_source("real/later.mp4")
+    made = run_dry(src, out, small_options, cluster_address)
+    assert (made.pending, made.survey.inputs, made.survey.new) == (1, 10, 1)
+    summary = precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    assert made.forecast is not None
+    assert summary.totals.size_bytes < summary.manifest.bytes / 4
+    report.show(summary, src, out)
+    off = re.search(r"made [\d.]+ kB \(([+-]\d+) %\)", capsys.readouterr().err)
+    assert off is not None
+    assert abs(int(off[1])) < 200, "a file's own overhead is most of so little"
+
+
+def test_what_failed_while_it_was_tried_is_told(
+    tmp_path: Path,
+    make_source: MakeSource,
+    small_options: Options,
+    cluster_address: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    src = make_source("real/a.mp4")
+    (src / "real" / "broken.mp4").write_bytes(b"not a video" * 100)
+    made = run_dry(src, tmp_path / "out", small_options, cluster_address)
+    assert made.failed == {"not_video": 1}
+    show(made, src)
+    assert "failed 1 of those that were tried: 1 not_video" in capsys.readouterr().err
+
+
+def test_where_nothing_can_be_tried_there_is_no_forecast_and_no_trace_of_one(
+    tmp_path: Path,
+    make_source: MakeSource,
+    small_options: Options,
+    cluster_address: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    src, out = make_source("real/a.mp4"), tmp_path / "out"
+    job, listing, config = prepare(src, out, options=small_options, detector=FaultyDetector("raise"))
+    poison = write_video(src / "real" / "a.mp4", [numbered(number, *POISON_SIZE[::-1]) for number in range(6)])
+    assert poison.exists()
+    made = dry_run(
+        job, listing, config, workers=None, scheduler=cluster_address, allow_leaks=False, progress=Progress.silent()
+    )
+    assert (made.forecast, made.pending) == (None, 1)
+    assert not out.exists()
+    show(made, src)
+    assert "none of the inputs could be tried" in capsys.readouterr().err
+
+
+def test_what_would_be_retried_is_in_the_forecast(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
+) -> None:
+    src, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
+    (src / "real" / "b.mp4").write_bytes(b"not a video" * 100)
+    settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
+    precompute(src, out, max_failed=Allowance(count=1), **settings)
+    assert run_dry(src, out, small_options, cluster_address).pending == 0
+    assert run_dry(src, out, small_options, cluster_address, retry=lambda reason: reason == "not_video").pending == 1
+
+
+def test_pairs_and_what_is_missing_are_told(
+    tmp_path: Path,
+    make_source: MakeSource,
+    small_options: Options,
+    cluster_address: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    src = make_source("a.mp4", "b.mp4", "c.mp4")
+    table = src / "videos.csv"
+    table.write_text("path,label,source\na.mp4,real,\nb.mp4,fake,a.mp4\nc.mp4,fake,gone.mp4\nlost.mp4,real,\n")
+    made = run_dry(table, tmp_path / "out", small_options, cluster_address)
+    assert (made.survey.fakes, made.survey.without_original) == (2, 1)
+    show(made, table)
+    said = capsys.readouterr().err
+    assert "1 of 2 inputs that name an original have it here" in said
+    assert "lost.mp4" in said
 
 
 def test_the_command_says_it_in_tables_and_in_json(

@@ -140,6 +140,22 @@ def test_numbers_do_not_depend_on_how_the_index_is_cut(copy: Path, monkeypatch: 
     assert again == before
 
 
+def test_headings_are_whole_where_methods_and_grades_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = Clip.entry
+
+    def graded(clip: Clip) -> Entry:
+        entry = listed(clip)
+        grade = "c23" if "anna" in clip.name else "c40"
+        return replace(entry, method="DeepFakeDetection" if entry.label else None, compression=grade)
+
+    monkeypatch.setattr(Clip, "entry", graded)
+    done = run(made(tmp_path, ("train", (ANNA, SWAP, BERT))))
+    heading = next(line for line in done.stderr.splitlines() if line.startswith("split"))
+    assert heading.split() == ["split", "class", "method", "compression", "faces", "videos", "faces", "a", "video"]
+
+
 def test_programs_read_one_object(dataset: Path) -> None:
     done = run(dataset, "--json")
     [line] = done.stdout.splitlines()

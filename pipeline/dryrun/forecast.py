@@ -18,6 +18,7 @@ from .probe import Probe
 _RESAMPLES = 1000
 _SURE = (5.0, 95.0)  # percentiles
 _PACE = 0.20  # by which the same work takes longer or shorter on the same machine an hour later
+_OVERHEAD = (0.5, 1.3)  # starting a cluster takes half as long once its files are in memory
 _REST = 0.05  # what is never quite as in a probe, of bytes and faces
 _FEW = 5  # families; of fewer, resampling shows less spread than there is
 _FEW_SPREAD = 0.5
@@ -66,7 +67,7 @@ def forecast(
     slots: int,
     config: str,
 ) -> Forecast:
-    """Scales what headers promise for all inputs of `units` by what the probed `families` came to.
+    """Scales what headers promise for all inputs of `units` by what the probed `families` (at least one) came to.
 
     Inputs that are compared with an original are scaled apart from the others: their pace is another.
     """
@@ -88,7 +89,8 @@ def forecast(
         _range(centre, spread[:, number], left=max(0.0, 1 - tried), families=len(families), least=least)
         for number, (centre, least) in enumerate(((makespan, _PACE), (likely[1], _REST), (likely[2], _REST)))
     ]
-    seconds = Range(**{name: value + overhead_seconds for name, value in asdict(ranges[0]).items()})
+    least, most = (share * overhead_seconds for share in _OVERHEAD)
+    seconds = Range(likely=ranges[0].likely + overhead_seconds, low=ranges[0].low + least, high=ranges[0].high + most)
     return Forecast(
         seconds=seconds, size_bytes=ranges[1], faces=ranges[2], inputs=len(entries),
         probed=sum(len(family) for family in families), slots=slots, config=config,

@@ -23,7 +23,8 @@ _FAKES = 2
 class Probe:
     """What one input took as far as it was tried, scaled to all of it.
 
-    `paired`: whether it was compared with its original. `frames`: how many were tried, of `wanted_frames`.
+    `paired`: whether it was compared with its original. `frames`: how many were tried, of `wanted_frames`. `reason`:
+    why it failed, if it did.
     """
 
     video_id: str
@@ -33,6 +34,7 @@ class Probe:
     seconds: float
     faces: float
     size_bytes: float
+    reason: str | None = None
 
 
 def tried_of(family: Sequence[Entry]) -> list[Entry]:
@@ -75,10 +77,12 @@ class _Trial:
         self._warm_up()
         started = time.monotonic()
         batches: list[pa.RecordBatch] = []
+        reason = None
         try:
             batches += self._inputs.batches(self._entry, "train", self._family, self._limited)
-        except InputError:
+        except InputError as error:
             batches.clear()
+            reason = error.reason
         ended = time.monotonic()
         wanted = max(reader.last_frames_wanted, self._frames)
         share = wanted / self._frames if self._frames else 0.0
@@ -86,12 +90,13 @@ class _Trial:
         before = (self._first_frame_at or ended) - started
         return Probe(
             video_id=self._entry.video_id,
-            paired=self._entry.source_id is not None,
+            paired=self._entry.source_id is not None and self._inputs.is_there(self._entry.source_id),
             frames=self._frames,
             wanted_frames=wanted,
             seconds=before + (ended - started - before) * share,
             faces=sum(batch.num_rows for batch in batches) * share,
             size_bytes=_stored_bytes(batches) * share,
+            reason=reason,
         )
 
     def _warm_up(self) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,8 +19,8 @@ from distributed import Client, as_completed, get_worker
 
 from ..changes import Changes, compare, next_part
 from ..cluster import SlotPlugin, default_slots, failures_as_stops, local_client, remote_client, slots, visible_gpus
-from ..commit import make_folders
-from ..errors import CorruptDataError, RefusedError
+from ..commit import make_folders, writing
+from ..errors import RefusedError, StoppedError
 from ..estimate import CostModel
 from ..job import Job
 from ..ledger import Ledger
@@ -33,6 +35,7 @@ from .probe import Probe, probe_family, tried_of
 from .survey import Survey, by_split, play_hours, refused_by_reason
 
 _HEADERS = 200
+_NAMED = 100
 _TRY_SECONDS = 4.0  # of one input
 _ALL_SECONDS = 45.0  # after which no further family is begun
 _LEAST_FAMILIES = 2  # a slot: the first is not the last that ends
@@ -40,10 +43,15 @@ _LEAST_FAMILIES = 2  # a slot: the first is not the last that ends
 
 @dataclass(frozen=True, kw_only=True)
 class DryRun:
-    """`forecast` is None where nothing is left to do."""
+    """`pending`: inputs that are left to do. `forecast` is None where there are none, or none could be tried.
+
+    `failed`: by reason, how many of those that were tried failed.
+    """
 
     survey: Survey
+    pending: int
     forecast: Forecast | None
+    failed: Counter[str]
     seconds: float
 
 
@@ -56,42 +64,57 @@ def dry_run(
     scheduler: str | None,
     allow_leaks: bool,
     progress: Progress,
+    retry: Callable[[str], bool] | None = None,
 ) -> DryRun:
-    """What `precompute` would do and what that would take; writes ``OUT/forecast.json`` and nothing else."""
+    """What `precompute` would do and what that would take; writes ``OUT/forecast.json`` and nothing else.
+
+    `retry`: which failures, by reason, would be done again.
+    """
     started = time.monotonic()
     ledger = Ledger(job.paths, Plan.load(job.paths), job.config)
     changes = compare(listing, ledger.plan.videos())
     with MediaReader(job.limits) as reader:
         sound = [entry for entry in listing.entries if not entry.problem]
         cost = CostModel(sound, job.root, job.options.sampling, reader, headers=_HEADERS)
-    part, leak = _part(ledger, listing, changes, cost, job=job, config=config, allow_leaks=allow_leaks)
+    part, leak = _part(ledger, listing, changes, cost, job=job, config=config, allow_leaks=allow_leaks, retry=retry)
     whole = Ledger(job.paths, Plan([*ledger.plan.parts, part]), job.config)
     units = list(whole.pending())
     survey = _survey(listing, changes, whole.plan, cost, new=sum(len(unit.inputs) for unit in part.units), leak=leak)
-    guess = None
+    guess, probed = None, list[list[Probe]]()
     if units:
-        here = {entry.video_id for entry in listing.entries}
-        families = _families(units)
         count = workers or default_slots()
-        progress.announce(f"trying {min(len(families), 99)} or fewer inputs and their fakes for {_ALL_SECONDS:.0f} s")
-        probed, slot_count, overhead = _probe(job, families, count, scheduler)
-        guess = forecast(
-            units, cost, probed, is_paired=lambda entry: entry.source_id in here, overhead_seconds=overhead,
-            slots=slot_count, config=job.config,
-        )  # fmt: skip
-        job.paths.root.mkdir(parents=True, exist_ok=True)
-        job.paths.forecast.write_text(json.dumps(guess.to_json(), indent=1), encoding="utf-8")
-    return DryRun(survey=survey, forecast=guess, seconds=time.monotonic() - started)
+        progress.announce(f"trying inputs for up to {_ALL_SECONDS:.0f} s")
+        probed, slot_count, overhead = _probe(job, _families(units), count, scheduler)
+        if probed:
+            here = {entry.video_id for entry in sound}
+            guess = forecast(
+                units, cost, probed, is_paired=lambda entry: entry.source_id in here, overhead_seconds=overhead,
+                slots=slot_count, config=job.config,
+            )  # fmt: skip
+            _keep(guess, job.paths)
+    return DryRun(
+        survey=survey,
+        pending=sum(len(unit.inputs) for unit in units),
+        forecast=guess,
+        failed=Counter(one.reason for family in probed for one in family if one.reason),
+        seconds=time.monotonic() - started,
+    )
+
+
+def _keep(guess: Forecast, paths: OutPaths) -> None:
+    with writing(paths.forecast):
+        paths.root.mkdir(parents=True, exist_ok=True)
+        attempt = paths.forecast.with_suffix(f".{os.getpid()}")
+        attempt.write_text(json.dumps(guess.to_json(), indent=1), encoding="utf-8")
+        attempt.replace(paths.forecast)
 
 
 def read_forecast(paths: OutPaths) -> Forecast | None:
-    """What an earlier dry run has left, or None."""
+    """What an earlier dry run has left; None where it left nothing, or nothing that can be read: no run needs it."""
     try:
         return Forecast.from_json(json.loads(paths.forecast.read_bytes()))
-    except FileNotFoundError:
+    except (KeyError, OSError, TypeError, ValueError):
         return None
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptDataError(f"{paths.forecast}: not a forecast ({error}); delete it") from error
 
 
 def _part(
@@ -103,6 +126,7 @@ def _part(
     job: Job,
     config: dict[str, Any],
     allow_leaks: bool,
+    retry: Callable[[str], bool] | None,
 ) -> tuple[PlanPart, str | None]:
     """The part that the run would append, and the leak that would keep it from doing so."""
 
@@ -110,7 +134,7 @@ def _part(
         changes.refused[:] = [entry for entry in changes.refused if entry.problem != "bridges_splits"]
         return next_part(
             ledger, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
-            allow_leaks=allow_leaks, retry=None, cost_seconds=lambda entry: cost(entry).seconds,
+            allow_leaks=allow_leaks, retry=retry, cost_seconds=lambda entry: cost(entry).seconds,
         )  # fmt: skip
 
     try:
@@ -121,6 +145,7 @@ def _part(
 
 def _survey(listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, new: int, leak: str | None) -> Survey:
     held = [entry for entry, _ in plan.videos().values()]
+    here = {entry.video_id for entry in listing.entries if not entry.problem}
     sizes = group_sizes(held, plan.dropped_identities())
     return Survey(
         layout=listing.layout,
@@ -136,7 +161,10 @@ def _survey(listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, 
         leak=leak,
         refused=refused_by_reason(changes),
         missing=len(listing.missing),
+        missing_files=listing.missing[:_NAMED],
         ignored=listing.ignored,
+        fakes=sum(entry.source_id is not None for entry in listing.entries),
+        without_original=sum(entry.source_id is not None and entry.source_id not in here for entry in listing.entries),
     )
 
 
@@ -179,8 +207,11 @@ def _tried(client: Client, plugin: str, families: Sequence[Sequence[Entry]], slo
 
     submit(slot_count * _LEAST_FAMILIES)
     for future in running:
-        if future.status == "finished":  # one that takes its worker down is the run's to deal with
+        if future.status == "finished":
             yield future.result()
+        elif isinstance(error := future.exception(), StoppedError):
+            raise error
+        # One that takes its worker down, or finds a bug, is the run's to deal with.
         future.release()
         if time.monotonic() - began < _ALL_SECONDS:
             submit(1)

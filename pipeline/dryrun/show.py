@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from ..schema import SPLITS
 from ..terminal import duration_text, size_text, standard_error, visible
-from .forecast import Range
+from .forecast import Forecast, Range
 from .run import DryRun
 from .survey import Survey
 
@@ -24,6 +24,8 @@ def figures(made: DryRun) -> dict[str, Any]:
     """All of it, for programs."""
     return {
         "survey": vars(made.survey),  # `asdict` makes other things of a Counter
+        "pending": made.pending,
+        "failed_of_tried": made.failed,
         "forecast": made.forecast.to_json() if made.forecast else None,
         "seconds": round(made.seconds, 2),
         "exit": exit_code(made),
@@ -35,7 +37,7 @@ def exit_code(made: DryRun) -> int:
     return int(made.survey.leak is not None)
 
 
-def show(made: DryRun, src: Path, out: Path) -> None:
+def show(made: DryRun, src: Path) -> None:
     """What was found, then what it will take."""
     console = standard_error()
     survey = made.survey
@@ -49,10 +51,17 @@ def show(made: DryRun, src: Path, out: Path) -> None:
         console.print(escape(visible(line)))
     if survey.leak:
         console.print(f"[bold red]would be refused:[/] {escape(visible(survey.leak))}")
-    if made.forecast is None:
+    if not made.pending:
         console.print("nothing to do")
-        return
-    found = made.forecast
+    elif made.forecast is None:
+        console.print("no forecast: none of the inputs could be tried")
+    else:
+        _forecast(made, made.forecast, console)
+    if made.pending and not survey.leak:
+        console.print("next: the same command without --dry-run")
+
+
+def _forecast(made: DryRun, found: Forecast, console: Console) -> None:
     console.print(
         f"\n[bold]forecast[/] for {found.slots} workers, from {found.probed} inputs tried in "
         f"{duration_text(made.seconds)}"
@@ -60,7 +69,9 @@ def show(made: DryRun, src: Path, out: Path) -> None:
     console.print(f"  time   {_range(found.seconds, duration_text)}")
     console.print(f"  disk   {_range(found.size_bytes, size_text)}")
     console.print(f"  faces  {_range(found.faces, lambda value: f'{value:,.0f}')}")
-    console.print(escape(f"next: facefeed precompute {shlex.quote(str(src))} {shlex.quote(str(out))}"))
+    if made.failed:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in made.failed.most_common())
+        console.print(f"  [red]failed[/] {made.failed.total()} of those that were tried: {reasons}")
 
 
 def _splits(survey: Survey) -> Table:
@@ -88,14 +99,20 @@ def _remarks(survey: Survey) -> list[str]:
     if survey.dropped_identities:
         names = ", ".join(survey.dropped_identities[:_NAMED])
         lines.append(f"identities that link over 30 % of all videos are dropped from the split: {names}")
+    if survey.fakes:
+        lines.append(
+            f"{survey.fakes - survey.without_original:,} of {survey.fakes:,} inputs that name an original have it "
+            "here, and will be compared with it"
+        )
     if survey.missing:
-        lines.append(f"{survey.missing:,} listed, but not on disk")
+        named = ", ".join(survey.missing_files[:_NAMED]) + (", ..." if survey.missing > _NAMED else "")
+        lines.append(f"{survey.missing:,} listed, but not on disk: {named}")
     if survey.refused:
         reasons = ", ".join(f"{count} {reason}" for reason, count in survey.refused.most_common())
         lines.append(f"{survey.refused.total():,} will fail: {reasons}")
     if survey.ignored:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in survey.ignored.most_common(_NAMED))
-        lines.append(f"{survey.ignored.total():,} files are no inputs and will not be looked at: {kinds}")
+        lines.append(f"no inputs, and not looked at: {kinds}")
     return lines
 
 

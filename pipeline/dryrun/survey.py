@@ -17,7 +17,8 @@ class Survey:
     """`by_split[split][label name]` counts inputs. `leak` is what the run would refuse, None where nothing leaks.
 
     `groups`: how many sets of inputs no split may cut; `largest_group`: inputs in the largest one. `hours` of playing
-    time are those of `headers_read` headers, the rest by their bytes.
+    time are those of `headers_read` headers, the rest by their bytes. `missing_files` names the first 100 of `missing`.
+    `fakes`: inputs that name an original; `without_original`: of these, those whose original is not there.
     """
 
     layout: str
@@ -33,12 +34,15 @@ class Survey:
     leak: str | None
     refused: Counter[str]
     missing: int
+    missing_files: list[str]
     ignored: Counter[str]
+    fakes: int
+    without_original: int
 
 
 def by_split(units: Sequence[Unit], labels: Sequence[str]) -> dict[str, Counter[str]]:
     """Inputs of `units` by split and label."""
-    names = {-1: "unknown", **dict(enumerate(labels))}
+    names = {-1: "no label" if "unknown" in labels else "unknown", **dict(enumerate(labels))}
     found: dict[str, Counter[str]] = {}
     for unit in units:
         found.setdefault(unit.split, Counter()).update(names[entry.label] for entry in unit.inputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +41,11 @@ def show(content: Content, page: Path, page_bytes: int) -> None:
     console.print(f"page: {_safe(str(page))} ({size(page_bytes)})")
 
 
+_COUNTS = ("faces", "videos", "tracks", "frames", "faces a video")
+_FEWER_COUNTS = ("faces", "videos", "faces a video")
+_MOST_NAMES = 2  # beside split and class, as dataset, method and compression: then all counts find room on 80 columns
+
+
 def _table(*columns: str, texts: int) -> Table:
     """Without lines; the first `texts` columns are names, which are cut where there is no room."""
     made = Table(box=None, padding=(0, 1, 0, 0), header_style="dim underline")
@@ -51,20 +56,22 @@ def _table(*columns: str, texts: int) -> Table:
 
 def _groups(census: Census) -> Table:
     names = telling(census.groups)
-    numbers = ("faces", "videos", "tracks", "frames", "faces a video")
+    numbers = _COUNTS if len(names) < _MOST_NAMES else _FEWER_COUNTS
     made = _table("split", "class", *names, *numbers, texts=2 + len(names))
     for kind, group in list(census.groups.items())[:_LINES]:
         made.add_row(
-            kind.split, _safe(kind.label), *(_safe(getattr(kind, one) or "-") for one in names), *_counts(group)
-        )
+            kind.split, _safe(kind.label), *(_safe(getattr(kind, one) or "-") for one in names),
+            *_counts(group, numbers),
+        )  # fmt: skip
     if (left := len(census.groups) - _LINES) > 0:
         made.add_row("and", f"{left:,} more")
-    made.add_row("all", "", *("" for _ in names), *_counts(census.whole), style="bold")
+    made.add_row("all", "", *("" for _ in names), *_counts(census.whole, numbers), style="bold")
     return made
 
 
-def _counts(group: Group) -> Iterator[str]:
-    yield from (f"{count:,}" for count in (group.rows, group.videos, group.tracks, group.frames))
+def _counts(group: Group, columns: Sequence[str]) -> Iterator[str]:
+    told = {"faces": group.rows, "videos": group.videos, "tracks": group.tracks, "frames": group.frames}
+    yield from (f"{told[name]:,}" for name in columns if name in told)
     faces = group.faces_a_video
     yield f"{short(faces.median)} ({short(faces.least)}-{short(faces.most)})" if faces else "-"
 
