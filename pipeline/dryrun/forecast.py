@@ -20,6 +20,7 @@ _SURE = (5.0, 95.0)  # percentiles
 _PACE = 0.20  # by which the same work takes longer or shorter on the same machine an hour later
 _OVERHEAD = (0.5, 1.3)  # starting a cluster takes half as long once its files are in memory
 _REST = 0.05  # what is never quite as in a probe, of bytes and faces
+_FOOTER_BYTES = 9_000  # of a unit's file: schema, statistics and receipt
 _FEW = 5  # families; of fewer, resampling shows less spread than there is
 _FEW_SPREAD = 0.5
 _RANGES = ("seconds", "size_bytes", "faces")
@@ -77,8 +78,9 @@ def forecast(
     costs = [cost(entry) for entry in entries.values()]
     promised = np.array([(one.seconds, one.wanted_frames, one.wanted_frames) for one in costs])
     totals = np.stack([promised[~paired].sum(axis=0), promised[paired].sum(axis=0)])  # (2 kinds, 3 figures)
-    likely = (ratios.all_families() * totals).sum(axis=0)
-    drawn = (ratios.resampled() * totals).sum(axis=1)  # (resamples, 3 figures)
+    footers = np.array([0, _FOOTER_BYTES * len(units), 0])
+    likely = (ratios.all_families() * totals).sum(axis=0) + footers
+    drawn = (ratios.resampled() * totals).sum(axis=1) + footers  # (resamples, 3 figures)
     spread = drawn / np.maximum(likely, 1e-9)
     tried = ratios.seconds_tried / max(likely[0], 1e-9)
     scale = ratios.all_families()[:, 0]

@@ -12,23 +12,25 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Set
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ..errors import UsageError
 from .files import DERIVED_FOLDERS, FoundFile, find_media, is_there
 from .listing import Entry, Listing
+from .stems import Stems, stem_of
 
 _FOLDERS = {"Celeb-real": 0, "YouTube-real": 0, "Celeb-synthesis": 1}
 _LIST = "List_of_testing_videos.txt"
-_REAL = re.compile(r"(id\d+)_\d+")
-_FAKE = re.compile(r"(id\d+)_(id\d+)_(\d+)")
+_REAL = re.compile(r"(id\d+)_\d+", re.IGNORECASE)
+_FAKE = re.compile(r"(id\d+)_(id\d+)_(\d+)", re.IGNORECASE)
 
 
 class CelebDF:
     """The three folders, or some of them; files may also lie in a folder `videos` within each.
 
     With the list, what it names is test and everything else train: the official protocol has no val. Without it, splits
-    are drawn.
+    are drawn. Names are compared whatever their suffix and case.
     """
 
     name = "celebdf"
@@ -43,16 +45,32 @@ class CelebDF:
         test = _test_list(src / _LIST) if is_there(src / _LIST) else None
         ignored: Counter[str] = Counter()
         found = list(find_media(src, ignored, skip=_no_input))
-        entries = [_entry(one, test) for one in found if one.relative.split("/")[0] in _FOLDERS]
+        tested = None if test is None else {stem_of(name) for name in test}
+        named = [_entry(one, tested) for one in found if one.relative.split("/")[0] in _FOLDERS]
+        on_disk = Stems.of(entry.video_id for entry in named)
+        entries = [replace(one, source_id=on_disk.find(one.source_id)) if one.source_id else one for one in named]
         ignored["media beside the folders"] += len(found) - len(entries)
         ignored[".txt"] -= test is not None
-        on_disk = {entry.video_id for entry in entries}
-        listed = {name for name in test or () if not {name, _in_videos(name)} & on_disk}
-        originals = {entry.source_id for entry in entries if entry.source_id} - on_disk
         return Listing(
-            layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=sorted(listed | originals),
-            ignored=+ignored, without_splits=f"rename {_LIST} or take it out of SRC",
+            layout=self.name, root=src, labels=("real", "fake"), entries=entries,
+            missing=_missing(entries, test or set(), on_disk), ignored=+ignored,
+            without_splits=f"rename {_LIST} or take it out of SRC",
         )  # fmt: skip
+
+
+def without_folder(src: Path) -> Path | None:
+    """The set that `src` is one folder of: `src` is Celeb-synthesis, or `videos` in it."""
+    here = src.absolute()
+    inner = here.parent if here.name == "videos" else here
+    return inner.parent if inner.name in _FOLDERS else None
+
+
+def _missing(entries: list[Entry], test: Set[str], on_disk: Stems) -> list[str]:
+    """What the list or a fake's name tells of, each once."""
+    in_videos = on_disk.lacking(_in_videos(name) for name in test)
+    listed = {stem: name for stem, name in on_disk.lacking(test).items() if stem_of(_in_videos(name)) in in_videos}
+    originals = on_disk.lacking(entry.source_id for entry in entries if entry.source_id)
+    return sorted((originals | listed).values())
 
 
 def _no_input(folder: str) -> str | None:
@@ -68,7 +86,7 @@ def _in_videos(name: str) -> str:
     return f"{folder}/videos/{file}"
 
 
-def _entry(one: FoundFile, test: Set[str] | None) -> Entry:
+def _entry(one: FoundFile, tested: Set[str] | None) -> Entry:
     path = PurePosixPath(one.relative)
     folder = path.parts[0]
     plain = f"{folder}/{path.name}"
@@ -80,10 +98,10 @@ def _entry(one: FoundFile, test: Set[str] | None) -> Entry:
         size_bytes=one.size_bytes,
         mtime_ns=one.mtime_ns,
         label=_FOLDERS[folder],
-        split=None if test is None else "test" if known and plain in test else "train",
+        split=None if tested is None else "test" if known and stem_of(plain) in tested else "train",
         source_id=_original(path, fake) if known and fake else None,
-        identity=real[1] if real else fake[2] if fake else None,
-        kin=(fake[1],) if fake and fake[1] != fake[2] else (),
+        identity=real[1].lower() if real else fake[2].lower() if fake else None,
+        kin=(fake[1].lower(),) if fake and fake[1].lower() != fake[2].lower() else (),
         dataset="celebdf",
         problem=one.problem,
         detail=one.detail,
@@ -91,6 +109,7 @@ def _entry(one: FoundFile, test: Set[str] | None) -> Entry:
 
 
 def _original(path: PurePosixPath, fake: re.Match[str]) -> str:
+    """What the original would be called with the fake's own suffix."""
     return str(PurePosixPath("Celeb-real", *path.parts[1:-1], f"{fake[1]}_{fake[3]}{path.suffix}"))
 
 

@@ -13,19 +13,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .ffpp_splits import OfficialSplits, read_splits
 from .files import DERIVED_FOLDERS, FoundFile, find_media, is_there
 from .listing import Entry, Listing
+from .stems import Stems
 
 _ORIGINALS, _FAKES = "original_sequences", "manipulated_sequences"
 _GRADES = {"raw": "raw", "c0": "raw", "c23": "c23", "c40": "c40"}  # c0 is an older name of raw
 _SWAPS = ("Deepfakes", "FaceSwap", "FaceShifter", "DeepFakeDetection")
 _REENACTMENTS = ("Face2Face", "NeuralTextures")
 _YOUTUBE = re.compile(r"(\d{3})(?:_(\d{3}))?")
-_ACTORS = re.compile(r"(\d\d)(?:_(\d\d))?__(.+?)(?:__[0-9A-Z]{8})?")
+_ACTORS = re.compile(r"(\d\d)(?:_(\d\d))?__(.+?)(?:__[0-9A-Z]{8})?", re.IGNORECASE)
+_MENTIONED = re.compile(r"(\d{3})(?:_(\d{3})(?!\d))?(?!\d)")  # where a name goes on as no published one does
 
 
 class FaceForensics:
@@ -50,10 +52,12 @@ class FaceForensics:
         official = read_splits(root)
         ignored: Counter[str] = Counter()
         found = list(find_media(root, ignored, below=inner, skip=_no_input))
-        entries = [_entry(one, official) for one in found if one.relative.split("/")[0] in (_ORIGINALS, _FAKES)]
+        named = [_entry(one, official) for one in found if one.relative.split("/")[0] in (_ORIGINALS, _FAKES)]
+        on_disk = Stems.of(entry.video_id for entry in named)
+        entries = [_linked(entry, on_disk, root, inner) for entry in named]
         ignored["media beside the sequences"] += len(found) - len(entries)
         ignored[".json"] -= 0 if inner else len(official.files)
-        missing = _expected(entries, official) - {entry.video_id for entry in entries}
+        missing = on_disk.lacking(_expected(entries, official)).values()
         return Listing(
             layout=self.name, root=root, labels=("real", "fake"), entries=entries,
             missing=sorted(name for name in missing if not inner or name.startswith(f"{inner}/")), ignored=+ignored,
