@@ -310,6 +310,22 @@ def test_a_class_may_be_anything_and_a_label_unknown(tmp_path: Path, monkeypatch
     assert "sad [red]" in run(out).stderr
 
 
+def test_a_class_called_unknown_is_told_from_faces_without_a_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assets_dataset, "LABELS", ("calm", "unknown"))
+    monkeypatch.setattr(Clip, "entry", lambda clip: Entry(video_id=clip.name, label=clip.frames - 3))
+    out = made(tmp_path, ("train", tuple(Clip(f"{frames}.mp4", frames) for frames in (2, 3, 4))))
+    rows = {label: group["rows"] for label, group in figures(out)["classes"].items()}
+    assert rows == {"calm": 3, "unknown": 4, "no label": 2}
+    assert {kind.label: group.rows for kind, group in survey(out).census.groups.items()} == rows
+    assert "2 faces (22 %) have no known label." in said(out)["mind"]
+    assert {label: len(pictures) for label, pictures in survey(out).sheets.random.items()} == rows
+    assert "no label" in run(out).stderr
+    page = (tmp_path / "inspect.html").read_text()
+    assert page.count("<h3>unknown <small>4 of 4") == page.count("<h3>no label <small>2 of 2") == 1
+
+
 def test_very_many_classes_still_make_one_page_and_a_few_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assets_dataset, "LABELS", tuple(f"mood {number}" for number in range(100)))
     monkeypatch.setattr(

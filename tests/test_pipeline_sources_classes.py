@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 import pytest
 from assets_layouts import Footage
 from facefeed.loaders import FaceDataLoader, Quotas
@@ -16,7 +19,7 @@ from facefeed.pipeline.faces.fixed import FixedBoxDetector
 from facefeed.pipeline.job import Options
 from facefeed.pipeline.run import precompute
 from facefeed.pipeline.schema import labels_of
-from facefeed.pipeline.sources import list_source
+from facefeed.pipeline.sources import Entry, Listing, list_source
 from facefeed.pipeline.verify import verify
 
 EMOTIONS = ("anger", "contempt", "disgust", "fear", "happy", "sad", "surprise")
@@ -98,7 +101,66 @@ def test_many_classes_are_summed_up(tmp_path: Path, footage: Footage) -> None:
     assert list_source(root / "t.csv").classes_held().endswith("1 id011, and 7 classes more, 1 unknown")
 
 
+def table_of(root: Path, footage: Footage, labels: Iterable[str]) -> Path:
+    """A table with a video for each label."""
+    rows = {f"{number:02}.mp4": label for number, label in enumerate(labels)}
+    footage.lay(root, real=rows)
+    (root / "t.csv").write_text("path,label\n" + "".join(f"{path},{label}\n" for path, label in rows.items()))
+    return root / "t.csv"
+
+
+@pytest.mark.parametrize(
+    ("given", "labels", "numbers"),
+    [
+        (("real", "fake", "avatar"), ("real", "fake", "avatar"), [0, 1, 2]),
+        (("unsure", "FAKE", "Real", "avatar"), ("real", "fake", "avatar", "unsure"), [3, 1, 0, 2]),
+        (("real", "Real", "fake", "10", "9"), ("real", "fake", "9", "10"), [0, 0, 1, 3, 2]),
+        (("real", "fake", "unknown2"), ("real", "fake", "unknown2"), [0, 1, 2]),
+        (("real", "fake", "Unknown", "-1", ""), ("real", "fake"), [0, 1, -1, -1, -1]),
+        (("happy", "UNKNOWN", "sad"), ("happy", "sad"), [0, -1, 1]),
+        (("unknown", ""), ("real", "fake"), [-1, -1]),
+        (("100", "30.5", "4.5", "-1"), ("4.5", "30.5", "100"), [2, 1, 0, -1]),
+        (("+2", "-10", "-2.5", ".5", "1e1", "-1.0"), ("-10", "-2.5", ".5", "+2", "1e1"), [3, 0, 1, 2, 4, -1]),
+    ],
+)  # fmt: skip
+def test_real_and_fake_come_first_unknown_is_no_class_and_numbers_go_by_value(
+    tmp_path: Path, footage: Footage, given: tuple[str, ...], labels: tuple[str, ...], numbers: list[int]
+) -> None:
+    listing = list_source(table_of(tmp_path, footage, given))
+    assert (listing.labels, [entry.label for entry in listing.entries]) == (labels, numbers)
+
+
+def test_an_empty_number_of_a_parquet_table_is_unknown(tmp_path: Path, footage: Footage) -> None:
+    names = ["a.mp4", "b.mp4", "c.mp4"]
+    footage.lay(tmp_path, real=names)
+    pq.write_table(pa.table({"path": names, "label": [30.5, float("nan"), 4.5]}), tmp_path / "t.parquet")
+    listing = list_source(tmp_path / "t.parquet")
+    assert (listing.labels, [entry.label for entry in listing.entries]) == (("4.5", "30.5"), [1, -1, 0])
+
+
+def test_a_class_called_unknown_is_not_counted_with_what_has_no_label(tmp_path: Path) -> None:
+    entries = [Entry(video_id=str(number), label=label) for number, label in enumerate((0, 0, -1))]
+    listing = Listing(layout="mine", root=tmp_path, labels=("Unknown",), entries=entries)
+    assert listing.classes_held() == "2 Unknown, 1 no label"
+
+
 # --- the file of classes
+
+
+@pytest.mark.parametrize("classes", [("real", "fake"), ("fake", "real"), ("Real", "other", "Fake")])
+def test_real_and_fake_in_any_case_are_those_of_the_list(
+    tmp_path: Path, footage: Footage, classes: tuple[str, ...]
+) -> None:
+    table = table_of(tmp_path, footage, ("REAL", "fake", "Unknown"))
+    table.with_suffix(".classes.txt").write_text("\n".join(classes))
+    lower = [name.lower() for name in classes]
+    assert [entry.label for entry in list_source(table).entries] == [lower.index("real"), lower.index("fake"), -1]
+
+
+def test_a_list_may_make_unknown_a_class(tmp_path: Path, footage: Footage) -> None:
+    table = table_of(tmp_path, footage, ("unknown", "", "happy"))
+    table.with_suffix(".classes.txt").write_text("happy\nunknown\n")
+    assert [entry.label for entry in list_source(table).entries] == [1, -1, 0]
 
 
 def test_a_class_that_no_row_has_keeps_its_number_free(emotions: Path) -> None:

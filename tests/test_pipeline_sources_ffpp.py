@@ -111,6 +111,11 @@ def test_a_name_says_whose_video_and_whose_face_it_is(
         (f"{FAKES}/Deepfakes/c23/033_097.mp4", 1, "Deepfakes", "c23", ("youtube/033", "youtube/097")),
         (f"{FAKES}/Deepfakes/c23/videos/01_02__hall__YVGY8LOK.mp4", 1, "Deepfakes", "c23", ("actors/01", "actors/02")),
         (f"{FAKES}/033_097.mp4", 1, None, None, ("youtube/033", "youtube/097")),
+        (f"{FAKES}/Deepfakes/c23/videos/097_033 <script>.mp4", 1, "Deepfakes", "c23", ("youtube/097", "youtube/033")),
+        (f"{FAKES}/MyMethod/c23/videos/033_097_v2.mp4", 1, "MyMethod", "c23", ("youtube/033", "youtube/097")),
+        (f"{C23}/033 again.mp4", 0, None, "c23", ("youtube/033",)),
+        (f"{C23}/033_2020.mp4", 0, None, "c23", ("youtube/033",)),
+        (f"{C23}/2020_033.mp4", 0, None, "c23", ()),
     ],
 )
 def test_in_an_unknown_place_nothing_is_guessed_but_the_people_named_are_kept_together(
@@ -119,6 +124,14 @@ def test_in_an_unknown_place_nothing_is_guessed_but_the_people_named_are_kept_to
     (entry,) = list_source(footage.lay(tmp_path, real=[path])).entries
     assert (entry.label, entry.method, entry.compression) == (label, method, grade)
     assert (entry.source_id, entry.identity, entry.kin) == (None, None, people)
+
+
+def test_a_name_that_cannot_be_read_goes_to_the_split_of_the_people_it_begins_with(
+    mine: Path, footage: Footage
+) -> None:
+    stray = f"{FAKES}/MyMethod/c23/videos/672_720_v2.mp4"
+    footage.lay(mine, fake=[stray])
+    assert split_of(list_source(mine))[stray] == "test"
 
 
 def test_the_older_name_of_raw_is_raw(tmp_path: Path, footage: Footage) -> None:

@@ -170,6 +170,7 @@ def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:
         (Broken(Entry(video_id="a", label=2)), r"'a': label=2: must be -1 or a position in \('real', 'fake'\)"),
         (Broken(Entry(video_id="a", label=-2)), "label=-2: must be -1"),
         (Broken(Entry(video_id="a", split="dev")), "split='dev': must be one of train, val, test, or None"),
+        (Broken(Entry(video_id="a", source_id="/src/b.mp4")), "source_id='/src/b.mp4': must be a path below the root"),
         (Broken(Entry(video_id="a", kin="bob")), "kin='bob': must be a tuple"),  # type: ignore[arg-type]
         (Broken(Entry(video_id="a"), labels=()), r"labels=\(\): must be 1 to 128 different names"),
         (Broken(Entry(video_id="a"), labels=("x", "x")), "must be 1 to 128 different names"),

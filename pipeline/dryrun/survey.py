@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..changes import Changes
 from ..estimate import Cost
 from ..plan import Unit
-from ..sources import Listing
+from ..sources import Listing, name_of_none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Survey:
 
 def by_split(units: Sequence[Unit], labels: Sequence[str]) -> dict[str, Counter[str]]:
     """Inputs of `units` by split and label."""
-    names = {-1: "no label" if "unknown" in labels else "unknown", **dict(enumerate(labels))}
+    names = {-1: name_of_none(labels), **dict(enumerate(labels))}
     found: dict[str, Counter[str]] = {}
     for unit in units:
         found.setdefault(unit.split, Counter()).update(names[entry.label] for entry in unit.inputs)

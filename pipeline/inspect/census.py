@@ -39,10 +39,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Census:
-    """`groups` by what their videos share; `classes` by the label's name, also those without a face; `whole` of all."""
+    """`groups` by what their videos share; `classes` by the label's name, also those without a face; `whole` of all.
+
+    `unlabelled`: what the classes call the faces without a label, if there are any.
+    """
 
     groups: dict[Kind, Group]
     classes: dict[str, Group]
+    unlabelled: str | None
     whole: Group
     videos: Videos
 
@@ -51,14 +55,16 @@ class Census:
         """Reads each column once; some 60 bytes of memory a row while it runs."""
         videos = Videos.of(index)
         kinds = range(len(videos.kinds))
-        labels = {name: [one for one in kinds if videos.kinds[one].label == name] for name in label_names(index)}
-        if not labels["unknown"]:
-            del labels["unknown"]
+        *_, unlabelled = names = label_names(index)
+        labels = {name: [one for one in kinds if videos.kinds[one].label == name] for name in names}
+        if not labels[unlabelled]:
+            del labels[unlabelled]
         sets = [*([one] for one in kinds), *labels.values(), list(kinds)]
         groups = _groups(index, videos, sets)
         return cls(
             groups=dict(zip(videos.kinds, groups, strict=False)),
             classes=dict(zip(labels, groups[len(kinds) :], strict=False)),
+            unlabelled=unlabelled if unlabelled in labels else None,
             whole=groups[-1],
             videos=videos,
         )

@@ -101,8 +101,8 @@ def _faces_of(labels: Sequence[str]) -> str:
 def _classes(census: Census) -> Iterator[Finding]:
     if empty := [label for label, group in census.classes.items() if not group.rows]:
         yield Finding("mend", f"Nowhere are there {_faces_of(empty)}.")
-    if "unknown" in census.classes:
-        rows = census.classes["unknown"].rows
+    if census.unlabelled:
+        rows = census.classes[census.unlabelled].rows
         yield Finding("mind", f"{many(rows, 'face')} ({percent(rows / census.whole.rows)}) have no known label.")
     known = sorted(_known(census), key=lambda one: one[1].rows)
     if len(known) > 1:
@@ -116,7 +116,7 @@ def _classes(census: Census) -> Iterator[Finding]:
 
 
 def _known(census: Census) -> list[tuple[str, Group]]:
-    return [(label, group) for label, group in census.classes.items() if group.rows and label != "unknown"]
+    return [(label, group) for label, group in census.classes.items() if group.rows and label != census.unlabelled]
 
 
 def _shortcuts(classes: list[tuple[str, Group]]) -> Iterator[Finding]:

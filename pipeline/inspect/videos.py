@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..index import Index
 from ..schema import SPLITS
+from ..sources import name_of_none
 from .columns import codes, numbers, split_codes
 
 Counts = NDArray[np.int64]
@@ -78,7 +79,7 @@ class Videos:
 
 def label_names(index: Index) -> list[str]:
     """Names of the labels 0, 1, 2 ..., and at the end, where -1 finds it, that of none."""
-    return [*index.labels, "unknown"]
+    return [*index.labels, name_of_none(index.labels)]
 
 
 def _counted(of_row: NDArray[np.int32], number: NDArray[Any]) -> tuple[Counts, Counts]:

@@ -3,8 +3,10 @@
 | module | |
 |---|---|
 | layout | the `Layout` protocol, and a user's own |
-| listing, files | what a layout hands on; how files are found |
+| listing, files, stems | what a layout hands on; how files are found, and found again under another suffix |
 | dfdc, ffpp, celebdf, folder, table | the layouts that come along |
+| classes | the classes of a table |
+| nearby | sets that SRC misses by one level |
 
 README.md says what each recognises, and how to write another.
 """
@@ -21,10 +23,12 @@ from .ffpp import FaceForensics
 from .files import FoundFile, find_media, find_named
 from .folder import Folder
 from .layout import Layout, load_layout, read_with
-from .listing import Entry, Listing
+from .listing import Entry, Listing, name_of_none
+from .nearby import refuse_nearby
 from .table import TableFile
 
-_SHIPPED: tuple[Layout, ...] = (TableFile(), DFDC(), FaceForensics(), CelebDF(), Folder())
+_SETS: tuple[Layout, ...] = (DFDC(), FaceForensics(), CelebDF())
+_SHIPPED: tuple[Layout, ...] = (TableFile(), *_SETS, Folder())
 _BY_NAME = {layout.name: layout for layout in _SHIPPED}
 LAYOUTS = ("auto", *_BY_NAME)
 
@@ -38,6 +42,7 @@ __all__ = [
     "find_named",
     "list_source",
     "load_layout",
+    "name_of_none",
     "recognise",
 ]
 
@@ -50,8 +55,8 @@ def recognise(src: Path) -> str:
 def list_source(src: Path, layout: str | Layout = "auto") -> Listing:
     """Lists every input below `src`, with what the layout knows of it; opens no media.
 
-    Raises `UsageError` where `src` is not there, is not what the layout needs, holds nothing to read, or its metadata
-    cannot be parsed.
+    Raises `UsageError` where `src` is not there, is not what the layout needs, holds nothing to read, its metadata
+    cannot be parsed, or it misses a published set by one level.
     """
     if not os.access(src, os.F_OK):
         raise UsageError(f"SRC={str(src)!r}: no such file or folder")
@@ -76,6 +81,8 @@ def _chosen(src: Path, layout: str | Layout) -> Layout:
     if not isinstance(layout, str):
         return layout
     name = recognise(src) if layout == "auto" else layout
+    if layout == "auto" and name == Folder.name and src.is_dir():
+        refuse_nearby(src, _SETS)
     if name not in _BY_NAME:
         raise UsageError(
             f"layout={layout!r}: must be one of {', '.join(LAYOUTS)}, or your own (FILE.py; from Python, an object)"

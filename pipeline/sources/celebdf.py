@@ -58,8 +58,8 @@ class CelebDF:
         )  # fmt: skip
 
 
-def without_folder(src: Path) -> Path | None:
-    """The set that `src` is one folder of: `src` is Celeb-synthesis, or `videos` in it."""
+def whole_set(src: Path) -> Path | None:
+    """The folder above, where `src` is one of the three, or `videos` in it."""
     here = src.absolute()
     inner = here.parent if here.name == "videos" else here
     return inner.parent if inner.name in _FOLDERS else None

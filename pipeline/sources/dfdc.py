@@ -31,7 +31,10 @@ class DFDC:
         return bool(_parts(src))
 
     def read(self, src: Path) -> Listing:
-        """See `Layout`. Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form."""
+        """See `Layout`.
+
+        Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, or an original is an absolute path.
+        """
         parts = _parts(src)
         ignored: Counter[str] = Counter()
         on_disk = {one.relative: one for one in find_media(src, ignored)}
@@ -40,7 +43,7 @@ class DFDC:
         use_splits = trusted_splits({split_name(str(says.get("split"))) for _, _, says in claims})
         prefixes: dict[str, set[str]] = defaultdict(set)
         for prefix, name, _ in claims:
-            prefixes[name].add(prefix)
+            prefixes[posixpath.normpath(name)].add(prefix)
         entries: list[Entry] = []
         missing: list[str] = []
         for prefix, name, says in claims:
@@ -50,7 +53,8 @@ class DFDC:
                 missing.append(named)
                 continue
             on_disk.pop(found.relative, None)
-            entries.append(_entry(found, says, _original(says, prefix, prefixes), use_splits=use_splits))
+            original = _original(src, prefix, name, says, prefixes)
+            entries.append(_entry(found, says, original, use_splits=use_splits))
         entries += [
             Entry(video_id=one.relative, size_bytes=one.size_bytes, mtime_ns=one.mtime_ns, dataset=self.name,
                   problem=one.problem, detail=one.detail)
@@ -76,13 +80,19 @@ def _prefix(part: Path, src: Path) -> str:
     return "" if part == src else f"{part.name}/"
 
 
-def _original(says: dict[str, Any], prefix: str, prefixes: dict[str, set[str]]) -> str | None:
+def _original(src: Path, prefix: str, name: str, says: dict[str, Any], prefixes: dict[str, set[str]]) -> str | None:
     """The original's path: in the fake's own part, unless only another part's metadata knows it."""
-    original = says.get("original")
-    if not isinstance(original, str) or not original:
+    given = says.get("original")
+    if not isinstance(given, str) or not given:
         return None
+    if given.startswith("/"):
+        raise UsageError(
+            f"{src / prefix / 'metadata.json'}: original {given!r} of {name!r}: is an absolute path, so nothing would "
+            "keep the fake in its original's split; write it relative to that part"
+        )
+    original = posixpath.normpath(given)
     knowing = prefixes.get(original, {prefix})
-    return printable(f"{prefix if prefix in knowing else min(knowing)}{original}")
+    return printable(posixpath.normpath(f"{prefix if prefix in knowing else min(knowing)}{original}"))
 
 
 def _entry(found: FoundFile, says: dict[str, Any], original: str | None, *, use_splits: bool) -> Entry:

@@ -10,6 +10,7 @@ or with the target's own face moved as the source moves (Face2Face, NeuralTextur
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .ffpp_splits import OfficialSplits, read_splits
-from .files import DERIVED_FOLDERS, FoundFile, find_media, is_there
+from .files import DERIVED_FOLDERS, FoundFile, find_media, is_there, media_in
 from .listing import Entry, Listing
 from .stems import Stems
 
@@ -53,11 +54,10 @@ class FaceForensics:
         ignored: Counter[str] = Counter()
         found = list(find_media(root, ignored, below=inner, skip=_no_input))
         named = [_entry(one, official) for one in found if one.relative.split("/")[0] in (_ORIGINALS, _FAKES)]
-        on_disk = Stems.of(entry.video_id for entry in named)
-        entries = [_linked(entry, on_disk, root, inner) for entry in named]
+        entries = _linked(named, root)
         ignored["media beside the sequences"] += len(found) - len(entries)
         ignored[".json"] -= 0 if inner else len(official.files)
-        missing = on_disk.lacking(_expected(entries, official)).values()
+        missing = Stems.of(entry.video_id for entry in entries).lacking(_expected(entries, official)).values()
         return Listing(
             layout=self.name, root=root, labels=("real", "fake"), entries=entries,
             missing=sorted(name for name in missing if not inner or name.startswith(f"{inner}/")), ignored=+ignored,
@@ -74,6 +74,13 @@ def _root(src: Path) -> Path | None:
         if folder.name in (_ORIGINALS, _FAKES):
             return None if DERIVED_FOLDERS.intersection(here.relative_to(folder).parts) else folder.parent
     return None
+
+
+def _linked(entries: list[Entry], root: Path) -> list[Entry]:
+    """With the originals as they are called on disk, also those beside a part of the set."""
+    folders = {posixpath.dirname(entry.source_id) for entry in entries if entry.source_id}
+    on_disk = Stems.of(name for folder in sorted(folders) for name in media_in(root, folder))
+    return [replace(one, source_id=on_disk.find(one.source_id)) if one.source_id else one for one in entries]
 
 
 def _no_input(folder: str) -> str | None:
@@ -117,6 +124,7 @@ def _entry(one: FoundFile, official: OfficialSplits) -> Entry:
     name = _Name.parse(stem)
     known = name if name and _belongs(name, folders) else None
     shown = known.everyone()[-1 if group in _SWAPS else 0] if known else None
+    people = name.everyone() if name else _mentioned(stem)
     return Entry(
         video_id=one.relative,
         size_bytes=one.size_bytes,
@@ -126,15 +134,21 @@ def _entry(one: FoundFile, official: OfficialSplits) -> Entry:
         source_id=f"{_ORIGINALS}/{known.people}/{grade}/videos/{known.recording}{dot}{end}"
         if known and label
         else None,
-        footage=f"{name.people}/{name.recording}" if name else None,
+        footage=f"{name.people}/{name.recording}".lower() if name else None,
         identity=shown,
-        kin=tuple(one for one in name.everyone() if one != shown) if name else (),
+        kin=tuple(person for person in people if person != shown),
         dataset="ffpp",
         method=group if label else None,
         compression=_GRADES.get(grade or ""),
         problem=one.problem,
         detail=one.detail,
     )
+
+
+def _mentioned(stem: str) -> list[str]:
+    """Who a name that cannot be read begins with: `033_097_v2`, `033 again`."""
+    found = _MENTIONED.match(stem)
+    return [f"youtube/{number}" for number in found.groups() if number] if found else []
 
 
 def _belongs(name: _Name, folders: list[str]) -> bool:

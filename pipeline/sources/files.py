@@ -105,6 +105,19 @@ def find_named(root: Path, name: str) -> FoundFile | None:
     return _examine(normal, path.stat)
 
 
+def media_in(root: Path, folder: str) -> list[str]:
+    """Sorted paths below `root` of the media in one folder by their names alone; none where it cannot be listed."""
+    try:
+        return [f"{folder}/{child.name}" for child in _children(root / folder) if _is_media(child.name)]
+    except OSError:
+        return []
+
+
+def folders_in(root: Path) -> list[str]:
+    """The sorted names of the folders right below `root`, and of links to folders; hidden ones are skipped."""
+    return [child.name for child in _children(root) if not child.name.startswith(".") and _is_folder(child)]
+
+
 def is_there(path: Path) -> bool:
     """Whether a path exists; `Path.exists` raises where a folder may not be entered, or no file can be called so."""
     return "\0" not in str(path) and os.access(path, os.F_OK)

@@ -24,8 +24,9 @@ class Layout(Protocol):
 
     An implementer promises: the same files give the same listing, whatever order the disk names them in; no media is
     opened, and nothing is written; every `video_id` is a path below `Listing.root` with / between its parts, listed
-    once; `label` is a position in `Listing.labels`, or -1; `split` is train, val, test or None. `find_media` and
-    `find_named` keep to the root. All but the first two of these are checked.
+    once; `label` is a position in `Listing.labels`, or -1; `split` is train, val, test or None; `source_id` is the
+    original's `video_id`, or what that would be. `find_media` and `find_named` keep to the root. All but the first two
+    of these are checked, as far as the listing alone tells.
     """
 
     @property
@@ -117,16 +118,20 @@ def _broken_promise(listing: Listing) -> str | None:
 
 
 def _broken_entry(entry: Entry, labels: tuple[str, ...]) -> str | None:
-    if entry.problem is None:  # what must not be opened may be called anything
-        name = entry.video_id
-        if not name or name[0] == "/" or name[:3] == "../" or posixpath.normpath(name) != name:
-            return "must be a path below the root, without . and .. in it"
-        if printable(name) != name:
-            return "must be text"
+    if entry.problem is None and (broken := _broken_name(entry.video_id)):  # else it is never opened
+        return broken
     if not -1 <= entry.label < len(labels):
         return f"label={entry.label!r}: must be -1 or a position in {labels!r}"
     if entry.split not in (None, *SPLITS):
         return f"split={entry.split!r}: must be one of {', '.join(SPLITS)}, or None"
+    if entry.source_id is not None and entry.source_id.startswith("/"):
+        return f"source_id={entry.source_id!r}: must be a path below the root, as the original's video_id is"
     if not isinstance(entry.kin, tuple):
         return f"kin={entry.kin!r}: must be a tuple of names"
     return None
+
+
+def _broken_name(video_id: str) -> str | None:
+    if not video_id or video_id[0] == "/" or video_id[:3] == "../" or posixpath.normpath(video_id) != video_id:
+        return "must be a path below the root, without . and .. in it"
+    return None if printable(video_id) == video_id else "must be text"

@@ -73,7 +73,20 @@ class Listing:
         shown = named[:_CLASSES_SHOWN]
         if len(named) > len(shown):
             shown.append(f"and {len(named) - len(shown)} classes more")
-        return ", ".join([*shown, f"{counts[-1]:,} unknown"] if counts[-1] else shown)
+        return ", ".join([*shown, f"{counts[-1]:,} {name_of_none(self.labels)}"] if counts[-1] else shown)
+
+
+def name_of_none(labels: Sequence[str]) -> str:
+    """What label -1 is called beside the classes `labels`: unknown, unless one of them is called so.
+
+    >>> name_of_none(["real", "fake"]), name_of_none(["real", "Unknown"])
+    ('unknown', 'no label')
+    """
+    taken = {name.lower() for name in labels}
+    name = "unknown" if "unknown" not in taken else "no label"
+    while name in taken:
+        name += " (-1)"
+    return name
 
 
 def refuse_twice(where: Path, entries: Sequence[Entry]) -> None:

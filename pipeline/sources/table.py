@@ -6,6 +6,7 @@ classes, one a line, in the order of their numbers.
 
 from __future__ import annotations
 
+import math
 import posixpath
 from pathlib import Path
 
@@ -14,18 +15,18 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ..errors import UsageError
-from .files import find_named, is_there
-from .listing import MOST_CLASSES, Entry, Listing, refuse_twice, split_name, trusted_splits
+from .classes import Classes
+from .files import find_named
+from .listing import Entry, Listing, refuse_twice, split_name, trusted_splits
 
 _REQUIRED = ("path", "label")
 _OPTIONAL = ("split", "source", "identity", "method", "compression", "dataset")
-_UNKNOWN_LABELS = {"", "-1"}  # -1 is how a dataset of facefeed's own writes it
 
 
 class TableFile:
-    """Labels real/fake become 0/1; other names become classes in sorted order, or in that of the file of classes.
+    """Labels real and fake become 0 and 1; other names follow as they sort, or all are numbered by the file of classes.
 
-    A label that is empty or -1 is unknown.
+    A label that is empty, -1 or "unknown" is -1, unless the file of classes lists it.
     """
 
     name = "table"
@@ -38,12 +39,13 @@ class TableFile:
     def read(self, src: Path) -> Listing:
         """See `Layout`.
 
-        Raises `UsageError` on a table that cannot be parsed, lacks a column, names a path twice, an unknown split, or
-        a class that the file of classes lacks.
+        Raises `UsageError` on a table that cannot be parsed, lacks a column, names a path twice, an unknown split, a
+        source by an absolute path, or a class that the file of classes lacks.
         """
         rows = _rows(src)
-        labels = _class_names(src, {row["label"] for row in rows} - _UNKNOWN_LABELS)
-        numbers = {name: number for number, name in enumerate(labels)}
+        given = {row["label"] for row in rows}
+        classes = Classes.of_table(src, given)
+        numbers = {label: classes.number(label) for label in given}
         use_splits = trusted_splits({_split(src, row) for row in rows})
         entries: list[Entry] = []
         missing: list[str] = []
@@ -52,15 +54,14 @@ class TableFile:
             if found is None:
                 missing.append(row["path"])
                 continue
-            label = row["label"].lower() if labels == ("real", "fake") else row["label"]
             entries.append(
                 Entry(
                     video_id=found.relative,
                     size_bytes=found.size_bytes,
                     mtime_ns=found.mtime_ns,
-                    label=numbers.get(label, -1),
+                    label=numbers[row["label"]],
                     split=_split(src, row) if use_splits else None,
-                    source_id=posixpath.normpath(row["source"]) if row.get("source") else None,
+                    source_id=_source(src, row),
                     identity=row.get("identity") or None,
                     dataset=row.get("dataset") or None,
                     method=row.get("method") or None,
@@ -72,8 +73,8 @@ class TableFile:
         entries.sort(key=lambda entry: entry.video_id)
         refuse_twice(src, entries)
         return Listing(
-            layout=self.name, root=src.parent, labels=labels, entries=entries, missing=missing,
-            without_splits="leave out the column split",
+            layout=self.name, root=src.parent, labels=classes.names, entries=entries,
+            missing=[*missing, *_missing_sources(src, rows)], without_splits="leave out the column split",
         )  # fmt: skip
 
 
@@ -100,7 +101,12 @@ def _rows(src: Path) -> list[dict[str, str]]:
     if doubled:
         raise UsageError(f"{src}: has the column {', '.join(doubled)} more than once; keep the one that is meant")
     rows = table.select(names).to_pylist()
-    return [{key: "" if value is None else str(value).strip() for key, value in row.items()} for row in rows]
+    return [{key: _text(value) for key, value in row.items()} for row in rows]
+
+
+def _text(value: object) -> str:
+    is_empty = value is None or (isinstance(value, float) and math.isnan(value))  # as pandas writes an empty number
+    return "" if is_empty else str(value).strip()
 
 
 def _split(src: Path, row: dict[str, str]) -> str | None:
@@ -113,32 +119,22 @@ def _split(src: Path, row: dict[str, str]) -> str | None:
     return split
 
 
-def _class_names(src: Path, given: set[str]) -> tuple[str, ...]:
-    classes = src.with_suffix(".classes.txt")
-    if is_there(classes):
-        return _listed_classes(classes, given)
-    if {name.lower() for name in given} <= {"real", "fake"}:
-        return ("real", "fake")
-    if len(given) > MOST_CLASSES:
+def _source(src: Path, row: dict[str, str]) -> str | None:
+    """The original's path as its own row is listed: below the table's folder where it lies there."""
+    given = row.get("source")
+    if not given:
+        return None
+    if given.startswith("/"):
         raise UsageError(
-            f"{src}: label has {len(given)} different values, at most {MOST_CLASSES} can be stored; "
-            "is it the right column?"
+            f"{src}: source {given!r} of {row['path']!r}: is an absolute path, so nothing would keep the fake in its "
+            "original's split; write it relative to the table's folder, as its path is"
         )
-    if all(name.isdecimal() for name in given):
-        return tuple(sorted(given, key=lambda name: (int(name), name)))
-    return tuple(sorted(given))
+    folder = src.parent.absolute()
+    return posixpath.relpath(folder / given, folder) if ".." in given else posixpath.normpath(given)
 
 
-def _listed_classes(path: Path, given: set[str]) -> tuple[str, ...]:
-    try:
-        names = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read as a list of classes ({error}); mend it or take it away") from error
-    if len(set(names)) < len(names) or not 1 <= len(names) <= MOST_CLASSES:
-        raise UsageError(f"{path}: holds {len(names)} names; must be 1 to {MOST_CLASSES}, each once, one a line")
-    if strangers := sorted(given - set(names)):
-        raise UsageError(
-            f"{path}: lacks {', '.join(map(repr, strangers[:5]))}, which the table has as a label; "
-            f"it lists {', '.join(map(repr, names[:20]))}: add it, or mend the table"
-        )
-    return tuple(names)
+def _missing_sources(src: Path, rows: list[dict[str, str]]) -> list[str]:
+    """Originals that no row lists and the disk has not, each once."""
+    listed = {posixpath.normpath(row["path"]) for row in rows}
+    sources = {source for row in rows if (source := _source(src, row))}
+    return [source for source in sorted(sources - listed) if find_named(src.parent, source) is None]
