@@ -8,7 +8,7 @@
 | sources/, components, leaks, splits, plan, changes, estimate, dryrun/ | what there is to do, and what it will take |
 | video/, faces/, originals, pairs, encode, rows, inputs | one input's way from a file to rows |
 | commit, work, lease, ledger, finish | exactly once, whatever dies when |
-| cluster, stage, progress, run | the Dask job |
+| request, cluster, stage, progress, run | the Dask job |
 | cli, report, verify, inspect/ | the commands |
 
 Importing this package imports none of it.

@@ -178,7 +178,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
 def _dry_run(src: Path, out: Path, given: dict[str, Any], progress: Progress) -> int:
     from .dryrun import show  # noqa: PLC0415
     from .dryrun.run import dry_run  # noqa: PLC0415
-    from .run import check_cluster, prepare, retries  # noqa: PLC0415
+    from .request import check_cluster, prepare, retries  # noqa: PLC0415
 
     check_cluster(given["workers"], given["scheduler"])
     job, listing, config = prepare(src, out, options=_options(given), layout=given["layout"])

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from .changes import Changes, compare, differing, next_part
+from .changes import Changes, compare, next_part
 from .cluster import default_slots, failures_as_stops, local_client, remote_client, slots, visible_gpus
 from .commit import make_folders, remove_bare
 from .dryrun.forecast import Forecast
 from .dryrun.run import read_forecast
-from .errors import CorruptDataError, RefusedError, StoppedError, TooManyFailedError, UsageError
+from .errors import CorruptDataError, StoppedError, TooManyFailedError, UsageError
 from .estimate import CostModel
 from .faces import FaceDetector
 from .finish import (
@@ -30,13 +29,14 @@ from .finish import (
     set_orphans_aside,
     write_index,
 )
-from .job import Job, Options, config_hash
+from .job import Job, Options
 from .lease import hold_lease
 from .ledger import Ledger
 from .manifest import Manifest, OutPaths
 from .plan import Plan
 from .progress import Progress, Totals
-from .sources import Layout, Listing, list_source
+from .request import check_cluster, prepare, retries
+from .sources import Layout, Listing
 from .stage import Stage
 from .video import DecoderLimits, MediaReader
 
@@ -140,32 +140,6 @@ def precompute(
     )
 
 
-def prepare(
-    src: str | Path,
-    out: str | Path,
-    *,
-    options: Options | None = None,
-    layout: str | Layout = "auto",
-    detector: FaceDetector | None = None,
-    limits: DecoderLimits | None = None,
-) -> tuple[Job, Listing, dict[str, Any]]:
-    """The job, what its source holds, and its config; arguments as `precompute` takes them.
-
-    Raises `UsageError` where SRC cannot be listed, `RefusedError` where OUT holds something else.
-    """
-    src, out = Path(os.path.realpath(src)), Path(os.path.realpath(out))  # realpath: a loop of links is no exception
-    options = options or Options()
-    detector = detector or options.detector()
-    listing = list_source(src, layout)
-    config = options.config(detector, listing.labels)
-    job = Job(
-        root=listing.root, out=out, options=options, detector=detector, labels=listing.labels,
-        config=config_hash(config), limits=limits or DecoderLimits(),
-    )  # fmt: skip
-    check_target(job.paths, config)
-    return job, listing, config
-
-
 def _extend_plan(
     ledger: Ledger,
     job: Job,
@@ -226,36 +200,9 @@ def _failures(ledger: Ledger, changes: Changes) -> list[tuple[str, str]]:
     return sorted((video_id, f"{reason}: {detail}" if detail else str(reason)) for video_id, reason, detail in lost)
 
 
-def check_target(paths: OutPaths, config: dict[str, Any]) -> None:
-    """Refuses a folder that holds something else, or a dataset made under another config."""
-    try:
-        held = {path.name for path in paths.root.iterdir()} if paths.root.exists() else set()
-    except NotADirectoryError as error:
-        raise UsageError(f"OUT={str(paths.root)!r}: is a file; name a folder") from error
-    except OSError as error:
-        raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name another folder") from error
-    if not (paths.plan / "0.json").exists():
-        folders = (paths.faces, paths.receipts, paths.plan, paths.temporary)
-        ours = {path.name for path in (*folders, paths.lease, paths.forecast)}
-        if held - ours - {"lost+found"}:
-            raise RefusedError(f"OUT={str(paths.root)!r}: holds files that are no facefeed dataset; name a new folder")
-        return
-    parts = Plan.load(paths).parts
-    if parts and (lines := list(differing(parts[0].config, config))):
-        raise RefusedError(
-            f"OUT={str(paths.root)!r}: was made with other settings ({'; '.join(lines)}); rows of two settings are "
-            "never mixed: name a new OUT, or use the settings it was made with"
-        )
-
-
 def _borne_out(expected: Forecast | None, job: Job, totals: Totals) -> Forecast | None:
     """The forecast, if it was one of this very run: of the same config and inputs, all of them done."""
     return expected if expected and (expected.config, expected.inputs) == (job.config, totals.inputs) else None
-
-
-def retries(reason: str | None) -> Callable[[str], bool] | None:
-    """Which failures are to be done again, as `retry_failed` says it: a reason, "" for all, None for none."""
-    return None if reason is None else lambda found: reason in {"", found}
 
 
 def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, scheduler: str | None) -> Totals:
@@ -279,16 +226,6 @@ def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, sch
         progress.announce(f"dashboard: {client.dashboard_link}")
         Stage(client, job, plugin, progress).run(pending)
     return progress.totals
-
-
-def check_cluster(workers: int | None, scheduler: str | None) -> None:
-    """Refuses what cannot be meant, before anything is written."""
-    if workers is not None and scheduler is not None:
-        raise UsageError("--workers and --scheduler: a running cluster has its own workers; use one of the two")
-    if scheduler is not None and not re.search(r"[^:/]:\d+$", scheduler):
-        raise UsageError(f"--scheduler {scheduler}: must be an address with a port; try tcp://127.0.0.1:8786")
-    if workers is not None and workers < 1:
-        raise UsageError(f"workers={workers}: must be at least 1; leave it out for one per GPU, else core")
 
 
 def _check_failures(manifest: Manifest, allowance: Allowance, out: Path) -> None:

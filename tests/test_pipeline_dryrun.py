@@ -23,7 +23,8 @@ from facefeed.pipeline.faces.fixed import FixedBoxDetector
 from facefeed.pipeline.job import Options
 from facefeed.pipeline.plan import Unit
 from facefeed.pipeline.progress import Progress
-from facefeed.pipeline.run import Allowance, precompute, prepare
+from facefeed.pipeline.request import prepare
+from facefeed.pipeline.run import Allowance, precompute
 from facefeed.pipeline.sources import Entry
 
 MakeSource = Callable[..., Path]
