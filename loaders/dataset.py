@@ -67,6 +67,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self.out = path.resolve()
         self.split, self.image_size = split, image_size
         self.face_transform, self.transform = _composed(face_transform), transform
+        self._wants_mask = self.face_transform is not None and getattr(self.face_transform, "wants_mask", True)
         self.filters, self.frames_per_video = filters, frames_per_video
         manifest = Manifest.read(self.out)
         self.index = Index(self.out)
@@ -158,7 +159,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def resized(self, row: int, *, into: NDArray[np.uint8] | None = None) -> Face:
         """One row of the index, resized to `image_size`, before any transform; with its mask if one may want it."""
         image = self._sized(row, into)
-        mask = None if self.face_transform is None else self._mask(row, image.shape[:2])
+        mask = self._mask(row, image.shape[:2]) if self._wants_mask else None
         return replace(self._with_points(row, image), mask=mask)
 
     def pixels(self, row: int, *, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:

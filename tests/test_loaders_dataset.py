@@ -19,6 +19,7 @@ from albumentations.pytorch import ToTensorV2
 from assets_dataset import LABELS, NO_ROWS, ROWS, TEST, Clip, copy_dataset, make_dataset
 from assets_rows import damage
 from facefeed.loaders import FaceDataset
+from facefeed.loaders.augment import BlockMask, FaceCutout, LandmarkBlackout
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.index import Index
 from facefeed.pipeline.schema import SPLITS
@@ -176,6 +177,10 @@ def test_a_damaged_image_ends_an_epoch_with_the_same_error_also_out_of_a_worker(
         pickle.loads(sent).reraise()
 
 
+def unchanged(mask: Any, **_: Any) -> Any:
+    return mask
+
+
 class Seen:
     """A `face_transform` that changes nothing and keeps the masks that it was given."""
 
@@ -208,7 +213,18 @@ def test_a_face_transform_is_given_the_mask_of_a_fake_and_none_of_a_real_face(da
                 assert (faces.face(rows.index(row)).mask == mask).all()
 
 
-def test_without_a_face_transform_no_mask_is_read(dataset: Path) -> None:
+@pytest.mark.parametrize(
+    ("face_transform", "masks"),
+    [
+        (None, False),
+        ([A.HorizontalFlip(), A.OneOf([A.Affine(), LandmarkBlackout()])], False),
+        ([A.HorizontalFlip(), A.OneOf([A.Affine(), FaceCutout()])], True),
+        ([BlockMask()], True),
+        ([A.Lambda(mask=unchanged)], True),
+        (Seen(), True),
+    ],
+)
+def test_masks_are_read_only_where_something_may_look_at_them(dataset: Path, face_transform: Any, masks: bool) -> None:
     reads: list[tuple[Any, ...]] = []
 
     def counted(name: str, stage: Any) -> Any:
@@ -218,10 +234,12 @@ def test_without_a_face_transform_no_mask_is_read(dataset: Path) -> None:
 
         return call
 
-    faces = FaceDataset(dataset, split="val", image_size=SIDE).with_stages(counted)
+    made = FaceDataset(dataset, split="val", image_size=SIDE, face_transform=face_transform)
+    faces = made.with_stages(counted)
     for position in range(len(faces)):
         _ = faces[position]
-    assert len(reads) == len(faces)
+    fakes = sum(row["mask"] is not None for row in rows_of(dataset, "val"))
+    assert len(reads) == len(faces) + fakes * masks
 
 
 def test_a_damaged_mask_is_an_error_as_a_damaged_image_is(copy: Path) -> None:

@@ -59,6 +59,8 @@ class LandmarkBlackout(Blackout):
     but not with the head; here the area is round.
     """
 
+    looks_at_mask = False
+
     def __init__(self, weights: Mapping[str, float] = PART_WEIGHTS, p: float = 0.5) -> None:
         super().__init__(p=p)
         self.weights = weights_of(weights, PART_WEIGHTS, trial=PART_WEIGHTS)
@@ -74,6 +76,8 @@ class HullHalfBlackout(Blackout):
     Each half is as likely. Source: the convex hull cutout of the same entry, which looks for a hull anew in every
     image (dlib), and does nothing, silently, where it finds none; here it is the row's own.
     """
+
+    looks_at_mask = False
 
     def area(self, face: FacePoints, size: tuple[int, int], mask: Mask) -> Area | None:  # noqa: ARG002
         """One half."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import albumentations
@@ -69,18 +69,30 @@ class FaceCompose(Named, albumentations.Compose):  # type: ignore[misc]  # Album
     @property
     def mixes(self) -> bool:
         """Whether an `AlignedMixup` is in it, so that labels may become fractions."""
-        return _holds_mixup(self)
+        return any(isinstance(one, AlignedMixup) for one in _leaves(self))
+
+    @property
+    def wants_mask(self) -> bool:
+        """Whether anything in it may look at the mask: the transforms of Albumentations only move it along."""
+        return any(_looks_at_mask(one) for one in _leaves(self))
 
     def to_dict_private(self) -> dict[str, Any]:
         """What Albumentations serialises, and `mask_interpolation`, which it forgets."""
         return {**super().to_dict_private(), "mask_interpolation": self.mask_interpolation}
 
 
-def _holds_mixup(compose: Any) -> bool:
-    return any(
-        _holds_mixup(one) if isinstance(one, albumentations.BaseCompose) else isinstance(one, AlignedMixup)
-        for one in compose.transforms
-    )
+def _leaves(compose: Any) -> Iterator[Any]:
+    for one in compose.transforms:
+        if isinstance(one, albumentations.BaseCompose):
+            yield from _leaves(one)
+        else:
+            yield one
+
+
+def _looks_at_mask(transform: Any) -> bool:
+    theirs = type(transform).__module__.partition(".")[0] == "albumentations" and type(transform).__name__ != "Lambda"
+    looks: bool = getattr(transform, "looks_at_mask", not theirs)
+    return looks
 
 
 def _follow(compose: Any) -> None:

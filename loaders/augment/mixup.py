@@ -30,6 +30,8 @@ class AlignedMixup(FaceTransform):
     (github.com/NTech-Lab/deepfake-detection-challenge, 2020), which cut both faces by one box; here each has its own.
     """
 
+    looks_at_mask = False
+
     def __init__(self, alpha: float = _ALPHA, p: float = 0.5) -> None:
         super().__init__(p=p)
         self.alpha = at_least(0, "alpha", alpha, above=True, trial=_ALPHA)

@@ -30,6 +30,8 @@ class RegionDropout(Blackout):
     and right as the viewer sees them. Source: random erasing (Zhong et al. 2020), held to the parts of a face.
     """
 
+    looks_at_mask = False
+
     def __init__(self, weights: Mapping[str, float] = _DROPPED, p: float = 0.5) -> None:
         super().__init__(p=p)
         self.weights = weights_of(weights, REGION_NAMES, trial=_DROPPED)
@@ -50,6 +52,8 @@ class RegionCrop(FaceTransform):
     Source: facial parts as inputs of their own (Schwarcz & Chellappa 2021, "Finding Facial Forgery Artifacts With
     Parts-Based Detectors").
     """
+
+    looks_at_mask = False
 
     def __init__(
         self,

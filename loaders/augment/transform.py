@@ -28,6 +28,9 @@ class FaceTransform(Named, BasicTransform):  # type: ignore[misc]  # Albumentati
     `p`: how often it is applied, 0..1. Draws from Albumentations' generators alone, so a seed repeats it.
     """
 
+    looks_at_mask = True
+    """Whether what it does may depend on the mask; where it is False, none is read for its sake."""
+
     # What may be among the data; what is not in a subclass's `targets` passes through.
     _targets = (Targets.IMAGE, Targets.MASK, Targets.KEYPOINTS, Targets.BBOXES)
 
