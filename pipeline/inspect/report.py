@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.markup import escape
 from rich.table import Table
 
-from ..terminal import standard_error, visible
+from ..terminal import size_text, standard_error, visible
 from .account import Account
 from .census import Census, Group
 from .columns import MEASURES, Measure
@@ -18,7 +18,7 @@ from .findings import Finding
 from .spread import Spread
 from .survey import Content
 from .videos import telling
-from .words import many, named, short, size
+from .words import many, named, short
 
 SCHEMA_VERSION: Final = 1
 _LINES: Final = 24  # of a table; more would push all else off the screen
@@ -30,7 +30,7 @@ def show(content: Content, page: Path, page_bytes: int) -> None:
     """One screen of 80 columns for a small dataset; what it says of it stands at the end."""
     console = standard_error()
     account, census = content.account, content.census
-    amount = f"{many(census.whole.rows, 'face')} of {many(census.whole.videos, 'video')}, {size(account.size_bytes)}"
+    amount = f"{many(census.whole.rows, 'face')} of {many(census.whole.videos, 'video')}, {size_text(account.size_bytes)}"
     console.print(f"[bold]{_safe(str(account.out))}[/]: {amount}")
     if census.whole.rows:
         console.print(_groups(census))
@@ -38,7 +38,7 @@ def show(content: Content, page: Path, page_bytes: int) -> None:
     if account.failed:
         console.print(_failures(account))
     console.print(_findings(content.findings))
-    console.print(f"page: {_safe(str(page))} ({size(page_bytes)})")
+    console.print(f"page: {_safe(str(page))} ({size_text(page_bytes)})")
 
 
 _COUNTS = ("faces", "videos", "tracks", "frames", "faces a video")

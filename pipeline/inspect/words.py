@@ -31,20 +31,6 @@ def short(value: float) -> str:
     return text.rstrip("0").rstrip(".").removeprefix("0") or "0" if digits else text
 
 
-def size(size_bytes: int) -> str:
-    """Bytes in decimal units.
-
-    >>> [size(one) for one in (312, 4_200_000, 1_500_000_000)]
-    ['312 B', '4.2 MB', '1.5 GB']
-    """
-    value = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
-
-
 def clock(seconds: float) -> str:
     """A time in a video.
 
