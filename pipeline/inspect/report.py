@@ -30,8 +30,8 @@ def show(content: Content, page: Path, page_bytes: int) -> None:
     """One screen of 80 columns for a small dataset; what it says of it stands at the end."""
     console = standard_error()
     account, census = content.account, content.census
-    amount = f"{many(census.whole.rows, 'face')} of {many(census.whole.videos, 'video')}, {size_text(account.size_bytes)}"
-    console.print(f"[bold]{_safe(str(account.out))}[/]: {amount}")
+    amount = f"{many(census.whole.rows, 'face')} of {many(census.whole.videos, 'video')}"
+    console.print(f"[bold]{_safe(str(account.out))}[/]: {amount}, {size_text(account.size_bytes)}")
     if census.whole.rows:
         console.print(_groups(census))
         console.print(_classes(census))
