@@ -19,6 +19,7 @@ from .video import Frame
 
 # Raw frames of a long video would fill the disk; this is a tenth of them, and off by a step or two of 255.
 _ENCODER: Final = ImageEncoder(format="jpeg", quality=95, chroma="444")
+_LONGEST_PX: Final = 65_500  # of a JPEG's side
 _MEMORY_BYTES: Final = 64 << 20
 _ROUNDING_PX: Final = 2.0
 _SAME_MOMENT_SECONDS: Final = 0.02  # half a frame at 25 a second
@@ -62,7 +63,9 @@ class Original:
         self._file.close()
 
     def add(self, frame: Frame, found: Found | None) -> None:
-        """Keeps one frame and, where they were looked for, its faces."""
+        """Keeps one frame and, where they were looked for, its faces; none that is too long for a JPEG."""
+        if max(frame.height, frame.width) > _LONGEST_PX:
+            return
         data = _ENCODER(frame.rgb)
         offset = self._file.seek(0, 2)
         self._file.write(data)

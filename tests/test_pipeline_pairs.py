@@ -121,6 +121,15 @@ def test_another_frame_and_another_shape_have_no_twin(tmp_path: Path) -> None:
     assert Twins(original).of(frame(0, picture(0))) is None
 
 
+def test_a_picture_too_long_to_be_kept_has_no_twin_and_does_no_harm(tmp_path: Path) -> None:
+    original, long = Original("a.png", tmp_path), np.zeros((2, 70_000, 3), np.uint8)
+    original.add(frame(0, long), None)
+    assert Twins(original).of(frame(0, long)) is None
+    original.add(frame(1, picture(0)), None)
+    assert Twins(original).of(frame(1, picture(0))) is not None
+    original.forget()
+
+
 @pytest.mark.parametrize("late_seconds", [0.0, 0.08, 3.0])
 def test_a_frame_of_another_moment_is_no_twin_wherever_the_clocks_begin(tmp_path: Path, late_seconds: float) -> None:
     """As of a fake of half the frame rate: its tenth frame is the original's twentieth."""
