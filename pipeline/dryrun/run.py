@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
 import time
 from collections import Counter
@@ -104,9 +103,8 @@ def dry_run(
 def _keep(guess: Forecast, paths: OutPaths) -> None:
     with writing(paths.forecast):
         paths.root.mkdir(parents=True, exist_ok=True)
-        attempt = paths.forecast.with_suffix(f".{os.getpid()}")
-        attempt.write_text(json.dumps(guess.to_json(), indent=1), encoding="utf-8")
-        attempt.replace(paths.forecast)
+        # A half-written one is none: see `read_forecast`.
+        paths.forecast.write_text(json.dumps(guess.to_json(), indent=1), encoding="utf-8")
 
 
 def read_forecast(paths: OutPaths) -> Forecast | None:
