@@ -108,7 +108,7 @@ class OnTheFlyFaces:
 
     def _crop(self, rgb: Rgb, row: int) -> Rgb:
         box = self.index.value("box_xyxy", row)
-        found = self.detector.detect(rgb)
+        (found,) = self.detector.detect([rgb])
         overlaps = _iou(found.boxes_xyxy, box)
         if not overlaps.any():
             where = f"no face that overlaps {[round(side) for side in box]}" if len(found) else "no face"

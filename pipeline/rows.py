@@ -26,6 +26,8 @@ from .sources import Entry
 from .video import Frame
 
 _BATCH_FRAMES = 16
+_HELD_PIXELS = 16 << 20
+"""How many pixels of frames are gathered for the detector at most; one frame may have more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,12 +49,27 @@ class RowMaker:
     def search(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, Found]]:
         """Each frame of a video with what is found in it."""
         tracker = Tracker()
-        for frame in frames:
-            yield frame, self._found(frame, tracker)
+        for few in self._gathered(frames):
+            for frame, faces in zip(few, self._detector.detect([frame.rgb for frame in few]), strict=True):
+                yield frame, self._found(frame, faces, tracker)
 
-    def _found(self, frame: Frame, tracker: Tracker) -> Found:
-        faces = self._options.keep(self._detector.detect(frame.rgb))
-        return Found(faces, tracker.update(frame.rgb, faces, frame.pts_seconds))
+    def _gathered(self, frames: Iterable[Frame]) -> Iterator[list[Frame]]:
+        """As many frames at a time as the detector likes, if they are small enough to be held."""
+        few: list[Frame] = []
+        for frame in frames:
+            if few and sum(one.rgb.size for one in [*few, frame]) > 3 * _HELD_PIXELS:
+                yield few
+                few = []
+            few.append(frame)
+            if len(few) >= self._detector.frames_at_once:
+                yield few
+                few = []
+        if few:
+            yield few
+
+    def _found(self, frame: Frame, faces: Faces, tracker: Tracker) -> Found:
+        kept = self._options.keep(faces)
+        return Found(kept, tracker.update(frame.rgb, kept, frame.pts_seconds))
 
     def batches(
         self,
@@ -84,16 +101,21 @@ class RowMaker:
         """Each frame with its faces and, before any smoothing, what is to be cut of it."""
         tracker = Tracker()
         twins = Twins(source) if source else None
-        for frame in frames:
-            twin = twins.of(frame) if twins else None
-            found = self._reused(twin) or self._found(frame, tracker)
-            if keep_in is not None:
-                keep_in.add(frame, found)
-            faces = found.faces
-            align = self._options.align
-            tilts = np.array([tilt_degrees(points) if align else 0.0 for points in faces.landmarks], np.float64)
-            boxes = faces.boxes_xyxy.astype(np.float64)
-            yield _Seen(frame, faces, twin), Framing(frame.pts_seconds, found.track_ids, boxes, tilts)
+        for few in self._gathered(frames):
+            pairs = [twins.of(frame) if twins else None for frame in few]
+            reused = [self._reused(twin) for twin in pairs]
+            unknown = [frame.rgb for frame, known in zip(few, reused, strict=True) if known is None]
+            detected = iter(self._detector.detect(unknown))
+            for frame, twin, known in zip(few, pairs, reused, strict=True):
+                found = known or self._found(frame, next(detected), tracker)
+                if keep_in is not None:
+                    keep_in.add(frame, found)
+                yield _Seen(frame, found.faces, twin), self._framing(frame, found)
+
+    def _framing(self, frame: Frame, found: Found) -> Framing:
+        align = self._options.align
+        tilts = np.array([tilt_degrees(points) if align else 0.0 for points in found.faces.landmarks], np.float64)
+        return Framing(frame.pts_seconds, found.track_ids, found.faces.boxes_xyxy.astype(np.float64), tilts)
 
     def _reused(self, twin: Twin | None) -> Found | None:
         if twin is None or twin.found is None or self._options.boxes != "source":

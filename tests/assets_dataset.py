@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,10 @@ class _NoiseDetector:
     def fingerprint(self) -> str:
         return f"noise-{_MIDDLE.fingerprint}"
 
-    def detect(self, rgb: NDArray[np.uint8]) -> Faces:
-        return _MIDDLE.detect(rgb) if rgb.any() else Faces.empty()
+    frames_at_once = 1
+
+    def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        return [_MIDDLE.detect([rgb])[0] if rgb.any() else Faces.empty() for rgb in frames]
 
 
 class _NoiseReader(MediaReader):

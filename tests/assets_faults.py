@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,10 @@ class FaultyDetector:
     def fingerprint(self) -> str:
         return self.inner.fingerprint
 
-    def detect(self, rgb: NDArray[np.uint8]) -> Faces:
-        if rgb.shape[:2] == POISON_SIZE:
+    frames_at_once = 1
+
+    def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        if any(rgb.shape[:2] == POISON_SIZE for rgb in frames):
             if self.fault == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.fault == "raise":
@@ -40,7 +43,7 @@ class FaultyDetector:
             if self.fault == "kill once" and not Path(self.marker).exists():
                 Path(self.marker).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-        return self.inner.detect(rgb)
+        return self.inner.detect(frames)
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,11 @@ class SlowDetector:
     def fingerprint(self) -> str:
         return self.inner.fingerprint
 
-    def detect(self, rgb: NDArray[np.uint8]) -> Faces:
-        time.sleep(self.seconds)
-        return self.inner.detect(rgb)
+    frames_at_once = 1
+
+    def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        time.sleep(self.seconds * len(frames))
+        return self.inner.detect(frames)
 
 
 @dataclass(frozen=True)

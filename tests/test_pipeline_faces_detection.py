@@ -72,7 +72,7 @@ def test_a_filter_that_cannot_be_meant_is_refused(options: dict[str, float]) -> 
 
 def test_the_fake_scales_its_box_with_the_frame() -> None:
     detector: FaceDetector = FixedBoxDetector([(0.25, 0.25, 0.75, 0.75)])
-    found = detector.detect(np.zeros((200, 100, 3), np.uint8))
+    (found,) = detector.detect([np.zeros((200, 100, 3), np.uint8)])
     assert found.boxes_xyxy.tolist() == [[25, 50, 75, 150]]
     left_eye, right_eye, nose, left_mouth, right_mouth = found.landmarks[0]
     assert left_eye[0] < nose[0] < right_eye[0]
@@ -81,9 +81,10 @@ def test_the_fake_scales_its_box_with_the_frame() -> None:
 
 
 def test_the_fake_works_at_any_size_and_with_no_box() -> None:
-    for shape in [(1, 1, 3), (2, 500, 3)]:
-        assert len(FixedBoxDetector().detect(np.zeros(shape, np.uint8))) == 1
-    assert len(FixedBoxDetector([]).detect(np.zeros((9, 9, 3), np.uint8))) == 0
+    frames = [np.zeros(shape, np.uint8) for shape in [(1, 1, 3), (2, 500, 3)]]
+    assert [len(found) for found in FixedBoxDetector().detect(frames)] == [1, 1]
+    assert [len(found) for found in FixedBoxDetector([]).detect(frames)] == [0, 0]
+    assert FixedBoxDetector().detect([]) == []
 
 
 def test_the_fakes_fingerprint_follows_its_boxes() -> None:

@@ -109,7 +109,7 @@ def test_landmarks_without_a_face_are_refused(landmarks: Points) -> None:
 def test_the_landmarker_outlines_every_face_even_without_landmarks() -> None:
     landmarker: Landmarker = TemplateLandmarker()
     rgb = np.zeros((100, 200, 3), np.uint8)
-    good = FixedBoxDetector([(0.1, 0.2, 0.4, 0.9), (0.6, 0.2, 0.9, 0.9)]).detect(rgb)
+    good = FixedBoxDetector([(0.1, 0.2, 0.4, 0.9), (0.6, 0.2, 0.9, 0.9)]).detect([rgb])[0]
     boxes = np.concatenate([good.boxes_xyxy, np.full((1, 4), 9, np.float32)])
     flat = np.zeros((2, 5, 2), np.float32)  # nothing but coinciding points, once in a box without area
     faces = Faces(boxes, np.ones(3, np.float32), np.concatenate([good.landmarks[:1], flat]))

@@ -63,7 +63,7 @@ def portraits() -> dict[str, NDArray[np.uint8]]:
 def test_it_finds_exactly_what_facenet_finds(clip: str, detector: MTCNNDetector, facenet: Any) -> None:
     for rgb in frames(clip):
         boxes, scores, landmarks = facenet.detect(rgb, landmarks=True)
-        found = detector.detect(rgb)
+        (found,) = detector.detect([rgb])
         order = np.argsort(-scores.astype(np.float32), kind="stable")  # facenet's own order is by area
         np.testing.assert_array_equal(found.boxes_xyxy, boxes[order].astype(np.float32))
         np.testing.assert_array_equal(found.scores, scores[order].astype(np.float32))
@@ -72,7 +72,7 @@ def test_it_finds_exactly_what_facenet_finds(clip: str, detector: MTCNNDetector,
 
 @pytest.mark.parametrize("name", ["astronaut", "hopper"])
 def test_a_portrait_is_found_with_its_parts_in_place(name: str, detector: MTCNNDetector) -> None:
-    found = FaceFilter(max_faces=1)(detector.detect(portraits()[name]))
+    found = FaceFilter(max_faces=1)(detector.detect([portraits()[name]])[0])
     assert found.scores[0] > 0.999
     landmarks = found.landmarks[0]
     left_eye, right_eye, nose, left_mouth, right_mouth = landmarks
@@ -98,14 +98,14 @@ def test_no_size_of_frame_is_too_odd(size: tuple[int, int], noise: bool, detecto
     shape = (*size, 3)
     rgb = np.random.default_rng(0).integers(0, 256, shape, np.uint8) if noise else np.zeros(shape, np.uint8)
     for frame in (rgb, rgb.transpose(1, 0, 2)):
-        found = detector.detect(frame)
+        (found,) = detector.detect([frame])
         if min(size) < 40 or not noise:
             assert len(found) == 0
 
 
 def test_a_face_that_fills_a_small_frame_is_found(detector: MTCNNDetector) -> None:
     face = Image.fromarray(portraits()["astronaut"][20:240, 110:330]).resize((60, 60))
-    assert detector.detect(np.asarray(face)).scores.max() > 0.9
+    assert detector.detect([np.asarray(face)])[0].scores.max() > 0.9
 
 
 def test_a_frame_gives_the_same_faces_again_and_in_another_process(detector: MTCNNDetector) -> None:
@@ -113,15 +113,15 @@ def test_a_frame_gives_the_same_faces_again_and_in_another_process(detector: MTC
     view = np.flip(rgb, axis=1)[:, ::-1]  # not contiguous
     copy: MTCNNDetector = pickle.loads(pickle.dumps(detector))
     assert len(pickle.dumps(detector)) < 1000  # the weights stay at home
-    first = detector.detect(rgb)
-    for again in (detector.detect(rgb), detector.detect(view), copy.detect(rgb)):
+    (first,) = detector.detect([rgb])
+    for again in detector.detect([rgb, view]) + copy.detect([rgb]):
         np.testing.assert_array_equal(again.boxes_xyxy, first.boxes_xyxy)
         np.testing.assert_array_equal(again.landmarks, first.landmarks)
 
 
 def test_two_faces_come_by_falling_score(detector: MTCNNDetector) -> None:
     rgb = portraits()["astronaut"]
-    found = detector.detect(np.hstack([rgb // 3, rgb]))
+    (found,) = detector.detect([np.hstack([rgb // 3, rgb])])
     assert len(found) >= 2
     assert (np.diff(found.scores) <= 0).all()
 

@@ -251,7 +251,7 @@ def tracked(path: Path, frames: range, min_face_px: int) -> list[list[int]]:
     with av.open(str(path)) as container:
         for frame in itertools.islice(container.decode(video=0), frames.start, frames.stop, frames.step):
             rgb = frame.to_ndarray(format="rgb24")
-            faces = detector.detect(rgb)
+            (faces,) = detector.detect([rgb])
             faces = faces.select(faces.scores > 0.9)
             track_ids = tracker.update(rgb, faces, frame.time or 0.0)
             found.append(track_ids[np.argsort(faces.boxes_xyxy[:, 0])].tolist())

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -400,8 +400,9 @@ def test_videos_in_which_ids_may_switch_are_shown_first(tmp_path: Path) -> None:
         frame[0, 0, 0], frame[0, 0, 1] = list(shown).index(clip.name), number
         return frame
 
-    def detect(_: Any, rgb: NDArray[np.uint8]) -> Faces:
-        return FixedBoxDetector([*shown.values()][rgb[0, 0, 0]](rgb[0, 0, 1])).detect(rgb)
+    def detect(_: Any, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        boxes = [[*shown.values()][rgb[0, 0, 0]](rgb[0, 0, 1]) for rgb in frames]
+        return [FixedBoxDetector(one).detect([rgb])[0] for one, rgb in zip(boxes, frames, strict=True)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assets_dataset, "_picture", picture)
@@ -474,13 +475,13 @@ def test_damaged_images_leave_a_note_where_they_would_be(out: Path, tmp_path: Pa
 def test_the_box_is_drawn_where_the_detector_saw_it_also_on_crops_that_were_turned(
     tilt_degrees: float, tmp_path: Path
 ) -> None:
-    box = FixedBoxDetector(((0.3, 0.25, 0.7, 0.75),)).detect(np.zeros((48, 64, 3), np.uint8))
+    box = FixedBoxDetector(((0.3, 0.25, 0.7, 0.75),)).detect([np.zeros((48, 64, 3), np.uint8)])[0]
     angle = np.deg2rad(tilt_degrees)
     turned = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
     middle = box.landmarks.mean(axis=1, keepdims=True)
     faces = Faces(box.boxes_xyxy, box.scores, ((box.landmarks - middle) @ turned + middle).astype(np.float32))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assets_dataset._NoiseDetector, "detect", lambda *_: faces)
+        patch.setattr(assets_dataset._NoiseDetector, "detect", lambda _, frames: [faces for _ in frames])
         make_dataset(tmp_path / "out", (("train", (Clip("real/anna.mp4", 2),)),), align=True)
     index = Index(tmp_path / "out")
     assert index.value("crop_degrees", 0) == pytest.approx(tilt_degrees, abs=0.01)

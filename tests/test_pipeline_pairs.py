@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def frame(number: int, rgb: NDArray[np.uint8]) -> Frame:
 
 
 def test_an_original_of_another_size_is_brought_to_the_fake_s(tmp_path: Path) -> None:
-    faces = FixedBoxDetector(((0.25, 0.25, 0.75, 0.75),)).detect(picture(0, 64))
+    faces = FixedBoxDetector(((0.25, 0.25, 0.75, 0.75),)).detect([picture(0, 64)])[0]
     original = Original("a.mp4", tmp_path)
     original.add(frame(0, picture(0, 64)), Found(faces, np.array([7], np.int32)))
     twin = Twins(original).of(frame(0, picture(9, 128)))
@@ -158,9 +159,11 @@ class Counting:
     def fingerprint(self) -> str:
         return self.inner.fingerprint
 
-    def detect(self, rgb: NDArray[np.uint8]) -> Faces:
-        self.seen.append(rgb.shape)
-        return self.inner.detect(rgb)
+    frames_at_once = 1
+
+    def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        self.seen += [rgb.shape for rgb in frames]
+        return self.inner.detect(frames)
 
 
 @pytest.fixture(scope="module")

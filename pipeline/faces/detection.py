@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -71,13 +72,15 @@ def _check(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
 
 
 class FaceDetector(Protocol):
-    """Finds the faces of a frame; the seam between facefeed and a detection model.
+    """Finds the faces of frames; the seam between facefeed and a detection model.
 
     An implementer promises:
 
-    - deterministic: the same frame gives the same `Faces` on the same machine, call after call, whatever
-      came before (no state from frame to frame);
-    - total: an upright uint8 RGB frame of any size, 1x1 included, gives `Faces`, never an exception;
+    - deterministic: the same frames give the same `Faces` on the same machine, call after call, whatever
+      came before (no state from call to call);
+    - total: upright uint8 RGB frames of any size, 1x1 included, and of several sizes in one call, give `Faces`,
+      one for each frame and in their order, never an exception; no frames give none;
+    - bounded: its memory does not grow with the number of frames, whatever it is given at once;
     - ordered: by falling score;
     - picklable, so that it can be sent to a worker process; it may load its model there, on first use;
     - not necessarily thread-safe: facefeed calls it from one thread of a process at a time.
@@ -92,8 +95,17 @@ class FaceDetector(Protocol):
         """
         ...
 
-    def detect(self, rgb: NDArray[np.uint8]) -> Faces:
-        """Find the faces of one upright RGB frame (H, W, 3) uint8; boxes and points in `frame` px."""
+    @property
+    def frames_at_once(self) -> int:
+        """How many frames of a video it likes to be given in one call, at least 1; facefeed gives no more.
+
+        1 is right for whoever works through them one by one. It may depend on the device, and may be asked for
+        only where the work is done.
+        """
+        ...
+
+    def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        """Find the faces of upright RGB frames, each (H, W, 3) uint8; boxes and points in `frame` px."""
         ...
 
 

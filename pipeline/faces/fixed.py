@@ -39,7 +39,7 @@ class FixedBoxDetector:
     box past the border. Every score is 1. Deterministic, picklable and thread-safe.
     Raises `UsageError` on a box that is no box.
 
-    >>> FixedBoxDetector([(0.25, 0.0, 0.75, 1.0)]).detect(np.zeros((10, 40, 3), np.uint8)).boxes_xyxy
+    >>> FixedBoxDetector([(0.25, 0.0, 0.75, 1.0)]).detect([np.zeros((10, 40, 3), np.uint8)])[0].boxes_xyxy
     array([[10.,  0., 30., 10.]], dtype=float32)
     """
 
@@ -56,8 +56,16 @@ class FixedBoxDetector:
         """Changes with the boxes."""
         return "fixed-" + hashlib.sha256(json.dumps(self.boxes).encode()).hexdigest()[:16]
 
-    def detect(self, rgb: NDArray[np.uint8]) -> Faces:
-        """Return the fixed faces of a frame (H, W, 3), in `frame` px."""
+    @property
+    def frames_at_once(self) -> int:
+        """One: there is nothing to be gained."""
+        return 1
+
+    def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        """Return the fixed faces of frames (H, W, 3), in `frame` px."""
+        return [self._faces(rgb) for rgb in frames]
+
+    def _faces(self, rgb: NDArray[np.uint8]) -> Faces:
         if not self.boxes:
             return Faces.empty()
         height, width = rgb.shape[:2]

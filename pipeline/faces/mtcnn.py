@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -79,7 +80,14 @@ class MTCNNDetector:
         digest.update(f"facenet-pytorch {version} min_face_px={self.min_face_px}".encode())
         return "mtcnn-" + digest.hexdigest()[:16]
 
-    def detect(self, rgb: NDArray[np.uint8]) -> Faces:
+    @property
+    def frames_at_once(self) -> int:
+        return 1
+
+    def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        return [self._detect(rgb) for rgb in frames]
+
+    def _detect(self, rgb: NDArray[np.uint8]) -> Faces:
         """Find the faces of an upright RGB frame (H, W, 3) uint8; boxes and points in `frame` px.
 
         A frame with a side below `min_face_px` has no faces: facenet would stop with an exception.

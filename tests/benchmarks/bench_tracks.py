@@ -123,7 +123,7 @@ def real(media: Path, clip: Clip) -> list[Seen]:
     detector, keep = MTCNNDetector(min_face_px=clip.min_face_px), FaceFilter(min_face_px=clip.min_face_px)
     seen = []
     for number, (pts_seconds, rgb) in enumerate(frames(media / clip.path)):
-        faces = keep(detector.detect(rgb))
+        faces = keep(detector.detect([rgb])[0])
         seen.append(Seen(pts_seconds, rgb, faces, [person(clip, number, box) for box in faces.boxes_xyxy]))
     return seen
 
@@ -137,7 +137,7 @@ def edited(media: Path) -> list[Seen]:
             scaled = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)[:SIDE]
             picture = np.zeros((SIDE, SIDE, 3), np.uint8)
             picture[: len(scaled)] = scaled
-            faces = keep(detector.detect(picture))
+            faces = keep(detector.detect([picture])[0])
             seen.append(Seen(len(seen) / RATE, picture, faces, [shot] * len(faces)))
     return seen
 
