@@ -10,6 +10,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+import torch
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.hull import template_hull
@@ -19,6 +20,7 @@ from matplotlib import cbook
 from numpy.typing import NDArray
 from PIL import Image
 from skimage import data
+from torch.utils.data import DataLoader
 
 MEDIA = Path(__file__).parents[2] / "shared" / "media"
 CLIPS = [
@@ -61,13 +63,60 @@ def portraits() -> dict[str, NDArray[np.uint8]]:
 
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: Path(clip).name)
 def test_it_finds_exactly_what_facenet_finds(clip: str, detector: MTCNNDetector, facenet: Any) -> None:
-    for rgb in frames(clip):
+    shown = frames(clip)
+    for rgb, found in zip(shown, detector.detect(shown), strict=True):
         boxes, scores, landmarks = facenet.detect(rgb, landmarks=True)
-        (found,) = detector.detect([rgb])
         order = np.argsort(-scores.astype(np.float32), kind="stable")  # facenet's own order is by area
-        np.testing.assert_array_equal(found.boxes_xyxy, boxes[order].astype(np.float32))
-        np.testing.assert_array_equal(found.scores, scores[order].astype(np.float32))
-        np.testing.assert_array_equal(found.landmarks, landmarks[order].astype(np.float32))
+        np.testing.assert_allclose(found.boxes_xyxy, boxes[order].astype(np.float32), atol=2e-3)
+        np.testing.assert_allclose(found.scores, scores[order].astype(np.float32), atol=1e-5)
+        np.testing.assert_allclose(found.landmarks, landmarks[order].astype(np.float32), atol=2e-3)
+
+
+def test_frames_of_all_sizes_may_come_together(detector: MTCNNDetector) -> None:
+    portraits_ = portraits()
+    frames = [
+        portraits_["astronaut"],
+        np.zeros((1, 1, 3), np.uint8),
+        portraits_["hopper"],
+        portraits_["hopper"][::2, ::2],
+    ]
+    together = detector.detect(frames)
+    assert [len(found) > 0 for found in together] == [True, False, True, True]
+    for rgb, found in zip(frames, together, strict=True):
+        (alone,) = detector.detect([rgb])
+        np.testing.assert_array_equal(found.boxes_xyxy, alone.boxes_xyxy)
+        np.testing.assert_array_equal(found.landmarks, alone.landmarks)
+    assert detector.detect([]) == []
+
+
+class Detected(torch.utils.data.Dataset[int]):
+    def __init__(self, detector: MTCNNDetector) -> None:
+        self.detector = detector
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, item: int) -> int:
+        return len(self.detector.detect([portraits()["astronaut"]] * 2)[item])
+
+
+def test_it_works_in_the_forked_workers_of_a_loader_also_after_it_was_used(detector: MTCNNDetector) -> None:
+    assert len(detector.detect([portraits()["astronaut"]] * 4)) == 4
+    loader = DataLoader(Detected(detector), num_workers=1, timeout=60, multiprocessing_context="fork")
+    assert [int(count) for count in loader] == [1, 1]
+
+
+def test_it_takes_as_many_frames_at_once_as_it_has_threads(detector: MTCNNDetector) -> None:
+    assert detector.frames_at_once == torch.get_num_threads()
+
+
+def test_a_gpu_finds_what_the_cpu_finds(detector: MTCNNDetector) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU here")
+    frames = list(portraits().values()) * 3
+    for found, other in zip(MTCNNDetector(device="cuda").detect(frames), detector.detect(frames), strict=True):
+        np.testing.assert_allclose(found.boxes_xyxy, other.boxes_xyxy, atol=0.05)
+        np.testing.assert_allclose(found.landmarks, other.landmarks, atol=0.05)
 
 
 @pytest.mark.parametrize("name", ["astronaut", "hopper"])

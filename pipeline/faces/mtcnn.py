@@ -1,38 +1,47 @@
-"""Zhang et al. 2016, "Joint Face Detection and Alignment Using MTCNN", as facenet-pytorch runs it."""
+"""Zhang et al. 2016, "Joint Face Detection and Alignment Using MTCNN", with facenet-pytorch's weights and results."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import importlib.util
 from collections.abc import Sequence
-from functools import cached_property
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
+from .cascade.weights import FILES, weights_folder
 from .detection import Faces
 
-_WINDOW_PX: Final = 12
-"""PNet looks through a window of 12 x 12 px; facenet scales the frame by 12 / min_face_size."""
+if TYPE_CHECKING:
+    from .cascade.engines import Engine
 
-_WEIGHTS: Final = ("pnet.pt", "rnet.pt", "onet.pt")
+_WINDOW_PX: Final = 12
+"""PNet looks through a window of 12 x 12 px; the frame is scaled by 12 / min_face_px."""
+
+_METHOD: Final = 2
+"""Goes up whenever our own arithmetic changes results by more than rounding errors."""
+
+Rgb = NDArray[np.uint8]
 
 
 class MTCNNDetector:
-    """`facenet_pytorch.MTCNN(keep_all=True).detect(frame, landmarks=True)`, one frame at a time.
+    """What `facenet_pytorch.MTCNN(keep_all=True).detect(frame, landmarks=True)` finds, several times as fast.
 
-    Count, boxes, scores and landmarks are facenet's own, in float32 and by falling score (facenet's
-    default order is by area). `min_face_px` is the smallest face looked for and the largest knob on speed:
-    the first stage costs about 2 x (12 / min_face_px)^2 of the frame. `device` is torch's name of one;
-    None takes CUDA where there is one.
+    Count, boxes, scores and landmarks are facenet's up to rounding errors (some 1e-4 px), by falling score (facenet's
+    default order is by area). `min_face_px` is the smallest face looked for and the largest knob on speed: the first
+    stage costs about 2 x (12 / min_face_px)^2 of the frame. `device` is torch's name of one; None takes CUDA where
+    there is one. On the CPU frames are worked through side by side, each on one of as many threads as torch would take
+    (`OMP_NUM_THREADS`); on CUDA those of one size together.
 
-    Deterministic on one machine with one number of threads. Light to construct and picklable: the weights
-    are read on first use, or by `load()`, in the process that uses them. Not thread-safe while it loads.
-    Raises `UsageError` on a `min_face_px` below PNet's window of 12 px.
+    Memory beside the frames: on the CPU 16 bytes for each pixel of a frame and thread, and some 10 MB; on CUDA about
+    250 bytes for each of at most 16 million pixels that are on the device at once (one larger frame alone has more).
+
+    Deterministic on one machine up to rounding, whatever frames come together. Light to construct and picklable: the
+    weights are read on first use, or by `load()`, once in a process for all detectors, and anew in one that was forked
+    (where torch must be told to take one thread, as its DataLoader does in its workers). Raises `UsageError` on a
+    `min_face_px` below PNet's window of 12 px.
     """
 
     def __init__(self, *, min_face_px: int = 40, device: str | None = None) -> None:
@@ -50,66 +59,57 @@ class MTCNNDetector:
 
     def load(self) -> MTCNNDetector:
         """Read the weights now, so that a broken installation or device fails before any work is done."""
-        self._mtcnn  # noqa: B018
+        self._engine  # noqa: B018
         return self
 
-    @cached_property
-    def _mtcnn(self) -> Any:
+    @property
+    def _engine(self) -> Engine:
         import torch  # noqa: PLC0415 (2 s, and the driver needs the fingerprint alone)
-        from facenet_pytorch import MTCNN  # noqa: PLC0415
 
-        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        return MTCNN(
-            keep_all=True,
-            min_face_size=self.min_face_px,
-            select_largest=False,
-            device=torch.device(device),
-        ).eval()
+        from .cascade.engines import engine_on  # noqa: PLC0415
 
-    @cached_property
+        return engine_on(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+    @property
     def fingerprint(self) -> str:
         """SHA-256 over the three weight files, `min_face_px` and facenet-pytorch's version; needs no torch.
 
-        The device and torch's build are left out: they move results by rounding errors only, and a cluster
-        whose workers differ in them must be able to work on one job.
+        The device, torch's and OpenVINO's builds are left out: they move results by rounding errors only, and a
+        cluster whose workers differ in them must be able to work on one job.
         """
         digest = hashlib.sha256()
-        for name in _WEIGHTS:
-            digest.update(hashlib.sha256((_weights_folder() / name).read_bytes()).digest())
+        for name in FILES:
+            digest.update(hashlib.sha256((weights_folder() / name).read_bytes()).digest())
         version = importlib.metadata.version("facenet-pytorch")
-        digest.update(f"facenet-pytorch {version} min_face_px={self.min_face_px}".encode())
+        digest.update(f"facenet-pytorch {version} method={_METHOD} min_face_px={self.min_face_px}".encode())
         return "mtcnn-" + digest.hexdigest()[:16]
 
     @property
     def frames_at_once(self) -> int:
-        return 1
+        """On the CPU the number of threads, on another device a batch; loads the weights."""
+        return self._engine.frames_at_once
 
-    def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
-        return [self._detect(rgb) for rgb in frames]
+    def detect(self, frames: Sequence[Rgb]) -> list[Faces]:
+        """Find the faces of upright RGB frames (H, W, 3) uint8; boxes and points in `frame` px.
 
-    def _detect(self, rgb: NDArray[np.uint8]) -> Faces:
-        """Find the faces of an upright RGB frame (H, W, 3) uint8; boxes and points in `frame` px.
-
-        A frame with a side below `min_face_px` has no faces: facenet would stop with an exception.
+        A frame with a side below `min_face_px` has no faces: facenet would stop with an exception. So it would at a
+        candidate that lies wholly outside of the frame, which is left out here.
         """
         # As facenet computes it, so that both agree on a frame that is exactly as large as a face.
-        if min(rgb.shape[:2]) * (_WINDOW_PX / self.min_face_px) < _WINDOW_PX:
-            return Faces.empty()
-        boxes, scores, landmarks = self._mtcnn.detect(np.ascontiguousarray(rgb), landmarks=True)
-        if boxes is None:
-            return Faces.empty()
-        return _as_faces(boxes, scores, landmarks)
+        large = [number for number, rgb in enumerate(frames) if self._has_levels(rgb)]
+        found = [Faces.empty()] * len(frames)
+        if large:
+            ours = self._engine.find([frames[number] for number in large], self.min_face_px)
+            for number, one in zip(large, ours, strict=True):
+                found[number] = _as_faces(*one)
+        return found
+
+    def _has_levels(self, rgb: Rgb) -> bool:
+        return bool(min(rgb.shape[:2]) * (_WINDOW_PX / self.min_face_px) >= _WINDOW_PX)
 
 
 def _rebuild(min_face_px: int, device: str | None) -> MTCNNDetector:
     return MTCNNDetector(min_face_px=min_face_px, device=device)
-
-
-def _weights_folder() -> Path:
-    spec = importlib.util.find_spec("facenet_pytorch")
-    if spec is None or spec.origin is None:
-        raise UsageError("facenet-pytorch is not installed: MTCNN has no weights; pip install facenet-pytorch")
-    return Path(spec.origin).parent / "data"
 
 
 def _as_faces(boxes: NDArray[Any], scores: NDArray[Any], landmarks: NDArray[Any]) -> Faces:
