@@ -114,7 +114,7 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
 @click.option("--keyframes", is_flag=True, help="Take key frames only; nothing else is decoded.")
 @click.option("--faces", type=int, metavar="K", help="Keep the K most confident faces of a frame.  [default: all]")
 @click.option("--min-face", type=int, default=40, show_default=True, metavar="PX", help="Least shorter side of a face.")
-@click.option("--min-score", type=float, default=0.9, show_default=True, help="Least confidence of the detector, 0..1.")
+@click.option("--min-score", type=float, default=0.9, show_default=True, help="Least confidence 0..1; 0.7 suits yunet.")
 @click.option("--margin", type=float, default=0.3, show_default=True, help="Added on each side, as a share of the box.")
 @click.option("--size", type=int, default=256, show_default=True, metavar="PX", help="Largest side of a crop.")
 @click.option("--align", is_flag=True, help="Turn each square until its face is upright.")
@@ -129,6 +129,7 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     show_default=True,
     help="source: take a fake's faces from its original's same frame.",
 )
+@click.option("--detector", default="mtcnn", show_default=True, metavar="mtcnn|yunet:FILE.onnx", help="Finds faces.")
 @click.option("--split-ratio", default="80,10,10", show_default=True, help="Train, val, test in percent.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the drawn splits.")
 @click.option("--allow-leaks", is_flag=True, help="Accept given splits that share originals or people.")
@@ -162,6 +163,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
         out,
         options=_options(given),
         layout=given["layout"],
+        detector=given["detector"],
         workers=given["workers"],
         scheduler=given["scheduler"],
         retry_failed=_reason(given["retry_failed"]),
@@ -181,7 +183,9 @@ def _dry_run(src: Path, out: Path, given: dict[str, Any], progress: Progress) ->
     from .request import check_cluster, prepare, retries  # noqa: PLC0415
 
     check_cluster(given["workers"], given["scheduler"])
-    job, listing, config = prepare(src, out, options=_options(given), layout=given["layout"])
+    job, listing, config = prepare(
+        src, out, options=_options(given), layout=given["layout"], detector=given["detector"]
+    )
     made = dry_run(
         job, listing, config, workers=given["workers"], scheduler=given["scheduler"],
         allow_leaks=given["allow_leaks"], progress=progress, retry=retries(_reason(given["retry_failed"])),

@@ -53,7 +53,7 @@ class OnTheFlyFaces:
 
     `src`: as it was given to `precompute`. `split`: None for all. `detector`: None for MTCNN as OUT's settings have it,
     on the CPU: processes that torch forks cannot use CUDA. With `multiprocessing_context="spawn"` or no workers it may
-    be `MTCNNDetector(device="cuda")`.
+    be `MTCNNDetector(device="cuda")`. Where another found OUT's faces, give that one, as `YuNetDetector("FILE.onnx")`.
 
     A map-style dataset for torch's DataLoader, which asks for no base class; torch comes with the first item.
     Picklable. Raises `UsageError` where SRC or OUT is not what it should be, and where a face cannot be made again.
@@ -78,6 +78,7 @@ class OnTheFlyFaces:
         self.src = self.src if self.src.is_dir() else self.src.parent  # a table lists files beside itself
         self.split, self.image_size = split, image_size
         config = Manifest.read(self.out).config
+        self.found_by = str(config["detector"])
         self.index = Index(self.out)
         self.labels = self.index.labels
         self.margin, self.align, self.smooth = float(config["margin"]), bool(config["align"]), bool(config["smooth"])
@@ -132,7 +133,10 @@ class OnTheFlyFaces:
         return f"{self._video(row)}, frame {self.index.value('frame_index', row)}"
 
     def _remedy(self) -> str:
-        return f"was {self.out} made from {self.src} as it is now, with {self.detector!r}?"
+        told = f"was {self.out} made from {self.src} as it is now, with {self.detector!r}?"
+        if self.detector.fingerprint != self.found_by:
+            told += f" Its faces were found by {self.found_by}: give that detector"
+        return told
 
 
 def read_frame(path: Path, frame_index: int, pts_seconds: float) -> Rgb:

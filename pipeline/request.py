@@ -11,6 +11,7 @@ from typing import Any
 from .changes import differing
 from .errors import RefusedError, UsageError
 from .faces import FaceDetector
+from .faces.yunet import LEAST_FACE_PX, YuNetDetector
 from .job import Job, Options, config_hash
 from .manifest import OutPaths
 from .plan import Plan
@@ -24,16 +25,17 @@ def prepare(
     *,
     options: Options | None = None,
     layout: str | Layout = "auto",
-    detector: FaceDetector | None = None,
+    detector: str | FaceDetector = "mtcnn",
     limits: DecoderLimits | None = None,
 ) -> tuple[Job, Listing, dict[str, Any]]:
     """The job, what its source holds, and its config; arguments as `precompute` takes them.
 
-    Raises `UsageError` where SRC cannot be listed, `RefusedError` where OUT holds something else.
+    Raises `UsageError` where SRC cannot be listed or the detector not be had, `RefusedError` where OUT holds something
+    else.
     """
     src, out = Path(os.path.realpath(src)), Path(os.path.realpath(out))  # realpath: a loop of links is no exception
     options = options or Options()
-    detector = detector or options.detector()
+    detector = _chosen(detector, options) if isinstance(detector, str) else detector
     listing = list_source(src, layout)
     config = options.config(detector, listing.labels)
     job = Job(
@@ -42,6 +44,20 @@ def prepare(
     )  # fmt: skip
     _check_target(job.paths, config)
     return job, listing, config
+
+
+def _chosen(detector: str, options: Options) -> FaceDetector:
+    name, _, file = detector.partition(":")
+    if detector == "mtcnn":
+        return options.detector()
+    if name == "yunet" and file:
+        keep = options.keep
+        least_px = max(keep.min_face_px, LEAST_FACE_PX)
+        return YuNetDetector(Path(file).expanduser(), min_face_px=least_px, min_score=keep.min_score)
+    raise UsageError(
+        f"detector={detector!r}: must be mtcnn or yunet:FILE.onnx, the model file of OpenCV's YuNet, or your own (from "
+        "Python, an object)"
+    )
 
 
 def _check_target(paths: OutPaths, config: dict[str, Any]) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 from assets_dataset import make_dataset
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import REASONS
+from facefeed.pipeline.faces import FaceDetector
+from facefeed.pipeline.job import Options
+from facefeed.pipeline.run import precompute
 
 ROOT = Path(__file__).resolve().parents[1]
 README, PROFILER = ROOT / "README.md", ROOT / "loaders" / "profiler" / "README.md"
@@ -34,6 +39,20 @@ def test_the_python_examples_run_and_give_the_shapes_they_state(
     assert seen["images"].shape[1:] == (3, 224, 224)
     assert str(seen["images"].dtype) == "torch.float32"
     assert str(seen["labels"].dtype) == "torch.int64"
+
+
+def test_the_example_of_a_detector_of_ones_own_works_in_worker_processes(
+    make_source: Callable[..., Path], tmp_path: Path, small_options: Options, cluster_address: str
+) -> None:
+    (block,) = (block for block in blocks("python") if "def detect" in block)
+    seen: dict[str, Any] = {"__name__": "__main__"}
+    exec(block, seen)
+    detector: FaceDetector = seen["WholeFrame"]()
+    source, out = make_source("real/a.mp4"), tmp_path / "out"
+    summary = precompute(source, out, options=small_options, detector=detector, scheduler=cluster_address)
+    assert summary.manifest.config["detector"] == "whole-frame-1"
+    rows = ds.dataset(out / "faces").to_table(columns=["frame_index", "box_xyxy"]).sort_by("frame_index")
+    assert rows["box_xyxy"].to_pylist() == [[0, 0, 160, 120]] * 5
 
 
 def test_the_profilers_example_runs_and_says_what_it_found(

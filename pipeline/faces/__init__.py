@@ -5,7 +5,7 @@
 | module | what it holds |
 |---|---|
 | detection | `Faces`, the `FaceDetector` contract, `FaceFilter` |
-| fixed, mtcnn | the two shipped detectors: a fake, and facenet-pytorch's MTCNN |
+| fixed, mtcnn, yunet | the shipped detectors: a fake, facenet-pytorch's MTCNN, and OpenCV's YuNet |
 | align, smooth | where asked for: how far the square is turned, and a track without jitter |
 | crop | the square that is cut, and the way from `frame` to `crop` pixels |
 | hull, regions | the outline of the face and the boxes of its parts |
