@@ -25,6 +25,7 @@ from .plan import Unit
 from .work import UnitWorker
 
 _SLOT_BYTES = 2 << 30  # torch, MTCNN and the decoder's child, with room
+_MOST_DECODERS = 8  # each with an original in hand and frames of three stages: 300 MB in the worst case
 _CONNECT_SECONDS = 10.0
 _JOIN_SECONDS = 60.0
 
@@ -62,7 +63,23 @@ def visible_gpus() -> list[str]:
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [name for name in chosen.split(",") if name.isdigit() or name.startswith(("GPU-", "MIG-"))]
+    return _gpus_of_machine()
+
+
+def _gpus_of_machine() -> list[str]:
     return [path.name.removeprefix("nvidia") for path in sorted(Path("/dev").glob("nvidia[0-9]*"))]
+
+
+def decoders_of_slot(slots_here: int | None) -> int:
+    """How many decoders feed this process's slot: one where a slot is a core.
+
+    Where it is a GPU, as many as it has cores, at most 8: a GPU looks at frames faster than one core decodes them.
+    `slots_here`: how many slots share this machine; None where that is not known: then it is taken for one a GPU.
+    """
+    if not visible_gpus():
+        return 1
+    slots_here = slots_here or max(len(_gpus_of_machine()), 1)
+    return min(max(len(os.sched_getaffinity(0)) // slots_here, 1), _MOST_DECODERS)
 
 
 def default_slots() -> int:
@@ -192,7 +209,7 @@ def slots(client: Client, job: Job, gpus: list[str], *, local: bool) -> Iterator
 
     `gpus` are this machine's, dealt out to `local` workers alone: others keep the devices they were started with.
     """
-    plugin = SlotPlugin(job, gpus, local=local)
+    plugin = SlotPlugin(job, gpus, local_slots=len(client.nthreads()) if local else None)
     try:
         with suppress(ValueError):  # a driver of this OUT that was killed has left one: there is none
             client.unregister_worker_plugin(plugin.name)
@@ -204,10 +221,13 @@ def slots(client: Client, job: Job, gpus: list[str], *, local: bool) -> Iterator
 
 
 class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Gives each worker process its `UnitWorker` before the first unit, so that a broken set-up fails at once."""
+    """Gives each worker process its `UnitWorker` before the first unit, so that a broken set-up fails at once.
 
-    def __init__(self, job: Job, gpus: list[str], *, local: bool) -> None:
-        self.job, self.gpus, self.local = job, gpus, local
+    `local_slots`: how many workers there are, where all of them are of this machine and the driver's own.
+    """
+
+    def __init__(self, job: Job, gpus: list[str], *, local_slots: int | None) -> None:
+        self.job, self.gpus, self.local_slots = job, gpus, local_slots
         # A shared cluster may work on several jobs, but on one OUT only one.
         self.name = f"facefeed-{hashlib.sha256(str(job.out).encode()).hexdigest()[:16]}"
         self.slot: UnitWorker | None = None
@@ -220,7 +240,7 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
                 raise StoppedError(
                     f"{folder}: is not there on {worker.address}; all workers must see SRC and OUT alike"
                 )
-        if self.local:
+        if self.local_slots is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver answers Ctrl-C
             _turn_down()
             if self.gpus:
@@ -229,10 +249,11 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
         load = getattr(self.job.detector, "load", None)
         if load is not None:
             load()
-        self.slot, self.turn = UnitWorker(self.job), threading.Lock()
+        self.slot = UnitWorker(self.job, decoders=decoders_of_slot(self.local_slots))
+        self.turn = threading.Lock()
 
     def teardown(self, worker: Any) -> None:  # noqa: ARG002
-        """Ends the decoder's child with its worker."""
+        """Ends the decoders' children with their worker."""
         if self.slot is not None:
             self.slot.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,9 +31,14 @@ class InputRows:
         self._closed = False
 
     def close(self) -> None:
-        """Ends the decoder's child, for good; what is under way ends with `InputError`."""
+        """Ends the decoder's child and the threads, for good, from any thread; what is under way ends with an error."""
         self._closed = True
         self.reader.close()
+        self._maker.close()
+
+    def warm_up(self, video_id: str) -> None:
+        """Starts the decoder's child, if there is none, and has it open an input; raises `InputError`."""
+        self._maker.reading.submit(self.reader.probe, self.path_of(video_id)).result()
 
     def batches(
         self,
@@ -41,11 +46,11 @@ class InputRows:
         split: str,
         neighbours: Sequence[Entry],
         limit: Callable[[Frames], Frames] = lambda frames: frames,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch, None, None]:
         """The rows of `entry`, as they come; raises `InputError`, after which those that came must not be kept.
 
         `neighbours`: inputs that are done by the same process, so that an original's frames are kept for them.
-        `limit` may end the frames early.
+        `limit` may end the frames early; it is run by the thread that reads them.
         """
         source = self._source_of(entry)
         has_fakes = any(other.source_id == entry.video_id for other in neighbours if other != entry)
@@ -83,11 +88,12 @@ class InputRows:
             return self._originals.read(entry.source_id)
         return held
 
-    def _search(self, video_id: str) -> Iterator[tuple[Frame, Found | None]]:
+    def _search(self, video_id: str) -> Generator[tuple[Frame, Found | None], None, None]:
         frames = self._frames(video_id)
         if self._job.options.boxes == "source":
-            return self._maker.search(frames)
-        return ((frame, None) for frame in frames)
+            yield from self._maker.search(frames)
+        else:
+            yield from ((frame, None) for frame in self._maker.read(frames))
 
     def _frames(self, video_id: str) -> Frames:
         if self._closed:

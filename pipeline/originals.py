@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -50,7 +51,10 @@ class _Kept:
 
 
 class Original:
-    """Sampled frames of one video by their index; beyond 64 MiB they lie in a file in `folder` that has no name."""
+    """Sampled frames of one video by their index; beyond 64 MiB they lie in a file in `folder` that has no name.
+
+    For one thread at a time.
+    """
 
     def __init__(self, video_id: str, folder: Path) -> None:
         self.video_id = video_id
@@ -119,10 +123,12 @@ class OriginalInHand:
     """The one original whose fakes are being made; the next one takes its place.
 
     `search` decodes an original that was not kept when its own rows were made: the frames of a video id, each with its
-    faces where these are wanted; raises `InputError`.
+    faces where these are wanted; raises `InputError`. For the thread that makes the rows, while no input is under way.
     """
 
-    def __init__(self, folder: Path, search: Callable[[str], Iterator[tuple[Frame, Found | None]]]) -> None:
+    def __init__(
+        self, folder: Path, search: Callable[[str], Generator[tuple[Frame, Found | None], None, None]]
+    ) -> None:
         self._folder, self._search = folder, search
         self._held: Original | None = None
 
@@ -140,8 +146,9 @@ class OriginalInHand:
         original = Original(video_id, self._folder)
         self.hold(original)
         try:
-            for frame, found in self._search(video_id):
-                original.add(frame, found)
+            with closing(self._search(video_id)) as frames:
+                for frame, found in frames:
+                    original.add(frame, found)
         except InputError:
             original.forget()
         return original

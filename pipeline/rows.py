@@ -1,16 +1,22 @@
-"""Frames of one input to record batches of the schema: detect, follow, cut, outline, compare, encode."""
+"""Frames of one input to record batches of the schema: detect, follow, cut, outline, compare, encode.
+
+Three stages overlap, each in a thread of its own and one list of frames ahead of the next: reading what the decoder's
+child sends, finding the faces, and making the rows, which is done in the caller's thread.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from .ahead import ahead
 from .faces import Faces
 from .faces.align import tilt_degrees
 from .faces.crop import Square
@@ -27,7 +33,10 @@ from .video import Frame
 
 _BATCH_FRAMES = 16
 _HELD_PIXELS = 16 << 20
-"""How many pixels of frames are gathered for the detector at most; one frame may have more."""
+"""How many pixels of frames are gathered for the detector at most; one frame may have more.
+
+Each of the three stages holds so many, the second and third once more where frames are compared with an original's.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,22 +47,39 @@ class _Seen:
 
 
 class RowMaker:
-    """Makes the rows of inputs, one input after the other; holds the detector, so one serves a whole process."""
+    """Makes the rows of inputs, one input after the other; holds the detector, so one serves a whole process.
+
+    `reading`: the thread on which frames are read, one for all inputs: a decoder's child ends with the thread that
+    started it.
+    """
 
     def __init__(self, job: Job) -> None:
         self._detector = job.detector
         self._options = job.options
         self._landmarker = TemplateLandmarker()
         self.schema = face_schema(job.labels)
+        self.reading = ThreadPoolExecutor(1, "facefeed-read")
+        self._finding = ThreadPoolExecutor(1, "facefeed-find")
+
+    def close(self) -> None:
+        """Lets the threads go, for good, as soon as they are through with what they are at; does not wait for that."""
+        self.reading.shutdown(wait=False)
+        self._finding.shutdown(wait=False)
+
+    def read(self, frames: Iterator[Frame]) -> Iterator[Frame]:
+        """The frames, each of them read while the one before is at work."""
+        with ahead(frames, self.reading) as read:
+            yield from read
 
     def search(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, Found]]:
-        """Each frame of a video with what is found in it."""
+        """Each frame of a video with what is found in it, for the caller's thread to find."""
         tracker = Tracker()
-        for few in self._gathered(frames):
-            for frame, faces in zip(few, self._detector.detect([frame.rgb for frame in few]), strict=True):
-                yield frame, self._found(frame, faces, tracker)
+        with ahead(self._gathered(frames, self._detector.frames_at_once), self.reading) as gathered:
+            for few in gathered:
+                for frame, faces in zip(few, self._detector.detect([frame.rgb for frame in few]), strict=True):
+                    yield frame, self._found(frame, faces, tracker)
 
-    def _gathered(self, frames: Iterable[Frame]) -> Iterator[list[Frame]]:
+    def _gathered(self, frames: Iterable[Frame], frames_at_once: int) -> Iterator[list[Frame]]:
         """As many frames at a time as the detector likes, if they are small enough to be held."""
         few: list[Frame] = []
         for frame in frames:
@@ -61,7 +87,7 @@ class RowMaker:
                 yield few
                 few = []
             few.append(frame)
-            if len(few) >= self._detector.frames_at_once:
+            if len(few) >= frames_at_once:
                 yield few
                 few = []
         if few:
@@ -85,32 +111,42 @@ class RowMaker:
         `source`: the video that `entry` was made from. `keep_in`: where frames and faces are kept, for fakes to come.
         """
         options = self._options
-        seen = self._seen(frames, source, keep_in)
         rows: list[dict[str, Any]] = []
-        for number, (one, framing) in enumerate(smoothed(seen, options.margin) if options.smooth else seen, 1):
-            rows += self._frame_rows(entry, split, one, framing)
-            if number % _BATCH_FRAMES == 0 and rows:
-                yield pa.RecordBatch.from_pylist(rows, schema=self.schema)
-                rows = []
+        with ahead(self._seen(frames, source, keep_in), self._finding) as lists:
+            seen = chain.from_iterable(lists)
+            for number, (one, framing) in enumerate(smoothed(seen, options.margin) if options.smooth else seen, 1):
+                rows += self._frame_rows(entry, split, one, framing)
+                if number % _BATCH_FRAMES == 0 and rows:
+                    yield pa.RecordBatch.from_pylist(rows, schema=self.schema)
+                    rows = []
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=self.schema)
 
     def _seen(
         self, frames: Iterable[Frame], source: Original | None, keep_in: Original | None
-    ) -> Iterator[tuple[_Seen, Framing]]:
-        """Each frame with its faces and, before any smoothing, what is to be cut of it."""
+    ) -> Iterator[list[tuple[_Seen, Framing]]]:
+        """Frames with their faces and, before any smoothing, what is to be cut of them.
+
+        As long as this goes on, no one else may touch the two originals.
+        """
         tracker = Tracker()
         twins = Twins(source) if source else None
-        for few in self._gathered(frames):
-            pairs = [twins.of(frame) if twins else None for frame in few]
-            reused = [self._reused(twin) for twin in pairs]
-            unknown = [frame.rgb for frame, known in zip(few, reused, strict=True) if known is None]
-            detected = iter(self._detector.detect(unknown))
-            for frame, twin, known in zip(few, pairs, reused, strict=True):
-                found = known or self._found(frame, next(detected), tracker)
-                if keep_in is not None:
-                    keep_in.add(frame, found)
-                yield _Seen(frame, found.faces, twin), self._framing(frame, found)
+        with ahead(self._gathered(frames, self._detector.frames_at_once), self.reading) as gathered:
+            for few in gathered:
+                pairs = [twins.of(frame) if twins else None for frame in few]
+                yield list(self._looked_at(few, pairs, tracker, keep_in))
+
+    def _looked_at(
+        self, few: Sequence[Frame], pairs: Sequence[Twin | None], tracker: Tracker, keep_in: Original | None
+    ) -> Iterator[tuple[_Seen, Framing]]:
+        reused = [self._reused(twin) for twin in pairs]
+        unknown = [frame.rgb for frame, known in zip(few, reused, strict=True) if known is None]
+        detected = iter(self._detector.detect(unknown))
+        for frame, twin, known in zip(few, pairs, reused, strict=True):
+            found = known or self._found(frame, next(detected), tracker)
+            if keep_in is not None:
+                keep_in.add(frame, found)
+            yield _Seen(frame, found.faces, twin), self._framing(frame, found)
 
     def _framing(self, frame: Frame, found: Found) -> Framing:
         align = self._options.align

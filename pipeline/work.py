@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import tempfile
-import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .commit import attempt_path, check_file, publish, sha256_of, stamps, write_receipt, writing
-from .errors import CorruptDataError, InputError, StoppedError
+from .errors import CorruptDataError, StoppedError
 from .inputs import InputRows
 from .job import Job
-from .manifest import InputOutcome, Receipt, trusted_receipt
+from .lanes import Lanes
+from .manifest import InputOutcome, Receipt
 from .plan import Unit
 from .schema import ROW_GROUP_ROWS, parquet_writer_options
-from .sources import Entry
 
-_SPOOL_BYTES = 32 << 20
 _RECEIPT_KEY = "facefeed.receipt"
 
 OnInput = Callable[[InputOutcome], None]
@@ -59,17 +53,26 @@ class _RowGroups:
 
 
 class UnitWorker:
-    """Does units of one job, one at a time."""
+    """Does units of one job, one at a time.
 
-    def __init__(self, job: Job) -> None:
+    `decoders`: how many inputs are decoded at once, each in a child of its own, for the one detector; the file of a
+    unit does not depend on it.
+    """
+
+    def __init__(self, job: Job, *, decoders: int = 1) -> None:
         self.job = job
-        self.inputs = InputRows(job)
+        self._lanes = Lanes(job, decoders)
         self._closing = False
 
+    @property
+    def inputs(self) -> InputRows:
+        """What makes the rows of inputs, on the first lane, for whoever would try some while no unit is under way."""
+        return self._lanes.first
+
     def close(self) -> None:
-        """Ends the decoder's child; a unit under way ends with `StoppedError` and leaves nothing."""
+        """Ends the decoders' children; a unit under way ends with `StoppedError` and leaves nothing."""
         self._closing = True
-        self.inputs.close()
+        self._lanes.close()
 
     def run(self, unit: Unit, on_input: OnInput = lambda _: None) -> Receipt:
         """Makes the unit's file and receipt, or adopts a file that an earlier run published and left behind.
@@ -106,10 +109,12 @@ class UnitWorker:
         try:
             with self._writer(attempt) as writer:
                 groups = _RowGroups(writer)
-                for entry in unit.inputs:
-                    kept = self._kept(entry, unit, groups)
-                    outcomes.append(kept or self._one_input(entry, unit, groups))
-                    on_input(outcomes[-1])
+                with self._lanes.made(unit) as inputs:
+                    for made in inputs:
+                        for batch in made.batches:
+                            groups.add(batch)
+                        outcomes.append(made.outcome)
+                        on_input(made.outcome)
                 groups.flush()
                 receipt = Receipt(
                     unit=unit.unit, config=self.job.config, outcome="done", supersedes=list(unit.supersedes),
@@ -131,7 +136,6 @@ class UnitWorker:
             return adopted
         finally:
             attempt.unlink(missing_ok=True)
-            self.inputs.let_go()
 
     @contextmanager
     def _writer(self, attempt: Path) -> Iterator[pq.ParquetWriter]:
@@ -143,64 +147,6 @@ class UnitWorker:
         if self._closing:
             raise StoppedError("this worker was told to stop; run the same command again")
 
-    def _kept(self, entry: Entry, unit: Unit, groups: _RowGroups) -> InputOutcome | None:
-        """Takes over the rows of an input that is gone from the source, from the units that this one replaces."""
-        if not unit.supersedes or self.inputs.is_there(entry.video_id):
-            return None
-        names = deque(unit.supersedes)
-        while names:
-            receipt = trusted_receipt(self.job.paths, names.popleft(), self.job.config)
-            if receipt is None:
-                continue
-            names.extendleft(reversed(receipt.children))
-            for outcome in receipt.inputs:
-                if outcome.video_id == entry.video_id:
-                    if receipt.file:
-                        rows = pq.read_table(
-                            self.job.out / receipt.file, filters=pc.field("video_id") == entry.video_id
-                        )
-                        for batch in rows.cast(self.inputs.schema).to_batches():
-                            groups.add(batch)
-                    return outcome
-        return None
-
-    def _one_input(self, entry: Entry, unit: Unit, groups: _RowGroups) -> InputOutcome:
-        """Adds the rows of one input, all or, where it fails on the way, none."""
-        started = time.monotonic()
-        common: dict[str, Any] = {
-            "video_id": entry.video_id, "size_bytes": entry.size_bytes, "mtime_ns": entry.mtime_ns,
-        }  # fmt: skip
-        with tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=str(self.job.paths.temporary)) as spool:
-            try:
-                faces = 0
-                with pa.ipc.new_stream(spool, self.inputs.schema) as stream:
-                    for batch in self.inputs.batches(entry, unit.split, unit.inputs):
-                        stream.write_batch(batch)
-                        faces += batch.num_rows
-            except InputError as error:
-                self._raise_if_closing()
-                if error.reason == "unreadable" and not self.job.root.is_dir():
-                    raise StoppedError(
-                        f"{self.job.root}: is not there on this worker; mend that and run the same command again"
-                    ) from error
-                return InputOutcome(
-                    **common, outcome="failed", reason=error.reason, detail=error.detail or None,
-                    frames_wanted=error.frames_wanted, frames_decoded=error.frames_decoded,
-                    seconds=_since(started),
-                )  # fmt: skip
-            spool.seek(0)
-            with pa.ipc.open_stream(spool) as stream:
-                for batch in stream:
-                    groups.add(batch)
-        return InputOutcome(
-            **common, outcome="ok" if faces else "no_faces", faces=faces, seconds=_since(started),
-            frames_wanted=self.inputs.reader.last_frames_wanted, frames_decoded=self.inputs.reader.last_frames_decoded,
-        )  # fmt: skip
-
     def _with_file(self, receipt: Receipt, path: Path, digest: str) -> Receipt:
         file = path.relative_to(self.job.out).as_posix()
         return replace(receipt, file=file, bytes=path.stat().st_size, sha256=digest)
-
-
-def _since(started: float) -> float:
-    return round(time.monotonic() - started, 3)

@@ -102,7 +102,7 @@ class _Trial:
     def _warm_up(self) -> None:
         """A trial that was ended early has ended the decoder's child: starting one is no part of the next."""
         with contextlib.suppress(InputError):
-            self._inputs.reader.probe(self._inputs.path_of(self._entry.video_id))
+            self._inputs.warm_up(self._entry.video_id)
 
     def _limited(self, frames: Frames) -> Frames:
         for frame in frames:

@@ -1,0 +1,241 @@
+"""The inputs of a unit to outcomes and rows, in the unit's order: on one lane, or on several at once.
+
+A lane is a decoder's child with the stages behind it. One is enough where a slot is a core. Where it is a GPU, which is
+done with a frame long before a child has decoded the next one, several share it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, takewhile
+from queue import SimpleQueue
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from .errors import InputError, StoppedError
+from .faces import FaceDetector, Faces
+from .inputs import InputRows
+from .job import Job
+from .manifest import InputOutcome, trusted_receipt
+from .plan import Unit
+from .sources import Entry
+
+_SPOOL_BYTES = 32 << 20
+"""What the rows of one input take in memory before they go to disk; of several lanes' inputs, a part of it."""
+_FAMILIES_A_LANE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One input that is done: what became of it, and its rows, to be taken once."""
+
+    outcome: InputOutcome
+    batches: Iterable[pa.RecordBatch] = ()
+
+
+class Lanes:
+    """Does the inputs of one unit after the other; `count` lanes share the job's detector, and take turns at it.
+
+    Families are begun in the unit's order, each by the lane that is free next. At most two a lane are held, at work or
+    waiting for those before them to be taken: so a long one does not stop the others at once, and memory is bounded.
+    """
+
+    def __init__(self, job: Job, count: int) -> None:
+        shared = job if count == 1 else replace(job, detector=_InTurn(job.detector))
+        self._lanes = [_Lane(shared, _SPOOL_BYTES // count) for _ in range(count)]
+        self._free: SimpleQueue[_Lane] = SimpleQueue()
+        for lane in self._lanes:
+            self._free.put(lane)
+        self._threads = ThreadPoolExecutor(count, "facefeed-lane")
+
+    @property
+    def first(self) -> InputRows:
+        """What makes the rows on the first lane."""
+        return self._lanes[0].inputs
+
+    def close(self) -> None:
+        """Ends the decoders' children and all threads, from any thread; a unit under way ends with an error."""
+        for lane in self._lanes:
+            lane.close()
+        self._threads.shutdown(wait=False)
+
+    @contextmanager
+    def made(self, unit: Unit) -> Iterator[Iterator[Made]]:
+        """Every input of the unit, in its order; the rows of each are gone with the end of this."""
+        families = families_of(unit.inputs)
+        begun: deque[Future[list[Made]]] = deque()
+        given_up = threading.Event()
+        try:
+            if len(self._lanes) == 1:
+                yield chain.from_iterable(self._lanes[0].family(family, unit) for family in families)
+            else:
+                yield self._in_order(families, unit, begun, given_up)
+        finally:
+            given_up.set()
+            for family in begun:
+                family.cancel()
+            wait(begun)
+            for lane in self._lanes:
+                lane.let_go()
+
+    def _in_order(
+        self,
+        families: Iterable[Sequence[Entry]],
+        unit: Unit,
+        begun: deque[Future[list[Made]]],
+        given_up: threading.Event,
+    ) -> Iterator[Made]:
+        for family in families:
+            if len(begun) == _FAMILIES_A_LANE * len(self._lanes):
+                yield from begun.popleft().result()
+            begun.append(self._threads.submit(self._on_free_lane, family, unit, given_up))
+        while begun:
+            yield from begun.popleft().result()
+
+    def _on_free_lane(self, family: Sequence[Entry], unit: Unit, given_up: threading.Event) -> list[Made]:
+        lane = self._free.get()
+        try:
+            return list(takewhile(lambda _: not given_up.is_set(), lane.family(family, unit)))
+        finally:
+            self._free.put(lane)
+
+
+def families_of(inputs: Sequence[Entry]) -> list[list[Entry]]:
+    """Originals with their fakes: neighbours that are linked by what they were made from."""
+    families: list[list[Entry]] = []
+    names: set[str] = set()
+    for entry in inputs:
+        own = {entry.video_id, entry.source_id or entry.video_id}
+        if families and names & own:
+            families[-1].append(entry)
+            names |= own
+        else:
+            families.append([entry])
+            names = {*own}
+    return families
+
+
+class _InTurn:
+    """A detector for several threads, of which one at a time is at it."""
+
+    def __init__(self, detector: FaceDetector) -> None:
+        self._detector = detector
+        self._turn = threading.Lock()
+
+    @property
+    def fingerprint(self) -> str:
+        return self._detector.fingerprint
+
+    @property
+    def frames_at_once(self) -> int:
+        with self._turn:
+            return self._detector.frames_at_once
+
+    def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        with self._turn:
+            return self._detector.detect(frames)
+
+
+class _Lane:
+    """Does one input after the other, with a decoder's child and an original in hand of its own."""
+
+    def __init__(self, job: Job, spool_bytes: int) -> None:
+        self._job = job
+        self.inputs = InputRows(job)
+        self._spool_bytes = spool_bytes
+        self._spools: list[IO[bytes]] = []
+        self._closing = False
+
+    def close(self) -> None:
+        self._closing = True
+        self.inputs.close()
+
+    def let_go(self) -> None:
+        """Gives back what is held for the unit; no one else may be at work on this lane."""
+        self.inputs.let_go()
+        for spool in self._spools:
+            spool.close()
+        self._spools.clear()
+
+    def family(self, family: Sequence[Entry], unit: Unit) -> Iterator[Made]:
+        """One input after the other; raises `StoppedError` where none of them is to blame."""
+        for entry in family:
+            yield self._kept(entry, unit) or self._made(entry, unit.split, family)
+
+    def _made(self, entry: Entry, split: str, family: Sequence[Entry]) -> Made:
+        """The rows of one input, all or, where it fails on the way, none."""
+        started = time.monotonic()
+        common: dict[str, Any] = {
+            "video_id": entry.video_id, "size_bytes": entry.size_bytes, "mtime_ns": entry.mtime_ns,
+        }  # fmt: skip
+        spool = tempfile.SpooledTemporaryFile(self._spool_bytes, dir=str(self._job.paths.temporary))  # noqa: SIM115
+        self._spools.append(spool)
+        try:
+            faces = 0
+            rows = self.inputs.batches(entry, split, family)
+            with closing(rows), pa.ipc.new_stream(spool, self.inputs.schema) as stream:
+                for batch in rows:
+                    stream.write_batch(batch)
+                    faces += batch.num_rows
+        except InputError as error:
+            spool.close()
+            self._raise_if_none_is_to_blame(error)
+            return Made(InputOutcome(
+                **common, outcome="failed", reason=error.reason, detail=error.detail or None,
+                frames_wanted=error.frames_wanted, frames_decoded=error.frames_decoded, seconds=_since(started),
+            ))  # fmt: skip
+        reader = self.inputs.reader
+        outcome = InputOutcome(
+            **common, outcome="ok" if faces else "no_faces", faces=faces, seconds=_since(started),
+            frames_wanted=reader.last_frames_wanted, frames_decoded=reader.last_frames_decoded,
+        )  # fmt: skip
+        return Made(outcome, _stored(spool))
+
+    def _raise_if_none_is_to_blame(self, error: InputError) -> None:
+        if self._closing:
+            raise StoppedError("this worker was told to stop; run the same command again") from error
+        if error.reason == "unreadable" and not self._job.root.is_dir():
+            raise StoppedError(
+                f"{self._job.root}: is not there on this worker; mend that and run the same command again"
+            ) from error
+
+    def _kept(self, entry: Entry, unit: Unit) -> Made | None:
+        """Takes over the rows of an input that is gone from the source, from the units that this one replaces."""
+        if not unit.supersedes or self.inputs.is_there(entry.video_id):
+            return None
+        names = deque(unit.supersedes)
+        while names:
+            receipt = trusted_receipt(self._job.paths, names.popleft(), self._job.config)
+            if receipt is None:
+                continue
+            names.extendleft(reversed(receipt.children))
+            for outcome in receipt.inputs:
+                if outcome.video_id == entry.video_id:
+                    if not receipt.file:
+                        return Made(outcome)
+                    rows = pq.read_table(self._job.out / receipt.file, filters=pc.field("video_id") == entry.video_id)
+                    return Made(outcome, rows.cast(self.inputs.schema).to_batches())
+        return None
+
+
+def _stored(spool: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    with spool:
+        spool.seek(0)
+        with pa.ipc.open_stream(spool) as stream:
+            yield from stream
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)
