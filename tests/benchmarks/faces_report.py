@@ -1,0 +1,113 @@
+"""Tables of what was measured, and which goals it meets, on standard error."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from faces_figures import goals
+
+_AGREEMENT = {
+    "recall": ".4f", "reverse": ".4f", "landmarks_mean": ".1e", "landmarks_worst": ".1e", "box_px": ".2g",
+    "score": ".1e", "same_count": ".3f",
+}  # fmt: skip
+_AGREEMENT_HEADS = ("strong faces", "recall", "reverse", "landmarks", "worst", "box px", "score", "same count")
+_CLIP_HEADS = (
+    "clip", "size", "facenet ms", "batch ms", "of", "ours ms", "x facenet", "x batch", "share, every 10th", "each",
+)  # fmt: skip
+_MEMORY = ("before_mb", "peak_mb", "rise_mb", "device_peak_mb")
+
+
+def tell(line: str = "") -> None:
+    """A line for people."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def print_report(results: dict[int, dict[str, Any]]) -> None:
+    """Every lane that was run, one smallest face after the other, and its goals last."""
+    for px, result in results.items():
+        tell(f"\n== min_face {px} px")
+        if "clips" in result:
+            _clips(result["clips"], result["total"])
+        if "photos" in result:
+            _photos(result["photos"])
+        if "truth" in result:
+            _truth(result["truth"])
+        if "memory" in result:
+            _memory(result["memory"])
+        for what, goal, value, is_met in goals(result):
+            tell(f"{'met   ' if is_met else 'MISSED'} {what}: {_number(value, '.4g')} ({goal})")
+
+
+def _clips(clips: dict[str, Any], total: dict[str, Any]) -> None:
+    rows = []
+    for name, one in clips.items():
+        facenet, batch, ours = (_number(statistics.median(runs), ".1f") for runs in one["ms_a_frame"].values())
+        ratios, shares = one["ratio"].values(), one["share_of_decoding"].values()
+        told = [*_numbers(ratios, ".2f"), *_numbers(shares, ".3f")]
+        rows.append([name, one["size"], facenet, batch, str(one["best_batch"]), ours, *told])
+    facenet, batch, ours = _sums(total)
+    rows.append(["in total", "", facenet, batch, "", ours, *_numbers(total["ratio"].values(), ".2f"), "", ""])
+    _table(_CLIP_HEADS, rows)
+    agreements = {name: one["agreement"] for name, one in clips.items()} | {"in total": total["agreement"]}
+    for engine, head in (("ours", "ours to facenet"), ("facenet_batch", "facenet's batches to facenet")):
+        _table((head, *_AGREEMENT_HEADS), [[name, *_agreement(of[engine])] for name, of in agreements.items()])
+
+
+def _photos(photos: dict[str, Any]) -> None:
+    rows = []
+    for name, one in photos["each"].items():
+        ms = (1e3 * statistics.median(runs) for runs in one["seconds"].values())
+        rows.append([name[-40:], one["size"], *_numbers(ms, ".1f"), *map(str, one["faces"].values()),
+                     *_agreement(one["agreement"])])  # fmt: skip
+    total = photos["total"]
+    rows.append(["in total", "", *_sums(total), "", "", *_agreement(total["agreement"]["ours"])])
+    _table(("photo", "size", "facenet ms", "ours ms", "facenet", "ours", *_AGREEMENT_HEADS), rows)
+    tell(f"photos: {_number(total['ratio']['facenet'], '.2f')} times as fast as facenet in total\n")
+
+
+def _truth(truth: dict[str, Any]) -> None:
+    rows = []
+    for name in ("facenet", "ours"):
+        one = truth[name]
+        counts = [str(one["annotated"]), str(one["found"]), _number(one["recall"], ".4f")]
+        errors = _numbers((one["error"], one["error_where_both"]), ".5f")
+        rows.append([name, *counts, *errors, str(one["strangers"])])
+    _table(("annotated", "faces", "found", "recall", "error", "where both", "strong but not annotated"), rows)
+
+
+def _memory(memory: dict[str, Any]) -> None:
+    rows = []
+    for subject in ("clip", "frame"):
+        for name, one in memory.get(subject, {}).items():
+            looked_at = one.get("failed") or f"{one['frames']} of {one['size']}"
+            rows.append([name, looked_at, *(str(one.get(field, _number(None, ""))) for field in _MEMORY)])
+    _table((f"memory (batches of {memory['batch']})", "frames", "before MB", "peak MB", "rise MB", "device MB"), rows)
+
+
+def _sums(total: dict[str, Any]) -> list[str]:
+    return [_number(statistics.median(runs), ".2f") + " s" for runs in total["seconds"].values()]
+
+
+def _agreement(one: dict[str, Any]) -> list[str]:
+    faces = " / ".join(str(count) for count in one["strong_faces"])
+    return [faces, *(_number(one[name], spec) for name, spec in _AGREEMENT.items())]
+
+
+def _numbers(values: Iterable[float | None], spec: str) -> list[str]:
+    return [_number(value, spec) for value in values]
+
+
+def _number(value: float | None, spec: str) -> str:
+    return "-" if value is None else f"{value:{spec}}"
+
+
+def _table(heads: Iterable[str], rows: list[list[str]]) -> None:
+    lines = [list(heads), *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for name, *cells in lines:
+        right = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        tell("  ".join([name.ljust(widths[0]), *right]).rstrip())
+    tell()

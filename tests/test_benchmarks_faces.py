@@ -1,0 +1,128 @@
+"""Whether the comparison of face engines tells the truth: two engines that differ must never look alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.faces_agreement import agree, five_points, mean_error, pair_off, truth_errors
+from benchmarks.faces_figures import goals, ratios, speed, totals
+from facefeed.pipeline.faces import Faces
+
+FACE = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], np.float32)
+"""Five points of a face in a box of 100 px; its eyes are 40 px apart."""
+
+
+def faces(*lefts: float, scores: tuple[float, ...] = (), down: float = 0) -> Faces:
+    """Faces of 100 px beside each other, `lefts` px from the left border; scores of .99 if none are named."""
+    corners = [[left, down, left + 100, down + 100] for left in lefts]
+    points = [FACE + np.float32([left, down]) for left in lefts]
+    return Faces(
+        np.array(corners, np.float32).reshape(-1, 4),
+        np.array(scores or [0.99] * len(lefts), np.float32),
+        np.array(points, np.float32).reshape(-1, 5, 2),
+    )
+
+
+def test_the_same_faces_agree_whatever_their_order() -> None:
+    told = agree([faces(0, 300), faces(0)], [faces(300, 0), faces(0)])
+    assert (told["recall"], told["reverse"], told["same_count"]) == (1, 1, 1)
+    assert (told["landmarks_mean"], told["landmarks_worst"], told["box_px"], told["score"]) == (0, 0, 0, 0)
+    assert told["strong_faces"] == [3, 3]
+
+
+def test_a_shift_is_told_in_px_and_as_a_share_of_the_eyes_distance() -> None:
+    told = agree([faces(0), faces(0)], [faces(0), faces(0, down=4)])
+    assert told["landmarks_mean"] == pytest.approx(4 / 40 / 2)
+    assert told["landmarks_worst"] == pytest.approx(4 / 40)
+    assert told["box_px"] == 4
+    assert told["recall"] == 1
+
+
+def test_a_face_that_one_engine_lacks_lowers_recall_on_its_side_alone() -> None:
+    told = agree([faces(0, 300)], [faces(0)])
+    assert (told["recall"], told["reverse"], told["same_count"]) == (0.5, 1, 0)
+    told = agree([faces(0)], [faces(0, 300)])
+    assert (told["recall"], told["reverse"], told["same_count"]) == (1, 0.5, 0)
+
+
+def test_a_weak_face_that_is_missed_changes_the_count_and_no_recall() -> None:
+    told = agree([faces(0, 300, scores=(0.99, 0.9))], [faces(0)])
+    assert (told["recall"], told["reverse"], told["same_count"]) == (1, 1, 0)
+
+
+def test_a_strong_face_that_the_other_holds_for_a_weak_one_is_found() -> None:
+    told = agree([faces(0)], [faces(0, scores=(0.8,))])
+    assert (told["recall"], told["reverse"]) == (1, None)
+    assert told["score"] == pytest.approx(0.19)
+
+
+def test_one_face_never_stands_for_two() -> None:
+    told = agree([faces(0, 4)], [faces(0)])
+    assert told["recall"] == 0.5
+    assert told["box_px"] == 0
+
+
+@pytest.mark.parametrize(("shift", "recall"), [(24, 1), (26, 0)])  # an IoU of .613 and .587
+def test_boxes_that_overlap_too_little_are_different_faces(shift: float, recall: float) -> None:
+    assert agree([faces(0)], [faces(shift)])["recall"] == recall
+
+
+def test_frames_without_faces_agree_and_say_nothing_of_recall() -> None:
+    told = agree([Faces.empty()], [Faces.empty()])
+    assert told["same_count"] == 1
+    assert told["recall"] is told["reverse"] is told["landmarks_mean"] is told["box_px"] is None
+
+
+def test_the_closest_are_paired_first() -> None:
+    assert pair_off(np.array([[0.2, 0.1], [0.3, 0.25]]), below=0.4) == [(0, 1), (1, 0)]
+    assert pair_off(np.array([[0.2, 0.1], [0.4, 0.25]]), below=0.4) == [(0, 1)]
+
+
+def test_five_points_are_the_middles_of_the_eyes_the_nose_tip_and_the_mouth_corners() -> None:
+    points = np.full((68, 2), np.nan)
+    points[36:42], points[42:48] = [30, 40], [70, 40]
+    points[36, 0], points[39, 0] = 20, 40
+    points[30], points[48], points[54] = [50, 60], [35, 80], [65, 80]
+    np.testing.assert_allclose(five_points(points), FACE)
+
+
+def test_an_annotated_face_is_found_where_the_points_are_near_and_by_one_face_alone() -> None:
+    near, far = faces(0, down=9), faces(0, down=11)  # a quarter of the eyes' distance is 10 px
+    assert truth_errors(FACE[None], near) == [pytest.approx(9 / 40)]
+    assert truth_errors(FACE[None], far) == [None]
+    assert truth_errors(FACE[None], Faces.empty()) == [None]
+    assert truth_errors(np.stack([FACE + 2, FACE]), faces(0)) == [None, 0]
+    assert mean_error([None, 0.1, 0.3]) == pytest.approx(0.2)
+    assert mean_error([None]) is None
+
+
+def test_ratios_are_taken_within_a_repeat_and_totals_over_sums() -> None:
+    slow = {"seconds": {"facenet": [3.0, 8.0, 30.0], "ours": [1.0, 2.0, 6.0]}, "frames": 2}
+    quick = {"seconds": {"facenet": [1.0, 1.0, 1.0], "ours": [1.0, 1.0, 1.0]}, "frames": 2}
+    assert ratios(slow["seconds"]) == {"facenet": 4}
+    told = totals({"slow": slow, "quick": quick}, {})
+    assert told["seconds"] == {"facenet": [4, 9, 31], "ours": [2, 3, 7]}
+    assert told["ratio"] == {"facenet": 3}
+    assert told["worst"] == {"facenet": (1, "quick")}
+
+
+def test_the_share_of_decoding_is_ours_over_the_decoders_rate() -> None:
+    clip = {"seconds": {"ours": [0.5, 1.0, 4.0]}, "frames": 20, "decoding": {"every_10": [40.0], "every_1": [200.0]}}
+    told = speed(clip)
+    assert told["share_of_decoding"] == {"every_10": 0.5, "every_1": 0.1}
+    assert told["ms_a_frame"] == {"ours": [25, 50, 200]}
+
+
+def test_a_goal_is_missed_by_too_little_and_by_nothing_measured() -> None:
+    ours: dict[str, Any] = {"recall": 0.9989, "reverse": None, "landmarks_mean": 0.005}
+    total = {"ratio": {"facenet": 3.0}, "worst": {"facenet": (2.4, "crowd")}, "agreement": {"ours": ours}}
+    assert [is_met for *_, is_met in goals({"total": total})] == [True, False, False, False, True]
+
+
+@pytest.mark.parametrize(("recall", "error", "met"), [(0.8, 0.1, [True, True]), (0.79, 0.1002, [False, False])])
+def test_ground_truth_is_held_against_facenets_own(recall: float, error: float, met: list[bool]) -> None:
+    facenet = {"recall": 0.8, "error_where_both": 0.1}
+    told = goals({"truth": {"facenet": facenet, "ours": {"recall": recall, "error_where_both": error}}})
+    assert [is_met for *_, is_met in told] == met
