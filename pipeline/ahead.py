@@ -27,19 +27,21 @@ def ahead(items: Iterator[T], thread: Executor) -> Iterator[Iterator[T]]:
     ...     list(letters)
     ['a', 'b', 'c']
     """
-    due = thread.submit(next, items, _END)
-
-    def taken() -> Iterator[T]:
-        nonlocal due
-        while (item := due.result()) is not _END:
-            due = thread.submit(next, items, _END)
-            yield item
-            del item  # or it would be held as long as the next one is waited for
-
     try:
-        yield taken()
+        due = thread.submit(next, items, _END)
+
+        def taken() -> Iterator[T]:
+            nonlocal due
+            while (item := due.result()) is not _END:
+                due = thread.submit(next, items, _END)
+                yield item
+                del item  # or it would be held as long as the next one is waited for
+
+        try:
+            yield taken()
+        finally:
+            wait([due])
+            del due  # an error would hold itself through its own trace, and with it the frames it was thrown through
     finally:
-        wait([due])
-        del due  # an error would hold itself through its own trace, and with it the frames it was thrown through
         if (close := getattr(items, "close", None)) is not None:
             close()

@@ -99,10 +99,12 @@ class Lanes:
     ) -> Iterator[Made]:
         for family in families:
             if len(begun) == _FAMILIES_A_LANE * len(self._lanes):
-                yield from begun.popleft().result()
+                yield from begun[0].result()
+                begun.popleft()  # not before: whoever leaves here must know that it is at work
             begun.append(self._threads.submit(self._on_free_lane, family, unit, given_up))
         while begun:
-            yield from begun.popleft().result()
+            yield from begun[0].result()
+            begun.popleft()
 
     def _on_free_lane(self, family: Sequence[Entry], unit: Unit, given_up: threading.Event) -> list[Made]:
         lane = self._free.get()

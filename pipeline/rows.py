@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from .ahead import ahead
+from .errors import UsageError
 from .faces import Faces
 from .faces.align import tilt_degrees
 from .faces.crop import Square
@@ -76,8 +78,15 @@ class RowMaker:
         tracker = Tracker()
         with ahead(self._gathered(frames, self._detector.frames_at_once), self.reading) as gathered:
             for few in gathered:
-                for frame, faces in zip(few, self._detector.detect([frame.rgb for frame in few]), strict=True):
+                for frame, faces in zip(few, self._detected([frame.rgb for frame in few]), strict=True):
                     yield frame, self._found(frame, faces, tracker)
+
+    def _detected(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        found = self._detector.detect(frames)
+        if len(found) != len(frames):
+            told = f"{type(self._detector).__name__} gave {len(found)} answers for {len(frames)} frames"
+            raise UsageError(f"{told}: must give one for each, in their order")
+        return found
 
     def _gathered(self, frames: Iterable[Frame], frames_at_once: int) -> Iterator[list[Frame]]:
         """As many frames at a time as the detector likes, if they are small enough to be held."""
@@ -141,7 +150,7 @@ class RowMaker:
     ) -> Iterator[tuple[_Seen, Framing]]:
         reused = [self._reused(twin) for twin in pairs]
         unknown = [frame.rgb for frame, known in zip(few, reused, strict=True) if known is None]
-        detected = iter(self._detector.detect(unknown))
+        detected = iter(self._detected(unknown))
         for frame, twin, known in zip(few, pairs, reused, strict=True):
             found = known or self._found(frame, next(detected), tracker)
             if keep_in is not None:

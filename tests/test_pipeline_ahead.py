@@ -21,7 +21,7 @@ from facefeed.pipeline import inputs, rows
 from facefeed.pipeline.ahead import ahead
 from facefeed.pipeline.commit import make_folders
 from facefeed.pipeline.encode import ImageEncoder
-from facefeed.pipeline.errors import InputError, StoppedError
+from facefeed.pipeline.errors import InputError, StoppedError, UsageError
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
 from facefeed.pipeline.job import Job, Options, config_hash
@@ -154,6 +154,16 @@ class Watched:
         number, self.calls = self.calls, self.calls + 1
         self.on_detect(number)
         return self.inner.detect(frames)
+
+
+@dataclass
+class Miscounting(Watched):
+    """Gives `more` answers than there are frames."""
+
+    more: int = 1
+
+    def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        return [*super().detect(frames), Faces.empty()][: len(frames) + self.more]
 
 
 def maker_of(detector: Any, **options: Any) -> RowMaker:
@@ -348,6 +358,17 @@ def test_a_closed_worker_starts_nothing_anew(make_source: MakeSource, tmp_path: 
     assert_nothing_is_left(worker, before)
 
 
+@pytest.mark.parametrize("more", [1, -1])
+def test_a_detector_that_does_not_give_one_answer_for_each_frame_is_told_so(
+    make_source: MakeSource, tmp_path: Path, more: int
+) -> None:
+    source = make_source("real/a.mp4")
+    worker = UnitWorker(job_of(source, tmp_path / "out", Miscounting(more=more)))
+    with pytest.raises(UsageError, match=f"Miscounting gave {2 + more} answers for 2 frames"):
+        worker.run(unit_of(worker.job, list_source(source).entries))
+    worker.close()
+
+
 def test_an_interrupt_in_mid_video_leaves_nothing_half_done_and_the_next_unit_is_whole(
     make_source: MakeSource, tmp_path: Path
 ) -> None:
@@ -359,8 +380,12 @@ def test_an_interrupt_in_mid_video_leaves_nothing_half_done_and_the_next_unit_is
 
     worker = UnitWorker(job_of(source, tmp_path / "out", Watched(interrupted, frames_at_once=1)))
     unit = unit_of(worker.job, list_source(source).entries)
-    with pytest.raises(KeyboardInterrupt):
-        worker.run(unit)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            worker.run(unit)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert list(worker.job.paths.temporary.iterdir()) == list(worker.job.paths.receipts.iterdir()) == []
     assert [one.outcome for one in worker.run(unit).inputs] == ["ok", "ok"]
     worker.close()
