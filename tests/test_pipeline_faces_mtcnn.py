@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +59,19 @@ def frames(clip: str, every: int = 25, count: int = 2) -> list[NDArray[np.uint8]
         return [frame.to_ndarray(format="rgb24") for frame in wanted]
 
 
+def in_a_process_of_its_own(code: str, environment: dict[str, str]) -> str:
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def portraits() -> dict[str, NDArray[np.uint8]]:
     with cbook.get_sample_data("grace_hopper.jpg") as file, Image.open(file) as hopper:
         return {"astronaut": data.astronaut(), "hopper": np.asarray(hopper.convert("RGB"))}
 
 
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: Path(clip).name)
-def test_it_finds_exactly_what_facenet_finds(clip: str, detector: MTCNNDetector, facenet: Any) -> None:
+def test_it_finds_what_facenet_finds(clip: str, detector: MTCNNDetector, facenet: Any) -> None:
     shown = frames(clip)
     for rgb, found in zip(shown, detector.detect(shown), strict=True):
         boxes, scores, landmarks = facenet.detect(rgb, landmarks=True)
@@ -89,6 +98,14 @@ def test_frames_of_all_sizes_may_come_together(detector: MTCNNDetector) -> None:
     assert detector.detect([]) == []
 
 
+def test_it_works_in_a_process_that_was_forked_after_it_was_used(detector: MTCNNDetector) -> None:
+    rgb = portraits()["astronaut"]
+    found, _ = detector.detect([rgb] * 2)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        (there,) = pool.apply_async(detector.detect, ([rgb],)).get(timeout=60)
+    np.testing.assert_allclose(there.boxes_xyxy, found.boxes_xyxy, atol=1e-3)
+
+
 class Detected(torch.utils.data.Dataset[int]):
     def __init__(self, detector: MTCNNDetector) -> None:
         self.detector = detector
@@ -110,11 +127,44 @@ def test_it_takes_as_many_frames_at_once_as_it_has_threads(detector: MTCNNDetect
     assert detector.frames_at_once == torch.get_num_threads()
 
 
+def test_nothing_is_counted_or_reported_by_the_library_that_runs_the_networks(tmp_path: Path) -> None:
+    code = """
+import numpy, sys
+from facefeed.pipeline.faces.mtcnn import MTCNNDetector
+MTCNNDetector(device="cpu").detect([numpy.zeros((90, 90, 3), numpy.uint8)])
+print([name for name in sys.modules if name.startswith("openvino_telemetry")])
+"""
+    told = in_a_process_of_its_own(code, {"HOME": str(tmp_path)})
+    assert (told, list(tmp_path.iterdir())) == ("[]", [])
+
+
+def test_memory_does_not_grow_with_the_sizes_that_come_by() -> None:
+    code = """
+import numpy, psutil
+from facefeed.pipeline.faces.mtcnn import MTCNNDetector
+detector, sizes = MTCNNDetector(device="cpu"), numpy.random.default_rng(0).integers(60, 400, (240, 2))
+for number, size in enumerate(sizes):
+    if number == 40:
+        before = psutil.Process().memory_info().rss
+    detector.detect([numpy.zeros((*size, 3), numpy.uint8)])
+print((psutil.Process().memory_info().rss - before) / 1e6)
+"""
+    assert float(in_a_process_of_its_own(code, {"OMP_NUM_THREADS": "1"})) < 100
+
+
+@pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
+def test_a_device_that_torch_has_not_is_refused(device: str) -> None:
+    with pytest.raises(UsageError, match=f"device='{device}'"):
+        MTCNNDetector(device=device).load()
+
+
 def test_a_gpu_finds_what_the_cpu_finds(detector: MTCNNDetector) -> None:
     if not torch.cuda.is_available():
         pytest.skip("there is no GPU here")
     frames = list(portraits().values()) * 3
-    for found, other in zip(MTCNNDetector(device="cuda").detect(frames), detector.detect(frames), strict=True):
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        on_gpu = MTCNNDetector(device="cuda").detect(frames)
+    for found, other in zip(on_gpu, detector.detect(frames), strict=True):
         np.testing.assert_allclose(found.boxes_xyxy, other.boxes_xyxy, atol=0.05)
         np.testing.assert_allclose(found.landmarks, other.landmarks, atol=0.05)
 

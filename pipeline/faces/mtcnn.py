@@ -35,13 +35,14 @@ class MTCNNDetector:
     there is one. On the CPU frames are worked through side by side, each on one of as many threads as torch would take
     (`OMP_NUM_THREADS`); on CUDA those of one size together.
 
-    Memory beside the frames: on the CPU 16 bytes for each pixel of a frame and thread, and some 10 MB; on CUDA about
-    250 bytes for each of at most 16 million pixels that are on the device at once (one larger frame alone has more).
+    Memory beside the frames: on the CPU 20 bytes for each pixel of a frame and thread, and as videos of several sizes
+    come by up to some 300 MB a thread, since the networks are compiled for sizes that come often; on CUDA about 130
+    bytes for each of at most 16 million pixels that are on the device at once (one larger frame alone has more).
 
     Deterministic on one machine up to rounding, whatever frames come together. Light to construct and picklable: the
-    weights are read on first use, or by `load()`, once in a process for all detectors, and anew in one that was forked
-    (where torch must be told to take one thread, as its DataLoader does in its workers). Raises `UsageError` on a
-    `min_face_px` below PNet's window of 12 px.
+    weights are read on first use, or by `load()`, once in a process for all detectors, and anew in one that was
+    forked. Raises `UsageError` on a `min_face_px` below PNet's window of 12 px, and on first use on a device that
+    torch has not.
     """
 
     def __init__(self, *, min_face_px: int = 40, device: str | None = None) -> None:
@@ -68,7 +69,12 @@ class MTCNNDetector:
 
         from .cascade.engines import engine_on  # noqa: PLC0415
 
-        return engine_on(self.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            return engine_on(device)
+        except (RuntimeError, AssertionError) as error:  # torch has no kind of its own for this
+            why = str(error).splitlines()[0]
+            raise UsageError(f"device={device!r}: must be a device that torch can use; {why}; try cpu") from error
 
     @property
     def fingerprint(self) -> str:

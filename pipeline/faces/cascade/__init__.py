@@ -12,6 +12,7 @@ Zhang et al. 2016, "Joint Face Detection and Alignment Using Multitask Cascaded 
 | bins | which pixels make up a pixel of the pyramid or of a network's input |
 | cpu | one frame on one thread: OpenVINO's networks, pixels from a summed-area table by NumPy |
 | networks | the three networks as OpenVINO graphs |
+| quiet | OpenVINO, kept from reporting its use |
 | weights | where the weights lie |
 | sums | resized pixels from a summed-area table |
 | cuda | frames of one size on a torch device: facenet's own modules, all pixels in one gather |

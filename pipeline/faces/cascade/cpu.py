@@ -41,7 +41,7 @@ class CpuPixels:
         rows, columns, values = (np.concatenate(one) for one in list(zip(*found, strict=True))[:3])
         order = np.lexsort((columns, rows, levels))
         logits = torch.from_numpy(values[order])
-        scores = torch.softmax(logits[:, :2], 1)[:, 1]
+        scores = _scores(logits)
         kept = (scores >= PNET_SCORE).nonzero()[:, 0]
         where = torch.from_numpy(np.stack([np.zeros_like(rows), levels, rows, columns])[:, order])[:, kept]
         frames, at_levels, at_rows, at_columns = where.unbind()
@@ -50,12 +50,12 @@ class CpuPixels:
     def rnet(self, frames: Tensor, windows: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """As `Pixels` has it."""
         logits, offsets = self._looked_at(self._networks.rnet, windows.numpy(), 24, _RNET_WINDOWS)
-        return torch.softmax(logits, 1)[:, 1], offsets
+        return _scores(logits), offsets
 
     def onet(self, frames: Tensor, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG002
         """As `Pixels` has it."""
         logits, offsets, points = self._looked_at(self._networks.onet, windows.numpy(), 48, _ONET_WINDOWS)
-        return torch.softmax(logits, 1)[:, 1], offsets, points
+        return _scores(logits), offsets, points
 
     def _cells(self, first_row: int, first_column: int, new_row: int, new_column: int, tile: Array) -> Any:
         """The cells of a tile that may be faces, but for those that the tile before has too."""
@@ -90,6 +90,12 @@ class CpuPixels:
         starts = windows[:, :2, None] + each * lengths // side
         ends = windows[:, :2, None] - (-(each + 1) * lengths // side)
         return self._sums.windows(starts[:, 1], ends[:, 1], starts[:, 0], ends[:, 0])
+
+
+def _scores(logits: Tensor) -> Tensor:
+    """How sure each is to be a face, of logits (M, 2 or more). torch's own softmax hangs in a forked process."""
+    shares = (logits[:, :2] - logits[:, :2].amax(1, keepdim=True)).exp()
+    return shares[:, 1] / shares.sum(1)
 
 
 def _spans(length: int) -> Iterator[tuple[int, int, slice]]:

@@ -44,7 +44,7 @@ def engine_on(device: str) -> Engine:
 @cache
 def _engine(pid: int, device: str, threads: int) -> Engine:  # noqa: ARG001
     # Never let go: in a forked process OpenVINO would wait for threads that are gone.
-    return CpuEngine(threads) if device == "cpu" else DeviceEngine(device)
+    return CpuEngine(threads) if torch.device(device).type == "cpu" else DeviceEngine(device)
 
 
 class CpuEngine:

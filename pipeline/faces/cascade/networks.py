@@ -13,10 +13,9 @@ from functools import cache
 from typing import Any, Final
 
 import numpy as np
-import openvino as ov
 from numpy.typing import NDArray
-from openvino import opset13 as op
 
+from .quiet import op, ov
 from .weights import read_weights
 
 Array = NDArray[Any]
@@ -25,6 +24,7 @@ Weights = dict[str, Array]
 _CONFIG: Final = {
     "INFERENCE_PRECISION_HINT": "f32",  # its default is bfloat16 where there are instructions for that
     "ENABLE_CPU_PINNING": False,  # the processes of a machine would all be pinned to the same cores
+    "CPU_RUNTIME_CACHE_CAPACITY": 64,  # of its 5,000: what is kept for sizes that come once; they have taken 1 GB
     "NUM_STREAMS": 1,
     "INFERENCE_NUM_THREADS": 1,  # the caller's own: OpenVINO starts none, so that a process may fork later
 }
