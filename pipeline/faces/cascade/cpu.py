@@ -22,6 +22,8 @@ _TILE_CELLS: Final = 72
 _CELLS_STEP: Final = 8
 _NEAR_LOGIT: Final = float(np.log(PNET_SCORE / (1 - PNET_SCORE))) - 1e-3
 _RNET_WINDOWS, _ONET_WINDOWS = 64, 16
+_COUNTS: Final = 16
+"""Of windows at once: what is missing to the next of them is filled up."""
 
 
 class CpuPixels:
@@ -79,7 +81,8 @@ class CpuPixels:
         for first in range(0, len(windows), at_once):
             some = windows[first : first + at_once]
             # A network is prepared anew for each number of windows: there shall be few of these.
-            asked = np.pad(some, ((0, -len(some) % (1 if len(some) < 8 else 8)), (0, 0)), mode="edge")
+            missing = -len(some) % (at_once // _COUNTS)
+            asked = np.pad(some, ((0, missing), (0, 0)), mode="edge")
             parts.append([one[: len(some)].copy() for one in net(self._cut(asked, side))])
         return [torch.from_numpy(np.concatenate(one)) for one in zip(*parts, strict=True)]
 
