@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from facefeed.pipeline.faces.cascade.bins import bins
+from facefeed.pipeline.faces.cascade.bins import bins, scales
 from facefeed.pipeline.faces.cascade.boxes import suppressed, windows
 from facefeed.pipeline.faces.cascade.cpu import CpuPixels
 from facefeed.pipeline.faces.cascade.cuda import DeviceNetworks, DevicePixels
 from facefeed.pipeline.faces.cascade.networks import Networks
-from facefeed.pipeline.faces.cascade.stages import Pixels, find_faces, scales
+from facefeed.pipeline.faces.cascade.stages import Pixels, find_faces
 from facefeed.pipeline.faces.cascade.sums import PixelSums
 from facenet_pytorch.models.mtcnn import ONet, PNet, RNet
 from facenet_pytorch.models.utils.detect_face import detect_face, generateBoundingBox

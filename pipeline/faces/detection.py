@@ -76,8 +76,8 @@ class FaceDetector(Protocol):
 
     An implementer promises:
 
-    - deterministic: the same frames give the same `Faces` on the same machine, call after call, whatever
-      came before (no state from call to call);
+    - deterministic: the same frames give the same `Faces` on the same machine, up to rounding, call after call,
+      whatever came before (no state from call to call);
     - total: upright uint8 RGB frames of any size, 1x1 included, and of several sizes in one call, give `Faces`,
       one for each frame and in their order, never an exception; no frames give none;
     - bounded: its memory does not grow with the number of frames, whatever it is given at once;

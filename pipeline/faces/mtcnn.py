@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
+from .cascade.bins import WINDOW_PX, scales
 from .cascade.weights import FILES, weights_folder
 from .detection import Faces
 
 if TYPE_CHECKING:
     from .cascade.engines import Engine
-
-_WINDOW_PX: Final = 12
-"""PNet looks through a window of 12 x 12 px; the frame is scaled by 12 / min_face_px."""
 
 _METHOD: Final = 2
 """Goes up whenever our own arithmetic changes results by more than rounding errors."""
@@ -46,8 +44,8 @@ class MTCNNDetector:
     """
 
     def __init__(self, *, min_face_px: int = 40, device: str | None = None) -> None:
-        if min_face_px < _WINDOW_PX:
-            rule = f"must be at least {_WINDOW_PX} px (PNet's window); smaller faces would only be upscaled"
+        if min_face_px < WINDOW_PX:
+            rule = f"must be at least {WINDOW_PX} px (PNet's window); smaller faces would only be upscaled"
             raise UsageError(f"min_face_px={min_face_px}: {rule}; try 40")
         self.min_face_px = min_face_px
         self.device = device
@@ -101,17 +99,13 @@ class MTCNNDetector:
         A frame with a side below `min_face_px` has no faces: facenet would stop with an exception. So it would at a
         candidate that lies wholly outside of the frame, which is left out here.
         """
-        # As facenet computes it, so that both agree on a frame that is exactly as large as a face.
-        large = [number for number, rgb in enumerate(frames) if self._has_levels(rgb)]
+        large = [number for number, rgb in enumerate(frames) if scales(rgb.shape[0], rgb.shape[1], self.min_face_px)]
         found = [Faces.empty()] * len(frames)
         if large:
             ours = self._engine.find([frames[number] for number in large], self.min_face_px)
             for number, one in zip(large, ours, strict=True):
                 found[number] = _as_faces(*one)
         return found
-
-    def _has_levels(self, rgb: Rgb) -> bool:
-        return bool(min(rgb.shape[:2]) * (_WINDOW_PX / self.min_face_px) >= _WINDOW_PX)
 
 
 def _rebuild(min_face_px: int, device: str | None) -> MTCNNDetector:

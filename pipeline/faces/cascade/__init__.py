@@ -9,7 +9,7 @@ Zhang et al. 2016, "Joint Face Detection and Alignment Using Multitask Cascaded 
 | engines | how many frames go together, and through which of the two below |
 | stages | the cascade itself, in torch: what goes from one network to the next, for one frame or many |
 | boxes | the arithmetic of windows, facenet's to the last bit |
-| bins | which pixels make up a pixel of the pyramid or of a network's input |
+| bins | the levels of the pyramid, and which pixels make up a pixel of it or of a network's input |
 | cpu | one frame on one thread: OpenVINO's networks, pixels from a summed-area table by NumPy |
 | networks | the three networks as OpenVINO graphs |
 | quiet | OpenVINO, kept from reporting its use |
@@ -17,5 +17,5 @@ Zhang et al. 2016, "Joint Face Detection and Alignment Using Multitask Cascaded 
 | sums | resized pixels from a summed-area table |
 | cuda | frames of one size on a torch device: facenet's own modules, all pixels in one gather |
 
-But for `weights` nothing here is imported before the first frame: torch and OpenVINO take seconds to load.
+But for `bins` and `weights` nothing here is imported before the first frame: torch and OpenVINO take seconds to load.
 """

@@ -5,8 +5,6 @@ Boxes are (M, 4) float32 tensors, xyxy, `frame` px, counted from 1 and inclusive
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torchvision.ops import nms
 
@@ -64,8 +62,3 @@ def suppressed(boxes: Tensor, scores: Tensor, groups: Tensor, overlap: float) ->
     apart = groups.double() * (boxes.max().double() - boxes.min().double() + 1)
     kept: Tensor = nms(boxes.double() + apart[:, None], scores.double(), overlap)
     return kept
-
-
-def as_numpy(*tensors: Tensor) -> tuple[Any, ...]:
-    """On the host, as arrays."""
-    return tuple(one.cpu().numpy() for one in tensors)

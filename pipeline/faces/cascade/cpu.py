@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .bins import bins
+from .bins import bins, window_bins
 from .networks import Networks
 from .stages import PNET_SCORE, Cells
 from .sums import PixelSums
@@ -21,6 +21,7 @@ _TILE_CELLS: Final = 72
 """PNet's cells along a tile: its maps stay in a core's cache, and its rim of 10 px costs little."""
 _CELLS_STEP: Final = 8
 _NEAR_LOGIT: Final = float(np.log(PNET_SCORE / (1 - PNET_SCORE))) - 1e-3
+"""By how much a cell's logits differ at `PNET_SCORE`, less what rounding may do: only such cells get a score at all."""
 _RNET_WINDOWS, _ONET_WINDOWS = 64, 16
 _COUNTS: Final = 16
 """Of windows at once: what is missing to the next of them is filled up."""
@@ -83,16 +84,9 @@ class CpuPixels:
             # A network is prepared anew for each number of windows: there shall be few of these.
             missing = -len(some) % (at_once // _COUNTS)
             asked = np.pad(some, ((0, missing), (0, 0)), mode="edge")
-            parts.append([one[: len(some)].copy() for one in net(self._cut(asked, side))])
+            pixels = self._sums.windows(*window_bins(asked, np.arange(side)))
+            parts.append([one[: len(some)].copy() for one in net(pixels)])
         return [torch.from_numpy(np.concatenate(one)) for one in zip(*parts, strict=True)]
-
-    def _cut(self, windows: Array, side: int) -> Array:
-        """Windows (M, 4), brought to `side` x `side` px and normalised: (M, side, side, 4) float32."""
-        each = np.arange(side)
-        lengths = (windows[:, 2:] - windows[:, :2])[:, :, None]
-        starts = windows[:, :2, None] + each * lengths // side
-        ends = windows[:, :2, None] - (-(each + 1) * lengths // side)
-        return self._sums.windows(starts[:, 1], ends[:, 1], starts[:, 0], ends[:, 0])
 
 
 def _scores(logits: Tensor) -> Tensor:

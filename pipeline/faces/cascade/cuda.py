@@ -10,7 +10,7 @@ from facenet_pytorch.models.mtcnn import ONet, PNet, RNet
 from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
-from .bins import PIXEL_MEAN, PIXEL_SCALE
+from .bins import PIXEL_MEAN, PIXEL_SCALE, window_bins
 from .stages import PNET_SCORE, Cells
 
 Tensor = torch.Tensor
@@ -73,11 +73,7 @@ class DevicePixels:
 
     def _cut(self, frames: Tensor, windows: Tensor, side: int) -> Tensor:
         """Windows brought to `side` x `side` px, all in one gather: (M, 3, side, side), 0..255."""
-        each = torch.arange(side, device=windows.device)
-        lengths = (windows[:, 2:] - windows[:, :2])[:, :, None]
-        starts = windows[:, :2, None] + each * lengths // side
-        ends = windows[:, :2, None] - (-(each + 1) * lengths).div(side, rounding_mode="floor")
-        (lefts, tops), (rights, bottoms) = starts.unbind(1), ends.unbind(1)
+        tops, bottoms, lefts, rights = window_bins(windows, torch.arange(side, device=windows.device))
         rows = frames[:, None] * (self.height + 1)
 
         def at(row: Tensor, column: Tensor) -> Tensor:
@@ -85,4 +81,5 @@ class DevicePixels:
 
         sums = at(bottoms, rights) - at(tops, rights) - at(bottoms, lefts) + at(tops, lefts)
         areas = (bottoms - tops)[:, :, None] * (rights - lefts)[:, None, :]
-        return (sums / areas[..., None]).permute(0, 3, 1, 2)
+        means: Tensor = sums / areas[..., None]
+        return means.permute(0, 3, 1, 2)

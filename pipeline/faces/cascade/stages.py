@@ -10,7 +10,8 @@ import torch
 from facenet_pytorch.models.utils.detect_face import nms_numpy
 from numpy.typing import NDArray
 
-from .boxes import as_numpy, cell_boxes, moved, moved_by_pnet, points_in_frame, squared, suppressed, windows
+from .bins import scales
+from .boxes import cell_boxes, moved, moved_by_pnet, points_in_frame, squared, suppressed, windows
 
 Tensor = torch.Tensor
 
@@ -18,8 +19,6 @@ PNET_SCORE: Final = 0.6
 """Least score of a cell that is followed up; facenet's, as all numbers here."""
 _RNET_SCORE: Final = 0.7
 _ONET_SCORE: Final = 0.7
-_LEVEL_FACTOR: Final = 0.709
-_WINDOW_PX: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +69,6 @@ Found = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 """Of one frame: boxes (N, 4), scores (N,), landmarks (N, 5, 2), float32, as `MTCNN.detect` gives them."""
 
 
-def scales(height: int, width: int, min_face_px: int) -> list[float]:
-    """By how much the levels of the pyramid are smaller than the frame; none where the frame is below a face.
-
-    >>> [round(scale, 3) for scale in scales(120, 160, 40)]
-    [0.3, 0.213, 0.151, 0.107]
-    """
-    scale = _WINDOW_PX / min_face_px
-    shortest = min(height, width) * scale
-    found = []
-    while shortest >= _WINDOW_PX:
-        found.append(scale)
-        scale, shortest = scale * _LEVEL_FACTOR, shortest * _LEVEL_FACTOR
-    return found
-
-
 def find_faces(pixels: Pixels, min_face_px: int) -> list[Found]:
     """The faces of each frame, in the order of facenet's last suppression."""
     found = _proposed(pixels, min_face_px)
@@ -129,7 +113,8 @@ def _finished(pixels: Pixels, candidates: _Candidates) -> list[Found]:
     sure = (scores > _ONET_SCORE).nonzero()[:, 0]
     kept = candidates[sure]
     landmarks = points_in_frame(kept.boxes, points[sure])
-    frames, *found = as_numpy(kept.frames, moved(kept.boxes, offsets[sure]), scores[sure], landmarks)
+    on_device = kept.frames, moved(kept.boxes, offsets[sure]), scores[sure], landmarks
+    frames, *found = (one.cpu().numpy() for one in on_device)
     of_frame = (tuple(one[frames == number] for one in found) for number in range(pixels.count))
     return [_without_nested(*one) for one in of_frame]
 
