@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +15,9 @@ from facefeed.pipeline.faces.cascade.bins import bins, scales
 from facefeed.pipeline.faces.cascade.boxes import suppressed, windows
 from facefeed.pipeline.faces.cascade.cpu import CpuPixels
 from facefeed.pipeline.faces.cascade.cuda import DeviceNetworks, DevicePixels
+from facefeed.pipeline.faces.cascade.means import PixelMeans
 from facefeed.pipeline.faces.cascade.networks import Networks
 from facefeed.pipeline.faces.cascade.stages import Pixels, find_faces
-from facefeed.pipeline.faces.cascade.sums import PixelSums
 from facenet_pytorch.models.mtcnn import ONet, PNet, RNet
 from facenet_pytorch.models.utils.detect_face import detect_face, generateBoundingBox
 from numpy.typing import NDArray
@@ -76,25 +79,38 @@ def test_bins_are_those_of_torchs_adaptive_pooling(length: int, count: int) -> N
     np.testing.assert_allclose((starts + ends - 1) / 2, means.numpy())
 
 
-@pytest.mark.parametrize("size", [(90, 120), (91, 33), (12, 300), (200, 12)])
+@pytest.mark.parametrize("size", [(90, 120), (91, 33), (12, 300), (200, 12), (14, 20), (13, 20), (12, 12), (2, 1)])
 def test_a_level_of_the_pyramid_is_facenets(size: tuple[int, int]) -> None:
-    rgb = noise(217, 331)
+    rgb = np.maximum(noise(217, 331), 250)  # sums as large as can be
     (tops, bottoms), (lefts, rights) = bins(217, size[0]), bins(331, size[1])
-    half = size[1] // 2
-    columns = [(lefts[:half], rights[:half]), (lefts[half:], rights[half:])]
-    tiles = PixelSums(rgb).tiles(tops, bottoms, columns)
-    made = np.concatenate([tile[0, ..., :3] for tile in tiles], axis=1)
+    made = PixelMeans(rgb)(tops[None], bottoms[None], lefts[None], rights[None])[0, ..., :3]
     np.testing.assert_allclose(made, resized_by_torch(rgb, *size), atol=1e-6)
 
 
-def test_a_frame_whose_sums_are_beyond_32_bits_is_averaged_right_to_its_last_pixel() -> None:
-    rgb = np.full((2900, 3000, 3), 255, np.uint8)  # 255 x 8.7 million
-    rgb[-1, -1] = 0
-    edges = np.array([2996, 2998])
-    tops, lefts = edges[None] - 100, edges[None]
-    corner = PixelSums(rgb).windows(tops, tops + 2, lefts, lefts + 2)[0, ..., 0]
-    white, last = (255 - 127.5) / 128, (255 * 3 / 4 - 127.5) / 128
-    np.testing.assert_allclose(corner, [[white, white], [white, last]], atol=1e-6)
+@pytest.mark.parametrize("bin_px", [(1, 257), (257, 1), (1, 258), (258, 1), (16, 16), (16, 17)])
+def test_the_largest_bins_of_either_kind_are_averaged_right_where_they_are_white(bin_px: tuple[int, int]) -> None:
+    """255 times 257 is the largest sum of 16 bits."""
+    rgb = np.full((259, 259, 3), 255, np.uint8)
+    rgb[:, :, 1] = 0
+    tops, lefts = (np.array([[0, 1]]) for _ in range(2))
+    made = PixelMeans(rgb)(tops, tops + bin_px[0], lefts, lefts + bin_px[1])
+    np.testing.assert_allclose(
+        made[..., :3], np.broadcast_to([127.5 / 128, -127.5 / 128, 127.5 / 128], (1, 2, 2, 3)), atol=1e-6
+    )
+
+
+def test_pixels_are_resized_also_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """Numba keeps what it compiled beside the module or at home; a container may have neither."""
+    code = (
+        "from numba.core import caching\n"
+        "caching.CacheImpl._locator_classes = []\n"
+        "import numpy as np\n"
+        "from facefeed.pipeline.faces.cascade.means import PixelMeans\n"
+        "edges = np.array([[0, 1]])\n"
+        "print(PixelMeans(np.full((2, 2, 3), 255, np.uint8))(edges, edges + 1, edges, edges + 1)[..., :3].min())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout.strip() == str(np.float32(127.5 / 128)), done.stderr
 
 
 def test_each_network_says_what_facenets_says(nets: Networks) -> None:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("pipeline", "loaders", "train", "data")
 HEAVY = {
     "albumentations", "av", "cv2", "dask", "datasets", "distributed", "duckdb", "facenet_pytorch", "lightning",
-    "matplotlib", "pandas", "polars", "pyarrow", "scipy", "skimage", "torch", "torchvision",
+    "matplotlib", "numba", "pandas", "polars", "pyarrow", "scipy", "skimage", "torch", "torchvision",
 }  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def test_importing_all_of_the_pipeline_imports_nothing_that_trains() -> None:
     # The cascade comes with the detector's first frame.
     apart = (
         ".child",
-        *(f".cascade.{name}" for name in ("boxes", "cpu", "cuda", "engines", "networks", "quiet", "stages")),
+        *(f".cascade.{name}" for name in ("boxes", "cpu", "cuda", "engines", "means", "networks", "quiet", "stages")),
     )
     loaded = loaded_by(*(f"import {name}" for name in modules_of("pipeline") if not name.endswith(apart)))
     assert {"distributed", "pyarrow", "cv2"} <= loaded

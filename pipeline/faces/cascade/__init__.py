@@ -2,7 +2,7 @@
 
 Zhang et al. 2016, "Joint Face Detection and Alignment Using Multitask Cascaded Convolutional Networks".
 
-    frames -> sums of pixels -> pyramid -> PNet -> windows -> RNet -> windows -> ONet -> boxes, scores, landmarks
+    frames -> pyramid -> PNet -> windows -> RNet -> windows -> ONet -> boxes, scores, landmarks
 
 | module | what it knows |
 |---|---|
@@ -10,12 +10,13 @@ Zhang et al. 2016, "Joint Face Detection and Alignment Using Multitask Cascaded 
 | stages | the cascade itself, in torch: what goes from one network to the next, for one frame or many |
 | boxes | the arithmetic of windows, facenet's to the last bit |
 | bins | the levels of the pyramid, and which pixels make up a pixel of it or of a network's input |
-| cpu | one frame on one thread: OpenVINO's networks, pixels from a summed-area table by NumPy |
+| cpu | one frame on one thread: OpenVINO's networks, pixels by `means` |
 | networks | the three networks as OpenVINO graphs |
 | quiet | OpenVINO, kept from reporting its use |
 | weights | where the weights lie |
-| sums | resized pixels from a summed-area table |
+| means | resized pixels, compiled by Numba |
 | cuda | frames of one size on a torch device: facenet's own modules, all pixels in one gather |
 
-But for `bins` and `weights` nothing here is imported before the first frame: torch and OpenVINO take seconds to load.
+But for `bins` and `weights` nothing here is imported before the first frame: torch, Numba and OpenVINO take seconds to
+load.
 """

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from .bins import bins, window_bins
+from .means import PixelMeans
 from .networks import Networks
 from .stages import PNET_SCORE, Cells
-from .sums import PixelSums
 
 Array = NDArray[Any]
 Tensor = torch.Tensor
@@ -35,7 +35,7 @@ class CpuPixels:
     def __init__(self, rgb: NDArray[np.uint8], networks: Networks) -> None:
         self.height, self.width = rgb.shape[:2]
         self._networks = networks
-        self._sums = PixelSums(rgb)
+        self._means = PixelMeans(rgb)
 
     def pnet(self, sizes: list[tuple[int, int]]) -> Cells:
         """As `Pixels` has it; each level is made and looked at tile by tile."""
@@ -71,11 +71,10 @@ class CpuPixels:
         tops, bottoms = bins(self.height, height)
         lefts, rights = bins(self.width, width)
         spans = list(_spans(width))
-        columns = [(lefts[span], rights[span]) for _, _, span in spans]
         for first_row, new_row, rows in _spans(height):
-            tiles = self._sums.tiles(tops[rows], bottoms[rows], columns)
-            for (first_column, new_column, _), tile in zip(spans, tiles, strict=True):
-                yield first_row, first_column, new_row, new_column, tile
+            for first_column, new_column, columns in spans:
+                edges = tops[None, rows], bottoms[None, rows], lefts[None, columns], rights[None, columns]
+                yield first_row, first_column, new_row, new_column, self._means(*edges)
 
     def _looked_at(self, net: Callable[[Array], list[Array]], windows: Array, side: int, at_once: int) -> list[Tensor]:
         parts = []
@@ -84,7 +83,7 @@ class CpuPixels:
             # A network is prepared anew for each number of windows: there shall be few of these.
             missing = -len(some) % (at_once // _COUNTS)
             asked = np.pad(some, ((0, missing), (0, 0)), mode="edge")
-            pixels = self._sums.windows(*window_bins(asked, np.arange(side)))
+            pixels = self._means(*window_bins(asked, np.arange(side)))
             parts.append([one[: len(some)].copy() for one in net(pixels)])
         return [torch.from_numpy(np.concatenate(one)) for one in zip(*parts, strict=True)]
 

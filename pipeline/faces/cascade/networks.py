@@ -40,8 +40,7 @@ _MOST_SHAPES: Final = 64
 class Networks:
     """The three networks, for one thread and on one core; what a call gives is valid until the next.
 
-    Pixels come as (N, H, W, 4) float32, normalised, the fourth channel anything finite: it has no weight. So they lie
-    as the summed-area table gives them.
+    Pixels come as (N, H, W, 4) float32, normalised, the fourth channel anything finite: it has no weight.
     """
 
     def __init__(self) -> None:
