@@ -1,0 +1,205 @@
+"""What tests of training share, importable by processes that they start: small networks, data and Trainers.
+
+Processes of training, which a test may kill and start anew: `in_processes`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from assets_dataset import Clip, make_dataset
+from facefeed.train.datamodule import FaceDataModule
+from facefeed.train.module import FaceClassifier
+from facefeed.train.options import DataOptions, ModelOptions
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor, nn
+
+BACKBONE = "test_efficientnet"
+"""The smallest of timm's networks that were made for tests: 0.1 M parameters, with BatchNorm."""
+
+UNITS = (
+    ("train", (Clip("real/anna.mp4", 26), Clip("fake/anna-swap.mp4", 14), Clip("fake/anna-talk.mp4", 12))),
+    ("val", (Clip("real/dora.mp4", 8), Clip("fake/dora-swap.mp4", 5), Clip("real/fred.mp4", 4))),
+    ("test", (Clip("real/emil.mp4", 6), Clip("fake/emil-talk.mp4", 5))),
+)
+TRAIN_FACES, VAL_FACES, TEST_FACES = 52, 17, 11
+
+
+def small_dataset(out: Path) -> Path:
+    """A dataset of 52 faces to train on, 17 to validate, 11 to test, of two classes and two methods."""
+    make_dataset(out, UNITS)
+    return out
+
+
+def data(out: Path, **options: Any) -> FaceDataModule:
+    """Batches of 8 faces of 32 px, made in this process."""
+    return FaceDataModule(out, DataOptions(**{"batch_size": 8, "image_size": 32, "num_workers": 0, **options}))
+
+
+def classifier(**options: Any) -> FaceClassifier:
+    """A small network, the same each time."""
+    torch.manual_seed(0)
+    return FaceClassifier(ModelOptions(**{"backbone": BACKBONE, **options}))
+
+
+def trainer(**options: Any) -> lightning.Trainer:
+    """A Trainer on the CPU that says and writes nothing unless told to."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    quiet = {
+        "accelerator": "cpu", "devices": 1, "logger": False, "enable_progress_bar": False,
+        "enable_model_summary": False, "enable_checkpointing": False, "num_sanity_val_steps": 0,
+    }  # fmt: skip
+    return lightning.Trainer(**{**quiet, **options})
+
+
+class Seen(lightning.Callback):
+    """Notes the faces of every training batch: `steps`, a list of (epoch, face_ids); and in a file, a line each."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
+        self.steps: list[list[Any]] = []
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self.steps.append([trainer.current_epoch, batch["face_id"]])
+        if self.file is not None:
+            with self.file.open("a") as file:
+                file.write(json.dumps(self.steps[-1]) + "\n")
+
+    @staticmethod
+    def read(file: Path) -> list[list[Any]]:
+        return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+class Foreign(lightning.LightningModule):
+    """A LightningModule of somebody else: an MLP on the pixels of (images, labels) or of our dicts.
+
+    Asks for the number of steps where Lightning's documentation does.
+    """
+
+    def __init__(self, side_px: int = 32, width: int = 16) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(3 * side_px * side_px, width), nn.LayerNorm(width), nn.ReLU())
+        self.head = nn.Linear(width, 2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.body(images))
+        return logits
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        images, labels = (batch["image"], batch["label"]) if isinstance(batch, dict) else batch
+        loss = nn.functional.cross_entropy(self(images), labels)
+        self.log("loss", loss, batch_size=len(labels))
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), 1e-3)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, max_lr=1e-3, total_steps=int(self.trainer.estimated_stepping_batches)
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def foreign() -> Foreign:
+    """The same each time."""
+    torch.manual_seed(0)
+    return Foreign()
+
+
+class Kill(lightning.Callback):
+    """Kills its own process when a step's batch is there, and its work has not begun."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.fit_loop.total_batch_idx == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+# ---- processes of training
+
+
+def in_processes(*stages: dict[str, Any], timeout_seconds: float = 240) -> list[list[int]]:
+    """Runs stages one after the other, each in new processes, one a rank; returns their exit codes.
+
+    A stage is the name of a function of a test module, "module:function", the number of its `ranks`, and its further
+    `arguments`. All are forked from one process that has imported Lightning and done nothing yet: that import takes
+    longer than the stages do.
+    """
+    script = "import sys, assets_train; assets_train.run_stages(sys.argv[1])"  # no file, that workers would import too
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(stages)], capture_output=True, text=True, timeout=timeout_seconds,
+        check=False, env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path(__file__).parent)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_stages(told: str) -> None:
+    """Runs the stages that `in_processes` tells it of, and prints their exit codes."""
+    warnings.simplefilter("ignore")
+    import_module("timm")  # the classifier would, in each process anew
+    codes = []
+    for stage in json.loads(told):
+        module, name = stage["run"].split(":")
+        work, arguments, ranks = getattr(import_module(module), name), stage.get("arguments", {}), stage["ranks"]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        processes = [_fork(work, arguments, rank, ranks, port) for rank in range(ranks)]
+        codes.append([os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes])
+    print(json.dumps(codes))
+
+
+def _fork(work: Callable[..., None], arguments: dict[str, Any], rank: int, ranks: int, port: int) -> int:
+    process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        if ranks > 1:  # as a launcher such as torchrun or srun would say it
+            os.environ |= {
+                "LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            }  # fmt: skip
+        torch.set_num_threads(1)
+        work(**arguments)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def train_in_process(out: str, run: str, ranks: int, kill_at: int | None = None, workers: int = 0) -> None:
+    """A run of two epochs, two batches to a step, or what is left of it. Each rank leaves a line for every batch."""
+    folder = Path(run)
+    folder.mkdir(exist_ok=True)
+    saved = sorted(folder.glob("*.ckpt"), key=lambda path: int(path.stem.split("=")[1]))
+    seen = Seen(folder / f"rank {os.environ.get('LOCAL_RANK', '0')}, after {len(saved)}")
+    saving = ModelCheckpoint(run, every_n_train_steps=1, save_top_k=-1, filename="{step}")
+    fit = trainer(
+        max_epochs=2, accumulate_grad_batches=2, devices=ranks, strategy="ddp" if ranks > 1 else "auto",
+        enable_checkpointing=True, callbacks=[*([] if kill_at is None else [Kill(kill_at)]), seen, saving],
+    )  # fmt: skip
+    model, module = classifier(), data(Path(out), batch_size=8 // ranks, num_workers=workers)
+    if ranks > 1 and not saved:
+        (figures,) = fit.validate(model, module, verbose=False)
+        (folder / f"figures of {fit.global_rank}").write_text(json.dumps(figures))
+    fit.fit(model, module, ckpt_path=saved[-1] if saved else None)
+    if fit.is_global_zero:
+        torch.save(model.state_dict(), folder / "weights")

@@ -1,0 +1,156 @@
+"""What a user notices of the figures: they are those of plain definitions, by face and by video."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from facefeed.pipeline.errors import UsageError
+from facefeed.train.scores import Scores
+
+CLASSES = ("real", "fake")
+
+
+def auc(scores: list[float], positive: list[bool]) -> float:
+    """The share of (positive, negative) pairs in the right order; a tie is half."""
+    pairs = [
+        (one, other)
+        for (one, is_one), (other, is_other) in product(zip(scores, positive, strict=True), repeat=2)
+        if is_one and not is_other
+    ]
+    return sum((one > other) + 0.5 * (one == other) for one, other in pairs) / len(pairs)
+
+
+def softmax(logits: torch.Tensor) -> np.ndarray[Any, Any]:
+    raised = np.exp(logits.double().numpy())
+    return raised / raised.sum(1, keepdims=True)
+
+
+def scored(logits: torch.Tensor, labels: Any, *rest: Any, classes: tuple[str, ...] = CLASSES, **more: Any) -> Scores:
+    scores = Scores(classes)
+    scores.add(logits, torch.as_tensor(labels), *rest, **more)
+    return scores
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[torch.Tensor, torch.Tensor, list[str], list[str | None]]:
+    """Logits in eighths, so that there are ties, and exact ones; eight videos, and three ways of faking."""
+    generator = torch.Generator().manual_seed(0)
+    of_video = torch.randint(0, 8, (120,), generator=generator)
+    labels = (of_video >= 3).long()
+    logits = (torch.randn(120, 2, generator=generator) * 16).round() / 8
+    logits[:, 1] += labels
+    methods = [None if video < 3 else ("swap", "talk", "blend")[int(video) % 3] for video in of_video]
+    return logits, labels, [f"video {int(video)}" for video in of_video], methods
+
+
+def test_figures_of_faces_are_those_of_their_definitions(made: Any) -> None:
+    logits, labels, videos, methods = made
+    figures = scored(logits, labels, videos, methods).result()
+    p, truth = softmax(logits), labels.numpy()
+    right = p.argmax(1) == truth
+    assert figures["auc"] == pytest.approx(auc(p[:, 1].round(12).tolist(), (truth == 1).tolist()), abs=1e-6)
+    assert figures["log_loss"] == pytest.approx(-np.log(p[np.arange(120), truth]).mean())
+    assert figures["accuracy"] == pytest.approx(right.mean())
+    assert figures["accuracy_real"] == pytest.approx(right[truth == 0].mean())
+    assert figures["accuracy_fake"] == pytest.approx(right[truth == 1].mean())
+    for method in ("swap", "talk", "blend"):
+        of_method = np.array([one == method for one in methods])
+        assert figures[f"accuracy_method_{method}"] == pytest.approx(right[of_method].mean())
+
+
+def test_figures_of_videos_are_those_of_the_mean_probability_of_their_faces(made: Any) -> None:
+    logits, labels, videos, methods = made
+    scores = scored(logits, labels, videos, methods)
+    p, figures = softmax(logits), scores.result()
+    names = sorted(set(videos))
+    mean = np.array([p[[one == name for one in videos]].mean(0) for name in names])
+    truth = np.array([labels[videos.index(name)] for name in names])
+    assert len(scores.videos) == 8
+    assert figures["video_auc"] == pytest.approx(auc(mean[:, 1].tolist(), (truth == 1).tolist()), abs=1e-6)
+    assert figures["video_log_loss"] == pytest.approx(-np.log(mean[np.arange(8), truth]).mean())
+    assert figures["video_accuracy"] == pytest.approx((mean.argmax(1) == truth).mean())
+
+
+def test_with_more_classes_the_auc_is_the_mean_of_each_against_all_others() -> None:
+    generator = torch.Generator().manual_seed(1)
+    logits, labels = torch.randn(60, 3, generator=generator), torch.randint(0, 3, (60,), generator=generator)
+    scores = scored(logits, labels, classes=("real", "swap", "talk"))
+    p, truth = softmax(logits), labels.numpy()
+    wanted = np.mean([auc(p[:, number].tolist(), (truth == number).tolist()) for number in range(3)])
+    assert scores.result()["auc"] == pytest.approx(wanted, abs=1e-6)
+    assert scores.faces.confusion.tolist() == [
+        [int(((truth == true) & (p.argmax(1) == said)).sum()) for said in range(3)] for true in range(3)
+    ]
+    without = scored(logits[truth != 2], labels[truth != 2], classes=("real", "swap", "talk"))
+    kept = p[truth != 2], truth[truth != 2]
+    wanted = np.mean([auc(kept[0][:, number].tolist(), (kept[1] == number).tolist()) for number in range(2)])
+    assert without.result()["auc"] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_one_logit_is_that_of_the_second_class_against_the_first(made: Any) -> None:
+    logits, labels, videos, methods = made
+    one = scored(logits[:, 1:] - logits[:, :1], labels, videos, methods).result()
+    assert one == pytest.approx(scored(logits, labels, videos, methods).result(), rel=1e-5)
+
+
+def test_batches_and_their_order_make_no_difference(made: Any) -> None:
+    logits, labels, videos, methods = made
+    order = torch.randperm(120, generator=torch.Generator().manual_seed(2))
+    parts = Scores(CLASSES)
+    for places in order.split(7):
+        names, ways = [videos[place] for place in places], [methods[place] for place in places]
+        parts.add(logits[places], labels[places], names, ways)
+    assert parts.result() == pytest.approx(scored(logits, labels, videos, methods).result())
+
+
+def test_what_is_said_with_certainty_is_still_ranked_and_its_loss_is_finite() -> None:
+    logits = torch.tensor([[0.0, 50.0], [0.0, 60.0], [0.0, 900.0], [0.0, 70.0]])
+    figures = scored(logits, [0, 1, 1, 0], ["a", "b", "b", "c"]).result()
+    assert figures["auc"] == 0.75
+    assert figures["log_loss"] == pytest.approx(30.0)
+    assert figures["video_log_loss"] == pytest.approx((50 + 70 + 0) / 3)
+
+
+def test_unknown_labels_take_no_part_and_no_faces_have_no_figures() -> None:
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [9.0, 0.0]])
+    figures = scored(logits, [0, 1, -1], ["a", "b", "c"], ["x", "y", "z"]).result()
+    assert figures == scored(logits[:2], [0, 1], ["a", "b"], ["x", "y"]).result()
+    assert scored(logits, [-1, -1, -1]).result() == Scores(CLASSES).result() == {}
+
+
+def test_an_auc_of_one_class_and_figures_of_videos_that_nobody_knows_are_left_out() -> None:
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+    assert set(scored(logits, [1, 1]).result()) == {"log_loss", "accuracy", "accuracy_fake"}
+    assert math.isnan(scored(logits, [1, 1]).faces.auc)
+    assert "video_accuracy" in scored(logits, [1, 1], ["a", None]).result()
+    assert len(scored(logits, [1, 1], ["a", None]).videos) == 1
+
+
+def test_a_face_that_came_twice_counts_once_where_its_row_is_known(made: Any) -> None:
+    logits, labels, videos, methods = made
+    rows = torch.arange(120)
+    twice = scored(logits, labels, videos, methods, rows=rows)
+    twice.add(logits[:9], labels[:9], videos[:9], methods[:9], rows=rows[:9])
+    assert twice.result() == pytest.approx(scored(logits, labels, videos, methods).result())
+    assert len(twice.faces) == 120
+
+
+def test_a_curve_runs_from_corner_to_corner_and_never_back(made: Any) -> None:
+    logits, labels, *_ = made
+    curve = scored(logits, labels).faces.roc(1)
+    assert curve is not None
+    for rates in (curve.fpr.tolist(), curve.tpr.tolist()):
+        assert (rates[0], rates[-1]) == (0, 1)
+        assert all(one <= other for one, other in pairwise(rates))
+
+
+def test_labels_that_no_class_has_and_mixed_ones_are_refused() -> None:
+    with pytest.raises(UsageError, match="label 2, 2 logits: there are 2 classes, real, fake"):
+        scored(torch.zeros(2, 2), [0, 2])
+    with pytest.raises(UsageError, match="labels are mixed"):
+        scored(torch.zeros(2, 2), [0.5, 1.0])

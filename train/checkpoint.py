@@ -1,0 +1,110 @@
+"""Checkpoints are read as plain data: numbers, text and tensors. Nothing in one is ever run."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+import zipfile
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
+
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+from ..pipeline.errors import UsageError
+
+if TYPE_CHECKING:
+    from .module import FaceClassifier
+
+_REMEDY = "give a file that training saved, last.ckpt say"
+_NAMED = re.compile(r"GLOBAL ([\w.]*\w)")
+_TENSORS_OF = {"torchao": "torchao.optim"}
+"""Libraries whose tensors an optimizer's state may be of, and what tells torch that these are plain."""
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """What a checkpoint holds, its tensors on the CPU; with `weights_only=True`, whatever the environment says.
+
+    Raises `UsageError` on a file that would run code, is cut short or damaged, or is no checkpoint at all.
+    """
+    path = Path(path)
+    try:
+        held = _plain(path)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
+        raise UsageError(f"{path}: {error.strerror}; {_REMEDY}") from error
+    except pickle.UnpicklingError as error:
+        raise UsageError(f"{path}: {_why_refused(error)}") from error
+    except Exception as error:  # whatever a damaged archive makes of torch
+        raise UsageError(f"{path}: cannot be read, it is cut short or damaged; {_REMEDY}") from error
+    if not isinstance(held, Mapping) or not isinstance(held.get("state_dict"), Mapping):
+        raise UsageError(f"{path}: is no checkpoint, it holds no state_dict; {_REMEDY}")
+    return dict(held)
+
+
+def classifier(path: str | Path) -> FaceClassifier:
+    """The `FaceClassifier` that a checkpoint holds, on the CPU and in eval mode; fetches no pretrained weights.
+
+    Raises `UsageError` as `read` does, and where it holds another kind of module.
+    """
+    from .module import FaceClassifier  # noqa: PLC0415 (timm's import takes seconds)
+
+    held = read(path)
+    parameters = held.get("hyper_parameters")
+    options = parameters.get("options") if isinstance(parameters, Mapping) else None
+    if not isinstance(options, Mapping):
+        raise UsageError(f"{path}: holds another kind of module than FaceClassifier; load it with that class")
+    try:
+        model: FaceClassifier = FaceClassifier(options)
+        model.load_state_dict(held["state_dict"])
+    except (TypeError, RuntimeError, UsageError) as error:
+        reason = shorten(str(error), 300, placeholder=" ...")
+        raise UsageError(f"{path}: holds no FaceClassifier of this version: {reason}") from error
+    model.eval()
+    return model
+
+
+class PlainCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]  # Lightning is not followed
+    """A plugin for the Trainer that has it load checkpoints by `read`: `Trainer(plugins=[PlainCheckpointIO()])`.
+
+    Lightning by itself leaves it to torch's default and the environment what a checkpoint may do; before its 2.6 it
+    runs whatever the file says. Saving is Lightning's own.
+    """
+
+    def load_checkpoint(self, path: str | Path, *args: Any, **options: Any) -> dict[str, Any]:  # noqa: ARG002 (Lightning's)
+        """See `read`."""
+        return read(path)
+
+
+def _plain(path: Path) -> Any:
+    """What torch finds in a file whose checksums are right; tensors of libraries that are known come from these."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:  # torch would take the wrong numbers as they are
+                raise zipfile.BadZipFile
+    try:
+        return _loaded(path)
+    except pickle.UnpicklingError as error:
+        library = (named[1] if (named := _NAMED.search(str(error))) else "").split(".")[0]
+        if library not in _TENSORS_OF:
+            raise
+    import_module(_TENSORS_OF[library])
+    return _loaded(path)
+
+
+def _loaded(path: Path) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of pickles that torch did not write; they are refused in our own words
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _why_refused(error: Exception) -> str:
+    if named := _NAMED.search(str(error)):
+        return (
+            f"asks for {named[1]} to be run, which a checkpoint may not, and is refused; if it is yours, save its "
+            "state_dict anew, as tensors, numbers and text alone"
+        )
+    return f"is no checkpoint, or one that is damaged; {_REMEDY}"

@@ -1,0 +1,123 @@
+"""`FaceDataModule`: a finished dataset's splits as a Trainer takes them, resumed at the very next batch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lightning.pytorch import LightningDataModule
+
+from ..loaders import FaceDataLoader, FaceDataset, Pairs, Quotas
+from ..pipeline.errors import UsageError
+from ..pipeline.manifest import Manifest
+from .options import DataOptions
+
+__all__ = ["DataOptions", "FaceDataModule"]
+
+FIELDS = ("image", "label", "row", "face_id", "video_id", "method")
+"""What a batch holds."""
+
+
+class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is not followed
+    """Train, val and test of the dataset in `out`, the folder that `precompute` made, by `FaceDataLoader`.
+
+    Batches are dicts: image float32 (N, 3, H, W), label int64 (N,), row int64 (N,), and lists of face_id, video_id and
+    method. On CUDA they come on the Trainer's device. A split without faces has no loader.
+
+    Where training stands in an epoch travels in the Trainer's checkpoints; a Trainer that is resumed from one, also
+    in mid-epoch, after SIGKILL, and on several ranks, goes on at the very next batch. It is refused where the dataset,
+    the options that decide the order, or the global batch differ.
+
+    classes: names by label number. Raises `UsageError` where `out` is no finished dataset.
+    """
+
+    def __init__(self, out: str | Path, options: DataOptions = DataOptions()) -> None:  # noqa: B008 (frozen)
+        super().__init__()
+        self.out, self.options = Path(out), options
+        self.classes: tuple[str, ...] = tuple(Manifest.read(self.out).labels)
+        self.save_hyperparameters({"data": asdict(options)})
+        self._loader: FaceDataLoader | None = None
+        self._due: dict[str, Any] | None = None
+
+    def train_dataloader(self) -> FaceDataLoader:
+        """Shuffled, balanced and augmented; begins where a checkpoint left off, the first time after it was loaded."""
+        loader = self._loaded(self._dataset("train", **_transforms(self.options.transform)))
+        if self._due is not None:
+            loader.load_state_dict(self._due)
+            self._due = None
+        self._loader = loader
+        return loader
+
+    def val_dataloader(self) -> FaceDataLoader | list[Any]:
+        """Every face of val once, in the index's order."""
+        return self._evaluated("val")
+
+    def test_dataloader(self) -> FaceDataLoader | list[Any]:
+        """Every face of test once, in the index's order."""
+        return self._evaluated("test")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where training stands; see `FaceDataLoader.state_dict`."""
+        return {} if self._loader is None else self._loader.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Has the next training loader go on there.
+
+        Lightning itself also hands its loaders their states, but only if none was made before: a module that asks for
+        `estimated_stepping_batches` in `configure_optimizers` would begin the epoch anew.
+        """
+        if self.trainer is None or self.trainer.state.fn == "fit":  # not where it is only validated or tested
+            self._due = state_dict
+
+    def _evaluated(self, split: str) -> FaceDataLoader | list[Any]:
+        dataset = self._dataset(split)
+        return FaceDataLoader(dataset, **self._shared()) if len(dataset) else []
+
+    def _dataset(self, split: str, **transforms: Any) -> FaceDataset:
+        options = self.options
+        return FaceDataset(
+            self.out,
+            split=split,
+            image_size=options.image_size,
+            frames_per_video=options.frames_per_video,
+            **transforms,
+        )
+
+    def _loaded(self, dataset: FaceDataset) -> FaceDataLoader:
+        if not len(dataset):
+            raise UsageError(f"{self.out}: has no face to train on, its split train is empty; see `facefeed inspect`")
+        return FaceDataLoader(dataset, balance=self._balance(dataset), **self._shared())
+
+    def _shared(self) -> dict[str, Any]:
+        """What all loaders are given. On CUDA batches come normalised on the device, copied beside the step."""
+        device = None if self.trainer is None else self.trainer.strategy.root_device
+        return {
+            "batch_size": self.options.batch_size, "num_workers": self.options.num_workers, "seed": self.options.seed,
+            "fields": FIELDS, "device": device if device is not None and device.type == "cuda" else None,
+        }  # fmt: skip
+
+    def _balance(self, dataset: FaceDataset) -> Quotas | Pairs | None:
+        if self.options.balance == "pairs":
+            return Pairs()
+        if self.options.balance == "none":
+            return None
+        present = np.unique(dataset.index.numbers("label", dataset.rows))
+        names = [self.classes[number] for number in present if number >= 0]
+        if not names:
+            raise UsageError(f"{self.out}: no face of its split train has a known label, so none can be learned from")
+        return Quotas(dict.fromkeys(names, 1))
+
+
+def _transforms(file: str | None) -> dict[str, Any]:
+    """The pipeline in a file, under the name of the argument of `FaceDataset` that takes it."""
+    if file is None:
+        return {}
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
+    from ..loaders.augment import FaceCompose  # noqa: PLC0415 (half a second, only for who uses it)
+    from ..loaders.augment.pipeline_file import read_pipeline  # noqa: PLC0415
+
+    pipeline = read_pipeline(Path(file))
+    return {"face_transform" if isinstance(pipeline, FaceCompose) else "transform": pipeline}
