@@ -1,0 +1,82 @@
+"""What a user notices of compiling: graphs and their breaks are counted, names and results stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from assets_levers import Foreign, fit, images, weights
+from facefeed.train import levers
+from facefeed.train.levers.compilation import networks
+from facefeed.train.machine import Machine
+
+HERE = Machine(cores=2, compiler="/usr/bin/c++")
+
+
+class Broken(torch.nn.Module):
+    """Prints in the middle, which no graph can hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Linear(192, 4), torch.nn.Linear(4, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(inputs.flatten(1))
+        torch._dynamo.graph_break()
+        return self.second(hidden.relu())
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler looks at what torch warns of
+def test_a_compiled_network_trains_the_same_and_its_graphs_are_counted() -> None:
+    if Machine.here().compiler is None:
+        pytest.skip("there is no C++ compiler")
+    plain, compiled = Foreign(Broken()), Foreign(Broken())
+    fit(plain, "", images(8))
+    trainer = fit(compiled, "compile", images(8))
+    assert compiled.losses == pytest.approx(plain.losses, rel=1e-5)
+    figures = levers.figures(trainer)["compile"]
+    assert figures["graphs"] == 2
+    assert figures["graph_breaks"] == 1
+    (reason,) = figures["reasons"]
+    assert "graph_break" in reason
+    assert weights(compiled).keys() == weights(plain).keys()
+
+
+def test_what_is_compiled_are_the_outermost_networks_with_weights() -> None:
+    class Many(Foreign):
+        def __init__(self) -> None:
+            super().__init__(Broken())
+            self.heads = torch.nn.ModuleDict({"one": torch.nn.Linear(2, 2), "loss": torch.nn.CrossEntropyLoss()})
+
+    assert [name for name, _ in networks(Many())] == ["net", "heads.one"]
+
+
+class Bare(Foreign):
+    def __init__(self) -> None:
+        super().__init__(torch.nn.Identity())
+        self.weight = torch.nn.Parameter(torch.zeros(192, 2))
+
+
+def scripted() -> Any:
+    return Foreign(torch.jit.trace(torch.nn.Linear(4, 2), torch.zeros(1, 4)))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.parametrize(
+    ("make", "machine", "told"),
+    [
+        (lambda: Foreign(Broken()), Machine(), "there is no C++ compiler"),
+        (Bare, HERE, "calls no network that is a part of it"),
+        (scripted, HERE, "net is TorchScript"),
+        (
+            lambda: Foreign(Broken()),
+            Machine(("GTX 1080",), (8 << 30,), (6, 1), 2, frozenset({"triton"}), "c++"),
+            "GTX 1080 has compute capability 6.1, and Triton needs 7.0",
+        ),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused(make: Any, machine: Machine, told: str) -> None:
+    (reason,) = levers.refusals(levers.parse("compile"), make(), machine)
+    assert told in reason

@@ -1,0 +1,212 @@
+"""What a user notices of an optimizer that becomes another: groups, rates and schedulers go on, its state is small."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from assets_levers import Foreign, fit, images, perceptron, quietly, weights, with_levers
+from facefeed.train.levers import LeverError, optimizer_state_bytes
+from torch.optim import lr_scheduler
+
+BOTH = ["fused", "adamw8bit"]
+
+
+def needs(text: str) -> None:
+    if text == "adamw8bit":
+        pytest.importorskip("torchao", reason="torchao is not installed")
+
+
+def adamw(parameters: Any) -> torch.optim.AdamW:
+    first, *rest = list(parameters)
+    return torch.optim.AdamW([{"params": [first], "lr": 2e-3, "weight_decay": 0.0}, {"params": rest}], 1e-3)
+
+
+def alone(parameters: Any) -> Any:
+    return adamw(parameters)
+
+
+def listed(parameters: Any) -> Any:
+    return [adamw(parameters)]
+
+
+def beside_schedulers(parameters: Any) -> Any:
+    optimizer = adamw(parameters)
+    return [optimizer], [lr_scheduler.StepLR(optimizer, 1, 0.5)]
+
+
+def named(parameters: Any) -> Any:
+    optimizer = adamw(parameters)
+    return {"optimizer": optimizer, "lr_scheduler": lr_scheduler.ExponentialLR(optimizer, 0.3)}
+
+
+def by_step(parameters: Any) -> Any:
+    optimizer = adamw(parameters)
+    cycle = lr_scheduler.OneCycleLR(optimizer, [1e-3, 2e-3], total_steps=8)
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": cycle, "interval": "step"}}
+
+
+def warmed_up(parameters: Any) -> Any:
+    optimizer = adamw(parameters)
+    rising = lr_scheduler.LinearLR(optimizer, 0.1, total_iters=3)
+    falling = lr_scheduler.CosineAnnealingLR(optimizer, 5)
+    both = lr_scheduler.SequentialLR(optimizer, [rising, falling], [3])
+    return [{"optimizer": optimizer, "lr_scheduler": {"scheduler": both, "interval": "step"}}]
+
+
+def on_a_plateau(parameters: Any) -> Any:
+    optimizer = adamw(parameters)
+    plateau = lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=10)
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "train_loss"}}
+
+
+@pytest.mark.parametrize("text", BOTH)
+@pytest.mark.parametrize(
+    "configure",
+    [alone, listed, beside_schedulers, named, by_step, warmed_up, on_a_plateau],
+    ids=lambda one: one.__name__,
+)
+def test_whatever_a_module_configures_its_rates_and_groups_stay(text: str, configure: Any) -> None:
+    """torch's warnings are errors here: of schedulers that lost their optimizer there is none."""
+    needs(text)
+    plain, changed = Foreign(perceptron(), configure), Foreign(perceptron(), configure)
+    fit(plain, "", max_epochs=2)
+    trainer = fit(changed, text, max_epochs=2)
+    assert changed.rates == plain.rates
+    first, second = trainer.optimizers[0].param_groups
+    assert (first["weight_decay"], second["weight_decay"]) == (0.0, 0.01)
+    assert [len(group["params"]) for group in (first, second)] == [1, 3]
+    assert changed.losses == pytest.approx(plain.losses, rel=0.05)
+    if text == "fused":
+        assert all(group["fused"] for group in trainer.optimizers[0].param_groups)
+    else:
+        assert "8bit" in type(trainer.optimizers[0]).__name__
+
+
+class Manual(Foreign):
+    """Two optimizers, as a GAN has them, and one of them kept by the module."""
+
+    def __init__(self) -> None:
+        super().__init__(perceptron())
+        self.automatic_optimization = False
+
+    def configure_optimizers(self) -> Any:
+        self.mine = torch.optim.AdamW(self.net[1].parameters(), 1e-3)
+        return self.mine, torch.optim.Adam(self.net[3].parameters(), 1e-3, weight_decay=0.1)
+
+    def training_step(self, batch: Any, number: int) -> torch.Tensor:
+        loss = super().training_step(batch, number)
+        first, second = self.optimizers()
+        assert first.optimizer is self.mine
+        self.manual_backward(loss)
+        for optimizer in (first, second):
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss
+
+
+@pytest.mark.parametrize("text", BOTH)
+def test_several_optimizers_and_who_holds_them_go_on(text: str) -> None:
+    needs(text)
+    plain, changed = Manual(), Manual()
+    fit(plain, "", max_epochs=2)
+    trainer = fit(changed, text, max_epochs=2)
+    assert changed.losses == pytest.approx(plain.losses, rel=0.05)
+    kinds = [type(one).__name__ for one in trainer.optimizers]
+    assert kinds == (["AdamW", "Adam"] if text == "fused" else ["AdamW8bit", "Adam8bit"])
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.Adam])
+def test_a_fused_step_is_the_same_step(kind: Any) -> None:
+    def configure(parameters: Any) -> Any:
+        return kind(parameters, lr=0.01, weight_decay=0.1)
+
+    plain, fused = Foreign(perceptron().double(), configure), Foreign(perceptron().double(), configure)
+    data = images(dtype=torch.float64)
+    fit(plain, "", data)
+    fit(fused, "fused", data)
+    torch.testing.assert_close(weights(fused), weights(plain), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "configure", "told"),
+    [
+        ("fused", torch.optim.RMSprop, "fused: RMSprop has no fused form"),
+        ("fused", lambda parameters: torch.optim.AdamW(parameters, differentiable=True), "AdamW cannot be fused"),
+        ("adamw8bit", lambda parameters: torch.optim.SGD(parameters, 0.1), "adamw8bit: SGD has no 8-bit form here"),
+        ("adamw8bit", lambda parameters: torch.optim.AdamW(parameters, amsgrad=True), "has no amsgrad=True"),
+    ],
+)
+def test_an_optimizer_that_cannot_become_so_is_told_before_the_first_step(text: str, configure: Any, told: str) -> None:
+    module = Foreign(perceptron(), configure)
+    with pytest.raises(LeverError, match=told):
+        fit(module, text)
+    assert module.losses == []
+
+
+class Words(Foreign):
+    """Learns a vector for each of 64 words, and a layer of 8,192 weights."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        super().__init__(torch.nn.Sequential(torch.nn.Linear(128, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2)))
+        self.words = torch.nn.Embedding(64, 128)
+
+    def training_step(self, batch: Any, number: int) -> Any:
+        words, labels = batch
+        return super().training_step((self.words(words), labels), number)
+
+
+def sentences() -> Any:
+    words = torch.arange(64)
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(words, words % 2), 16)
+
+
+def test_8_bit_state_takes_a_quarter_and_that_of_embeddings_stays_whole() -> None:
+    """Of 8,192 weights: 2 bytes each, a scale of 4 for every 256 of both averages, and two tables of 256 numbers."""
+    needs("adamw8bit")
+    whole, small = Words(), Words()
+    before = optimizer_state_bytes(fit(whole, "", sentences(), max_epochs=5).optimizers[0])
+    optimizer = fit(small, "adamw8bit", sentences(), max_epochs=5).optimizers[0]
+    state = {name: optimizer.state[one] for name, one in small.named_parameters()}
+    assert type(state["words.weight"]["exp_avg"]) is torch.Tensor
+    assert type(state["net.0.weight"]["exp_avg"]) is not torch.Tensor
+    layer = torch.optim.AdamW([small.net[0].weight])
+    layer.state[small.net[0].weight] = state["net.0.weight"]
+    blocks = 8192 // 256
+    assert optimizer_state_bytes(layer) <= 2 * (8192 + 4 * blocks) + 2 * 4 * 256 + 8
+    assert before - optimizer_state_bytes(optimizer) == 8 * 8192 + 4 - optimizer_state_bytes(layer)
+    assert small.losses == pytest.approx(whole.losses, abs=0.02)
+    assert small.losses[-1] < 0.5 * small.losses[0]
+
+
+@pytest.mark.parametrize("text", BOTH)
+def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(text: str, tmp_path: Path) -> None:
+    needs(text)
+    whole, half, rest = (Foreign(perceptron(), warmed_up) for _ in range(3))
+    data = images(8)
+    fit(whole, text, data, max_epochs=4)
+    trainer = fit(half, text, data, max_epochs=2)
+    trainer.save_checkpoint(tmp_path / "half.ckpt")
+    fit(rest, text, data, max_epochs=4, ckpt_path=tmp_path / "half.ckpt")
+    assert rest.losses == whole.losses[4:]
+    assert rest.rates == whole.rates[4:]
+    for name, weight in weights(whole).items():
+        assert torch.equal(weights(rest)[name], weight)
+
+
+@pytest.mark.parametrize("text", BOTH)
+def test_a_module_can_be_copied_pickled_and_trained_again(text: str) -> None:
+    needs(text)
+    module, _ = with_levers(Foreign(perceptron(), alone), text)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        optimizer = other.configure_optimizers()
+        mine = {id(one) for one in other.parameters()}
+        assert {id(one) for group in optimizer.param_groups for one in group["params"]} == mine
+    for _ in range(2):
+        fit(module, text)
+    assert quietly(module.configure_optimizers).state == {}

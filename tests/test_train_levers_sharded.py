@@ -1,0 +1,118 @@
+"""What a user notices of levers that need GPUs: their real strategies are made as asked, and run where there is one."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from assets_levers import Foreign, cpu, images, perceptron, small
+from facefeed.train import levers
+from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+
+@pytest.fixture
+def deepspeed() -> Any:
+    """Imported without its advice on this machine."""
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
+
+
+def strategy(text: str) -> Any:
+    (lever,) = levers.parse(text)
+    return lever.arguments()["strategy"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("text", "stage", "offloads"),
+    [
+        ("zero:1", 1, set()),
+        ("zero:2", 2, set()),
+        ("zero:3", 3, set()),
+        ("zero:1:offload", 1, {"offload_optimizer"}),
+        ("zero:2:offload", 2, {"offload_optimizer"}),
+        ("zero:3:offload", 3, {"offload_optimizer", "offload_param"}),
+    ],
+)
+def test_deepspeed_reads_what_each_stage_says(text: str, stage: int, offloads: set[str], deepspeed: Any) -> None:
+    """By DeepSpeed's own reading of the strategy's configuration, with what the Trainer would add to it."""
+    from deepspeed.runtime.config import DeepSpeedConfig  # noqa: PLC0415 (it may not be there)
+
+    made = strategy(text)
+    assert made.strategy_name == "deepspeed"
+    read = DeepSpeedConfig({**made.config, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2})
+    zero = read.zero_config
+    assert int(zero.stage) == read.zero_optimization_stage == stage
+    found = {name for name in ("offload_optimizer", "offload_param") if getattr(zero, name) is not None}
+    assert found == offloads
+    assert {str(getattr(zero, name).device) for name in found} <= {"OffloadDeviceEnum.cpu", "cpu"}
+    assert read.zero_allow_untested_optimizer
+    assert not read.zero_force_ds_cpu_optimizer  # the module's own optimizer steps on the host
+
+
+def test_fsdp_shares_out_all_there_is_in_layers_of_a_million_numbers() -> None:
+    made = strategy("fsdp")
+    assert isinstance(made, FSDPStrategy)
+    assert made.sharding_strategy.name == "FULL_SHARD"
+    assert made.kwargs["use_orig_params"]
+    wrap = made.kwargs["auto_wrap_policy"]
+    assert wrap.func is size_based_auto_wrap_policy
+    large, little = torch.nn.Linear(1024, 1024), torch.nn.Linear(16, 16)
+    assert wrap(large, recurse=False, nonwrapped_numel=sum(one.numel() for one in large.parameters()))
+    assert not wrap(little, recurse=False, nonwrapped_numel=16 * 17)
+
+
+def test_ddp_takes_devices_and_nodes() -> None:
+    (lever,) = levers.parse("ddp:2:3")
+    arguments = lever.arguments()
+    assert isinstance(arguments["strategy"], DDPStrategy)
+    assert (arguments["devices"], arguments["num_nodes"]) == (2, 3)
+    assert levers.parse("ddp")[0].arguments()["devices"] == "auto"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", ["zero:2", "fsdp"])
+def test_without_a_gpu_the_refusal_is_ours_since_lightnings_would_be_a_trace(text: str, deepspeed: Any) -> None:
+    from lightning import Trainer  # noqa: PLC0415
+
+    with pytest.raises((MisconfigurationException, ValueError, RuntimeError)):
+        Trainer(**cpu(strategy=strategy(text))).fit(Foreign(perceptron()), images(4))
+    with pytest.raises(levers.LeverError, match="there is no GPU; take ddp:2 on CPUs"):
+        levers.trainer(Foreign(perceptron()), levers.parse(text), **cpu())
+
+
+# ---- whole, where there is a GPU
+
+ON_A_GPU = (
+    "fp16,clip:1,accumulate:2", "bf16,channels_last,fused", "tf32", "adamw8bit", "compile,bf16", "checkpointing,fp16",
+    "zero:1,fp16", "zero:2,bf16,clip:1", "zero:3", "zero:2:offload,fp16", "zero:3:offload", "fsdp,bf16",
+    "fsdp,checkpointing,freeze:net.0*", "deterministic",
+)  # fmt: skip
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", ON_A_GPU)
+def test_it_trains_on_a_gpu(text: str, tmp_path: Path) -> None:
+    module = Foreign(small(), lambda parameters: torch.optim.AdamW(parameters, 1e-2))
+    taken = levers.parse(text)
+    reasons = levers.refusals(taken, module)
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    guard = levers.FiniteGuard()
+    options = cpu(accelerator="gpu", max_epochs=20, callbacks=[guard], default_root_dir=tmp_path)
+    options = options if {"zero", "fsdp"} & {one.name for one in taken} else {"devices": 1, **options}
+    module, trainer = levers.trainer(module, taken, **options)
+    trainer.fit(module, images(32, 8))
+    assert module.losses[-1] < 0.8 * module.losses[0]
+    assert guard.figures()["nonfinite_steps"] == 0
+    memory = levers.peak_memory()
+    assert 0 < (memory["allocated_bytes"] or 0) <= (memory["reserved_bytes"] or 0)

@@ -1,0 +1,189 @@
+"""What a user notices of levers as texts: what they are called, what is refused and why, what joins the Trainer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import lightning
+import pytest
+from assets_levers import Foreign, adamw, cpu, small, with_levers
+from facefeed.train import levers
+from facefeed.train.levers import LEVERS, LeverError, parse
+from facefeed.train.machine import Machine
+
+EVERYTHING = frozenset({"bitsandbytes", "deepspeed", "torchao", "triton"})
+TURING = Machine(("RTX 2080 Ti",), (11 << 30,), (7, 5), 8, EVERYTHING, "/usr/bin/c++")
+AMPERE = Machine(("A100", "A100"), (80 << 30, 80 << 30), (8, 0), 8, EVERYTHING, "/usr/bin/c++")
+BARE = Machine(cores=2)
+
+TEXTS = (
+    "fp16", "bf16", "tf32", "compile", "ddp", "ddp:4", "ddp:4:2", "zero:1", "zero:2:offload", "zero:3", "fsdp",
+    "accumulate:4", "freeze:net.0*|net.1", "adamw8bit", "fused", "checkpointing", "clip:0.5", "channels_last",
+    "best:val/auc", "early_stop:val/loss", "early_stop:val/loss:7", "deterministic", "deterministic:3",
+)  # fmt: skip
+
+
+def test_every_lever_reads_what_it_writes() -> None:
+    assert {text.split(":")[0] for text in TEXTS} == set(LEVERS)
+    for text in TEXTS:
+        (lever,) = parse(text)
+        assert isinstance(lever, LEVERS[lever.name])
+        assert parse(str(lever)) == (lever,)
+        assert str(lever) == text
+    together = ",".join(TEXTS)
+    assert ",".join(map(str, parse(together))) == together
+    assert parse("") == parse("  ") == ()
+    assert parse(" bf16 , clip:1 ") == parse("bf16,clip:1.0")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("bf61", "there is no lever 'bf61'; try bf16"),
+        ("bf16,,fused", "has an empty part"),
+        ("accumulate", "must be accumulate:N"),
+        ("accumulate:1", "batches must be a whole number of at least 2"),
+        ("accumulate:two", "accumulate:two: batches must be a whole number"),
+        ("accumulate:2:3", "must be accumulate:N"),
+        ("clip:0", "norm must be a number above 0"),
+        ("clip:nan", "norm must be a number above 0"),
+        ("zero:4", "stage must be 1, 2 or 3"),
+        ("zero:2:host", "with :offload after it or nothing; try zero:2"),
+        ("ddp:0", "devices must be a whole number of at least 1"),
+        ("freeze:a||b", "has a pattern without a name"),
+        ("best:", "metric must be a name"),
+        ("early_stop:val_loss:0", "patience must be a whole number"),
+        ("deterministic:-1", "seed must be a whole number of at least 0"),
+        ("fp16:32", "must be fp16"),
+    ],
+)
+def test_a_text_that_cannot_be_meant_is_told_with_its_form(text: str, told: str) -> None:
+    with pytest.raises(LeverError, match=told.replace("|", r"\|")):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "machine", "told"),
+    [
+        ("fp16", BARE, "a CPU has no scaled fp16 .* take bf16"),
+        ("bf16", TURING, "RTX 2080 Ti has compute capability 7.5, and bf16 needs 8.0 .* take fp16"),
+        ("tf32", BARE, "there is none; leave it out"),
+        ("tf32", TURING, "7.5, and TF32 needs 8.0"),
+        ("compile", BARE, "no C\\+\\+ compiler"),
+        ("ddp", BARE, "no GPU, and so one process; .* ddp:2"),
+        ("ddp", TURING, "there is one GPU"),
+        ("ddp:1", BARE, "nobody to share with"),
+        ("ddp:4", AMPERE, "there are 2 GPUs; take ddp:2"),
+        ("zero:2", BARE, "DeepSpeed is not installed"),
+        ("zero:3:offload", TURING.without_gpus(), "there is no GPU"),
+        ("fsdp", BARE, "there is no GPU"),
+        ("adamw8bit", BARE, "needs torchao, which is not installed"),
+        ("freeze:net", AMPERE, "freezes all that there is to train"),
+        ("freeze:layer1*", AMPERE, "fits no module and no parameter"),
+        ("fp16,bf16", AMPERE, r"fp16 and bf16: .* one kind \(precision\)"),
+        ("zero:1,fsdp", AMPERE, "one kind"),
+        ("fused,adamw8bit", AMPERE, "one kind"),
+        ("clip:1,clip:2", AMPERE, "one kind"),
+        ("zero:2,adamw8bit", AMPERE, "embeddings cannot keep 32 bits"),
+        ("adamw8bit,fsdp", AMPERE, "blocks of 8-bit state"),
+        ("fsdp,clip:1", AMPERE, "does not put their norms together"),
+        ("compile,fsdp", AMPERE, "torch asks for the other order"),
+        ("compile,zero:3", AMPERE, "take zero:2"),
+        ("channels_last,zero:2", AMPERE, "a layout is lost"),
+        ("checkpointing,zero:3,freeze:net.0*", AMPERE, "DeepSpeed frees frozen weights"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_reason(text: str, machine: Machine, told: str) -> None:
+    (reason,) = levers.refusals(parse(text), Foreign(small()), machine)
+    with pytest.raises(LeverError, match=told):
+        raise LeverError(reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "machine"),
+    [
+        ("fp16,accumulate:4,clip:1,checkpointing,channels_last", TURING),
+        ("bf16,tf32,compile,fused,clip:1,ddp", AMPERE),
+        ("ddp:2:4", AMPERE),
+        ("clip:1,fp16,fused", AMPERE),
+        ("zero:2:offload,fp16,clip:1,accumulate:2,freeze:net.0*", AMPERE),
+        ("zero:3,checkpointing", AMPERE),
+        ("fsdp,bf16,checkpointing,accumulate:2,freeze:net.0*", AMPERE),
+        ("adamw8bit,bf16,compile", AMPERE),
+        ("ddp:2,bf16", BARE),
+    ],
+)
+def test_what_can_work_is_not(text: str, machine: Machine) -> None:
+    assert levers.refusals(parse(text), Foreign(small()), machine) == []
+
+
+class Manual(Foreign):
+    def __init__(self) -> None:
+        super().__init__(small())
+        self.automatic_optimization = False
+
+
+@pytest.mark.parametrize("text", ["accumulate:4", "clip:1"])
+def test_where_a_module_optimizes_manually_what_the_trainer_would_do_is_refused(text: str) -> None:
+    (reason,) = levers.refusals(parse(text), Manual(), AMPERE)
+    assert "Manual optimizes manually" in reason
+    assert levers.refusals(parse("adamw8bit,checkpointing,bf16,freeze:net.0*"), Manual(), AMPERE) == []
+
+
+def test_all_reasons_are_told_at_once_and_nothing_was_changed() -> None:
+    module = Foreign(small())
+    before = dict(vars(module))
+    with pytest.raises(LeverError) as refused:
+        with_levers(module, "fp16,fsdp,freeze:nothing,fused")
+    told = refused.value.figures["refusals"]
+    assert len(told) == 3
+    assert str(refused.value) == "\n".join(told)
+    assert refused.value.exit_code == 2
+    assert vars(module) == before
+
+
+def test_what_a_lever_sets_cannot_be_set_beside_it() -> None:
+    with pytest.raises(LeverError, match="precision='32-true': is what the lever bf16 sets"):
+        with_levers(Foreign(small()), "bf16", precision="32-true")
+
+
+class Own(lightning.Callback):
+    pass
+
+
+def test_callbacks_of_the_user_and_of_levers_ride_together() -> None:
+    own = Own()
+    _, trainer = with_levers(Foreign(small()), "best:val_loss,accumulate:2", callbacks=own, enable_checkpointing=True)
+    names = [type(one).__name__ for one in trainer.callbacks]
+    assert own in trainer.callbacks
+    assert {"ModelCheckpoint", "ShortGroup"} <= set(names)
+    assert trainer.accumulate_grad_batches == 2
+
+
+def test_a_run_on_the_cpu_is_judged_as_one_whatever_gpus_there_are() -> None:
+    options: dict[str, Any] = cpu()
+    with pytest.raises(LeverError, match="a CPU has no scaled fp16"):
+        levers.trainer(Foreign(small(), adamw), parse("fp16"), machine=AMPERE, **options)
+
+
+def test_the_texts_are_read_without_lightning() -> None:
+    code = (
+        "import sys; from facefeed.train import levers; assert 'bf16' in levers.LEVERS and len(levers.LEVERS) == 17; "
+        "assert not {'lightning', 'torch', 'torchao'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_lever_says_what_it_gives_and_costs() -> None:
+    for lever in LEVERS.values():
+        text = " ".join((lever.__doc__ or "").split())
+        assert "Gives:" in text, lever.name
+        assert "Costs:" in text, lever.name
+
+
+def test_there_are_no_other_names() -> None:
+    assert all(getattr(levers, name) is not None for name in levers.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = levers.Nothing

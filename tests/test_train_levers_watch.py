@@ -1,0 +1,162 @@
+"""What a user notices of what is watched: the best weights kept, an early end, the same run twice, memory told."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from assets_levers import Foreign, fit, images, perceptron, small, weights
+from facefeed.train import levers
+from facefeed.train.levers import LeverError
+from facefeed.train.levers.watch import mode
+from torch.utils.data import DataLoader
+
+
+class Told(Foreign):
+    """Logs figures in validation that are given to it, epoch by epoch."""
+
+    def __init__(self, name: str, *figures: float) -> None:
+        super().__init__(perceptron())
+        self.name, self.figures = name, figures
+
+    def validation_step(self, batch: Any, _: int) -> None:
+        self.log(self.name, self.figures[self.current_epoch])
+
+
+def watched(module: Any, text: str, folder: Path, **options: Any) -> Any:
+    options = {"enable_checkpointing": "best" in text, "default_root_dir": folder, "max_epochs": 6, **options}
+    return fit(module, text, images(4), val=images(4), num_sanity_val_steps=0, **options)
+
+
+@pytest.mark.parametrize(("name", "best"), [("val/auc", 0.9), ("val/log_loss", 0.2)])
+def test_the_best_weights_are_kept_whichever_way_is_better(name: str, best: float, tmp_path: Path) -> None:
+    module = Told(name, 0.5, 0.9, 0.2, 0.4, 0.6, 0.3)
+    trainer = watched(module, f"best:{name}", tmp_path)
+    saved = Path(trainer.checkpoint_callback.best_model_path)
+    assert saved.name == "best.ckpt"
+    assert [one.name for one in saved.parent.iterdir()] == ["best.ckpt"]
+    assert float(trainer.checkpoint_callback.best_model_score) == pytest.approx(best)
+    assert torch.load(saved, weights_only=True)["epoch"] == module.figures.index(best)
+
+
+@pytest.mark.parametrize(
+    ("text", "figures", "epochs"),
+    [
+        ("early_stop:val_loss:2", (0.5, 0.4, 0.45, 0.6, 0.1, 0.0), 4),
+        ("early_stop:val_loss", (0.5, 0.6, 0.7, 0.8, 0.1, 0.0), 4),
+        ("early_stop:val_auc:1", (0.5, 0.6, 0.7, 0.6, 0.9, 1.0), 4),
+        ("early_stop:val_auc", (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), 6),
+        ("early_stop:val_loss:5", (0.5, float("nan"), 0.1, 0.1, 0.1, 0.1), 2),
+    ],
+)
+def test_it_stops_once_nothing_got_better_for_long_enough(
+    text: str, figures: tuple[float, ...], epochs: int, tmp_path: Path
+) -> None:
+    trainer = watched(Told(text.split(":")[1], *figures), text, tmp_path)
+    assert trainer.current_epoch == epochs
+
+
+@pytest.mark.parametrize("text", ["best:val/acu", "early_stop:val/acu"])
+def test_a_metric_that_nobody_logs_is_told_with_those_that_are(text: str, tmp_path: Path) -> None:
+    with pytest.raises(LeverError, match=f"{text}: nobody logs 'val/acu'; what is logged: train_loss, val/auc"):
+        watched(Told("val/auc", *[0.5] * 6), text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("metric", "wanted"),
+    [
+        ("val/loss", "min"), ("val/log_loss", "min"), ("logloss", "min"), ("val/video_auc", "max"), ("eer", "min"),
+        ("accuracy", "max"), ("top-1-error", "min"), ("career_score", "max"),
+    ],
+)  # fmt: skip
+def test_the_name_of_a_metric_says_which_way_is_better(metric: str, wanted: str) -> None:
+    assert mode(metric) == wanted
+
+
+class Drawing(Foreign):
+    """Has dropout, a shuffled loader, and draws by Python's own dice."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.nn.Sequential(small(), torch.nn.Dropout(0.5), torch.nn.Linear(2, 2)))
+        for layer in self.net[2:]:
+            torch.nn.init.ones_(layer.weight)
+            torch.nn.init.zeros_(layer.bias)
+        self.drawn: list[float] = []
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(images().dataset, 4, shuffle=True)
+
+    def training_step(self, batch: Any, number: int) -> torch.Tensor:
+        self.drawn.append(random.random())
+        assert torch.are_deterministic_algorithms_enabled()
+        return super().training_step(batch, number)
+
+
+def run(text: str) -> tuple[list[float], list[float], dict[str, torch.Tensor]]:
+    module = Drawing()
+    fit(module, text, module.train_dataloader(), max_epochs=2)
+    return module.losses, module.drawn, weights(module)
+
+
+def test_two_runs_are_the_same_bit_for_bit_and_another_seed_is_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
+        monkeypatch.setenv(name, "0")  # Lightning leaves them behind
+    random.seed(5)
+    torch.manual_seed(5)
+    losses, drawn, trained = run("deterministic:3")
+    again = run("deterministic:3")
+    assert (losses, drawn) == again[:2]
+    assert all(torch.equal(one, again[2][name]) for name, one in trained.items())
+    assert run("deterministic:4")[0] != losses
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"]
+
+
+def test_the_setting_ends_with_an_error_too() -> None:
+    class Failing(Foreign):
+        def training_step(self, *_: Any) -> Any:
+            raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        fit(Failing(perceptron()), "deterministic")
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+_MEMORY = """
+import subprocess, sys
+from facefeed.train.levers import peak_memory
+before = peak_memory()
+held = b"x" * (300 << 20)
+del held
+alone = peak_memory()
+script = "import sys; held = b'x' * (200 << 20); print(flush=True); sys.stdin.read(1)"
+child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()
+both = peak_memory()
+child.communicate(b"x")
+after = peak_memory()
+print(before["host_bytes"], alone["host_bytes"], both["host_bytes"], after["host_bytes"], both["allocated_bytes"])
+"""
+
+
+def test_the_most_memory_is_told_with_that_of_children_and_does_not_go_down() -> None:
+    done = subprocess.run([sys.executable, "-c", _MEMORY], capture_output=True, text=True, check=True)
+    *sizes, allocated = done.stdout.split()
+    before, alone, both, after = map(int, sizes)
+    assert alone >= before + (290 << 20)
+    assert both >= alone + (200 << 20)
+    assert after >= both
+    assert (allocated == "None") == (not torch.cuda.is_available())
+
+
+def test_the_state_of_adamw_is_8_bytes_a_weight_and_a_count() -> None:
+    module = Foreign(perceptron())
+    (optimizer,) = fit(module, "", images(4)).optimizers
+    numbers = sum(one.numel() for one in module.parameters())
+    assert levers.optimizer_state_bytes(optimizer) == 8 * numbers + 4 * len(list(module.parameters()))

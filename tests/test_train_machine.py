@@ -1,0 +1,33 @@
+"""What a user notices of `Machine`: it says what is here, and another can be thought of."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from facefeed.train.machine import Machine
+
+
+def test_it_says_what_this_machine_has() -> None:
+    here = Machine.here()
+    assert here.cores == len(os.sched_getaffinity(0))
+    assert (
+        len(here.gpus) == len(here.gpu_memory_bytes) == (torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    )
+    assert (here.compute_capability is None) == (not here.gpus)
+    assert not here.has("no such package")
+
+
+def test_a_compiler_is_found_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert Machine.here().compiler is None
+    (tmp_path / "clang++").touch(mode=0o755)
+    assert Machine.here().compiler == str(tmp_path / "clang++")
+
+
+def test_without_its_gpus_it_is_the_same_otherwise() -> None:
+    one = Machine(("A100",), (80 << 30,), (8, 0), 8, frozenset({"torchao"}), "c++")
+    assert one.without_gpus() == Machine(cores=8, packages=frozenset({"torchao"}), compiler="c++")

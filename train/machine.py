@@ -1,0 +1,53 @@
+"""What this machine has for training: its GPUs, cores and the libraries that some levers need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Self
+
+PACKAGES = ("bitsandbytes", "deepspeed", "timm", "torchao", "transformers", "triton")
+"""The libraries that are looked for."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine as levers look at it; tests make one that they do not have.
+
+    gpus: names of the CUDA devices that this process sees. gpu_memory_bytes: of each. compute_capability: the least of
+    them, None without a GPU. cores: that this process may run on. packages: which of `PACKAGES` are installed.
+    compiler: path of a C compiler, which torch.compile needs; None where there is none.
+    """
+
+    gpus: tuple[str, ...] = ()
+    gpu_memory_bytes: tuple[int, ...] = ()
+    compute_capability: tuple[int, int] | None = None
+    cores: int = 1
+    packages: frozenset[str] = frozenset()
+    compiler: str | None = None
+
+    @classmethod
+    def here(cls) -> Self:
+        """The one that this process runs on, as it sees it; asks CUDA for its devices, but opens none."""
+        import torch  # noqa: PLC0415 (a description of a machine can be read without it)
+
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        devices = [torch.cuda.get_device_properties(number) for number in range(count)]
+        return cls(
+            gpus=tuple(device.name for device in devices),
+            gpu_memory_bytes=tuple(device.total_memory for device in devices),
+            compute_capability=min(((device.major, device.minor) for device in devices), default=None),
+            cores=len(os.sched_getaffinity(0)),
+            packages=frozenset(name for name in PACKAGES if find_spec(name) is not None),
+            compiler=next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))), None),
+        )
+
+    def has(self, package: str) -> bool:
+        """Whether a library of `PACKAGES` is installed."""
+        return package in self.packages
+
+    def without_gpus(self) -> Self:
+        """The same machine as a run with `accelerator="cpu"` uses it."""
+        return replace(self, gpus=(), gpu_memory_bytes=(), compute_capability=None)
