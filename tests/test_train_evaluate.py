@@ -1,0 +1,175 @@
+"""What a user notices of `evaluate`: a row a dataset, classes by their names, and checkpoints that are plain data."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import assets_dataset
+import pytest
+import torch
+from assets_dataset import Clip, make_dataset
+from assets_fit import trained
+from assets_train import TEST_FACES, TRAIN_FACES, VAL_FACES, small_dataset
+from click.testing import CliRunner
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.errors import UsageError
+from facefeed.train.evaluate import evaluate
+from facefeed.train.fit import Result
+
+# Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return small_dataset(tmp_path_factory.mktemp("evaluate") / "out")
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of other people, with another method; its test split alone has fakes."""
+    units = (
+        ("test", (Clip("real/gina.mp4", 5), Clip("fake/gina-morph.mp4", 4))),
+        ("val", (Clip("real/hugo.mp4", 3),)),
+    )
+    made = tmp_path_factory.mktemp("other") / "other"
+    make_dataset(made, units)
+    return made
+
+
+@pytest.fixture(scope="module")
+def result(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return trained(out, tmp_path_factory.mktemp("run") / "run", epochs=1)[0]
+
+
+def labelled(labels: tuple[str, ...], number_of: dict[str, int], out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset with these classes; each clip's number by the folder it is in."""
+    entry = Clip.entry
+    monkeypatch.setattr(assets_dataset, "LABELS", labels)
+    monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), label=number_of[clip.name.split("/")[0]]))
+    make_dataset(out, (("test", (Clip("real/emil.mp4", 6), Clip("fake/emil-talk.mp4", 5))),))
+    return out
+
+
+def test_on_its_own_test_split_it_finds_what_training_said(out: Path, result: Result) -> None:
+    (found,) = evaluate(result.checkpoint, [out])
+    assert (found.faces, found.videos, found.split) == (TEST_FACES, 2, "test")
+    said = {name.removeprefix("test/"): value for name, value in result.test.items() if name != "test/loss"}
+    assert found.figures == pytest.approx(said, abs=1e-6)  # training's figures are float32
+    assert found.notes == []
+
+
+def test_a_split_is_what_was_asked_for_and_all_is_every_face(out: Path, other: Path, result: Result) -> None:
+    def faces(split: str, *outs: Path) -> list[int]:
+        return [one.faces for one in evaluate(result.checkpoint, outs, split=split)]
+
+    assert faces("val", out, other) == [VAL_FACES, 3]
+    assert faces("train", out) == [TRAIN_FACES]
+    assert faces("all", out, other) == [TRAIN_FACES + VAL_FACES + TEST_FACES, 12]
+    (found,) = evaluate(result.checkpoint, [other], split="val")
+    assert "auc" not in found.figures  # one class alone has none
+    assert {"accuracy", "accuracy_real"} <= found.figures.keys()
+
+
+def test_classes_are_matched_by_name_whatever_their_numbers(
+    out: Path, result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned = labelled(("fake", "real"), {"fake": 0, "real": 1}, tmp_path / "turned", monkeypatch)
+    one, same = evaluate(result.checkpoint, [out, turned])
+    assert one.figures == same.figures
+
+
+def test_a_class_that_was_not_trained_on_is_refused_and_one_without_faces_is_not(
+    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three = labelled(("real", "fake", "drawn"), {"real": 0, "fake": 1}, tmp_path / "three", monkeypatch)
+    assert evaluate(result.checkpoint, [three])[0].faces == 11
+    drawn = labelled(("real", "fake", "drawn"), {"real": 0, "fake": 2}, tmp_path / "drawn", monkeypatch)
+    with pytest.raises(UsageError, match="has faces of the class drawn, and the checkpoint knows real, fake alone"):
+        evaluate(result.checkpoint, [drawn])
+
+
+def test_faces_without_a_label_take_no_part_and_it_says_so(
+    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = labelled(("real", "fake"), {"real": 0, "fake": -1}, tmp_path / "unknown", monkeypatch)
+    (found,) = evaluate(result.checkpoint, [unknown])
+    assert found.faces == 6
+    assert found.notes == ["unknown: 5 faces without a label take no part"]
+
+
+class _Writes:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_checkpoint_that_would_run_code_is_refused_and_does_not(out: Path, tmp_path: Path) -> None:
+    torch.save({"state_dict": {}, "hyper_parameters": _Writes(tmp_path / "written")}, tmp_path / "bad.ckpt")
+    with pytest.raises(UsageError, match=r"bad\.ckpt: asks for \w+\.mkdir to be run, .*refused"):
+        evaluate(tmp_path / "bad.ckpt", [out])
+    assert not (tmp_path / "written").exists()
+
+
+def test_a_folder_of_parts_is_said_to_be_one(out: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder of parts, as ZeRO saves them; make one file of it"):
+        evaluate(tmp_path, [out])
+
+
+def test_what_cannot_be_measured_is_said_before_anything_is(out: Path, result: Result, tmp_path: Path) -> None:
+    make_dataset(tmp_path / "few", (("train", (Clip("real/ida.mp4", 3), Clip("fake/ida-swap.mp4", 3))),))
+    for outs, split, message in (
+        ([out, tmp_path / "few"], "test", r"few: its split test has no faces; take another --split, or all"),
+        ([out, tmp_path / "nothing"], "test", r"nothing: no manifest\.json"),
+        ([out], "tests", r"split='tests': must be one of test, val, train, all"),
+    ):
+        told: list[Any] = []
+        with pytest.raises(UsageError, match=message):
+            evaluate(result.checkpoint, outs, split=split, progress=lambda *args, told=told: told.append(args))
+        assert told == []
+
+
+# ---- the command
+
+
+def run(*arguments: Any) -> Any:
+    return CliRunner().invoke(main, ["evaluate", *map(str, arguments)])
+
+
+def test_the_command_ends_with_a_row_a_dataset_and_one_json_object(out: Path, other: Path, result: Result) -> None:
+    done = run(result.checkpoint, out, other, "--workers", 0, "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert [one["name"] for one in told["datasets"]] == ["out", "other"]
+    assert [one["faces"] for one in told["datasets"]] == [11, 9]
+    assert told["exit"] == 0
+    rows = [line for line in done.stderr.splitlines() if "out " in line or "other " in line]
+    for row, one in zip([line for line in rows if line.count("│") == 8], told["datasets"], strict=True):
+        figures = [f"{one['figures'][name]:.3f}" for name in ("auc", "video_auc", "log_loss", "accuracy")]
+        assert [cell.strip() for cell in row.split("│")[1:-1]] == [one["name"], str(one["faces"]), "2", *figures]
+    assert "method morph" in done.stderr
+    assert "An AUC over 2 videos shows that everything is connected, not that fakes are found" in " ".join(
+        done.stderr.split()
+    )
+    assert all(len(line) <= 80 for line in done.stderr.splitlines() if "│" in line)
+
+
+def test_two_folders_of_one_name_are_told_apart(out: Path, result: Result, tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(out)
+    done = run(result.checkpoint, out, f"{tmp_path}/out/", "--workers", 0, "--json")
+    assert [one["name"] for one in json.loads(done.stdout)["datasets"]] == [str(out), str(tmp_path / "out")]
+
+
+def test_a_mistake_is_one_line_and_no_trace(out: Path, tmp_path: Path) -> None:
+    done = run(tmp_path / "none.ckpt", out)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("facefeed: ")
+    assert "No such file" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,315 @@
+"""What a user notices of a run: it learns, its folder holds everything, and what cannot be is said, not done."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import json
+import os
+import resource
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from assets_dataset import Clip, make_dataset
+from assets_fit import STEPS, At, config, trained
+from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, small_dataset
+from facefeed.pipeline.errors import FacefeedError, RefusedError, StoppedError, UsageError
+from facefeed.train import checkpoint
+from facefeed.train.fit import Result, train
+from facefeed.train.module import FaceClassifier
+from facefeed.train.saving import find, publish
+from rich.console import Console
+
+# Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return small_dataset(tmp_path_factory.mktemp("fit") / "out")
+
+
+class Losses(lightning.Callback):
+    """Keeps the loss of every step."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:
+        self.losses.append(float(outputs["loss"]))
+
+
+LOSSES = Losses()
+
+
+@pytest.fixture(scope="module")
+def done(out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+    """A finished run of five epochs."""
+    run = tmp_path_factory.mktemp("done") / "run"
+    return trained(out, run, LOSSES, epochs=5, model={"learning_rate": 3e-4})[0], run
+
+
+def finite(run: Path) -> bool:
+    held = checkpoint.read(run / "checkpoints" / "last.ckpt")["state_dict"]
+    return all(bool(one.isfinite().all()) for one in held.values())
+
+
+# ---- a run that comes to its end
+
+
+def test_the_loss_falls_and_both_logs_and_both_checkpoints_are_there(done: tuple[Result, Path]) -> None:
+    run = done[1]
+    (log,) = run.glob("logs/csv/version_0/metrics.csv")
+    rows = list(csv.DictReader(log.open()))
+    assert len(LOSSES.losses) == 5 * STEPS
+    assert sum(LOSSES.losses[-STEPS:]) < sum(LOSSES.losses[:STEPS]) / 4
+    logged = [float(row["train/loss"]) for row in rows if row["train/loss"]]
+    assert logged == pytest.approx(LOSSES.losses[9::10])
+    assert [row["val/auc"] != "" for row in rows].count(True) == 5
+    assert any(row["starvation/stall"] for row in rows)
+    assert list(run.glob("logs/events.out.tfevents.*"))
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"last.ckpt", "best.ckpt"}
+    assert {"val_roc.png", "test_confusion.png"} <= {path.name for path in (run / "logs").iterdir()}
+
+
+def test_the_result_says_what_was_done_and_how_well_it_does(done: tuple[Result, Path]) -> None:
+    result, run = done
+    assert (result.epochs, result.steps, result.images) == (5, 5 * STEPS, 5 * TRAIN_FACES)
+    assert (result.val_faces, result.val_videos, result.test_faces, result.test_videos) == (VAL_FACES, 3, TEST_FACES, 2)
+    assert result.images_per_second is not None
+    assert result.images_per_second > 0
+    assert result.stall is not None
+    assert 0 <= result.stall < 1
+    assert result.memory["host_bytes"] is not None
+    assert result.told["finite"]["nonfinite_steps"] == 0
+    assert {"val/auc", "val/video_auc", "val/log_loss", "val/accuracy_method_swap"} <= result.val.keys()
+    assert {"test/auc", "test/accuracy", "test/accuracy_real"} <= result.test.keys()
+    assert json.loads((run / "result.json").read_text()) == json.loads(json.dumps(asdict(result)))
+
+
+def test_the_best_checkpoint_is_that_of_the_lowest_loss_in_validation(done: tuple[Result, Path]) -> None:
+    result, run = done
+    rows = list(csv.DictReader((run / "logs/csv/version_0/metrics.csv").open()))
+    losses = [float(row["val/loss"]) for row in rows if row["val/loss"]]
+    assert result.val["val/loss"] == pytest.approx(min(losses))
+    assert result.best_step == STEPS * (losses.index(min(losses)) + 1)
+    assert result.checkpoint == str(run / "checkpoints" / "best.ckpt")
+    assert checkpoint.read(result.checkpoint)["global_step"] == result.best_step
+
+
+def test_a_finished_run_is_not_trained_again(out: Path, done: tuple[Result, Path]) -> None:
+    result, seen = trained(out, done[1], epochs=5, model={"learning_rate": 3e-4})
+    assert seen == []
+    assert asdict(result) == json.loads((done[1] / "result.json").read_text())
+
+
+def test_the_config_in_the_folder_is_whole(out: Path, done: tuple[Result, Path]) -> None:
+    stored = json.loads((done[1] / "config.json").read_text())
+    assert stored["config"] == json.loads(json.dumps(asdict(config(epochs=5, model={"learning_rate": 3e-4}))))
+    assert stored["dataset"]["path"] == str(out)
+    assert len(stored["dataset"]["fingerprint"]) > 8
+
+
+def test_of_a_run_that_ends_in_mid_epoch_the_last_weights_are_measured(out: Path, tmp_path: Path) -> None:
+    result, seen = trained(out, tmp_path / "run", steps=STEPS + 2)
+    assert (result.steps, len(seen)) == (STEPS + 2, STEPS + 2)
+    assert result.best_step in (STEPS, STEPS + 2)
+    assert (result.val_faces, result.test_faces) == (VAL_FACES, TEST_FACES)
+    short, _ = trained(out, tmp_path / "short", steps=2)
+    assert (short.best_step, short.val_faces) == (2, VAL_FACES)
+
+
+def test_without_a_validation_split_the_last_weights_are_taken(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    make_dataset(out, (UNITS[0],))
+    result, _ = trained(out, tmp_path / "run", epochs=1)
+    assert result.checkpoint == str(tmp_path / "run" / "checkpoints" / "last.ckpt")
+    assert (result.val, result.test, result.best_step) == ({}, {}, STEPS)
+
+
+def test_the_best_lever_says_by_what_the_best_is_chosen(out: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    result, _ = trained(out, run, epochs=3, levers="best:val/accuracy")
+    rows = list(csv.DictReader((run / "logs/csv/version_0/metrics.csv").open()))
+    figures = [float(row["val/accuracy"]) for row in rows if row["val/accuracy"]]
+    assert result.val["val/accuracy"] == pytest.approx(max(figures))
+    assert result.best_step == STEPS * (figures.index(max(figures)) + 1)
+    with pytest.raises(UsageError, match="best:val/skill: nobody logs 'val/skill'"):
+        trained(out, tmp_path / "other", levers="best:val/skill")
+
+
+def test_what_is_frozen_is_in_the_result_and_does_not_learn(out: Path, tmp_path: Path) -> None:
+    result, _ = trained(out, tmp_path / "run", epochs=1, levers="freeze:backbone.net.conv_stem")
+    (row,) = result.frozen
+    assert (row["name"], row["tensors"]) == ("backbone.net.conv_stem", 1)
+    torch.manual_seed(0)
+    drawn = FaceClassifier(config().model).state_dict()
+    learned = checkpoint.read(tmp_path / "run" / "checkpoints" / "last.ckpt")["state_dict"]
+    same = {name for name in learned if torch.equal(learned[name], drawn[name])}
+    assert "backbone.net.conv_stem.weight" in same
+    assert "backbone.net.classifier.weight" not in same
+
+
+def test_a_run_that_stopped_early_stays_stopped(out: Path, tmp_path: Path) -> None:
+    run, levers = tmp_path / "run", "early_stop:val/loss:1"
+    changes: dict[str, Any] = {"levers": levers, "epochs": 6, "model": {"learning_rate": 1e-9}}
+    with pytest.raises(LookupError):  # between the end of training and that of the test
+        trained(out, run, At("on_test_start", 1, _lost), **changes)
+    result, seen = trained(out, run, **changes)
+    assert seen == []
+    assert result.epochs < 6
+
+
+def _lost() -> None:
+    raise LookupError("the test was lost")
+
+
+# ---- settings
+
+
+def test_other_settings_or_faces_are_another_run(out: Path, done: tuple[Result, Path], tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"model.learning_rate: 0.0003 there, 0.001 here; epochs: 5 there, 2 here"):
+        train(out, config(), done[1])
+    make_dataset(tmp_path / "other", (("train", (Clip("real/zoe.mp4", 9), Clip("fake/zoe-swap.mp4", 9))),))
+    with pytest.raises(RefusedError, match=r"the dataset: .*out there, .*other here, with other faces"):
+        train(tmp_path / "other", config(epochs=5, model={"learning_rate": 3e-4}), done[1])
+
+
+def test_what_the_result_does_not_depend_on_may_change(out: Path, done: tuple[Result, Path], tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(out)
+    free: dict[str, Any] = {"recipe": "renamed", "save_every_steps": 50, "data": {"num_workers": 1}}
+    result, _ = trained(tmp_path / "link", done[1], epochs=5, model={"learning_rate": 3e-4}, **free)
+    assert result.steps == 5 * STEPS
+
+
+def test_levers_that_cannot_work_are_refused_before_anything_is_written(out: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="fp16: a CPU has no scaled fp16"):
+        train(out, config(levers="fp16"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# ---- folders and files
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(RefusedError, match=r"holds files, but no config\.json, so no run of facefeed train"):
+        train(out, config(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("text", ["{}", "not json", '{"version": 9, "config": {}, "dataset": {"fingerprint": ""}}'])
+def test_a_config_of_something_else_is_said_to_be_that(out: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(FacefeedError, match=r"config\.json: is none of facefeed train's"):
+        train(out, config(), tmp_path)
+
+
+def test_where_nothing_can_be_written_it_says_so(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"--run .*file/run: cannot be written .*; name a folder that can"):
+        train(out, config(), tmp_path / "file" / "run")
+
+
+def test_two_do_not_train_in_one_folder(out: Path, tmp_path: Path) -> None:
+    with (tmp_path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(RefusedError, match="another facefeed train is at work there"):
+            train(out, config(), tmp_path)
+
+
+def test_on_a_full_disk_it_stops_and_the_checkpoint_before_is_whole(out: Path, tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    fill = At("on_train_batch_start", 5, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1])))
+    try:
+        with pytest.raises(StoppedError, match=r"\.last\.ckpt: File too large; the last checkpoint is whole") as caught:
+            trained(out, tmp_path / "run", fill)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.exit_code == 75
+    result, seen = trained(out, tmp_path / "run")
+    assert len(seen) == 2 * STEPS - 3
+    assert result.steps == 2 * STEPS
+
+
+def test_a_checkpoint_that_would_run_code_is_refused_and_does_not(out: Path, tmp_path: Path) -> None:
+    run, written = tmp_path / "run", tmp_path / "written"
+    with pytest.raises(LookupError):
+        trained(out, run, At("on_train_batch_start", 4, _lost))
+    torch.save({"state_dict": {}, "loops": _Writes(written)}, run / "checkpoints" / "last.ckpt")
+    with pytest.raises(UsageError, match=r"last\.ckpt: asks for \w+\.mkdir to be run, .*refused"):
+        trained(out, run)
+    assert not written.exists()
+
+
+class _Writes:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_checkpoint_of_many_files_takes_its_name_whole_too(tmp_path: Path) -> None:
+    def write(path: Path, text: str) -> None:
+        path.mkdir()
+        (path / "part").write_text(text)
+
+    hidden, last = tmp_path / ".last.ckpt", tmp_path / "last.ckpt"
+    for text in ("one", "two"):
+        write(hidden, text)
+        publish(hidden, last)
+        assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
+        assert (last / "part").read_text() == text
+    last.rename(tmp_path / ".last.ckpt.before")  # as a kill between the two names leaves it
+    assert find(last) == last
+    assert (last / "part").read_text() == "two"
+    assert find(tmp_path / "best.ckpt") is None
+
+
+# ---- numbers
+
+
+def test_losses_that_are_no_numbers_end_the_run_with_a_sentence_and_are_not_saved(out: Path, tmp_path: Path) -> None:
+    from facefeed.train.levers import NonFiniteError  # noqa: PLC0415
+
+    def poison(trainer: Any, pl_module: Any, *_: Any) -> None:
+        if trainer.global_step == 4:
+            next(pl_module.parameters()).data.fill_(float("nan"))
+
+    poisoned = At("on_train_batch_start", 99, _lost)
+    poisoned.on_train_batch_start = poison  # type: ignore[method-assign]
+    with pytest.raises(NonFiniteError, match=r"NaN or infinite in 1\d steps in a row, from step 4 on") as caught:
+        trained(out, tmp_path / "run", poisoned, epochs=3)
+    assert caught.value.exit_code == 1
+    assert finite(tmp_path / "run")
+    assert checkpoint.read(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] == 3
+
+
+# ---- how it shows itself
+
+
+def test_in_a_pipe_it_tells_a_program_a_line_at_a_time(out: Path, tmp_path: Path) -> None:
+    told = io.StringIO()
+    train(out, config(), tmp_path / "run", console=Console(file=told, soft_wrap=True))
+    events = [json.loads(line) for line in told.getvalue().splitlines()]
+    assert [one["event"] for one in events if one["event"] != "warning"] == ["progress", "validated", "validated"]
+    assert {"epoch", "step", "steps", "loss", "images_per_second", "stall", "eta_seconds"} <= events[0].keys()
+    validated = [one for one in events if one["event"] == "validated"]
+    assert [(one["epoch"], one["step"]) for one in validated] == [(0, STEPS), (1, 2 * STEPS)]
+    assert all("val/auc" in one for one in validated)
+
+
+def test_on_a_terminal_it_shows_a_bar_and_a_line_for_each_validation(out: Path, tmp_path: Path) -> None:
+    told = io.StringIO()
+    train(out, config(), tmp_path / "run", console=Console(file=told, force_terminal=True, width=80))
+    text = told.getvalue()
+    assert "14/14" in text
+    assert "epoch 1, step 7: val loss " in text
+    assert ", AUC of videos " in text

@@ -1,0 +1,119 @@
+"""What a user notices of recipes and of `--set`: whole configs, values of the right type, and advice that helps."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+from facefeed.pipeline.errors import UsageError
+from facefeed.train.recipes import RECIPES, Config
+from facefeed.train.settings import differences, flat, flattened, with_set
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_returns_a_whole_config_that_says_which_it_is(name: str) -> None:
+    config = RECIPES[name]()
+    assert config.recipe == name
+    assert config == RECIPES[name]()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.epochs = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_levers_of_a_recipe_go_together(name: str) -> None:
+    from facefeed.train import levers  # noqa: PLC0415
+    from facefeed.train.machine import Machine  # noqa: PLC0415
+    from facefeed.train.module import FaceClassifier  # noqa: PLC0415
+    from facefeed.train.options import ModelOptions  # noqa: PLC0415
+
+    packages = frozenset({"bitsandbytes", "timm", "torchao", "triton"})
+    gpus = Machine(gpus=("A", "A"), gpu_memory_bytes=(1, 1), compute_capability=(8, 0), packages=packages, compiler="c")
+    module = FaceClassifier(ModelOptions(backbone="test_resnet"))
+    assert levers.refusals(levers.parse(RECIPES[name]().levers), module, gpus) == []
+
+
+def test_the_names_of_recipes_are_there_without_what_is_heavy() -> None:
+    code = "import sys, facefeed.train.cli; print({'torch', 'lightning', 'timm'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "value"),
+    [
+        ("epochs=3", "epochs", 3),
+        ("epochs = 1_000", "epochs", 1000),
+        ("steps=50", "steps", 50),
+        ("steps=none", "steps", None),
+        ("data.num_workers=0", "data.num_workers", 0),
+        ("data.num_workers=None", "data.num_workers", None),
+        ("data.transform=a=b.yaml", "data.transform", "a=b.yaml"),
+        ("model.learning_rate=3e-4", "model.learning_rate", 3e-4),
+        ("model.drop_rate=0", "model.drop_rate", 0.0),
+        ("model.pretrained=true", "model.pretrained", True),
+        ("model.pretrained=off", "model.pretrained", False),
+        ("model.loss=focal", "model.loss", "focal"),
+        ("levers=bf16,accumulate:4", "levers", "bf16,accumulate:4"),
+        ("levers=", "levers", ""),
+    ],
+)
+def test_a_value_is_read_as_the_type_of_its_setting(given: str, key: str, value: object) -> None:
+    found = flat(with_set(RECIPES["quick"](), [given]))[key]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_several_are_set_at_once_and_all_others_stay() -> None:
+    before = flat(RECIPES["baseline"]())
+    after = flat(with_set(RECIPES["baseline"](), ["epochs=3", "model.backbone=vit", "model.loss=bce", "data.seed=-1"]))
+    changed = {"epochs": 3, "model.backbone": "vit", "model.loss": "bce", "data.seed": -1}
+    assert after == {**before, **changed}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["epoch=3"], r"epoch: no such setting; did you mean epochs\?"),
+        (["backbone=vit"], r"backbone: no such setting; did you mean model\.backbone\?"),
+        (["model.lr=1"], r"model\.lr: no such setting; "),
+        (["data.batchsize=1"], r"did you mean data\.batch_size"),
+        (["zzz=1"], r"zzz: no such setting; there are model\.backbone, .*, save_every_steps"),
+        (["epochs"], "epochs: must be key=value; try epochs=5"),
+        (["epochs=many"], "epochs=many: must be a whole number; try epochs=5"),
+        (["epochs=2.5"], "epochs=2.5: must be a whole number; try epochs=5"),
+        (["epochs="], "epochs=: must be a whole number"),
+        (["epochs=none"], "epochs=none: must be a whole number"),
+        (["steps=x"], "steps=x: must be a whole number or none; try steps=none"),
+        (["model.learning_rate=fast"], "model.learning_rate=fast: must be a number; try model.learning_rate=0.0005"),
+        (["model.pretrained=maybe"], "model.pretrained=maybe: must be true or false; try model.pretrained=false"),
+        (["model.loss=mse"], "model.loss=mse: must be one of bce, ce, focal; try model.loss=ce"),
+        (["recipe=fast"], "recipe: names the function that the values come from; give --recipe"),
+        (["model.classes=a,b"], "model.classes: are the dataset's own"),
+        (["epochs=1", "epochs=2"], "epochs: is set twice"),
+        (["epochs=0"], "epochs=0: must be at least 1; try 10"),
+        (["seed=4294967296"], "seed=4294967296: must be at most 4294967295"),
+        (["model.learning_rate=nan"], "learning_rate=nan: must be"),
+        (["levers=bf17"], "bf17: there is no lever 'bf17'; try bf16"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_could(given: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        with_set(RECIPES["quick"](), given)
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 2.0}, {"steps": 0}, {"seed": -1}, {"save_every_steps": True}])
+def test_a_config_is_checked_when_it_is_made(wrong: dict[str, object]) -> None:
+    (name,) = wrong
+    with pytest.raises(UsageError, match=f"^{name}="):
+        Config(recipe="own", **wrong)  # type: ignore[arg-type]
+
+
+def test_a_config_that_went_through_json_differs_from_itself_in_nothing() -> None:
+    config = RECIPES["fast"]()
+    stored = flattened(json.loads(json.dumps(dataclasses.asdict(config))))
+    assert differences(stored, flat(config)) == []
+    changed = flat(with_set(config, ["model.drop_rate=0.1", "steps=5"]))
+    assert differences(stored, changed) == ["model.drop_rate: 0.0 there, 0.1 here", "steps: none there, 5 here"]

@@ -1,0 +1,103 @@
+"""The commands `facefeed train` and `facefeed evaluate`. What is heavy is imported when they run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from .recipes import RECIPES
+from .signals import Signals, StoppedTrainingError
+
+_OUT = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("out", type=_OUT)
+@click.option("--recipe", type=click.Choice(list(RECIPES)), help="Default: fast; without a GPU quick.")
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting; may come several times.")
+@click.option("--run", type=_OUT, metavar="DIR", help="The run's folder. Default: runs/OUT-RECIPE.")
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
+def train(out: Path, recipe: str | None, changes: tuple[str, ...], run: Path | None, *, as_json: bool) -> None:
+    """Train a classifier of faces on OUT, and say how well it does.
+
+    \b
+    quick      a ResNet-18 at 112 px from scratch: minutes on a CPU
+    baseline   a pretrained ResNet-50 at 224 px in fp32, no levers
+    fast       the same with bf16, TF32, channels_last, fused, compile
+    small-gpu  the same on 8 to 11 GB: fp16, 8-bit AdamW, checkpointing
+    multi-gpu  fast on all GPUs of a node, or of several under Slurm
+
+    A setting is named as in the run's config.json: --set epochs=3, --set model.backbone=efficientnet_b4,
+    --set levers=bf16,accumulate:4. An unknown name lists those that there are.
+
+    Run the same command again after a kill, a full disk or Ctrl-C: it goes on at the very next batch. SIGTERM and
+    SIGUSR1 have it write a checkpoint and exit with 75.
+    """  # noqa: D301 (click's sign for lines that stay as they are)
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
+    from .terminal import standard_error  # noqa: PLC0415
+
+    console = standard_error()
+    with console.status("starting"), Signals() as signals:
+        from . import fit  # noqa: PLC0415 (seconds)
+        from .settings import with_set  # noqa: PLC0415
+        from .table import show_result  # noqa: PLC0415
+    name = recipe or _default_recipe()
+    config = with_set(RECIPES[name](), changes)
+    folder = run or Path("runs") / f"{out.resolve().name}-{name}"
+    if signals.received:
+        raise StoppedTrainingError(signals.received, folder, 0)
+    result = fit.train(out, config, folder, console=console)
+    if result is None:  # another rank's to tell
+        return
+    show_result(result)
+    if as_json:
+        click.echo(json.dumps({**asdict(result), "exit": 0}))
+
+
+def _default_recipe() -> str:
+    import torch  # noqa: PLC0415
+
+    return "fast" if torch.cuda.is_available() else "quick"
+
+
+@click.command()
+@click.argument("checkpoint", metavar="CKPT", type=click.Path(path_type=Path))
+@click.argument("outs", metavar="OUT [OUT ...]", nargs=-1, required=True, type=_OUT)
+@click.option("--split", type=click.Choice(["test", "val", "train", "all"]), default="test", show_default=True,
+              help="all: every face, of a dataset that was not trained on.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(min=0), metavar="N", help="Default: one a usable core.")
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
+def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: int | None, as_json: bool) -> None:
+    """Measure a checkpoint of `facefeed train` on datasets, a row each: train on one, test on others.
+
+    Classes are matched by their names. A checkpoint is read as plain data: one that would run code is refused.
+    """
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+    from .evaluate import evaluate as evaluated  # noqa: PLC0415
+    from .table import show_evaluations  # noqa: PLC0415
+
+    with _telling() as tell:
+        found = evaluated(checkpoint, outs, split=split, num_workers=workers, progress=tell)
+    show_evaluations(found, checkpoint)
+    if as_json:
+        told = {"checkpoint": str(checkpoint), "split": split, "datasets": [asdict(one) for one in found], "exit": 0}
+        click.echo(json.dumps(told))
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[str, int, int], None]]:
+    """How far it is, in one line of a terminal; nothing in a pipe, where the tables are enough."""
+    from .terminal import standard_error  # noqa: PLC0415
+
+    console = standard_error()
+    if not console.is_terminal:
+        yield lambda *_: None
+        return
+    with console.status("evaluating") as status:
+        yield lambda name, done, wanted: status.update(f"{name}: {done:,} of {wanted:,} faces")

@@ -1,0 +1,128 @@
+"""`evaluate`: how well a checkpoint does on datasets, those that it was trained on and others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..loaders import FaceDataLoader, FaceDataset
+from ..pipeline.errors import UsageError
+from . import checkpoint as checkpoints
+from .module import FaceClassifier
+from .options import DataOptions
+from .scores import Scores
+
+SPLITS = ("test", "val", "train", "all")
+_FIELDS = ("image", "label", "row", "video_id", "method")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What a checkpoint is worth on one dataset.
+
+    name: of its folder, told apart from others. faces, videos: with known labels. figures: as `Scores.result` names
+    them. notes: what to know when reading them.
+    """
+
+    dataset: str
+    name: str
+    split: str
+    faces: int
+    videos: int
+    figures: dict[str, float]
+    notes: list[str] = field(default_factory=list)
+
+
+def evaluate(
+    checkpoint: str | Path, outs: Sequence[str | Path], *, split: str = "test", num_workers: int | None = None,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+) -> list[Evaluation]:  # fmt: skip
+    """Measures a checkpoint of a `FaceClassifier` on a split of each dataset ("all": every split), on the GPU if any.
+
+    Images come as they did in training: its size, its frames of a video. Classes are matched by name, so datasets may
+    number them differently, or have fewer; progress: called with a dataset's name, images done and in all.
+    Raises `UsageError` where the checkpoint would run code or is none, where a dataset has a class that it does not
+    know, and where a split is empty; all before anything is measured.
+    """
+    if split not in SPLITS:
+        raise UsageError(f"split={split!r}: must be one of {', '.join(SPLITS)}")
+    if Path(checkpoint).is_dir():
+        raise UsageError(
+            f"{checkpoint}: is a folder of parts, as ZeRO saves them; make one file of it by "
+            "convert_zero_checkpoint_to_fp32_state_dict of lightning.pytorch.utilities.deepspeed"
+        )
+    model = checkpoints.classifier(checkpoint)
+    data = _data_options(checkpoints.read(checkpoint))
+    data = replace(data, num_workers=num_workers if num_workers is not None else data.num_workers)
+    datasets = [_dataset(Path(out), split, data) for out in outs]
+    places = [_places(model, one) for one in datasets]
+    names = _names([Path(out) for out in outs])
+    return [
+        _evaluated(model, one, data, of, name=name, split=split, progress=progress)
+        for one, of, name in zip(datasets, places, names, strict=True)
+    ]
+
+
+def _data_options(held: dict[str, Any]) -> DataOptions:
+    """What a checkpoint says of the data that it was trained on; the defaults where it says nothing."""
+    parameters = held.get("datamodule_hyper_parameters")
+    known = parameters.get("data") if isinstance(parameters, dict) else None
+    return DataOptions(**known) if isinstance(known, dict) else DataOptions()
+
+
+def _dataset(out: Path, split: str, data: DataOptions) -> FaceDataset:
+    dataset = FaceDataset(
+        out, split=None if split == "all" else split, image_size=data.image_size,
+        frames_per_video=data.frames_per_video,
+    )  # fmt: skip
+    if not len(dataset):
+        raise UsageError(f"{out}: its split {split} has no faces; take another --split, or all")
+    return dataset
+
+
+def _places(model: FaceClassifier, dataset: FaceDataset) -> torch.Tensor:
+    """For each label of the dataset, and for -1 at the end, the number that the model has for a class of its name."""
+    known = model.options.classes
+    present = {int(number) for number in np.unique(dataset.index.numbers("label", dataset.rows)) if number >= 0}
+    if strange := [dataset.labels[number] for number in sorted(present) if dataset.labels[number] not in known]:
+        raise UsageError(
+            f"{dataset.out}: has faces of the class {', '.join(strange)}, and the checkpoint knows {', '.join(known)} "
+            "alone; leave it out, or train on a dataset with these classes"
+        )
+    return torch.tensor([known.index(name) if name in known else -1 for name in dataset.labels] + [-1])
+
+
+def _names(outs: list[Path]) -> list[str]:
+    """Each folder's own name, or, where two have the same, as it was given."""
+    short = [out.resolve().name for out in outs]
+    return [name if short.count(name) == 1 else str(out) for name, out in zip(short, outs, strict=True)]
+
+
+def _evaluated(
+    model: FaceClassifier, dataset: FaceDataset, data: DataOptions, places: torch.Tensor, *, name: str, split: str,
+    progress: Callable[[str, int, int], None],
+) -> Evaluation:  # fmt: skip
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    loader = FaceDataLoader(
+        dataset, data.batch_size, shuffle=False, fields=_FIELDS, num_workers=data.num_workers,
+        device=device if device.type == "cuda" else None,
+    )  # fmt: skip
+    scores, done = Scores(model.options.classes), 0
+    model = model.to(device)
+    with torch.inference_mode():
+        for batch in loader:
+            labels = places[batch["label"].cpu()]
+            scores.add(model(batch["image"]), labels, batch["video_id"], batch["method"], rows=batch["row"])
+            done += len(labels)
+            progress(name, done, len(dataset))
+    unknown = done - len(scores.faces)
+    notes = [f"{name}: {unknown:,} faces without a label take no part"] if unknown else []
+    return Evaluation(
+        dataset=str(dataset.out), name=name, split=split, faces=len(scores.faces), videos=len(scores.videos),
+        figures=scores.result(), notes=notes,
+    )  # fmt: skip

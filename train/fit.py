@@ -1,0 +1,243 @@
+"""`train`: one run, from its config to its figures; run again, it goes on where it stopped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from lightning.fabric.plugins.environments import LightningEnvironment
+from lightning.pytorch import Callback
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from rich.console import Console
+
+from ..pipeline.errors import FacefeedError, StoppedError
+from ..pipeline.manifest import Manifest
+from . import levers as lever_texts
+from .callbacks import StarvationMonitor, StarvedError
+from .datamodule import FaceDataModule
+from .folder import RunFolder
+from .levers.finite import FiniteGuard, NonFiniteError
+from .levers.freeze import Freeze
+from .levers.watch import Best, Logged, mode
+from .module import FaceClassifier
+from .pace import Pace
+from .progress import Progress
+from .recipes import Config
+from .saving import BEST, LAST, Saving, WholeFiles, find, whole
+from .signals import Signals, StoppedTrainingError
+from .stop import Stop
+
+_METRIC = "val/loss"  # what best.ckpt is the best of, unless a lever says otherwise: an AUC is not always there
+_ON_ALL_RANKS = (StoppedTrainingError, NonFiniteError, StarvedError)
+
+
+class OutOfMemoryError(FacefeedError):
+    """A step needs more of a device's memory than there is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a run came to, over all its sessions; plain values.
+
+    epochs, steps: done; steps are the optimizer's. images: that were trained on. seconds: in which it trained and
+    validated. images_per_second, stall (0 to 1): None in a run too short to say. memory: `levers.peak_memory`'s, of
+    the last session. told: what levers have to tell, by name. frozen: rows of `FrozenRow`. val: figures of the weights
+    in `checkpoint`, those of `best_step`, as "val/auc"; test: of the same. val_faces, ...: how many were measured.
+    """
+
+    run: str
+    dataset: str
+    config: dict[str, Any]
+    epochs: int
+    steps: int
+    images: int
+    seconds: float
+    images_per_second: float | None
+    stall: float | None
+    memory: dict[str, int | None]
+    told: dict[str, Any]
+    frozen: list[dict[str, Any]]
+    best_step: int
+    checkpoint: str
+    val: dict[str, float]
+    test: dict[str, float]
+    val_faces: int
+    val_videos: int
+    test_faces: int
+    test_videos: int
+
+    @classmethod
+    def read(cls, stored: dict[str, Any]) -> Self:
+        """What `dataclasses.asdict` made of one."""
+        return cls(**stored)
+
+
+def train(
+    out: str | Path, config: Config, run: str | Path, *, callbacks: Sequence[Callback] = (),
+    console: Console | None = None,
+) -> Result | None:  # fmt: skip
+    """Trains on the dataset `out` as `config` says; what it makes stands in the folder `run`.
+
+    Run again with the same folder and config, it goes on at the very next batch of the last checkpoint; a finished run
+    is not trained again. callbacks: Lightning's, beside those of the run. console: where it shows itself, if anywhere.
+    Returns what it came to, None on other ranks than the first.
+
+    SIGTERM and SIGUSR1 end it between two steps, with a checkpoint, by `StoppedTrainingError` (exit code 75); Ctrl-C
+    and a lost terminal too (130). Raises `UsageError` on what cannot be used, `RefusedError` where `run` is another
+    run's, `LeverError`, `NonFiniteError`, `OutOfMemoryError`, or `StoppedError` where the disk is full.
+    """
+    out, folder = Path(out), RunFolder(Path(run))
+    with Signals() as signals:
+        data = FaceDataModule(out, config.data)
+        config = replace(config, model=replace(config.model, classes=data.classes))
+        folder.check(config, out)
+        if (finished := folder.result()) is not None:
+            return Result.read(finished)
+        session = _Session(out, config, folder, signals, data=data, callbacks=callbacks, console=console)
+        with session.ending():
+            return session.to_the_end()
+
+
+class _Session:
+    """One process's part in a run, between its start and its end or stop."""
+
+    def __init__(
+        self, out: Path, config: Config, folder: RunFolder, signals: Signals, *, data: FaceDataModule,
+        callbacks: Sequence[Callback], console: Console | None,
+    ) -> None:  # fmt: skip
+        self._out, self._config, self._folder, self._data = out, config, folder, data
+        torch.manual_seed(config.seed)
+        taken = lever_texts.parse(config.levers)
+        best = next((lever for lever in taken if isinstance(lever, Best)), None)
+        metric = best.metric if best else _METRIC
+        self._pace = Pace()
+        self._progress = Progress(console, self._pace, str(folder.root))
+        self._stop = Stop(signals, folder.root)
+        self._saving = Saving(
+            folder.checkpoints, self._stop, every_n_steps=config.save_every_steps, metric=metric, mode=mode(metric)
+        )
+        own = [
+            *callbacks, self._pace, _monitor(out, config), FiniteGuard(), self._stop, self._progress,
+            *([Logged(str(best), metric)] if best else []), self._saving,
+        ]  # fmt: skip
+        levers = [lever for lever in taken if lever is not best]  # Saving does its work
+        arguments = self._arguments(own)
+        if not any(lever.kind == "strategy" for lever in levers):
+            arguments["devices"] = 1
+        signals.on_received = self._progress.on_signal
+        with self._progress.quiet():
+            module = FaceClassifier(config.model)
+            self._module, self._trainer = lever_texts.trainer(module, levers, **arguments)
+        self._frozen = [row for lever in levers if isinstance(lever, Freeze) for row in lever.table(module)]
+        if whole(self._trainer.strategy):
+            self._trainer.strategy.checkpoint_io = WholeFiles()
+
+    def _arguments(self, callbacks: list[Callback]) -> dict[str, Any]:
+        root, logs = self._folder.root, self._folder.logs
+        return {
+            "accelerator": "auto",
+            "max_epochs": self._config.epochs,
+            "max_steps": -1 if self._config.steps is None else self._config.steps,
+            "callbacks": callbacks,
+            "logger": [
+                TensorBoardLogger(root, name=logs.name, version="", default_hp_metric=False),
+                CSVLogger(logs, name="csv"),
+                self._pace.logger,
+            ],
+            "log_every_n_steps": 10,
+            "default_root_dir": root,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "num_sanity_val_steps": 0,
+            "use_distributed_sampler": False,
+        }
+
+    def to_the_end(self) -> Result | None:
+        """Trains what is left, and measures what came of it."""
+        trainer, module, data, folder = self._trainer, self._module, self._data, self._folder
+        first = trainer.is_global_zero
+        held = folder.held(self._config, self._out) if first else nullcontext()
+        with held, self._progress.showing(first=first):
+            trainer.fit(module, data, ckpt_path=find(folder.checkpoints / LAST))
+            if self._saving.validated_step != trainer.global_step:  # it ended in mid-epoch, by `steps`
+                trainer.validate(module, data, verbose=False)
+            went = self._went()  # before the test, for which callbacks are told what the weights' checkpoint says
+            trainer.test(module, data, ckpt_path=went["checkpoint"], verbose=False)
+            if not first:
+                return None
+            result = Result(**went, **self._tested())
+            folder.finish(asdict(result))
+            return result
+
+    def _went(self) -> dict[str, Any]:
+        trainer, saving, pace = self._trainer, self._saving, self._pace
+        weights = self._folder.checkpoints / (LAST if saving.best_step is None else BEST)
+        return {
+            "run": str(self._folder.root), "dataset": str(self._out), "config": asdict(self._config),
+            "epochs": trainer.current_epoch, "steps": trainer.global_step, "images": pace.images,
+            "seconds": pace.seconds, "images_per_second": pace.images_per_second, "stall": pace.stall,
+            "memory": lever_texts.peak_memory(), "told": lever_texts.figures(trainer), "checkpoint": str(weights),
+            "frozen": [asdict(row) for row in self._frozen],
+            "best_step": trainer.global_step if saving.best_step is None else saving.best_step,
+            "val": saving.figures, "val_faces": saving.faces, "val_videos": saving.videos,
+        }  # fmt: skip
+
+    def _tested(self) -> dict[str, Any]:
+        figures = self._trainer.callback_metrics
+        test = {name: float(value) for name, value in figures.items() if name.startswith("test/")}
+        scores = self._module.scores if test else None
+        return {
+            "test": test,
+            "test_faces": len(scores.faces) if scores else 0,
+            "test_videos": len(scores.videos) if scores else 0,
+        }
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Makes of whatever ends a session an error with a code; on other ranks than the first one without a word."""
+        try:
+            with _as_errors(self._folder.root, self._config), self._stop.leaving():
+                yield
+        except _ON_ALL_RANKS as error:
+            if self._trainer.is_global_zero:
+                raise
+            # One that Lightning started: it would kill the first rank, at work on its message, if this one failed.
+            environment = self._trainer.strategy.cluster_environment
+            started = isinstance(environment, LightningEnvironment) and self._trainer.local_rank > 0
+            sys.exit(0 if started else error.exit_code)
+
+
+@contextmanager
+def _as_errors(run: Path, config: Config) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemoryError(
+            f"batch_size={config.data.batch_size}: a step needs more memory than the GPU has; take a smaller "
+            "data.batch_size with accumulate:N for it, or the levers bf16 (or fp16), checkpointing, adamw8bit"
+        ) from error
+    except RuntimeError as error:
+        if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):
+            raise
+        raise StoppedError(
+            f"{run}: stopped, another rank was lost ({str(error).splitlines()[0]}); the last checkpoint is whole: run "
+            "the same command again to go on"
+        ) from error
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise StoppedError(
+            f"{run}: stopped, {where}{error.strerror or error}; the last checkpoint is whole: mend that, and run the "
+            "same command again to go on"
+        ) from error
+
+
+def _monitor(out: Path, config: Config) -> StarvationMonitor:
+    """Windows short enough that a short run has some."""
+    rows = Manifest.read(out).splits.get("train", {}).get("rows", 0)
+    batches = config.steps or config.epochs * rows // config.data.batch_size
+    return StarvationMonitor(every_n_steps=min(50, max(2, batches // 5)))

@@ -1,0 +1,144 @@
+"""A run's folder: what it is a run of, its checkpoints, its logs, and what it came to.
+
+RUN/config.json   RUN/checkpoints/{last,best}.ckpt   RUN/logs/   RUN/result.json (once it is finished)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ..loaders.whole import write_whole
+from ..pipeline.errors import CorruptDataError, RefusedError, UsageError
+from ..pipeline.manifest import Manifest
+from .recipes import Config
+from .saving import LAST, find
+from .settings import differences, flat, flattened
+
+_VERSION = 1
+_FREE = ("recipe", "data.num_workers", "save_every_steps")
+"""What may change while a run is under way, since nothing that it learns depends on it."""
+
+
+class RunFolder:
+    """One run of `facefeed train`; nothing is made or written before `held`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.checkpoints = root / "checkpoints"
+        self.logs = root / "logs"
+        self._config, self._result = root / "config.json", root / "result.json"
+
+    def check(self, config: Config, out: Path) -> None:
+        """Raises `RefusedError` where the folder holds another run, or something else.
+
+        One that has no checkpoint yet is none to go on with: it is begun anew.
+        """
+        if not self._config.exists():
+            if self.root.is_dir() and any(one.name != _LOCK for one in self.root.iterdir()):
+                raise RefusedError(
+                    f"--run {self.root}: holds files, but no config.json, so no run of facefeed train; name a folder "
+                    "that is empty or not there yet"
+                )
+            return
+        stored = _read(self._config)
+        if not self.begun:
+            return
+        found = differences(_identity(flattened(stored["config"])), _identity(flat(config)))
+        fingerprint = Manifest.read(out).fingerprint
+        if stored["dataset"]["fingerprint"] != fingerprint:
+            found.append(f"the dataset: {stored['dataset']['path']} there, {out} here, with other faces")
+        if found:
+            raise RefusedError(
+                f"--run {self.root}: is a run of its own, with other settings ({'; '.join(found)}); go on with its "
+                "settings, or name another folder"
+            )
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is something to go on with."""
+        return self._result.exists() or find(self.checkpoints / LAST) is not None
+
+    @contextmanager
+    def held(self, config: Config, out: Path) -> Iterator[None]:
+        """Makes the folder and says what it is a run of; for as long as it is held, no other process trains in it.
+
+        Raises `UsageError` where it cannot be written, `RefusedError` where another process holds it. On a `UsageError`
+        before the first checkpoint nothing of it is left.
+        """
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            lock = (self.root / _LOCK).open("a+")
+        except OSError as error:
+            raise UsageError(
+                f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
+            ) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise RefusedError(
+                    f"--run {self.root}: another facefeed train is at work there; wait for it, or name another folder"
+                ) from error
+            if not self.begun:
+                write_whole(json.dumps(_described(config, out), indent=1), self._config, "--run")
+            try:
+                yield
+            except UsageError:
+                if not self.begun:
+                    self._remove()
+                raise
+
+    def _remove(self) -> None:
+        """What was made for a run that was refused in its first steps."""
+        for folder in (self.checkpoints, self.logs):
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in (self._config, self.root / _LOCK):
+            file.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.root.rmdir()
+
+    def result(self) -> dict[str, Any] | None:
+        """What the run came to; None until it is finished."""
+        return _read(self._result) if self._result.exists() else None
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Says what the run came to."""
+        write_whole(json.dumps(result, indent=1), self._result, "--run")
+
+
+_LOCK = ".lock"
+
+
+def _described(config: Config, out: Path) -> dict[str, Any]:
+    fingerprint = Manifest.read(out).fingerprint
+    return {
+        "version": _VERSION,
+        "facefeed": version("facefeed"),
+        "dataset": {"path": os.path.realpath(out), "fingerprint": fingerprint},
+        "config": asdict(config),
+    }
+
+
+def _identity(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in _FREE}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        stored: dict[str, Any] = json.loads(path.read_bytes())
+        if path.name == "config.json" and (stored["version"] != _VERSION or "fingerprint" not in stored["dataset"]):
+            raise ValueError(f"version {stored['version']}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptDataError(
+            f"{path}: is none of facefeed train's ({error}); name another folder by --run"
+        ) from error
+    return stored

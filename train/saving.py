@@ -1,0 +1,194 @@
+"""A run's checkpoints: `last.ckpt`, from which it goes on, and `best.ckpt`, by a figure of the validation."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+
+from .checkpoint import PlainCheckpointIO
+from .stop import Stop
+
+LAST, BEST = "last.ckpt", "best.ckpt"
+
+
+class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
+    """Writes `last.ckpt` every `every_n_steps` optimizer steps, before and after each validation and at the end.
+
+    `best.ckpt` is of the validation whose `metric` was the least (`mode` "min") or the most ("max"): `figures` are that
+    validation's, over so many `faces` and `videos`. A file takes its name once it is whole: a kill or a full disk
+    leaves the one before, and so do weights that are not finite. When ranks have agreed to stop, the step is saved and
+    the run ended.
+
+    Beside ModelCheckpoint, which Lightning brings: that resumes after an epoch's last step without its validation.
+    """
+
+    def __init__(self, folder: Path, stop: Stop, *, every_n_steps: int, metric: str, mode: str) -> None:
+        self.figures: dict[str, float] = {}
+        self.faces = self.videos = 0
+        self.best_step: int | None = None
+        self.validated_step: int | None = None
+        self._folder, self._stop, self._every_n_steps = folder, stop, every_n_steps
+        self._metric, self._sign = metric, 1 if mode == "min" else -1
+        self._best = math.inf
+        self._validation_is_due = self._finished = False
+        self._generators: dict[str, Any] = {}
+        self._step = self._saved_step = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run has to know, in plain values."""
+        return {
+            "figures": self.figures, "best": self._best, "best_step": self.best_step, "finished": self._finished,
+            "validated_step": self.validated_step, "validation_is_due": self._validation_is_due,
+            "faces": self.faces, "videos": self.videos, "generators": _generators(),
+        }  # fmt: skip
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes it up."""
+        self.figures, self._best, self.best_step = state_dict["figures"], state_dict["best"], state_dict["best_step"]
+        self.validated_step, self._finished = state_dict["validated_step"], state_dict["finished"]
+        self.faces, self.videos = state_dict["faces"], state_dict["videos"]
+        self._validation_is_due = state_dict["validation_is_due"]
+        self._generators = state_dict["generators"]
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+        """Goes on where the checkpoint was written, with the validation if that was before it."""
+        self._step = self._saved_step = trainer.global_step
+        if self._validation_is_due:
+            trainer.validating = True
+            trainer.fit_loop.epoch_loop.val_loop.run()
+            trainer.training = True
+            self._save_last(trainer)
+        trainer.should_stop |= self._finished  # else one that was stopped early would train another epoch
+        if self._generators and trainer.world_size == 1:  # other ranks' are not in the checkpoint
+            _set_generators(self._generators)
+
+    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Saves where it is due: only after a step of the optimizer, since half a group of gradients is not saved."""
+        if trainer.global_step == self._step:
+            return
+        self._step = trainer.global_step
+        if trainer.is_last_batch or self._stop.agreed or self._step - self._saved_step >= self._every_n_steps:
+            self._validation_is_due = bool(trainer.is_last_batch and sum(trainer.num_val_batches))
+            self._save_last(trainer)
+            self._stop.end_if_agreed()
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Saves the best."""
+        self._validation_is_due = False
+        self.validated_step = trainer.global_step
+        figures = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+        value = self._sign * figures.get(self._metric, math.inf)
+        if figures and (value < self._best or not self.figures):
+            self.figures, self._best, self.best_step = figures, value, trainer.global_step
+            self.faces, self.videos = len(pl_module.scores.faces), len(pl_module.scores.videos)
+            self._save(trainer, BEST)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        """Saves that the epoch is over."""
+        self._save_last(trainer)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+        """Saves that training is over."""
+        self._finished = True
+        self._save_last(trainer)
+
+    def _save_last(self, trainer: Any) -> None:
+        if not _finite(trainer):
+            return
+        self._save(trainer, LAST)
+        self._saved_step = trainer.global_step
+        self._stop.saved(trainer)
+
+    def _save(self, trainer: Any, name: str) -> None:
+        """On all ranks, since some strategies save a part on each."""
+        hidden = self._folder / f".{name}"
+        if trainer.is_global_zero:
+            _remove(hidden)
+        trainer.strategy.barrier("facefeed: nothing of a save that was killed is left")
+        trainer.save_checkpoint(hidden)
+        if trainer.is_global_zero:
+            publish(hidden, self._folder / name)
+
+
+class WholeFiles(PlainCheckpointIO):
+    """Checkpoints of one file, written where they are to be.
+
+    Lightning writes them to the system's folder for temporary files first, which on clusters is often small.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:  # noqa: ARG002 (Lightning's)
+        """Raises `OSError` with the file's name where it cannot be written."""
+        buffer = io.BytesIO()
+        torch.save(checkpoint, buffer)
+        try:
+            Path(path).write_bytes(buffer.getbuffer())
+        except OSError as error:
+            error.filename = error.filename or str(path)
+            raise
+
+
+def whole(strategy: Any) -> bool:
+    """Whether every rank has all weights, and they are saved in one file; others save and load in parts."""
+    return type(strategy) in (SingleDeviceStrategy, DDPStrategy)  # DeepSpeed's is a subclass
+
+
+def publish(hidden: Path, path: Path) -> None:
+    """Gives a written checkpoint its name: in one step a file, in two a folder of several ranks' parts."""
+    if hidden.is_dir():
+        before = _before(path)
+        _remove(before)
+        if path.exists():
+            path.rename(before)
+        hidden.rename(path)
+        _remove(before)
+        return
+    with hidden.open("rb") as file:
+        os.fsync(file.fileno())
+    hidden.replace(path)
+
+
+def find(path: Path) -> Path | None:
+    """The checkpoint of that name, also where a kill came between the two steps of `publish`; None without one."""
+    before = _before(path)
+    if not path.exists() and before.exists():
+        before.rename(path)
+    return path if path.exists() else None
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(f".{path.name}.before")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _finite(trainer: Any) -> bool:
+    """Whether no weight is NaN or infinite; the same on all ranks, and True where each has other parts of them."""
+    if not whole(trainer.strategy):
+        return True
+    weights = [one.detach() for one in trainer.lightning_module.parameters()]
+    return bool(torch.stack([one.abs().max() for one in weights]).isfinite().all()) if weights else True
+
+
+def _generators() -> dict[str, Any]:
+    """Where the generators stand that dropout draws from."""
+    cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
+    return {"cpu": torch.get_rng_state(), "cuda": cuda}
+
+
+def _set_generators(states: dict[str, Any]) -> None:
+    torch.set_rng_state(states["cpu"].cpu())
+    if states["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"].cpu())
