@@ -1,0 +1,205 @@
+"""What a user of a cluster notices of the scripts before they are queued: what they ask for, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.errors import UsageError
+from facefeed.train.slurm.allocation import Allocation, sbatch_quoted
+
+ODD = ("it's", 'a "b"', "$HOME", "`id`", "a\nb", "ünïcode", "", "back\\slash", "a;b", "*", "#no comment")
+
+
+def slurm(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["slurm", *arguments])
+
+
+def script_of(*arguments: str) -> str:
+    done = slurm(*arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def asked_of(script: str) -> list[str]:
+    """The options of sbatch, as it would find them: up to the first command."""
+    return [line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH")]
+
+
+def assigned(script: str, name: str) -> list[str]:
+    """A list of the script's, as bash reads it."""
+    given = re.search(rf"^{name}=\(.*?\)$", script, re.MULTILINE | re.DOTALL)
+    assert given
+    shown = subprocess.run(
+        ["bash", "-c", f'{given[0]}\nfor one in "${{{name}[@]}}"; do printf "%s\\0" "$one"; done'],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return shown.stdout.split("\0")[:-1]
+
+
+def is_bash(script: str) -> bool:
+    return subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False).stderr == ""
+
+
+def test_a_training_asks_for_a_task_a_gpu_and_to_be_brought_back() -> None:
+    script = script_of(
+        "train", "faces", "--nodes", "2", "--gpus-per-node", "4", "--time", "1-12", "--partition", "gpu", "--account",
+        "lab", "--mem", "200G", "--sbatch", "--qos=low", "--", "--set", "epochs=3",
+    )  # fmt: skip
+    asked = asked_of(script)
+    assert {
+        "--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=4", "--cpus-per-task=8", "--time=1-12", "--partition=gpu",
+        "--account=lab", "--mem=200G", "--requeue", "--open-mode=append", "--signal=USR1@120", "--qos=low",
+    } < set(asked)  # fmt: skip
+    assert script.startswith("#!/bin/bash\n")
+    assert is_bash(script)
+    assert assigned(script, "python") == [sys.executable]
+
+
+def test_the_log_lies_in_a_folder_that_is_there() -> None:
+    # Where it is not, Slurm ends the job at once and tells nobody.
+    asked = asked_of(script_of("train", "faces"))
+    assert f"--chdir={Path.cwd()}" in asked
+    assert "--output=%x-%j.log" in asked
+
+
+@pytest.mark.parametrize(
+    ("allocation", "options", "arguments"),
+    [
+        ([], [], ["faces", "--recipe", "quick"]),
+        (["--gpus-per-node", "1"], [], ["faces", "--recipe", "fast"]),
+        (["--nodes", "2"], [], ["faces", "--recipe", "quick", "--set", "levers=ddp:1:2"]),
+        (
+            ["--nodes", "2", "--gpus-per-node", "4"],
+            ["--recipe", "multi-gpu", "--run", "runs/a"],
+            ["faces", "--recipe", "multi-gpu", "--run", "runs/a", "--set",
+             "levers=ddp:4:2,bf16,tf32,channels_last,fused,clip:1"],
+        ),
+        (
+            ["--gpus-per-node", "2"],
+            ["--set", "epochs=3", "--set=levers=bf16,clip:1", "--recipe", "baseline"],
+            ["faces", "--set", "epochs=3", "--recipe", "baseline", "--set", "levers=ddp:2:1,bf16,clip:1"],
+        ),
+        (
+            ["--gpus-per-node", "2"],
+            ["--recipe", "baseline", "--set", "levers=zero:2,fp16"],
+            ["faces", "--recipe", "baseline", "--set", "levers=zero:2,fp16"],
+        ),
+    ],
+)  # fmt: skip
+def test_the_levers_are_those_of_the_nodes_that_were_asked_for(
+    allocation: list[str], options: list[str], arguments: list[str]
+) -> None:
+    assert assigned(script_of("train", "faces", *allocation, "--", *options), "arguments") == arguments
+
+
+def test_precompute_gets_a_worker_a_core_or_a_gpu() -> None:
+    cores = script_of("precompute", "videos", "faces", "--nodes", "3", "--cpus-per-node", "32", "--", "--every", "5")
+    assert {"--nodes=3", "--ntasks-per-node=32", "--cpus-per-task=1", "--signal=B:USR1@120"} < set(asked_of(cores))
+    assert assigned(cores, "arguments") == ["videos", "faces", "--every", "5"]
+    assert assigned(cores, "gpus_per_task") == []
+    gpus = script_of("precompute", "videos", "faces", "--gpus-per-node", "2", "--cpus-per-node", "20")
+    assert {"--ntasks-per-node=2", "--cpus-per-task=10", "--gpus-per-node=2"} < set(asked_of(gpus))
+    assert assigned(gpus, "gpus_per_task") == ["--gpus-per-task=1", "--cpu-bind=none"]
+    assert is_bash(cores)
+    assert is_bash(gpus)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_was_given_reaches_the_nodes_as_it_was(name: str) -> None:
+    script = script_of("precompute", "--interface", f"i{name}", "--python", shlex.join(["a", name]), "--", name, "out")
+    assert is_bash(script)
+    assert assigned(script, "arguments") == [name, "out"]
+    assert assigned(script, "python") == ["a", name]
+    assert assigned(script, "interface") == ["--interface", f"i{name}"]
+    assert len(asked_of(script)) == 9
+
+
+def test_odd_folders_are_quoted_as_sbatch_reads_them() -> None:
+    assert sbatch_quoted("/plain/path-1.2") == "/plain/path-1.2"
+    assert sbatch_quoted("/it's #1 $HOME") == '"/it\'s #1 $HOME"'
+    assert sbatch_quoted('a"b\\c') == '"a\\"b\\\\c"'
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--nodes", "0"], "--nodes=0: must be at least 1; try 2"),
+        (["--gpus-per-node", "-1"], "--gpus-per-node=-1: must be at least 0; try 4"),
+        (["--cpus-per-node", "0"], "--cpus-per-node=0: must be at least 1; try 16"),
+        (["--cpus-per-node", "3", "--gpus-per-node", "4"], "=3: must be at least 4, a core for each GPU; try 32"),
+        (["--time", "soon"], "--time='soon': must be minutes, [hours:]minutes:seconds or days-hours[:minutes]"),
+        (["--time", "4"], "--time=4: is 240 s, less than the 360 s that a warning 240 s before"),
+        (["--mem", "lots"], "--mem='lots': must be a whole number with K, M, G or T behind it; try 64G"),
+        (["--warn-seconds", "0"], "--warn-seconds=0: must be 1 to 65535; try 120"),
+        (["--partition", "a b"], "--partition='a b': must be a name without spaces and quotes"),
+        (["--account", "x\ny"], "--account='x\\ny': must be a name without spaces and quotes"),
+        (["--python", "a 'b"], "--python=\"a 'b\": No closing quotation; quote it as for a shell"),
+        (["--python", ""], "--python='': must be a command; try python"),
+        (["--sbatch", "qos=low"], "--sbatch='qos=low': must be one option of sbatch in one line"),
+        (["--sbatch", "--qos=low\nrm -r /"], "must be one option of sbatch in one line; try --sbatch '--qos=low'"),
+        (["--sbatch", "--no-requeue"], "--sbatch='--no-requeue': is the script's own; a job that was preempted"),
+        (["--sbatch", "-n 4"], "--sbatch='-n 4': is the script's own; a task is a GPU; give --gpus-per-node"),
+        (["--sbatch", "--array=1-3"], "all jobs of an array would write into one folder"),
+        (["--sbatch", "--job-name=bash"], "Lightning takes that name for a shell and would start no ranks"),
+        (["--script", "no/such/folder/a.sh"], "--script"),
+    ],
+)  # fmt: skip
+def test_what_a_cluster_would_refuse_or_waste_is_refused_before_it_waits_in_a_queue(
+    options: list[str], message: str
+) -> None:
+    warning = [] if "--warn-seconds" in options else ["--warn-seconds", "240"]
+    done = slurm("train", "faces", *warning, *options)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["train", "faces", "--recipe", "quick"], "--recipe"),
+        (["train", "faces", "--", "--recipe", "quik"], "'quik' is not one of"),
+        (["train", "faces", "--", "--set", "epoch=3"], "epoch: no such setting; did you mean epochs?"),
+        (["train", "faces", "--", "--set", "levers=turbo"], "there is no lever 'turbo'"),
+        (["train", "faces", "--", "more"], "unexpected extra argument"),
+        (
+            ["train", "faces", "--gpus-per-node", "4", "--nodes", "2", "--", "--set", "levers=ddp:2:2"],
+            "levers=ddp:2:2: ddp:2:2 is for other ranks than 2 x 4",
+        ),
+        (
+            ["train", "faces", "--gpus-per-node", "4", "--nodes", "2", "--", "--set", "levers=fsdp"],
+            "levers=fsdp: fsdp works on one node; take ddp, or --nodes 1",
+        ),
+        (["precompute", "videos", "faces", "--", "--workers", "3"], "--workers: the script starts the job's own"),
+        (["precompute", "videos", "faces", "--", "--evry", "3"], "--evry"),
+    ],
+)  # fmt: skip
+def test_options_that_the_job_itself_would_refuse_are_refused_now(command: list[str], message: str) -> None:
+    done = slurm(*command)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_options_behind_the_command_are_explained_where_the_dashes_were_left_out() -> None:
+    assert "The options of train itself come behind --" in slurm("train", "faces", "--recipe", "quick").stderr
+
+
+def test_the_script_is_written_where_it_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "a b.sh"
+    done = slurm("train", "faces", "--script", str(path))
+    assert done.exit_code == 0
+    assert path.read_text() == script_of("train", "faces")
+    assert f"next: sbatch '{path}'" in done.stderr
+
+
+def test_an_allocation_made_in_python_is_checked_as_well() -> None:
+    with pytest.raises(UsageError, match="--nodes=0"):
+        Allocation(name="x", folder=Path("/"), nodes=0)
+    with pytest.raises(UsageError, match="has a line break"):
+        Allocation(name="x", folder=Path("/a\nb"))

@@ -1,0 +1,168 @@
+"""What is asked of Slurm, as the lines at the head of a batch script."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...pipeline.errors import UsageError
+
+_TIME = re.compile(
+    r"(?:(?P<days>\d+)-(?P<hours>\d+)(?::(?P<minutes>\d+)(?::(?P<seconds>\d+))?)?|(?P<parts>\d+(?::\d+){0,2}))"
+)
+_SIZE = re.compile(r"\d+[KMGT]?")
+_NAME = re.compile(r"[^\s\"'\\#]+")
+_MOST_WARNING_SECONDS = 65_535  # Slurm keeps it in 16 bits
+_EARLY_SECONDS = 60  # it may signal so much before the time that was asked for
+_OURS = {
+    "--array": "all jobs of an array would write into one folder; write a script for each",
+    "--chdir": "the options' paths are seen from where the script was written; write it from there",
+    "--cpus-per-task": "give --cpus-per-node",
+    "--gpus-per-node": "give it as an option of its own",
+    "--gpus": "give --gpus-per-node",
+    "--no-requeue": "a job that was preempted would not come back; leave it out",
+    "--nodes": "give it as an option of its own",
+    "--ntasks": "a task is a GPU; give --gpus-per-node",
+    "--ntasks-per-node": "a task is a GPU; give --gpus-per-node",
+    "--signal": "give --warn-seconds",
+    "-D": "the options' paths are seen from where the script was written; write it from there",
+    "-G": "give --gpus-per-node",
+    "-N": "give --nodes",
+    "-a": "all jobs of an array would write into one folder; write a script for each",
+    "-c": "give --cpus-per-node",
+    "-n": "a task is a GPU; give --gpus-per-node",
+}
+"""What the script decides itself, and what to do instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """Nodes, and what is asked of each; for how long, and when a job is warned of its end.
+
+    folder: where the job starts, as sbatch's --chdir. cpus_per_node: cores, dealt out evenly to the node's tasks.
+    memory: of a node, as sbatch's --mem (`64G`; 0: all there is). time: the limit, in any of Slurm's forms (`90`:
+    minutes, `12:00:00`, `2-0`: two days). warn_seconds: so long before that limit the job is told to save and end;
+    Slurm may do so up to 60 seconds earlier. warn_script: tell the script itself instead of its tasks. more: further
+    options of sbatch, as they would stand behind #SBATCH.
+
+    Raises `UsageError` on what sbatch would refuse, or what the scripts could not work with.
+    """
+
+    name: str
+    folder: Path
+    nodes: int = 1
+    tasks_per_node: int = 1
+    cpus_per_node: int = 8
+    gpus_per_node: int = 0
+    memory: str | None = None
+    time: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    warn_seconds: int = 120
+    warn_script: bool = False
+    more: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for option, number, least, such_as in (
+            ("--nodes", self.nodes, 1, 2),
+            ("--gpus-per-node", self.gpus_per_node, 0, 4),
+            ("--cpus-per-node", self.cpus_per_node, 1, 16),
+        ):
+            if number < least:
+                raise UsageError(f"{option}={number}: must be at least {least}; try {such_as}")
+        if self.cpus_per_node < self.tasks_per_node:
+            raise UsageError(
+                f"--cpus-per-node={self.cpus_per_node}: must be at least {self.tasks_per_node}, a core for each GPU; "
+                f"try {8 * self.tasks_per_node}"
+            )
+        for option, name in (("--partition", self.partition), ("--account", self.account)):
+            if name is not None and not _NAME.fullmatch(name):
+                raise UsageError(f"{option}={name!r}: must be a name without spaces and quotes, as sinfo shows it")
+        if self.memory is not None and not _SIZE.fullmatch(self.memory):
+            raise UsageError(f"--mem={self.memory!r}: must be a whole number with K, M, G or T behind it; try 64G")
+        if "\n" in str(self.folder):
+            raise UsageError(f"{str(self.folder)!r}: has a line break, which sbatch cannot take; go to another folder")
+        self._check_time()
+        for line in self.more:
+            _check_line(line)
+
+    def _check_time(self) -> None:
+        if not 1 <= self.warn_seconds <= _MOST_WARNING_SECONDS:
+            raise UsageError(f"--warn-seconds={self.warn_seconds}: must be 1 to {_MOST_WARNING_SECONDS}; try 120")
+        if self.time is None:
+            return
+        limit, needed = time_seconds(self.time), self.warn_seconds + 2 * _EARLY_SECONDS
+        if limit is not None and limit < needed:
+            raise UsageError(
+                f"--time={self.time}: is {limit} s, less than the {needed} s that a warning {self.warn_seconds} s "
+                "before the end needs, so the job would be told to end as it begins; give it longer, or warn later"
+            )
+
+    @property
+    def cpus_per_task(self) -> int:
+        """Cores of each task."""
+        return self.cpus_per_node // self.tasks_per_node
+
+    def lines(self) -> list[str]:
+        """The #SBATCH lines."""
+        target = "B:" if self.warn_script else ""
+        options = [
+            f"--job-name={self.name}", f"--nodes={self.nodes}", f"--ntasks-per-node={self.tasks_per_node}",
+            f"--cpus-per-task={self.cpus_per_task}",
+        ]  # fmt: skip
+        if self.gpus_per_node:
+            options.append(f"--gpus-per-node={self.gpus_per_node}")
+        for option, value in (("mem", self.memory), ("time", self.time), ("partition", self.partition),
+                              ("account", self.account)):  # fmt: skip
+            if value is not None:
+                options.append(f"--{option}={value}")
+        options += [
+            f"--chdir={sbatch_quoted(str(self.folder))}", "--output=%x-%j.log", "--open-mode=append", "--requeue",
+            f"--signal={target}USR1@{self.warn_seconds}", *self.more,
+        ]  # fmt: skip
+        return [f"#SBATCH {option}" for option in options]
+
+
+def time_seconds(text: str) -> int | None:
+    """A time limit in seconds, by sbatch's forms; None: without limit. Raises `UsageError` on any other text.
+
+    >>> time_seconds("90"), time_seconds("1:30"), time_seconds("12:00:00"), time_seconds("2-0"), time_seconds("1-6:30")
+    (5400, 90, 43200, 172800, 109800)
+    """
+    if text.upper() in ("UNLIMITED", "INFINITE", "0"):
+        return None
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"--time={text!r}: must be minutes, [hours:]minutes:seconds or days-hours[:minutes]; try 12:00:00"
+        )
+    if found["parts"] is None:
+        days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    parts = [int(part) for part in found["parts"].split(":")]
+    if len(parts) == 1:
+        return parts[0] * 60
+    return sum(part * unit for part, unit in zip(reversed(parts), (1, 60, 3600), strict=False))
+
+
+def sbatch_quoted(text: str) -> str:
+    """A value as sbatch reads it in a #SBATCH line, which is not as a shell would.
+
+    Nothing is expanded; within double quotes a backslash takes the next character as it is, and outside them Slurm
+    22.05 ends a word even at an escaped space (src/sbatch/opt.c, `get_argument`).
+    """
+    return text if re.fullmatch(r"[\w./:=,+@%-]+", text) else '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def _check_line(line: str) -> None:
+    option = re.split(r"[=\s]", line.strip(), maxsplit=1)[0]
+    short = option[:2] if not option.startswith("--") else option
+    if not line.strip().startswith("-") or "\n" in line:
+        raise UsageError(f"--sbatch={line!r}: must be one option of sbatch in one line; try --sbatch '--qos=low'")
+    if short in _OURS:
+        raise UsageError(f"--sbatch={line!r}: is the script's own; {_OURS[short]}")
+    if re.fullmatch(r"(--job-name[=\s]+|-J\s*)[\"']?(bash|interactive)[\"']?", line.strip()):
+        raise UsageError(
+            f"--sbatch={line!r}: Lightning takes that name for a shell and would start no ranks; try another"
+        )

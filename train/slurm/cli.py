@@ -1,0 +1,157 @@
+"""The commands `facefeed slurm train` and `facefeed slurm precompute`. What is heavy is imported when they run."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+_Command = Callable[..., Any]
+_CORES_A_GPU = 8
+
+
+class _Passing(click.Command):
+    """Hands options on to another command, behind `--`; says so where one came before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            told = f"{error.format_message()} The options of {ctx.info_name} itself come behind --"
+            raise click.UsageError(told, ctx) from error
+
+
+@click.group()
+def slurm() -> None:
+    """Write the batch script of a training, or of precompute, for a Slurm cluster."""
+
+
+def _allocation_options(command: _Command) -> _Command:
+    """What both scripts ask of Slurm."""
+    for option in reversed((
+        click.option("--nodes", type=int, default=1, show_default=True, metavar="N", help="How many."),
+        click.option("--gpus-per-node", type=int, default=0, show_default=True, metavar="G", help="Of each."),
+        click.option("--cpus-per-node", type=int, metavar="C", help="Cores of each.  [default: 8 a GPU, at least 8]"),
+        click.option("--mem", metavar="SIZE", help="Of each, as 64G; 0: all there is.  [default: the cluster's]"),
+        click.option("--time", metavar="LIMIT", help="90 (minutes), 12:00:00, 2-0 (days).  [default: the partition's]"),
+        click.option("--partition", metavar="NAME"),
+        click.option("--account", metavar="NAME"),
+        click.option("--warn-seconds", type=int, default=120, show_default=True, metavar="S",
+                     help="So long before the limit, save and go back into the queue."),
+        click.option("--interface", metavar="NAME", help="Network between the nodes, as ib0.  [default: chosen]"),
+        click.option("--python", metavar="COMMAND", help="Starts facefeed's Python on the nodes, as 'apptainer exec "
+                     "--nv facefeed.sif python'.  [default: this one]"),
+        click.option("--sbatch", "more", multiple=True, metavar="OPTION", help="One more of sbatch's, as '--qos=low'."),
+        click.option("--script", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+                     help="Where it is written.  [default: standard output]"),
+    )):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@slurm.command(cls=_Passing, context_settings={"max_content_width": 110})
+@click.argument("out", type=click.Path())
+@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
+@_allocation_options
+def train(out: str, options: tuple[str, ...], **given: Any) -> None:
+    """Write a script that trains on OUT, a rank a GPU.
+
+    \b
+      facefeed slurm train faces --gpus-per-node 4 -- --set epochs=30 > train.sh
+      sbatch train.sh
+
+    Behind -- come the options of `facefeed train`. Levers and recipe are fitted to the nodes: `ddp` is given their
+    numbers, or added where several ranks have nothing to share the work by. Without GPUs, a rank is a node.
+
+    A job that is preempted or out of time saves, goes back into the queue under its number, and goes on at the very
+    next batch: its run's folder holds all it needs. Without a grace time it has Slurm's KillWait (30 s) to do so; a
+    node that dies costs what was done since the last checkpoint (`--set save_every_steps=`). A job that stops for any
+    other reason with more to do, such as a full disk, is held in the queue: mend that, then `scontrol release` it.
+
+    Paths are seen from the folder where the script was written, and must be there on all nodes. Modules and variables
+    of the shell that calls sbatch are those of the job.
+    """  # noqa: D301 (click's mark)
+    from .ranks import with_ranks  # noqa: PLC0415
+    from .script import train_script  # noqa: PLC0415
+
+    gpus_per_node = given["gpus_per_node"]
+    allocation = _allocation("facefeed-train", given, tasks_per_node=max(gpus_per_node, 1))
+    arguments = with_ranks([out, *options], nodes=allocation.nodes, gpus_per_node=gpus_per_node)
+    _write(train_script(allocation, arguments, **_started(given)), given["script"])
+
+
+@slurm.command(cls=_Passing, context_settings={"max_content_width": 110})
+@click.argument("src", type=click.Path())
+@click.argument("out", type=click.Path())
+@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
+@_allocation_options
+def precompute(src: str, out: str, options: tuple[str, ...], **given: Any) -> None:
+    """Write a script that makes OUT of SRC, a worker a core.
+
+    \b
+      facefeed slurm precompute videos faces --nodes 4 -- --every 5 > precompute.sh
+      sbatch precompute.sh
+
+    Behind -- come the options of `facefeed precompute`. With GPUs, a worker is a GPU.
+
+    A job that is preempted or out of time goes back into the queue under its number, and goes on with what is not done
+    yet. One that stops for another reason, such as a full disk, is held there: mend that, then `scontrol release` it.
+
+    SRC, OUT and the folder where the script was written must be there on all nodes under the same paths. The workers
+    talk over the cluster's network without encryption, as Dask does.
+    """  # noqa: D301 (click's mark)
+    from .parsed import parsed  # noqa: PLC0415
+    from .script import precompute_script  # noqa: PLC0415
+
+    asked = parsed("precompute", [src, out, *options])
+    for name in ("workers", "scheduler"):
+        if asked[name] is not None:
+            raise click.UsageError(f"--{name}: the script starts the job's own workers; leave it out")
+    workers_per_node = given["gpus_per_node"] or _cores(given)
+    allocation = _allocation("facefeed-precompute", given, tasks_per_node=workers_per_node, warn_script=True)
+    _write(precompute_script(allocation, [src, out, *options], **_started(given)), given["script"])
+
+
+def _allocation(name: str, given: dict[str, Any], *, tasks_per_node: int, warn_script: bool = False) -> Any:
+    from .allocation import Allocation  # noqa: PLC0415
+
+    return Allocation(
+        name=name, folder=Path.cwd(), nodes=given["nodes"], tasks_per_node=tasks_per_node,
+        cpus_per_node=_cores(given), gpus_per_node=given["gpus_per_node"],
+        memory=given["mem"], time=given["time"], partition=given["partition"], account=given["account"],
+        warn_seconds=given["warn_seconds"], warn_script=warn_script, more=given["more"],
+    )  # fmt: skip
+
+
+def _cores(given: dict[str, Any]) -> int:
+    """Cores of a node."""
+    asked: int | None = given["cpus_per_node"]
+    return _CORES_A_GPU * max(given["gpus_per_node"], 1) if asked is None else asked
+
+
+def _started(given: dict[str, Any]) -> dict[str, Any]:
+    from ...pipeline.errors import UsageError  # noqa: PLC0415
+
+    python = given["python"]
+    try:
+        words = [sys.executable] if python is None else shlex.split(python)
+    except ValueError as error:
+        raise UsageError(f"--python={python!r}: {error}; quote it as for a shell") from error
+    if not words:
+        raise UsageError(f"--python={python!r}: must be a command; try python")
+    return {"python": words, "interface": given["interface"]}
+
+
+def _write(script: str, file: Path | None) -> None:
+    from ...loaders.whole import write_whole  # noqa: PLC0415
+
+    if file is None:
+        click.echo(script, nl=False)
+        return
+    write_whole(script, file, "--script")
+    click.echo(f"next: sbatch {shlex.quote(str(file))}", err=True)
