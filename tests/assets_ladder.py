@@ -1,0 +1,75 @@
+"""Ladders that nobody climbed: made-up figures of rungs, and a climber that hands them out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from facefeed.train.ladder.climb import RungError, Together
+from facefeed.train.ladder.rows import Measured, Memory
+from facefeed.train.ladder.rungs import LEVERS, Rung, planned
+
+GPU_ALONE = {
+    text: [f"{text}: there is no GPU; run it where there is one"]
+    for text in ("tf32", "fp16", "fused", "ddp", "zero:1", "zero:2", "zero:3", "zero:3:offload", "fsdp")
+}
+SPEEDS = {
+    "naive": 0.5, "": 100.0, "bf16": 150.0, "compile": 130.0, "channels_last": 104.0, "adamw8bit": 99.0,
+    "checkpointing": 75.0, "accumulate:4": 120.0, "clip:1": 98.0, "deterministic": 96.0,
+    "bf16,compile": 190.0, "bf16,compile,channels_last": 195.0,
+}  # fmt: skip
+"""Samples a second, by levers."""
+
+
+def rungs(
+    levers: Sequence[str] = LEVERS, *, refused: Mapping[str, Sequence[str]] = GPU_ALONE, own_data: bool = False,
+    videos: bool = True,
+) -> tuple[Rung, ...]:  # fmt: skip
+    return planned(levers, {text: refused.get(text, ()) for text in ("", *levers)}, own_data=own_data, videos=videos)
+
+
+def measured(
+    samples_per_second: float, *, steps: int = 20, steps_per_epoch: int | None = 400, gpu_bytes: int | None = None,
+    host_bytes: int = 3_000_000_000, metrics: Mapping[str, float] | None = None, ending_seconds: float = 0.0,
+    stall_share: float | None = 0.02, loss: float | None = 0.69,
+) -> Measured:  # fmt: skip
+    return Measured(
+        seconds=steps * 10 / samples_per_second, steps=steps, samples=steps * 10, steps_per_epoch=steps_per_epoch,
+        ending_seconds=ending_seconds, warm_up_seconds=4.0, stall_share=stall_share,
+        memory=Memory(
+            allocated_bytes=None if gpu_bytes is None else gpu_bytes * 3 // 4, reserved_bytes=gpu_bytes,
+            host_bytes=host_bytes, host_before_bytes=1_000_000_000,
+        ),
+        loss=loss, metrics=metrics if metrics is not None else {"val/auc": 0.61, "val/accuracy": 0.58},
+    )  # fmt: skip
+
+
+@dataclass
+class MadeUp:
+    """Hands out `speeds`, each up and down by `noise` from round to round; `broken` rungs fail, in the round named."""
+
+    speeds: Mapping[str, float] = field(default_factory=lambda: SPEEDS)
+    noise: float = 0.01
+    broken: Mapping[str, int] = field(default_factory=dict)
+    apart: frozenset[frozenset[str]] = frozenset()
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    combined: list[tuple[str, ...]] = field(default_factory=list)
+
+    def measure(self, rung: Rung, repeat: int) -> Measured:
+        self.asked.append((rung.name, repeat))
+        if self.broken.get(rung.name) == repeat:
+            raise RungError(f"{rung.name} broke")
+        speed = self.speeds["naive" if rung.data == "naive" else rung.levers]
+        sign = (-1, 1, 0)[repeat % 3]
+        return measured(speed * (1 + sign * self.noise), stall_share=0.9 if rung.data == "naive" else 0.02)
+
+    def together(self, levers: Sequence[str]) -> Together:
+        self.combined.append(tuple(levers))
+        taken: list[str] = []
+        left_out: dict[str, str] = {}
+        for text in levers:
+            if any(frozenset((text, one)) in self.apart for one in taken):
+                left_out[text] = f"{text}: not beside {taken}"
+            else:
+                taken.append(text)
+        return Together(tuple(taken), left_out)

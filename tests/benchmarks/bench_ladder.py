@@ -1,0 +1,77 @@
+"""What mixed precision is worth to models of very different size: time and memory of a step, side by side.
+
+    python tests/benchmarks/bench_ladder.py [--models Mlp UNet Bert] [--repeats 3] [--steps 20]
+
+The modules of `foreign_models.py`, each climbed as `facefeed ladder --module` does: fp32, bf16, and on a GPU fp16, each
+repeat in a process of its own, in turn. Prints one JSON object with every repeat; a table goes to stderr. Memory is the
+GPU's; without one the host's, less what was taken before the model was made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from facefeed.train.ladder.progress import Progress
+from facefeed.train.ladder.report import figures
+from facefeed.train.ladder.runs import Processes, measured
+from facefeed.train.ladder.spec import Subject
+from facefeed.train.terminal import standard_error
+
+MODULES = Path(__file__).with_name("foreign_models.py")
+MODELS = ("Mlp", "UNet", "Bert")
+LEVERS = ("bf16", "fp16")
+PATIENCE_SECONDS = 900.0
+
+
+def climbed(model: str, repeats: int, steps: int) -> dict[str, Any]:
+    """One model's ladder, all of its figures."""
+    subject = Subject(out=None, videos=None, module=f"{MODULES}:{model}")
+    with Progress(standard_error()) as progress:
+        processes = Processes(subject=subject, steps=steps, patience_seconds=PATIENCE_SECONDS, tell=progress.step)
+        return figures(measured(processes, LEVERS, named=LEVERS, repeats=repeats, progress=progress))
+
+
+def told(model: str, found: dict[str, Any]) -> str:
+    """The rows of the table: a rung each."""
+    lines = []
+    for rung in found["rungs"]:
+        name = "fp32" if rung["name"] == "as it is" else rung["name"]
+        if name in ("fp32", *LEVERS) and not rung["measured"]:
+            lines.append(f"{model:<6} {name:<6} {rung['reason']}")
+        elif name in ("fp32", *LEVERS):
+            step_ms = statistics.median(one["seconds"] / one["steps"] for one in rung["measured"]) * 1e3
+            speed = rung["speed_up"] or dict.fromkeys(("median", "least", "most"), float("nan"))
+            lines.append(
+                f"{model:<6} {name:<6} {step_ms:9.1f} ms a step  {speed['median']:5.2f}x ({speed['least']:.2f} to "
+                f"{speed['most']:.2f})  {memory_bytes(rung) / 1e6:9,.0f} MB"
+            )
+    return "\n".join(lines)
+
+
+def memory_bytes(rung: dict[str, Any]) -> int:
+    """The most that training took."""
+    sizes = [one["memory"] for one in rung["measured"]]
+    return max(one["allocated_bytes"] or one["host_bytes"] - one["host_before_bytes"] for one in sizes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20)
+    given = parser.parse_args()
+    began, found = time.perf_counter(), {}
+    for model in given.models:
+        found[model] = climbed(model, given.repeats, given.steps)
+    sys.stderr.write("\n".join(told(model, one) for model, one in found.items()) + "\n")
+    print(json.dumps({"benchmark": "ladder", "seconds": round(time.perf_counter() - began), "models": found}))
+
+
+if __name__ == "__main__":
+    main()

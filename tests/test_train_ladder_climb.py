@@ -1,0 +1,218 @@
+"""What a user of a ladder notices: in what order rungs run, what counts as a gain, and what makes the best set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from assets_ladder import MadeUp, measured, rungs
+from facefeed.train.ladder.climb import Ladder, RungError, Together, climb
+from facefeed.train.ladder.rows import Row, Spread
+from facefeed.train.ladder.rungs import BEST, LEVERS, NAIVE, NEEDING, PRECOMPUTED, Rung
+
+
+def row_of(ladder: Ladder, name: str) -> Row:
+    return next(row for row in ladder.rows if row.rung.name == name)
+
+
+# ---- which rungs there are
+
+
+def test_every_rung_is_run_or_listed_with_the_reason() -> None:
+    ladder = climb(rungs(), MadeUp(), repeats=3)
+    names = [row.rung.name for row in ladder.rows]
+    assert names == [NAIVE, PRECOMPUTED, *LEVERS, *NEEDING, BEST]
+    for row in ladder.rows:
+        assert len(row.repeats) == {"ran": 6 if row is ladder.base else 3, "refused": 0}[row.outcome], row
+        assert (row.reason is None) == (row.outcome == "ran"), row
+    assert row_of(ladder, "fsdp").reason == "fsdp: there is no GPU; run it where there is one"
+
+
+def test_without_the_videos_the_naive_rung_says_how_to_have_it() -> None:
+    naive, *_ = rungs(videos=False)
+    assert naive.name == NAIVE
+    assert "--videos SRC" in str(naive.refusal)
+
+
+def test_a_module_with_its_own_batches_has_no_rungs_of_faces() -> None:
+    ladder = climb(rungs(("bf16",), own_data=True), MadeUp(), repeats=2)
+    outcomes = {row.rung.name: row.outcome for row in ladder.rows}
+    assert outcomes == {NAIVE: "refused", PRECOMPUTED: "refused", "as it is": "ran", "bf16": "ran", BEST: "refused"}
+    assert ladder.base is row_of(ladder, "as it is")
+
+
+def test_a_lever_with_several_reasons_shows_all_of_them() -> None:
+    (*_, fsdp) = rungs(("fsdp",), refused={"fsdp": ["no GPU", "no second process"]})
+    assert fsdp.refusal == "no GPU; no second process"
+
+
+# ---- the order
+
+
+def test_repeats_are_interleaved_and_every_other_round_goes_down() -> None:
+    climber = MadeUp()
+    climb(rungs(("bf16", "clip:1"), refused={}), climber, repeats=3)
+    rounds = [[name for name, number in climber.asked if number == one] for one in range(3)]
+    up = [NAIVE, PRECOMPUTED, "bf16", "clip:1"]
+    assert rounds == [up, up[::-1], up]
+    assert [number for _, number in climber.asked] == sorted(number for _, number in climber.asked)
+
+
+def test_the_best_set_runs_in_turn_with_the_base_in_rounds_of_their_own() -> None:
+    climber = MadeUp()
+    climb(rungs(("bf16", "compile"), refused={}), climber, repeats=2)
+    last = [(name, number) for name, number in climber.asked if number >= 2]
+    assert last == [(PRECOMPUTED, 2), (BEST, 2), (BEST, 3), (PRECOMPUTED, 3)]
+
+
+def test_there_is_no_best_set_where_no_lever_was_asked_for() -> None:
+    ladder = climb(rungs(()), MadeUp(), repeats=1)
+    assert [row.rung.name for row in ladder.rows] == [NAIVE, PRECOMPUTED]
+
+
+def test_what_there_is_so_far_is_told_after_every_repeat() -> None:
+    told: list[int] = []
+    climb(rungs(()), MadeUp(), repeats=2, tell=lambda so_far: told.append(sum(len(row.repeats) for row in so_far.rows)))
+    assert told == [1, 2, 3, 4]
+
+
+# ---- what breaks
+
+
+def test_a_rung_that_fails_is_listed_with_its_reason_and_not_tried_again_and_the_others_go_on() -> None:
+    climber = MadeUp(broken={"bf16": 1})
+    ladder = climb(rungs(("bf16", "compile"), refused={}), climber, repeats=3)
+    broken = row_of(ladder, "bf16")
+    assert (broken.outcome, broken.reason, list(broken.repeats)) == ("failed", "bf16 broke", [0])
+    assert [number for name, number in climber.asked if name == "bf16"] == [0, 1]
+    assert len(row_of(ladder, "compile").repeats) == 3
+    assert ladder.fastest is row_of(ladder, "compile")
+
+
+def test_without_the_base_levers_are_measured_but_none_is_called_a_gain() -> None:
+    ladder = climb(rungs(("bf16", "compile"), refused={}), MadeUp(broken={PRECOMPUTED: 0}), repeats=2)
+    bf16 = row_of(ladder, "bf16")
+    assert len(bf16.repeats) == 2
+    assert bf16.speed_up(ladder.base) is None
+    assert ladder.fastest is None
+    assert "training without any did not run" in str(row_of(ladder, BEST).reason)
+
+
+def test_the_set_fails_alone_where_nobody_can_say_what_goes_together() -> None:
+    class Broken(MadeUp):
+        def together(self, levers: Sequence[str]) -> Together:
+            raise RungError("its process ended with code 1")
+
+    ladder = climb(rungs(("bf16", "compile"), refused={}), Broken(), repeats=2)
+    assert (row_of(ladder, BEST).outcome, row_of(ladder, BEST).reason) == ("failed", "its process ended with code 1")
+    assert ladder.fastest is row_of(ladder, "bf16")
+
+
+# ---- the arithmetic
+
+
+def test_an_epoch_is_worked_out_from_steps_with_each_steps_share_of_its_end() -> None:
+    one = measured(100.0, steps=20, steps_per_epoch=400, ending_seconds=4.0)
+    assert one.seconds == 2.0
+    assert one.epoch_seconds == pytest.approx(400 * 0.1 + 4.0)
+    assert one.samples_per_second == pytest.approx(4000 / 44.0)
+    assert not one.is_whole_epoch
+    assert measured(100.0, steps=20, steps_per_epoch=20).is_whole_epoch
+
+
+def test_what_has_no_end_has_no_epoch() -> None:
+    one = measured(100.0, steps_per_epoch=None, ending_seconds=4.0)
+    assert one.epoch_seconds is None
+    assert one.samples_per_second == pytest.approx(100.0)
+
+
+def test_a_speed_up_is_of_medians_and_its_spread_spans_any_two_repeats() -> None:
+    base, fast = Row(Rung(name=PRECOMPUTED, data="precomputed")), Row(Rung(name="x", data="precomputed", levers="x"))
+    base.repeats = dict(enumerate(map(measured, (100.0, 110.0, 90.0))))
+    fast.repeats = dict(enumerate(map(measured, (150.0, 132.0, 180.0))))
+    found = fast.speed_up(base)
+    assert found is not None
+    assert (found.least, found.median, found.most) == pytest.approx((132 / 110, 150 / 100, 180 / 90))
+    assert fast.pays(base)
+
+
+def test_a_gain_within_the_spread_is_none() -> None:
+    base, fast = Row(Rung(name=PRECOMPUTED, data="precomputed")), Row(Rung(name="x", data="precomputed", levers="x"))
+    base.repeats = dict(enumerate(map(measured, (100.0, 134.0, 90.0))))
+    fast.repeats = dict(enumerate(map(measured, (150.0, 132.0, 180.0))))
+    assert fast.speed_up(base) == Spread(pytest.approx(132 / 134), pytest.approx(1.5), pytest.approx(2.0))  # type: ignore[arg-type]
+    assert not fast.pays(base)
+
+
+def test_only_rounds_in_which_both_ran_are_compared() -> None:
+    base, fast = Row(Rung(name=PRECOMPUTED, data="precomputed")), Row(Rung(name="x", data="precomputed", levers="x"))
+    base.repeats = dict(enumerate(map(measured, (100.0, 100.0, 50.0, 50.0))))
+    fast.repeats = {2: measured(75.0), 3: measured(75.0)}
+    assert fast.speed_up(base) == Spread(pytest.approx(1.5), pytest.approx(1.5), pytest.approx(1.5))  # type: ignore[arg-type]
+
+
+def test_the_best_set_is_held_against_the_naive_rung_by_way_of_the_base() -> None:
+    ladder = climb(rungs(("bf16", "compile"), refused={}), MadeUp(noise=0.0), repeats=2)
+    over = ladder.over_naive(row_of(ladder, BEST))
+    assert over is not None
+    assert over.median == pytest.approx(190 / 0.5)
+
+
+def test_a_metric_is_found_by_its_name_and_what_could_not_be_said_is_left_out() -> None:
+    row = Row(Rung(name="x", data="own"))
+    named = {"val/video_auc": 0.9, "val/auc": 0.7, "valid_acc": 0.6}
+    row.repeats = {0: measured(1.0, metrics=named), 1: measured(1.0, metrics={"val/auc": math.nan})}
+    assert row.metric("auc") == Spread(0.7, 0.7, 0.7)
+    assert row.metric("accuracy", "acc") == Spread(0.6, 0.6, 0.6)
+    assert row.metric("recall") is None
+
+
+# ---- the best set
+
+
+def test_the_best_set_is_of_the_levers_that_pay_and_go_together_the_fastest_first() -> None:
+    apart = frozenset({frozenset(("bf16", "channels_last"))})
+    climber = MadeUp(apart=apart)
+    ladder = climb(rungs(), climber, repeats=3)
+    assert climber.combined == [("bf16", "compile", "channels_last")]
+    assert ladder.together.levers == ("bf16", "compile")
+    assert "not beside" in ladder.together.left_out["channels_last"]
+    assert "changes what is learned" in ladder.together.left_out["accumulate:4"]
+    assert ladder.fastest is row_of(ladder, BEST)
+    assert ladder.speed(row_of(ladder, BEST)) == pytest.approx(1.9, rel=0.02)
+
+
+def test_a_lever_that_changes_what_is_learned_is_in_the_set_if_it_was_asked_for() -> None:
+    climber = MadeUp(speeds={"": 100, "bf16": 150, "accumulate:4": 120, "bf16,accumulate:4": 180})
+    levers = ("bf16", "accumulate:4")
+    ladder = climb(rungs(levers, refused={}, videos=False), climber, repeats=2, named=levers)
+    assert ladder.together.levers == levers
+    assert ladder.fastest is row_of(ladder, BEST)
+
+
+def test_one_lever_alone_that_pays_is_the_best_set_and_is_not_measured_twice() -> None:
+    climber = MadeUp()
+    ladder = climb(rungs(("bf16", "clip:1"), refused={}), climber, repeats=2)
+    assert row_of(ladder, BEST).reason == "it is bf16 alone: see there"
+    assert ladder.fastest is row_of(ladder, "bf16")
+    assert max(number for _, number in climber.asked) == 1
+
+
+def test_a_single_lever_is_told_where_it_beats_the_set() -> None:
+    speeds = {"naive": 0.5, "": 100, "bf16": 150, "compile": 130, "bf16,compile": 120}
+    ladder = climb(rungs(("bf16", "compile"), refused={}), MadeUp(speeds=speeds), repeats=2)
+    assert row_of(ladder, BEST).outcome == "ran"
+    assert ladder.fastest is row_of(ladder, "bf16")
+
+
+def test_noise_alone_makes_no_best_set() -> None:
+    ladder = climb(rungs(("clip:1", "channels_last"), refused={}), MadeUp(noise=0.1), repeats=3)
+    assert row_of(ladder, BEST).reason == "no lever is faster than none beyond the spread of the repeats"
+    assert ladder.fastest is None
+
+
+def test_one_repeat_tells_no_gain_from_noise() -> None:
+    ladder = climb(rungs(("bf16", "compile"), refused={}), MadeUp(), repeats=1)
+    assert "--repeats 3" in str(row_of(ladder, BEST).reason)
+    assert ladder.fastest is None

@@ -1,0 +1,112 @@
+"""The command `facefeed ladder`. What is heavy is imported when it runs, most of it in the rungs' processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..recipes import RECIPES
+
+if TYPE_CHECKING:
+    from .report import Report
+
+_NO_LEVER = "none"
+
+
+class _Steps(click.ParamType):  # type: ignore[type-arg]
+    """A number of steps, or a whole epoch: None."""
+
+    name = "steps"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """To a number, or "epoch" as it is."""
+        if isinstance(value, int) or value == "epoch":
+            return value  # type: ignore[no-any-return]
+        if not value.isdecimal() or not int(value):
+            self.fail(f"{value!r}: must be a number of at least 1, or 'epoch'; try 20", param, ctx)
+        return int(value)
+
+
+@click.command()
+@click.argument("out", type=click.Path(path_type=Path), required=False)
+@click.option("--videos", type=click.Path(path_type=Path, exists=True), metavar="SRC",
+              help="What OUT was made from, for the naive rung.")  # fmt: skip
+@click.option("--levers", multiple=True, metavar="TEXT",
+              help="A rung with these levers, as bf16 or bf16,compile; repeatable. none: no such rung."
+                   "  [default: each alone]")  # fmt: skip
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, metavar="N")
+@click.option("--steps", type=_Steps(), default=20, show_default=True, metavar="N|epoch",
+              help="Steps that are measured, after a warm-up.")  # fmt: skip
+@click.option(
+    "--recipe",
+    type=click.Choice(list(RECIPES)),
+    help="Model and data as facefeed train has them; its levers are a rung.",
+)
+@click.option(
+    "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting of the recipe; repeatable."
+)
+@click.option("--module", metavar="PATH:CLASS", help="Your own LightningModule instead.")
+@click.option("--patience", type=click.FloatRange(min=1), default=600, show_default=True, metavar="SECONDS",
+              help="A rung that makes no step for so long is given up.")  # fmt: skip
+@click.option("--page", type=click.Path(dir_okay=False, path_type=Path), default=Path("ladder.html"), show_default=True,
+              help="Where the page is written.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
+def ladder(out: Path | None, *, page: Path, as_json: bool, **given: Any) -> None:
+    """Measure what each lever is worth on this machine, on the faces of OUT.
+
+    Trains a little with batches made from the videos, from OUT, with each lever alone and with those that pay
+    together, each in a process of its own, in turn. What cannot run here is listed with the reason. Exits with 1 if
+    a rung failed.
+
+    A module that has a train_dataloader of its own needs no OUT; others get batches (images, labels) of it.
+    """
+    if out is None and given["module"] is None:
+        raise click.UsageError("give OUT, or --module PATH:CLASS with a module that brings its own batches")
+    if not page.parent.is_dir() or not os.access(page.parent, os.W_OK):
+        raise click.UsageError(f"--page {page}: cannot be written there; name a file in a folder that is")
+    sys.exit(_measured(out, page=page, as_json=as_json, **given))
+
+
+def _measured(out: Path | None, *, page: Path, as_json: bool, **given: Any) -> int:
+    from ..terminal import standard_error  # noqa: PLC0415
+    from .page.html import write_page  # noqa: PLC0415
+    from .report import figures, show  # noqa: PLC0415
+
+    console = standard_error()
+    report = _report(out, console, **given)
+    if report.ladder.rows:  # none where it was interrupted before the first
+        write_page(report, page)
+        show(report, console)
+        console.print(f"page: {page}", markup=False)
+    if not report.complete:
+        raise KeyboardInterrupt
+    if as_json:
+        click.echo(json.dumps(figures(report)))
+    return report.exit_code
+
+
+def _report(
+    out: Path | None, console: Any, *, videos: Path | None, levers: tuple[str, ...], repeats: int, steps: int | str,
+    recipe: str | None, changes: tuple[str, ...], module: str | None, patience: float,
+) -> Report:  # fmt: skip
+    from .progress import Progress  # noqa: PLC0415
+    from .rungs import LEVERS  # noqa: PLC0415
+    from .runs import Processes, measured  # noqa: PLC0415
+    from .spec import Subject  # noqa: PLC0415
+
+    subject = Subject(
+        out=None if out is None else str(out), videos=None if videos is None else str(videos), module=module,
+        recipe=recipe, changes=changes,
+    )  # fmt: skip
+    named = tuple(text for text in dict.fromkeys(levers) if text != _NO_LEVER)
+    with Progress(console) as progress:
+        processes = Processes(
+            subject=subject, steps=None if isinstance(steps, str) else steps, patience_seconds=patience,
+            tell=progress.step,
+        )  # fmt: skip
+        return measured(processes, LEVERS if not levers else named, named=named, repeats=repeats, progress=progress)

@@ -1,0 +1,129 @@
+"""A ladder's bars: how long each is, in percent of the widest thing that its figure shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .. import wording
+from ..climb import Ladder
+from ..rows import Memory, Row, Spread
+from ..rungs import BEST
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One bar. length, least, most: in percent of the track; least and most are a whisker's ends, None without one.
+
+    tone: what kind of rung it is, for its colour: "naive", "base", "gain", "none", "best". text: the figure itself.
+    note: what is said of it besides.
+    """
+
+    name: str
+    text: str
+    tone: str
+    length: float
+    least: float | None = None
+    most: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """Bars under one title. read: how to read them. mark: a line across, in percent of the track; None without one."""
+
+    key: str
+    title: str
+    read: str
+    bars: Sequence[Bar]
+    mark: float | None = None
+
+
+_ROOM = 1.04  # beyond the longest, so that its end is seen
+
+
+def figures(ladder: Ladder) -> list[Figure]:
+    """What there is to draw."""
+    return [one for one in (_epochs(ladder), _speed_ups(ladder), _memory(ladder)) if one is not None]
+
+
+def _epochs(ladder: Ladder) -> Figure | None:
+    """The story in two or three bars: on the fly, precomputed, and with the levers to train with."""
+    rows = [row for row in (ladder.naive, ladder.base, ladder.fastest) if row is not None]
+    spreads = [(row, row.spread(lambda one: one.epoch_seconds)) for row in rows]
+    known = [(row, found) for row, found in spreads if found is not None]
+    if len(known) < 2:
+        return None
+    widest = max(found.most for _, found in known) * _ROOM
+    bars = [
+        _bar(row, found, widest, _tone(row, ladder), text=wording.epoch_of(row), note=wording.note_of(row, ladder))
+        for row, found in known
+    ]
+    return Figure(
+        key="epochs", title="An epoch", bars=bars,
+        read="How long one epoch of training takes, without its validation; shorter is better. "
+             "~ marks times that are worked out from some steps.",
+    )  # fmt: skip
+
+
+def _speed_ups(ladder: Ladder) -> Figure | None:
+    """Each lever alone, and the best set, against none; the greatest first."""
+    rows = [(row, row.speed_up(ladder.base)) for row in ladder.rows if row.rung.levers and row.repeats]
+    known = sorted(((row, found) for row, found in rows if found is not None), key=lambda one: -one[1].median)
+    if not known:
+        return None
+    widest = max(1.0, *(found.most for _, found in known)) * _ROOM
+    bars = [
+        _bar(
+            row, found, widest, _tone(row, ladder), text=wording.faster(found),
+            note=wording.spread_of(row, ladder) if len(row.repeats) > 1 else "measured once",
+        )
+        for row, found in known
+    ]  # fmt: skip
+    return Figure(
+        key="levers", title="What each lever is worth", bars=bars, mark=100 / widest,
+        read="How many times as fast as without it, alone; the line is at once as fast. A whisker spans what any two "
+             "repeats say: a lever pays where all of it lies beyond the line.",
+    )  # fmt: skip
+
+
+def _memory(ladder: Ladder) -> Figure | None:
+    rows = [row for row in ladder.rows if row.repeats]
+    on_device = any(wording.device_memory(row) != wording.UNKNOWN for row in rows)
+    told: Callable[[Row], str] = wording.device_memory if on_device else wording.host_memory
+    sizes = [(row, row.spread(lambda one: _size_bytes(one.memory, on_device=on_device))) for row in rows]
+    known = [(row, found) for row, found in sizes if found is not None]
+    if len(known) < 2:
+        return None
+    widest = max(found.most for _, found in known) * _ROOM
+    where = "what torch takes from the GPU" if on_device else "what training and its workers take of the host"
+    bars = [
+        _bar(row, Spread(found.most, found.most, found.most), widest, _tone(row, ladder), text=told(row))
+        for row, found in known
+    ]
+    return Figure(
+        key="memory", title="Peak memory", bars=bars,
+        read=f"The most that each rung used: {where}; shorter is better.",
+    )  # fmt: skip
+
+
+def _size_bytes(memory: Memory, *, on_device: bool) -> float | None:
+    return memory.reserved_bytes if on_device else memory.host_bytes
+
+
+def _bar(row: Row, found: Spread, widest: float, tone: str, *, text: str, note: str = "") -> Bar:
+    is_spread = found.least < found.most
+    return Bar(
+        name=wording.name_of(row), text=text, note=note, tone=tone, length=100 * found.median / widest,
+        least=100 * found.least / widest if is_spread else None, most=100 * found.most / widest if is_spread else None,
+    )  # fmt: skip
+
+
+def _tone(row: Row, ladder: Ladder) -> str:
+    if row.rung.data == "naive":
+        return "naive"
+    if not row.rung.levers:
+        return "base"
+    if row.rung.name == BEST:
+        return "best"
+    return "gain" if row.pays(ladder.base) else "none"

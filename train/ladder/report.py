@@ -1,0 +1,158 @@
+"""A ladder for people (a table on the terminal) and for programs (one JSON object)."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from . import wording
+from .climb import Ladder
+from .rows import Row, Spread
+from .spec import Subject
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A ladder and what its figures depend on. steps: None for an epoch. seconds: that all of it took.
+
+    machine: `Machine` as plain values. parameters: of the module. complete: False where it was interrupted.
+    """
+
+    ladder: Ladder
+    subject: Subject
+    steps: int | None
+    repeats: int
+    seconds: float
+    machine: dict[str, Any] = field(default_factory=dict)
+    parameters: int = 0
+    complete: bool = True
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a rung failed; what was refused is no failure."""
+        return 1 if any(row.outcome == "failed" for row in self.ladder.rows) else 0
+
+
+def figures(report: Report) -> dict[str, Any]:
+    """All of it as plain values: seconds, bytes, and shares from 0 to 1. `schema` rises when a name changes."""
+    ladder = report.ladder
+    fastest = ladder.fastest
+    found = {
+        "schema": SCHEMA_VERSION,
+        "rungs": [_figures_of(row, ladder) for row in ladder.rows],
+        "best_set": asdict(ladder.together),
+        "fastest": None if fastest is None else {"levers": fastest.rung.levers, "speed_up": ladder.speed(fastest)},
+        "steps": report.steps,
+        "repeats": report.repeats,
+        "seconds": report.seconds,
+        "complete": report.complete,
+        "subject": asdict(report.subject),
+        "parameters": report.parameters,
+        "machine": {**report.machine, "python": platform.python_version(), "architecture": platform.machine()},
+        "exit": report.exit_code,
+    }
+    return {name: _finite(one) for name, one in found.items()}
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no number for what is not finite."""
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _figures_of(row: Row, ladder: Ladder) -> dict[str, Any]:
+    memory = wording.memory_of(row)
+    return {
+        "name": row.rung.name,
+        "data": row.rung.data,
+        "levers": row.rung.levers,
+        "outcome": row.outcome,
+        "reason": row.reason,
+        "epoch_seconds": _plain(row.spread(lambda one: one.epoch_seconds)),
+        "epoch_measured": bool(row.repeats) and all(one.is_whole_epoch for one in row.repeats.values()),
+        "samples_per_second": _plain(row.spread(lambda one: one.samples_per_second)),
+        "speed_up": _plain(row.speed_up(ladder.base)),
+        "speed_up_over_naive": _plain(ladder.over_naive(row)),
+        "pays": bool(row.rung.levers) and row.pays(ladder.base),
+        "memory": None if memory is None else asdict(memory),
+        "accuracy": _plain(row.metric(*wording.ACCURACY)),
+        "auc": _plain(row.metric(*wording.AUC)),
+        "loss": _plain(row.spread(lambda one: one.loss)),
+        "stall_share": _plain(row.spread(lambda one: one.stall_share)),
+        "warm_up_seconds": _plain(row.spread(lambda one: one.warm_up_seconds)),
+        "measured": [{"round": number, **asdict(one)} for number, one in sorted(row.repeats.items())],
+    }
+
+
+def _plain(found: Spread | None) -> dict[str, float] | None:
+    return None if found is None else asdict(found)
+
+
+def show(report: Report, console: Console) -> None:
+    """The table, what did not run, what makes the best set, and what to do with it."""
+    for part in _parts(report):
+        console.print(part)
+
+
+def _parts(report: Report) -> list[RenderableType]:
+    ladder = report.ladder
+    ran = [row for row in ladder.rows if row.repeats]
+    parts: list[RenderableType] = [_table(ladder)] if ran else []
+    if any(wording.epoch_of(row).startswith("~") for row in ran):
+        parts.append(Text("~: worked out from some steps, not from a whole epoch"))
+    if ladder.base is not None:
+        parts.append(Text("speed: times as fast as no lever, and what any two repeats say; naive: as on the fly"))
+    told = [(row.rung.name, f"{row.outcome}: {row.reason}") for row in ladder.rows if row.reason]
+    if told:
+        parts += [Text("\ndid not run, or not to its end", style="bold"), _pairs(told)]
+    out = list(ladder.together.left_out.items())
+    if out:
+        parts += [Text("\npays, but is not in the best set", style="bold"), _pairs(out)]
+    parts.append(Text(f"\n{wording.headline(ladder)}."))
+    if ladder.fastest is not None:
+        parts.append(Text(f"next: {wording.next_step(ladder, report.subject)}"))
+    return parts
+
+
+def _table(ladder: Ladder) -> Table:
+    """The columns that fit a terminal of 80: the page has more."""
+    rows = wording.table(ladder)
+    memory = "GPU memory" if any("GPU memory" in row for row in rows) else "host memory"
+    heads = {"rung": "rung", "epoch": "epoch", "samples/s": "per s", "speed-up": "speed", "spread": "spread",
+             "over naive": "naive", memory: "memory", "accuracy": "acc.", "AUC": "AUC", "stall": "stall"}  # fmt: skip
+    shown = [head for head in heads if head in rows[0]]
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for head in shown:
+        table.add_column(heads[head], justify="left" if head == "rung" else "right", overflow="fold",
+                         no_wrap=head != "rung")  # fmt: skip
+    chosen = None if ladder.fastest is None else wording.name_of(ladder.fastest)
+    for row in rows:
+        table.add_row(*(Text(_visible(row[head])) for head in shown), style="bold" if row["rung"] == chosen else "")
+    return table
+
+
+def _pairs(told: list[tuple[str, str]]) -> Padding:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in told:
+        table.add_row(Text(_visible(name)), Text(_visible(text)))
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _visible(text: str) -> str:
+    """Control characters, as an error's words may hold them, in a form that a terminal does not act on."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
