@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types unit bench chaos clean
+.PHONY: help demo test lint types unit bench chaos slurm clean
 
 # The first Python from 3.11 to 3.13 that really starts; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
@@ -28,7 +28,7 @@ else
 endif
 	@touch $@
 
-demo: $(READY)  ## the main job on a small sample: sample, precompute, verify, inspect, a pass of the loader, augmented faces, a profile
+demo: $(READY)  ## the whole way on a small sample: videos, faces, pages, a profile, a short training, two rungs of the ladder
 	@rm -rf $(DEMO)
 	$(BIN)/facefeed sample $(DEMO)/videos
 	$(BIN)/facefeed precompute $(DEMO)/videos $(DEMO)/faces --max-failed 5%
@@ -39,6 +39,8 @@ demo: $(READY)  ## the main job on a small sample: sample, precompute, verify, i
 	@# Fed or starved, the demo goes on: which of them depends on this machine.
 	$(BIN)/facefeed profile $(DEMO)/faces --transform loaders/augment/example.yaml --batch-size 16 --step-ms 20 \
 		--against naive --videos $(DEMO)/videos --page $(DEMO)/profile.html || [[ $$? == [14] ]]
+	$(BIN)/facefeed train $(DEMO)/faces --recipe quick --set data.image_size=64 --run $(DEMO)/run
+	$(BIN)/facefeed ladder $(DEMO)/faces --videos $(DEMO)/videos --recipe quick --set data.image_size=64 --levers none --repeats 1 --steps 10 --page $(DEMO)/ladder.html
 
 test: lint types unit  ## lint, types and every test
 
@@ -50,10 +52,13 @@ types: $(READY)  ## mypy, strict
 	$(BIN)/mypy
 
 unit: $(READY)  ## the tests alone
-	$(BIN)/pytest -m "not chaos" --durations=10
+	$(BIN)/pytest -m "not chaos and not slurm" --numprocesses 2 --dist loadfile --durations=10
 
 chaos: $(READY)  ## slow fault tests: kills at random moments, hostile files
 	$(BIN)/pytest -m chaos --durations=10
+
+slurm: $(READY)  ## a real Slurm of two nodes on this machine: training that is preempted and goes on (Debian's slurm-wlm, munge)
+	$(BIN)/pytest -m slurm --durations=10
 
 bench: $(READY)  ## benchmarks; JSON with every repeat
 	@for bench in tests/benchmarks/bench_*.py; do $(BIN)/python "$$bench"; done

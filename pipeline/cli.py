@@ -36,7 +36,9 @@ class Door(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """Names in the order of the work."""
-        order = ("sample", "precompute", "verify", "inspect", "augment", "profile")
+        order = (
+            "sample", "precompute", "verify", "inspect", "augment", "profile", "train", "evaluate", "ladder", "slurm",
+        )  # fmt: skip
         names = self._entry_points()
         return [name for name in order if name in names] + sorted(set(names) - set(order))
 
@@ -55,7 +57,7 @@ class Door(click.Group):
         except FacefeedError as error:
             message, code, figures = str(error), error.exit_code, error.figures
         except KeyboardInterrupt:
-            then = " to go on" if ctx.invoked_subcommand == "precompute" else ""
+            then = " to go on" if ctx.invoked_subcommand in ("precompute", "train") else ""
             message, code, figures = f"interrupted; run the same command again{then}", INTERRUPTED, {}
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

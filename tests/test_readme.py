@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 from assets_dataset import make_dataset
+from assets_train import small_dataset
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import REASONS
@@ -19,7 +20,7 @@ from facefeed.pipeline.job import Options
 from facefeed.pipeline.run import precompute
 
 ROOT = Path(__file__).resolve().parents[1]
-README, PROFILER = ROOT / "README.md", ROOT / "loaders" / "profiler" / "README.md"
+README, PROFILER, TRAIN = (ROOT / name for name in ("README.md", "loaders/profiler/README.md", "train/README.md"))
 
 
 def blocks(language: str, page: Path = README) -> list[str]:
@@ -53,6 +54,25 @@ def test_the_example_of_a_detector_of_ones_own_works_in_worker_processes(
     assert summary.manifest.config["detector"] == "whole-frame-1"
     rows = ds.dataset(out / "faces").to_table(columns=["frame_index", "box_xyxy"]).sort_by("frame_index")
     assert rows["box_xyxy"].to_pylist() == [[0, 0, 160, 120]] * 5
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning's own advice
+@pytest.mark.parametrize("name", ["checkpoint", "fit", "levers"])
+def test_the_training_guides_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_dataset(tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    examples = [
+        block for block in blocks("python", TRAIN) if re.search(rf"facefeed\.train(\.| import ){name}\b", block)
+    ]
+    assert examples
+    for example in examples:
+        small = example.replace(", image_size=64", ", image_size=32, num_workers=0")
+        small = small.replace(
+            '"data.image_size=64"', '"data.image_size=32", "data.num_workers=0", "model.backbone=test_resnet"'
+        )
+        small = small.replace('backbone="resnet18"', 'backbone="test_resnet"')
+        small = small.replace('split="train"', 'split="train", image_size=32, num_workers=0')
+        exec(small, {"__name__": "__main__"})
 
 
 def test_the_profilers_example_runs_and_says_what_it_found(
