@@ -184,6 +184,7 @@ def test_loaders_that_are_let_go_leave_nothing_open(dataset: Path) -> None:
 
 
 def test_a_loader_without_workers_starts_no_process_and_no_thread(dataset: Path) -> None:
+    list(loader(dataset, num_workers=0))  # the first has torch and pyarrow start threads of theirs
     early = Held.by()
     for _ in range(3):
         list(loader(dataset, num_workers=0))

@@ -99,10 +99,15 @@ def test_frames_of_all_sizes_may_come_together(detector: MTCNNDetector) -> None:
 
 
 def test_it_works_in_a_process_that_was_forked_after_it_was_used(detector: MTCNNDetector) -> None:
+    """As a loader's workers are, and after training: the threads that torch computes with are not in the fork."""
     rgb = portraits()["astronaut"]
     found, _ = detector.detect([rgb] * 2)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.randn(1 << 20).exp()
     with multiprocessing.get_context("fork").Pool(1) as pool:
         (there,) = pool.apply_async(detector.detect, ([rgb],)).get(timeout=60)
+    torch.set_num_threads(threads)
     np.testing.assert_allclose(there.boxes_xyxy, found.boxes_xyxy, atol=1e-3)
 
 

@@ -60,7 +60,7 @@ def test_a_rung_trains_on_the_faces_and_says_what_came_of_it(out: str) -> None:
     assert {"val/auc", "val/accuracy", "val/loss"} <= found.metrics.keys()
     assert found.loss is not None
     assert 0 < found.loss < 0.8
-    assert found.memory.host_bytes > found.memory.host_before_bytes > 0
+    assert found.memory.host_bytes >= found.memory.host_before_bytes > 0  # what this process did before may be its peak
     assert (found.memory.allocated_bytes is None) == (not torch.cuda.is_available())
     # An epoch's end lies within what is measured, so the warm-up has seen one. At the end, a batch of validation.
     assert told == [*((step, 13) for step in range(14)), (13, 13)]
