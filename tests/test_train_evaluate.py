@@ -121,6 +121,9 @@ def test_a_checkpoint_that_would_run_code_is_refused_and_does_not(out: Path, tmp
 def test_a_folder_of_parts_is_said_to_be_one(out: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder of parts, as ZeRO saves them; make one file of it"):
         evaluate(tmp_path, [out])
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(UsageError, match=r"is a run's folder; give .*checkpoints.best\.ckpt"):
+        evaluate(tmp_path, [out])
 
 
 def test_what_cannot_be_measured_is_said_before_anything_is(out: Path, result: Result, tmp_path: Path) -> None:

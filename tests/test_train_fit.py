@@ -140,8 +140,6 @@ def test_the_best_lever_says_by_what_the_best_is_chosen(out: Path, tmp_path: Pat
     figures = [float(row["val/accuracy"]) for row in rows if row["val/accuracy"]]
     assert result.val["val/accuracy"] == pytest.approx(max(figures))
     assert result.best_step == STEPS * (figures.index(max(figures)) + 1)
-    with pytest.raises(UsageError, match="best:val/skill: nobody logs 'val/skill'"):
-        trained(out, tmp_path / "other", levers="best:val/skill")
 
 
 def test_what_is_frozen_is_in_the_result_and_does_not_learn(out: Path, tmp_path: Path) -> None:
@@ -313,3 +311,36 @@ def test_on_a_terminal_it_shows_a_bar_and_a_line_for_each_validation(out: Path, 
     assert "14/14" in text
     assert "epoch 1, step 7: val loss " in text
     assert ", AUC of videos " in text
+
+
+# ---- what is found before it begins, and ways out
+
+
+@pytest.mark.parametrize("lever", ["best:val/nope", "early_stop:loss", "best:test/auc"])
+def test_a_metric_that_nobody_logs_is_refused_before_anything_is_written(lever: str, out: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{lever}.*: a classifier does not log .*; try val/loss"):
+        trained(out, tmp_path / "run", levers=lever)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_result_of_another_version_is_told_with_the_way_out(out: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    trained(out, run, epochs=1)
+    whole = (run / "result.json").read_text()
+    (run / "result.json").write_text('{"a": 1}')
+    with pytest.raises(FacefeedError, match=r"result.json: is none of this version .*; delete it"):
+        trained(out, run, epochs=1)
+    (run / "result.json").unlink()
+    trained(out, run, epochs=1)
+    again, before = json.loads((run / "result.json").read_text()), json.loads(whole)
+    assert (again["test"], again["steps"]) == (before["test"], before["steps"])
+
+
+def test_a_checkpoint_that_was_cut_short_is_told_with_the_way_out(out: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    trained(out, run, epochs=1)
+    (run / "result.json").unlink()
+    last = run / "checkpoints" / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:5000])
+    with pytest.raises(UsageError, match=r"last.ckpt: cannot be read, .*; delete it, and the run begins anew"):
+        trained(out, run, epochs=1)

@@ -68,6 +68,16 @@ def test_a_metric_that_nobody_logs_is_told_with_those_that_are(text: str, tmp_pa
         watched(Told("val/auc", *[0.5] * 6), text, tmp_path)
 
 
+def test_a_module_without_validation_is_told_the_same_after_an_epoch() -> None:
+    with pytest.raises(LeverError, match=r"early_stop:val_loss:2: nobody logs 'val_loss'; what is logged: train_loss"):
+        fit(Foreign(perceptron()), "early_stop:val_loss:2", images(4))
+
+
+def test_checkpoints_that_are_switched_off_are_no_place_for_the_best() -> None:
+    with pytest.raises(LeverError, match="enable_checkpointing=False: the lever best:val/auc writes checkpoints"):
+        levers.trainer(Told("val/auc", 0.5), levers.parse("best:val/auc"), enable_checkpointing=False)
+
+
 @pytest.mark.parametrize(
     ("metric", "wanted"),
     [

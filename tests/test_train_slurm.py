@@ -168,6 +168,8 @@ def test_what_a_cluster_would_refuse_or_waste_is_refused_before_it_waits_in_a_qu
         (["train", "faces", "--", "--set", "epoch=3"], "epoch: no such setting; did you mean epochs?"),
         (["train", "faces", "--", "--set", "levers=turbo"], "there is no lever 'turbo'"),
         (["train", "faces", "--", "more"], "unexpected extra argument"),
+        (["train", "faces", "--", "--help"], "--help: is no option for a job; give it to `facefeed train` itself"),
+        (["precompute", "videos", "faces", "--", "--dry-run"], "--dry-run: is no option for a job"),
         (
             ["train", "faces", "--gpus-per-node", "4", "--nodes", "2", "--", "--set", "levers=ddp:2:2"],
             "levers=ddp:2:2: ddp:2:2 is for other ranks than 2 x 4",

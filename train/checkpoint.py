@@ -26,8 +26,10 @@ _TENSORS_OF = {"torchao": "torchao.optim"}
 """Libraries whose tensors an optimizer's state may be of, and what tells torch that these are plain."""
 
 
-def read(path: str | Path) -> dict[str, Any]:
+def read(path: str | Path, *, remedy: str = _REMEDY) -> dict[str, Any]:
     """What a checkpoint holds, its tensors on the CPU; with `weights_only=True`, whatever the environment says.
+
+    remedy: what to do about a file that cannot be used, for messages.
 
     Raises `UsageError` on a file that would run code, is cut short or damaged, or is no checkpoint at all.
     """
@@ -35,13 +37,13 @@ def read(path: str | Path) -> dict[str, Any]:
     try:
         held = _plain(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
-        raise UsageError(f"{path}: {error.strerror}; {_REMEDY}") from error
+        raise UsageError(f"{path}: {error.strerror}; {remedy}") from error
     except pickle.UnpicklingError as error:
-        raise UsageError(f"{path}: {_why_refused(error)}") from error
+        raise UsageError(f"{path}: {_why_refused(error, remedy)}") from error
     except Exception as error:  # whatever a damaged archive makes of torch
-        raise UsageError(f"{path}: cannot be read, it is cut short or damaged; {_REMEDY}") from error
+        raise UsageError(f"{path}: cannot be read, it is cut short or damaged; {remedy}") from error
     if not isinstance(held, Mapping) or not isinstance(held.get("state_dict"), Mapping):
-        raise UsageError(f"{path}: is no checkpoint, it holds no state_dict; {_REMEDY}")
+        raise UsageError(f"{path}: is no checkpoint, it holds no state_dict; {remedy}")
     return dict(held)
 
 
@@ -101,10 +103,10 @@ def _loaded(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _why_refused(error: Exception) -> str:
+def _why_refused(error: Exception, remedy: str) -> str:
     if named := _NAMED.search(str(error)):
         return (
             f"asks for {named[1]} to be run, which a checkpoint may not, and is refused; if it is yours, save its "
-            "state_dict anew, as tensors, numbers and text alone"
+            f"state_dict anew, as tensors, numbers and text alone, else {remedy}"
         )
-    return f"is no checkpoint, or one that is damaged; {_REMEDY}"
+    return f"is no checkpoint, or one that is damaged; {remedy}"

@@ -51,6 +51,8 @@ def evaluate(
     """
     if split not in SPLITS:
         raise UsageError(f"split={split!r}: must be one of {', '.join(SPLITS)}")
+    if (Path(checkpoint) / "checkpoints").is_dir():
+        raise UsageError(f"{checkpoint}: is a run's folder; give {Path(checkpoint) / 'checkpoints' / 'best.ckpt'}")
     if Path(checkpoint).is_dir():
         raise UsageError(
             f"{checkpoint}: is a folder of parts, as ZeRO saves them; make one file of it by "

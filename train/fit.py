@@ -15,7 +15,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from rich.console import Console
 
-from ..pipeline.errors import FacefeedError, StoppedError
+from ..pipeline.errors import CorruptDataError, FacefeedError, StoppedError
 from ..pipeline.manifest import Manifest
 from . import levers as lever_texts
 from .callbacks import StarvationMonitor, StarvedError
@@ -23,8 +23,8 @@ from .datamodule import FaceDataModule
 from .folder import RunFolder
 from .levers.finite import FiniteGuard, NonFiniteError
 from .levers.freeze import Freeze
-from .levers.watch import Best, Logged, mode
-from .module import FaceClassifier
+from .levers.watch import Best, EarlyStop, Logged, mode
+from .module import FaceClassifier, logs
 from .pace import Pace
 from .progress import Progress
 from .recipes import Config
@@ -73,8 +73,14 @@ class Result:
 
     @classmethod
     def read(cls, stored: dict[str, Any]) -> Self:
-        """What `dataclasses.asdict` made of one."""
-        return cls(**stored)
+        """What `dataclasses.asdict` made of one. Raises `CorruptDataError` where another version, or nobody, did."""
+        try:
+            return cls(**stored)
+        except TypeError as error:
+            raise CorruptDataError(
+                "result.json: is none of this version of facefeed train; delete it, and the same command measures the "
+                "run's weights anew"
+            ) from error
 
 
 def train(
@@ -113,6 +119,11 @@ class _Session:
         self._out, self._config, self._folder, self._data = out, config, folder, data
         torch.manual_seed(config.seed)
         taken = lever_texts.parse(config.levers)
+        for lever in taken:
+            if isinstance(lever, (Best, EarlyStop)) and not logs(lever.metric):
+                raise lever_texts.LeverError(
+                    f"{lever}: a classifier does not log {lever.metric!r}; try val/loss, val/auc or val/video_auc"
+                )
         best = next((lever for lever in taken if isinstance(lever, Best)), None)
         metric = best.metric if best else _METRIC
         self._pace = Pace()

@@ -20,7 +20,9 @@ from .options import ModelOptions
 from .schedule import decay_groups, factor
 from .scores import Scores
 
-__all__ = ["FaceClassifier", "ModelOptions"]
+__all__ = ["FaceClassifier", "ModelOptions", "logs"]
+
+_FIGURES = {"loss", *(f"{of}{figure}" for of in ("", "video_") for figure in ("auc", "log_loss", "accuracy"))}
 
 
 class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not followed
@@ -169,6 +171,12 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
 
             steps = self.trainer.fit_loop.epoch_loop._batches_that_stepped  # noqa: SLF001 (what Lightning logs at)
             log_pictures(self.trainer.loggers, scores, stage, steps)
+
+
+def logs(metric: str) -> bool:
+    """Whether a `FaceClassifier` may log a metric of that name by the end of a validation."""
+    stage, _, figure = metric.partition("/")
+    return metric == "train/loss" or (stage == "val" and (figure in _FIGURES or figure.startswith("accuracy_")))
 
 
 def _columns(batch: Any) -> Mapping[str, Any]:

@@ -140,7 +140,8 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         event = {
             "event": "progress", "epoch": trainer.current_epoch, "step": trainer.global_step,
             "steps": self._total_steps, "loss": loss if math.isfinite(loss) else None,
-            "images_per_second": self._pace.images_per_second, "stall": self._pace.stalls[-1:] or None,
+            "images_per_second": self._pace.images_per_second,
+            "stall": self._pace.stalls[-1] if self._pace.stalls else None,
             "eta_seconds": round(left * (self._shown_at - (self._began or 0.0)) / done) if done else None,
         }  # fmt: skip
         if self._bar is None:
@@ -174,8 +175,8 @@ def _sentence(event: dict[str, Any], trainer: Any) -> str:
         parts.append(f"loss {event['loss']:.3f}")
     if event["images_per_second"]:
         parts.append(f"{event['images_per_second']:,.0f} images/s")
-    if event["stall"]:
-        parts.append(f"stall {event['stall'][0]:.1%}")
+    if event["stall"] is not None:
+        parts.append(f"stall {event['stall']:.1%}")
     if event["eta_seconds"]:
         parts.append(f"{duration_text(event['eta_seconds'])} left")
     return "  ".join(parts)

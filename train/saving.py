@@ -13,7 +13,7 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
-from .checkpoint import PlainCheckpointIO
+from .checkpoint import PlainCheckpointIO, read
 from .stop import Stop
 
 LAST, BEST = "last.ckpt", "best.ckpt"
@@ -123,6 +123,10 @@ class WholeFiles(PlainCheckpointIO):
 
     Lightning writes them to the system's folder for temporary files first, which on clusters is often small.
     """
+
+    def load_checkpoint(self, path: str | Path, *args: Any, **options: Any) -> dict[str, Any]:  # noqa: ARG002 (Lightning's)
+        """See `read`."""
+        return read(path, remedy="delete it, and the run begins anew, or name another folder by --run")
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:  # noqa: ARG002 (Lightning's)
         """Raises `OSError` with the file's name where it cannot be written."""

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,9 @@ def _told(error: Exception) -> str:
     """An error's kind and first words: torch's may go on for pages."""
     if isinstance(error, FacefeedError):
         return str(error)
-    words = " ".join(str(error).split())
-    return f"{type(error).__name__}: {words[:_LONGEST]}" if words else type(error).__name__
+    words = " ".join(str(error).split())[:_LONGEST]
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}{': ' * bool(words)}{words} ({Path(last.filename).name}:{last.lineno})"
 
 
 _LONGEST = 300

@@ -104,7 +104,7 @@ def _plain(found: Spread | None) -> dict[str, float] | None:
 def show(report: Report, console: Console) -> None:
     """The table, what did not run, what makes the best set, and what to do with it."""
     for part in _parts(report):
-        console.print(part)
+        console.print(part, soft_wrap=False)  # sentences end between words
 
 
 def _parts(report: Report) -> list[RenderableType]:

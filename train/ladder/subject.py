@@ -40,7 +40,9 @@ def own_module(named: str) -> LightningModule:
     """The user's module, of "PATH:CLASS". Raises `UsageError` where there is none, or making it goes wrong."""
     path, _, name = named.rpartition(":")
     file = Path(path).resolve()
-    if not file.is_file() or file.suffix != ".py":
+    if file.suffix == ".py" and not file.is_file():
+        raise UsageError(f"--module {named}: {path} is not there; name a file that is")
+    if file.suffix != ".py":
         raise UsageError(f"--module {named}: must be PATH:CLASS, a Python file and a class in it; try model.py:Net")
     sys.path.insert(0, str(file.parent))  # its neighbours, and for workers and ranks itself
     try:

@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
 
 from ..machine import Machine
 from .lever import Lever, LeverError, Reports
@@ -98,12 +99,19 @@ def _adjusted(arguments: dict[str, Any], levers: Sequence[Lever]) -> dict[str, A
 
 
 def _taken(given: dict[str, Any], levers: Sequence[Lever], settings: list[dict[str, Any]]) -> list[str]:
-    """Arguments that a lever gives too."""
-    return [
+    """Arguments that a lever gives too, or takes back."""
+    found = [
         f"{name}={given[name]!r}: is what the lever {lever} sets; leave one of them out"
         for lever, setting in zip(levers, settings, strict=False)
         for name in sorted(setting.keys() & given.keys() - _LISTS)
     ]
+    if given.get("enable_checkpointing") is False:
+        found += [
+            f"enable_checkpointing=False: the lever {lever} writes checkpoints; leave one of them out"
+            for lever, setting in zip(levers, settings, strict=False)
+            if any(isinstance(one, Checkpoint) for one in setting.get("callbacks", []))
+        ]
+    return found
 
 
 _LISTS = {"callbacks", "plugins"}

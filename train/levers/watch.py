@@ -70,7 +70,7 @@ def mode(metric: str) -> str:
 
 
 class Logged(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Raises `LeverError` after a validation where a metric is watched that nobody logs.
+    """Raises `LeverError` where a metric is watched that nobody logs: after a validation, without one after an epoch.
 
     lever: what watches it, for the message.
     """
@@ -83,6 +83,11 @@ class Logged(Callback):  # type: ignore[misc]  # Lightning is not followed
     def state_key(self) -> str:
         """There may be several."""
         return self._generate_state_key(lever=self._lever)  # type: ignore[no-any-return]
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """See `on_validation_end`."""
+        if not trainer.enable_validation:
+            self.on_validation_end(trainer, pl_module)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
         """Comes before the callback that watches, which would raise an error of Lightning's."""
