@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
 
 MEDIA = Path(__file__).resolve().parents[2] / "shared" / "media"
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """What a test leaves in the environment (Lightning's ranks) or on the path is not handed on to the next one."""
+    environment, path = dict(os.environ), [*sys.path]
+    yield
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:] = path
 
 
 @pytest.fixture(scope="session")

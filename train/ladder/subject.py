@@ -44,6 +44,7 @@ def own_module(named: str) -> LightningModule:
         raise UsageError(f"--module {named}: {path} is not there; name a file that is")
     if file.suffix != ".py":
         raise UsageError(f"--module {named}: must be PATH:CLASS, a Python file and a class in it; try model.py:Net")
+    path_before = [*sys.path]
     sys.path.insert(0, str(file.parent))  # its neighbours, and for workers and ranks itself
     try:
         found = importlib.import_module(file.stem)
@@ -56,8 +57,10 @@ def own_module(named: str) -> LightningModule:
             raise UsageError(f"--module {named}: has no LightningModule of the name {name!r}; {_there(found)}")
         return kind()
     except UsageError:
+        sys.path[:] = path_before
         raise
     except Exception as error:
+        sys.path[:] = path_before
         told = f"{type(error).__name__}: {error}"
         raise UsageError(
             f"--module {named}: cannot be made ({told}); it must be importable, with a constructor without arguments"
