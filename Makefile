@@ -39,7 +39,7 @@ demo: $(READY)  ## the whole way on a small sample: videos, faces, pages, a prof
 	@# Fed or starved, the demo goes on: which of them depends on this machine.
 	$(BIN)/facefeed profile $(DEMO)/faces --transform loaders/augment/example.yaml --batch-size 16 --step-ms 20 \
 		--against naive --videos $(DEMO)/videos --page $(DEMO)/profile.html || [[ $$? == [14] ]]
-	$(BIN)/facefeed train $(DEMO)/faces --recipe quick --set data.image_size=64 --run $(DEMO)/run
+	$(BIN)/facefeed train $(DEMO)/faces --recipe quick --set data.image_size=64 --set epochs=3 --run $(DEMO)/run
 	$(BIN)/facefeed ladder $(DEMO)/faces --videos $(DEMO)/videos --recipe quick --set data.image_size=64 --levers none --repeats 1 --steps 10 --page $(DEMO)/ladder.html
 
 test: lint types unit  ## lint, types and every test
