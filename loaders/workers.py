@@ -109,8 +109,9 @@ def _without_interrupts() -> Iterator[None]:
 
 
 class WorkerInit:
-    """Runs first in every worker: it ends with its loader, has one thread to work with; then the user's own.
+    """Runs first in every worker: it ends with its loader alone, has one thread to work with; then the user's own.
 
+    It never sees Ctrl-C from here on, whoever started it: a fork server that others had started before does.
     Torch's workers look after their parent: that is the fork server, which lives as long as they do.
     """
 
@@ -119,6 +120,7 @@ class WorkerInit:
 
     def __call__(self, worker_id: int) -> None:
         """Called by torch in the worker."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # in all threads, also those that imports have started
         if (loader := multiprocessing.parent_process()) is not None:
             threading.Thread(target=_end_with, args=(loader.sentinel,), name="facefeed-end", daemon=True).start()
         cv2.setNumThreads(0)
