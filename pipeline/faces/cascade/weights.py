@@ -24,10 +24,7 @@ def weights_folder() -> Path:
 
 @cache
 def read_weights(file: str) -> dict[str, NDArray[Any]]:
-    """By the names of facenet's layers, such as `conv1.weight`.
-
-    Read as they are: a module of torch would copy them by OpenMP, which hangs in a process that was forked.
-    """
+    """By the names of facenet's layers, such as `conv1.weight`."""
     import torch  # noqa: PLC0415 (the driver asks for the folder alone)
 
     stored = torch.load(weights_folder() / file, map_location="cpu", weights_only=True)
