@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
 from .manifest import OutPaths
-from .terminal import duration_text, size_text, standard_error, visible
+from .terminal import duration_text, standard_error, visible
 
 if TYPE_CHECKING:
     from .dryrun.forecast import Forecast
@@ -68,7 +69,7 @@ def show(summary: Summary, src: Path, out: Path) -> None:
     totals = summary.totals
     pace = f"{totals.frames:,} frames at {totals.frames_per_second:.1f} a second" if totals.inputs else "nothing to do"
     console.print(
-        f"{size_text(manifest.bytes)} in {manifest.units} units; {pace}; {duration_text(summary.seconds)} in all"
+        f"{filesize.decimal(manifest.bytes)} in {manifest.units} units; {pace}; {duration_text(summary.seconds)} in all"
     )
     if summary.forecast:
         console.print(_forecast(summary.forecast, summary))
@@ -83,9 +84,9 @@ def _forecast(expected: Forecast, summary: Summary) -> str:
     size_off = 100 * (summary.totals.size_bytes / max(size_bytes.likely, 1e-9) - 1)
     said = f"{duration_text(seconds.likely)} ({duration_text(seconds.low)} to {duration_text(seconds.high)})"
     return (
-        f"the dry run, with {expected.slots} workers, said {said} and {size_text(size_bytes.likely)}; "
+        f"the dry run, with {expected.slots} workers, said {said} and {filesize.decimal(round(size_bytes.likely))}; "
         f"it took {duration_text(summary.seconds)} ({time_off:+.0f} %) "
-        f"and made {size_text(summary.totals.size_bytes)} ({size_off:+.0f} %)"
+        f"and made {filesize.decimal(summary.totals.size_bytes)} ({size_off:+.0f} %)"
     )
 
 
@@ -143,7 +144,7 @@ def show_verdict(verdict: Verdict, out: Path) -> None:
     console = standard_error()
     for finding in verdict.findings:
         console.print(f"[red]{escape(finding.what)}[/]  {escape(visible(f'{finding.where}: {finding.detail}'))}")
-    checked = f"{verdict.files} files, {verdict.rows:,} rows, {size_text(verdict.size_bytes)}"
+    checked = f"{verdict.files} files, {verdict.rows:,} rows, {filesize.decimal(verdict.size_bytes)}"
     if verdict.findings:
         console.print(escape(f"{out}: {len(verdict.findings)} findings in {checked}"), style="bold red")
         console.print("a damaged file: delete it and run `facefeed precompute` again; only its unit is made anew")

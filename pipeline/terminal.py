@@ -33,20 +33,6 @@ def visible(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-def size_text(size_bytes: float) -> str:
-    """Bytes for people.
-
-    >>> size_text(4_200_000)
-    '4.2 MB'
-    """
-    size = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
 def duration_text(seconds: float) -> str:
     """Seconds for people.
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from .terminal import duration_text, size_text, standard_error
+from .terminal import duration_text, standard_error
 
 if TYPE_CHECKING:
     from .evaluate import Evaluation
@@ -72,10 +73,10 @@ def _frozen(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _memory(memory: dict[str, int | None]) -> str:
-    texts = [f"{size_text(memory['host_bytes'] or 0)} of the host"]
+    texts = [f"{filesize.decimal(memory['host_bytes'] or 0)} of the host"]
     if memory.get("allocated_bytes") is not None:
-        texts.insert(0, f"{size_text(memory['reserved_bytes'] or 0)} of the GPU")
-        texts.insert(1, f"{size_text(memory['allocated_bytes'] or 0)} in tensors")
+        texts.insert(0, f"{filesize.decimal(memory['reserved_bytes'] or 0)} of the GPU")
+        texts.insert(1, f"{filesize.decimal(memory['allocated_bytes'] or 0)} in tensors")
     return ", ".join(texts)
 
 

@@ -6,12 +6,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from rich import filesize
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from ..schema import SPLITS
-from ..terminal import duration_text, size_text, standard_error, visible
+from ..terminal import duration_text, standard_error, visible
 from .forecast import Forecast, Range
 from .run import DryRun
 from .survey import Survey
@@ -45,7 +46,7 @@ def show(made: DryRun, src: Path) -> None:
     length = duration_text(3600 * survey.hours)
     hours = "" if not survey.hours else f", {length} of video (by {survey.headers_read:,} headers)"
     todo = "" if survey.new == survey.inputs else f"; {survey.new:,} of them to do"
-    console.print(f"{survey.inputs:,} inputs, {size_text(survey.size_bytes)}{hours}{todo}")
+    console.print(f"{survey.inputs:,} inputs, {filesize.decimal(survey.size_bytes)}{hours}{todo}")
     console.print(_splits(survey))
     for line in _remarks(survey):
         console.print(escape(visible(line)))
@@ -67,7 +68,7 @@ def _forecast(made: DryRun, found: Forecast, console: Console) -> None:
         f"{duration_text(made.seconds)}"
     )
     console.print(f"  time   {_range(found.seconds, duration_text)}")
-    console.print(f"  disk   {_range(found.size_bytes, size_text)}")
+    console.print(f"  disk   {_range(found.size_bytes, lambda value: filesize.decimal(round(value)))}")
     console.print(f"  faces  {_range(found.faces, lambda value: f'{value:,.0f}')}")
     if made.failed:
         reasons = ", ".join(f"{count} {reason}" for reason, count in made.failed.most_common())

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import jinja2
 from markupsafe import Markup
+from rich import filesize
 
 from ..commit import write_durably
 from ..errors import StoppedError, UsageError
 from ..schema import SPLITS
-from ..terminal import size_text
 from . import words
 from .account import Failure
 from .census import SMALL_PX, UNCHANGED_BELOW
@@ -40,8 +40,8 @@ def write_page(content: Content, page: Path) -> int:
         loader=jinja2.FunctionLoader(lambda name: _part(f"{name}.jinja")),
     )  # fmt: skip
     environment.filters.update(
-        percent=words.percent, short=words.short, size=size_text, many=words.many, spread=_spread, number=_number,
-        short_name=_short_name, points=_points,
+        percent=words.percent, short=words.short, size=filesize.decimal, many=words.many, spread=_spread,
+        number=_number, short_name=_short_name, points=_points,
     )  # fmt: skip
     census = content.census
     text = environment.get_template("page.html").render(
@@ -100,7 +100,7 @@ def _settings(content: Content) -> dict[str, str]:
         "Inputs": f"{inputs['total']:,}: {inputs['ok']:,} ok, {inputs['no_faces']:,} without faces, "
         f"{account.failed:,} failed",
         "Units": f"{manifest.units:,}",
-        "On disk": size_text(account.size_bytes),
+        "On disk": filesize.decimal(account.size_bytes),
     }
     return found | dict(_flat(manifest.config)) | {"Fingerprint": manifest.fingerprint}
 

@@ -7,10 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from ..terminal import size_text, standard_error, visible
+from ..terminal import standard_error, visible
 from .account import Account
 from .census import Census, Group
 from .columns import MEASURES, Measure
@@ -31,14 +32,14 @@ def show(content: Content, page: Path, page_bytes: int) -> None:
     console = standard_error()
     account, census = content.account, content.census
     amount = f"{many(census.whole.rows, 'face')} of {many(census.whole.videos, 'video')}"
-    console.print(f"[bold]{_safe(str(account.out))}[/]: {amount}, {size_text(account.size_bytes)}")
+    console.print(f"[bold]{_safe(str(account.out))}[/]: {amount}, {filesize.decimal(account.size_bytes)}")
     if census.whole.rows:
         console.print(_groups(census))
         console.print(_classes(census))
     if account.failed:
         console.print(_failures(account))
     console.print(_findings(content.findings))
-    console.print(f"page: {_safe(str(page))} ({size_text(page_bytes)})")
+    console.print(f"page: {_safe(str(page))} ({filesize.decimal(page_bytes)})")
 
 
 _COUNTS = ("faces", "videos", "tracks", "frames", "faces a video")

@@ -7,7 +7,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ..terminal import duration_text, size_text
+from rich import filesize
+
+from ..terminal import duration_text
 from .climb import Ladder
 from .rows import Memory, Row, Spread
 from .rungs import BEST
@@ -91,19 +93,19 @@ def memory_of(row: Row) -> Memory | None:
 def device_memory(row: Row) -> str:
     """What torch took from the GPU."""
     found = memory_of(row)
-    return UNKNOWN if found is None or found.reserved_bytes is None else size_text(found.reserved_bytes)
+    return UNKNOWN if found is None or found.reserved_bytes is None else filesize.decimal(found.reserved_bytes)
 
 
 def tensor_memory(row: Row) -> str:
     """What of that was in tensors."""
     found = memory_of(row)
-    return UNKNOWN if found is None or found.allocated_bytes is None else size_text(found.allocated_bytes)
+    return UNKNOWN if found is None or found.allocated_bytes is None else filesize.decimal(found.allocated_bytes)
 
 
 def host_memory(row: Row) -> str:
     """Of the process and its workers."""
     found = memory_of(row)
-    return UNKNOWN if found is None else size_text(found.host_bytes)
+    return UNKNOWN if found is None else filesize.decimal(found.host_bytes)
 
 
 def headline(ladder: Ladder) -> str:
