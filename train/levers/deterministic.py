@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from lightning.pytorch import Callback, LightningModule, seed_everything
+from lightning.pytorch import LightningModule, seed_everything
 
 from .lever import Lever, whole
+from .setting import ProcessSetting
 
 
 @dataclass(frozen=True)
@@ -41,34 +43,23 @@ class Deterministic(Lever):
         return module
 
 
-class Determinism(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Seeds a fit and takes deterministic algorithms in it, and no longer."""
+class Determinism(ProcessSetting):
+    """Seeds a fit and has it take deterministic algorithms."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._before: tuple[bool, bool, bool] | None = None
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 (Lightning names them)
-        """Before weights are moved and loaders made."""
-        self._before = (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-            torch.backends.cudnn.benchmark,
-        )
+    def change(self) -> Callable[[], None]:
+        """As `ProcessSetting` has it; what was drawn stays drawn."""
+        enabled = torch.are_deterministic_algorithms_enabled()
+        warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+        benchmark = torch.backends.cudnn.benchmark
         seed_everything(self._seed, workers=True, verbose=False)
         torch.use_deterministic_algorithms(mode=True)
         torch.backends.cudnn.benchmark = False
 
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
-        """Sets it back: after an error Lightning does not call `teardown`."""
-        self._restore()
-
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
-        """Sets it back."""
-        self._restore()
-
-    def _restore(self) -> None:
-        if self._before is not None:
-            enabled, warn_only, torch.backends.cudnn.benchmark = self._before
+        def undo() -> None:
             torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
-        self._before = None
+            torch.backends.cudnn.benchmark = benchmark
+
+        return undo

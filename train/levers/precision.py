@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, ClassVar
 
 import torch
-from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch import LightningModule
 
 from ..machine import Machine
 from .lever import Lever
+from .setting import ProcessSetting
 
 _AMPERE = (8, 0)
 
@@ -92,30 +94,17 @@ class Tf32(Lever):
         return {"callbacks": [MatmulPrecision("high")]}
 
 
-class MatmulPrecision(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Has fp32 matrix products computed so during a fit ("highest", "high", "medium"), and no longer."""
+class MatmulPrecision(ProcessSetting):
+    """Has fp32 matrix products computed so during a fit: "highest", "high" or "medium"."""
 
     def __init__(self, precision: str) -> None:
         self._precision = precision
-        self._before: str | None = None
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 (Lightning names them)
-        """Sets it."""
-        self._before = torch.get_float32_matmul_precision()
+    def change(self) -> Callable[[], None]:
+        """As `ProcessSetting` has it."""
+        before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision(self._precision)
-
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
-        """Sets it back: after an error Lightning does not call `teardown`."""
-        self._restore()
-
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
-        """Sets it back."""
-        self._restore()
-
-    def _restore(self) -> None:
-        if self._before is not None:
-            torch.set_float32_matmul_precision(self._before)
-        self._before = None
+        return partial(torch.set_float32_matmul_precision, before)
 
 
 def _below(machine: Machine, least: tuple[int, int]) -> bool:
