@@ -18,11 +18,9 @@ from .datamodule import FaceDataModule
 from .losses import loss
 from .options import ModelOptions
 from .schedule import decay_groups, factor
-from .scores import Scores
+from .scores import FIGURES, Scores
 
 __all__ = ["FaceClassifier", "ModelOptions", "logs"]
-
-_FIGURES = {"loss", *(f"{of}{figure}" for of in ("", "video_") for figure in ("auc", "log_loss", "accuracy"))}
 
 
 class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not followed
@@ -176,7 +174,9 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
 def logs(metric: str) -> bool:
     """Whether a `FaceClassifier` may log a metric of that name by the end of a validation."""
     stage, _, figure = metric.partition("/")
-    return metric == "train/loss" or (stage == "val" and (figure in _FIGURES or figure.startswith("accuracy_")))
+    return metric == "train/loss" or (
+        stage == "val" and (figure in ("loss", *FIGURES) or figure.startswith("accuracy_"))
+    )
 
 
 def _columns(batch: Any) -> Mapping[str, Any]:

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from ..pipeline.errors import UsageError
 
+FIGURES = tuple(f"{of}{figure}" for of in ("", "video_") for figure in ("auc", "log_loss", "accuracy"))
+"""What is said of faces, and of videos, whatever the classes and methods."""
+
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
@@ -188,10 +191,9 @@ class Scores:
         say is left out: an AUC of one class, figures of videos where none is known, classes and methods without faces.
         """
         faces, videos, right = self.faces, self.videos, self.faces.right
-        figures = {
-            f"{prefix}{name}": getattr(said, name)
-            for prefix, said in (("", faces), ("video_", videos))
-            for name in ("auc", "log_loss", "accuracy")
+        figures: dict[str, float] = {
+            name: getattr(videos if name.startswith("video_") else faces, name.removeprefix("video_"))
+            for name in FIGURES
         }
         for number, name in enumerate(self.classes):
             figures[f"accuracy_{name}"] = _mean(right[faces.labels == number])
