@@ -47,14 +47,15 @@ def read(path: str | Path, *, remedy: str = _REMEDY) -> dict[str, Any]:
     return dict(held)
 
 
-def classifier(path: str | Path) -> FaceClassifier:
+def classifier(path: str | Path, held: Mapping[str, Any] | None = None) -> FaceClassifier:
     """The `FaceClassifier` that a checkpoint holds, on the CPU and in eval mode; fetches no pretrained weights.
 
+    held: what `read` found in it, where that was asked before.
     Raises `UsageError` as `read` does, and where it holds another kind of module.
     """
     from .module import FaceClassifier  # noqa: PLC0415 (timm's import takes seconds)
 
-    held = read(path)
+    held = read(path) if held is None else held
     parameters = held.get("hyper_parameters")
     options = parameters.get("options") if isinstance(parameters, Mapping) else None
     if not isinstance(options, Mapping):

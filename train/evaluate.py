@@ -58,8 +58,9 @@ def evaluate(
             f"{checkpoint}: is a folder of parts, as ZeRO saves them; make one file of it by "
             "convert_zero_checkpoint_to_fp32_state_dict of lightning.pytorch.utilities.deepspeed"
         )
-    model = checkpoints.classifier(checkpoint)
-    data = _data_options(checkpoints.read(checkpoint))
+    held = checkpoints.read(checkpoint)
+    model = checkpoints.classifier(checkpoint, held)
+    data = _data_options(held)
     data = replace(data, num_workers=num_workers if num_workers is not None else data.num_workers)
     datasets = [_dataset(Path(out), split, data) for out in outs]
     places = [_places(model, one) for one in datasets]
