@@ -145,18 +145,18 @@ class Slow(torch.utils.data.Dataset[torch.Tensor]):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     from facefeed.train import waits  # noqa: PLC0415
-    from facefeed.train.ladder import pace  # noqa: PLC0415
+    from facefeed.train.ladder import stopwatch  # noqa: PLC0415
 
     moved = Clock()
     monkeypatch.setattr(waits, "clock", moved)
-    monkeypatch.setattr(pace, "clock", moved)
+    monkeypatch.setattr(stopwatch, "clock", moved)
     return moved
 
 
-def paced(clock: Clock, tmp_path: Path, *, item_seconds: float, **length: Any) -> Any:
+def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, **length: Any) -> Any:
     """A fit whose first steps compile for 5 s, whose others take 10 ms, and whose checkpoint takes 2 s to save."""
     import lightning  # noqa: PLC0415
-    from facefeed.train.ladder.pace import Length, Pace  # noqa: PLC0415
+    from facefeed.train.ladder.stopwatch import Length, Stopwatch  # noqa: PLC0415
     from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: PLC0415
 
     class Model(lightning.LightningModule):
@@ -177,39 +177,39 @@ def paced(clock: Clock, tmp_path: Path, *, item_seconds: float, **length: Any) -
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), 0.1)
 
-    pace = Pace(Length(**length))
+    watch = Stopwatch(Length(**length))
     loader = torch.utils.data.DataLoader(Slow(clock, item_seconds), 2)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
     trainer = lightning.Trainer(
         accelerator="cpu",
         max_epochs=100,
         check_val_every_n_epoch=100,
-        callbacks=[pace, ModelCheckpoint(tmp_path)],
+        callbacks=[watch, ModelCheckpoint(tmp_path)],
         **quiet,
     )
     trainer.fit(Model(), loader, torch.utils.data.DataLoader(Slow(Clock(), 0.0), 2))
-    return pace
+    return watch
 
 
 def test_the_warm_up_is_left_out_and_what_an_epochs_end_takes_is_told_apart(clock: Clock, tmp_path: Path) -> None:
-    pace = paced(clock, tmp_path, item_seconds=0.005, steps=8)
-    assert pace.warm_up_seconds == pytest.approx(2 * 5.0 + 3 * 0.010 + 5 * 0.010)
-    assert (pace.steps, pace.samples, pace.steps_per_epoch) == (8, 16, 15)
-    assert pace.seconds == pytest.approx(8 * 0.020)
-    assert pace.ending_seconds == pytest.approx(2.0)
-    assert pace.stall_share == pytest.approx(0.5)
+    watch = timed(clock, tmp_path, item_seconds=0.005, steps=8)
+    assert watch.warm_up_seconds == pytest.approx(2 * 5.0 + 3 * 0.010 + 5 * 0.010)
+    assert (watch.steps, watch.samples, watch.steps_per_epoch) == (8, 16, 15)
+    assert watch.seconds == pytest.approx(8 * 0.020)
+    assert watch.ending_seconds == pytest.approx(2.0)
+    assert watch.stall_share == pytest.approx(0.5)
 
 
 def test_where_an_epochs_end_is_measured_the_warm_up_has_seen_one(clock: Clock, tmp_path: Path) -> None:
-    pace = paced(clock, tmp_path, item_seconds=0.0, steps=12)
-    assert pace.seconds == pytest.approx(12 * 0.010 + 0)
-    assert pace.warm_up_seconds == pytest.approx(2 * 5.0 + 13 * 0.010)
+    watch = timed(clock, tmp_path, item_seconds=0.0, steps=12)
+    assert watch.seconds == pytest.approx(12 * 0.010 + 0)
+    assert watch.warm_up_seconds == pytest.approx(2 * 5.0 + 13 * 0.010)
 
 
 def test_a_slow_loaders_fit_is_short(clock: Clock, tmp_path: Path) -> None:
-    pace = paced(clock, tmp_path, item_seconds=100.0, slow=True)
-    assert (pace.steps, pace.seconds) == (1, pytest.approx(200.0 + 5.0))
-    assert pace.warm_up_seconds == pytest.approx(200.0 + 5.0)
+    watch = timed(clock, tmp_path, item_seconds=100.0, slow=True)
+    assert (watch.steps, watch.seconds) == (1, pytest.approx(200.0 + 5.0))
+    assert watch.warm_up_seconds == pytest.approx(200.0 + 5.0)
 
 
 # ---- what can run here

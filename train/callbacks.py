@@ -12,7 +12,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from ..loaders import DevicePrefetcher, FaceDataLoader, arguments
 from ..pipeline.errors import FacefeedError, UsageError
-from .waits import Waits
+from .waits import Waits, tap, untap
 
 
 class StarvedError(FacefeedError):
@@ -63,7 +63,7 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
         self._starved: list[int] = []  # the global_step at which each window began, of those in a row with too much
         self._warned = False
         self._waits = Waits(trainer)
-        _tap(trainer.profiler, self._waits)
+        tap(trainer.profiler, self._waits)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
         """Ends a step. When ranks exchange figures follows from the number of steps alone, which is the same on all."""
@@ -79,11 +79,11 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
         """Looks no longer: after an error Lightning does not call `teardown`."""
-        _untap(trainer.profiler)
+        untap(trainer.profiler)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
         """Looks no longer."""
-        _untap(trainer.profiler)
+        untap(trainer.profiler)
 
     def _judge(self, trainer: Any, figures: dict[str, float]) -> None:
         began, self._began = self._began, trainer.global_step
@@ -120,38 +120,6 @@ def _share(max_stall: Any) -> float:
             "or none; try 0.05"
         )
     return float(max_stall)
-
-
-def _tap(profiler: Any, waits: Waits) -> None:
-    """Has `waits` told of every epoch and every fetch.
-
-    Lightning tells the Trainer's profiler, of whatever kind, when `next()` of the training loader begins and ends, also
-    where it fetches a batch ahead or leaves that to `training_step`. No hook lies as close: between one step's end and
-    the next one's start Lightning also runs other callbacks, logs, saves, validates, has ranks wait for each other and
-    copies the batch. The two names are the same from 2.4 to 2.6; under others nothing would be logged, rather than
-    zeros. The profiler itself stays in its place, since people look at its type.
-    """
-    start, stop = profiler.start, profiler.stop
-
-    def started(action: str) -> None:
-        start(action)
-        if action.endswith("train_dataloader_next"):
-            waits.asked()
-        elif action == "run_training_epoch":
-            waits.opened()
-
-    def stopped(action: str) -> None:
-        if action.endswith("train_dataloader_next"):
-            waits.handed()
-        stop(action)
-
-    profiler.start, profiler.stop = started, stopped
-
-
-def _untap(profiler: Any) -> None:
-    """Lets the methods of the profiler's class show again."""
-    for name in ("start", "stop"):
-        profiler.__dict__.pop(name, None)
 
 
 def _of_ranks(trainer: Any, figures: list[float]) -> list[list[float]]:

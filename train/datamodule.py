@@ -44,7 +44,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
 
     def train_dataloader(self) -> FaceDataLoader:
         """Shuffled, balanced and augmented; begins where a checkpoint left off, the first time after it was loaded."""
-        loader = self._loaded(self._dataset("train", **_transforms(self.options.transform)))
+        loader = self._balanced(self.dataset("train", **_transforms(self.options.transform)))
         if self._due is not None:
             loader.load_state_dict(self._due)
             self._due = None
@@ -53,11 +53,11 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
 
     def val_dataloader(self) -> FaceDataLoader | list[Any]:
         """Every face of val once, in the index's order."""
-        return self._evaluated("val")
+        return self._in_order("val")
 
     def test_dataloader(self) -> FaceDataLoader | list[Any]:
         """Every face of test once, in the index's order."""
-        return self._evaluated("test")
+        return self._in_order("test")
 
     def state_dict(self) -> dict[str, Any]:
         """Where training stands; see `FaceDataLoader.state_dict`."""
@@ -72,11 +72,8 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         if self.trainer is None or self.trainer.state.fn == "fit":  # not where it is only validated or tested
             self._due = state_dict
 
-    def _evaluated(self, split: str) -> FaceDataLoader | list[Any]:
-        dataset = self._dataset(split)
-        return FaceDataLoader(dataset, **self._shared()) if len(dataset) else []
-
-    def _dataset(self, split: str, **transforms: Any) -> FaceDataset:
+    def dataset(self, split: str, **transforms: Any) -> FaceDataset:
+        """A split as the options have it."""
         options = self.options
         return FaceDataset(
             self.out,
@@ -86,18 +83,22 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
             **transforms,
         )
 
-    def _loaded(self, dataset: FaceDataset) -> FaceDataLoader:
-        if not len(dataset):
-            raise UsageError(f"{self.out}: has no face to train on, its split train is empty; see `facefeed inspect`")
-        return FaceDataLoader(dataset, balance=self._balance(dataset), **self._shared())
-
-    def _shared(self) -> dict[str, Any]:
+    def loader_arguments(self) -> dict[str, Any]:
         """What all loaders are given. On CUDA batches come normalised on the device, copied beside the step."""
         device = None if self.trainer is None else self.trainer.strategy.root_device
         return {
             "batch_size": self.options.batch_size, "num_workers": self.options.num_workers, "seed": self.options.seed,
             "fields": FIELDS, "device": device if device is not None and device.type == "cuda" else None,
         }  # fmt: skip
+
+    def _in_order(self, split: str) -> FaceDataLoader | list[Any]:
+        dataset = self.dataset(split)
+        return FaceDataLoader(dataset, **self.loader_arguments()) if len(dataset) else []
+
+    def _balanced(self, dataset: FaceDataset) -> FaceDataLoader:
+        if not len(dataset):
+            raise UsageError(f"{self.out}: has no face to train on, its split train is empty; see `facefeed inspect`")
+        return FaceDataLoader(dataset, balance=self._balance(dataset), **self.loader_arguments())
 
     def _balance(self, dataset: FaceDataset) -> Quotas | Pairs | None:
         if self.options.balance == "pairs":

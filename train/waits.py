@@ -74,6 +74,38 @@ class Waits:
         return [_stalled(waits) / seconds, 1e3 * longest, self.queue.mean()]
 
 
+def tap(profiler: Any, waits: Waits) -> None:
+    """Has `waits` told of every epoch and every fetch.
+
+    Lightning tells the Trainer's profiler, of whatever kind, when `next()` of the training loader begins and ends, also
+    where it fetches a batch ahead or leaves that to `training_step`. No hook lies as close: between one step's end and
+    the next one's start Lightning also runs other callbacks, logs, saves, validates, has ranks wait for each other and
+    copies the batch. The two names are the same from 2.4 to 2.6; under others nothing would be logged, rather than
+    zeros. The profiler itself stays in its place, since people look at its type.
+    """
+    start, stop = profiler.start, profiler.stop
+
+    def started(action: str) -> None:
+        start(action)
+        if action.endswith("train_dataloader_next"):
+            waits.asked()
+        elif action == "run_training_epoch":
+            waits.opened()
+
+    def stopped(action: str) -> None:
+        if action.endswith("train_dataloader_next"):
+            waits.handed()
+        stop(action)
+
+    profiler.start, profiler.stop = started, stopped
+
+
+def untap(profiler: Any) -> None:
+    """Lets the methods of the profiler's class show again."""
+    for name in ("start", "stop"):
+        profiler.__dict__.pop(name, None)
+
+
 def _stalled(waits: list[tuple[float, bool]]) -> float:
     """Seconds of waiting in (wait, whether the batch was ready): handing over what is ready is none, as in a profile.
 

@@ -35,12 +35,14 @@ class Faces(FaceDataModule):
         """As `FaceDataModule` has it, or by torch's DataLoader."""
         return self._from_videos() if self.is_naive else super().train_dataloader()
 
-    def _evaluated(self, split: str) -> FaceDataLoader | list[Any]:
-        dataset = self._dataset(split)
-        return FaceDataLoader(dataset, shuffle=True, **self._shared()) if len(dataset) else []
+    def val_dataloader(self) -> FaceDataLoader | list[Any]:
+        """A draw of OUT's val split, the same each time."""
+        dataset = self.dataset("val")
+        return FaceDataLoader(dataset, shuffle=True, **self.loader_arguments()) if len(dataset) else []
 
-    def _shared(self) -> dict[str, Any]:
-        return {**super()._shared(), **({"fields": None} if self._plain else {})}
+    def loader_arguments(self) -> dict[str, Any]:
+        """As `FaceDataModule` has them, with the fields that the module takes."""
+        return {**super().loader_arguments(), **({"fields": None} if self._plain else {})}
 
     def _from_videos(self) -> DataLoader[Any]:
         """As a careful person writes it: each face decoded, found and cut in a worker of torch's DataLoader."""

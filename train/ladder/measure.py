@@ -14,22 +14,22 @@ from lightning.pytorch import seed_everything
 from .. import levers as lever_texts
 from ..levers import peak_memory
 from ..recipes import Config
-from .pace import Length, Pace
 from .rows import Measured, Memory
 from .spec import Question
+from .stopwatch import Length, Stopwatch
 from .subject import config_of, module_of
 
 if TYPE_CHECKING:
     from .faces import Faces
 
 _LEAST_VALIDATION_BATCHES = 16
-_EPOCHS = 10_000  # more than any measurement takes; it is the pace that ends a fit
+_EPOCHS = 10_000  # more than any measurement takes; it is the stopwatch that ends a fit
 
 
 def measure(question: Question, folder: Path, tell: Callable[[int, int], None]) -> dict[str, Any]:
     """Trains as `question` says and returns `Measured` as plain values. Raises what training raises.
 
-    folder: for what training writes, as checkpoints; whoever asked removes it. tell: see `Pace`.
+    folder: for what training writes, as checkpoints; whoever asked removes it. tell: see `Stopwatch`.
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
@@ -39,15 +39,15 @@ def measure(question: Question, folder: Path, tell: Callable[[int, int], None]) 
     module = module_of(subject, config)
     faces = None if question.data == "own" else _faces(question, config)
     # Batches made from videos take hundreds of times as long: a few tell what the others would take.
-    pace = Pace(Length(question.steps, slow=question.data == "naive"), tell)
+    watch = Stopwatch(Length(question.steps, slow=question.data == "naive"), tell)
     taken = lever_texts.parse(",".join(question.levers))
     module, trainer = lever_texts.trainer(
-        module, taken, callbacks=[pace], default_root_dir=folder, **_arguments(question, taken)
+        module, taken, callbacks=[watch], default_root_dir=folder, **_arguments(question, taken)
     )
     trainer.fit(module, datamodule=faces)
-    if not pace.steps:
+    if not watch.steps:
         raise RuntimeError("the fit ended by itself before its warm-up was over; give it more batches or epochs")
-    return asdict(_measured(pace, trainer, faces, host_before_bytes=before or 0))
+    return asdict(_measured(watch, trainer, faces, host_before_bytes=before or 0))
 
 
 def _faces(question: Question, config: Config) -> Faces:
@@ -57,7 +57,7 @@ def _faces(question: Question, config: Config) -> Faces:
 
 
 def _arguments(question: Question, taken: Any) -> dict[str, Any]:
-    """The Trainer's: one device unless a lever says otherwise; it validates once, when the pace has it stop."""
+    """The Trainer's: one device unless a lever says otherwise; it validates once, when the stopwatch has it stop."""
     by_levers = {name for lever in taken for name in lever.arguments()}
     return {
         **({} if "devices" in by_levers else {"devices": 1}),
@@ -72,17 +72,17 @@ def _arguments(question: Question, taken: Any) -> dict[str, Any]:
     }
 
 
-def _measured(pace: Pace, trainer: Any, faces: Faces | None, *, host_before_bytes: int) -> Measured:
+def _measured(watch: Stopwatch, trainer: Any, faces: Faces | None, *, host_before_bytes: int) -> Measured:
     memory = peak_memory()
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith("train")}
     naive = faces is not None and faces.is_naive
     return Measured(
-        seconds=pace.seconds, steps=pace.steps, samples=pace.samples,
-        steps_per_epoch=faces.steps_per_epoch() if naive and faces is not None else pace.steps_per_epoch,
-        ending_seconds=pace.ending_seconds, warm_up_seconds=pace.warm_up_seconds, stall_share=pace.stall_share,
+        seconds=watch.seconds, steps=watch.steps, samples=watch.samples,
+        steps_per_epoch=faces.steps_per_epoch() if naive and faces is not None else watch.steps_per_epoch,
+        ending_seconds=watch.ending_seconds, warm_up_seconds=watch.warm_up_seconds, stall_share=watch.stall_share,
         memory=Memory(
             allocated_bytes=memory["allocated_bytes"], reserved_bytes=memory["reserved_bytes"],
             host_bytes=memory["host_bytes"] or 0, host_before_bytes=host_before_bytes,
         ),
-        loss=pace.loss, metrics=metrics,
+        loss=watch.loss, metrics=metrics,
     )  # fmt: skip

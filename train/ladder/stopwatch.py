@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from lightning.pytorch import Callback
 
 from ...loaders.profiler.recording import images_of
-from ..callbacks import StarvationMonitor
 from ..levers import peak_memory
+from ..waits import Waits, tap, untap
 
 clock = time.perf_counter
 
@@ -33,7 +34,7 @@ class Length:
     slow: bool = False
 
 
-class Pace(StarvationMonitor):
+class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
     """Stops a fit after a warm-up and the steps that are measured; the Trainer validates then, where it can, and ends.
 
     The warm-up is a few steps and as many as batches can be ready at a fit's start, so that afterwards the loader has
@@ -43,7 +44,6 @@ class Pace(StarvationMonitor):
     """
 
     def __init__(self, length: Length, tell: Callable[[int, int], None] = lambda _done, _wanted: None) -> None:
-        super().__init__(on_starved="ignore")
         self.length, self.tell = length, tell
         self.seconds = self.warm_up_seconds = self.ending_seconds = 0.0
         self.steps = self.samples = self._done = self._warm_up = self._wanted = 0
@@ -58,12 +58,13 @@ class Pace(StarvationMonitor):
         """Mean over the measured steps; None where they hand none out."""
         return float(torch.stack(self._losses).float().mean()) if self._losses else None
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
         """Begins to look."""
-        super().on_fit_start(trainer, pl_module)
+        self._waits = Waits(trainer)
+        tap(trainer.profiler, self._waits)
         self._opened = clock()
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         """Lays down how many steps there will be: the loader and its epoch are known now."""
         loader, endless = trainer.train_dataloader, math.isinf(trainer.num_training_batches)
         self.steps_per_epoch = None if endless else int(trainer.num_training_batches)
@@ -106,6 +107,14 @@ class Pace(StarvationMonitor):
         """An epoch's end is over."""
         if self.steps:
             self.ending_seconds = clock() - self._stopped
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
+        """Looks no longer: after an error Lightning does not call `teardown`."""
+        untap(trainer.profiler)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
+        """Looks no longer."""
+        untap(trainer.profiler)
 
     def _start(self, module: Any) -> None:
         _wait_for(module.device)
