@@ -215,8 +215,7 @@ def test_a_containers_share_of_the_cores_is_kept_to(
 
 def test_ctrl_c_reaches_the_loaders_process_and_none_that_it_starts() -> None:
     code = (
-        "import os, psutil, signal; from facefeed.loaders.workers import start_context\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which jobs in the background begin without
+        "import os, psutil; from facefeed.loaders.workers import start_context\n"
         "start_context(None)\n"
         "for pid in (os.getpid(), *(one.pid for one in psutil.Process().children())):\n"
         "    lines = dict(line.split(':', 1) for line in open(f'/proc/{pid}/status'))\n"

@@ -138,12 +138,10 @@ def test_a_run_in_a_pipe_keeps_standard_output_for_the_figures(
 
 
 DRIVER = """
-import signal
 from assets_faults import SlowDetector
 from facefeed.pipeline import cli, job
 job.Options.detector = lambda self: SlowDetector(0.2)
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits it ignored
     cli.main()
 """
 

@@ -108,7 +108,6 @@ def asker(pid: Path, body: str = "time.sleep(1000)") -> subprocess.Popen[bytes]:
     )
     command = child(f"{written}\n{body}")
     code = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background jobs ignore it
         f"from facefeed.train.ladder.process import answer; answer('{{}}', patience_seconds=1000, command={command!r})"
     )
     environment = {**os.environ, "TMPDIR": str(pid.parent)}  # where what a killed one leaves is removed
