@@ -131,7 +131,13 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     show_default=True,
     help="source: take a fake's faces from its original's same frame.",
 )
-@click.option("--detector", default="mtcnn", show_default=True, metavar="mtcnn|yunet:FILE.onnx", help="Finds faces.")
+@click.option(
+    "--detector",
+    default="mtcnn",
+    show_default=True,
+    metavar="mtcnn|track|yunet:FILE.onnx",
+    help="Finds faces; track: as mtcnn, but follows them, which is faster.",
+)
 @click.option("--split-ratio", default="80,10,10", show_default=True, help="Train, val, test in percent.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the drawn splits.")
 @click.option("--allow-leaks", is_flag=True, help="Accept given splits that share originals or people.")

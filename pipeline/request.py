@@ -11,6 +11,8 @@ from typing import Any
 from .changes import differing
 from .errors import RefusedError, UsageError
 from .faces import FaceDetector
+from .faces.cascade.bins import WINDOW_PX
+from .faces.tracking import TrackingDetector
 from .faces.yunet import LEAST_FACE_PX, YuNetDetector
 from .job import Job, Options, config_hash
 from .manifest import OutPaths
@@ -50,13 +52,15 @@ def _chosen(detector: str, options: Options) -> FaceDetector:
     name, _, file = detector.partition(":")
     if detector == "mtcnn":
         return options.detector()
+    if detector == "track":
+        return TrackingDetector(min_face_px=max(options.keep.min_face_px, WINDOW_PX))
     if name == "yunet" and file:
         keep = options.keep
         least_px = max(keep.min_face_px, LEAST_FACE_PX)
         return YuNetDetector(Path(file).expanduser(), min_face_px=least_px, min_score=keep.min_score)
     raise UsageError(
-        f"detector={detector!r}: must be mtcnn or yunet:FILE.onnx, the model file of OpenCV's YuNet, or your own (from "
-        "Python, an object)"
+        f"detector={detector!r}: must be mtcnn, track, yunet:FILE.onnx, the model file of OpenCV's YuNet, or your own "
+        "(from Python, an object)"
     )
 
 

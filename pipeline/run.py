@@ -103,7 +103,7 @@ def precompute(
     """Turns the videos and images of `src` into the dataset `out`; run again, it goes on where it stopped.
 
     `layout`: a name, or an object that is one (sources/README.md). `retry_failed`: a reason, or "" for all of them.
-    `detector`: "mtcnn", "yunet:FILE.onnx", or an object that is one. `limits` replace the decoder's defaults.
+    `detector`: "mtcnn", "track", "yunet:FILE.onnx", or an object that is one. `limits` replace the decoder's defaults.
     Raises `UsageError`, `RefusedError` (another config, another driver, a leak), `StoppedError` (resumable) or
     `TooManyFailedError`, of which only the last two may leave finished units behind.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import pytest
 import torch
 from facefeed.pipeline.faces.cascade.bins import bins, scales
 from facefeed.pipeline.faces.cascade.boxes import suppressed, windows
-from facefeed.pipeline.faces.cascade.cpu import CpuPixels
-from facefeed.pipeline.faces.cascade.cuda import DeviceNetworks, DevicePixels
+from facefeed.pipeline.faces.cascade.cpu import CpuNear, CpuPixels
+from facefeed.pipeline.faces.cascade.cuda import DeviceNear, DeviceNetworks, DevicePixels
 from facefeed.pipeline.faces.cascade.means import PixelMeans
+from facefeed.pipeline.faces.cascade.near import NearPixels, find_near
 from facefeed.pipeline.faces.cascade.networks import Networks
+from facefeed.pipeline.faces.cascade.places import Places
 from facefeed.pipeline.faces.cascade.stages import Pixels, find_faces
 from facenet_pytorch.models.mtcnn import ONet, PNet, RNet
 from facenet_pytorch.models.utils.detect_face import detect_face, generateBoundingBox
@@ -68,6 +71,7 @@ def on_a_device(rgb: Rgb, _: Any, device_nets: DeviceNetworks) -> Pixels:
     return DevicePixels([rgb], device_nets)
 
 
+FIRST = np.zeros(1, np.int64)
 BOTH = pytest.mark.parametrize("pixels_of", [on_the_cpu, on_a_device])
 
 
@@ -83,7 +87,7 @@ def test_bins_are_those_of_torchs_adaptive_pooling(length: int, count: int) -> N
 def test_a_level_of_the_pyramid_is_facenets(size: tuple[int, int]) -> None:
     rgb = np.maximum(noise(217, 331), 250)  # sums as large as can be
     (tops, bottoms), (lefts, rights) = bins(217, size[0]), bins(331, size[1])
-    made = PixelMeans(rgb)(tops[None], bottoms[None], lefts[None], rights[None])[0, ..., :3]
+    made = PixelMeans([rgb])(FIRST, tops[None], bottoms[None], lefts[None], rights[None])[0, ..., :3]
     np.testing.assert_allclose(made, resized_by_torch(rgb, *size), atol=1e-6)
 
 
@@ -93,7 +97,7 @@ def test_the_largest_bins_of_either_kind_are_averaged_right_where_they_are_white
     rgb = np.full((259, 259, 3), 255, np.uint8)
     rgb[:, :, 1] = 0
     tops, lefts = (np.array([[0, 1]]) for _ in range(2))
-    made = PixelMeans(rgb)(tops, tops + bin_px[0], lefts, lefts + bin_px[1])
+    made = PixelMeans([rgb])(FIRST, tops, tops + bin_px[0], lefts, lefts + bin_px[1])
     np.testing.assert_allclose(
         made[..., :3], np.broadcast_to([127.5 / 128, -127.5 / 128, 127.5 / 128], (1, 2, 2, 3)), atol=1e-6
     )
@@ -106,8 +110,8 @@ def test_pixels_are_resized_also_where_nothing_can_be_written(tmp_path: Path) ->
         "caching.CacheImpl._locator_classes = []\n"
         "import numpy as np\n"
         "from facefeed.pipeline.faces.cascade.means import PixelMeans\n"
-        "edges = np.array([[0, 1]])\n"
-        "print(PixelMeans(np.full((2, 2, 3), 255, np.uint8))(edges, edges + 1, edges, edges + 1)[..., :3].min())\n"
+        "one, edges = np.full((2, 2, 3), 255, np.uint8), np.array([[0, 1]])\n"
+        "print(PixelMeans([one])(np.zeros(1, int), edges, edges + 1, edges, edges + 1)[..., :3].min())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stdout.strip() == str(np.float32(127.5 / 128)), done.stderr
@@ -194,9 +198,58 @@ def test_the_whole_cascade_finds_what_facenets_finds_in_its_order(
     np.testing.assert_allclose(landmarks, points.astype(np.float32), atol=2e-3)
 
 
+def near_on_the_cpu(frames: list[Rgb], places: Places, nets: Networks, _: DeviceNetworks) -> NearPixels:
+    return CpuNear(frames, places, nets)
+
+
+def near_on_a_device(frames: list[Rgb], _: Places, __: Any, device_nets: DeviceNetworks) -> NearPixels:
+    return DeviceNear(frames, device_nets)
+
+
+BOTH_NEAR = pytest.mark.parametrize("near_of", [near_on_the_cpu, near_on_a_device])
+
+
+def at(frames: Sequence[int], boxes: Any) -> Places:
+    boxes = np.asarray(boxes, np.float32).reshape(-1, 4)
+    return Places(np.array(frames, np.int64), boxes, np.ones(len(boxes), bool))
+
+
+@BOTH_NEAR
+@pytest.mark.parametrize("shift", [0.0, 0.2, -0.3])
+def test_near_a_place_the_faces_are_those_of_the_whole_search(
+    near_of: Any, shift: float, faces: Rgb, nets: Networks, device_nets: DeviceNetworks
+) -> None:
+    """Of many faces of several sizes, at the border too, in two frames; a place may be off by a part of the face."""
+    frames = [faces, np.ascontiguousarray(faces[:, ::-1])]
+    with torch.inference_mode():
+        whole = [find_faces(CpuPixels(rgb, nets), 20)[0] for rgb in frames]
+        sides = [(boxes[:, 2:] - boxes[:, :2]).repeat(2, 1) for boxes, *_ in whole]
+        boxes = np.concatenate([boxes + shift * side for (boxes, *_), side in zip(whole, sides, strict=True)])
+        places = at(np.repeat([0, 1], [len(one[0]) for one in whole]), boxes)
+        near = find_near(near_of(frames, places, nets, device_nets), places, 20)
+    for (boxes, scores, landmarks), (near_boxes, _, near_landmarks) in zip(whole, near, strict=True):
+        apart = np.abs(boxes[:, None] - near_boxes).max(-1) / (boxes[:, 2] - boxes[:, 0])[:, None]
+        sure = scores > 0.95
+        assert sure.sum() > 5
+        assert (apart.min(axis=1)[sure] < 0.25).all()
+        eyes = np.linalg.norm(landmarks[:, 0] - landmarks[:, 1], axis=-1)
+        off = np.linalg.norm(landmarks - near_landmarks[apart.argmin(axis=1)], axis=-1).mean(-1) / eyes
+        assert off[sure].mean() < 0.05
+
+
+@BOTH_NEAR
+def test_near_places_without_a_face_nothing_is_found(near_of: Any, nets: Networks, device_nets: DeviceNetworks) -> None:
+    frames = [np.full((60, 80, 3), 90, np.uint8), noise(60, 80)]
+    places = at(
+        [0, 1, 1, 1, 1], [(10, 10, 50, 50), (-40, -40, 0, 0), (70, 50, 400, 300), (500, 5, 540, 45), (5, 5, 5, 5)]
+    )
+    with torch.inference_mode():
+        assert [len(found) for found, *_ in find_near(near_of(frames, places, nets, device_nets), places, 20)] == [0, 0]
+
+
 def test_a_window_outside_of_the_frame_is_empty_however_far_it_lies() -> None:
     far = [[-50, 5, -10, 20], [5, 70, 20, 90], [1e30, 5, 2e30, 9], [-1e30, 1, 1e30, 50], [float("nan")] * 4]
-    first, second, third, all_of_it, none = windows(torch.tensor(far), height=60, width=80)
+    first, second, third, all_of_it, none = windows(torch.tensor(far), torch.tensor([80, 60]))
     for one in (first, second, third, none):
         assert (one[2:] <= one[:2]).any()
     assert all_of_it.tolist() == [0, 0, 80, 50]

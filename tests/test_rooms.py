@@ -61,7 +61,10 @@ def test_importing_all_of_the_pipeline_imports_nothing_that_trains() -> None:
     # The cascade comes with the detector's first frame.
     apart = (
         ".child",
-        *(f".cascade.{name}" for name in ("boxes", "cpu", "cuda", "engines", "means", "networks", "quiet", "stages")),
+        *(
+            f".cascade.{name}"
+            for name in ("boxes", "cpu", "cuda", "engines", "means", "near", "networks", "quiet", "stages")
+        ),
     )
     loaded = loaded_by(*(f"import {name}" for name in modules_of("pipeline") if not name.endswith(apart)))
     assert {"distributed", "pyarrow", "cv2"} <= loaded

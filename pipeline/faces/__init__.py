@@ -6,6 +6,7 @@
 |---|---|
 | detection | `Faces`, the `FaceDetector` contract, `FaceFilter` |
 | fixed, mtcnn, yunet | the shipped detectors: a fake, facenet-pytorch's MTCNN, and OpenCV's YuNet |
+| tracking, follow | MTCNN that searches some frames, and follows faces through the others |
 | align, smooth | where asked for: how far the square is turned, and a track without jitter |
 | crop | the square that is cut, and the way from `frame` to `crop` pixels |
 | hull, regions | the outline of the face and the boxes of its parts |

@@ -105,7 +105,10 @@ class FaceDetector(Protocol):
         ...
 
     def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
-        """Find the faces of upright RGB frames, each (H, W, 3) uint8; boxes and points in `frame` px."""
+        """Find the faces of upright RGB frames, each (H, W, 3) uint8; boxes and points in `frame` px.
+
+        facefeed gives wanted frames of one video, in their order: what is found in one may depend on the others.
+        """
         ...
 
 

@@ -17,6 +17,7 @@ from .detection import Faces
 
 if TYPE_CHECKING:
     from .cascade.engines import Engine
+    from .cascade.places import Places
 
 _METHOD: Final = 2
 """Goes up whenever our own arithmetic changes results by more than rounding errors."""
@@ -58,11 +59,12 @@ class MTCNNDetector:
 
     def load(self) -> MTCNNDetector:
         """Read the weights now, so that a broken installation or device fails before any work is done."""
-        self._engine  # noqa: B018
+        self.engine  # noqa: B018
         return self
 
     @property
-    def _engine(self) -> Engine:
+    def engine(self) -> Engine:
+        """The cascade on this detector's device, one for all detectors of a process; made on first use."""
         import torch  # noqa: PLC0415 (2 s, and the driver needs the fingerprint alone)
 
         from .cascade.engines import engine_on  # noqa: PLC0415
@@ -91,7 +93,7 @@ class MTCNNDetector:
     @property
     def frames_at_once(self) -> int:
         """On the CPU the number of threads, on another device a batch; loads the weights."""
-        return self._engine.frames_at_once
+        return self.engine.frames_at_once
 
     def detect(self, frames: Sequence[Rgb]) -> list[Faces]:
         """Find the faces of upright RGB frames (H, W, 3) uint8; boxes and points in `frame` px.
@@ -102,10 +104,14 @@ class MTCNNDetector:
         large = [number for number, rgb in enumerate(frames) if scales(rgb.shape[0], rgb.shape[1], self.min_face_px)]
         found = [Faces.empty()] * len(frames)
         if large:
-            ours = self._engine.find([frames[number] for number in large], self.min_face_px)
+            ours = self.engine.find([frames[number] for number in large], self.min_face_px)
             for number, one in zip(large, ours, strict=True):
                 found[number] = _as_faces(*one)
         return found
+
+    def detect_near(self, frames: Sequence[Rgb], places: Places) -> list[Faces]:
+        """Find those faces of frames of one size that lie near places, of which each frame has at least one."""
+        return [_as_faces(*one) for one in self.engine.find_near(frames, places, self.min_face_px)]
 
 
 def _rebuild(min_face_px: int, device: str | None) -> MTCNNDetector:

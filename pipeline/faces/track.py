@@ -121,9 +121,9 @@ class Tracker:
         tracks = [track for track in self._tracks if self._is_current(track, pts_seconds)]
         if not tracks or not len(boxes):
             return {}
-        fit = _affinity(np.array([track.predicted(pts_seconds) for track in tracks]), boxes)
+        fit = affinity(np.array([track.predicted(pts_seconds) for track in tracks]), boxes)
         alike = likeness(np.array([track.look for track in tracks]), seen)
-        pairs = _best_pairs(np.where((fit > 0) & (alike >= least), fit + 2 * alike, 0))
+        pairs = best_pairs(np.where((fit > 0) & (alike >= least), fit + 2 * alike, 0))
         return {face: tracks[place] for face, place in pairs.items()}
 
     def _alike(self, seen: NDArray[np.float32], owners: dict[int, _Track]) -> dict[int, _Track]:
@@ -134,7 +134,7 @@ class Tracker:
         if not tracks or not left:
             return {}
         alike = likeness(np.array([track.look for track in tracks]), seen[left])
-        pairs = _best_pairs(np.where(alike >= _SURE_LIKENESS, alike, 0))
+        pairs = best_pairs(np.where(alike >= _SURE_LIKENESS, alike, 0))
         return {left[face]: tracks[place] for face, place in pairs.items()}
 
     def _is_current(self, track: _Track, pts_seconds: float) -> bool:
@@ -155,7 +155,7 @@ class Tracker:
             self._tracks = [track for track in self._tracks if track.seen_update >= since]
 
 
-def _affinity(tracks: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.float64]:
+def affinity(tracks: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.float64]:
     """How near each track (rows) is to each box (columns): 0 not at all, up to 1 by nearness, 1..2 by IoU."""
     a, b = tracks[:, None], boxes[None]
     overlap = (np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])).clip(0).prod(-1)
@@ -172,13 +172,13 @@ def _affinity(tracks: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArra
     return fit
 
 
-def _best_pairs(affinity: NDArray[np.float64]) -> dict[int, int]:
+def best_pairs(fit: NDArray[np.float64]) -> dict[int, int]:
     """Pair boxes with tracks, best first: {box: track}; ties go to the older track, then the earlier box."""
     pairs: dict[int, int] = {}
     taken: set[int] = set()
-    for flat in np.argsort(-affinity, axis=None, kind="stable"):
-        track, box = divmod(int(flat), affinity.shape[1])
-        if affinity[track, box] <= 0:
+    for flat in np.argsort(-fit, axis=None, kind="stable"):
+        track, box = divmod(int(flat), fit.shape[1])
+        if fit[track, box] <= 0:
             break
         if track not in taken and box not in pairs:
             pairs[box] = track

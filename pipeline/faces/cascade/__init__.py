@@ -8,15 +8,16 @@ Zhang et al. 2016, "Joint Face Detection and Alignment Using Multitask Cascaded 
 |---|---|
 | engines | how many frames go together, and through which of the two below |
 | stages | the cascade itself, in torch: what goes from one network to the next, for one frame or many |
+| places, near | the cascade near places where faces are expected alone: which parts of which levels these are |
 | boxes | the arithmetic of windows, facenet's to the last bit |
 | bins | the levels of the pyramid, and which pixels make up a pixel of it or of a network's input |
-| cpu | one frame on one thread: OpenVINO's networks, pixels by `means` |
+| cpu | frames on one thread: OpenVINO's networks, pixels by `means` |
 | networks | the three networks as OpenVINO graphs |
 | quiet | OpenVINO, kept from reporting its use |
 | weights | where the weights lie |
 | means | resized pixels, compiled by Numba |
 | cuda | frames of one size on a torch device: facenet's own modules, all pixels in one gather |
 
-But for `bins` and `weights` nothing here is imported before the first frame: torch, Numba and OpenVINO take seconds to
-load.
+But for `bins`, `places` and `weights` nothing here is imported before the first frame: torch, Numba and OpenVINO take
+seconds to load.
 """

@@ -37,12 +37,15 @@ def squared(boxes: Tensor) -> Tensor:
     return torch.cat([corner, corner + longest], 1)
 
 
-def windows(boxes: Tensor, height: int, width: int) -> Tensor:
-    """What of each box lies in the frame: (M, 4) int64, xyxy from 0, the last pixel not included; may be empty."""
+def windows(boxes: Tensor, sizes: Tensor) -> Tensor:
+    """What of each box lies in its frame: (M, 4) int64, xyxy from 0, the last pixel not included; may be empty.
+
+    `sizes`: width and height of each frame (M, 2), or of all (2,), int64.
+    """
     # Regression is unbounded: what is beyond int32 would be undefined when it is cast, and is outside anyway.
     whole = boxes.nan_to_num(0, 0, 0).clamp(-(2**30), 2**30).trunc().long()
     first = whole[:, :2].clamp(min=1) - 1
-    last = torch.minimum(whole[:, 2:], whole.new_tensor([width, height]))
+    last = torch.minimum(whole[:, 2:], sizes)
     return torch.cat([first, last], 1)
 
 

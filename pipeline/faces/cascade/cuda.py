@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
 from .bins import PIXEL_MEAN, PIXEL_SCALE, window_bins
+from .places import Tiles
 from .stages import PNET_SCORE, Cells
 
 Tensor = torch.Tensor
@@ -68,12 +69,12 @@ class DevicePixels:
 
     def _looked_at(self, net: Any, frames: Tensor, windows: Tensor, side: int) -> list[Tensor]:
         parts = (slice(first, first + _WINDOWS_AT_ONCE) for first in range(0, len(windows), _WINDOWS_AT_ONCE))
-        found = [self._nets(net, self._cut(frames[part], windows[part], side)) for part in parts]
+        edges = window_bins(windows, torch.arange(side, device=windows.device))
+        found = [self._nets(net, self._cut(frames[part], *(one[part] for one in edges))) for part in parts]
         return [torch.cat(one) for one in zip(*found, strict=True)]
 
-    def _cut(self, frames: Tensor, windows: Tensor, side: int) -> Tensor:
-        """Windows brought to `side` x `side` px, all in one gather: (M, 3, side, side), 0..255."""
-        tops, bottoms, lefts, rights = window_bins(windows, torch.arange(side, device=windows.device))
+    def _cut(self, frames: Tensor, tops: Tensor, bottoms: Tensor, lefts: Tensor, rights: Tensor) -> Tensor:
+        """Windows of h x w bins, whose edges are (M, h) or (M, w), all in one gather: (M, 3, h, w), 0..255."""
         rows = frames[:, None] * (self.height + 1)
 
         def at(row: Tensor, column: Tensor) -> Tensor:
@@ -83,3 +84,25 @@ class DevicePixels:
         areas = (bottoms - tops)[:, :, None] * (rights - lefts)[:, None, :]
         means: Tensor = sums / areas[..., None]
         return means.permute(0, 3, 1, 2)
+
+
+class DeviceNear(DevicePixels):
+    """As `NearPixels` has it. The host waits once for each network."""
+
+    def pnet_tiles(self, tiles: Tiles) -> Tensor:
+        """As `NearPixels` has it."""
+        edges = [torch.from_numpy(one).to(self._nets.device) for one in tiles.edges(self.height, self.width)]
+        frames = torch.from_numpy(tiles.frames).to(self._nets.device)
+        offsets, scores = self._nets(self._nets.pnet, self._cut(frames, *edges))
+        # Of logits only the difference counts.
+        return torch.cat([scores.clamp(min=1e-12).log(), offsets], 1).permute(0, 2, 3, 1).cpu()
+
+    def rnet(self, frames: Tensor, windows: Tensor) -> tuple[Tensor, Tensor]:
+        """As `NearPixels` has it."""
+        scores, offsets = super().rnet(frames.to(self._nets.device), windows.to(self._nets.device))
+        return scores.cpu(), offsets.cpu()
+
+    def onet(self, frames: Tensor, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As `NearPixels` has it."""
+        scores, offsets, points = super().onet(frames.to(self._nets.device), windows.to(self._nets.device))
+        return scores.cpu(), offsets.cpu(), points.cpu()

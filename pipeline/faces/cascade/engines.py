@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from queue import Empty, SimpleQueue
@@ -16,9 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .cpu import CpuPixels
-from .cuda import DeviceNetworks, DevicePixels
+from .cpu import CpuNear, CpuPixels
+from .cuda import DeviceNear, DeviceNetworks, DevicePixels
+from .near import find_near
 from .networks import Networks
+from .places import Places
 from .stages import Found, find_faces
 
 Rgb = NDArray[np.uint8]
@@ -34,6 +37,10 @@ class Engine(Protocol):
 
     def find(self, frames: Sequence[Rgb], min_face_px: int) -> list[Found]:
         """The faces of each frame; every frame has at least one level."""
+        ...
+
+    def find_near(self, frames: Sequence[Rgb], places: Places, min_face_px: int) -> list[Found]:
+        """Of frames of one size, each with at least one place, the faces near the places."""
         ...
 
 
@@ -74,6 +81,20 @@ class CpuEngine:
             return [self._in_frame(frames[0], min_face_px)]
         return list(self._threads.map(lambda rgb: self._in_frame(rgb, min_face_px), frames))
 
+    def find_near(self, frames: Sequence[Rgb], places: Places, min_face_px: int) -> list[Found]:
+        """As `Engine` has it: frames are dealt out to the threads, those of one together."""
+        shares = np.array_split(np.arange(len(frames)), self.frames_at_once)
+        found = self._threads.map(lambda share: self._near(frames, places, share, min_face_px), shares)
+        return [one for few in found for one in few]
+
+    def _near(self, frames: Sequence[Rgb], places: Places, share: NDArray[np.int64], min_face_px: int) -> list[Found]:
+        if not len(share):
+            return []
+        own = places[(places.frames >= share[0]) & (places.frames <= share[-1])]
+        own = replace(own, frames=own.frames - share[0])
+        with torch.inference_mode(), self._networks() as networks:
+            return find_near(CpuNear([frames[number] for number in share], own, networks), own, min_face_px)
+
     def _in_frame(self, rgb: Rgb, min_face_px: int) -> Found:
         with torch.inference_mode(), self._networks() as networks:
             (found,) = find_faces(CpuPixels(rgb, networks), min_face_px)
@@ -108,4 +129,16 @@ class DeviceEngine:
                 with torch.inference_mode():
                     pixels = DevicePixels(few[first : first + at_once], self._networks)
                     found += find_faces(pixels, min_face_px)
+        return found
+
+    def find_near(self, frames: Sequence[Rgb], places: Places, min_face_px: int) -> list[Found]:
+        """As `Engine` has it."""
+        height, width, _ = frames[0].shape
+        at_once = max(1, _DEVICE_PIXELS // (height * width))
+        found: list[Found] = []
+        for first in range(0, len(frames), at_once):
+            own = places[(places.frames >= first) & (places.frames < first + at_once)]
+            with torch.inference_mode():
+                pixels = DeviceNear(list(frames[first : first + at_once]), self._networks)
+                found += find_near(pixels, replace(own, frames=own.frames - first), min_face_px)
         return found

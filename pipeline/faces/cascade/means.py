@@ -1,4 +1,4 @@
-"""Resized pixels of one frame: each is the mean of a bin of the frame's own, as torch's `adaptive_avg_pool2d` has it.
+"""Resized pixels of frames: each is the mean of a bin of the frame's own, as torch's `adaptive_avg_pool2d` has it.
 
 Compiled by Numba, and without Python's lock: that is what lets frames run side by side. The sums are exact, so the
 means are torch's but for the rounding of one division.
@@ -6,7 +6,7 @@ means are torch's but for the rounding of one division.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import cv2
@@ -40,18 +40,32 @@ _MEANS: Final = "void(u1[:,::1], i8[:,::1], i8[:,::1], i8[:,::1], i8[:,::1], f4[
 
 
 class PixelMeans:
-    """Means over bins of a frame (H, W, 3) uint8, normalised as the networks want them: 4 bytes a pixel of its own."""
+    """Means over bins of frames (H, W, 3) uint8, normalised as the networks want them: 4 bytes a pixel of their own.
 
-    def __init__(self, rgb: NDArray[np.uint8]) -> None:
-        self._rows = cv2.cvtColor(rgb, cv2.COLOR_RGB2RGBA).reshape(len(rgb), -1)
+    Of frames of which there are only parts, whose left top px are `corners` (x, y), bins are cut off at their borders.
+    """
 
-    def __call__(self, tops: Array, bottoms: Array, lefts: Array, rights: Array) -> Array:
+    def __init__(self, parts: Sequence[NDArray[np.uint8]], corners: Sequence[tuple[int, int]] = ((0, 0),)) -> None:
+        sides = np.array([part.shape[:2] for part in parts])
+        ends = sides[:, 0].cumsum()
+        self._first_rows = ends - sides[:, 0]
+        sheet = np.empty((ends[-1], sides[:, 1].max(), 4), np.uint8)  # one below the other
+        for part, first, end in zip(parts, self._first_rows, ends, strict=True):
+            cv2.cvtColor(part, cv2.COLOR_RGB2RGBA, dst=sheet[first:end, : part.shape[1]])
+        self._rows = sheet.reshape(len(sheet), -1)
+        self._sides, self._corners = sides, np.array(corners)
+
+    def __call__(self, frames: Array, tops: Array, bottoms: Array, lefts: Array, rights: Array) -> Array:
         """Of M windows of h x w bins each, wherever they lie: (M, h, w, 4) float32, the fourth channel of no use.
 
-        `tops` and `bottoms` (M, h), `lefts` and `rights` (M, w): int64, of each bin the first pixel and the one past
-        the last, in order.
+        `frames` (M,): which frame; `tops` and `bottoms` (M, h), `lefts` and `rights` (M, w): int64, of each bin the
+        first pixel and the one past the last, in order.
         """
-        edges = [np.ascontiguousarray(one) for one in (tops, bottoms, lefts, rights)]
+        first_rows, (heights, widths) = self._first_rows[frames, None], self._sides[frames].T[..., None]
+        xs, ys = self._corners[frames].T[..., None]
+        tops, lefts = (tops - ys).clip(0, heights - 1), (lefts - xs).clip(0, widths - 1)
+        bottoms, rights = (bottoms - ys).clip(tops + 1, heights), (rights - xs).clip(lefts + 1, widths)
+        edges = [np.ascontiguousarray(one) for one in (tops + first_rows, bottoms + first_rows, lefts, rights)]
         means = np.empty((*tops.shape, 4 * lefts.shape[1]), np.float32)
         most_pixels = (bottoms - tops).max(initial=0) * (rights - lefts).max(initial=0)
         (_packed if most_pixels <= _PACKED_PIXELS else _unpacked)(self._rows, *edges, means)

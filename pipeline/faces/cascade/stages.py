@@ -17,8 +17,8 @@ Tensor = torch.Tensor
 
 PNET_SCORE: Final = 0.6
 """Least score of a cell that is followed up; facenet's, as all numbers here."""
-_RNET_SCORE: Final = 0.7
-_ONET_SCORE: Final = 0.7
+RNET_SCORE: Final = 0.7
+ONET_SCORE: Final = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ def find_faces(pixels: Pixels, min_face_px: int) -> list[Found]:
     if found is not None:
         found = _refined(pixels, found)
     if found is None or not len(found.boxes):
-        return [_nothing() for _ in range(pixels.count)]
+        return [nothing() for _ in range(pixels.count)]
     return _finished(pixels, found)
 
 
 def _proposed(pixels: Pixels, min_face_px: int) -> _Candidates | None:
     """PNet: boxes from the cells of all levels, moved and squared."""
     levels = scales(pixels.height, pixels.width, min_face_px)
-    cells = pixels.pnet([(int(pixels.height * scale + 1), int(pixels.width * scale + 1)) for scale in levels])
+    cells = pixels.pnet(level_sizes(pixels.height, pixels.width, levels))
     if not len(cells.scores):
         return None
     boxes = cell_boxes(cells.rows, cells.columns, cells.scores.new_tensor(levels)[cells.levels])
@@ -92,13 +92,18 @@ def _proposed(pixels: Pixels, min_face_px: int) -> _Candidates | None:
     return _Candidates(cells.frames[kept], squared(moved_by_pnet(boxes[kept], cells.offsets[kept])))
 
 
+def level_sizes(height: int, width: int, levels: list[float]) -> list[tuple[int, int]]:
+    """Height and width of a frame's levels."""
+    return [(int(height * scale + 1), int(width * scale + 1)) for scale in levels]
+
+
 def _refined(pixels: Pixels, candidates: _Candidates) -> _Candidates | None:
     """RNet: most are none; the others are moved and squared again."""
     candidates, inside = _within(pixels, candidates)
     if not len(inside):
         return None
     scores, offsets = pixels.rnet(candidates.frames, inside)
-    sure = (scores > _RNET_SCORE).nonzero()[:, 0]
+    sure = (scores > RNET_SCORE).nonzero()[:, 0]
     sure = sure[suppressed(candidates.boxes[sure], scores[sure], candidates.frames[sure], 0.7)]
     kept = candidates[sure]
     return _Candidates(kept.frames, squared(moved(kept.boxes, offsets[sure])))
@@ -108,32 +113,34 @@ def _finished(pixels: Pixels, candidates: _Candidates) -> list[Found]:
     """ONet: the last word on boxes, with scores and points."""
     candidates, inside = _within(pixels, candidates)
     if not len(inside):
-        return [_nothing() for _ in range(pixels.count)]
+        return [nothing() for _ in range(pixels.count)]
     scores, offsets, points = pixels.onet(candidates.frames, inside)
-    sure = (scores > _ONET_SCORE).nonzero()[:, 0]
+    sure = (scores > ONET_SCORE).nonzero()[:, 0]
     kept = candidates[sure]
     landmarks = points_in_frame(kept.boxes, points[sure])
     on_device = kept.frames, moved(kept.boxes, offsets[sure]), scores[sure], landmarks
     frames, *found = (one.cpu().numpy() for one in on_device)
     of_frame = (tuple(one[frames == number] for one in found) for number in range(pixels.count))
-    return [_without_nested(*one) for one in of_frame]
+    return [without_nested(*one) for one in of_frame]
 
 
 def _within(pixels: Pixels, candidates: _Candidates) -> tuple[_Candidates, Tensor]:
     """Those that lie in the frame at all, and what of them does; facenet would stop with an error at the others."""
-    inside = windows(candidates.boxes, pixels.height, pixels.width)
+    inside = windows(candidates.boxes, candidates.frames.new_tensor([pixels.width, pixels.height]))
     some = (inside[:, 2:] > inside[:, :2]).all(1)
     if bool(some.all()):
         return candidates, inside
     return candidates[some], inside[some]
 
 
-def _without_nested(boxes: NDArray[Any], scores: NDArray[Any], landmarks: NDArray[Any]) -> Found:
+def without_nested(boxes: NDArray[Any], scores: NDArray[Any], landmarks: NDArray[Any]) -> Found:
+    """The last suppression, of the faces of one frame, as facenet has it: of one in another, the surer stays."""
     if not len(boxes):
-        return _nothing()
+        return nothing()
     kept = nms_numpy(boxes, scores, 0.7, "Min")
     return boxes[kept], scores[kept], landmarks[kept]
 
 
-def _nothing() -> Found:
+def nothing() -> Found:
+    """No face."""
     return np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty((0, 5, 2), np.float32)
