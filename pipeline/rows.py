@@ -34,7 +34,7 @@ from .sources import Entry
 from .video import Frame
 
 _BATCH_FRAMES = 16
-_HELD_PIXELS = 16 << 20
+HELD_PIXELS = 16 << 20
 """How many pixels of frames are gathered for the detector at most; one frame may have more.
 
 Each of the three stages holds so many, the second and third once more where frames are compared with an original's.
@@ -92,7 +92,7 @@ class RowMaker:
         """As many frames at a time as the detector likes, if they are small enough to be held."""
         few: list[Frame] = []
         for frame in frames:
-            if few and sum(one.rgb.size for one in [*few, frame]) > 3 * _HELD_PIXELS:
+            if few and sum(one.rgb.size for one in [*few, frame]) > 3 * HELD_PIXELS:
                 yield few
                 few = []
             few.append(frame)

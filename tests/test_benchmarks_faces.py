@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.faces_agreement import agree, five_points, mean_error, pair_off, truth_errors
-from benchmarks.faces_figures import goals, ratios, speed, totals
+from benchmarks.faces_agreement import agree, five_points, mean_error, pair_off, truth_errors, unconfirmed
+from benchmarks.faces_figures import goals, ratios, speed, totals, tracking
 from facefeed.pipeline.faces import Faces
 
 FACE = np.array([[30, 40], [70, 40], [50, 60], [35, 80], [65, 80]], np.float32)
@@ -126,3 +126,36 @@ def test_ground_truth_is_held_against_facenets_own(recall: float, error: float, 
     facenet = {"recall": 0.8, "error_where_both": 0.1}
     told = goals({"truth": {"facenet": facenet, "ours": {"recall": recall, "error_where_both": error}}})
     assert [is_met for *_, is_met in told] == met
+
+
+def test_a_followed_face_counts_as_confirmed_only_where_a_full_search_has_it_within_two_frames() -> None:
+    full = [faces(0), faces(), faces(), faces(), faces(300)]
+    assert unconfirmed(full, [faces(0)] * 5, every=1) == (2, 5)
+    assert unconfirmed(full, [faces(0)] * 5, every=10) == (4, 5)
+    assert unconfirmed([faces()], [faces()], every=1) == (0, 0)
+
+
+def test_tracking_is_summed_over_clips_and_held_against_its_goals() -> None:
+    def clip(track_seconds: float, found: list[Faces]) -> dict[str, Any]:
+        full = [faces(0), faces(0)]
+        one = {
+            "frames": 2,
+            "seconds": {"facenet": [30.0, 30.0], "ours": [6.0, 6.0], "track": [track_seconds] * 2},
+            "decoding": {"every_1": [4.0], "every_10": [4.0]},
+            "agreement": {"track": agree(full, found)},
+            "unconfirmed": {"track": unconfirmed(full, found, 1)},
+        }
+        return {"every_1": one, "every_10": one}
+
+    total = tracking({"fast": clip(1.0, [faces(0), faces(0)]), "slow": clip(5.0, [faces(0), faces(300)])})
+    assert total["every_1"]["ratio"] == pytest.approx(60 / 6)
+    assert total["every_1"]["ratio_of_clip"] == {"fast": 30.0, "slow": 6.0}
+    assert total["every_1"]["share_of_decoding"] == pytest.approx(1.0 / 6)
+    assert (total["every_1"]["recall"], total["every_1"]["unconfirmed"]) == (0.75, 0.25)
+    met = {what: is_met for what, _, _, is_met in goals({"track": {"total": total}})}
+    assert not met["track, every_1: times as fast as facenet, in total"]
+    assert met["track, every_10: times as fast as facenet, in total"]
+    assert not met["track, every_1: times as fast as facenet, worst clip (slow)"]
+    assert not met["track, every_1: recall of facenet's strong faces, worst clip (slow)"]
+    assert not met["track, every_1: share that no full search confirms"]
+    assert met["track, every_1: landmarks, mean over eyes' distance"]

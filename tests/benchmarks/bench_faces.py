@@ -1,7 +1,8 @@
 """The face engine beside facenet-pytorch's MTCNN: speed, agreement, ground truth and memory, side by side in one run.
 
     python tests/benchmarks/bench_faces.py [--min-face 20 40] [--clips NAME ...] [--frames 16] [--repeats 3]
-        [--threads N] [--device cpu|cuda] [--lanes clips photos truth memory] [--media FOLDER]
+        [--threads N] [--device cpu|cuda] [--lanes clips photos truth memory track] [--track-frames 128]
+        [--media FOLDER]
 
 clips: the same frames, in memory already, through `MTCNN(keep_all=True).detect` frame by frame, through its best batch
 size (1, 4, 8 and 16 are tried on each clip's first frames) and through facefeed's; in turn, all with the same number
@@ -9,6 +10,9 @@ of threads. Ratio: facenet's seconds over ours in the same repeat, above 1 ours 
 in total: of the sums over the clips. Decoding: wanted frames a second of one decoder child, alone, at every 10th frame
 (what precompute takes by default) and at every frame; share: our detector's frames a second over it; from 1 on
 decoding is what a video waits for. facenet's batches against its single frames show how much of a difference is noise.
+track: `--detector track` on the first frames of each clip, one after the other, and on every 10th, beside facenet's
+search of each frame and ours; recall, landmarks: against facenet's; unconfirmed: faces that no search of a whole frame
+has within two frames; jitter: of the crop's middle on a head that keeps still.
 photos: the same, one by one, each in its own size. truth: annotated photos. memory: each engine in a process of its
 own, on the frames of the largest clip and on one frame of 12 megapixels.
 
@@ -27,12 +31,13 @@ from pathlib import Path
 from typing import Any
 
 import faces_memory
+import faces_tracking
 import torch
 from facefeed.pipeline.faces import Faces
 from facefeed.pipeline.video import MediaReader, Sampling
 from faces_agreement import FOUND_ERROR, STRONG_SCORE, agree, mean_error, truth_errors
 from faces_engines import NAMES, Engine, Frames, best_batch, make_engine, use_threads
-from faces_figures import speed, totals
+from faces_figures import speed, totals, tracking
 from faces_media import (
     CLIPS,
     LARGEST,
@@ -47,7 +52,7 @@ from faces_media import (
 )
 from faces_report import print_report, tell
 
-LANES = ("clips", "photos", "truth", "memory")
+LANES = ("clips", "photos", "truth", "memory", "track")
 Found = dict[str, list[Faces]]
 
 
@@ -93,6 +98,22 @@ def clips(given: argparse.Namespace, results: dict[int, dict[str, Any]]) -> None
     for px, found in everything.items():
         agreement = {other: agree(found["facenet"], found[other]) for other in NAMES[1:]}
         results[px]["total"] = totals(results[px]["clips"], agreement)
+
+
+def track(given: argparse.Namespace, results: dict[int, dict[str, Any]]) -> None:
+    """Every clip, frame after frame."""
+    with clip_files(given.media, given.clips) as files:
+        for px, result in results.items():
+            clips_: dict[str, Any] = {}
+            for name, path in files.items():
+                options = {"min_face_px": px, "device": given.device, "repeats": given.repeats}
+                clips_[name] = faces_tracking.follow(path, in_turn, frames=given.track_frames, **options)
+                rates = decoding(path, given.repeats)
+                for sampling, one in clips_[name].items():
+                    one["decoding"] = {sampling: rates[sampling]}
+                tell(f"{name}, min_face {px} px, track: done")
+            still = faces_tracking.jitter(min_face_px=px, device=given.device)
+            result["track"] = {"clips": clips_, "total": tracking(clips_), "jitter_px": still}
 
 
 def clip(frames: Frames, px: int, given: argparse.Namespace) -> tuple[dict[str, Any], Found]:
@@ -191,6 +212,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--min-face", type=int, nargs="+", default=[20, 40])
     parser.add_argument("--clips", nargs="+", default=list(CLIPS), choices=list(CLIPS))
     parser.add_argument("--frames", type=int, default=16)
+    parser.add_argument("--track-frames", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--device", default="cpu")
@@ -214,6 +236,8 @@ def main() -> None:
     results: dict[int, dict[str, Any]] = {px: {} for px in given.min_face}
     if "clips" in given.lanes:
         clips(given, results)
+    if "track" in given.lanes:
+        track(given, results)
     for px, result in results.items():
         if "photos" in given.lanes:
             result["photos"] = photo_lane(given, px)

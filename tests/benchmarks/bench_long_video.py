@@ -1,6 +1,7 @@
 """Memory of one slot, its decoder's child included, on a 1080p video of two hours: it must not depend on the length.
 
     python tests/benchmarks/bench_long_video.py [--minutes 2 120] [--frames 400] [--repeats 1]
+        [--detector mtcnn|track]
 
 The video is made by encoding ten seconds of a moving portrait and repeating its packets. Prints one JSON object:
 peak memory (PSS) of the worker and of its child for each length.
@@ -24,6 +25,7 @@ import psutil
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.commit import make_folders
 from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.faces.tracking import TrackingDetector
 from facefeed.pipeline.job import Job, Options
 from facefeed.pipeline.plan import Unit
 from facefeed.pipeline.sources import list_source
@@ -60,20 +62,21 @@ def repeat_clip(clip: Path, path: Path, minutes: float) -> None:
                 target.mux(packet)
 
 
-def slot(source: Path, out: Path, frames: int) -> None:
+def slot(source: Path, out: Path, frames: int, detector: str) -> None:
     listing = list_source(source)
     options = Options(sampling=Sampling(frames=frames), keep=FaceFilter(min_face_px=100))
     job = Job(
-        root=source, out=out, options=options, detector=options.detector(), labels=listing.labels, config="bench"
+        root=source, out=out, options=options, labels=listing.labels, config="bench",
+        detector=TrackingDetector(min_face_px=100) if detector == "track" else options.detector(),
     )  # fmt: skip
     make_folders(job.paths)
     receipt = UnitWorker(job).run(Unit.make(listing.entries, "train", config="bench", salt="0"))
     assert receipt.inputs[0].outcome == "ok", receipt
 
 
-def peak_memory(source: Path, out: Path, frames: int) -> dict[str, float]:
+def peak_memory(source: Path, out: Path, frames: int, detector: str) -> dict[str, float]:
     started = time.perf_counter()
-    worker = multiprocessing.get_context("spawn").Process(target=slot, args=(source, out, frames))
+    worker = multiprocessing.get_context("spawn").Process(target=slot, args=(source, out, frames, detector))
     worker.start()
     process, peak, done = psutil.Process(worker.pid), {"worker": 0, "child": 0}, threading.Event()
 
@@ -100,6 +103,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, nargs="+", default=[2, 120])
     parser.add_argument("--frames", type=int, default=400)
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--detector", choices=("mtcnn", "track"), default="mtcnn")
     given = parser.parse_args()
     results: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +114,7 @@ def main() -> None:
             source.mkdir()
             repeat_clip(clip, source / "long.mp4", minutes)
             for number in range(given.repeats):
-                run = peak_memory(source, Path(folder) / f"out{minutes:g}-{number}", given.frames)
+                run = peak_memory(source, Path(folder) / f"out{minutes:g}-{number}", given.frames, given.detector)
                 results.setdefault(f"{minutes:g}_minutes", []).append(run)
     print(json.dumps({"benchmark": "long_video", "size": f"{WIDTH}x{HEIGHT}", "repeats": results}, indent=1))
 

@@ -1,6 +1,7 @@
 """Whether track ids stay with people: real clips with the real detector, against truth made by looking.
 
     python tests/benchmarks/bench_tracks.py [--media FOLDER] [--every 1 5 10] [--clips NAME ...]
+        [--detectors mtcnn track]
 
 Truth: a face belongs to the person in one of whose spans, frames and a rectangle in px, the middle of its box lies; a
 face in no span is a false alarm or cannot be told, and counts for nothing. It was made by looking at every stretch of
@@ -17,6 +18,7 @@ Prints one JSON object; a table goes to stderr.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 from collections import Counter, defaultdict
@@ -31,9 +33,11 @@ import numpy as np
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.mtcnn import MTCNNDetector
 from facefeed.pipeline.faces.track import Tracker
+from facefeed.pipeline.faces.tracking import TrackingDetector
 from numpy.typing import NDArray
 
 MEDIA = Path(__file__).resolve().parents[3] / "shared" / "media"
+DETECTORS = {"mtcnn": MTCNNDetector, "track": TrackingDetector}
 Span = tuple[range, range, range]
 """Frames, and x and y of the middle of the box."""
 ANY = range(10_000)
@@ -119,17 +123,23 @@ def person(clip: Clip, frame: int, box_xyxy: NDArray[np.float32]) -> str | None:
     return None
 
 
-def real(media: Path, clip: Clip) -> list[Seen]:
-    detector, keep = MTCNNDetector(min_face_px=clip.min_face_px), FaceFilter(min_face_px=clip.min_face_px)
-    seen = []
-    for number, (pts_seconds, rgb) in enumerate(frames(media / clip.path)):
-        faces = keep(detector.detect([rgb])[0])
-        seen.append(Seen(pts_seconds, rgb, faces, [person(clip, number, box) for box in faces.boxes_xyxy]))
-    return seen
+def detected(name: str, pictures: list[NDArray[np.uint8]], min_face_px: int = 40) -> list[Faces]:
+    detector, keep = DETECTORS[name](min_face_px=min_face_px), FaceFilter(min_face_px=min_face_px)
+    step = detector.frames_at_once
+    return [keep(faces) for at in range(0, len(pictures), step) for faces in detector.detect(pictures[at : at + step])]
 
 
-def edited(media: Path) -> list[Seen]:
-    detector, keep, seen = MTCNNDetector(), FaceFilter(), []
+def real(media: Path, clip: Clip, detector: str) -> list[Seen]:
+    shown = list(frames(media / clip.path))
+    found = detected(detector, [rgb for _, rgb in shown], clip.min_face_px)
+    return [
+        Seen(pts_seconds, rgb, faces, [person(clip, number, box) for box in faces.boxes_xyxy])
+        for number, ((pts_seconds, rgb), faces) in enumerate(zip(shown, found, strict=True))
+    ]
+
+
+def edited(media: Path, detector: str) -> list[Seen]:
+    pictures, shots = [], []
     sources = {name: frames(media / path) for name, path in EDITED.items()}
     for shot in SHOTS:
         for _, rgb in islice(sources[shot], SHOT_FRAMES):
@@ -137,9 +147,13 @@ def edited(media: Path) -> list[Seen]:
             scaled = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)[:SIDE]
             picture = np.zeros((SIDE, SIDE, 3), np.uint8)
             picture[: len(scaled)] = scaled
-            faces = keep(detector.detect([picture])[0])
-            seen.append(Seen(len(seen) / RATE, picture, faces, [shot] * len(faces)))
-    return seen
+            pictures.append(picture)
+            shots.append(shot)
+    found = detected(detector, pictures)
+    return [
+        Seen(number / RATE, picture, faces, [shot] * len(faces))
+        for number, (picture, faces, shot) in enumerate(zip(pictures, found, shots, strict=True))
+    ]
 
 
 def count(seen: list[Seen]) -> Counter[str]:
@@ -171,17 +185,18 @@ def main() -> None:
     parser.add_argument("--media", type=Path, default=MEDIA)
     parser.add_argument("--every", type=int, nargs="+", default=[1, 5, 10])
     parser.add_argument("--clips", nargs="+", default=[*CLIPS, "edited"], choices=[*CLIPS, "edited"])
+    parser.add_argument("--detectors", nargs="+", default=["mtcnn"], choices=list(DETECTORS))
     given = parser.parse_args()
     if not given.media.is_dir():
         sys.exit(f"{given.media}: no media there; name a folder with --media")
-    results: dict[str, dict[str, dict[str, float]]] = {}
-    for name in given.clips:
-        seen = edited(given.media) if name == "edited" else real(given.media, CLIPS[name])
-        results[name] = {f"every_{every}": measure(seen, every) for every in given.every}
-        for sampling, figures in results[name].items():
+    results: dict[str, dict[str, dict[str, dict[str, float]]]] = {detector: {} for detector in given.detectors}
+    for name, detector in itertools.product(given.clips, given.detectors):
+        seen = edited(given.media, detector) if name == "edited" else real(given.media, CLIPS[name], detector)
+        results[detector][name] = {f"every_{every}": measure(seen, every) for every in given.every}
+        for sampling, figures in results[detector][name].items():
             told = "  ".join(f"{what} {value:g}" for what, value in figures.items())
-            print(f"{name:9} {sampling:9} {told}", file=sys.stderr)
-    print(json.dumps({"benchmark": "tracks", "clips": results}, indent=1))
+            print(f"{name:9} {detector:6} {sampling:9} {told}", file=sys.stderr)
+    print(json.dumps({"benchmark": "tracks", "detectors": results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ Array = NDArray[np.floating[Any]]
 STRONG_SCORE = 0.95
 """Faces above it count in recall, those below in the other figures only."""
 SAME_FACE_IOU = 0.6
+CONFIRMED_WITHIN = 2
+"""Frames of the video in which a full search must find what following found."""
 FOUND_ERROR = 0.25
 """An annotated face is found if five points lie, in the mean, less than this share of its eyes' distance away."""
 _IBUG_EYES = (slice(36, 42), slice(42, 48))
@@ -54,6 +56,17 @@ def agree(reference: Sequence[Faces], other: Sequence[Faces]) -> dict[str, Any]:
         "score": max(scores, default=None),
         "same_count": _share(sum(len(a) == len(b) for a, b in zip(reference, other, strict=True)), len(reference)),
     }
+
+
+def unconfirmed(full: list[Faces], other: list[Faces], every: int) -> tuple[int, int]:
+    """Faces that no full search has at the same place within `CONFIRMED_WITHIN` frames, and all faces."""
+    reach = CONFIRMED_WITHIN // every
+    alone = count = 0
+    for number, faces in enumerate(other):
+        around = np.concatenate([one.boxes_xyxy for one in full[max(number - reach, 0) : number + reach + 1]])
+        best = iou(faces.boxes_xyxy, around).max(axis=1, initial=0)
+        alone, count = alone + int((best < SAME_FACE_IOU).sum()), count + len(faces)
+    return alone, count
 
 
 def truth_errors(annotated: Array, faces: Faces) -> list[float | None]:

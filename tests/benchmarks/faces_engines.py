@@ -10,8 +10,10 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from facefeed.pipeline.faces import Faces
+from facefeed.pipeline.faces import FaceDetector, Faces
 from facefeed.pipeline.faces.mtcnn import MTCNNDetector
+from facefeed.pipeline.faces.tracking import TrackingDetector
+from facefeed.pipeline.rows import HELD_PIXELS
 from facenet_pytorch import MTCNN
 from numpy.typing import NDArray
 
@@ -55,10 +57,13 @@ def use_threads(count: int) -> None:
 
 
 def make_engine(name: str, *, min_face_px: int, device: str, batch: int = 1) -> Engine:
-    """One of `NAMES`, its weights loaded; `batch` is for facenet_batch alone."""
+    """One of `NAMES`, or "track", its weights loaded; `batch` is for facenet_batch alone."""
     if name == "ours":
         detector = MTCNNDetector(min_face_px=min_face_px, device=device).load()
         return Engine(run=_ours(detector), at_once=detector.frames_at_once, faces=lambda one: one, warm_up_rounds=40)
+    if name == "track":
+        following = TrackingDetector(min_face_px=min_face_px, device=device).load()
+        return Engine(run=_ours(following), at_once=following.frames_at_once, faces=lambda one: one, warm_up_rounds=12)
     mtcnn = MTCNN(keep_all=True, min_face_size=min_face_px, select_largest=False, device=torch.device(device)).eval()
     if name == "facenet":
         return Engine(run=_frame_by_frame(mtcnn), at_once=1, faces=_as_faces)
@@ -79,10 +84,10 @@ def best_batch(frames: Frames, *, min_face_px: int, device: str) -> tuple[int, d
     return min(seconds, key=seconds.__getitem__), seconds
 
 
-def _ours(detector: MTCNNDetector) -> Callable[[Frames], list[Any]]:
+def _ours(detector: FaceDetector) -> Callable[[Frames], list[Any]]:
     def run(frames: Frames) -> list[Any]:
-        """As the job calls it: as many frames at a time as it likes."""
-        step = detector.frames_at_once
+        """As the job calls it: as many frames at a time as it likes, and the job holds."""
+        step = max(1, min(detector.frames_at_once, 3 * HELD_PIXELS // max(rgb.size for rgb in frames)))
         return [faces for at in range(0, len(frames), step) for faces in detector.detect(frames[at : at + step])]
 
     return run

@@ -41,6 +41,46 @@ def totals(parts: dict[str, dict[str, Any]], agreement: dict[str, Any]) -> dict[
     return {"seconds": seconds, "ratio": ratios(seconds), "worst": worst, "agreement": agreement}
 
 
+def tracking(clips: dict[str, Any]) -> dict[str, Any]:
+    """For each sampling of all clips: the ratio over facenet in total and of each clip, and the sums of the rest."""
+    told = {}
+    for sampling in next(iter(clips.values())):
+        each = {name: one[sampling] for name, one in clips.items()}
+        medians = {name: {engine: statistics.median(runs) for engine, runs in one["seconds"].items()}
+                   for name, one in each.items()}  # fmt: skip
+        rates = {name: statistics.median(one["decoding"][sampling]) for name, one in each.items()}
+        sums = {engine: sum(one[engine] for one in medians.values()) for engine in next(iter(medians.values()))}
+        decoded = sum(one["frames"] / rates[name] for name, one in each.items())
+        told[sampling] = {
+            "ratio": sums["facenet"] / sums["track"],
+            "ratio_ours": sums["facenet"] / sums["ours"],
+            "ratio_of_clip": {name: one["facenet"] / one["track"] for name, one in medians.items()},
+            "share_of_decoding": decoded / sums["track"],
+            "share_of_decoding_of_clip": {name: one["frames"] / rates[name] / medians[name]["track"]
+                                          for name, one in each.items()},
+            **_kept(each),
+        }  # fmt: skip
+    return told
+
+
+def _kept(each: dict[str, Any]) -> dict[str, Any]:
+    """Recall of strong faces, share that no full search confirms, and landmarks, of all clips and of each."""
+    agreed = {name: one["agreement"]["track"] for name, one in each.items()}
+    strong = {name: one["strong_faces"][0] for name, one in agreed.items()}
+    alone, count = (sum(one["unconfirmed"]["track"][place] for one in each.values()) for place in (0, 1))
+    counts = {name: one["unconfirmed"]["track"][1] for name, one in each.items()}
+    off = [one["landmarks_mean"] * counts[name] for name, one in agreed.items() if one["landmarks_mean"] is not None]
+    return {
+        "strong_faces": sum(strong.values()),
+        "recall": sum(one["recall"] * strong[name] for name, one in agreed.items() if strong[name])
+        / max(sum(strong.values()), 1),
+        "recall_of_clip": {name: one["recall"] for name, one in agreed.items() if strong[name]},
+        "unconfirmed": alone / max(count, 1),
+        "landmarks_mean": sum(off) / max(count, 1),
+        "landmarks_of_clip": {name: one["landmarks_mean"] for name, one in agreed.items()},
+    }
+
+
 def goals(result: dict[str, Any]) -> list[tuple[str, str, float | None, bool]]:
     """What was promised of one smallest face, what is, and whether it is kept."""
     rows: list[tuple[str, str, float | None, bool]] = []
@@ -68,4 +108,25 @@ def goals(result: dict[str, Any]) -> list[tuple[str, str, float | None, bool]]:
         if facenet["error_where_both"] is not None:  # at 4 places: more are rounding, not looks
             errors = (round(one["error_where_both"], 4) for one in (facenet, ours))
             most("truth: landmark error, not above facenet's", *errors)
+    return rows + _goals_of_tracking(result.get("track", {}).get("total", {}))
+
+
+def _goals_of_tracking(samplings: dict[str, Any]) -> list[tuple[str, str, float | None, bool]]:
+    rows: list[tuple[str, str, float | None, bool]] = []
+
+    def goal(what: str, sampling: str, value: float, *, least: float | None = None, most: float | None = None) -> None:
+        met = value >= least if least is not None else value <= (most or 0)
+        bound = f">= {least:g}" if least is not None else f"<= {most:g}"
+        rows.append((f"track, {sampling}: {what}", bound, value, met))
+
+    for sampling, of in samplings.items():
+        goal("times as fast as facenet, in total", sampling, of["ratio"], least=15 if sampling == "every_1" else 5)
+        if sampling == "every_1":
+            slowest, name = min((value, name) for name, value in of["ratio_of_clip"].items())
+            goal(f"times as fast as facenet, worst clip ({name})", sampling, slowest, least=10)
+            poorest, name = min((value, name) for name, value in of["recall_of_clip"].items())
+            goal(f"recall of facenet's strong faces, worst clip ({name})", sampling, poorest, least=0.95)
+        goal("recall of facenet's strong faces, in total", sampling, of["recall"], least=0.98)
+        goal("share that no full search confirms", sampling, of["unconfirmed"], most=0.01)
+        goal("landmarks, mean over eyes' distance", sampling, of["landmarks_mean"], most=0.05)
     return rows

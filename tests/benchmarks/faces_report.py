@@ -17,6 +17,10 @@ _AGREEMENT_HEADS = ("strong faces", "recall", "reverse", "landmarks", "worst", "
 _CLIP_HEADS = (
     "clip", "size", "facenet ms", "batch ms", "of", "ours ms", "x facenet", "x batch", "share, every 10th", "each",
 )  # fmt: skip
+_TRACK_HEADS = (
+    "frames", "facenet ms", "ours ms", "track ms", "x facenet", "share of decoding", "strong", "recall", "unconfirmed",
+    "landmarks",
+)  # fmt: skip
 _MEMORY = ("before_mb", "peak_mb", "rise_mb", "device_peak_mb")
 
 
@@ -37,6 +41,8 @@ def print_report(results: dict[int, dict[str, Any]]) -> None:
             _truth(result["truth"])
         if "memory" in result:
             _memory(result["memory"])
+        if "track" in result:
+            _track(result["track"])
         for what, goal, value, is_met in goals(result):
             tell(f"{'met   ' if is_met else 'MISSED'} {what}: {_number(value, '.4g')} ({goal})")
 
@@ -85,6 +91,32 @@ def _memory(memory: dict[str, Any]) -> None:
             looked_at = one.get("failed") or f"{one['frames']} of {one['size']}"
             rows.append([name, looked_at, *(str(one.get(field, _number(None, ""))) for field in _MEMORY)])
     _table((f"memory (batches of {memory['batch']})", "frames", "before MB", "peak MB", "rise MB", "device MB"), rows)
+
+
+def _track(track: dict[str, Any]) -> None:
+    for sampling, total in track["total"].items():
+        rows = []
+        for name, clip in track["clips"].items():
+            one = clip[sampling]
+            ms = (1e3 * statistics.median(runs) / one["frames"] for runs in one["seconds"].values())
+            alone, count = one["unconfirmed"]["track"]
+            agreed = one["agreement"]["track"]
+            rows.append([
+                name, str(one["frames"]), *_numbers(ms, ".2f"), _number(total["ratio_of_clip"][name], ".1f"),
+                _number(total["share_of_decoding_of_clip"][name], ".2f"), str(agreed["strong_faces"][0]),
+                _number(agreed["recall"], ".4f"), f"{alone} of {count}", _number(agreed["landmarks_mean"], ".4f"),
+            ])  # fmt: skip
+        rows.append([
+            "in total", "", "", "", "", _number(total["ratio"], ".1f"), _number(total["share_of_decoding"], ".2f"),
+            str(total["strong_faces"]), _number(total["recall"], ".4f"), _number(total["unconfirmed"], ".4f"),
+            _number(total["landmarks_mean"], ".4f"),
+        ])  # fmt: skip
+        _table((f"track, {sampling}", *_TRACK_HEADS), rows)
+    tell(f"jitter of a still head's crop, px: {_jitter(track['jitter_px'])}\n")
+
+
+def _jitter(spread: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3f}" for name, value in spread.items())
 
 
 def _sums(total: dict[str, Any]) -> list[str]:
