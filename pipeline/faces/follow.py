@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +23,8 @@ _LONGEST: Final = 16
 """Frames from one search of the whole frame to the next, at most."""
 _SHORTEST: Final = 4
 """So far apart they may stay, whatever happens between."""
+_MOST_CHANGE: Final = 1.0
+"""Nor may more happen between: 1 less the correlation of each frame with the one before, added up."""
 _SURE: Final = 0.95
 """A face with such a score is there, and is not lost without a closer look."""
 _SAME_SHOT: Final = 0.4
@@ -68,30 +71,49 @@ class _Stretch:
 def followed(frames: Sequence[Rgb], search: Search) -> list[Faces]:
     """The faces of each of some frames of one video, one after the other."""
     camera = _Camera(frames)
-    stretches = [stretch for shot in camera.shots() for stretch in _parts(shot)]
+    stretches = [stretch for shot in camera.shots() for stretch in camera.parts(shot)]
     numbers = sorted({number for stretch in stretches for number in (stretch.first, stretch.last)})
     known = dict(zip(numbers, search.everywhere(numbers), strict=True))
     stretches = [stretch for stretch in stretches if len(stretch) > 1]
+    searched = {number for stretch in stretches for number in (stretch.first, stretch.last)}
     while stretches:
         found, unsure = _between(stretches, known, camera, search)
         known |= found
         middles = [(stretch.first + stretch.last) // 2 for stretch in unsure]
         known |= dict(zip(middles, search.everywhere(middles), strict=True))
+        searched.update(middles)
         stretches = [half for stretch in unsure for half in stretch.halves() if len(half) > 1]
+    _align(searched, known, search)
     return [known[number] for number in range(len(frames))]
 
 
+def _align(searched: set[int], known: dict[int, Faces], search: Search) -> None:
+    """Has the sure faces of searched frames found near their places as well: else boxes would jump there and back."""
+    sure = {number: known[number].boxes_xyxy[known[number].scores > _SURE] for number in sorted(searched)}
+    places = [(np.full(len(boxes), number), boxes, np.ones(len(boxes), bool)) for number, boxes in sure.items()]
+    for number, faces in _near(search, places).items():
+        known[number] = _joined(faces, known[number])
+
+
 class _Camera:
-    """What small pictures of the frames tell: where the camera cuts, and how it moves."""
+    """What small pictures of the frames tell: where the camera cuts, how it moves, and how much changes."""
 
     def __init__(self, frames: Sequence[Rgb]) -> None:
         self._shapes = [rgb.shape for rgb in frames]
         self._thumbs = [_thumb(rgb) for rgb in frames]
+        self._alike = np.array([1.0, *(self._correlation(number) for number in range(1, len(frames)))])
 
     def shots(self) -> list[_Stretch]:
         """From one cut, or change of size, to the next: first and last frame."""
-        cuts = [number for number in range(1, len(self._thumbs)) if not self._goes_on(number)]
+        cuts = np.flatnonzero(self._alike < _SAME_SHOT).tolist()
         return [_Stretch(first, end - 1) for first, end in pairwise([0, *cuts, len(self._thumbs)])]
+
+    def parts(self, shot: _Stretch) -> list[_Stretch]:
+        """A shot in equal parts, in none of which lie too many frames or too much happens."""
+        change = float((1 - self._alike[shot.first + 1 : shot.last + 1]).sum())
+        count = max(1, min(len(shot), math.ceil(max(len(shot) / _LONGEST, change / _MOST_CHANGE))))
+        edges = [shot.first + round(len(shot) * number / count) for number in range(count + 1)]
+        return [_Stretch(first, last) for first, last in pairwise(edges)]
 
     def moved(self, stretch: _Stretch) -> Boxes:
         """By how much of the frame's px the picture as a whole moved: x, y, x, y; 0 where that cannot be told."""
@@ -102,13 +124,13 @@ class _Camera:
         height, width, _ = self._shapes[stretch.first]
         return np.array(shift * 2, np.float32) * np.tile([width / _THUMB[0], height / _THUMB[1]], 2).astype(np.float32)
 
-    def _goes_on(self, number: int) -> bool:
+    def _correlation(self, number: int) -> float:
+        """Of a frame with the one before."""
         if self._shapes[number] != self._shapes[number - 1]:
-            return False
+            return -1.0
         one, other = self._thumbs[number - 1], self._thumbs[number]
         noise = one.size * _THUMB_NOISE**2
-        correlation = ((one * other).sum() + noise) / (np.linalg.norm(one) * np.linalg.norm(other) + noise)
-        return bool(correlation >= _SAME_SHOT)
+        return float(((one * other).sum() + noise) / (np.linalg.norm(one) * np.linalg.norm(other) + noise))
 
 
 def _thumb(rgb: Rgb) -> NDArray[np.float32]:
@@ -117,13 +139,6 @@ def _thumb(rgb: Rgb) -> NDArray[np.float32]:
     thinned = np.ascontiguousarray(rgb[::step, ::step, 1])
     thumb: NDArray[np.float32] = cv2.resize(thinned, _THUMB, interpolation=cv2.INTER_AREA).astype(np.float32)
     return thumb - np.float32(thumb.mean())
-
-
-def _parts(shot: _Stretch) -> list[_Stretch]:
-    """A shot in equal parts that are not too long."""
-    count = max(1, -(-len(shot) // _LONGEST))
-    edges = [shot.first + round(len(shot) * number / count) for number in range(count + 1)]
-    return [_Stretch(first, last) for first, last in pairwise(edges)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +248,10 @@ def _near(search: Search, places: list[tuple[NDArray[np.int64], Boxes, NDArray[n
 
 def _misses(found: Faces, boxes: Boxes) -> bool:
     """Whether at one of the places (M, 4) no face is."""
-    return len(boxes) > 0 and len(_pairs(boxes, found.boxes_xyxy)) < len(boxes)
+    places = Places(np.zeros(len(boxes), np.int64), boxes, np.ones(len(boxes), bool))
+    which = np.repeat(np.arange(len(boxes)), len(found))
+    there = places.are_at(which, np.tile(found.boxes_xyxy, (len(boxes), 1))).reshape(len(boxes), len(found))
+    return not bool(there.any(axis=1).all())
 
 
 def _pairs(one: Boxes, other: Boxes) -> dict[int, int]:

@@ -53,7 +53,8 @@ def find_near(pixels: NearPixels, places: Places, min_face_px: int) -> list[Foun
     """The faces of each frame that lie near its places."""
     place, *found = _looked_at(pixels, places, min_face_px, _QUICK)
     best = np.zeros(len(places))
-    np.maximum.at(best, place, found[1])
+    there = places.are_at(place, found[0])
+    np.maximum.at(best, place[there], found[1][there])
     unsure = np.flatnonzero(places.sure & (best < _MISSED))
     again, *more = _looked_at(pixels, places[unsure], min_face_px, _THOROUGH)
     frames = places.frames[np.concatenate([place, unsure[again]])]
@@ -70,7 +71,7 @@ def _looked_at(pixels: NearPixels, places: Places, min_face_px: int, effort: Eff
     rank = _rank(place)
     found = _judged(pixels, places, place[rank == 0], boxes[rank == 0], inside[rank == 0])
     doubt = torch.ones(len(places), dtype=torch.bool)
-    doubt[found[0][found[2] > _SURE]] = False
+    doubt[found[0][(found[2] > _SURE) & torch.from_numpy(places.are_at(found[0].numpy(), found[1].numpy()))]] = False
     rest = (rank > 0) & doubt[place]
     if bool(rest.any()):
         more = _judged(pixels, places, place[rest], boxes[rest], inside[rest])

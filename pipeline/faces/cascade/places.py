@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+_OWN: Final = 0.6
+"""How far, in sides, a face may be from where it is expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,13 @@ class Places:
 
     def __getitem__(self, which: NDArray[Any]) -> Places:
         return Places(self.frames[which], self.boxes[which], self.sure[which])
+
+    def are_at(self, which: NDArray[Any], boxes: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Whether boxes (B, 4) are where the places `which` (B,) expect a face, and not a neighbour's."""
+        sides = (self.boxes[which, 2:] - self.boxes[which, :2]).max(axis=1)
+        apart = (boxes[:, :2] + boxes[:, 2:] - self.boxes[which, :2] - self.boxes[which, 2:]) / 2
+        near: NDArray[np.bool_] = np.hypot(apart[:, 0], apart[:, 1]) < _OWN * sides
+        return near
 
 
 @dataclass(frozen=True, slots=True)
