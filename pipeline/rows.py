@@ -34,7 +34,7 @@ from .sources import Entry
 from .video import Frame
 
 _BATCH_FRAMES = 16
-HELD_PIXELS = 16 << 20
+HELD_PIXELS = 32 << 20
 """How many pixels of frames are gathered for the detector at most; one frame may have more.
 
 Each of the three stages holds so many, the second and third once more where frames are compared with an original's.

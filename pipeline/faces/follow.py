@@ -23,7 +23,7 @@ _LONGEST: Final = 16
 """Frames from one search of the whole frame to the next, at most."""
 _SHORTEST: Final = 4
 """So far apart they may stay, whatever happens between."""
-_MOST_CHANGE: Final = 1.0
+_MOST_CHANGE: Final = 2.0
 """Nor may more happen between: 1 less the correlation of each frame with the one before, added up."""
 _SURE: Final = 0.95
 """A face with such a score is there, and is not lost without a closer look."""
@@ -75,15 +75,15 @@ def followed(frames: Sequence[Rgb], search: Search) -> list[Faces]:
     numbers = sorted({number for stretch in stretches for number in (stretch.first, stretch.last)})
     known = dict(zip(numbers, search.everywhere(numbers), strict=True))
     stretches = [stretch for stretch in stretches if len(stretch) > 1]
-    searched = {number for stretch in stretches for number in (stretch.first, stretch.last)}
+    long: list[_Stretch] = []
     while stretches:
         found, unsure = _between(stretches, known, camera, search)
         known |= found
+        long += [stretch for stretch in stretches if len(stretch) > _SHORTEST and stretch not in unsure]
         middles = [(stretch.first + stretch.last) // 2 for stretch in unsure]
         known |= dict(zip(middles, search.everywhere(middles), strict=True))
-        searched.update(middles)
         stretches = [half for stretch in unsure for half in stretch.halves() if len(half) > 1]
-    _align(searched, known, search)
+    _align({number for stretch in long for number in (stretch.first, stretch.last)}, known, search)
     return [known[number] for number in range(len(frames))]
 
 
