@@ -200,8 +200,8 @@ def _expected(stretch: _Stretch, first: Faces, last: Faces, moved: Boxes) -> _Ex
     """On the straight line between where a face was and where it will be.
 
     A face that comes or goes is chased, or, where nobody is sure of it, looked for where it moves with the picture,
-    which as a whole `moved` (4,). None where a
-    sure one comes or goes and the stretch is long enough to search half-way.
+    which as a whole `moved` (4,). None where a sure one comes or goes and the stretch is long enough to search
+    half-way.
     """
     pairs = _pairs(first.boxes_xyxy + moved, last.boxes_xyxy)
     to, of = np.array(list(pairs), np.intp), np.array(list(pairs.values()), np.intp)

@@ -1,6 +1,7 @@
 """What precompute costs, stage by stage, side by side in one run: decode alone, detect alone, the whole job.
 
-    python tests/benchmarks/bench_precompute.py [--videos DIR] [--repeats 3] [--workers 1 2]
+    python tests/benchmarks/bench_precompute.py [--videos DIR] [--repeats 3] [--workers 1 2] [--every 10]
+        [--detectors mtcnn track]
 
 Prints one JSON object with every repeat: frames a second (wanted frames), MB/s of video, and for the whole job the
 peak memory of all its processes (PSS, so that shared pages count once). Without --videos the built-in sample is used.
@@ -23,31 +24,32 @@ import psutil
 from facefeed.data.sample import make_sample
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.faces.mtcnn import MTCNNDetector
+from facefeed.pipeline.faces.tracking import TrackingDetector
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import MediaReader, Sampling
 
-SAMPLING = Sampling(every=10)
+DETECTORS = {"mtcnn": MTCNNDetector, "track": TrackingDetector}
 
 
-def decode_only(videos: list[Path]) -> dict[str, float]:
+def decode_only(videos: list[Path], sampling: Sampling) -> dict[str, float]:
     """Every wanted frame through the decoder's child, and nothing else."""
     started, frames = time.perf_counter(), 0
     with MediaReader() as reader:
         for path in videos:
-            frames += sum(1 for _ in reader.frames(path, SAMPLING))
+            frames += sum(1 for _ in reader.frames(path, sampling))
     return rates(frames, videos, time.perf_counter() - started)
 
 
-def detect_only(videos: list[Path]) -> dict[str, float]:
-    """MTCNN on frames that lie in memory already; one thread, as a slot on a full machine has."""
+def detect_only(videos: list[Path], sampling: Sampling, name: str) -> dict[str, float]:
+    """The detector on frames that lie in memory already; one thread, as a slot on a full machine has."""
     import torch  # noqa: PLC0415 (seconds, and only this stage needs it)
 
     torch.set_num_threads(1)
-    detector = MTCNNDetector().load()
+    detector = DETECTORS[name]().load()
     seconds, frames = 0.0, 0
     with MediaReader() as reader:
         for path in videos:
-            held = [frame.rgb for frame in reader.frames(path, SAMPLING)]
+            held = [frame.rgb for frame in reader.frames(path, sampling)]
             started = time.perf_counter()
             for start in range(0, len(held), detector.frames_at_once):
                 detector.detect(held[start : start + detector.frames_at_once])
@@ -56,11 +58,12 @@ def detect_only(videos: list[Path]) -> dict[str, float]:
     return rates(frames, videos, seconds)
 
 
-def whole_job(source: Path, videos: list[Path], workers: int) -> dict[str, float]:
+def whole_job(source: Path, videos: list[Path], workers: int, every: int, detector: str) -> dict[str, float]:
     """The command itself, from start to exit, into a fresh OUT; its own start-up is counted in `seconds`."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(source), f"{folder}/out"]
         command += ["--workers", str(workers), "--max-failed", "100%", "--json"]
+        command += ["--every", str(every), "--detector", detector]
         started = time.perf_counter()
         job = psutil.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         peak_bytes = 0
@@ -111,18 +114,22 @@ def main() -> None:
     parser.add_argument("--videos", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--detectors", nargs="+", default=["mtcnn"], choices=list(DETECTORS))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         source = given.videos or Path(folder) / "sample"
         if given.videos is None:
             make_sample(source)
         videos = readable(source)
-        stages: dict[str, Any] = {
-            "decode_only": lambda: decode_only(videos),
-            "detect_only": lambda: detect_only(videos),
-        }
-        for workers in given.workers:
-            stages[f"whole_job_{workers}_workers"] = lambda workers=workers: whole_job(source, videos, workers)
+        sampling = Sampling(every=given.every)
+        stages: dict[str, Any] = {"decode_only": lambda: decode_only(videos, sampling)}
+        for name in given.detectors:
+            stages[f"{name}_only"] = lambda name=name: detect_only(videos, sampling, name)
+            for workers in given.workers:
+                stages[f"whole_job_{name}_{workers}_workers"] = lambda workers=workers, name=name: whole_job(
+                    source, videos, workers, given.every, name
+                )
         repeats: dict[str, list[dict[str, float]]] = {name: [] for name in stages}
         for _ in range(given.repeats):  # in turn, so that a drifting machine drifts under all of them
             for name, measure in stages.items():
