@@ -30,9 +30,14 @@ from torch.nn.functional import interpolate
 Rgb = NDArray[np.uint8]
 
 
+KEPT: list[Networks] = []
+"""For good, as the engines keep theirs: once OpenVINO's networks were let go, it hangs in processes forked later."""
+
+
 @pytest.fixture(scope="module")
 def nets() -> Networks:
-    return Networks()
+    KEPT.append(Networks())
+    return KEPT[0]
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 import pickle
 import subprocess
 import sys
@@ -109,6 +110,19 @@ def test_it_works_in_a_process_that_was_forked_after_it_was_used(detector: MTCNN
         (there,) = pool.apply_async(detector.detect, ([rgb],)).get(timeout=60)
     torch.set_num_threads(threads)
     np.testing.assert_allclose(there.boxes_xyxy, found.boxes_xyxy, atol=1e-3)
+
+
+def test_it_works_in_a_process_that_was_forked_before_it_was_used_but_after_torch_was() -> None:
+    code = (
+        "import multiprocessing, torch\n"
+        "from facefeed.data.portraits import load_portrait\n"
+        "from facefeed.pipeline.faces.mtcnn import MTCNNDetector\n"
+        "rgb = load_portrait('astronaut').image[..., ::-1].copy()\n"
+        "torch.set_num_threads(2); torch.randn(1 << 20).softmax(0)\n"
+        "with multiprocessing.get_context('fork').Pool(1) as pool:\n"
+        "    print(len(pool.apply_async(MTCNNDetector(device='cpu').detect, ([rgb],)).get(timeout=60)[0]))"
+    )
+    assert in_a_process_of_its_own(code, dict(os.environ)) == "1"
 
 
 class Detected(torch.utils.data.Dataset[int]):

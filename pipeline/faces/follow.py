@@ -19,9 +19,9 @@ from .track import affinity, best_pairs
 Rgb = NDArray[np.uint8]
 Boxes = NDArray[np.float32]
 
-_LONGEST: Final = 16
+_LONGEST: Final = 21
 """Frames from one search of the whole frame to the next, at most."""
-_SHORTEST: Final = 4
+_SHORTEST: Final = 5
 """So far apart they may stay, whatever happens between."""
 _MOST_CHANGE: Final = 2.0
 """Nor may more happen between: 1 less the correlation of each frame with the one before, added up."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import os
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +25,9 @@ _METHOD: Final = 2
 """Goes up whenever our own arithmetic changes results by more than rounding errors."""
 
 Rgb = NDArray[np.uint8]
+
+_forked: Final = threading.Event()
+os.register_at_fork(after_in_child=_forked.set)
 
 
 class MTCNNDetector:
@@ -64,11 +69,17 @@ class MTCNNDetector:
 
     @property
     def engine(self) -> Engine:
-        """The cascade on this detector's device, one for all detectors of a process; made on first use."""
+        """The cascade on this detector's device, one for all detectors of a process; made on first use.
+
+        In a process that was forked torch computes with one thread from then on, as in the workers of its own
+        DataLoader: it would wait for threads that stayed behind in the process that this one was forked from.
+        """
         import torch  # noqa: PLC0415 (2 s, and the driver needs the fingerprint alone)
 
         from .cascade.engines import engine_on  # noqa: PLC0415
 
+        if _forked.is_set() and torch.get_num_threads() > 1:
+            torch.set_num_threads(1)
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         try:
             return engine_on(device)

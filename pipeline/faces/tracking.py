@@ -27,14 +27,14 @@ Rgb = NDArray[np.uint8]
 class TrackingDetector:
     """What `MTCNNDetector` finds, several times as fast again, in frames that follow each other in a video.
 
-    Both sides of a cut and at least every 16th frame are searched as a whole, more where the picture changes more. In
+    Both sides of a cut and at least every 21st frame are searched as a whole, more where the picture changes more. In
     the others PNet, RNet and ONet look only where each face should be, on the straight line from one search to the
     next, at pixels of the same pyramid, and keep the best few candidates of a place: boxes are within some 3 % of their
     side of those that a search of the whole frame gives. As each place comes from such searches before and after, no
     error adds up. Where a face that is surely there (score above .95) comes, goes, or is not found near its place, a
-    frame half-way is searched too, down to every fourth; between those it is followed from frame to frame.
+    frame half-way is searched too, down to every fifth; between those it is followed from frame to frame.
 
-    Missed are faces that are there between two searches only: for less than 16 of the frames that are given, which at
+    Missed are faces that are there between two searches only: for less than 21 of the frames that are given, which at
     every 10th frame of a video is some seconds, and faint ones more easily than sure ones.
 
     It pays the more, the less happens from one frame to the next. A call of few frames gains little: both its ends are

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -44,18 +43,8 @@ class Engine(Protocol):
         ...
 
 
-_forked = threading.Event()
-os.register_at_fork(after_in_child=_forked.set)
-
-
 def engine_on(device: str) -> Engine:
-    """The one of this process for `device`, torch's name of one; a process that was forked makes its own.
-
-    It has torch compute with one thread there, as torch's own DataLoader does in its workers: torch would wait for
-    threads that stayed behind in the process that it was forked from.
-    """
-    if _forked.is_set() and torch.get_num_threads() > 1:
-        torch.set_num_threads(1)
+    """The one of this process for `device`, torch's name of one; a process that was forked makes its own."""
     return _engine(os.getpid(), device, torch.get_num_threads())
 
 

@@ -136,12 +136,13 @@ def _within(pixels: NearPixels, place: Tensor, boxes: Tensor) -> tuple[Tensor, T
 
 def _nearest(places: Places, frames: Tensor, boxes: Tensor) -> Tensor:
     """Which place of its frame each box (C, 4) is nearest to: (C,)."""
-    middles, around = (boxes[:, :2] + boxes[:, 2:]) / 2, torch.from_numpy(places.boxes[:, :2] + places.boxes[:, 2:]) / 2
-    of_place, nearest = torch.from_numpy(places.frames), torch.empty_like(frames)
-    for number in sorted(set(frames.tolist())):
-        here, there = (frames == number).nonzero()[:, 0], (of_place == number).nonzero()[:, 0]
-        nearest[here] = there[torch.cdist(middles[here], around[there]).argmin(1)]
-    return nearest
+    of_box, middles = frames.numpy(), (boxes[:, :2] + boxes[:, 2:]).numpy()
+    around, nearest = places.boxes[:, :2] + places.boxes[:, 2:], np.empty(len(of_box), np.int64)
+    for number in set(of_box.tolist()):
+        here, there = np.flatnonzero(of_box == number), np.flatnonzero(places.frames == number)
+        apart = middles[here, None] - around[there]
+        nearest[here] = there[(apart * apart).sum(-1).argmin(1)] if len(there) > 1 else there[0]
+    return torch.from_numpy(nearest)
 
 
 def _first(groups: Tensor, scores: Tensor, count: int) -> Tensor:

@@ -135,8 +135,8 @@ def _within(pixels: Pixels, candidates: _Candidates) -> tuple[_Candidates, Tenso
 
 def without_nested(boxes: NDArray[Any], scores: NDArray[Any], landmarks: NDArray[Any]) -> Found:
     """The last suppression, of the faces of one frame, as facenet has it: of one in another, the surer stays."""
-    if not len(boxes):
-        return nothing()
+    if len(boxes) < 2:
+        return boxes, scores, landmarks
     kept = nms_numpy(boxes, scores, 0.7, "Min")
     return boxes[kept], scores[kept], landmarks[kept]
 
