@@ -268,7 +268,7 @@ def test_settings_that_cannot_be_meant_are_refused(stand_in: Path, settings: dic
 def test_a_detector_that_is_none_is_told_what_there_is(given: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["precompute", str(tmp_path), str(tmp_path / "out"), "--detector", given])
     assert done.exit_code == 2
-    assert f"detector={given!r}: must be mtcnn or yunet:FILE.onnx" in done.stderr
+    assert f"detector={given!r}: must be mtcnn, track, yunet:FILE.onnx" in done.stderr
 
 
 # --- a job
