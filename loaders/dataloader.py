@@ -227,7 +227,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
     def _delivery(self) -> Delivery:
         return Delivery(
             ring=self._source.ring, dtype=self.dtype, channels_last=self.channels_last,
-            as_dict=self.fields is not None, device=self.device, pinned=self.pin_memory,
+            as_dict=self.fields is not None, device=self.device,
+            pinned=self.pin_memory and torch.cuda.is_available(),
         )  # fmt: skip
 
     def _checked(self, batches: Any) -> Generator[RawBatch, None, None]:

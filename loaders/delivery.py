@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from .batch import RawBatch
-from .blocks import Pool, SharedRing
+from .blocks import SharedRing, page_locked
 from .normalise import normalise
-from .prefetch import Started, one_ahead
+from .prefetch import one_ahead
 
 
 @dataclass(kw_only=True)
@@ -22,6 +22,9 @@ class Delivery:
     On the CPU they are what a worker made; with `pinned`, copied to page-locked memory. On a device they are copied as
     uint8 and normalised there; on CUDA the next one is always under way, on a stream of its own, while the step works
     on the one before.
+
+    `pinned`: needs an accelerator. `host_memory(shape, dtype)`: a block to copy from, not handed out again while a
+    copy from it is pending, even if its tensor is gone; see `page_locked`.
     """
 
     ring: SharedRing | None
@@ -30,11 +33,10 @@ class Delivery:
     as_dict: bool
     device: str | torch.device | None
     pinned: bool
+    host_memory: Callable[[Sequence[int], torch.dtype], torch.Tensor] = page_locked
 
     def __post_init__(self) -> None:
         self._device = torch.device("cpu" if self.device is None else self.device)
-        self._pinned = self.pinned and torch.cuda.is_available()
-        self._locked = Pool(spare=3, pinned=True)
 
     def __call__(self, batches: Iterator[RawBatch]) -> Iterator[tuple[Any, int]]:
         """See the class. A batch that the user's own collate_fn made is handed on as it is."""
@@ -46,16 +48,18 @@ class Delivery:
         if raw.collated is not None:
             return raw.collated, raw.count
         images = self._images(raw)
-        if self._pinned:
-            images = self._locked.take(images.shape, images.dtype).copy_(images)
+        if self.pinned:
+            images = self._locked(images)
         return self._packed(images.to(self._device), raw.columns), raw.count
 
-    def _started(self, raw: RawBatch) -> Started:
+    def _started(self, raw: RawBatch) -> tuple[Any, int]:
         if raw.collated is not None:
-            return (raw.collated, raw.count), []
-        images = self._images(raw)
-        locked = self._locked.take(images.shape, images.dtype).copy_(images)
-        return (self._packed(locked.to(self._device, non_blocking=True), raw.columns), raw.count), [locked]
+            return raw.collated, raw.count
+        images = self._locked(self._images(raw)).to(self._device, non_blocking=True)
+        return self._packed(images, raw.columns), raw.count
+
+    def _locked(self, images: torch.Tensor) -> torch.Tensor:
+        return self.host_memory(images.shape, images.dtype).copy_(images)
 
     def _images(self, raw: RawBatch) -> torch.Tensor:
         """(N, H, W, 3) on the CPU, as the worker made them."""

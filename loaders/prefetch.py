@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,28 +13,23 @@ if TYPE_CHECKING:
     from .dataloader import FaceDataLoader
 
 _Batch = TypeVar("_Batch")
-Started = tuple[Any, list[torch.Tensor]]
-"""What will be the batch, and the page-locked memory that it is being copied from."""
+_Started = TypeVar("_Started")
 
 
 def one_ahead(
-    batches: Iterator[_Batch], start: Callable[[_Batch], Started], device: torch.device
-) -> Generator[Any, None, None]:
+    batches: Iterator[_Batch], start: Callable[[_Batch], _Started], device: torch.device
+) -> Generator[_Started, None, None]:
     """Yields what `start` makes of each batch, in order, always with the next one under way on a stream of its own.
 
     `start` enqueues copies and kernels on the current stream, which is not the caller's; the caller's stream waits for
     them before it touches the batch, and the host never does. For CUDA devices.
     """
     beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    copying: deque[tuple[torch.cuda.Event, list[torch.Tensor]]] = deque()
-    due: tuple[Any, torch.cuda.Event] | None = None
+    due: tuple[_Started, torch.cuda.Event] | None = None
     for batch in batches:
-        while copying and copying[0][0].query():  # type: ignore[no-untyped-call]
-            copying.popleft()  # its page-locked memory may be used again
         with torch.cuda.stream(beside):
-            started, locked = start(batch)
+            started = start(batch)
             done = beside.record_event()
-        copying.append((done, locked))
         if due is not None:
             yield _arrived(*due, device)
         due = started, done
@@ -43,7 +37,7 @@ def one_ahead(
         yield _arrived(*due, device)
 
 
-def _arrived(batch: Any, done: torch.cuda.Event, device: torch.device) -> Any:
+def _arrived(batch: _Started, done: torch.cuda.Event, device: torch.device) -> _Started:
     """Makes the caller's stream wait for the batch, and tells the allocator that it is used there."""
     here = torch.cuda.current_stream(device)
     here.wait_event(done)

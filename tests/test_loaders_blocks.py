@@ -7,7 +7,7 @@ from collections import deque
 from pathlib import Path
 
 import torch
-from facefeed.loaders.blocks import Pool, SharedRing, lend
+from facefeed.loaders.blocks import SharedRing, lend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,41 +95,3 @@ def test_its_memory_is_shared_and_has_no_name_that_could_stay_behind() -> None:
     (name,) = [name for (start, end), name in ranges if start <= ring.blocks.data_ptr() < end]
     assert name.startswith("/dev/shm/")
     assert name.endswith(" (deleted)")
-
-
-# ---- the pool
-
-
-def test_a_pool_gives_the_same_memory_again_and_never_while_it_is_held() -> None:
-    pool = Pool(spare=2)
-    first = pool.take((2, 3), torch.float32)
-    second = pool.take((2, 3), torch.float32)
-    assert first.data_ptr() != second.data_ptr()
-    place = first.data_ptr()
-    del first
-    assert pool.take((2, 3), torch.float32).data_ptr() == place
-    assert (second.shape, second.dtype) == ((2, 3), torch.float32)
-
-
-def test_a_pool_tells_types_apart_and_makes_larger_blocks_where_it_must() -> None:
-    pool = Pool(spare=2)
-    small = pool.take((4,), torch.uint8)
-    place = small.data_ptr()
-    del small
-    assert pool.take((4,), torch.float32).dtype == torch.float32
-    smaller = pool.take((3,), torch.uint8)
-    assert (smaller.data_ptr(), smaller.shape) == (place, (3,))
-    del smaller
-    large = pool.take((5, 5), torch.uint8)
-    large.fill_(9)
-    assert int(large.sum()) == 225
-
-
-def test_a_pool_keeps_no_more_than_it_was_told_to() -> None:
-    pool = Pool(spare=2)
-    taken = [pool.take((8,), torch.uint8) for _ in range(6)]
-    places = [each.data_ptr() for each in taken]
-    taken.clear()
-    again = [pool.take((8,), torch.uint8) for _ in range(2)]
-    assert {each.data_ptr() for each in again} <= set(places)
-    assert len(pool._free[torch.uint8]) == 0

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from assets_rows import images_of, make_small, rows_seen, shown
 from facefeed.loaders import DevicePrefetcher, FaceDataLoader
 from facefeed.loaders.batch import RawBatch
+from facefeed.loaders.blocks import page_locked
 from facefeed.loaders.delivery import Delivery
 from facefeed.loaders.normalise import normalise
 from facefeed.pipeline.errors import UsageError
@@ -87,6 +92,78 @@ def test_a_raw_batch_becomes_what_the_loop_gets(as_dict: bool, dtype: str) -> No
             assert batch["names"] == ["a", None]
 
 
+class VirtualHostMemory:
+    """Page-locked memory as torch's allocator keeps it, and a device that copies only when `synchronize` is called.
+
+    A block is free when its tensor is gone and no copy from it is pending; `blocks` is all there is.
+    """
+
+    def __init__(self, blocks: int, num_bytes: int) -> None:
+        self._free = [torch.zeros(num_bytes, dtype=torch.uint8) for _ in range(blocks)]
+        self._pending: list[tuple[torch.Tensor, torch.Size, list[torch.Tensor]]] = []
+        self._alive: list[tuple[weakref.ref[Any], torch.Tensor]] = []
+
+    def __call__(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        in_copies = {block.data_ptr() for block, _, _ in self._pending}
+        for one in list(self._alive):
+            if one[0]() is None and one[1].data_ptr() not in in_copies:
+                self._alive.remove(one)
+                self._free.append(one[1])
+        block = self._free.pop()  # the last one that came back, as a cache does; IndexError where all are in use
+        array = block.numpy().view()
+        self._alive.append((weakref.ref(array), block))
+        return torch.from_numpy(array).view(dtype)[: math.prod(shape)].view(*shape)
+
+    def copy_later(self, images: torch.Tensor) -> list[torch.Tensor]:
+        """As `images.to(device, non_blocking=True)`: a list that the copy will be put in."""
+        (block,) = [block for _, block in self._alive if block.data_ptr() == images.data_ptr()]
+        copied: list[torch.Tensor] = []
+        self._pending.append((block, images.permute(0, 2, 3, 1).shape, copied))
+        return copied
+
+    def synchronize(self) -> None:
+        for block, shape, copied in self._pending:
+            copied.append(block[: shape.numel()].view(shape).movedim(-1, -3).clone())
+        self._pending.clear()
+
+
+def test_a_copy_that_a_device_has_still_to_make_reads_the_batch_that_it_was_asked_for() -> None:
+    memory = VirtualHostMemory(blocks=6, num_bytes=96)
+    raw = [
+        RawBatch(step, 2, None, torch.full((2, 4, 4, 3), step, dtype=torch.uint8), {"label": np.array([step, 1])})
+        for step in range(6)
+    ]
+    delivery = Delivery(
+        ring=None, dtype="uint8", channels_last=True, as_dict=False, device=None, pinned=True, host_memory=memory
+    )
+    copied = []
+    for number, ((images, _), _) in enumerate(delivery(iter(raw))):
+        copied.append(memory.copy_later(images))
+        del images  # the loop goes on while the copy is still in the device's queue
+        if number == 4:
+            memory.synchronize()
+    memory.synchronize()
+    assert [int(images.unique()) for (images,) in copied] == [0, 1, 2, 3, 4, 5]
+
+
+def test_page_locked_memory_is_given_back_to_its_allocator_when_nobody_holds_it() -> None:
+    memory = VirtualHostMemory(blocks=2, num_bytes=96)
+    raw = (RawBatch(step, 2, None, torch.zeros((2, 4, 4, 3), dtype=torch.uint8), {}) for step in range(9))
+    delivery = Delivery(
+        ring=None, dtype="uint8", channels_last=True, as_dict=True, device=None, pinned=True, host_memory=memory
+    )
+    assert sum(count for _, count in delivery(raw)) == 18
+
+
+def test_host_memory_is_that_of_torchs_allocator_which_waits_for_copies() -> None:
+    assert Delivery.host_memory is page_locked
+    if torch.cuda.is_available():
+        assert page_locked((2, 3), torch.uint8).is_pinned()
+    else:
+        with pytest.raises(RuntimeError):  # ordinary memory would do without a device
+            page_locked((2, 3), torch.uint8)
+
+
 def test_what_a_collate_fn_made_is_handed_on_as_it_is() -> None:
     made = object()
     delivery = Delivery(ring=None, dtype="float32", channels_last=True, as_dict=False, device="cpu", pinned=False)
@@ -113,3 +190,10 @@ def test_pinned_batches_are_page_locked_and_the_same(dataset: Path) -> None:
     batches = list(loader_of(dataset, pin_memory=True))
     assert all(images.is_pinned() for images, _ in batches)
     assert shown(batches) == shown(loader_of(dataset))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_copy_queued_behind_a_long_kernel_reads_the_batch_that_it_was_asked_for(dataset: Path) -> None:
+    torch.cuda._sleep(200_000_000)  # the host runs ahead of the device
+    copied = [images.to("cuda", non_blocking=True) for images, _ in loader_of(dataset, pin_memory=True)]
+    assert shown((images.cpu(), None) for images in copied) == shown(loader_of(dataset))
