@@ -149,11 +149,11 @@ def test_media_beside_the_sequences_are_counted_not_taken(mine: Path, footage: F
     assert listing.ignored["media beside the sequences"] == 1
 
 
-def test_a_folder_of_frames_alone_says_what_it_holds(tmp_path: Path) -> None:
-    frames = tmp_path / "original_sequences/youtube/c23/images/033"
+def test_a_folder_of_landmarks_alone_says_what_it_holds(tmp_path: Path) -> None:
+    frames = tmp_path / "original_sequences/youtube/c23/landmarks/033"
     frames.mkdir(parents=True)
-    (frames / "0000.png").touch()
-    with pytest.raises(UsageError, match=r"holds no video and no image but 1 in images/ \(layout ffpp\)"):
+    (frames / "0000.npy").touch()
+    with pytest.raises(UsageError, match=r"holds no video and no image but 1 in landmarks/ \(layout ffpp\)"):
         list_source(tmp_path)
 
 

@@ -6,6 +6,7 @@
 | listing, files, stems | what a layout hands on; how files are found, and found again under another suffix |
 | dfdc, ffpp, celebdf, folder, table | the layouts that come along |
 | classes | the classes of a table |
+| clips | which images are frames of one clip |
 | nearby | sets that SRC misses by one level |
 
 README.md says what each recognises, and how to write another.
@@ -14,10 +15,12 @@ README.md says what each recognises, and how to write another.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UsageError
 from .celebdf import CelebDF
+from .clips import group_frames
 from .dfdc import DFDC
 from .ffpp import FaceForensics
 from .files import FoundFile, find_media, find_named
@@ -55,6 +58,8 @@ def recognise(src: Path) -> str:
 def list_source(src: Path, layout: str | Layout = "auto") -> Listing:
     """Lists every input below `src`, with what the layout knows of it; opens no media.
 
+    Images that are frames of one clip get the same `footage`, whatever the layout.
+
     Raises `UsageError` where `src` is not there, is not what the layout needs, holds nothing to read, its metadata
     cannot be parsed, or it misses a published set by one level.
     """
@@ -74,7 +79,7 @@ def list_source(src: Path, layout: str | Layout = "auto") -> Listing:
         raise UsageError(
             f"SRC={str(src)!r}: holds no video and no image{held} (layout {listing.layout}); nothing to do"
         )
-    return listing
+    return replace(listing, entries=group_frames(listing.entries, listing.labels))
 
 
 def _chosen(src: Path, layout: str | Layout) -> Layout:

@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ..errors import UsageError
-from .files import DERIVED_FOLDERS, FoundFile, find_media, is_there
+from .clips import video_of
+from .files import DERIVED_FOLDERS, FRAME_FOLDERS, FoundFile, find_media, is_image, is_there
 from .listing import Entry, Listing
 from .stems import Stems, stem_of
 
@@ -28,6 +29,8 @@ _FAKE = re.compile(r"(id\d+)_(id\d+)_(\d+)", re.IGNORECASE)
 
 class CelebDF:
     """The three folders, or some of them; files may also lie in a folder `videos` within each.
+
+    Where there are no videos, extracted frames are read: `Celeb-real/frames/id0_0000/001.png`.
 
     With the list, what it names is test and everything else train: the official protocol has no val. Without it, splits
     are drawn. Names are compared whatever their suffix and case.
@@ -45,15 +48,18 @@ class CelebDF:
         test = _test_list(src / _LIST) if is_there(src / _LIST) else None
         ignored: Counter[str] = Counter()
         found = list(find_media(src, ignored, skip=_no_input))
+        if not any(map(_is_input, found)):
+            ignored.clear()
+            found = list(find_media(src, ignored, skip=_no_frames))
         tested = None if test is None else {stem_of(name) for name in test}
-        named = [_entry(one, tested) for one in found if one.relative.split("/")[0] in _FOLDERS]
+        named = [_entry(one, tested) for one in found if _is_input(one)]
         on_disk = Stems.of(entry.video_id for entry in named)
         entries = [replace(one, source_id=on_disk.find(one.source_id)) if one.source_id else one for one in named]
         ignored["media beside the folders"] += len(found) - len(entries)
         ignored[".txt"] -= test is not None
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
-            missing=_missing(entries, test or set(), on_disk), ignored=+ignored,
+            missing=_missing(entries, test or set()), ignored=+ignored,
             without_splits=f"rename {_LIST} or take it out of SRC",
         )  # fmt: skip
 
@@ -65,20 +71,31 @@ def whole_set(src: Path) -> Path | None:
     return inner.parent if inner.name in _FOLDERS else None
 
 
-def _missing(entries: list[Entry], test: Set[str], on_disk: Stems) -> list[str]:
-    """What the list or a fake's name tells of, each once."""
+def _missing(entries: list[Entry], test: Set[str]) -> list[str]:
+    """Videos that the list or a fake's name tells of, each once."""
+    on_disk = Stems.of(video_of(entry.video_id) for entry in entries)
     in_videos = on_disk.lacking(_in_videos(name) for name in test)
     listed = {stem: name for stem, name in on_disk.lacking(test).items() if stem_of(_in_videos(name)) in in_videos}
-    originals = on_disk.lacking(entry.source_id for entry in entries if entry.source_id)
+    originals = on_disk.lacking(video_of(entry.source_id) for entry in entries if entry.source_id)
     return sorted((originals | listed).values())
 
 
+def _is_input(one: FoundFile) -> bool:
+    return one.relative.split("/")[0] in _FOLDERS
+
+
 def _no_input(folder: str) -> str | None:
+    """What a folder is counted as where nothing in it is an input."""
     top, _, rest = folder.partition("/")
     if top not in _FOLDERS:
         return f"in {top}/"
     name = rest.rpartition("/")[2]
     return f"in {name}/" if name in DERIVED_FOLDERS else None
+
+
+def _no_frames(folder: str) -> str | None:
+    """The same where extracted frames are inputs."""
+    return None if folder.rpartition("/")[2] in FRAME_FOLDERS else _no_input(folder)
 
 
 def _in_videos(name: str) -> str:
@@ -87,19 +104,22 @@ def _in_videos(name: str) -> str:
 
 
 def _entry(one: FoundFile, tested: Set[str] | None) -> Entry:
-    path = PurePosixPath(one.relative)
-    folder = path.parts[0]
-    plain = f"{folder}/{path.name}"
-    known = one.relative in (plain, _in_videos(plain))
-    real = _REAL.fullmatch(path.stem) if folder == "Celeb-real" else None
-    fake = _FAKE.fullmatch(path.stem) if folder == "Celeb-synthesis" else None
+    video = PurePosixPath(video_of(one.relative))
+    folder = video.parts[0]
+    plain = f"{folder}/{video.name}"
+    known = str(video) in (plain, _in_videos(plain))
+    real = _REAL.fullmatch(video.stem) if folder == "Celeb-real" else None
+    fake = _FAKE.fullmatch(video.stem) if folder == "Celeb-synthesis" else None
+    original = f"{fake[1]}_{fake[3]}" if known and fake else None
+    recording = original or (video.stem if real else None)
     return Entry(
         video_id=one.relative,
         size_bytes=one.size_bytes,
         mtime_ns=one.mtime_ns,
         label=_FOLDERS[folder],
         split=None if tested is None else "test" if known and stem_of(plain) in tested else "train",
-        source_id=_original(path, fake) if known and fake else None,
+        source_id=_original(PurePosixPath(one.relative), original) if original else None,
+        footage=f"Celeb-real/{recording}".lower() if recording and is_image(one.relative) else None,
         identity=real[1].lower() if real else fake[2].lower() if fake else None,
         kin=(fake[1].lower(),) if fake and fake[1].lower() != fake[2].lower() else (),
         dataset="celebdf",
@@ -108,9 +128,11 @@ def _entry(one: FoundFile, tested: Set[str] | None) -> Entry:
     )
 
 
-def _original(path: PurePosixPath, fake: re.Match[str]) -> str:
-    """What the original would be called with the fake's own suffix."""
-    return str(PurePosixPath("Celeb-real", *path.parts[1:-1], f"{fake[1]}_{fake[3]}{path.suffix}"))
+def _original(path: PurePosixPath, name: str) -> str:
+    """What the original would be called with the fake's own suffix, or its same frame."""
+    if is_image(path.name):
+        return str(PurePosixPath("Celeb-real", *path.parts[1:-2], name, path.name))
+    return str(PurePosixPath("Celeb-real", *path.parts[1:-1], f"{name}{path.suffix}"))
 
 
 def _test_list(path: Path) -> set[str]:

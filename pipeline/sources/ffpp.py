@@ -4,6 +4,8 @@
     manipulated_sequences/<method>/{raw,c23,c40}/videos/<target>_<source>.mp4
     splits/{train,val,test}.json, or beside the two folders: lists of pairs [["720", "672"], ...]
 
+Where there are no videos, extracted frames are read: `frames/033_097/0001.png` for `videos/033_097.mp4`.
+
 `<target>_<source>` is the target's video with the source's face (Deepfakes, FaceSwap, FaceShifter, DeepFakeDetection),
 or with the target's own face moved as the source moves (Face2Face, NeuralTextures). Both people count as being in it.
 """
@@ -17,8 +19,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .clips import video_of
 from .ffpp_splits import OfficialSplits, read_splits
-from .files import DERIVED_FOLDERS, FoundFile, find_media, is_there, media_in
+from .files import DERIVED_FOLDERS, FRAME_FOLDERS, FoundFile, find_media, is_there, media_in
 from .listing import Entry, Listing
 from .stems import Stems
 
@@ -53,11 +56,15 @@ class FaceForensics:
         official = read_splits(root)
         ignored: Counter[str] = Counter()
         found = list(find_media(root, ignored, below=inner, skip=_no_input))
-        named = [_entry(one, official) for one in found if one.relative.split("/")[0] in (_ORIGINALS, _FAKES)]
+        if not any(_is_input(one) for one in found):
+            ignored.clear()
+            found = list(find_media(root, ignored, below=inner, skip=_no_frames))
+        named = [_entry(one, official) for one in found if _is_input(one)]
         entries = _linked(named, root)
         ignored["media beside the sequences"] += len(found) - len(entries)
         ignored[".json"] -= 0 if inner else len(official.files)
-        missing = Stems.of(entry.video_id for entry in entries).lacking(_expected(entries, official)).values()
+        on_disk = Stems.of(video_of(entry.video_id) for entry in entries)
+        missing = on_disk.lacking(_expected(entries, official)).values()
         return Listing(
             layout=self.name, root=root, labels=("real", "fake"), entries=entries,
             missing=sorted(name for name in missing if not inner or name.startswith(f"{inner}/")), ignored=+ignored,
@@ -83,6 +90,10 @@ def _linked(entries: list[Entry], root: Path) -> list[Entry]:
     return [replace(one, source_id=on_disk.find(one.source_id)) if one.source_id else one for one in entries]
 
 
+def _is_input(one: FoundFile) -> bool:
+    return one.relative.split("/")[0] in (_ORIGINALS, _FAKES)
+
+
 def _no_input(folder: str) -> str | None:
     """What a folder is counted as where nothing in it is an input."""
     top, _, rest = folder.partition("/")
@@ -90,6 +101,11 @@ def _no_input(folder: str) -> str | None:
         return None if folder == "splits" else f"in {top}/"
     name = rest.rpartition("/")[2]
     return f"in {name}/" if name in DERIVED_FOLDERS else None
+
+
+def _no_frames(folder: str) -> str | None:
+    """The same where extracted frames are inputs."""
+    return None if folder.rpartition("/")[2] in FRAME_FOLDERS else _no_input(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +134,8 @@ class _Name:
 def _entry(one: FoundFile, official: OfficialSplits) -> Entry:
     *folders, file = one.relative.split("/")
     stem, dot, end = file.rpartition(".")
+    if video_of(one.relative) != one.relative:  # its own name is the number of a frame
+        stem, dot, end = folders.pop(), "/", file
     label = int(one.relative.startswith(_FAKES))
     group = folders[1] if len(folders) > 1 else None
     grade = folders[2] if len(folders) > 2 else None
@@ -131,7 +149,7 @@ def _entry(one: FoundFile, official: OfficialSplits) -> Entry:
         mtime_ns=one.mtime_ns,
         label=label,
         split=official.split(name.target, name.source) if name and name.people == "youtube" else None,
-        source_id=f"{_ORIGINALS}/{known.people}/{grade}/videos/{known.recording}{dot}{end}"
+        source_id=f"{_ORIGINALS}/{known.people}/{grade}/{folders[3]}/{known.recording}{dot}{end}"
         if known and label
         else None,
         footage=f"{name.people}/{name.recording}".lower() if name else None,
@@ -152,8 +170,8 @@ def _mentioned(stem: str) -> list[str]:
 
 
 def _belongs(name: _Name, folders: list[str]) -> bool:
-    """Whether a file of this name is what its folders hold in the published set."""
-    if len(folders) != 4 or folders[2] not in _GRADES or folders[3] != "videos":
+    """Whether a file of this name, or a folder of frames, is what its folders hold in the published set."""
+    if len(folders) != 4 or folders[2] not in _GRADES or folders[3] not in {"videos", *FRAME_FOLDERS}:
         return False
     if folders[0] == _ORIGINALS:
         return name.source is None and name.people == folders[1]
@@ -163,9 +181,9 @@ def _belongs(name: _Name, folders: list[str]) -> bool:
 
 def _expected(entries: Iterable[Entry], official: OfficialSplits) -> set[str]:
     """What should be there: the originals of the fakes, and what the official splits list of each folder of videos."""
-    originals = {entry.source_id for entry in entries if entry.source_id}
+    originals = {video_of(entry.source_id) for entry in entries if entry.source_id}
     folders = {
-        (entry.label, entry.video_id.rpartition("/")[0])
+        (entry.label, video_of(entry.video_id).rpartition("/")[0])
         for entry in entries
         if entry.identity and entry.identity.startswith("youtube/")
     }

@@ -39,7 +39,9 @@ VIDEO_SUFFIXES = frozenset(
 IMAGE_SUFFIXES = frozenset([".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"])
 MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
 
-DERIVED_FOLDERS = frozenset(["frames", "images", "landmarks", "masks"])
+FRAME_FOLDERS = frozenset(["frames", "images"])
+"""Where datasets of videos keep frames that were extracted: inputs only where there are no videos."""
+DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", "masks"}
 """Where datasets of videos keep what was made from them: never inputs beside the videos themselves."""
 
 
@@ -185,6 +187,11 @@ def _suffix(name: str) -> str:
 
 def _is_media(name: str) -> bool:
     return _suffix(name) in MEDIA_SUFFIXES
+
+
+def is_image(name: str) -> bool:
+    """Whether a file is a picture by its suffix."""
+    return _suffix(name) in IMAGE_SUFFIXES
 
 
 def _is_folder(child: os.DirEntry[str]) -> bool:

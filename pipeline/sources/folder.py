@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
+from .clips import FAKE_NAMES, REAL_NAMES
 from .files import find_media
 from .listing import Entry, Listing, split_name, trusted_splits
-
-_REAL = {"real", "reals", "original", "originals", "pristine", "genuine", "authentic"}
-_FAKE = {"fake", "fakes", "manipulated", "deepfake", "deepfakes", "forged", "synthetic"}
 
 
 class Folder:
@@ -52,9 +50,9 @@ def _folders(relative: str) -> list[str]:
 
 def _label(relative: str) -> int:
     for part in _folders(relative):
-        if part in _REAL:
+        if part in REAL_NAMES:
             return 0
-        if part in _FAKE:
+        if part in FAKE_NAMES:
             return 1
     return -1
 

@@ -1,6 +1,7 @@
-"""Layout `table`: a CSV or Parquet file, one row an input: `path,label[,split,source,identity,method]`.
+"""Layout `table`: a CSV or Parquet file, one row an input: `path,label[,split,source,identity,footage,method]`.
 
-Paths and sources are relative to the table's own folder. Beside `emotions.csv`, `emotions.classes.txt` may name the
+Paths and sources are relative to the table's own folder. Where there is a column `footage`, rows of one footage stay in
+one split, and a row without is of none but its own. Beside `emotions.csv`, `emotions.classes.txt` may name the
 classes, one a line, in the order of their numbers.
 """
 
@@ -20,7 +21,7 @@ from .files import find_named
 from .listing import Entry, Listing, refuse_twice, split_name, trusted_splits
 
 _REQUIRED = ("path", "label")
-_OPTIONAL = ("split", "source", "identity", "method", "compression", "dataset")
+_OPTIONAL = ("split", "source", "identity", "footage", "method", "compression", "dataset")
 
 
 class TableFile:
@@ -62,6 +63,7 @@ class TableFile:
                     label=numbers[row["label"]],
                     split=_split(src, row) if use_splits else None,
                     source_id=_source(src, row),
+                    footage=row["footage"] or found.relative if "footage" in row else None,
                     identity=row.get("identity") or None,
                     dataset=row.get("dataset") or None,
                     method=row.get("method") or None,

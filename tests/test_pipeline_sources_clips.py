@@ -1,0 +1,173 @@
+"""Frames that were extracted from a video stay together, whatever layout lists them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from facefeed.pipeline.errors import RefusedError
+from facefeed.pipeline.sources import Entry, Listing, list_source
+from facefeed.pipeline.splits import SplitRatio, assign_splits
+
+RATIO = SplitRatio(train=50, val=25, test=25)
+CLIPS = [f"{label}/clip{number:02}" for label in ("real", "fake") for number in range(8)]
+
+
+def lay(root: Path, names: Iterable[str]) -> Path:
+    """Files that are listed and never opened."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def frames(folder: str, count: int = 6) -> list[str]:
+    return [f"{folder}/{number:04}.png" for number in range(count)]
+
+
+def splits_of(listing: Listing) -> dict[str, str]:
+    return assign_splits(listing.entries, ratio=RATIO, seed=0).split_of
+
+
+def in_several(listing: Listing, clip_of: dict[str, str]) -> list[str]:
+    """Clips whose frames were drawn into more than one split."""
+    splits = defaultdict(set)
+    for name, split in splits_of(listing).items():
+        splits[clip_of[name]].add(split)
+    return [clip for clip, found in splits.items() if len(found) > 1]
+
+
+def groups(listing: Listing) -> list[list[str]]:
+    """What stays together, by the last part of each name; images alone are left out."""
+    found = defaultdict(list)
+    for entry in listing.entries:
+        if entry.footage:
+            found[entry.footage].append(entry.video_id.rpartition("/")[2])
+    return sorted(names for names in found.values() if len(names) > 1)
+
+
+def test_frames_of_one_clip_are_never_in_two_splits(tmp_path: Path) -> None:
+    clip_of = {name: clip for clip in CLIPS for name in frames(clip)}
+    listing = list_source(lay(tmp_path, clip_of))
+    assert in_several(listing, clip_of) == []
+    assert set(splits_of(listing).values()) == {"train", "val", "test"}
+
+
+def test_frames_of_a_table_are_never_in_two_splits(tmp_path: Path) -> None:
+    clip_of = {name: clip for clip in CLIPS for name in frames(clip)}
+    lay(tmp_path, clip_of)
+    table = tmp_path / "table.csv"
+    table.write_text("path,label\n" + "".join(f"{name},{name[:4]}\n" for name in clip_of))
+    assert in_several(list_source(table), clip_of) == []
+
+
+def test_a_table_that_puts_frames_of_one_clip_into_two_splits_is_a_leak(tmp_path: Path) -> None:
+    names = frames("real/clip")
+    lay(tmp_path, names)
+    table = tmp_path / "table.csv"
+    rows = [f"{name},real,{'train' if number % 2 else 'val'}\n" for number, name in enumerate(names)]
+    table.write_text("path,label,split\n" + "".join(rows))
+    with pytest.raises(RefusedError, match="a leak"):
+        splits_of(list_source(table))
+
+
+def test_a_table_may_say_itself_which_footage_an_input_is_of(tmp_path: Path) -> None:
+    names = ["shoot/1.png", "shoot/2.png", "shoot/3.png", "part1.mp4", "part2.mp4"]
+    lay(tmp_path, names)
+    table = tmp_path / "table.csv"
+    footage = ["", "", "other", "other", "talk"]
+    table.write_text("path,label,footage\n" + "".join(f"{a},real,{b}\n" for a, b in zip(names, footage, strict=True)))
+    assert groups(list_source(table)) == [["part1.mp4", "3.png"]]
+
+
+@pytest.mark.parametrize(
+    ("names", "together"),
+    [
+        (frames("talk", 2), [["0000.png", "0001.png"]]),
+        (["talk/frames/1.jpg", "talk/faces/1.jpg"], [["1.jpg", "1.jpg"]]),
+        (["real/frames/clip_1.jpg", "real/frames/clip_2.jpg"], [["clip_1.jpg", "clip_2.jpg"]]),
+        (["real/a_0001.png", "real/a_0002.png", "real/b_0001.png", "real/b_0002.png"],
+         [["a_0001.png", "a_0002.png"], ["b_0001.png", "b_0002.png"]]),
+        (["real/033_097_1.png", "real/033_097_2.png", "real/033_098_1.png"], [["033_097_1.png", "033_097_2.png"]]),
+        (["real/a_1.png", "fake/a_1.png"], []),
+        (["a 1.png", "a 2.png"], [["a 1.png", "a 2.png"]]),
+        (["real/00001.jpg", "real/00002.jpg"], []),  # numbered photos
+        (["real/IMG_0001.jpg", "real/IMG_0002.jpg", "real/real_1.jpg", "real/real_2.jpg"], []),
+        (["train/real/anna.jpg", "train/real/bert.jpg"], []),
+        (["real/a_1.mp4", "real/a_2.mp4"], []),  # videos are clips of their own
+    ],
+)  # fmt: skip
+def test_what_counts_as_one_clip(tmp_path: Path, names: list[str], together: list[list[str]]) -> None:
+    assert groups(list_source(lay(tmp_path, names))) == together
+
+
+FFPP = {
+    **{name: f"{number}" for number in ("033", "097", "035", "036")
+       for name in frames(f"original_sequences/youtube/c23/frames/{number}")},
+    **{name: target for target, source in (("033", "097"), ("097", "033"), ("035", "036"), ("036", "035"))
+       for name in frames(f"manipulated_sequences/Deepfakes/c23/frames/{target}_{source}")},
+}  # fmt: skip
+
+
+def by_name(listing: Listing) -> dict[str, Entry]:
+    return {entry.video_id: entry for entry in listing.entries}
+
+
+def test_faceforensics_of_extracted_frames_says_what_its_clips_are_called(tmp_path: Path) -> None:
+    listing = list_source(lay(tmp_path, FFPP))
+    assert (listing.layout, listing.classes_held(), listing.missing) == ("ffpp", "24 real, 24 fake", [])
+    entry = by_name(listing)["manipulated_sequences/Deepfakes/c23/frames/033_097/0003.png"]
+    assert entry.source_id == "original_sequences/youtube/c23/frames/033/0003.png"
+    assert (entry.identity, entry.kin, entry.method) == ("youtube/097", ("youtube/033",), "Deepfakes")
+    assert in_several(listing, FFPP) == []
+
+
+def test_the_number_of_a_frame_is_nobody_s_name(tmp_path: Path) -> None:
+    names = ["original_sequences/youtube/c23/frames/033/097.png", "original_sequences/youtube/c23/frames/talk/033.png"]
+    found = by_name(list_source(lay(tmp_path, names)))
+    assert [found[name].people for name in names] == [("youtube/033",), ()]
+
+
+def test_the_official_splits_count_for_frames_too(tmp_path: Path) -> None:
+    lay(tmp_path, FFPP)
+    (tmp_path / "splits").mkdir()
+    for split, pair in (("train", ["033", "097"]), ("test", ["035", "036"])):
+        (tmp_path / "splits" / f"{split}.json").write_text(f'[["{pair[0]}", "{pair[1]}"]]')
+    listing = list_source(tmp_path)
+    assert {entry.split for entry in listing.entries if FFPP[entry.video_id] in ("033", "097")} == {"train"}
+    assert {entry.split for entry in listing.entries if FFPP[entry.video_id] in ("035", "036")} == {"test"}
+
+
+CELEB = {
+    **dict.fromkeys(frames("Celeb-real/frames/id0_0000"), "real"),
+    **dict.fromkeys(frames("Celeb-synthesis/frames/id0_id1_0000"), "real"),
+    **dict.fromkeys(frames("YouTube-real/frames/00170"), "other"),
+}  # fmt: skip
+
+
+def test_celeb_df_of_extracted_frames_says_what_its_clips_are_called(tmp_path: Path) -> None:
+    lay(tmp_path, CELEB)
+    (tmp_path / "List_of_testing_videos.txt").write_text("1 YouTube-real/00170.mp4\n")
+    listing = list_source(tmp_path)
+    assert (listing.layout, listing.classes_held()) == ("celebdf", "12 real, 6 fake")
+    entry = by_name(listing)["Celeb-synthesis/frames/id0_id1_0000/0002.png"]
+    assert (entry.source_id, entry.identity, entry.kin) == (
+        "Celeb-real/frames/id0_0000/0002.png", "id1", ("id0",))  # fmt: skip
+    assert {entry.split for entry in listing.entries if CELEB[entry.video_id] == "real"} == {"train"}
+    assert {entry.split for entry in listing.entries if CELEB[entry.video_id] == "other"} == {"test"}
+    assert listing.missing == []
+
+
+def test_a_fake_s_frames_stay_with_its_original_s_also_where_people_are_given_up(tmp_path: Path) -> None:
+    listing = list_source(lay(tmp_path, CELEB))
+    footage = {entry.footage for entry in listing.entries if CELEB[entry.video_id] == "real"}
+    assert len(footage) == 1
+    assert None not in footage
+
+
+@pytest.mark.parametrize("folder", ["Celeb-real", "Celeb-real/videos", "original_sequences/youtube/c23/videos"])
+def test_an_image_in_the_folder_of_the_videos_is_called_by_its_own_name(tmp_path: Path, folder: str) -> None:
+    (entry,) = list_source(lay(tmp_path, [f"{folder}/{'id0_0000' if 'Celeb' in folder else '033'}.png"])).entries
+    assert entry.identity in ("id0", "youtube/033")
