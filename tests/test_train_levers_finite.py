@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from assets_levers import Foreign, fit, images, perceptron
+from assets_levers import Foreign, fit, images, perceptron, small
 from facefeed.pipeline.errors import UsageError
 from facefeed.train import levers
 from facefeed.train.levers import FiniteGuard, NonFiniteError
+from facefeed.train.levers.watched_steps import WatchedSteps
 from lightning.pytorch.plugins import MixedPrecision
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Spoilt(Foreign):
@@ -41,7 +43,7 @@ def test_steps_that_are_not_finite_are_counted(by: float) -> None:
     guard = FiniteGuard(patience=3)
     trainer = guarded(Spoilt({2, 5, 6, 9}, by), guard)
     assert trainer.global_step == 20
-    assert guard.figures() == {"nonfinite_steps": 4, "scaler_skips": 0}
+    assert guard.figures() == {"nonfinite_steps": 4, "scaler_skips": 0, "kept_statistics": 0}
     assert levers.figures(trainer) == {"finite": guard.figures()}
 
 
@@ -55,7 +57,8 @@ def test_too_many_in_a_row_stop_it_with_the_first_of_them_and_the_last_finite_lo
     assert f"; the last finite loss was {last:.6g}. Lower the learning rate" in str(stopped.value)
     assert len(module.losses) == 8
     assert stopped.value.exit_code == 1
-    told = {"nonfinite_steps": 4, "scaler_skips": 0, "step": 5, "last_finite_loss": pytest.approx(last)}
+    told = {"nonfinite_steps": 4, "scaler_skips": 0, "kept_statistics": 0, "step": 5}
+    told["last_finite_loss"] = pytest.approx(last)
     assert stopped.value.figures == told
     json.dumps(stopped.value.figures)
 
@@ -113,7 +116,7 @@ def test_skips_after_the_search_are_a_row_and_so_is_a_loss_that_is_none() -> Non
     guard = FiniteGuard(patience=3)
     with pytest.raises(NonFiniteError, match="in 3 steps in a row, from step 8"):
         guarded(module, guard, plugins=[scaled(16.0)])
-    assert guard.figures() == {"nonfinite_steps": 0, "scaler_skips": 3}
+    assert guard.figures() == {"nonfinite_steps": 0, "scaler_skips": 3, "kept_statistics": 0}
     with pytest.raises(NonFiniteError, match="in 3 steps in a row, from step 0"):
         guarded(Spoilt(range(20), torch.nan), FiniteGuard(patience=3), plugins=[scaled()])
 
@@ -157,3 +160,70 @@ def length(parameters: Any) -> torch.Tensor:
 def test_a_patience_that_cannot_be_meant_is_refused(patience: Any) -> None:
     with pytest.raises(UsageError, match=r"patience=.*must be a whole number of at least 1; try 10"):
         FiniteGuard(patience=patience)
+
+
+# ---- running statistics
+
+
+class Overflowed(Spoilt):
+    """Has one batch of images that are too large, whose step leaves the weights as they are, as fp16's scaler does."""
+
+    def __init__(self, spoilt: int | None) -> None:
+        super().__init__((), 0)
+        self.net = small()
+        self.batch = spoilt
+
+    def training_step(self, batch: Any, number: int) -> torch.Tensor:
+        images, labels = batch
+        return super().training_step((images * torch.inf if number == self.batch else images, labels), number)
+
+
+def statistics(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: one.clone() for name, one in module.named_buffers() if "running" in name}
+
+
+def test_a_batch_that_is_not_finite_leaves_batchnorms_running_statistics_as_they_were() -> None:
+    guard, spoilt, other = FiniteGuard(), Overflowed(spoilt=19), Overflowed(spoilt=None)
+    guarded(spoilt, guard)
+    guarded(other, FiniteGuard(), limit_train_batches=19)
+    assert guard.figures()["kept_statistics"] == 1
+    found, wanted = statistics(spoilt), statistics(other)
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_running_statistics_go_on_after_a_batch_that_is_not_finite() -> None:
+    guard, module = FiniteGuard(), Overflowed(spoilt=3)
+    before = statistics(module)
+    guarded(module, guard)
+    assert guard.figures() == {"nonfinite_steps": 1, "scaler_skips": 0, "kept_statistics": 1}
+    after = statistics(module)
+    assert all(bool(one.isfinite().all()) and not torch.equal(one, before[name]) for name, one in after.items())
+
+
+# ---- what it costs
+
+
+class Operations(TorchDispatchMode):
+    """Notes the operations. `torch.tensor` lifts what it makes on the host and copies, which waits for a device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_step_copies_no_number_from_the_host_which_would_wait_for_the_device() -> None:
+    device = torch.device("meta")
+    steps = WatchedSteps(device, None)
+    gradient = torch.ones(3, device=device)
+    with Operations() as seen:
+        for number in range(3):
+            steps.loss(torch.ones((), device=device))
+            steps.gradients([gradient])
+            steps.statistics(torch.zeros((), dtype=torch.bool, device=device))
+            steps.step(number)
+    assert "where" in seen.names
+    assert "lift_fresh" not in seen.names

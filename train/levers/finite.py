@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch import Callback
 
 from ...pipeline.errors import FacefeedError, UsageError
+from .statistics import RunningStatistics
 from .watched_steps import Seen, WatchedSteps
 
 
@@ -27,7 +28,8 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
     `figures` has what was counted; checkpoints keep it. On a GPU, and with several ranks, it is looked at every
     `patience` steps, since that waits for the device: training may stop as many steps late. Costs a pass over the
     gradients. Under ZeRO these are in pieces that only DeepSpeed sees: losses count, and the steps that it skipped.
-    Without a scaler such a step is taken all the same, and the weights may be lost from there.
+    Without a scaler such a step is taken all the same, and the weights may be lost from there. BatchNorm's running
+    statistics stay as they were before a batch that makes one of them NaN or infinite, which is counted too.
     """
 
     name: ClassVar[str] = "finite"
@@ -36,11 +38,14 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
         if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
             raise UsageError(f"patience={patience!r}: must be a whole number of at least 1; try 10")
         self.patience = patience
-        self._counted = {"nonfinite_steps": 0, "scaler_skips": 0}
+        self._counted = {"nonfinite_steps": 0, "scaler_skips": 0, "kept_statistics": 0}
         self._steps: WatchedSteps | None = None
 
     def figures(self) -> dict[str, Any]:
-        """nonfinite_steps: whose loss or gradient was not finite; scaler_skips: which fp16's scaler alone left out."""
+        """nonfinite_steps: whose loss or gradient was not finite; scaler_skips: which fp16's scaler alone left out.
+
+        kept_statistics: batches that BatchNorm's running statistics were kept from, on the rank that had most.
+        """
         return dict(self._counted)
 
     def state_dict(self) -> dict[str, Any]:
@@ -51,9 +56,10 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
         """Goes on from there."""
         self._counted = {name: int(state_dict.get(name, 0)) for name in self._counted}
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begins to look; the scaler has its state from a checkpoint by now."""
         device = trainer.strategy.root_device
+        self._statistics = RunningStatistics(pl_module)
         self._steps = WatchedSteps(device, getattr(trainer.precision_plugin, "scaler", None))
         self._every = 1 if device.type == "cpu" and trainer.world_size == 1 else self.patience
         self._first = trainer.global_step
@@ -71,6 +77,7 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
         """The loss is there, and maybe a step was taken."""
         assert self._steps is not None
+        self._steps.statistics(self._statistics.keep_finite())
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         self._steps.loss(loss if isinstance(loss, torch.Tensor) else None)
         if not self._is_due:
@@ -90,6 +97,7 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
         skips = int(getattr(trainer.strategy.model, "skipped_steps", 0))  # DeepSpeed's engine has them
         self._counted["nonfinite_steps"] += seen.nonfinite
         self._counted["scaler_skips"] += seen.skipped + skips - self._engine_skips
+        self._counted["kept_statistics"] += seen.kept_statistics
         self._engine_skips = skips
         if seen.most_in_a_row < self.patience:
             return

@@ -13,7 +13,7 @@ class Seen(NamedTuple):
 
     nonfinite: steps whose loss, or whose gradient without a scaler, was not finite. skipped: steps that only the scaler
     left out. most_in_a_row and began: the longest row that ends in one of them, and its first step, from 0.
-    last_finite_loss: NaN where none was.
+    last_finite_loss: NaN where none was. kept_statistics: batches that running statistics were kept from.
     """
 
     nonfinite: int
@@ -21,6 +21,7 @@ class Seen(NamedTuple):
     most_in_a_row: int
     began: int
     last_finite_loss: float
+    kept_statistics: int
 
 
 class WatchedSteps:
@@ -34,7 +35,7 @@ class WatchedSteps:
         self._began = self._tensor(0)
         self._last = self._tensor(math.nan)
         self._loss_bad = self._gradient_bad = self._no()
-        self._nonfinite = self._skipped = self._most = self._most_began = self._tensor(0)
+        self._nonfinite = self._skipped = self._most = self._most_began = self._kept = self._tensor(0)
 
     def loss(self, loss: torch.Tensor | None) -> None:
         """A batch's loss is there, one number or none."""
@@ -51,6 +52,11 @@ class WatchedSteps:
             dense = [one.coalesce().values() if one.is_sparse else one for one in gradients]
             norm = torch.nn.utils.get_total_norm(dense)
             self._gradient_bad = self._gradient_bad | ~torch.isfinite(norm).to(self._device)
+
+    def statistics(self, kept: torch.Tensor | None) -> None:
+        """A batch is done; kept: whether running statistics were kept from it, a bool tensor; None: there are none."""
+        if kept is not None:
+            self._kept = self._kept + kept.to(self._device)
 
     def step(self, number: int) -> None:
         """The batches and gradients since the last step belong to this one."""
@@ -73,20 +79,21 @@ class WatchedSteps:
 
     def take(self, trainer: Any) -> Seen:
         """What was seen since the last call, on whichever rank saw most of it. Waits for the device and the ranks."""
-        rows = torch.stack([self._nonfinite, self._skipped, self._most, self._most_began, self._last])
-        self._nonfinite = self._skipped = self._most = self._most_began = self._tensor(0)
+        rows = torch.stack([self._nonfinite, self._skipped, self._most, self._most_began, self._last, self._kept])
+        self._nonfinite = self._skipped = self._most = self._most_began = self._kept = self._tensor(0)
         ranks = [rows] if trainer.world_size == 1 else list(trainer.strategy.all_gather(rows))
         told = [rank.tolist() for rank in ranks]
-        nonfinite, skipped = (max(int(rank[column]) for rank in told) for column in (0, 1))
+        nonfinite, skipped, kept = (max(int(rank[column]) for rank in told) for column in (0, 1, 5))
         worst = max(told, key=lambda rank: rank[2])
         last = next((rank[4] for rank in told if not math.isnan(rank[4])), math.nan)
-        return Seen(nonfinite, skipped, int(worst[2]), int(worst[3]), last)
+        return Seen(nonfinite, skipped, int(worst[2]), int(worst[3]), last, kept)
 
     def _no(self) -> torch.Tensor:
         return torch.zeros((), dtype=torch.bool, device=self._device)
 
     def _tensor(self, value: float) -> torch.Tensor:
-        return torch.tensor(float(value), device=self._device)
+        """Made on the device: a value that comes from the host would be waited for."""
+        return torch.full((), float(value), device=self._device)
 
 
 def _halvings(scaler: Any) -> int:
