@@ -188,6 +188,11 @@ class _Session:
     def _went(self) -> dict[str, Any]:
         trainer, saving, pace = self._trainer, self._saving, self._pace
         weights = self._folder.checkpoints / (LAST if saving.best_step is None else BEST)
+        if not weights.exists():  # the same on all ranks
+            raise NonFiniteError(
+                f"weights are NaN or infinite after each of {trainer.global_step:,} steps, so nothing was saved; lower "
+                "the learning rate, or look for such numbers in the batches"
+            )
         return {
             "run": str(self._folder.root), "dataset": str(self._out), "config": asdict(self._config),
             "epochs": trainer.current_epoch, "steps": trainer.global_step, "images": pace.images,

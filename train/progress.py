@@ -60,7 +60,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         before = [one.level for one in loud]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            warnings.filterwarnings("always", message=".*training waits for data|warmup_steps=")
+            warnings.filterwarnings("always", message=".*training waits for data|warmup_steps=|not saved: ")
             warnings.showwarning = self._warned
             for one in loud:
                 one.setLevel(logging.ERROR)

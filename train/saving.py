@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from .checkpoint import PlainCheckpointIO, read
 from .stop import Stop
@@ -22,10 +23,10 @@ LAST, BEST = "last.ckpt", "best.ckpt"
 class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
     """Writes `last.ckpt` every `every_n_steps` optimizer steps, before and after each validation and at the end.
 
-    `best.ckpt` is of the validation whose `metric` was the least (`mode` "min") or the most ("max"): `figures` are that
-    validation's, over so many `faces` and `videos`. A file takes its name once it is whole: a kill or a full disk
-    leaves the one before, and so do weights that are not finite. When ranks have agreed to stop, the step is saved and
-    the run ended.
+    `best.ckpt` is of the validation whose `metric` was the least (`mode` "min") or the most ("max"), never of one where
+    it was NaN: `figures` are that validation's, over so many `faces` and `videos`. A file takes its name once it is
+    whole: a kill or a full disk leaves the one before, and so do weights and running statistics that are not finite.
+    When ranks have agreed to stop, the step is saved and the run ended.
 
     Beside ModelCheckpoint, which Lightning brings: that resumes after an epoch's last step without its validation.
     """
@@ -38,7 +39,7 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
         self._folder, self._stop, self._every_n_steps = folder, stop, every_n_steps
         self._metric, self._sign = metric, 1 if mode == "min" else -1
         self._best = math.inf
-        self._validation_is_due = self._finished = False
+        self._validation_is_due = self._finished = self._warned = False
         self._generators: dict[str, Any] = {}
         self._step = self._saved_step = 0
 
@@ -86,7 +87,7 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
         self.validated_step = trainer.global_step
         figures = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
         value = self._sign * figures.get(self._metric, math.inf)
-        if figures and (value < self._best or not self.figures):
+        if value < self._best and self._may_be_saved(trainer):  # NaN is not less than anything
             self.figures, self._best, self.best_step = figures, value, trainer.global_step
             self.faces, self.videos = len(pl_module.scores.faces), len(pl_module.scores.videos)
             self._save(trainer, BEST)
@@ -101,11 +102,22 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
         self._save_last(trainer)
 
     def _save_last(self, trainer: Any) -> None:
-        if not _finite(trainer):
+        if not self._may_be_saved(trainer):
             return
         self._save(trainer, LAST)
         self._saved_step = trainer.global_step
         self._stop.saved(trainer)
+
+    def _may_be_saved(self, trainer: Any) -> bool:
+        """Whether all that would be saved is finite; warns once where it is not. The same on all ranks."""
+        finite: bool = trainer.strategy.reduce_boolean_decision(_finite(trainer), all=True)
+        if not finite and not self._warned:
+            self._warned = True
+            rank_zero_warn(
+                f"not saved: weights or running statistics are NaN or infinite after step {trainer.global_step:,}; the "
+                f"last checkpoint is that of step {self._saved_step:,}"
+            )
+        return finite
 
     def _save(self, trainer: Any, name: str) -> None:
         """On all ranks, since some strategies save a part on each."""
@@ -148,8 +160,8 @@ def publish(hidden: Path, path: Path) -> None:
     """Gives a written checkpoint its name: in one step a file, in two a folder of several ranks' parts."""
     if hidden.is_dir():
         before = _before(path)
-        _remove(before)
-        if path.exists():
+        if path.exists():  # else a kill came between the two steps, and what is named so is the last one
+            _remove(before)
             path.rename(before)
         hidden.rename(path)
         _remove(before)
@@ -160,11 +172,11 @@ def publish(hidden: Path, path: Path) -> None:
 
 
 def find(path: Path) -> Path | None:
-    """The checkpoint of that name, also where a kill came between the two steps of `publish`; None without one."""
-    before = _before(path)
-    if not path.exists() and before.exists():
-        before.rename(path)
-    return path if path.exists() else None
+    """The checkpoint of that name, or the one before it where a kill came between the two steps of `publish`.
+
+    None without either. Renames nothing: every rank looks, whenever it comes.
+    """
+    return next((one for one in (path, _before(path)) if one.exists()), None)
 
 
 def _before(path: Path) -> Path:
@@ -179,11 +191,13 @@ def _remove(path: Path) -> None:
 
 
 def _finite(trainer: Any) -> bool:
-    """Whether no weight is NaN or infinite; the same on all ranks, and True where each has other parts of them."""
+    """Whether no weight and no buffer of this rank is NaN or infinite; True where each rank has other parts of them."""
     if not whole(trainer.strategy):
         return True
-    weights = [one.detach() for one in trainer.lightning_module.parameters()]
-    return bool(torch.stack([one.abs().max() for one in weights]).isfinite().all()) if weights else True
+    module = trainer.lightning_module
+    saved = [one.detach() for one in (*module.parameters(), *module.buffers()) if one.is_floating_point()]
+    most = [one.abs().max().float() for one in saved if one.numel()]
+    return bool(torch.stack(most).isfinite().all()) if most else True
 
 
 def _generators() -> dict[str, Any]:

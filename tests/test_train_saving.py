@@ -1,0 +1,146 @@
+"""What a user notices of a run's checkpoints: the best is the best, and none holds numbers that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from assets_fit import STEPS, trained
+from assets_train import small_dataset
+from facefeed.train import checkpoint
+from facefeed.train.levers import NonFiniteError
+from facefeed.train.saving import find, publish
+
+# Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+NAN = float("nan")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return small_dataset(tmp_path_factory.mktemp("saving") / "out")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def undrawn() -> Any:
+    """Pictures take half of these runs' time, and have tests of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("facefeed.train.pictures.log_pictures", lambda *_: None)
+        yield
+
+
+class On(lightning.Callback):
+    """Calls `then` with the module, once, when `hook` comes for the `number`-th time."""
+
+    def __init__(self, hook: str, then: Callable[[Any], None], number: int = 1) -> None:
+        self._left, self._then = number, then
+        setattr(self, hook, self._come)
+
+    def _come(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._then(pl_module)
+
+
+def bias(module: Any) -> torch.Tensor:
+    """Of the last layer."""
+    return list(module.parameters())[-1].data
+
+
+def statistics(module: Any) -> torch.Tensor:
+    """Of the first BatchNorm."""
+    return next(one for name, one in module.named_buffers() if name.endswith("running_mean"))
+
+
+def is_finite(run: Path, name: str) -> bool:
+    stored = checkpoint.read(run / "checkpoints" / name)["state_dict"]
+    return all(bool(one.isfinite().all()) for one in stored.values())
+
+
+# ---- the best
+
+
+def test_after_a_validation_without_a_number_a_later_one_is_the_best(out: Path, tmp_path: Path) -> None:
+    kept: list[torch.Tensor] = []
+
+    def spoil(module: Any) -> None:
+        kept.append(bias(module).clone())
+        bias(module).fill_(NAN)
+
+    spoilt = On("on_validation_start", spoil)
+    mended = On("on_validation_end", lambda module: bias(module).copy_(kept[0]))
+    result, _ = trained(out, tmp_path / "run", spoilt, mended)
+    assert result.best_step == 2 * STEPS
+    assert result.checkpoint == str(tmp_path / "run" / "checkpoints" / "best.ckpt")
+    assert checkpoint.read(result.checkpoint)["global_step"] == 2 * STEPS
+    assert result.val["val/loss"] == result.val["val/loss"]
+
+
+def test_weights_that_are_not_finite_are_never_the_best(out: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    spoilt = On("on_validation_end", lambda module: bias(module).fill_(NAN))  # what was validated was finite
+    with pytest.raises(NonFiniteError):
+        trained(out, run, spoilt, epochs=5)
+    assert not (run / "checkpoints" / "best.ckpt").exists()
+    assert is_finite(run, "last.ckpt")
+
+
+# ---- numbers that are none
+
+
+def test_running_statistics_that_are_not_finite_are_never_saved(out: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    spoilt = On("on_train_epoch_end", lambda module: statistics(module).fill_(NAN), 2)
+    trained(out, run, spoilt)
+    assert is_finite(run, "last.ckpt")
+
+
+def test_a_run_none_of_whose_steps_could_be_saved_ends_with_that_sentence(out: Path, tmp_path: Path) -> None:
+    spoilt = On("on_train_batch_start", lambda module: bias(module).fill_(NAN))
+    with pytest.raises(NonFiniteError) as caught:
+        trained(out, tmp_path / "run", spoilt, steps=3)
+    assert caught.value.exit_code == 1
+
+
+# ---- a folder of parts takes its name
+
+
+def folder(path: Path, text: str) -> None:
+    path.mkdir()
+    (path / "part").write_text(text)
+
+
+def test_looking_for_a_checkpoint_renames_nothing(tmp_path: Path) -> None:
+    folder(tmp_path / ".last.ckpt.before", "one")  # as a kill between the two steps of a publication leaves it
+    last = tmp_path / "last.ckpt"
+    found = find(last)
+    assert [path.name for path in tmp_path.iterdir()] == [".last.ckpt.before"]
+    assert found is not None
+    assert (found / "part").read_text() == "one"
+    folder(tmp_path / ".last.ckpt", "two")
+    publish(tmp_path / ".last.ckpt", last)
+    assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
+    assert (last / "part").read_text() == "two"
+
+
+def test_the_checkpoint_before_is_there_until_the_new_one_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder(tmp_path / ".last.ckpt.before", "one")
+    folder(tmp_path / ".last.ckpt", "two")
+
+    def killed(*_: Any) -> None:
+        raise LookupError("killed before the new name")
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(LookupError):
+        publish(tmp_path / ".last.ckpt", tmp_path / "last.ckpt")
+    found = find(tmp_path / "last.ckpt")
+    assert found is not None
+    assert (found / "part").read_text() == "one"
