@@ -24,6 +24,7 @@ from .errors import FacefeedError, StoppedError
 
 if TYPE_CHECKING:
     from .progress import Progress
+    from .video import DecoderLimits
 
 INTERRUPTED = 130
 
@@ -151,6 +152,7 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     help="Redo what failed (for REASON); give it after OUT.",
 )
 @click.option("--max-failed", default="1%", show_default=True, metavar="N|P%", help="How many inputs may fail.")
+@click.option("--max-damaged", default="10%", show_default=True, metavar="P%", help="Frames lost a video, or it fails.")
 @click.option("--dry-run", is_flag=True, help="Say what there is, how long it will take and how large it will be.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 def precompute(src: Path, out: Path, **given: Any) -> int:
@@ -161,17 +163,20 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     from . import report  # noqa: PLC0415 (everything below is heavy)
     from .progress import Progress  # noqa: PLC0415
     from .run import Allowance, precompute  # noqa: PLC0415
+    from .video import DecoderLimits  # noqa: PLC0415
 
     progress = Progress.on_stderr()
     allowance = Allowance.parse(given["max_failed"])
+    limits = DecoderLimits(max_damaged_percent=_percent("--max-damaged", given["max_damaged"]))
     if given["dry_run"]:
-        return _dry_run(src, out, given, progress)
+        return _dry_run(src, out, given, limits, progress)
     summary = precompute(
         src,
         out,
         options=_options(given),
         layout=given["layout"],
         detector=given["detector"],
+        limits=limits,
         workers=given["workers"],
         scheduler=given["scheduler"],
         retry_failed=_reason(given["retry_failed"]),
@@ -185,14 +190,14 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     return 0
 
 
-def _dry_run(src: Path, out: Path, given: dict[str, Any], progress: Progress) -> int:
+def _dry_run(src: Path, out: Path, given: dict[str, Any], limits: DecoderLimits, progress: Progress) -> int:
     from .dryrun import show  # noqa: PLC0415
     from .dryrun.run import dry_run  # noqa: PLC0415
     from .request import check_cluster, prepare, retries  # noqa: PLC0415
 
     check_cluster(given["workers"], given["scheduler"])
     job, listing, config = prepare(
-        src, out, options=_options(given), layout=given["layout"], detector=given["detector"]
+        src, out, options=_options(given), layout=given["layout"], detector=given["detector"], limits=limits
     )
     made = dry_run(
         job, listing, config, workers=given["workers"], scheduler=given["scheduler"],
@@ -226,6 +231,17 @@ def _options(given: dict[str, Any]) -> Any:
         split_ratio=SplitRatio.parse(given["split_ratio"]),
         seed=given["seed"],
     )
+
+
+def _percent(option: str, given: str) -> float:
+    from .errors import UsageError  # noqa: PLC0415
+
+    try:
+        if given.endswith("%") and 0 <= (percent := float(given[:-1])) <= 100:
+            return percent
+    except ValueError:
+        pass
+    raise UsageError(f"{option} {given}: must be a percentage from 0% to 100%; try 10%")
 
 
 def _reason(given: str | None) -> str | None:

@@ -112,7 +112,7 @@ def account(ledger: Ledger, config: dict[str, Any], refused: Sequence[Entry], mi
             for one in receipt.inputs:
                 if ledger.owner[one.video_id] == planned.unit:
                     counts = splits.setdefault(unit.split, Counter())
-                    counts.update(rows=one.faces, videos=int(one.outcome == "ok"))
+                    counts.update(rows=one.faces, videos=int(one.faces > 0))
                     yield one
 
     inputs = count_inputs(outcomes(), Counter(str(entry.problem) for entry in refused), missing)

@@ -200,8 +200,9 @@ class _Lane:
             ))  # fmt: skip
         reader = self.inputs.reader
         outcome = InputOutcome(
-            **common, outcome="ok" if faces else "no_faces", faces=faces, seconds=_since(started),
-            frames_wanted=reader.last_frames_wanted, frames_decoded=reader.last_frames_decoded,
+            **common, outcome="partial" if reader.last_damage else "ok" if faces else "no_faces", faces=faces,
+            reason="decode_error" if reader.last_damage else None, detail=reader.last_damage or None,
+            frames_wanted=reader.last_frames_wanted, frames_decoded=reader.last_frames_decoded, seconds=_since(started),
         )  # fmt: skip
         return Made(outcome, _stored(spool))
 

@@ -19,7 +19,7 @@ from .schema import SCHEMA_VERSION
 RECEIPT_VERSION = 1
 MANIFEST_VERSION = 1
 
-_Outcome = Literal["ok", "no_faces", "failed"]
+_Outcome = Literal["ok", "partial", "no_faces", "failed"]
 _UnitOutcome = Literal["done", "split"]
 
 
@@ -80,7 +80,11 @@ class OutPaths:
 
 @dataclass(frozen=True, kw_only=True)
 class InputOutcome:
-    """What became of one video or image; `reason` (see `errors.Reason`) is set only where it failed."""
+    """What became of one video or image.
+
+    `outcome`: "ok" has faces, "no_faces" has none, of "partial" some wanted frames are damaged (it may have faces or
+    none). `reason` (see `errors.Reason`) and `detail` say why it failed, or why frames of a partial one are missing.
+    """
 
     video_id: str
     size_bytes: int
@@ -150,7 +154,7 @@ def trusted_receipt(paths: OutPaths, unit: str, config: str) -> Receipt | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The account of a finished dataset: `inputs.total = ok + no_faces + failed` always holds.
+    """The account of a finished dataset: `inputs.total = ok + partial + no_faces + failed` always holds.
 
     `refused` names the failed inputs that never reached a unit, and so stand in no receipt.
     """
@@ -183,6 +187,7 @@ class Manifest:
                     f"{path}: is of version {made[0]}, schema {made[1]}; this facefeed reads version {read[0]}, schema "
                     f"{read[1]}: read it with the facefeed that made it, or make a new OUT with `facefeed precompute`"
                 )
+            data["inputs"] = {"partial": 0, **data["inputs"]}  # older manifests know no partial inputs
             return cls(**data)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(
@@ -194,20 +199,16 @@ class Manifest:
 
 def count_inputs(outcomes: Iterable[InputOutcome], refused: Mapping[str, int], missing: int) -> dict[str, Any]:
     """The manifest's `inputs`: every input once. `refused` counts by reason those that never reached a unit."""
-    ok = no_faces = 0
+    counts = dict.fromkeys(("ok", "partial", "no_faces"), 0)
     failed = dict(refused)
     for one in outcomes:
-        if one.outcome == "ok":
-            ok += 1
-        elif one.outcome == "no_faces":
-            no_faces += 1
-        else:
+        if one.outcome == "failed":
             failed[str(one.reason)] = failed.get(str(one.reason), 0) + 1
-    total = ok + no_faces + sum(failed.values())
+        else:
+            counts[one.outcome] += 1
     return {
-        "total": total,
-        "ok": ok,
-        "no_faces": no_faces,
+        "total": sum(counts.values()) + sum(failed.values()),
+        **counts,
         "failed": dict(sorted(failed.items())),
         "missing": missing,
     }

@@ -31,6 +31,7 @@ class Totals:
     frames: int = 0
     faces: int = 0
     size_bytes: int = 0
+    partial: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     lost_units: int = 0
     seconds: float = 0.0
@@ -118,6 +119,7 @@ class Progress:
             self.totals.frames += sum(one.frames_decoded for one in receipt.inputs)
             self.totals.faces += receipt.rows
             self.totals.size_bytes += receipt.bytes
+            self.totals.partial += sum(one.outcome == "partial" for one in receipt.inputs)
             self.totals.failed.update(str(one.reason) for one in receipt.inputs if one.outcome == "failed")
         self._show()
 
@@ -153,6 +155,7 @@ class Progress:
                 "faces": self.totals.faces + heard["faces"],
                 "frames": self.totals.frames + heard["frames"],
                 "frames_per_second": round((self.totals.frames + heard["frames"]) / seconds, 2),
+                "partial": self.totals.partial,
                 "failed": dict(self.totals.failed),
                 "eta_seconds": round(left * seconds / inputs) if inputs else None,
                 "seconds": round(seconds, 1),
@@ -179,4 +182,5 @@ def _sentence(figures: dict[str, Any]) -> str:
     eta = figures["eta_seconds"]
     left = "" if not eta else f"  {eta // 3600}:{eta // 60 % 60:02}:{eta % 60:02} left"
     parts = f"{figures['faces']:,} faces  {figures['frames_per_second']:.1f} frames/s{left}"
+    parts += f"  [yellow]{figures['partial']:,} partial[/]" if figures["partial"] else ""
     return parts + (f"  [red]failed: {escape(failed)}[/]" if failed else "")

@@ -95,6 +95,8 @@ def _inputs(inputs: dict[str, Any]) -> Table:
     table.add_column("outcome")
     table.add_column("count", justify="right")
     table.add_row("ok", f"{inputs['ok']:,}")
+    if inputs["partial"]:
+        table.add_row("[yellow]partial[/]", f"{inputs['partial']:,}")
     table.add_row("no faces", f"{inputs['no_faces']:,}")
     for reason, count in inputs["failed"].items():
         table.add_row(f"[red]failed: {escape(reason)}[/]", f"{count:,}")
@@ -112,6 +114,9 @@ def _remarks(summary: Summary) -> list[str]:
     lines += [f"  {name}: {why}" for name, why in named]
     if len(summary.failures) > _NAMED:
         lines.append(f"  ... and {len(summary.failures) - _NAMED} more; each is in its unit's receipt")
+    if summary.partial:
+        names = ", ".join(summary.partial[:_NAMED]) + (", ..." if len(summary.partial) > _NAMED else "")
+        lines.append(f"{len(summary.partial)} inputs are partial, without their damaged frames: {names}")
     if listing.missing:
         lines.append(f"listed, not on disk: {', '.join(listing.missing[:_NAMED])}")
         lines[-1] += ", ..." if len(listing.missing) > _NAMED else ""

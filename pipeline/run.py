@@ -81,6 +81,7 @@ class Summary:
     seconds: float
     orphans: list[str] = field(default_factory=list)
     failures: list[tuple[str, str]] = field(default_factory=list)
+    partial: list[str] = field(default_factory=list)
     dropped_identities: list[str] = field(default_factory=list)
     forecast: Forecast | None = None
 
@@ -135,6 +136,7 @@ def precompute(
         seconds=time.monotonic() - started,
         orphans=orphans,
         failures=_failures(ledger, changes),
+        partial=sorted(one.video_id for _, one in ledger.outcomes() if one.outcome == "partial"),
         dropped_identities=sorted(ledger.plan.dropped_identities()),
         forecast=_borne_out(expected, job, totals),
     )

@@ -66,7 +66,14 @@ REFUSED = Entry(video_id="real/link.mp4", problem="outside_root", detail="a link
 
 ROWS = {"train": 320 + 21, "val": 31, "test": 19}
 FILES = 5
-INPUTS = {"total": 13, "ok": 9, "no_faces": 2, "failed": {"outside_root": 1, "truncated": 1}, "missing": 2}
+INPUTS = {
+    "total": 13,
+    "ok": 9,
+    "partial": 0,
+    "no_faces": 2,
+    "failed": {"outside_root": 1, "truncated": 1},
+    "missing": 2,
+}
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,9 @@ class _NoiseReader(MediaReader):
                 raise InputError("truncated", "cut", frames_wanted=clip.frames, frames_decoded=number)
             self.last_frames_decoded += 1
             yield Frame(number, number / 25, _picture(clip, number))
+        if clip.ends == "partial":
+            self.last_frames_wanted += 1
+            self.last_damage = f"damaged or missing are 1 of {clip.frames + 1} wanted frames"
 
 
 def _picture(clip: Clip, number: int) -> NDArray[np.uint8]:

@@ -101,6 +101,18 @@ def write_video(
     return path
 
 
+def spoil(path: Path, source: Path, packets: range) -> Path:
+    """Overwrite the second half of some packets, in decode order."""
+    data = bytearray(source.read_bytes())
+    with av.open(str(source)) as container:
+        for index, packet in enumerate(container.demux(video=0)):
+            if index in packets and packet.pos is not None:
+                half = packet.size // 2
+                data[packet.pos + half : packet.pos + packet.size] = b"\xa5" * (packet.size - half)
+    path.write_bytes(data)
+    return path
+
+
 def write_audio(path: Path) -> Path:
     """One second of silence, and no video."""
     with av.open(str(path), "w") as container:

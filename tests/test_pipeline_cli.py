@@ -120,7 +120,14 @@ def test_a_run_in_a_pipe_keeps_standard_output_for_the_figures(
     )
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
-    assert figures["inputs"] == {"total": 3, "ok": 0, "no_faces": 2, "failed": {"not_video": 1}, "missing": 0}
+    assert figures["inputs"] == {
+        "total": 3,
+        "ok": 0,
+        "partial": 0,
+        "no_faces": 2,
+        "failed": {"not_video": 1},
+        "missing": 0,
+    }
     assert figures["exit"] == 0
     assert {"seconds", "frames_per_second", "rows", "bytes", "splits"} <= figures.keys()
     progress = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]

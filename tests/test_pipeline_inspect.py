@@ -37,7 +37,7 @@ from facefeed.pipeline.inspect.findings import findings
 from facefeed.pipeline.inspect.survey import survey
 from facefeed.pipeline.manifest import Manifest
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.verify import rebuild
+from facefeed.pipeline.verify import rebuild, verify
 
 SCREEN_COLUMNS, SCREEN_LINES = 80, 24
 
@@ -264,6 +264,18 @@ def test_small_faces_failures_and_missing_videos_are_to_be_borne_in_mind(dataset
     assert "100 % of the faces are smaller than 60 px." in found["mind"]
     assert "2 videos that the metadata lists are not on disk." in found["mind"]
     assert "2 of 13 inputs failed: 1 outside_root, 1 truncated." in found["mend"]
+
+
+def test_partial_videos_are_named_with_what_they_lack(tmp_path: Path) -> None:
+    out = made(tmp_path, *WHOLE, ("train", (Clip("real/scratched.mp4", 6, "partial"),)))
+    assert "1 of 8 inputs lack 1 damaged frame: real/scratched.mp4." in said(out)["mind"]
+    found = figures(out)
+    assert (found["inputs"]["ok"], found["inputs"]["partial"]) == (6, 1)
+    assert [(one["video_id"], one["frames_wanted"], one["frames_decoded"]) for one in found["partial"]] == [
+        ("real/scratched.mp4", 7, 6)
+    ]
+    assert Manifest.read(out).splits["train"]["videos"] == 3
+    assert verify(out).findings == []
 
 
 def test_one_video_that_outweighs_the_others_is_named(tmp_path: Path) -> None:

@@ -20,18 +20,18 @@ _TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 
 @st.composite
 def outcomes(draw: st.DrawFn) -> InputOutcome:
-    outcome = draw(st.sampled_from(["ok", "no_faces", "failed"]))
+    outcome = draw(st.sampled_from(["ok", "partial", "no_faces", "failed"]))
     wanted = draw(st.integers(0, 1000))
     return InputOutcome(
         video_id=draw(_TEXT),
         size_bytes=draw(st.integers(0, 1 << 50)),
         mtime_ns=draw(st.integers(0, 1 << 62)),
         outcome=outcome,  # type: ignore[arg-type]
-        reason=draw(st.sampled_from(REASONS)) if outcome == "failed" else None,
-        detail=draw(st.none() | _TEXT) if outcome == "failed" else None,
+        reason=draw(st.sampled_from(REASONS)) if outcome in ("failed", "partial") else None,
+        detail=draw(st.none() | _TEXT) if outcome in ("failed", "partial") else None,
         frames_wanted=wanted,
         frames_decoded=draw(st.integers(0, wanted)),
-        faces=draw(st.integers(1, 50)) if outcome == "ok" else 0,
+        faces=draw(st.integers(1, 50)) if outcome == "ok" else draw(st.integers(0, 50)) if outcome == "partial" else 0,
         seconds=draw(st.floats(0, 1e4)),
     )
 
@@ -50,7 +50,7 @@ RECEIPT = receipt_of([
 MANIFEST = Manifest(
     fingerprint="f", config={"labels": ["real", "fake"]}, labels=["real", "fake"],
     splits={"train": {"rows": 3, "videos": 1}}, units=1, rows=3, bytes=9,
-    inputs={"total": 2, "ok": 1, "no_faces": 0, "failed": {"empty": 1}, "missing": 4},
+    inputs={"total": 2, "ok": 1, "partial": 0, "no_faces": 0, "failed": {"empty": 1}, "missing": 4},
     refused=[{"video_id": "x", "reason": "outside_root", "detail": None}],
 )  # fmt: skip
 
@@ -171,6 +171,13 @@ def test_a_dataset_of_another_version_is_told_as_such(tmp_path: Path, key: str, 
         Manifest.read(tmp_path)
 
 
+def test_a_manifest_from_before_there_were_partial_inputs_has_none(tmp_path: Path) -> None:
+    data = json.loads(MANIFEST.to_json())
+    del data["inputs"]["partial"]
+    (tmp_path / "manifest.json").write_text(json.dumps(data))
+    assert Manifest.read(tmp_path) == MANIFEST
+
+
 @pytest.mark.parametrize("text", [b"", b"[]", b"null", b"{", b"\xff\xfe", MANIFEST.to_json().encode()[:-20]])
 def test_a_manifest_that_is_no_json_is_named(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "manifest.json").write_bytes(text)
@@ -182,10 +189,10 @@ def test_a_manifest_that_is_no_json_is_named(tmp_path: Path, text: bytes) -> Non
 @given(st.lists(outcomes()), st.dictionaries(st.sampled_from(REASONS), st.integers(1, 9)), st.integers(0, 99))
 def test_every_input_is_counted_once(inputs: list[InputOutcome], refused: dict[str, int], missing: int) -> None:
     counts = count_inputs(iter(inputs), refused, missing)
-    assert counts["total"] == counts["ok"] + counts["no_faces"] + sum(counts["failed"].values())
+    assert counts["total"] == counts["ok"] + counts["partial"] + counts["no_faces"] + sum(counts["failed"].values())
     assert counts["total"] == len(inputs) + sum(refused.values()), "what is missing is no input"
     assert counts["missing"] == missing
     for reason in REASONS:
-        failed = sum(one.reason == reason for one in inputs) + refused.get(reason, 0)
+        failed = sum((one.outcome, one.reason) == ("failed", reason) for one in inputs) + refused.get(reason, 0)
         assert counts["failed"].get(reason, 0) == failed
     assert list(counts["failed"]) == sorted(counts["failed"])

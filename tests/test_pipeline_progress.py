@@ -19,8 +19,8 @@ from rich.console import Console
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 
 KEYS = {
-    "event", "inputs", "inputs_total", "inputs_done_before", "faces", "frames", "frames_per_second", "failed",
-    "eta_seconds", "seconds", "dashboard",
+    "event", "inputs", "inputs_total", "inputs_done_before", "faces", "frames", "frames_per_second", "partial",
+    "failed", "eta_seconds", "seconds", "dashboard",
 }  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def test_in_a_pipe_each_line_is_one_json_object(clock: Clock) -> None:
     assert (second["inputs"], second["faces"], second["seconds"]) == (2, 11, 20)
     assert last == {
         "event": "progress", "inputs": 2, "inputs_total": 4, "inputs_done_before": 7, "faces": 11, "frames": 20,
-        "frames_per_second": 1.0, "failed": {}, "eta_seconds": 20, "seconds": 20.0,
+        "frames_per_second": 1.0, "partial": 0, "failed": {}, "eta_seconds": 20, "seconds": 20.0,
         "dashboard": "http://127.0.0.1:8787/status",
     }  # fmt: skip
 
@@ -231,6 +231,19 @@ def test_failures_are_counted_by_reason() -> None:
         progress.on_receipt(receipt("v", (0, 0), failed="empty"))
         progress.on_receipt(receipt("w", (5, 5)))
     assert lines(file)[-1]["failed"] == {"truncated": 2, "empty": 1}
+
+
+def test_partial_inputs_are_no_failures() -> None:
+    progress, file = piped()
+    lacking = InputOutcome(
+        video_id="a.mp4", size_bytes=1, mtime_ns=1, outcome="partial", reason="decode_error",
+        frames_wanted=5, frames_decoded=4, faces=4,
+    )  # fmt: skip
+    with progress:
+        progress.on_receipt(Receipt(unit="u", config="c", outcome="done", rows=4, inputs=[lacking]))
+    (last,) = lines(file)[-1:]
+    assert (last["inputs"], last["frames"], last["faces"]) == (1, 4, 4)
+    assert (last["partial"], last["failed"]) == (1, {})
 
 
 def test_the_pace_is_that_of_the_whole_run(clock: Clock) -> None:

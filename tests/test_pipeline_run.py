@@ -17,7 +17,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 from assets_faults import POISON_SIZE, FaultyDetector, UnloadableDetector, faulty_child
-from assets_video import numbered, read_number, write_video
+from assets_video import numbered, read_number, spoil, write_video
 from distributed import LocalCluster
 from facefeed.pipeline.encode import decode_rgb
 from facefeed.pipeline.errors import RefusedError, StoppedError, TooManyFailedError, UsageError
@@ -74,7 +74,7 @@ def test_every_wanted_frame_of_every_video_becomes_rows(run: Run, make_source: M
     assert {row["video_id"]: row["label"] for row in rows} == {"real/a.mp4": 0, "fake/b.mp4": 1}
     assert {(row["frame_width"], row["frame_height"]) for row in rows} == {(160, 120)}
     assert summary.manifest.rows == 10
-    assert summary.manifest.inputs == {"total": 2, "ok": 2, "no_faces": 0, "failed": {}, "missing": 0}
+    assert summary.manifest.inputs == {"total": 2, "ok": 2, "partial": 0, "no_faces": 0, "failed": {}, "missing": 0}
     assert verify(tmp_path / "out").findings == []
 
 
@@ -98,9 +98,12 @@ def test_every_input_has_exactly_one_outcome(run: Run, make_source: MakeSource, 
     whole = (source / "real/a.mp4").read_bytes()
     (source / "real/cut.mp4").write_bytes(whole[: len(whole) // 2])
     (source / "real/link.mp4").symlink_to(shutil.copyfile(source / "real/a.mp4", tmp_path / "outside.mp4"))
-    inputs = run(source, max_failed=Allowance(count=5)).manifest.inputs
-    assert inputs == {
-        "total": 7, "ok": 2, "no_faces": 0, "missing": 0,
+    spoil(source / "real/scratched.mp4", source / "real/a.mp4", range(20, 25))
+    limits = DecoderLimits(max_damaged_percent=20)
+    summary = run(source, limits=limits, max_failed=Allowance(count=5))
+    assert summary.partial == ["real/scratched.mp4"]
+    assert summary.manifest.inputs == {
+        "total": 8, "ok": 2, "partial": 1, "no_faces": 0, "missing": 0,
         "failed": {"empty": 1, "not_video": 2, "outside_root": 1, "truncated": 1},
     }  # fmt: skip
     assert verify(tmp_path / "out").findings == []
@@ -108,7 +111,7 @@ def test_every_input_has_exactly_one_outcome(run: Run, make_source: MakeSource, 
 
 def test_a_video_without_faces_is_counted_apart_from_failures(run: Run, make_source: MakeSource) -> None:
     summary = run(make_source("real/a.mp4"), detector=FixedBoxDetector(boxes=()))
-    assert summary.manifest.inputs == {"total": 1, "ok": 0, "no_faces": 1, "failed": {}, "missing": 0}
+    assert summary.manifest.inputs == {"total": 1, "ok": 0, "partial": 0, "no_faces": 1, "failed": {}, "missing": 0}
     assert summary.manifest.rows == 0
 
 
@@ -277,7 +280,7 @@ def test_failures_are_redone_on_request_alone(run: Run, make_source: MakeSource,
     assert written(out) == before
     mended = run(source, retry_failed="crashed")
     assert mended.totals.inputs == 1
-    assert mended.manifest.inputs == {"total": 2, "ok": 2, "no_faces": 0, "failed": {}, "missing": 0}
+    assert mended.manifest.inputs == {"total": 2, "ok": 2, "partial": 0, "no_faces": 0, "failed": {}, "missing": 0}
     assert set(table(out)["video_id"].to_pylist()) == {"real/a.mp4", "real/poison.mp4"}
     assert verify(out).findings == []
 
@@ -291,7 +294,14 @@ def test_a_video_that_takes_its_worker_down_is_found_and_loses_only_itself(
     summary = run(source, detector=FaultyDetector(fault), max_failed=Allowance(count=1))
     assert summary.failures == [("real/c.mp4", summary.failures[0][1])]
     assert "worker was lost" in summary.failures[0][1] or "a bug in the detector" in summary.failures[0][1]
-    assert summary.manifest.inputs == {"total": 8, "ok": 7, "no_faces": 0, "failed": {"crashed": 1}, "missing": 0}
+    assert summary.manifest.inputs == {
+        "total": 8,
+        "ok": 7,
+        "partial": 0,
+        "no_faces": 0,
+        "failed": {"crashed": 1},
+        "missing": 0,
+    }
     assert verify(tmp_path / "out").findings == []
 
 
@@ -435,7 +445,14 @@ def test_a_full_disk_stops_the_run_and_after_making_room_nothing_is_missing(
         run(source, out)
     assert not OutPaths(out).manifest.exists()
     subprocess.run(["mount", "-o", "remount,size=10m", small_disk], check=True)
-    assert run(source, out).manifest.inputs == {"total": 12, "ok": 12, "no_faces": 0, "failed": {}, "missing": 0}
+    assert run(source, out).manifest.inputs == {
+        "total": 12,
+        "ok": 12,
+        "partial": 0,
+        "no_faces": 0,
+        "failed": {},
+        "missing": 0,
+    }
     assert verify(out).findings == []
 
 

@@ -289,7 +289,8 @@ def test_the_columns_of_the_dataset_say_what_the_folders_say(
     )
     real, fake = ffpp_names()
     assert summary.manifest.inputs == {
-        "total": len(real) + len(fake), "ok": len(real) + len(fake), "no_faces": 0, "failed": {}, "missing": 0,
+        "total": len(real) + len(fake), "ok": len(real) + len(fake), "partial": 0, "no_faces": 0,
+        "failed": {}, "missing": 0,
     }  # fmt: skip
     assert verify(tmp_path / "out").findings == []
     columns = ["video_id", "source_id", "identity", "dataset", "method", "compression", "split", "label"]

@@ -10,9 +10,9 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from assets_video import numbered, read_number, write_audio, write_video
+from assets_video import numbered, read_number, spoil, write_audio, write_video
 from facefeed.pipeline.errors import InputError
-from facefeed.pipeline.video import Frame, MediaInfo, MediaReader, Sampling
+from facefeed.pipeline.video import DecoderLimits, Frame, MediaInfo, MediaReader, Sampling
 
 ALL = Sampling(every=1)
 
@@ -164,18 +164,6 @@ def test_a_video_stream_without_a_frame(reader: MediaReader, video: Path, tmp_pa
     assert (error.reason, error.frames_wanted, error.frames_decoded) == ("no_frames", 30, 0)
 
 
-def spoil(path: Path, source: Path, packets: range) -> Path:
-    """Overwrite the second half of some packets, in decode order."""
-    data = bytearray(source.read_bytes())
-    with av.open(str(source)) as container:
-        for index, packet in enumerate(container.demux(video=0)):
-            if index in packets and packet.pos is not None:
-                half = packet.size // 2
-                data[packet.pos + half : packet.pos + packet.size] = b"\xa5" * (packet.size - half)
-    path.write_bytes(data)
-    return path
-
-
 def test_damage_fails_the_file_if_a_wanted_frame_is_built_on_it(
     reader: MediaReader, tmp_path: Path, video: Path
 ) -> None:
@@ -184,6 +172,48 @@ def test_damage_fails_the_file_if_a_wanted_frame_is_built_on_it(
     assert error.reason == "decode_error"
     assert (error.frames_wanted, error.frames_decoded) == (6, 2)
     assert len(list(reader.frames(path, Sampling(every=24)))) == 2  # frames 0 and 24 are whole
+
+
+def test_one_damaged_frame_costs_itself_and_what_is_built_on_it_alone(
+    reader: MediaReader, tmp_path: Path, video: Path
+) -> None:
+    path = spoil(tmp_path / "scratched.mp4", video, range(29, 30))  # the last packet
+    frames = list(reader.frames(path, ALL))
+    lost = set(range(30)).difference(indices(frames))
+    assert 1 <= len(lost) <= 3
+    assert [frame.pts_seconds for frame in frames] == pytest.approx([frame.frame_index / 25 for frame in frames])
+    assert (reader.last_frames_wanted, reader.last_frames_decoded) == (30, 30 - len(lost))
+    assert f"{len(lost)} of 30" in reader.last_damage
+    assert f"frame {min(lost)}" in reader.last_damage
+    list(reader.frames(video, ALL))
+    assert reader.last_damage == ""
+
+
+def test_more_damage_than_allowed_fails_the_file(tmp_path: Path, video: Path) -> None:
+    """The second key frame is damaged: with it go its group, and two frames that leave the decoder after it."""
+    path = spoil(tmp_path / "damaged.mp4", video, range(10, 11))
+    with MediaReader(DecoderLimits(max_damaged_percent=40)) as reader:
+        assert indices(list(reader.frames(path, ALL))) == [*range(8), *range(20, 30)]
+        assert (reader.last_frames_wanted, reader.last_frames_decoded) == (30, 18)
+    with MediaReader(DecoderLimits(max_damaged_percent=39)) as reader:
+        error = failure(reader, path)
+    assert (error.reason, error.frames_wanted) == ("decode_error", 30)
+
+
+def test_what_is_left_of_a_damaged_file_is_what_the_whole_file_shows(tmp_path: Path, video: Path) -> None:
+    path = spoil(tmp_path / "damaged.mp4", video, range(12, 13))
+    with MediaReader(DecoderLimits(max_damaged_percent=100)) as reader:
+        whole = list(reader.frames(video, ALL))
+        for sampling in (ALL, Sampling(every=3), Sampling(frames=7), Sampling(keyframes=True)):
+            left = list(reader.frames(path, sampling))
+            assert len(left) == reader.last_frames_decoded > 0
+            assert all((frame.rgb == whole[frame.frame_index].rgb).all() for frame in left)
+
+
+def test_a_file_of_which_every_wanted_frame_is_damaged_fails_at_any_limit(tmp_path: Path, video: Path) -> None:
+    path = spoil(tmp_path / "damaged.mp4", video, range(10, 11))
+    with MediaReader(DecoderLimits(max_damaged_percent=100)) as reader:
+        assert failure(reader, path, Sampling(frames=1)).reason == "decode_error"  # frame 15
 
 
 def test_key_frames_alone_are_decoded_when_they_are_asked_for(reader: MediaReader, tmp_path: Path, video: Path) -> None:

@@ -24,7 +24,7 @@ class Probe:
     """What one input took as far as it was tried, scaled to all of it.
 
     `paired`: whether it was compared with its original. `frames`: how many were tried, of `wanted_frames`. `reason`:
-    why it failed, if it did.
+    why it failed, if it did. `is_partial`: whether some of its frames are damaged.
     """
 
     video_id: str
@@ -35,6 +35,7 @@ class Probe:
     faces: float
     size_bytes: float
     reason: str | None = None
+    is_partial: bool = False
 
 
 def tried_of(family: Sequence[Entry]) -> list[Entry]:
@@ -84,7 +85,8 @@ class _Trial:
             batches.clear()
             reason = error.reason
         ended = time.monotonic()
-        wanted = max(reader.last_frames_wanted, self._frames)
+        is_partial = bool(reader.last_damage)  # which is only known at the end: no further frame will come
+        wanted = self._frames if is_partial else max(reader.last_frames_wanted, self._frames)
         share = wanted / self._frames if self._frames else 0.0
         # What comes before the first frame comes once, however long the rest is.
         before = (self._first_frame_at or ended) - started
@@ -97,6 +99,7 @@ class _Trial:
             faces=sum(batch.num_rows for batch in batches) * share,
             size_bytes=_stored_bytes(batches) * share,
             reason=reason,
+            is_partial=is_partial,
         )
 
     def _warm_up(self) -> None:

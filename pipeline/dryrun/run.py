@@ -44,13 +44,14 @@ _LEAST_FAMILIES = 2  # a slot: the first is not the last that ends
 class DryRun:
     """`pending`: inputs that are left to do. `forecast` is None where there are none, or none could be tried.
 
-    `failed`: by reason, how many of those that were tried failed.
+    `failed`: by reason, how many of those that were tried failed. `partial`: of how many some frames are damaged.
     """
 
     survey: Survey
     pending: int
     forecast: Forecast | None
     failed: Counter[str]
+    partial: int
     seconds: float
 
 
@@ -96,6 +97,7 @@ def dry_run(
         pending=sum(len(unit.inputs) for unit in units),
         forecast=guess,
         failed=Counter(one.reason for family in probed for one in family if one.reason),
+        partial=sum(one.is_partial for family in probed for one in family),
         seconds=time.monotonic() - started,
     )
 

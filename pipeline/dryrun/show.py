@@ -27,6 +27,7 @@ def figures(made: DryRun) -> dict[str, Any]:
         "survey": vars(made.survey),  # `asdict` makes other things of a Counter
         "pending": made.pending,
         "failed_of_tried": made.failed,
+        "partial_of_tried": made.partial,
         "forecast": made.forecast.to_json() if made.forecast else None,
         "seconds": round(made.seconds, 2),
         "exit": exit_code(made),
@@ -73,6 +74,8 @@ def _forecast(made: DryRun, found: Forecast, console: Console) -> None:
     if made.failed:
         reasons = ", ".join(f"{count} {reason}" for reason, count in made.failed.most_common())
         console.print(f"  [red]failed[/] {made.failed.total()} of those that were tried: {reasons}")
+    if made.partial:
+        console.print(f"  [yellow]partial[/] {made.partial} of those that were tried: some of their frames are damaged")
 
 
 def _splits(survey: Survey) -> Table:

@@ -1,4 +1,4 @@
-"""What became of the inputs: which failed, and why."""
+"""What became of the inputs: which failed or are partial, and why."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from ..job import config_hash
 from ..ledger import Ledger
-from ..manifest import Manifest, OutPaths
+from ..manifest import InputOutcome, Manifest, OutPaths
 from ..plan import Plan
 from .crossing import Crossing, crossings
 
@@ -24,7 +24,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Account:
-    """A dataset as its manifest describes it, each failure by name, and what crosses splits.
+    """A dataset as its manifest describes it, each failed and each partial input by name, and what crosses splits.
 
     `dropped_identities`: people who were left out when splits were drawn, because they link too many videos.
     """
@@ -32,6 +32,7 @@ class Account:
     out: Path
     manifest: Manifest
     failures: list[Failure]
+    partial: list[InputOutcome]
     crossing: list[Crossing]
     dropped_identities: frozenset[str]
 
@@ -44,8 +45,11 @@ class Account:
         paths = OutPaths(out)
         plan = Plan.load(paths)
         ledger = Ledger(paths, plan, config_hash(manifest.config))
-        failures = sorted([*_refused(manifest), *_failed(ledger)], key=lambda one: (one.reason, one.video_id))
-        return cls(out, manifest, failures, crossings(plan, shown), frozenset(plan.dropped_identities()))
+        lost = [one for _, one in ledger.outcomes() if one.outcome in ("failed", "partial")]
+        failed = [Failure(one.video_id, str(one.reason), one.detail or "") for one in lost if one.outcome == "failed"]
+        failures = sorted([*_refused(manifest), *failed], key=lambda one: (one.reason, one.video_id))
+        partial = sorted((one for one in lost if one.outcome == "partial"), key=lambda one: one.video_id)
+        return cls(out, manifest, failures, partial, crossings(plan, shown), frozenset(plan.dropped_identities()))
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -66,9 +70,3 @@ class Account:
 def _refused(manifest: Manifest) -> Iterator[Failure]:
     for one in manifest.refused:
         yield Failure(str(one["video_id"]), str(one["reason"]), one["detail"] or "")
-
-
-def _failed(ledger: Ledger) -> Iterator[Failure]:
-    for _, outcome in ledger.outcomes():
-        if outcome.outcome == "failed":
-            yield Failure(outcome.video_id, str(outcome.reason), outcome.detail or "")

@@ -167,6 +167,13 @@ def _inputs(account: Account) -> Iterator[Finding]:
         level: Level = "mend" if failed > _FAILED_SHARE * inputs["total"] else "mind"
         yield Finding(level, f"{failed:,} of {many(inputs['total'], 'input')} failed: {reasons}.",
                       "Mend them and run precompute with --retry-failed.")  # fmt: skip
+    if account.partial:
+        lost = sum(one.frames_wanted - one.frames_decoded for one in account.partial)
+        names = named([one.video_id for one in account.partial])
+        what = (
+            f"{len(account.partial):,} of {many(inputs['total'], 'input')} lack {many(lost, 'damaged frame')}: {names}."
+        )
+        yield Finding("mind", what, "Put sound copies in their place and run precompute again.")
     if inputs["total"] and inputs["no_faces"] >= _NO_FACES_SHARE * inputs["total"]:
         yield Finding("mind", f"{inputs['no_faces']:,} of {many(inputs['total'], 'input')} show no face.")
     if inputs["missing"]:

@@ -97,8 +97,8 @@ def _settings(content: Content) -> dict[str, str]:
     account, manifest = content.account, content.account.manifest
     inputs = manifest.inputs
     found = {
-        "Inputs": f"{inputs['total']:,}: {inputs['ok']:,} ok, {inputs['no_faces']:,} without faces, "
-        f"{account.failed:,} failed",
+        "Inputs": f"{inputs['total']:,}: {inputs['ok']:,} ok, {inputs['partial']:,} partial, "
+        f"{inputs['no_faces']:,} without faces, {account.failed:,} failed",
         "Units": f"{manifest.units:,}",
         "On disk": filesize.decimal(account.size_bytes),
     }

@@ -121,7 +121,8 @@ def _safe(text: str) -> str:
 def figures(content: Content, page: Path, page_bytes: int) -> dict[str, Any]:
     """Everything the terminal shows, and more of it, as plain values. `schema` rises when a name changes.
 
-    Sizes are px, `manipulated`, `small` and `unchanged` shares from 0 to 1. The first hundred failures are named.
+    Sizes are px, `manipulated`, `small` and `unchanged` shares from 0 to 1. The first hundred failures and
+    the first hundred partial inputs are named.
     """
     account, census = content.account, content.census
     crossing = account.crossing
@@ -138,6 +139,15 @@ def figures(content: Content, page: Path, page_bytes: int) -> dict[str, Any]:
         "crossing": {"count": len(crossing), "first": [one._asdict() for one in crossing[:_NAMED]]},
         "inputs": account.inputs,
         "failures": [one._asdict() for one in account.failures[:_NAMED]],
+        "partial": [
+            {
+                "video_id": one.video_id,
+                "frames_wanted": one.frames_wanted,
+                "frames_decoded": one.frames_decoded,
+                "detail": one.detail,
+            }
+            for one in account.partial[:_NAMED]
+        ],
         "pictures": {"shown": content.sheets.shown, "unreadable": len(content.sheets.unreadable)},
         "page": str(page),
         "page_bytes": page_bytes,

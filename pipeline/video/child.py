@@ -20,6 +20,7 @@ from .sampling import Sampling
 from .wire import Kind, send_frame, send_json
 
 _BEAT_SECONDS = 1.0
+_MAX_DETAIL = 2000
 
 
 class _Job:
@@ -32,6 +33,7 @@ class _Job:
         self._last_beat = time.monotonic()
         self.frames_wanted = 0
         self.frames_decoded = 0
+        self._damage = ""
 
     def run(self) -> None:
         content = open_content(self._request["path"])
@@ -41,7 +43,7 @@ class _Job:
             else:
                 self._frames(content)
                 counts = {"frames_wanted": self.frames_wanted, "frames_decoded": self.frames_decoded}
-                send_json(self._pipe, Kind.END, counts)
+                send_json(self._pipe, Kind.END, {**counts, "damage": self._damage[:_MAX_DETAIL]})
         finally:
             os.close(content.fd)
 
@@ -54,9 +56,11 @@ class _Job:
             self.frames_decoded = 1
             return
         sampling = Sampling.from_dict(self._request["sampling"])
-        for frame_index, pts_seconds, rgb in self._video(content).frames(sampling, self._plan):
+        video = self._video(content)
+        for frame_index, pts_seconds, rgb in video.frames(sampling, self._limits["max_damaged_percent"], self._plan):
             send_frame(self._pipe, frame_index, pts_seconds, rgb)
             self.frames_decoded += 1
+        self._damage = video.damage
 
     def _probe(self, content: Content) -> dict[str, Any]:
         if content.kind != "video":
@@ -99,7 +103,7 @@ def _answer(pipe: int, request: dict[str, Any]) -> None:
         raise
     except Exception as error:  # a library's surprise is a fact about the file
         reason, detail = "decode_error", f"{type(error).__name__}: {error}"
-    fields = {"reason": reason, "detail": detail[:2000], "frames_wanted": job.frames_wanted}
+    fields = {"reason": reason, "detail": detail[:_MAX_DETAIL], "frames_wanted": job.frames_wanted}
     send_json(pipe, Kind.ERROR, fields)
 
 
@@ -111,7 +115,7 @@ def _load(pipe: int) -> None:
         from . import video  # noqa: F401, PLC0415
     except Exception as error:
         detail = f"the decoder cannot start: {type(error).__name__}: {error}"
-        send_json(pipe, Kind.ERROR, {"reason": "crashed", "detail": detail[:2000], "frames_wanted": 0})
+        send_json(pipe, Kind.ERROR, {"reason": "crashed", "detail": detail[:_MAX_DETAIL], "frames_wanted": 0})
         raise
     av.logging.set_level(None)
 

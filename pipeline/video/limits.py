@@ -1,4 +1,4 @@
-"""How much time and memory one file may cost."""
+"""How much time and memory one file may cost, and how much of it may be damaged."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class DecoderLimits:
     memory_bytes: address space of the child (RLIMIT_AS), its libraries' some 600 MB included.
     max_pixels: pixels of one frame, stored or upright, checked before anything is decoded.
     threads: threads of the codec; each holds a frame more.
+    max_damaged_percent: wanted frames of a video that may be damaged, rounded down, but never all; with more it fails.
     command: what is started; None is this facefeed's own child, under the Python of whoever reads.
     """
 
@@ -31,6 +32,7 @@ class DecoderLimits:
     memory_bytes: int = 4 * 1024**3
     max_pixels: int = 64_000_000
     threads: int = 1
+    max_damaged_percent: float = 10.0
     command: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -38,6 +40,8 @@ class DecoderLimits:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise UsageError(f"{name}={value!r}: must be finite and above 0; try 60")
+        if not 0 <= self.max_damaged_percent <= 100:
+            raise UsageError(f"max_damaged_percent={self.max_damaged_percent!r}: must be 0 to 100; try 10")
         for name, smallest in (("memory_bytes", 1), ("max_pixels", 1), ("threads", 1)):
             value = getattr(self, name)
             if value < smallest:
@@ -52,5 +56,5 @@ class DecoderLimits:
 
     def for_child(self) -> dict[str, Any]:
         """The part that the child itself has to keep, as plain JSON."""
-        names = ("cpu_seconds", "memory_bytes", "max_pixels", "threads")
+        names = ("cpu_seconds", "memory_bytes", "max_pixels", "threads", "max_damaged_percent")
         return {name: getattr(self, name) for name in names}

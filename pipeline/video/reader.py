@@ -36,6 +36,7 @@ class MediaReader:
         self.limits = limits or DecoderLimits()
         self.last_frames_wanted = 0
         self.last_frames_decoded = 0
+        self.last_damage = ""
         self._child: DecoderProcess | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._turn = 0  # counts files, so that an old iterator notices that it lost the child
@@ -61,7 +62,8 @@ class MediaReader:
         """The wanted frames of a video, in order, as they are decoded; an image is one frame.
 
         The child runs ahead by what the pipe holds (1 MiB). Afterwards `last_frames_wanted` and
-        `last_frames_decoded` say how many frames the sampling asked for and how many came.
+        `last_frames_decoded` say how many frames the sampling asked for and how many came, and `last_damage` why
+        there are fewer: some are damaged, but no more than `limits.max_damaged_percent`. Empty if all came.
 
         Raises InputError with its reason and both counts, after the frames that were sound; what came before
         a failure must not be kept if the file counts as failed.
@@ -78,6 +80,8 @@ class MediaReader:
                         raise RuntimeError(f"{path}: the reader has gone on to another file or was closed")
                 elif kind is Kind.PLAN:
                     self.last_frames_wanted = int(payload["frames_wanted"])
+                elif kind is Kind.END:
+                    self.last_damage = str(payload["damage"])
         finally:
             if turn == self._turn and self._busy:
                 self._drop_child()
@@ -104,6 +108,7 @@ class MediaReader:
             self._drop_child()
         self._turn += 1
         self.last_frames_wanted = self.last_frames_decoded = 0
+        self.last_damage = ""
         request = pack_request(operation, Path(path).absolute(), sampling, self.limits.for_child())
         try:
             self._running_child().begin(request)

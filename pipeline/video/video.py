@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,8 +39,37 @@ class Timeline:
 
 
 @dataclass(slots=True)
+class Losses:
+    """Wanted frames that are damaged or do not come; no more than `max_percent` of `num_wanted`, and never all."""
+
+    num_wanted: int
+    max_percent: float
+    num_lost: int = 0
+    first: str = ""
+
+    def take(self, due: deque[int], health: Health, *, before: int) -> None:
+        """Count the frames of `due` below index `before` as lost; raises InputError: decode_error for one too many."""
+        most = min(math.floor(self.max_percent * self.num_wanted / 100 + 1e-9), self.num_wanted - 1)
+        while due and due[0] < before:
+            self.first = self.first or f"frame {due[0]}: {health.first_error or 'the decoder did not return it'}"
+            if self.num_lost == most:
+                raise InputError("decode_error", f"damaged or missing are {self._count(self.num_lost + 1)}")
+            self.num_lost += 1
+            due.popleft()
+
+    def in_words(self) -> str:
+        """Return how many are lost and why the first one is, or nothing if none is."""
+        return f"damaged or missing are {self._count(self.num_lost)}" if self.num_lost else ""
+
+    def _count(self, num_lost: int) -> str:
+        return f"{num_lost} of {self.num_wanted} wanted frames, first {self.first}"
+
+
+@dataclass(slots=True)
 class VideoFile:
     """A video that is open for one job. beat is called often while it makes progress.
+
+    damage: after `frames`, how many wanted frames are missing and why, or empty.
 
     Raises InputError: not_video, audio_only, truncated, no_frames, too_large, unreadable, decode_error.
     """
@@ -48,9 +78,15 @@ class VideoFile:
     max_pixels: int
     threads: int
     beat: Callable[[], None]
+    damage: str = ""
 
-    def frames(self, sampling: Sampling, planned: Callable[[int], None]) -> Iterator[tuple[int, float, Rgb]]:
-        """Yield (frame_index, pts_seconds, rgb) of the wanted frames; `planned` gets their number first."""
+    def frames(
+        self, sampling: Sampling, max_damaged_percent: float, planned: Callable[[int], None]
+    ) -> Iterator[tuple[int, float, Rgb]]:
+        """Yield (frame_index, pts_seconds, rgb) of the wanted frames; `planned` gets their number first.
+
+        Damaged ones are left out, up to `max_damaged_percent` of the wanted ones; the others keep index and time.
+        """
         num_blocks = check_whole(self.content, self.beat)
         with self._opened() as (container, stream):
             packets = read_packets(container, stream, self.beat)
@@ -66,7 +102,10 @@ class VideoFile:
         timeline = self._count(packets) if counted else _from_packets(packets)
         wanted = sampling.select(timeline.pts_seconds, timeline.key_indices)
         planned(len(wanted))
-        yield from self._wanted_frames(timeline, packets, wanted, only_keys=sampling.keyframes and not counted)
+        losses = Losses(len(wanted), max_damaged_percent)
+        only_keys = sampling.keyframes and not counted
+        yield from self._wanted_frames(timeline, packets, wanted, losses, only_keys=only_keys)
+        self.damage = losses.in_words()
 
     def probe(self) -> MediaInfo:
         """Return what the header and the first frame say."""
@@ -120,28 +159,30 @@ class VideoFile:
         return Timeline([float(index / rate) for index in range(len(times))], keys)
 
     def _wanted_frames(
-        self, timeline: Timeline, packets: Packets, wanted: list[int], *, only_keys: bool
+        self, timeline: Timeline, packets: Packets, wanted: list[int], losses: Losses, *, only_keys: bool
     ) -> Iterator[tuple[int, float, Rgb]]:
-        """Decode what the wanted frames need; if those turn out to need more, decode everything after all.
+        """Decode what the wanted frames need; if one of those does not come, decode everything after all.
 
-        So it is where a stream calls pictures key that only begin a gradual refresh.
+        A stream may call pictures key that only begin a gradual refresh, so that a wanted frame needs more.
         """
         due = deque(wanted)
         needed = None
         if timeline.packet_indices:
             wanted_packets = [timeline.packet_indices[index] for index in wanted]
             needed = packets.needed_for(wanted_packets, only_keys=only_keys)
-        try:
-            yield from self._pass(timeline, packets, due, needed)
-        except InputError as error:
-            if needed is None or all(needed) or error.reason not in ("decode_error", "no_frames"):
-                raise
-            yield from self._pass(timeline, packets, due, None)
+        if needed is not None and not all(needed):
+            try:
+                yield from self._pass(timeline, packets, due, needed, Losses(len(wanted), 0))
+                return
+            except InputError as error:
+                if error.reason not in ("decode_error", "no_frames"):
+                    raise
+        yield from self._pass(timeline, packets, due, None, losses)
 
     def _pass(
-        self, timeline: Timeline, packets: Packets, due: deque[int], needed: bytearray | None
+        self, timeline: Timeline, packets: Packets, due: deque[int], needed: bytearray | None, losses: Losses
     ) -> Iterator[tuple[int, float, Rgb]]:
-        """Decode once, taking from `due` what has been given out."""
+        """Decode once, taking from `due` what has been given out or is lost."""
         order = timeline.packet_indices
         index_at = {packets.pts[order[index]]: index for index in due} if order else None
         health = Health()
@@ -153,24 +194,18 @@ class VideoFile:
                 index = ordinal if index_at is None else index_at.get(_NO_PTS if frame.pts is None else frame.pts, -1)
                 if not due or index < due[0]:
                     continue
-                if index > due[0] or not sound:
-                    raise _damaged(due[0], health)
-                rgb = converter.convert(frame)
-                due.popleft()
-                yield index, timeline.pts_seconds[index], rgb
+                losses.take(due, health, before=index + (not sound))
+                if sound:
+                    rgb = converter.convert(frame)
+                    due.popleft()
+                    yield index, timeline.pts_seconds[index], rgb
         _check_any(health)
-        if due:
-            raise _damaged(due[0], health)
+        losses.take(due, health, before=len(timeline.pts_seconds))
 
 
 def _check_any(health: Health) -> None:
     if health.num_decoded == 0:
         raise InputError("no_frames", health.first_error or "its video stream gives no frame")
-
-
-def _damaged(frame_index: int, health: Health) -> InputError:
-    why = health.first_error or "the decoder left it out without a word"
-    return InputError("decode_error", f"frame {frame_index} is damaged or missing: {why}")
 
 
 def _from_packets(packets: Packets) -> Timeline:

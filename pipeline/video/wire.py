@@ -29,7 +29,7 @@ class Kind(IntEnum):
     BEAT = 1  # still making progress
     PLAN = 2  # {"frames_wanted"}
     FRAME = 3
-    END = 4  # {"frames_wanted", "frames_decoded"}
+    END = 4  # {"frames_wanted", "frames_decoded", "damage"}
     INFO = 5  # a MediaInfo
     ERROR = 6  # {"reason", "detail", "frames_wanted", "frames_decoded"}
 
