@@ -23,6 +23,8 @@ from .substitute import substitutes
 
 Collate = Callable[[list[tuple[torch.Tensor, int]]], Any]
 
+_COLLATING = 1  # tells the key of a batch from that of its first image
+
 
 @dataclass(frozen=True)
 class Replaced:
@@ -55,7 +57,7 @@ class BatchSource(FaceDataset):
     """A `FaceDataset` that also answers tickets: `source[ticket]` is that batch.
 
     `fields`: columns to deliver. `normalised`: images come as float32, else uint8. `mixes`: tickets alternate real and
-    fake, and a fake's `partner` is the real before it. `seed`: of the augmentations. `collate_fn`: the user's own.
+    fake, and a fake's `partner` is the real before it. `seed`: of all randomness. `collate_fn`: the user's own.
     """
 
     def __init__(  # not super().__init__: it takes over all of a dataset that is there already
@@ -71,9 +73,10 @@ class BatchSource(FaceDataset):
         self.put: Callable[..., None] = _Canvas.put
         self.ring: SharedRing | None = None
         self._reseeder: Reseeder | None = None
+        self._collate_reseeder: Reseeder | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_reseeder": None}
+        return {**super().__getstate__(), "_reseeder": None, "_collate_reseeder": None}
 
     def with_stages(self, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
         """As a dataset's, and collate: an image normalised to its place in the batch."""
@@ -97,6 +100,16 @@ class BatchSource(FaceDataset):
             self._reseeder = Reseeder(self.transforms)
         with self._reseeder.guarded():
             return _BatchMaker(self, self._reseeder, ticket).make()
+
+    def collate(self, items: list[tuple[torch.Tensor, int]], ticket: Ticket) -> Any:
+        """What the user's collate_fn makes of a batch, its randomness seeded by (seed, epoch, step, first place)."""
+        assert self.collate_fn is not None
+        if self._collate_reseeder is None:
+            self._collate_reseeder = Reseeder([self.collate_fn])
+        with self._collate_reseeder.guarded():
+            key = mixed(self.seed, ticket.epoch, ticket.step, int(ticket.places[0]), _COLLATING)
+            self._collate_reseeder.reseed(key)
+            return self.collate_fn(items)
 
 
 class _BatchMaker:
@@ -123,7 +136,7 @@ class _BatchMaker:
             own.append(mix)
         labels = source.index.numbers("label", self._rows).astype(np.int64)
         if source.collate_fn is not None:
-            collated = source.collate_fn(list(zip(items, labels.tolist(), strict=True)))
+            collated = source.collate(list(zip(items, labels.tolist(), strict=True)), ticket)
             return RawBatch(ticket.step, count, ticket.slot, collated=collated, replaced=self._replaced)
         columns = {name: column(source.index, name, self._rows, faces) for name in source.fields if name != "image"}
         if source.mixes and "label" in columns:

@@ -30,7 +30,7 @@ def mixed(*numbers: int) -> int:
 
 
 class Reseeder:
-    """Makes transforms repeat: before each image all their generators are set by that image's key.
+    """Makes transforms, or a collate_fn, repeat: before each image, or batch, all generators are set by its key.
 
     Albumentations' transforms, and ours, share two generators that are handed to them, also where another callable
     holds them. Any other callable, within a pipeline too, is taken to draw from the global generators of `random`,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,14 @@ class OwnNumber(A.ImageOnlyTransform):
         img = img.copy()
         img[0, 0] = self.random_generator.integers(0, 256, 3)
         return img
+
+
+def draws_of_collate(items: list[tuple[torch.Tensor, int]]) -> tuple[float, ...]:
+    """What a CutMix in a collate_fn might draw; a `collate_fn`."""
+    return random.random(), float(np.random.random()), float(torch.rand(())), _OF_COLLATE.py_random.random()
+
+
+_OF_COLLATE = A.Compose([A.HorizontalFlip()])
 
 
 class ColumnsOnly:

@@ -13,7 +13,7 @@ import albumentations as A  # noqa: N812 (as its own documentation writes it)
 import numpy as np
 import pytest
 import torch
-from assets_rows import SIDE, OwnNumber, make_small, shown
+from assets_rows import SIDE, OwnNumber, draws_of_collate, make_small, shown
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.augment import LandmarkBlackout
 from facefeed.loaders.seeding import mixed
@@ -258,3 +258,44 @@ def test_under_torchs_own_loader_workers_and_epochs_draw_other_numbers(dataset: 
     epochs = [[tuple(image[:, 0, 0].tolist()) for images, _ in loader for image in images] for _ in range(2)]
     assert len(set(epochs[0])) > 100
     assert len(set(epochs[0]) & set(epochs[1])) < 20
+
+
+# ---- a collate_fn of one's own
+
+
+def drawn(out: Path, epochs: int = 1, **options: Any) -> list[tuple[float, ...]]:
+    options = {"num_workers": 0, "image_size": 8, "batch_size": 20, "collate_fn": draws_of_collate, **options}
+    loader = FaceDataLoader(out, **options)
+    return [batch for _ in range(epochs) for batch in loader]
+
+
+def test_a_collate_fn_draws_other_numbers_in_every_batch_epoch_rank_and_seed(dataset: Path) -> None:
+    ranks = [drawn(dataset, num_workers=1, batch_size=10, rank=rank, num_replicas=2) for rank in range(2)]
+    assert set(itertools.chain(*ranks[0])).isdisjoint(itertools.chain(*ranks[1]))
+    several = [*drawn(dataset, epochs=2), *drawn(dataset, seed=1), *ranks[1]]
+    for numbers in zip(*several, strict=True):
+        assert len(set(numbers)) == len(several) == 24
+    assert ranks[1] == drawn(dataset, batch_size=10, rank=1, num_replicas=2)  # without workers
+
+
+def test_a_collate_fn_draws_the_same_in_every_run(dataset: Path) -> None:
+    random.seed(1)
+    first = drawn(dataset)
+    random.seed(2)
+    assert drawn(dataset) == first
+
+
+def test_a_collate_fn_leaves_the_callers_own_numbers_alone(dataset: Path) -> None:
+    def numbers() -> tuple[float, ...]:
+        return random.random(), float(np.random.random()), float(torch.rand(()))
+
+    def seed() -> None:
+        random.seed(5)
+        np.random.seed(5)
+        torch.manual_seed(5)
+
+    seed()
+    expected = numbers()
+    seed()
+    drawn(dataset)
+    assert numbers() == expected
