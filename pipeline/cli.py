@@ -111,6 +111,14 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     callback=_layout,
     help="How SRC is laid out: table, dfdc, ffpp, celebdf, folder, or a file that defines `layout`.",
 )
+@click.option(
+    "--allow-root",
+    "allow_roots",
+    multiple=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Links in SRC and absolute paths in a table may lead into DIR too; may be given again.",
+)
 @click.option("--every", type=int, metavar="N", help="Take every N-th frame.  [default: 10]")
 @click.option("--fps", type=float, metavar="F", help="Take F frames per second.")
 @click.option("--frames", type=int, metavar="K", help="Take K frames per video, evenly spread.")
@@ -175,6 +183,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
         out,
         options=_options(given),
         layout=given["layout"],
+        allow_roots=given["allow_roots"],
         detector=given["detector"],
         limits=limits,
         workers=given["workers"],
@@ -197,8 +206,9 @@ def _dry_run(src: Path, out: Path, given: dict[str, Any], limits: DecoderLimits,
 
     check_cluster(given["workers"], given["scheduler"])
     job, listing, config = prepare(
-        src, out, options=_options(given), layout=given["layout"], detector=given["detector"], limits=limits
-    )
+        src, out, options=_options(given), layout=given["layout"], detector=given["detector"],
+        limits=limits, allow_roots=given["allow_roots"],
+    )  # fmt: skip
     made = dry_run(
         job, listing, config, workers=given["workers"], scheduler=given["scheduler"],
         allow_leaks=given["allow_leaks"], progress=progress, retry=retries(_reason(given["retry_failed"])),

@@ -235,7 +235,7 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
 
     def setup(self, worker: Any) -> None:
         """Called by Dask on each worker, also on those that join or restart later."""
-        for folder in (self.job.root, self.job.paths.plan):
+        for folder in (*self.job.roots, self.job.paths.plan):
             if not folder.is_dir():
                 raise StoppedError(
                     f"{folder}: is not there on {worker.address}; all workers must see SRC and OUT alike"

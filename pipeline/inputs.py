@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from .errors import InputError
 from .job import Job
 from .originals import Found, Original, OriginalInHand
 from .rows import RowMaker
-from .sources import Entry
+from .sources import Entry, lies_in
 from .sources.files import is_there
 from .video import Frame, MediaReader
 
@@ -71,13 +70,9 @@ class InputRows:
         self._originals.let_go()
 
     def is_there(self, video_id: str) -> bool:
-        """Whether the source has the file, and below its root."""
+        """Whether the source has the file, where inputs may lie."""
         path = self._job.root / video_id
-        return (
-            not Path(video_id).is_absolute()
-            and is_there(path)
-            and Path(os.path.realpath(path)).is_relative_to(self._job.root)
-        )
+        return is_there(path) and lies_in(path, self._job.roots)
 
     def _source_of(self, entry: Entry) -> Original | None:
         """The frames of the video that a fake was made from, where it is known and there."""
@@ -103,6 +98,6 @@ class InputRows:
     def path_of(self, video_id: str) -> Path:
         """Where an input lies; raises `InputError` where it has become a link out of the source."""
         path = self._job.root / video_id
-        if not Path(os.path.realpath(path)).is_relative_to(self._job.root):  # it was not one when it was planned
+        if not lies_in(path, self._job.roots):  # it was not one when it was planned
             raise InputError("outside_root", "has become a link out of the source")
         return path

@@ -92,7 +92,11 @@ def config_hash(config: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a worker is told once: picklable, and the same for every unit. Paths must mean the same on every host."""
+    """What a worker is told once: picklable, and the same for every unit. Paths must mean the same on every host.
+
+    `allowed_roots`: real paths of further folders that inputs may lie in; no part of the config, since rows do not
+    depend on them.
+    """
 
     root: Path
     out: Path
@@ -101,6 +105,12 @@ class Job:
     labels: tuple[str, ...]
     config: str
     limits: DecoderLimits = field(default_factory=DecoderLimits)
+    allowed_roots: tuple[Path, ...] = ()
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """All folders that inputs may lie in, through any links."""
+        return (self.root, *self.allowed_roots)
 
     @property
     def paths(self) -> OutPaths:

@@ -209,9 +209,10 @@ class _Lane:
     def _raise_if_none_is_to_blame(self, error: InputError) -> None:
         if self._closing:
             raise StoppedError("this worker was told to stop; run the same command again") from error
-        if error.reason == "unreadable" and not self._job.root.is_dir():
+        gone = [root for root in self._job.roots if not root.is_dir()] if error.reason == "unreadable" else []
+        if gone:
             raise StoppedError(
-                f"{self._job.root}: is not there on this worker; mend that and run the same command again"
+                f"{gone[0]}: is not there on this worker; mend that and run the same command again"
             ) from error
 
     def _kept(self, entry: Entry, unit: Unit) -> Made | None:

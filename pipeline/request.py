@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from .faces.yunet import LEAST_FACE_PX, YuNetDetector
 from .job import Job, Options, config_hash
 from .manifest import OutPaths
 from .plan import Plan
-from .sources import Layout, Listing, list_source
+from .sources import Layout, Listing, allowed_folders, list_source
 from .video import DecoderLimits
 
 
@@ -29,23 +29,30 @@ def prepare(
     layout: str | Layout = "auto",
     detector: str | FaceDetector = "mtcnn",
     limits: DecoderLimits | None = None,
+    allow_roots: Sequence[str | Path] = (),
 ) -> tuple[Job, Listing, dict[str, Any]]:
     """The job, what its source holds, and its config; arguments as `precompute` takes them.
 
     Raises `UsageError` where SRC cannot be listed or the detector not be had, `RefusedError` where OUT holds something
     else.
     """
-    src, out = Path(os.path.realpath(src)), Path(os.path.realpath(out))  # realpath: a loop of links is no exception
+    src, out = _resolved(Path(src)), Path(os.path.realpath(out))  # realpath: a loop of links is no exception
+    allowed = allowed_folders(allow_roots)
     options = options or Options()
     detector = _chosen(detector, options) if isinstance(detector, str) else detector
-    listing = list_source(src, layout)
+    listing = list_source(src, layout, allowed=allowed)
     config = options.config(detector, listing.labels)
     job = Job(
-        root=listing.root, out=out, options=options, detector=detector, labels=listing.labels,
+        root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, labels=listing.labels,
         config=config_hash(config), limits=limits or DecoderLimits(),
     )  # fmt: skip
     _check_target(job.paths, config)
     return job, listing, config
+
+
+def _resolved(src: Path) -> Path:
+    """Of a table that is a link only the folder: what it lists lies beside the link, which alone has its name."""
+    return Path(os.path.realpath(src.parent)) / src.name if src.is_file() else Path(os.path.realpath(src))
 
 
 def _chosen(detector: str, options: Options) -> FaceDetector:

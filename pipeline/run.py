@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -92,6 +92,7 @@ def precompute(
     *,
     options: Options | None = None,
     layout: str | Layout = "auto",
+    allow_roots: Sequence[str | Path] = (),
     workers: int | None = None,
     scheduler: str | None = None,
     detector: str | FaceDetector = "mtcnn",
@@ -103,7 +104,8 @@ def precompute(
 ) -> Summary:
     """Turns the videos and images of `src` into the dataset `out`; run again, it goes on where it stopped.
 
-    `layout`: a name, or an object that is one (sources/README.md). `retry_failed`: a reason, or "" for all of them.
+    `layout`: a name, or an object that is one (sources/README.md). `allow_roots`: further folders that links in `src`
+    and absolute paths in a table may lead into. `retry_failed`: a reason, or "" for all of them.
     `detector`: "mtcnn", "track", "yunet:FILE.onnx", or an object that is one. `limits` replace the decoder's defaults.
     Raises `UsageError`, `RefusedError` (another config, another driver, a leak), `StoppedError` (resumable) or
     `TooManyFailedError`, of which only the last two may leave finished units behind.
@@ -111,7 +113,9 @@ def precompute(
     started = time.monotonic()
     check_cluster(workers, scheduler)
     progress = progress or Progress.silent()
-    job, listing, config = prepare(src, out, options=options, layout=layout, detector=detector, limits=limits)
+    job, listing, config = prepare(
+        src, out, options=options, layout=layout, detector=detector, limits=limits, allow_roots=allow_roots
+    )
     progress.announce(
         f"{os.path.realpath(src)}: {len(listing.entries):,} inputs "
         f"(layout {listing.layout}: {listing.classes_held()}); "

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.sources import Entry, Listing, list_source, recognise
+from facefeed.pipeline.sources.dfdc import DFDC
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -173,7 +174,7 @@ def test_no_metadata_reaches_outside_the_source(tmp_path: Path) -> None:
     folder = src / "dfdc_train_part_0"
     (folder / "link.mp4").symlink_to(tmp_path / "secret.mp4")
     (folder / "linked").symlink_to(tmp_path)
-    listing = list_source(src)
+    listing = DFDC().read(src)
     refused = [entry for entry in listing.entries if entry.problem == "outside_root"]
     assert len(listing.entries) == len(refused) == 6  # the folder link itself is one, besides what is named in it
     assert all(entry.size_bytes == 0 for entry in refused), "nothing of what lies outside is even looked at"
@@ -249,10 +250,9 @@ def test_links_out_of_the_source_are_named_and_not_followed(tmp_path: Path) -> N
     put(tmp_path / "outside", "secret.mp4")
     src = put(tmp_path / "src", "a.mp4")
     (src / "file.mp4").symlink_to(tmp_path / "outside" / "secret.mp4")
-    (src / "folder").symlink_to(tmp_path / "outside")
     (src / "notes.txt").symlink_to("/etc/hostname")
     problems = {name: entry.problem for name, entry in by_name(list_source(src)).items()}
-    assert problems == {"a.mp4": None, "file.mp4": "outside_root", "folder": "outside_root"}
+    assert problems == {"a.mp4": None, "file.mp4": "outside_root"}
 
 
 def test_a_source_that_is_itself_a_link_is_fine(tmp_path: Path) -> None:
@@ -396,11 +396,10 @@ def test_what_the_table_lists_and_the_disk_has_not_is_missing(tmp_path: Path, wr
 
 def test_a_table_reaches_nothing_outside_its_folder(tmp_path: Path, write_table: WriteTable) -> None:
     put(tmp_path, "secret.mp4", "in/a.mp4")
-    names = ["../secret.mp4", str(tmp_path / "in" / "a.mp4"), "a.mp4"]
+    names = ["../secret.mp4", str(tmp_path / "secret.mp4"), "a.mp4"]
     listing = list_source(write_table(tmp_path / "in", {"path": names, "label": ["real"] * 3}))
     problems = {entry.video_id: entry.problem for entry in listing.entries}
     assert problems == {names[0]: "outside_root", names[1]: "outside_root", "a.mp4": None}
-    assert "absolute" in str(by_name(listing)[names[1]].detail)
 
 
 @pytest.mark.parametrize(

@@ -128,12 +128,10 @@ def table(root: Path, *rows: str) -> Path:
     return root / "t.csv"
 
 
-def test_an_absolute_source_in_a_table_is_refused_with_its_row_and_the_remedy(tmp_path: Path, footage: Footage) -> None:
+def test_an_absolute_source_in_a_table_is_the_row_it_names(tmp_path: Path, footage: Footage) -> None:
     footage.lay(tmp_path, real=["orig.mp4"], fake=["f.mp4"])
-    src = table(tmp_path, "orig.mp4,real,", f"f.mp4,fake,{tmp_path}/orig.mp4")
-    says = rf"t\.csv: source '{tmp_path}/orig\.mp4' of 'f\.mp4': is an absolute path, .*relative to the table's folder"
-    with pytest.raises(UsageError, match=says):
-        list_source(src)
+    listing = list_source(table(tmp_path, "orig.mp4,real,", f"f.mp4,fake,{tmp_path}/orig.mp4"))
+    assert by_name(listing)["f.mp4"].source_id == "orig.mp4"
 
 
 def test_a_source_that_goes_out_and_in_again_is_the_row_it_names(tmp_path: Path, footage: Footage) -> None:

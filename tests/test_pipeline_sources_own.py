@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ class Broken:
     def fits(self, src: Path) -> bool:
         return src.name != "other"
 
-    def read(self, src: Path) -> Listing:
+    def read(self, src: Path, allowed: Sequence[Path]) -> Listing:
         return Listing(layout=self.name, root=src, labels=self.labels, entries=self.entries)
 
 
@@ -149,7 +149,7 @@ def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n"
         "@dataclass(frozen=True)\nclass Mine:\n    name: str = 'mine'\n    needs: str = 'x'\n"
-        "    def fits(self, src): return True\n    def read(self, src): return None\nlayout = Mine()\n"
+        "    def fits(self, src): return True\n    def read(self, src, allowed): return None\nlayout = Mine()\n"
     )
     assert load_layout(tmp_path / "mine.py").name == "mine"
 
@@ -170,7 +170,6 @@ def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:
         (Broken(Entry(video_id="a", label=2)), r"'a': label=2: must be -1 or a position in \('real', 'fake'\)"),
         (Broken(Entry(video_id="a", label=-2)), "label=-2: must be -1"),
         (Broken(Entry(video_id="a", split="dev")), "split='dev': must be one of train, val, test, or None"),
-        (Broken(Entry(video_id="a", source_id="/src/b.mp4")), "source_id='/src/b.mp4': must be a path below the root"),
         (Broken(Entry(video_id="a", kin="bob")), "kin='bob': must be a tuple"),  # type: ignore[arg-type]
         (Broken(Entry(video_id="a"), labels=()), r"labels=\(\): must be 1 to 128 different names"),
         (Broken(Entry(video_id="a"), labels=("x", "x")), "must be 1 to 128 different names"),
@@ -179,6 +178,11 @@ def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:
 def test_a_broken_promise_is_named_before_anything_is_written(tmp_path: Path, layout: Broken, says: str) -> None:
     with pytest.raises(UsageError, match=f"layout broken: .*{says}"):
         list_source(tmp_path, layout)
+
+
+def test_an_original_by_the_absolute_path_of_an_input_would_be_tied_to_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"source_id='{tmp_path}/b.mp4': must be a path below the root"):
+        list_source(tmp_path, Broken(Entry(video_id="a", source_id=f"{tmp_path}/b.mp4"), Entry(video_id="b.mp4")))
 
 
 def test_a_source_that_the_layout_does_not_fit_is_told_what_it_needs(tmp_path: Path) -> None:
@@ -210,6 +214,6 @@ def test_an_error_in_a_layouts_own_code_is_one_line_with_its_place(
 
 def test_what_is_no_listing_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = Broken()
-    monkeypatch.setattr(layout, "read", lambda _: ["a.mp4"], raising=False)
+    monkeypatch.setattr(layout, "read", lambda *_: ["a.mp4"], raising=False)
     with pytest.raises(UsageError, match="read returned list; must be a Listing"):
         list_source(tmp_path, layout)

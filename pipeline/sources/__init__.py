@@ -4,6 +4,7 @@
 |---|---|
 | layout | the `Layout` protocol, and a user's own |
 | listing, files, stems | what a layout hands on; how files are found, and found again under another suffix |
+| roots | the folders that inputs may lie in |
 | dfdc, ffpp, celebdf, folder, table | the layouts that come along |
 | classes | the classes of a table |
 | clips | which images are frames of one clip |
@@ -15,6 +16,7 @@ README.md says what each recognises, and how to write another.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +30,7 @@ from .folder import Folder
 from .layout import Layout, load_layout, read_with
 from .listing import Entry, Listing, name_of_none
 from .nearby import refuse_nearby
+from .roots import allowed_folders, lies_in, refuse_outside
 from .table import TableFile
 
 _SETS: tuple[Layout, ...] = (DFDC(), FaceForensics(), CelebDF())
@@ -41,8 +44,10 @@ __all__ = [
     "FoundFile",
     "Layout",
     "Listing",
+    "allowed_folders",
     "find_media",
     "find_named",
+    "lies_in",
     "list_source",
     "load_layout",
     "name_of_none",
@@ -55,19 +60,20 @@ def recognise(src: Path) -> str:
     return next((layout.name for layout in _SHIPPED if layout.fits(src)), "folder")
 
 
-def list_source(src: Path, layout: str | Layout = "auto") -> Listing:
+def list_source(src: Path, layout: str | Layout = "auto", *, allowed: Sequence[Path] = ()) -> Listing:
     """Lists every input below `src`, with what the layout knows of it; opens no media.
 
-    Images that are frames of one clip get the same `footage`, whatever the layout.
+    Images that are frames of one clip get the same `footage`, whatever the layout. `allowed`: real paths of further
+    folders that links and absolute paths may lead into.
 
     Raises `UsageError` where `src` is not there, is not what the layout needs, holds nothing to read, its metadata
-    cannot be parsed, or it misses a published set by one level.
+    cannot be parsed, it misses a published set by one level, or a linked folder or all inputs lie outside.
     """
     if not os.access(src, os.F_OK):
         raise UsageError(f"SRC={str(src)!r}: no such file or folder")
     if not os.access(src, os.R_OK | (os.X_OK if src.is_dir() else 0)):
         raise UsageError(f"SRC={str(src)!r}: may not be read by this user; nothing in it can be listed")
-    listing = read_with(_chosen(src, layout), src)
+    listing = read_with(_chosen(src, layout), src, allowed)
     if not listing.entries and listing.missing:
         raise UsageError(
             f"SRC={str(src)!r}: none of the {len(listing.missing)} files it lists is below {listing.root} "
@@ -79,6 +85,7 @@ def list_source(src: Path, layout: str | Layout = "auto") -> Listing:
         raise UsageError(
             f"SRC={str(src)!r}: holds no video and no image{held} (layout {listing.layout}); nothing to do"
         )
+    refuse_outside(listing)
     return replace(listing, entries=group_frames(listing.entries, listing.labels))
 
 

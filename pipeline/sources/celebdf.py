@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -43,14 +43,14 @@ class CelebDF:
         """See `Layout`."""
         return any(is_there(src / folder) for folder in _FOLDERS)
 
-    def read(self, src: Path) -> Listing:
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """See `Layout`. Raises `UsageError` where the list cannot be read, or contradicts the folders."""
         test = _test_list(src / _LIST) if is_there(src / _LIST) else None
         ignored: Counter[str] = Counter()
-        found = list(find_media(src, ignored, skip=_no_input))
+        found = list(find_media(src, ignored, skip=_no_input, allowed=allowed))
         if not any(map(_is_input, found)):
             ignored.clear()
-            found = list(find_media(src, ignored, skip=_no_frames))
+            found = list(find_media(src, ignored, skip=_no_frames, allowed=allowed))
         tested = None if test is None else {stem_of(name) for name in test}
         named = [_entry(one, tested) for one in found if _is_input(one)]
         on_disk = Stems.of(entry.video_id for entry in named)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,14 @@ class DFDC:
         """See `Layout`."""
         return bool(_parts(src))
 
-    def read(self, src: Path) -> Listing:
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """See `Layout`.
 
         Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, or an original is an absolute path.
         """
         parts = _parts(src)
         ignored: Counter[str] = Counter()
-        on_disk = {one.relative: one for one in find_media(src, ignored)}
+        on_disk = {one.relative: one for one in find_media(src, ignored, allowed=allowed)}
         ignored[".json"] -= len(parts)
         claims = [(_prefix(part, src), name, says) for part in parts for name, says in sorted(_metadata(part).items())]
         use_splits = trusted_splits({split_name(str(says.get("split"))) for _, _, says in claims})
@@ -48,7 +49,7 @@ class DFDC:
         missing: list[str] = []
         for prefix, name, says in claims:
             named = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
-            found = on_disk.pop(named, None) or find_named(src, named)
+            found = on_disk.pop(named, None) or find_named(src, named, allowed)
             if found is None:
                 missing.append(named)
                 continue

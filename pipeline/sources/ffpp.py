@@ -15,7 +15,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,17 +48,17 @@ class FaceForensics:
         """See `Layout`."""
         return src.is_dir() and _root(src) is not None
 
-    def read(self, src: Path) -> Listing:
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """See `Layout`. Raises `UsageError` where the official splits cannot be read, or name a video in two."""
         root = _root(src)
         assert root is not None  # it fits
         inner = "" if root == src else src.absolute().relative_to(root).as_posix()
         official = read_splits(root)
         ignored: Counter[str] = Counter()
-        found = list(find_media(root, ignored, below=inner, skip=_no_input))
+        found = list(find_media(root, ignored, below=inner, skip=_no_input, allowed=allowed))
         if not any(_is_input(one) for one in found):
             ignored.clear()
-            found = list(find_media(root, ignored, below=inner, skip=_no_frames))
+            found = list(find_media(root, ignored, below=inner, skip=_no_frames, allowed=allowed))
         named = [_entry(one, official) for one in found if _is_input(one)]
         entries = _linked(named, root)
         ignored["media beside the sequences"] += len(found) - len(entries)

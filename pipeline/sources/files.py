@@ -1,15 +1,15 @@
-"""How media below a root are found without ever leaving it, and without opening any."""
+"""How media below a root are found without leaving it and what else is allowed, and without opening any."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from ..errors import Reason
+from .roots import lies_in, name_below, real_root
 
 VIDEO_SUFFIXES = frozenset(
     [
@@ -47,7 +47,7 @@ DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", "masks"}
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file below the root: its path relative to it, and what the disk says of it."""
+    """A file: its path below the root (absolute where it lies in another allowed folder), and what the disk says."""
 
     relative: str
     size_bytes: int = 0
@@ -57,54 +57,71 @@ class FoundFile:
 
 
 def find_media(
-    root: Path, ignored: Counter[str], *, below: str = "", skip: Callable[[str], str | None] | None = None
+    root: Path,
+    ignored: Counter[str],
+    *,
+    below: str = "",
+    skip: Callable[[str], str | None] | None = None,
+    allowed: Sequence[Path] = (),
 ) -> Iterator[FoundFile]:
-    """Every media file below `root`/`below` in a stable order; links are followed only where they stay below `root`.
+    """Every media file below `root`/`below` in a stable order; links are followed only below `root` and `allowed`.
 
-    `ignored` counts what is no media by suffix. `skip` is asked for each folder (its path relative to `root`) and
-    returns a name, under which all of its files are counted instead, or None.
+    Args:
+        root: the folder that paths are relative to.
+        ignored: counts what is no media by suffix, and links to folders that are listed already.
+        below: a folder in `root`.
+        skip: asked for each folder (its path relative to `root`); returns a name, under which all of its files are
+            counted instead, or None.
+        allowed: real paths of further folders that links may lead into.
+
     """
-    real_root = _real(root)
-    pending = [below]
-    while pending:
-        folder = pending.pop()
+    roots = (real_root(root), *allowed)
+    walked: set[tuple[int, int]] = set()
+    linked = deque[str]()  # folders walked after all others: what a link names twice keeps its own name
+    pending = [(below, False)]
+    while pending or linked:
+        folder, through_link = pending.pop() if pending else (linked.popleft(), True)
         try:
+            known = _inode(root / folder) in walked
             children = _children(root / folder)
         except OSError as error:
             yield FoundFile(printable(folder), problem="unreadable", detail=f"folder: {error.strerror}")
             continue
+        if known and through_link:
+            ignored["links to folders that are listed already"] += 1
+            continue
+        walked.add(_inode(root / folder))
         deeper = []
         for child in children:
             relative = f"{folder}/{child.name}" if folder else child.name
             if child.name.startswith("."):
                 continue
-            if _is_folder(child) and not child.is_symlink():
+            if _is_folder(child) and (not child.is_symlink() or lies_in(child.path, roots)):
                 if skip and (name := skip(relative)):
                     ignored[name] += _count_files(child.path)
+                elif child.is_symlink():
+                    linked.append(relative)
                 else:
-                    deeper.append(relative)
-            elif found := _found(child, relative, real_root, ignored):
+                    deeper.append((relative, through_link))
+            elif found := _found(child, relative, roots, ignored):
                 yield found
         pending += reversed(deeper)
 
 
-def find_named(root: Path, name: str) -> FoundFile | None:
-    """The file that metadata calls `name`, or None where it is not on disk; never one outside `root`."""
+def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile | None:
+    """The file that metadata calls `name`, or None where it is not on disk; never one outside `root` and `allowed`."""
     if "\0" in name or printable(name) != name:
         return None  # no file can be called that
-    if Path(name).is_absolute():
-        detail = "metadata names an absolute path; make it relative to the source"
-        return FoundFile(name, problem="outside_root", detail=detail)
-    normal = os.path.normpath(name)
-    path = root / normal
-    if normal.split("/")[0] == ".." or not _stays_below(path, _real(root)):
+    relative = name_below(root, name)
+    path = root / relative
+    if not lies_in(path, (real_root(root), *allowed)):
         return FoundFile(name, problem="outside_root", detail="metadata names a path outside the source")
     try:
         if not path.is_file():
             return None
     except OSError as error:  # a name that is too long, a folder that may not be entered
-        return FoundFile(normal, problem="unreadable", detail=error.strerror)
-    return _examine(normal, path.stat)
+        return FoundFile(relative, problem="unreadable", detail=error.strerror)
+    return _examine(relative, path.stat)
 
 
 def media_in(root: Path, folder: str) -> list[str]:
@@ -138,15 +155,17 @@ def _children(folder: Path) -> list[os.DirEntry[str]]:
         return sorted(scan, key=lambda child: child.name)
 
 
-def _found(child: os.DirEntry[str], relative: str, real_root: Path, ignored: Counter[str]) -> FoundFile | None:
+def _inode(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino
+
+
+def _found(child: os.DirEntry[str], relative: str, roots: Sequence[Path], ignored: Counter[str]) -> FoundFile | None:
     """A file or a link as it is listed, if it is."""
-    if child.is_symlink():
-        if not _stays_below(child.path, real_root):
-            matters = _is_media(child.name) or _is_folder(child)
-            detail = "a link out of the source"
-            return FoundFile(printable(relative), problem="outside_root", detail=detail) if matters else None
-        if _is_folder(child):
-            return None  # to a folder below the root: it would list the same files twice, or for ever
+    if child.is_symlink() and not lies_in(child.path, roots):
+        matters = _is_media(child.name) or _is_folder(child)
+        detail = "a link out of the source"
+        return FoundFile(printable(relative), problem="outside_root", detail=detail) if matters else None
     if not _is_media(child.name):
         ignored[_suffix(child.name) or "(no suffix)"] += 1
         return None
@@ -199,13 +218,3 @@ def _is_folder(child: os.DirEntry[str]) -> bool:
         return child.is_dir()
     except OSError:  # a loop of links, or one into a folder that may not be entered
         return False
-
-
-def _stays_below(path: Path | str, real_root: Path) -> bool:
-    return Path(os.path.realpath(path)).is_relative_to(real_root)
-
-
-@lru_cache(maxsize=1)
-def _real(root: Path) -> Path:
-    """Resolved once, not for every name below it."""
-    return root.resolve()

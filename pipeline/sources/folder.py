@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from .clips import FAKE_NAMES, REAL_NAMES
@@ -20,10 +21,10 @@ class Folder:
         """See `Layout`."""
         return src.is_dir()
 
-    def read(self, src: Path) -> Listing:
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """See `Layout`."""
         ignored: Counter[str] = Counter()
-        found = list(find_media(src, ignored))
+        found = list(find_media(src, ignored, allowed=allowed))
         splits = [_split(one.relative) for one in found]
         use_splits = trusted_splits(set(splits))
         entries = [

@@ -6,6 +6,7 @@ import importlib.util
 import posixpath
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from ..errors import FacefeedError, UsageError
 from ..schema import SPLITS
 from .files import printable
 from .listing import MOST_CLASSES, Entry, Listing
+from .roots import real_root
 
 _MEMBERS = ("name", "needs", "fits", "read")
 _GUIDE = "pipeline/sources/README.md shows how"
@@ -23,10 +25,11 @@ class Layout(Protocol):
     """One way in which a dataset lies on disk.
 
     An implementer promises: the same files give the same listing, whatever order the disk names them in; no media is
-    opened, and nothing is written; every `video_id` is a path below `Listing.root` with / between its parts, listed
-    once; `label` is a position in `Listing.labels`, or -1; `split` is train, val, test or None; `source_id` is the
-    original's `video_id`, or what that would be. `find_media` and `find_named` keep to the root. All but the first two
-    of these are checked, as far as the listing alone tells.
+    opened, and nothing is written; every `video_id` is a path below `Listing.root` with / between its parts, or an
+    absolute one in an allowed folder outside it, listed once; `label` is a position in `Listing.labels`, or -1; `split`
+    is train, val, test or None; `source_id` is the original's `video_id`, or what that would be. `find_media` and
+    `find_named` keep to the root and to what is allowed. All but the first two of these are checked, as far as the
+    listing alone tells.
     """
 
     @property
@@ -40,8 +43,11 @@ class Layout(Protocol):
     def fits(self, src: Path) -> bool:
         """Whether `src` is laid out so. It is asked of every source: quick, and no error."""
 
-    def read(self, src: Path) -> Listing:
-        """Lists what `src` holds; raises `UsageError` where metadata cannot be understood: no guess is better."""
+    def read(self, src: Path, allowed: Sequence[Path]) -> Listing:
+        """Lists what `src` holds; raises `UsageError` where metadata cannot be understood: no guess is better.
+
+        `allowed`: real paths of further folders that links and absolute paths may lead into.
+        """
 
 
 def load_layout(file: Path) -> Layout:
@@ -76,7 +82,7 @@ def _run(file: Path) -> ModuleType:
     return module
 
 
-def read_with(layout: Layout, src: Path) -> Listing:
+def read_with(layout: Layout, src: Path, allowed: Sequence[Path] = ()) -> Listing:
     """What `layout` lists of `src`, held to the layout's promises.
 
     Raises `UsageError` where `src` is not what it needs, a promise is broken, or its code fails.
@@ -84,12 +90,12 @@ def read_with(layout: Layout, src: Path) -> Listing:
     try:
         if not layout.fits(src):
             raise UsageError(f"SRC={str(src)!r}: layout {layout.name} needs {layout.needs}; try --layout auto")
-        listing = layout.read(src)
+        listing = layout.read(src, allowed)
     except FacefeedError:
         raise
     except Exception as error:
         raise UsageError(f"layout {layout.name}: cannot list {src} ({_told(error)}); mend the layout") from error
-    if broken := _broken_promise(listing):
+    if broken := _broken_promise(listing, allowed):
         raise UsageError(f"layout {layout.name}: {broken}; nothing was written; mend the layout")
     return listing
 
@@ -101,7 +107,7 @@ def _told(error: Exception, file: Path | None = None) -> str:
     return f"{type(error).__name__}: {error}{where}"
 
 
-def _broken_promise(listing: Listing) -> str | None:
+def _broken_promise(listing: Listing, allowed: Sequence[Path]) -> str | None:
     if not isinstance(listing, Listing):
         return f"read returned {type(listing).__name__}; must be a Listing"
     labels = listing.labels
@@ -112,26 +118,28 @@ def _broken_promise(listing: Listing) -> str | None:
         if entry.video_id in seen:
             return f"lists {entry.video_id!r} more than once; each input may have one label"
         seen.add(entry.video_id)
-        if broken := _broken_entry(entry, labels):
+        if broken := _broken_entry(entry, listing, allowed):
             return f"{entry.video_id!r}: {broken}"
     return None
 
 
-def _broken_entry(entry: Entry, labels: tuple[str, ...]) -> str | None:
-    if entry.problem is None and (broken := _broken_name(entry.video_id)):  # else it is never opened
+def _broken_entry(entry: Entry, listing: Listing, allowed: Sequence[Path]) -> str | None:
+    labels = listing.labels
+    if entry.problem is None and (broken := _broken_name(entry.video_id, allowed)):  # else it is never opened
         return broken
     if not -1 <= entry.label < len(labels):
         return f"label={entry.label!r}: must be -1 or a position in {labels!r}"
     if entry.split not in (None, *SPLITS):
         return f"split={entry.split!r}: must be one of {', '.join(SPLITS)}, or None"
-    if entry.source_id is not None and entry.source_id.startswith("/"):
+    if entry.source_id and entry.source_id[0] == "/" and Path(entry.source_id).is_relative_to(real_root(listing.root)):
         return f"source_id={entry.source_id!r}: must be a path below the root, as the original's video_id is"
     if not isinstance(entry.kin, tuple):
         return f"kin={entry.kin!r}: must be a tuple of names"
     return None
 
 
-def _broken_name(video_id: str) -> str | None:
-    if not video_id or video_id[0] == "/" or video_id[:3] == "../" or posixpath.normpath(video_id) != video_id:
+def _broken_name(video_id: str, allowed: Sequence[Path]) -> str | None:
+    outside = video_id[:1] == "/" and not any(Path(video_id).is_relative_to(folder) for folder in allowed)
+    if not video_id or outside or video_id[:3] == "../" or posixpath.normpath(video_id) != video_id:
         return "must be a path below the root, without . and .. in it"
     return None if printable(video_id) == video_id else "must be text"

@@ -8,7 +8,7 @@ classes, one a line, in the order of their numbers.
 from __future__ import annotations
 
 import math
-import posixpath
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from ..errors import UsageError
 from .classes import Classes
 from .files import find_named
 from .listing import Entry, Listing, refuse_twice, split_name, trusted_splits
+from .roots import name_below
 
 _REQUIRED = ("path", "label")
 _OPTIONAL = ("split", "source", "identity", "footage", "method", "compression", "dataset")
@@ -37,11 +38,11 @@ class TableFile:
         """See `Layout`."""
         return src.is_file() and src.suffix.lower() in {".csv", ".parquet"}
 
-    def read(self, src: Path) -> Listing:
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """See `Layout`.
 
-        Raises `UsageError` on a table that cannot be parsed, lacks a column, names a path twice, an unknown split, a
-        source by an absolute path, or a class that the file of classes lacks.
+        Raises `UsageError` on a table that cannot be parsed, lacks a column, names a path twice, an unknown split, or a
+        class that the file of classes lacks.
         """
         rows = _rows(src)
         given = {row["label"] for row in rows}
@@ -51,7 +52,7 @@ class TableFile:
         entries: list[Entry] = []
         missing: list[str] = []
         for row in rows:
-            found = find_named(src.parent, row["path"])
+            found = find_named(src.parent, row["path"], allowed)
             if found is None:
                 missing.append(row["path"])
                 continue
@@ -76,7 +77,7 @@ class TableFile:
         refuse_twice(src, entries)
         return Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
-            missing=[*missing, *_missing_sources(src, rows)], without_splits="leave out the column split",
+            missing=[*missing, *_missing_sources(src, rows, allowed)], without_splits="leave out the column split",
         )  # fmt: skip
 
 
@@ -122,21 +123,13 @@ def _split(src: Path, row: dict[str, str]) -> str | None:
 
 
 def _source(src: Path, row: dict[str, str]) -> str | None:
-    """The original's path as its own row is listed: below the table's folder where it lies there."""
+    """The original's path as its own row is listed."""
     given = row.get("source")
-    if not given:
-        return None
-    if given.startswith("/"):
-        raise UsageError(
-            f"{src}: source {given!r} of {row['path']!r}: is an absolute path, so nothing would keep the fake in its "
-            "original's split; write it relative to the table's folder, as its path is"
-        )
-    folder = src.parent.absolute()
-    return posixpath.relpath(folder / given, folder) if ".." in given else posixpath.normpath(given)
+    return name_below(src.parent, given) if given else None
 
 
-def _missing_sources(src: Path, rows: list[dict[str, str]]) -> list[str]:
+def _missing_sources(src: Path, rows: list[dict[str, str]], allowed: Sequence[Path]) -> list[str]:
     """Originals that no row lists and the disk has not, each once."""
-    listed = {posixpath.normpath(row["path"]) for row in rows}
+    listed = {name_below(src.parent, row["path"]) for row in rows}
     sources = {source for row in rows if (source := _source(src, row))}
-    return [source for source in sorted(sources - listed) if find_named(src.parent, source) is None]
+    return [source for source in sorted(sources - listed) if find_named(src.parent, source, allowed) is None]

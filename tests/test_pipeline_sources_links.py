@@ -1,0 +1,167 @@
+"""Links and absolute paths: where inputs may lie besides SRC, and what is said where they may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from click.testing import CliRunner
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.errors import InputError, UsageError
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.inputs import InputRows
+from facefeed.pipeline.job import Options
+from facefeed.pipeline.request import prepare
+from facefeed.pipeline.run import precompute
+from facefeed.pipeline.sources import Listing, list_source
+
+
+def put(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"x" * 3)
+    return root
+
+
+def problems(listing: Listing) -> dict[str, str | None]:
+    return {entry.video_id: entry.problem for entry in listing.entries}
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    """A dataset as Hugging Face's cache keeps it: every file of a snapshot is a link to a blob beside it."""
+    blobs = put(tmp_path / "hub/blobs", "0a1b", "2c3d", "7e8f")
+    snapshot = tmp_path / "hub/snapshots/main"
+    for name, blob in (("real/a.mp4", "0a1b"), ("fake/b.mp4", "2c3d"), ("list.csv", "7e8f")):
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / name).symlink_to(blobs / blob)
+    (blobs / "7e8f").write_text("path,label\nreal/a.mp4,real\nfake/b.mp4,fake\n")
+    return snapshot
+
+
+def test_a_farm_of_links_is_refused_at_once_and_the_folder_to_allow_is_named(snapshot: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        list_source(snapshot)
+    assert f"--allow-root {snapshot.parents[1] / 'blobs'}" in str(caught.value)
+
+
+@pytest.mark.parametrize("flags", [[], ["--dry-run"]])
+def test_the_command_refuses_what_leads_out_and_leaves_no_out(snapshot: Path, tmp_path: Path, flags: list[str]) -> None:
+    done = CliRunner().invoke(main, ["precompute", str(snapshot), str(tmp_path / "out"), *flags])
+    assert done.exit_code == 2
+    assert "--allow-root" in done.stderr
+    assert "--max-failed" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_links_into_an_allowed_folder_are_inputs(snapshot: Path) -> None:
+    listing = list_source(snapshot, allowed=[snapshot.parents[1] / "blobs"])
+    assert problems(listing) == {"fake/b.mp4": None, "real/a.mp4": None}
+    assert listing.classes_held() == "1 real, 1 fake"
+
+
+def test_a_table_that_is_a_link_lists_what_lies_beside_the_link(snapshot: Path, tmp_path: Path) -> None:
+    blobs = snapshot.parents[1] / "blobs"
+    job, listing, _ = prepare(snapshot / "list.csv", tmp_path / "out", allow_roots=[blobs])
+    assert (listing.layout, job.root) == ("table", snapshot)
+    assert problems(listing) == {"fake/b.mp4": None, "real/a.mp4": None}
+
+
+def table(folder: Path, *rows: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "t.csv"
+    path.write_text("\n".join(["path,label,source", *rows]))
+    return path
+
+
+def test_absolute_paths_in_a_table_are_named_by_their_place(tmp_path: Path) -> None:
+    put(tmp_path, "in/a.mp4", "store/b.mp4", "store/c.mp4", "store/d.mp4")
+    rows = [f"{tmp_path}/in/a.mp4,real,", f"{tmp_path}/store/b.mp4,real,", "../store/c.mp4,fake,../store/b.mp4",
+            f"{tmp_path}/store/d.mp4,fake,{tmp_path}/in/a.mp4"]  # fmt: skip
+    listing = list_source(table(tmp_path / "in", *rows), allowed=[tmp_path / "store"])
+    store = str(tmp_path / "store")
+    assert {entry.video_id: entry.source_id for entry in listing.entries} == {
+        "a.mp4": None, f"{store}/b.mp4": None, f"{store}/c.mp4": f"{store}/b.mp4", f"{store}/d.mp4": "a.mp4",
+    }  # fmt: skip
+    assert set(problems(listing).values()) == {None}
+    assert listing.missing == []
+
+
+def test_a_table_of_absolute_paths_is_told_which_folder_to_allow(tmp_path: Path) -> None:
+    put(tmp_path, "store/x/a.mp4", "store/y/b.mp4")
+    src = table(tmp_path / "in", f"{tmp_path}/store/x/a.mp4,real,", f"{tmp_path}/store/y/b.mp4,real,")
+    with pytest.raises(UsageError, match=f"--allow-root {tmp_path}/store$"):
+        list_source(src)
+
+
+def test_where_some_inputs_lie_outside_the_others_are_listed(tmp_path: Path) -> None:
+    src = put(tmp_path / "src", "a.mp4")
+    (src / "b.mp4").symlink_to(put(tmp_path / "store", "b.mp4") / "b.mp4")
+    assert problems(list_source(src)) == {"a.mp4": None, "b.mp4": "outside_root"}
+
+
+def test_a_linked_folder_that_leads_out_is_never_counted_as_one_input(tmp_path: Path) -> None:
+    src = put(tmp_path / "src", "a.mp4")
+    (src / "more").symlink_to(put(tmp_path / "store", "b.mp4", "c.mp4"))
+    with pytest.raises(UsageError, match=f"'more' .*--allow-root {tmp_path}/store"):
+        list_source(src)
+    listing = list_source(src, allowed=[tmp_path / "store"])
+    assert problems(listing) == {"a.mp4": None, "more/b.mp4": None, "more/c.mp4": None}
+
+
+def test_a_linked_folder_is_walked_once_and_loops_end(tmp_path: Path) -> None:
+    src = put(tmp_path / "src", "real/a.mp4", ".store/fakes/b.mp4")
+    store = put(tmp_path / "store", "x/c.mp4")
+    (store / "again").symlink_to(store)
+    for name, target in (
+        ("fake", ".store/fakes"),
+        ("loop", "."),
+        ("all", "real"),
+        ("m", "../store"),
+        ("n", "../store/x"),
+    ):
+        (src / name).symlink_to(src / target)
+    listing = list_source(src, allowed=[store])
+    assert [entry.video_id for entry in listing.entries] == ["real/a.mp4", "fake/b.mp4", "m/x/c.mp4"]
+    assert listing.ignored == {"links to folders that are listed already": 4}
+
+
+def test_a_folder_to_allow_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    src = put(tmp_path / "src", "a.mp4")
+    with pytest.raises(UsageError, match=r"allow_root='.*nowhere': no such folder"):
+        prepare(src, tmp_path / "out", allow_roots=[tmp_path / "nowhere"])
+
+
+def test_a_link_that_came_to_lead_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    put(tmp_path, "store/a.mp4", "secret/a.mp4", "src/b.mp4")
+    link = tmp_path / "src/a.mp4"
+    link.symlink_to(tmp_path / "store/a.mp4")
+    job, _, _ = prepare(tmp_path / "src", tmp_path / "out", allow_roots=[tmp_path / "store"])
+    inputs = InputRows(job)
+    try:
+        assert inputs.path_of("a.mp4") == link
+        link.unlink()
+        link.symlink_to(tmp_path / "secret/a.mp4")
+        with pytest.raises(InputError, match="outside_root"):
+            inputs.path_of("a.mp4")
+    finally:
+        inputs.close()
+
+
+def test_a_run_that_allows_more_adds_what_it_left_out(
+    make_source: Callable[..., Path], tmp_path: Path, small_options: Options, cluster_address: str
+) -> None:
+    store = make_source("one.mp4", "two.mp4", root=tmp_path / "store")
+    src, out = tmp_path / "src", tmp_path / "out"
+    (src / "real").mkdir(parents=True)
+    (store / "one.mp4").rename(src / "real/one.mp4")
+    (src / "real/two.mp4").symlink_to(store / "two.mp4")
+    given: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
+    assert precompute(src, out, **given).manifest.inputs["failed"] == {"outside_root": 1}
+    done = precompute(src, out, **given, allow_roots=[store])
+    assert (done.manifest.inputs["ok"], done.manifest.inputs["failed"], done.totals.inputs) == (2, {}, 1)
+    videos = ds.dataset(out / "faces").to_table(columns=["video_id"])["video_id"].to_pylist()
+    assert set(videos) == {"real/one.mp4", "real/two.mp4"}
