@@ -11,8 +11,10 @@ from typing import Any
 import lightning
 import torch.utils.tensorboard  # noqa: F401 (this and the next: once, before processes are forked)
 import torchmetrics.functional.classification  # noqa: F401
+from assets_clock import Clock
 from assets_train import BACKBONE, Seen
 from facefeed.pipeline.errors import FacefeedError
+from facefeed.train import stop
 from facefeed.train.fit import Result, train
 from facefeed.train.options import DataOptions, ModelOptions
 from facefeed.train.recipes import Config
@@ -24,7 +26,7 @@ def config(**changes: Any) -> Config:
     """Two epochs of seven steps of eight faces, made in this process; changes of model and data are dicts."""
     model = {"backbone": BACKBONE, **changes.pop("model", {})}
     data = {"batch_size": 8, "image_size": 32, "num_workers": 0, **changes.pop("data", {})}
-    defaults = {"recipe": "small", "epochs": 2, "save_every_steps": 3}
+    defaults = {"recipe": "small", "epochs": 2, "save_every_minutes": 3}
     return Config(model=ModelOptions(**model), data=DataOptions(**data), **{**defaults, **changes})
 
 
@@ -41,6 +43,24 @@ class At(lightning.Callback):
             self._then()
 
 
+class Minutes(lightning.Callback):
+    """Has a minute pass with every step, by the clock that says when a checkpoint is due."""
+
+    def __init__(self) -> None:
+        self._clock, self._before = Clock(), stop.clock
+
+    def on_fit_start(self, *_: Any) -> None:
+        stop.clock = self._clock
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self._clock.pass_by(60)
+
+    def on_exception(self, *_: Any) -> None:
+        stop.clock = self._before
+
+    on_fit_end = on_exception
+
+
 def session(out: str, run: str, seen: str, *, kill: tuple[int, int, int] | None = None, **changes: Any) -> None:
     """What one process of a run does; notes the faces it saw, a line a step, in `seen` and its rank.
 
@@ -49,6 +69,8 @@ def session(out: str, run: str, seen: str, *, kill: tuple[int, int, int] | None 
     """
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     callbacks: list[Any] = [Seen(Path(f"{seen}{rank}"))]
+    if rank == 0:  # others' clocks do not say the same, and they save all the same
+        callbacks.append(Minutes())
     if kill is not None and kill[1] == rank:
         callbacks.append(At("on_train_batch_start", kill[2], lambda: os.kill(os.getpid(), kill[0])))
     try:
@@ -63,7 +85,7 @@ def session(out: str, run: str, seen: str, *, kill: tuple[int, int, int] | None 
 def trained(out: Path, run: Path, *callbacks: Any, **changes: Any) -> tuple[Result, list[list[Any]]]:
     """A run in this process, and the faces that it saw in each step."""
     seen = Seen()
-    result = train(out, config(**changes), run, callbacks=[seen, *callbacks])
+    result = train(out, config(**changes), run, callbacks=[seen, Minutes(), *callbacks])
     assert result is not None
     return result, seen.steps
 

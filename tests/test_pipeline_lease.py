@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 from facefeed.pipeline.errors import RefusedError
-from facefeed.pipeline.lease import HEARTBEAT_SECONDS, STALE_SECONDS, hold_lease
+from facefeed.pipeline.lease import hold_lease
+from facefeed.pipeline.lock import HEARTBEAT_SECONDS, STALE_SECONDS
 
 _HOLD = """
 import sys
@@ -133,8 +134,8 @@ def test_the_heartbeat_keeps_it_fresh(lease: Path, monkeypatch: pytest.MonkeyPat
         utime(file)
         beat.set()
 
-    monkeypatch.setattr("facefeed.pipeline.lease.HEARTBEAT_SECONDS", 0.001)
-    monkeypatch.setattr("facefeed.pipeline.lease.os.utime", touch)
+    monkeypatch.setattr("facefeed.pipeline.lock.HEARTBEAT_SECONDS", 0.001)
+    monkeypatch.setattr("facefeed.pipeline.lock.os.utime", touch)
     with hold_lease(lease):
         utime(lease, (0, 0))
         beat.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import fcntl
 import io
 import json
@@ -19,8 +20,10 @@ from assets_dataset import Clip, make_dataset
 from assets_fit import STEPS, At, config, trained
 from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, small_dataset
 from facefeed.pipeline.errors import FacefeedError, RefusedError, StoppedError, UsageError
+from facefeed.pipeline.lock import hold
 from facefeed.train import checkpoint
 from facefeed.train.fit import Result, train
+from facefeed.train.levers import LeverError
 from facefeed.train.module import FaceClassifier
 from facefeed.train.saving import find, publish
 from rich.console import Console
@@ -181,7 +184,7 @@ def test_other_settings_or_faces_are_another_run(out: Path, done: tuple[Result, 
 
 def test_what_the_result_does_not_depend_on_may_change(out: Path, done: tuple[Result, Path], tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(out)
-    free: dict[str, Any] = {"recipe": "renamed", "save_every_steps": 50, "data": {"num_workers": 1}}
+    free: dict[str, Any] = {"recipe": "renamed", "save_every_minutes": 50, "data": {"num_workers": 1}}
     result, _ = trained(tmp_path / "link", done[1], epochs=5, model={"learning_rate": 3e-4}, **free)
     assert result.steps == 5 * STEPS
 
@@ -216,10 +219,45 @@ def test_where_nothing_can_be_written_it_says_so(out: Path, tmp_path: Path) -> N
 
 
 def test_two_do_not_train_in_one_folder(out: Path, tmp_path: Path) -> None:
-    with (tmp_path / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(RefusedError, match="another facefeed train is at work there"):
-            train(out, config(), tmp_path)
+    with hold(tmp_path / ".lock", work="facefeed train"), pytest.raises(RefusedError, match=f"process {os.getpid()} "):
+        train(out, config(), tmp_path)
+
+
+def without_locks(*_: Any) -> None:
+    raise OSError(errno.ENOSYS, "as Lustre says without its option flock")
+
+
+def test_a_file_system_without_locks_can_be_trained_on(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    result, _ = trained(out, tmp_path / "run", steps=1)
+    assert result.steps == 1
+
+
+def test_without_locks_a_heartbeat_keeps_others_out(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    with hold(tmp_path / ".lock", work="facefeed train"), pytest.raises(RefusedError, match=f"process {os.getpid()} "):
+        train(out, config(), tmp_path)
+
+
+def test_a_rank_that_starts_late_leaves_the_folder_to_the_first(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkpoints").mkdir()  # the first rank is about to write config.json
+    refused = config(levers="best:val/nope")  # by what comes after the look at the folder
+    with pytest.raises(RefusedError):
+        train(out, refused, tmp_path)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(LeverError):
+        train(out, refused, tmp_path)
+
+
+def test_of_a_finished_run_other_ranks_have_nothing_to_tell(
+    out: Path, done: tuple[Result, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "3")
+    assert train(out, config(epochs=5, model={"learning_rate": 3e-4}), done[1]) is None
 
 
 def test_on_a_full_disk_it_stops_and_the_checkpoint_before_is_whole(out: Path, tmp_path: Path) -> None:
@@ -265,9 +303,6 @@ def test_a_checkpoint_of_many_files_takes_its_name_whole_too(tmp_path: Path) -> 
         publish(hidden, last)
         assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
         assert (last / "part").read_text() == text
-    last.rename(tmp_path / ".last.ckpt.before")  # as a kill between the two names leaves it
-    assert find(last) == last
-    assert (last / "part").read_text() == "two"
     assert find(tmp_path / "best.ckpt") is None
 
 

@@ -80,7 +80,7 @@ def test_several_are_set_at_once_and_all_others_stay() -> None:
         (["backbone=vit"], r"backbone: no such setting; did you mean model\.backbone\?"),
         (["model.lr=1"], r"model\.lr: no such setting; "),
         (["data.batchsize=1"], r"did you mean data\.batch_size"),
-        (["zzz=1"], r"zzz: no such setting; there are model\.backbone, .*, save_every_steps"),
+        (["zzz=1"], r"zzz: no such setting; there are model\.backbone, .*, save_every_minutes"),
         (["epochs"], "epochs: must be key=value; try epochs=5"),
         (["epochs=many"], "epochs=many: must be a whole number; try epochs=5"),
         (["epochs=2.5"], "epochs=2.5: must be a whole number; try epochs=5"),
@@ -104,7 +104,9 @@ def test_what_cannot_be_meant_is_refused_with_what_could(given: list[str], messa
         with_set(RECIPES["quick"](), given)
 
 
-@pytest.mark.parametrize("wrong", [{"epochs": 2.0}, {"steps": 0}, {"seed": -1}, {"save_every_steps": True}])
+@pytest.mark.parametrize(
+    "wrong", [{"epochs": 2.0}, {"steps": 0}, {"seed": -1}, {"save_every_minutes": True}, {"save_every_minutes": 0}]
+)
 def test_a_config_is_checked_when_it_is_made(wrong: dict[str, object]) -> None:
     (name,) = wrong
     with pytest.raises(UsageError, match=f"^{name}="):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from assets_fit import STEPS, trained
 from assets_train import small_dataset
 from facefeed.train import checkpoint
 from facefeed.train.levers import NonFiniteError
-from facefeed.train.saving import find, publish
+from facefeed.train.saving import WholeFiles, find, publish
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -106,6 +107,36 @@ def test_a_run_none_of_whose_steps_could_be_saved_ends_with_that_sentence(out: P
     with pytest.raises(NonFiniteError) as caught:
         trained(out, tmp_path / "run", spoilt, steps=3)
     assert caught.value.exit_code == 1
+
+
+# ---- when, and how
+
+
+def test_a_checkpoint_is_written_every_so_many_minutes_and_at_the_epochs_end(out: Path, tmp_path: Path) -> None:
+    run, saved = tmp_path / "run", []
+
+    def look(*_: Any) -> None:
+        path = run / "checkpoints" / "last.ckpt"
+        saved.append(checkpoint.read(path)["global_step"] if path.exists() else 0)
+
+    looking = lightning.Callback()
+    looking.on_train_batch_start = look  # type: ignore[method-assign]
+    trained(out, run, looking, save_every_minutes=4)  # a step is a minute
+    assert saved == [0, 0, 0, 0, 4, 4, 4, *[STEPS] * 4, STEPS + 4, STEPS + 4, STEPS + 4]
+
+
+def test_a_checkpoint_is_written_without_a_copy_of_it_in_memory(tmp_path: Path) -> None:
+    stored = {"state_dict": {str(number): torch.zeros(1_000_000) for number in range(4)}}
+    tracemalloc.start()
+    try:
+        WholeFiles().save_checkpoint(stored, tmp_path / "last.ckpt")
+        most_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    size_bytes = (tmp_path / "last.ckpt").stat().st_size
+    assert size_bytes > 16_000_000
+    assert most_bytes < size_bytes / 10
+    assert checkpoint.read(tmp_path / "last.ckpt")["state_dict"].keys() == stored["state_dict"].keys()
 
 
 # ---- a folder of parts takes its name

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from assets_fit import STEPS, At, config, raising, trained
+from assets_fit import STEPS, At, Minutes, config, raising, trained
 from assets_train import Seen, in_processes, small_dataset
 from facefeed.train import checkpoint
 from facefeed.train.fit import Result, train
@@ -54,7 +54,7 @@ def same(one: Result, other: Result) -> bool:
 def stopped(out: Path, run: Path, *callbacks: Any, **changes: Any) -> tuple[StoppedTrainingError, Steps]:
     seen = Seen()
     with pytest.raises(StoppedTrainingError) as caught:
-        train(out, config(**changes), run, callbacks=[seen, *callbacks])
+        train(out, config(**changes), run, callbacks=[seen, Minutes(), *callbacks])
     return caught.value, seen.steps
 
 

@@ -21,6 +21,7 @@ from . import levers as lever_texts
 from .callbacks import StarvationMonitor, StarvedError
 from .datamodule import FaceDataModule
 from .folder import RunFolder
+from .launch import is_first_rank
 from .levers.finite import FiniteGuard, NonFiniteError
 from .levers.freeze import Freeze
 from .levers.watch import Best, EarlyStop, Logged, mode
@@ -101,9 +102,11 @@ def train(
     with Signals() as signals:
         data = FaceDataModule(out, config.data)
         config = replace(config, model=replace(config.model, classes=data.classes))
-        folder.check(config, out)
+        first = is_first_rank()
+        if first:  # alone: while others start, it makes what they would take for somebody else's
+            folder.check(config, out)
         if (finished := folder.result()) is not None:
-            return Result.read(finished)
+            return Result.read(finished) if first else None
         session = _Session(out, config, folder, signals, data=data, callbacks=callbacks, console=console)
         with session.ending():
             return session.to_the_end()
@@ -128,10 +131,8 @@ class _Session:
         metric = best.metric if best else _METRIC
         self._pace = Pace()
         self._progress = Progress(console, self._pace, str(folder.root))
-        self._stop = Stop(signals, folder.root)
-        self._saving = Saving(
-            folder.checkpoints, self._stop, every_n_steps=config.save_every_steps, metric=metric, mode=mode(metric)
-        )
+        self._stop = Stop(signals, folder.root, save_every_minutes=config.save_every_minutes)
+        self._saving = Saving(folder.checkpoints, self._stop, metric=metric, mode=mode(metric))
         own = [
             *callbacks, self._pace, _monitor(out, config), FiniteGuard(), self._stop, self._progress,
             *([Logged(str(best), metric)] if best else []), self._saving,

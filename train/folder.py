@@ -5,12 +5,11 @@ RUN/config.json   RUN/checkpoints/{last,best}.ckpt   RUN/logs/   RUN/result.json
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -18,14 +17,15 @@ from typing import Any
 
 from ..loaders.whole import write_whole
 from ..pipeline.errors import CorruptDataError, RefusedError, UsageError
+from ..pipeline.lock import hold
 from ..pipeline.manifest import Manifest
 from .recipes import Config
 from .saving import LAST, find
 from .settings import differences, flat, flattened
 
 _VERSION = 1
-_FREE = ("recipe", "data.num_workers", "save_every_steps")
-"""What may change while a run is under way, since nothing that it learns depends on it."""
+_FREE = ("recipe", "data.num_workers", "save_every_minutes", "save_every_steps")
+"""What may change while a run is under way, since nothing that it learns depends on it; the last: of 0.1.0's runs."""
 
 
 class RunFolder:
@@ -74,19 +74,13 @@ class RunFolder:
         Raises `UsageError` where it cannot be written, `RefusedError` where another process holds it. On a `UsageError`
         before the first checkpoint nothing of it is left.
         """
-        try:
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-            lock = (self.root / _LOCK).open("a+")
-        except OSError as error:
-            raise UsageError(
-                f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
-            ) from error
-        with lock:
+        with ExitStack() as held:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise RefusedError(
-                    f"--run {self.root}: another facefeed train is at work there; wait for it, or name another folder"
+                self.checkpoints.mkdir(parents=True, exist_ok=True)
+                held.enter_context(hold(self.root / _LOCK, work="facefeed train"))
+            except OSError as error:
+                raise UsageError(
+                    f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
                 ) from error
             if not self.begun:
                 write_whole(json.dumps(_described(config, out), indent=1), self._config, "--run")

@@ -6,6 +6,7 @@ written into the run's folder.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -22,8 +23,8 @@ class Config:
 
     levers: their text form, as "bf16,accumulate:4"; see `levers.parse`. epochs, steps: passes through the training
     split, and optimizer steps (None: no limit of their own); the run ends with what comes first. seed: of the weights
-    that are drawn and of dropout; `data.seed` is that of order and augmentations. save_every_steps: optimizer steps
-    between checkpoints, beside the one at each epoch's end: what a SIGKILL can cost.
+    that are drawn and of dropout; `data.seed` is that of order and augmentations. save_every_minutes: between
+    checkpoints, beside those at each epoch's end: what a SIGKILL can cost.
 
     Raises `UsageError` on values that cannot be meant.
     """
@@ -35,13 +36,15 @@ class Config:
     epochs: int = 10
     steps: int | None = None
     seed: int = 0
-    save_every_steps: int = 200
+    save_every_minutes: float = 5.0
 
     def __post_init__(self) -> None:
         _whole("epochs", self.epochs, least=1, such_as=10)
         if self.steps is not None:
             _whole("steps", self.steps, least=1, such_as=1000)
-        _whole("save_every_steps", self.save_every_steps, least=1, such_as=200)
+        minutes = self.save_every_minutes
+        if isinstance(minutes, bool) or not isinstance(minutes, (int, float)) or not 0 < minutes < math.inf:
+            raise UsageError(f"save_every_minutes={minutes!r}: must be a number above 0; try 5")
         _whole("seed", self.seed, least=0, such_as=0)
         if self.seed > _LARGEST_SEED:
             raise UsageError(f"seed={self.seed}: must be at most {_LARGEST_SEED}, which is numpy's limit; try 0")
@@ -62,7 +65,7 @@ def quick() -> Config:
         model=ModelOptions(backbone="resnet18", learning_rate=5e-4, warmup_steps=5),
         data=DataOptions(batch_size=16, image_size=112),
         epochs=5,
-        save_every_steps=50,
+        save_every_minutes=1.0,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import shutil
@@ -21,7 +20,7 @@ LAST, BEST = "last.ckpt", "best.ckpt"
 
 
 class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
-    """Writes `last.ckpt` every `every_n_steps` optimizer steps, before and after each validation and at the end.
+    """Writes `last.ckpt` when `Stop` says that it is due, before and after each validation and at the end.
 
     `best.ckpt` is of the validation whose `metric` was the least (`mode` "min") or the most ("max"), never of one where
     it was NaN: `figures` are that validation's, over so many `faces` and `videos`. A file takes its name once it is
@@ -31,12 +30,12 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
     Beside ModelCheckpoint, which Lightning brings: that resumes after an epoch's last step without its validation.
     """
 
-    def __init__(self, folder: Path, stop: Stop, *, every_n_steps: int, metric: str, mode: str) -> None:
+    def __init__(self, folder: Path, stop: Stop, *, metric: str, mode: str) -> None:
         self.figures: dict[str, float] = {}
         self.faces = self.videos = 0
         self.best_step: int | None = None
         self.validated_step: int | None = None
-        self._folder, self._stop, self._every_n_steps = folder, stop, every_n_steps
+        self._folder, self._stop = folder, stop
         self._metric, self._sign = metric, 1 if mode == "min" else -1
         self._best = math.inf
         self._validation_is_due = self._finished = self._warned = False
@@ -76,7 +75,7 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
         if trainer.global_step == self._step:
             return
         self._step = trainer.global_step
-        if trainer.is_last_batch or self._stop.agreed or self._step - self._saved_step >= self._every_n_steps:
+        if trainer.is_last_batch or self._stop.agreed or self._stop.save_is_due:
             self._validation_is_due = bool(trainer.is_last_batch and sum(trainer.num_val_batches))
             self._save_last(trainer)
             self._stop.end_if_agreed()
@@ -141,14 +140,16 @@ class WholeFiles(PlainCheckpointIO):
         return read(path, remedy="delete it, and the run begins anew, or name another folder by --run")
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:  # noqa: ARG002 (Lightning's)
-        """Raises `OSError` with the file's name where it cannot be written."""
-        buffer = io.BytesIO()
-        torch.save(checkpoint, buffer)
+        """Tensor by tensor, straight into the file. Raises `OSError` with its name where it cannot be written."""
         try:
-            Path(path).write_bytes(buffer.getbuffer())
-        except OSError as error:
-            error.filename = error.filename or str(path)
-            raise
+            with Path(path).open("wb") as file:
+                torch.save(checkpoint, file)
+        except (OSError, RuntimeError) as error:
+            reason = error if isinstance(error, OSError) else error.__context__  # torch closes its archive all the same
+            if not isinstance(reason, OSError):
+                raise
+            reason.filename = reason.filename or str(path)
+            raise reason from None
 
 
 def whole(strategy: Any) -> bool:

@@ -1,7 +1,8 @@
-"""Ending a run before its end, so that it can go on: what all ranks agree on at the end of a step."""
+"""What all ranks agree on at the end of a step: whether to save the run, and whether to end it so that it can go on."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +13,24 @@ from lightning.pytorch import Callback
 
 from .signals import Signals, StoppedTrainingError
 
+clock = time.monotonic
+
 
 class Stop(Callback):  # type: ignore[misc]  # Lightning is not followed
     """Has all ranks know, at the end of every step, whether any of them was asked to end: `agreed` is then its signal.
 
-    Ranks exchange one number a step, on the CPU, beside the device's work and without waiting for it. What ends a run
+    And whether it is `save_every_minutes` since the last checkpoint, by the clock of any of them: `save_is_due`. Ranks
+    exchange two numbers a step, on the CPU, beside the device's work and without waiting for it. What ends a run
     after a step has to save it first: `Saving`. Between batches of validation and test, where training stands still,
     it ends here.
     """
 
-    def __init__(self, signals: Signals, run: Path) -> None:
+    def __init__(self, signals: Signals, run: Path, *, save_every_minutes: float) -> None:
         self.signals = signals
         self.agreed = 0
+        self.save_is_due = False
+        self._save_every_seconds = 60 * save_every_minutes
+        self._saved_at = 0.0
         self._run = run
         self._saved_step = 0
         self._group: Any = None
@@ -59,7 +66,7 @@ class Stop(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     def saved(self, trainer: Any) -> None:
         """The run can go on from here."""
-        self._saved_step = trainer.global_step
+        self._saved_step, self._saved_at = trainer.global_step, clock()
 
     def end_if_agreed(self) -> None:
         """Raises `StoppedTrainingError`, on all ranks alike, if any was asked to end."""
@@ -77,9 +84,9 @@ class Stop(Callback):  # type: ignore[misc]  # Lightning is not followed
             raise StoppedTrainingError(self.signals.received, self._run, self._saved_step) from left
 
     def _exchange(self) -> None:
-        if self._group is None:
-            self.agreed = self.signals.received
-            return
-        asked = torch.tensor([self.signals.received], dtype=torch.int32)
-        torch.distributed.all_reduce(asked, op=torch.distributed.ReduceOp.MAX, group=self._group)
-        self.agreed = int(asked)
+        own = [self.signals.received, int(clock() - self._saved_at >= self._save_every_seconds)]
+        if self._group is not None:
+            told = torch.tensor(own, dtype=torch.int32)
+            torch.distributed.all_reduce(told, op=torch.distributed.ReduceOp.MAX, group=self._group)
+            own = told.tolist()
+        self.agreed, self.save_is_due = own[0], bool(own[1])

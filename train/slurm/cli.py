@@ -70,7 +70,7 @@ def train(out: str, options: tuple[str, ...], **given: Any) -> None:
 
     A job that is preempted or out of time saves, goes back into the queue under its number, and goes on at the very
     next batch: its run's folder holds all it needs. Without a grace time it has Slurm's KillWait (30 s) to do so; a
-    node that dies costs what was done since the last checkpoint (`--set save_every_steps=`). A job that stops for any
+    node that dies costs what was done since the last checkpoint (`--set save_every_minutes=`). A job that stops for any
     other reason with more to do, such as a full disk, is held in the queue: mend that, then `scontrol release` it.
 
     Paths are seen from the folder where the script was written, and must be there on all nodes. Modules and variables
