@@ -58,15 +58,16 @@ class BatchSource(FaceDataset):
 
     `fields`: columns to deliver. `normalised`: images come as float32, else uint8. `mixes`: tickets alternate real and
     fake, and a fake's `partner` is the real before it. `seed`: of all randomness. `collate_fn`: the user's own.
+    `balanced_column`: whose value a replacement keeps, beside the label.
     """
 
     def __init__(  # not super().__init__: it takes over all of a dataset that is there already
         self, dataset: FaceDataset, *, fields: Sequence[str], normalised: bool, mixes: bool, seed: int,
-        replace_corrupt: bool, collate_fn: Collate | None,
+        replace_corrupt: bool, balanced_column: str, collate_fn: Collate | None,
     ) -> None:  # fmt: skip
         self.__dict__.update(dataset.__dict__)
         self.fields, self.normalised, self.mixes, self.seed = tuple(fields), normalised, mixes, seed
-        self.replace_corrupt, self.collate_fn = replace_corrupt, collate_fn
+        self.replace_corrupt, self.balanced_column, self.collate_fn = replace_corrupt, balanced_column, collate_fn
         check_fields(self.fields, self.index)
         self.transforms = [one for one in (self.face_transform, self.transform) if one is not None]
         self.needs_points = self.face_transform is not None or bool(set(POINT_COLUMNS).intersection(fields))
@@ -154,7 +155,7 @@ class _BatchMaker:
             if not source.replace_corrupt:
                 raise
             first = error
-        for candidate in substitutes(source.index, row):
+        for candidate in substitutes(source.index, row, source.rows, source.balanced_column):
             try:
                 made = self._made(position, candidate)
             except CorruptDataError:
@@ -163,7 +164,9 @@ class _BatchMaker:
             name = source.index.value
             self._replaced.append(Replaced(name("face_id", row), name("face_id", candidate), str(first)))
             return made
-        raise CorruptDataError(f"{first}; and no sound image of its video or label is near it") from first
+        raise CorruptDataError(
+            f"{first}; and no sound image of its video or label is among the selected rows near it"
+        ) from first
 
     def _made(self, position: int, row: int) -> tuple[Face, float]:
         source, ticket = self._source, self._ticket

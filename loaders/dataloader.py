@@ -55,7 +55,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
 
     dtype: "float32", or "uint8": pixels as they are, (N, 3, H, W). fields: names of columns; batches are then dicts.
     channels_last: False for plain (N, C, H, W) memory. device: batches come on it, copied and normalised there beside
-    the step. on_corrupt: "replace" a damaged image by its video's next (counted, reported), or "raise".
+    the step. on_corrupt: "replace" a damaged image by its video's next selected one (counted, reported), or "raise".
 
     num_workers: None: one a usable core. 0: batches are made in the calling thread. persistent_workers: None: True.
     `prefetch_factor`, `pin_memory`, `timeout`, `worker_init_fn`, `multiprocessing_context`, `collate_fn` work as
@@ -144,7 +144,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         self._source = BatchSource(
             dataset, fields=("image", "label") if fields is None else fields, seed=self._order.seed,
             normalised=dtype == "float32" and torch.device(device or "cpu").type == "cpu",
-            mixes=mixing, replace_corrupt=on_corrupt == "replace", collate_fn=collate_fn,
+            mixes=mixing, replace_corrupt=on_corrupt == "replace",
+            balanced_column=getattr(balance, "column", "label"), collate_fn=collate_fn,
         )  # fmt: skip
         self._order.on_issue = Issuer(self._source)
         self._meter = Meter(0)

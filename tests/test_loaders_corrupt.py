@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from assets_dataset import Clip, copy_dataset, make_dataset
 from assets_rows import SIDE, damage, make_small, shown, stored_rows
@@ -124,7 +125,9 @@ def test_a_long_damaged_video_is_replaced_too(tmp_path: Path) -> None:
 
 def test_where_nothing_like_it_is_sound_the_error_says_so(copy: Path) -> None:
     damage(copy, *rows_of(copy, "real/dora.mp4"))
-    with pytest.raises(CorruptDataError, match=r"facefeed verify .*; and no sound image of its video or label is near"):
+    with pytest.raises(
+        CorruptDataError, match=r"facefeed verify .*; and no sound image of its video or label is among"
+    ):
         list(loader_of(copy, split="val"))
 
 
@@ -195,16 +198,49 @@ def test_a_transform_that_goes_wrong_is_no_damage(dataset: Path) -> None:
 
 def test_the_rule_for_stand_ins(dataset: Path) -> None:
     index = Index(dataset)
+    rows = np.arange(len(index), dtype=np.uint32)
     anna, bert = (rows_of(dataset, f"real/{name}.mp4") for name in ("anna", "bert"))
-    found = list(substitutes(index, anna[37]))
+    found = list(substitutes(index, anna[37], rows))
     assert found[:3] == [anna[38], anna[39], anna[36]]
     assert found[:32] == [*anna[38:], *anna[36:6:-1]]
     assert found[32:] == bert  # the only other real video of the split; of several, one row of each comes first
-    assert list(substitutes(index, bert[-1])) == [*bert[-2::-1], *anna[:32]]
-    assert (
-        list(substitutes(index, rows_of(dataset, "fake/dora-swap.mp4")[0]))
-        == rows_of(dataset, "fake/dora-swap.mp4")[1:]
+    assert list(substitutes(index, bert[-1], rows)) == [*bert[-2::-1], *anna[:32]]
+    fake = rows_of(dataset, "fake/dora-swap.mp4")
+    assert list(substitutes(index, fake[0], rows)) == fake[1:]
+
+
+def test_no_row_that_the_filters_leave_out_stands_in_for_a_damaged_one(copy: Path) -> None:
+    fake, other = rows_of(copy, "fake/anna-swap.mp4"), rows_of(copy, "fake/bert-talk.mp4")
+    damage(copy, *fake[:3], *other[:6])
+    seen = Counter(
+        (video, int(frame))
+        for batch in loader_of(
+            copy,
+            filters=[("label", "==", 1), ("frame_index", "<", 8)],
+            frames_per_video=4,
+            fields=(*FIELDS, "frame_index"),
+        )
+        for video, frame in zip(batch["video_id"], batch["frame_index"], strict=True)
     )
+    # Selected are frames 1, 3, 5 and 7; sound of them 3, 5, 7 of the first and 7 of the second.
+    assert seen == {
+        ("fake/anna-swap.mp4", 3): 2, ("fake/anna-swap.mp4", 5): 1, ("fake/anna-swap.mp4", 7): 1,
+        ("fake/bert-talk.mp4", 7): 4,
+    }  # fmt: skip
+
+
+def test_where_the_filters_leave_nothing_sound_the_error_says_so(copy: Path) -> None:
+    damage(copy, rows_of(copy, "real/anna.mp4")[5])
+    options: dict[str, Any] = {"filters": [("video_id", "==", "real/anna.mp4"), ("frame_index", "==", 5)]}
+    with pytest.raises(CorruptDataError, match="no sound image of its video or label is among the selected rows"):
+        list(loader_of(copy, **options))
+
+
+def test_a_stand_in_keeps_the_value_that_quotas_are_of(copy: Path) -> None:
+    damage(copy, *rows_of(copy, "fake/anna-swap.mp4"))
+    loader = loader_of(copy, balance=Quotas({"swap": 1, "talk": 1}, column="method"), fields=(*FIELDS, "method"))
+    with pytest.raises(CorruptDataError, match="no sound image"):  # of another video there is none by this method
+        list(loader)
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
