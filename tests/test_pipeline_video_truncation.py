@@ -69,6 +69,21 @@ def test_a_video_that_was_cut_off_is_truncated(reader: MediaReader, tmp_path: Pa
     assert outcomes(reader, data, path) == {"truncated"}
 
 
+@pytest.mark.parametrize("box", [b"\0\0\0\x14XtraNobodyKnows!", b"\0\0\0\1\xa9new\0\0\0\0\0\0\0\x18whatever"])
+def test_boxes_that_nobody_knows_are_skipped_and_hide_no_cut(reader: MediaReader, tmp_path: Path, box: bytes) -> None:
+    """Between media and index, and behind both (ISO/IEC 14496-12, 4.2: unknown boxes are ignored and skipped)."""
+    path = write_video(tmp_path / "plain.mp4", [noisy(index) for index in range(30)])
+    plain = path.read_bytes()
+    index_at = plain.index(b"moov") - 4
+    data = plain[:index_at] + box + plain[index_at:] + box
+    path.write_bytes(data)
+    assert len(list(reader.frames(path, Sampling(every=10)))) == 3
+    for cut in (index_at // 2, index_at + len(box) // 2, index_at + len(box), (index_at + len(plain)) // 2):
+        path.write_bytes(data[:cut])
+        with pytest.raises(InputError, match="truncated"):
+            list(reader.frames(path, ALL))
+
+
 @pytest.mark.parametrize("name", STATES_NOTHING)
 def test_a_raw_stream_that_was_cut_inside_a_frame_is_not_ok(reader: MediaReader, tmp_path: Path, name: str) -> None:
     path = write_video(tmp_path / name, [noisy(index) for index in range(30)], **STATES_NOTHING[name])

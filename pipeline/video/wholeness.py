@@ -69,7 +69,10 @@ def _missing_box(content: Content) -> str | None:
 
 
 def _boxes(content: Content) -> Iterator[tuple[bytes, int, int]]:
-    """Top-level boxes up to the end or the first thing that is none (junk after the last box is common)."""
+    """Top-level boxes, also unknown ones, up to the end or the first thing that is none.
+
+    Junk after the last box is common: an unknown box that does not fit into the file counts as that.
+    """
     offset = 0
     while offset < content.size_bytes:
         raw = os.pread(content.fd, 16, offset)
@@ -77,13 +80,12 @@ def _boxes(content: Content) -> Iterator[tuple[bytes, int, int]]:
             yield b"cut ", offset, offset + 8
             return
         size, name = struct.unpack(">I4s", raw[:8])
-        if name not in _BOXES:
-            return
         if size == 1 and len(raw) == 16:
             (size,) = struct.unpack(">Q", raw[8:])
-        if size == 0:  # up to the end of the file
+        is_known = name in _BOXES
+        if size == 0 and is_known:  # up to the end of the file
             size = content.size_bytes - offset
-        if size < 8:
+        if size < 8 or (not is_known and offset + size > content.size_bytes):
             return
         yield name, offset, offset + size
         offset += size
