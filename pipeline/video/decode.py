@@ -12,9 +12,8 @@ import av.packet
 import av.video
 
 from ..errors import InputError
-from .content import unreadable
 from .opening import words
-from .timeline import real_packets
+from .timeline import BROKEN_OFF, real_packets
 
 VideoPacket: TypeAlias = "av.packet.Packet[av.video.VideoStream]"  # generic in its stubs alone
 
@@ -105,10 +104,8 @@ def _with_gaps(
             elif running:
                 running = False
                 yield index, None
-    except av.error.InvalidDataError:
+    except BROKEN_OFF:
         pass  # the first pass has met the same and noted where
-    except av.error.OSError as error:
-        raise unreadable(error) from None
     if running:
         yield index, None
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from ..errors import InputError
-from .content import Content
+from .content import Content, unreadable
 
 Rgb = npt.NDArray[np.uint8]
 
@@ -60,6 +60,8 @@ def _opened(content: Content) -> Iterator[Image.Image]:
         except MemoryError:
             raise InputError("too_large", "the picture needs more memory than the decoder may use") from None
         except _BROKEN as error:
+            if isinstance(error, OSError) and error.errno:  # Pillow's own have none
+                raise unreadable(error) from None
             raise InputError(_why_broken(content, error), f"{content.kind}: {error}") from None
 
 

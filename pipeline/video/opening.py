@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,8 +29,9 @@ _FORMATS = (
 def open_video(content: Content, max_pixels: int) -> Iterator[av.container.InputContainer]:
     """Open the file that `content` holds; raises InputError: not_video, unreadable or too_large.
 
-    It is opened through its descriptor: the name, which FFmpeg would read protocols, patterns and format hints
-    from, is never seen, and what was judged by its first bytes is what is read.
+    It is read through its descriptor alone: FFmpeg never sees the name, which it would read protocols, patterns and
+    format hints from, and what was judged by its first bytes is what is read. The InputError of a failing disk also
+    comes out of whatever reads from the container later.
     """
     options = {
         "protocol_whitelist": "file",
@@ -37,17 +39,38 @@ def open_video(content: Content, max_pixels: int) -> Iterator[av.container.Input
         "max_pixels": str(max_pixels),
     }
     try:
-        container = av.open(f"file:/proc/self/fd/{content.fd}", mode="r", options=options)
+        container = av.open(_File(content), mode="r", options=options)
     except (av.error.MemoryError, MemoryError):
         raise InputError("too_large", "its header asks for more memory than the decoder may use") from None
-    except av.error.PermissionError as error:
-        raise unreadable(error) from None
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise InputError("not_video", f"no known video or picture format ({words(error)})") from None
     try:
         yield container
     finally:
         container.close()
+
+
+class _File:
+    """What PyAV reads a file through: so an error of the system is told from one that FFmpeg makes up."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._offset = 0
+
+    def read(self, size: int) -> bytes:
+        try:
+            data = os.pread(self._content.fd, size, self._offset)
+        except OSError as error:
+            raise unreadable(error) from None
+        self._offset += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int) -> int:
+        self._offset = offset + (0, self._offset, self._content.size_bytes)[whence]
+        return self._offset
+
+    def tell(self) -> int:
+        return self._offset
 
 
 def words(error: Exception) -> str:

@@ -14,10 +14,11 @@ import av.error
 import av.packet
 import av.video
 
-from .content import unreadable
-
 FALLBACK_RATE = Fraction(25)
 """Frames a second of raw streams that state none; FFmpeg's own assumption."""
+
+BROKEN_OFF = (av.error.InvalidDataError, av.error.OSError)
+"""What demuxers say of bytes that do not go on as they should. An error of the system is an InputError instead."""
 
 _COUNTED_CODECS = frozenset(("mpeg4", "msmpeg4", "msmpeg4v2", "msmpeg4v1", "h263", "flv", "vc1", "wmv3"))
 """Packed B-frames and not-coded frames: here a packet is not always a frame."""
@@ -98,10 +99,8 @@ def read_packets(
             packets.shown.append(not packet.is_discard and visible(packet))
             if packet.is_corrupt:
                 packets.broken.append(len(packets) - 1)
-    except av.error.InvalidDataError:
+    except BROKEN_OFF:
         packets.ends_broken = True
-    except av.error.OSError as error:
-        raise unreadable(error) from None
     packets.ends_broken |= bool(packets.broken) and packets.broken[-1] == len(packets) - 1
     packets.num_listed = sum(1 for entry in stream.index_entries if entry.size)
     times = [packets.pts[i] for i in range(len(packets)) if packets.shown[i]]

@@ -1,0 +1,66 @@
+"""What the system refuses while a file is read is told apart from what is wrong with the file."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from assets_video import numbered, write_video
+from facefeed.pipeline.errors import InputError
+from facefeed.pipeline.video import opening
+from facefeed.pipeline.video.content import Content, open_content
+from facefeed.pipeline.video.images import read_image
+from facefeed.pipeline.video.opening import open_video
+from facefeed.pipeline.video.timeline import read_packets
+
+MAX_PIXELS = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_video(tmp_path_factory.mktemp("video") / "numbered.mp4", [numbered(index) for index in range(9)])
+
+
+def test_a_file_that_the_system_will_not_read_is_not_called_no_video(tmp_path: Path) -> None:
+    """Reading the descriptor of a folder is EISDIR."""
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(InputError) as caught, open_video(Content(descriptor, 99, b"", "video"), MAX_PIXELS):
+            pass
+    finally:
+        os.close(descriptor)
+    assert (caught.value.reason, "EISDIR" in caught.value.detail) == ("unreadable", True)
+
+
+def test_a_picture_that_the_system_will_not_read_is_not_called_damaged() -> None:
+    """The first page of a process's memory is never mapped: reading it is EIO."""
+    descriptor = os.open("/proc/self/mem", os.O_RDONLY)
+    try:
+        with pytest.raises(InputError) as caught:
+            read_image(Content(descriptor, 99, b"\xff\xd8\xff", "jpeg"), MAX_PIXELS)
+    finally:
+        os.close(descriptor)
+    assert (caught.value.reason, "EIO" in caught.value.detail) == ("unreadable", True)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+@pytest.mark.parametrize("first_bad_byte", [0, 4096])
+def test_a_disk_that_fails_on_the_way_is_unreadable(
+    monkeypatch: pytest.MonkeyPatch, video: Path, number: int, first_bad_byte: int
+) -> None:
+    def pread(descriptor: int, size: int, offset: int) -> bytes:
+        if offset + size > first_bad_byte:
+            raise OSError(number, os.strerror(number))
+        return os.pread(descriptor, size, offset)
+
+    content = open_content(str(video))
+    monkeypatch.setattr(opening, "os", SimpleNamespace(pread=pread))
+    try:
+        with pytest.raises(InputError) as caught, open_video(content, MAX_PIXELS) as container:
+            read_packets(container, container.streams.video[0], lambda: None)
+    finally:
+        os.close(content.fd)
+    assert (caught.value.reason, errno.errorcode[number] in caught.value.detail) == ("unreadable", True)
