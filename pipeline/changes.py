@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Container, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from .contents import content_sha256
 from .errors import RefusedError
 from .job import config_hash
 from .leaks import refuse_new_leaks
 from .ledger import Ledger
 from .plan import PlanPart, Unit, group_units
+from .progress import Progress
 from .sources import Entry, Listing
 from .splits import SplitRatio, assign_splits
+
+_HASHING_THREADS = 8  # network file systems answer several readers faster than one
+_HASHED_AT_ONCE = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
     """Inputs by what has to be done about them. `gone` are planned, but no longer in the source: their rows stay.
 
-    `refused` never reach a unit; `added` and `changed` are as the source has them now.
+    `refused` never reach a unit; `added`, `changed` and `touched` are as the source has them now. `touched` have a new
+    time of change and the content they had: that time is recorded, and nothing else is done about them.
     """
 
     added: list[Entry] = field(default_factory=list)
     changed: list[Entry] = field(default_factory=list)
+    touched: list[Entry] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     refused: list[Entry] = field(default_factory=list)
 
 
-def compare(listing: Listing, planned: dict[str, tuple[Entry, str]]) -> Changes:
+def compare(
+    listing: Listing,
+    planned: dict[str, tuple[Entry, str]],
+    same_content: Callable[[Sequence[Entry]], Container[str]] = lambda _: (),
+) -> Changes:
     """Sorts the listing's entries by what the plan knows of them.
 
-    Raises `RefusedError` where the source now gives a planned video another split: assignments are fixed.
+    `same_content`: given the inputs of which nothing but the time of change is new, names those whose bytes are as they
+    were; by default none. Raises `RefusedError` where the source now gives a planned video another split: assignments
+    are fixed.
     """
     changes = Changes()
     seen = set()
+    retimed: list[Entry] = []
     for entry in listing.entries:
         if entry.problem:
             if entry.video_id not in planned:
@@ -50,10 +68,43 @@ def compare(listing: Listing, planned: dict[str, tuple[Entry, str]]) -> Changes:
                 f"{entry.video_id}: was planned into {split}, the source now says {entry.split}; a split is fixed once "
                 "planned: use a new OUT"
             )
-        if entry != replace(before, split=entry.split):
-            changes.changed.append(entry)
+        if entry == replace(before, split=entry.split):
+            continue
+        only_time = entry == replace(before, split=entry.split, mtime_ns=entry.mtime_ns)
+        (retimed if only_time else changes.changed).append(entry)
+    if retimed:
+        same = same_content(retimed)
+        for entry in retimed:
+            (changes.touched if entry.video_id in same else changes.changed).append(entry)
     changes.gone.extend(video_id for video_id in planned if video_id not in seen)
     return changes
+
+
+def same_content(ledger: Ledger, root: Path, progress: Progress, entries: Sequence[Entry]) -> set[str]:
+    """Names of those `entries` whose files below `root` hold what their receipts say was decoded.
+
+    None that has no receipt, or one without a hash: of an input that was not finished, or that changed under the
+    decoder, or from before hashes were kept.
+    """
+    names = {entry.video_id for entry in entries}
+    hashes = {one.video_id: one.sha256 for _, one in ledger.outcomes() if one.sha256 and one.video_id in names}
+    known = [entry for entry in entries if entry.video_id in hashes]
+    same = set()
+    given_up = threading.Event()
+    with progress.comparing(len(known), sum(entry.size_bytes for entry in known)) as on_compared:
+        pool = ThreadPoolExecutor(min(_HASHING_THREADS, max(len(known), 1)), "facefeed-hash")
+        try:
+            for start in range(0, len(known), _HASHED_AT_ONCE):  # a future each, of what may be millions
+                some = known[start : start + _HASHED_AT_ONCE]
+                found = pool.map(lambda one: content_sha256(root / one.video_id, cancelled=given_up.is_set), some)
+                for entry, digest in zip(some, found, strict=True):
+                    on_compared(entry.size_bytes)
+                    if digest == hashes[entry.video_id]:
+                        same.add(entry.video_id)
+        finally:
+            given_up.set()
+            pool.shutdown(cancel_futures=True)
+    return same
 
 
 def next_part(
@@ -101,31 +152,48 @@ def next_part(
     changes.changed.extend(
         entry for name, entry in current.items() if entry.source_id in anew and name in known and name not in anew
     )
-    redone, replaced = _replace_changed(ledger, {entry.video_id for entry in changes.changed}, current, name, salt)
+    changed = {entry.video_id for entry in changes.changed}
+    make = partial(Unit.make, config=name, salt=salt)
+    redone, replaced = _replace_changed(ledger, changed, failed, current, make)
     units += redone
     left = {unit: names for unit, names in failed.items() if unit not in replaced}
-    units += _retry_failed(ledger, left, current, name, salt)
+    units += _retry_failed(ledger, left, current, make)
     return PlanPart(
         config=config,
         units=tuple(units),
         dropped_identities=tuple(assigned.dropped_identities),
+        times={entry.video_id: entry.mtime_ns for entry in changes.touched},
     )
 
 
 def _replace_changed(
-    ledger: Ledger, changed: set[str], current: dict[str, Entry], config: str, salt: str
+    ledger: Ledger,
+    changed: set[str],
+    failed: dict[str, set[str]],
+    current: dict[str, Entry],
+    make: Callable[..., Unit],
 ) -> tuple[list[Unit], set[str]]:
-    """A changed input re-runs its whole unit, so that the old file can go as one."""
+    """A changed input replaces its whole unit, so that the old file can go as one; its neighbours' rows are reused."""
     units, replaced = [], set()
     for unit in ledger.plan.units():
         mine = [entry for entry in unit.inputs if ledger.owner[entry.video_id] == unit.unit]
         if not any(entry.video_id in changed for entry in mine):
             continue
         inputs = [current.get(entry.video_id, entry) for entry in mine]
+        leaves = list(ledger.leaves(unit))
+        done = {entry.video_id for leaf, receipt in leaves if receipt is not None for entry in leaf.inputs}
         # One that was never finished has not replaced its own predecessors yet: newest first.
-        unfinished = any(receipt is None for _, receipt in ledger.leaves(unit))
+        unfinished = any(receipt is None for _, receipt in leaves)
         supersedes = [unit.unit, *(unit.supersedes if unfinished else ())]
-        units.append(Unit.make(inputs, unit.split, config=config, salt=salt, supersedes=supersedes))
+        redo = changed | failed.get(unit.unit, set())
+        reuses = [
+            entry.video_id
+            for entry in mine
+            # Of one that is not done, older rows are good only if the unit was to reuse them, or nothing better comes.
+            if entry.video_id not in redo
+            and (entry.video_id in done or entry.video_id in unit.reuses or entry.video_id not in current)
+        ]
+        units.append(make(inputs, unit.split, supersedes=supersedes, reuses=reuses))
         replaced.add(unit.unit)
     return units, replaced
 
@@ -140,7 +208,7 @@ def _failed(ledger: Ledger, retry: Callable[[str], bool]) -> dict[str, set[str]]
 
 
 def _retry_failed(
-    ledger: Ledger, failed: dict[str, set[str]], current: dict[str, Entry], config: str, salt: str
+    ledger: Ledger, failed: dict[str, set[str]], current: dict[str, Entry], make: Callable[..., Unit]
 ) -> list[Unit]:
     units = []
     for unit in list(ledger.plan.units()):
@@ -150,7 +218,7 @@ def _retry_failed(
         inputs = [current.get(entry.video_id, entry) for entry in again]
         whole = _owned(ledger, unit) == failed[unit.unit]
         supersedes = [unit.unit] if whole else []
-        units.append(Unit.make(inputs, unit.split, config=config, salt=salt, supersedes=supersedes))
+        units.append(make(inputs, unit.split, supersedes=supersedes))
     return units
 
 

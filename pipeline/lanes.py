@@ -15,21 +15,22 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
+from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from .contents import FileState, content_sha256, file_state
 from .errors import InputError, StoppedError
 from .faces import FaceDetector, Faces
 from .inputs import InputRows
 from .job import Job
-from .manifest import InputOutcome, trusted_receipt
+from .manifest import InputOutcome
 from .plan import Unit
+from .reuse import ReplacedRows
 from .sources import Entry
 
 _SPOOL_BYTES = 32 << 20
@@ -156,6 +157,7 @@ class _Lane:
     def __init__(self, job: Job, spool_bytes: int) -> None:
         self._job = job
         self.inputs = InputRows(job)
+        self._replaced = ReplacedRows(job, self.inputs.schema)
         self._spool_bytes = spool_bytes
         self._spools: list[IO[bytes]] = []
         self._closing = False
@@ -174,11 +176,13 @@ class _Lane:
     def family(self, family: Sequence[Entry], unit: Unit) -> Iterator[Made]:
         """One input after the other; raises `StoppedError` where none of them is to blame."""
         for entry in family:
-            yield self._kept(entry, unit) or self._made(entry, unit.split, family)
+            yield self._reused(entry, unit) or self._made(entry, unit.split, family)
 
     def _made(self, entry: Entry, split: str, family: Sequence[Entry]) -> Made:
         """The rows of one input, all or, where it fails on the way, none."""
         started = time.monotonic()
+        path = self._job.root / entry.video_id
+        before = file_state(path) if self.inputs.is_there(entry.video_id) else None
         common: dict[str, Any] = {
             "video_id": entry.video_id, "size_bytes": entry.size_bytes, "mtime_ns": entry.mtime_ns,
         }  # fmt: skip
@@ -196,13 +200,16 @@ class _Lane:
             self._raise_if_none_is_to_blame(error)
             return Made(InputOutcome(
                 **common, outcome="failed", reason=error.reason, detail=error.detail or None,
+                # Whoever reads a file that kept the decoder waiting may wait without end.
+                sha256=None if error.reason == "timeout" else self._sha256(path, before),
                 frames_wanted=error.frames_wanted, frames_decoded=error.frames_decoded, seconds=_since(started),
             ))  # fmt: skip
         reader = self.inputs.reader
         outcome = InputOutcome(
             **common, outcome="partial" if reader.last_damage else "ok" if faces else "no_faces", faces=faces,
             reason="decode_error" if reader.last_damage else None, detail=reader.last_damage or None,
-            frames_wanted=reader.last_frames_wanted, frames_decoded=reader.last_frames_decoded, seconds=_since(started),
+            frames_wanted=reader.last_frames_wanted, frames_decoded=reader.last_frames_decoded,
+            sha256=self._sha256(path, before), seconds=_since(started),
         )  # fmt: skip
         return Made(outcome, _stored(spool))
 
@@ -215,23 +222,17 @@ class _Lane:
                 f"{gone[0]}: is not there on this worker; mend that and run the same command again"
             ) from error
 
-    def _kept(self, entry: Entry, unit: Unit) -> Made | None:
-        """Takes over the rows of an input that is gone from the source, from the units that this one replaces."""
-        if not unit.supersedes or self.inputs.is_there(entry.video_id):
+    def _reused(self, entry: Entry, unit: Unit) -> Made | None:
+        """The rows of an input that is as it was, or gone from the source, from the units that this one replaces."""
+        if not unit.supersedes or (entry.video_id not in unit.reuses and self.inputs.is_there(entry.video_id)):
             return None
-        names = deque(unit.supersedes)
-        while names:
-            receipt = trusted_receipt(self._job.paths, names.popleft(), self._job.config)
-            if receipt is None:
-                continue
-            names.extendleft(reversed(receipt.children))
-            for outcome in receipt.inputs:
-                if outcome.video_id == entry.video_id:
-                    if not receipt.file:
-                        return Made(outcome)
-                    rows = pq.read_table(self._job.out / receipt.file, filters=pc.field("video_id") == entry.video_id)
-                    return Made(outcome, rows.cast(self.inputs.schema).to_batches())
-        return None
+        found = self._replaced.of(entry, unit)
+        return Made(*found) if found else None
+
+    def _sha256(self, path: Path, before: FileState | None) -> str | None:
+        """The hash of a file that has not changed since `before`."""
+        digest = content_sha256(path, cancelled=lambda: self._closing) if before else None
+        return digest if file_state(path) == before else None
 
 
 def _stored(spool: IO[bytes]) -> Iterator[pa.RecordBatch]:

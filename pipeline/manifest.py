@@ -84,6 +84,8 @@ class InputOutcome:
 
     `outcome`: "ok" has faces, "no_faces" has none, of "partial" some wanted frames are damaged (it may have faces or
     none). `reason` (see `errors.Reason`) and `detail` say why it failed, or why frames of a partial one are missing.
+    `sha256`: of the file's bytes as they were decoded; None where they changed meanwhile or could not be read.
+    `reused`: its rows are those of the unit that this one replaces; nothing was decoded.
     """
 
     video_id: str
@@ -96,6 +98,8 @@ class InputOutcome:
     frames_decoded: int = 0
     faces: int = 0
     seconds: float = 0.0
+    sha256: str | None = None
+    reused: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,44 +27,69 @@ _UNIT_BYTES = 4 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A piece of work with one file, one split and one receipt; `supersedes` names the units it replaces."""
+    """A piece of work with one file, one split and one receipt; `supersedes` names the units it replaces.
+
+    `reuses`: those of its inputs whose rows are taken from the units it replaces.
+    """
 
     unit: str
     split: str
     inputs: tuple[Entry, ...]
     supersedes: tuple[str, ...] = ()
+    reuses: tuple[str, ...] = ()
 
     @classmethod
     def make(
-        cls, inputs: Iterable[Entry], split: str, *, config: str, salt: str, supersedes: Iterable[str] = ()
+        cls,
+        inputs: Iterable[Entry],
+        split: str,
+        *,
+        config: str,
+        salt: str,
+        supersedes: Iterable[str] = (),
+        reuses: Iterable[str] = (),
     ) -> Self:
         """Names the unit by what it is made of; `salt` tells apart a second go at the same inputs."""
         held = tuple(inputs)
         content = json.dumps([config, salt, split, [_as_dict(entry) for entry in held]], sort_keys=True)
         name = hashlib.sha256(content.encode()).hexdigest()[:32]
-        return cls(unit=name, split=split, inputs=held, supersedes=tuple(dict.fromkeys(supersedes)))
+        return cls(
+            unit=name, split=split, inputs=held, supersedes=tuple(dict.fromkeys(supersedes)), reuses=tuple(reuses)
+        )
+
+    @property
+    def to_decode(self) -> tuple[Entry, ...]:
+        """Its inputs whose rows are not there yet."""
+        return tuple(entry for entry in self.inputs if entry.video_id not in self.reuses)
 
     def halves(self, config: str) -> tuple[Self, ...]:
         """Two units that together do this one's work; a pure function, so that any run finds the same ones."""
         middle = len(self.inputs) // 2
         return tuple(
-            self.make(part, self.split, config=config, salt=self.unit, supersedes=self.supersedes)
+            self.make(
+                part, self.split, config=config, salt=self.unit, supersedes=self.supersedes,
+                reuses=[entry.video_id for entry in part if entry.video_id in self.reuses],
+            )
             for part in (self.inputs[:middle], self.inputs[middle:])
-        )
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPart:
-    """One ``plan/<n>.json``."""
+    """One ``plan/<n>.json``.
+
+    `times`: new `mtime_ns` of inputs that were planned before and whose content was seen to be the same.
+    """
 
     config: dict[str, Any]
     units: tuple[Unit, ...]
     dropped_identities: tuple[str, ...] = ()
+    times: Mapping[str, int] = field(default_factory=dict)
 
     def write(self, paths: OutPaths, number: int) -> None:
         """Write part `number`, durably; raises `FileExistsError` where there is one already."""
         units = [
-            {"unit": unit.unit, "split": unit.split, "supersedes": unit.supersedes,
+            {"unit": unit.unit, "split": unit.split, "supersedes": unit.supersedes, "reuses": unit.reuses,
              "inputs": [_without_defaults(entry) for entry in unit.inputs]}
             for unit in self.units
         ]  # fmt: skip
@@ -73,6 +98,7 @@ class PlanPart:
             "config": self.config,
             "dropped_identities": self.dropped_identities,
             "units": units,
+            "times": self.times,
         }
         target = paths.plan / f"{number}.json"
         write_durably(target, json.dumps(data), paths.temporary, replace=False)
@@ -86,13 +112,14 @@ class PlanPart:
                 raise ValueError(f"unknown version {data['version']}")
             units = tuple(
                 Unit(unit=one["unit"], split=one["split"], supersedes=tuple(one["supersedes"]),
-                     inputs=tuple(map(_entry, one["inputs"])))
+                     reuses=tuple(one.get("reuses", ())), inputs=tuple(map(_entry, one["inputs"])))
                 for one in data["units"]
             )  # fmt: skip
             return cls(
                 config=data["config"],
                 units=units,
                 dropped_identities=tuple(data["dropped_identities"]),
+                times=dict(data.get("times", {})),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{path}: not a plan ({error})") from error
@@ -138,9 +165,12 @@ class Plan:
 
     def units(self) -> Iterator[Unit]:
         """Every unit that no later one replaces."""
-        replaced = {name for part in self.parts for unit in part.units for name in unit.supersedes}
+        replaced = self._replaced()
         for part in self.parts:
             yield from (unit for unit in part.units if unit.unit not in replaced)
+
+    def _replaced(self) -> set[str]:
+        return {name for part in self.parts for unit in part.units for name in unit.supersedes}
 
     def all_units(self) -> Iterator[Unit]:
         """Every unit ever planned, also the replaced ones."""
@@ -148,8 +178,17 @@ class Plan:
             yield from part.units
 
     def videos(self) -> dict[str, tuple[Entry, str]]:
-        """Each planned video as last planned, with its split."""
-        return {entry.video_id: (entry, unit.split) for unit in self.units() for entry in unit.inputs}
+        """Each planned video as last planned, with its split and the newest time of change that was recorded."""
+        replaced = self._replaced()
+        videos: dict[str, tuple[Entry, str]] = {}
+        for part in self.parts:
+            for unit in part.units:
+                if unit.unit not in replaced:
+                    videos |= {entry.video_id: (entry, unit.split) for entry in unit.inputs}
+            for video_id in part.times.keys() & videos.keys():
+                entry, split = videos[video_id]
+                videos[video_id] = replace(entry, mtime_ns=part.times[video_id]), split
+        return videos
 
     def dropped_identities(self) -> set[str]:
         """Identities that were too common to keep together."""

@@ -6,13 +6,22 @@ import json
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bar
 from rich.text import Text
 
@@ -25,7 +34,10 @@ _LINE_SECONDS = 5.0
 
 @dataclass
 class Totals:
-    """What this run has done so far; `inputs` are videos and images. What earlier runs did is not in it."""
+    """What this run has done so far; `inputs` are videos and images. What earlier runs did, or were reused, is not.
+
+    `size_bytes` is of the files that were written, reused rows among them.
+    """
 
     inputs: int = 0
     frames: int = 0
@@ -100,6 +112,30 @@ class Progress:
         if self._console is not None and self._console.is_terminal:
             self._print(text)
 
+    @contextmanager
+    def comparing(self, inputs: int, size_bytes: int) -> Iterator[Callable[[int], None]]:
+        """Shows how much of `size_bytes` in `inputs` files is hashed; yields what to call with the size of each."""
+        done, line_at = [0, 0], time.monotonic()
+        bar = None
+        if inputs and self._console is not None and self._console.is_terminal:
+            columns = TextColumn("comparing contents"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+            bar = Bar(*columns, console=self._console, transient=True)
+
+        def on_compared(more_bytes: int) -> None:
+            nonlocal line_at
+            done[0], done[1] = done[0] + 1, done[1] + more_bytes
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=done[1])
+            elif self._console is not None and time.monotonic() - line_at >= _LINE_SECONDS:
+                line_at = time.monotonic()
+                figures = {"inputs": done[0], "inputs_total": inputs, "bytes": done[1], "bytes_total": size_bytes}
+                self._print(json.dumps({"event": "comparing", **figures}))
+
+        with bar or nullcontext():
+            if bar is not None:
+                bar.add_task("comparing", total=size_bytes)
+            yield on_compared
+
     def on_event(self, event: tuple[float, dict[str, Any]]) -> None:
         """One input of a running unit is done; comes from Dask's thread. After the unit's receipt it counts no more."""
         message = event[1]
@@ -115,12 +151,13 @@ class Progress:
         with self._lock:
             self._under_way.pop(receipt.unit, None)
             self._settled.append(receipt.unit)
-            self.totals.inputs += len(receipt.inputs)
-            self.totals.frames += sum(one.frames_decoded for one in receipt.inputs)
-            self.totals.faces += receipt.rows
+            done = [one for one in receipt.inputs if not one.reused]
+            self.totals.inputs += len(done)
+            self.totals.frames += sum(one.frames_decoded for one in done)
+            self.totals.faces += sum(one.faces for one in done)
             self.totals.size_bytes += receipt.bytes
-            self.totals.partial += sum(one.outcome == "partial" for one in receipt.inputs)
-            self.totals.failed.update(str(one.reason) for one in receipt.inputs if one.outcome == "failed")
+            self.totals.partial += sum(one.outcome == "partial" for one in done)
+            self.totals.failed.update(str(one.reason) for one in done if one.outcome == "failed")
         self._show()
 
     def on_lost(self, unit: Unit, why: str, then: str) -> None:

@@ -25,7 +25,7 @@ _MOST_IN_JSON = 100
 
 def figures(summary: Summary) -> dict[str, Any]:
     """The manifest's figures, and what this run itself did, for `--json`."""
-    manifest, totals = summary.manifest, summary.totals
+    manifest, totals, changes = summary.manifest, summary.totals, summary.changes
     return {
         "fingerprint": manifest.fingerprint,
         "layout": summary.listing.layout,
@@ -41,6 +41,12 @@ def figures(summary: Summary) -> dict[str, Any]:
             "frames": totals.frames,
             "faces": totals.faces,
             "lost_units": totals.lost_units,
+        },
+        "changes": {
+            "added": len(changes.added),
+            "changed": len(changes.changed),
+            "same_content": len(changes.touched),
+            "gone": len(changes.gone),
         },
         "forecast": summary.forecast.to_json() if summary.forecast else None,
         "seconds": round(summary.seconds, 2),
@@ -122,7 +128,9 @@ def _remarks(summary: Summary) -> list[str]:
         lines[-1] += ", ..." if len(listing.missing) > _NAMED else ""
     changes = summary.changes
     if changes.changed:
-        lines.append(f"{len(changes.changed)} inputs had changed, or their originals: their units were done again")
+        lines.append(f"{len(changes.changed):,} inputs had changed, or their originals: these were done again")
+    if changes.touched:
+        lines.append(f"{len(changes.touched):,} inputs have new times and the same content: nothing was done again")
     if changes.gone:
         lines.append(f"{len(changes.gone)} inputs are no longer in the source: their rows were kept")
     if summary.orphans:

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .changes import Changes, compare, next_part
+from .changes import Changes, compare, next_part, same_content
 from .cluster import default_slots, failures_as_stops, local_client, remote_client, slots, visible_gpus
 from .commit import make_folders, remove_bare
 from .dryrun.forecast import Forecast
@@ -126,7 +127,7 @@ def precompute(
     expected = read_forecast(paths)
     with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease):
         ledger = Ledger(paths, Plan.load(paths), job.config)
-        changes = compare(listing, ledger.plan.videos())
+        changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress))
         clear_attempts(paths)
         orphans = set_orphans_aside(ledger)
         ledger = _extend_plan(ledger, job, config, listing, changes, allow_leaks=allow_leaks, retry=retry_failed)
@@ -162,7 +163,7 @@ def _extend_plan(
         ledger, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
         allow_leaks=allow_leaks, retry=retries(retry), cost_seconds=lambda entry: cost(entry).seconds,
     )  # fmt: skip
-    if part.units or not ledger.plan.parts:
+    if part.units or part.times or not ledger.plan.parts:
         ledger.plan.append(job.paths, part)
     return Ledger(job.paths, ledger.plan, ledger.config)
 
@@ -214,7 +215,7 @@ def _borne_out(expected: Forecast | None, job: Job, totals: Totals) -> Forecast 
 def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, scheduler: str | None) -> Totals:
     pending = list(ledger.pending())
     done_before = sum(1 for _ in ledger.outcomes())
-    progress.expect(inputs=sum(len(unit.inputs) for unit in pending), done_before=done_before)
+    progress.expect(inputs=sum(len(unit.to_decode) for unit in pending), done_before=done_before)
     if not pending:
         return progress.totals
     total = sum(1 for _ in ledger.plan.units())

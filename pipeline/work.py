@@ -77,6 +77,7 @@ class UnitWorker:
     def run(self, unit: Unit, on_input: OnInput = lambda _: None) -> Receipt:
         """Makes the unit's file and receipt, or adopts a file that an earlier run published and left behind.
 
+        `on_input` is called for each input that was decoded.
         Raises `StoppedError` where the disk refuses or the slot was closed; whatever is wrong with an input is in
         the receipt. Where another attempt at the unit was faster, its receipt is returned.
         """
@@ -114,7 +115,8 @@ class UnitWorker:
                         for batch in made.batches:
                             groups.add(batch)
                         outcomes.append(made.outcome)
-                        on_input(made.outcome)
+                        if not made.outcome.reused:
+                            on_input(made.outcome)
                 groups.flush()
                 receipt = Receipt(
                     unit=unit.unit, config=self.job.config, outcome="done", supersedes=list(unit.supersedes),

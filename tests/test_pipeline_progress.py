@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,6 +94,35 @@ def test_in_a_pipe_each_line_is_one_json_object(clock: Clock) -> None:
         "frames_per_second": 1.0, "partial": 0, "failed": {}, "eta_seconds": 20, "seconds": 20.0,
         "dashboard": "http://127.0.0.1:8787/status",
     }  # fmt: skip
+
+
+def test_reused_rows_count_as_no_work(clock: Clock) -> None:
+    progress, file = piped()
+    progress.expect(inputs=1, done_before=0)
+    done = receipt("u", (10, 5), (10, 6))
+    done = replace(done, inputs=[replace(done.inputs[0], reused=True), done.inputs[1]])
+    with progress:
+        clock.now += 10
+        progress.on_receipt(done)
+    last = lines(file)[-1]
+    assert (last["inputs"], last["inputs_total"], last["frames"], last["faces"]) == (1, 1, 10, 6)
+
+
+def test_a_long_comparison_of_contents_shows_how_far_it_is(clock: Clock) -> None:
+    progress, file = piped()
+    with progress.comparing(3, 300) as on_compared:
+        on_compared(100)
+        assert not file.getvalue()
+        clock.now += 10
+        on_compared(150)
+    assert lines(file) == [
+        {"event": "comparing", "inputs": 2, "inputs_total": 3, "bytes": 250, "bytes_total": 300}
+    ]  # fmt: skip
+    progress, file = terminal()
+    with progress.comparing(3, 300) as on_compared:
+        on_compared(150)
+    assert "comparing contents" in file.getvalue()
+    assert "150/300 bytes" in file.getvalue()
 
 
 def test_a_line_that_is_long_stays_one_line(clock: Clock) -> None:

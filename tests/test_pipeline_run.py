@@ -192,6 +192,39 @@ def test_a_changed_video_replaces_its_rows(run: Run, make_source: MakeSource, tm
     assert verify(out).findings == []
 
 
+def test_a_copy_of_the_source_with_new_times_makes_nothing_anew(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, out = make_source("real/a.mp4", "real/b.mp4", "fake/c.mp4"), tmp_path / "out"
+    first = run(source)
+    before = written(out)
+    scratch = tmp_path / "scratch"
+    shutil.copytree(source, scratch, copy_function=shutil.copyfile)  # as `cp -r` does: the same bytes, new times
+    for number, path in enumerate(sorted(scratch.rglob("*.mp4"))):
+        os.utime(path, ns=(number, 10**18 + number))
+    again = run(scratch)
+    assert again.totals.inputs == 0
+    assert written(out) == before
+    assert again.manifest == first.manifest
+    assert (len(again.changes.touched), again.changes.changed) == (3, [])
+    assert run(scratch).changes.touched == [], "the new times are known now: nothing is hashed again"
+
+
+def test_of_a_unit_only_the_changed_video_is_decoded_again(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source, out = make_source("real/a.mp4", "real/b.mp4", "real/c.mp4"), tmp_path / "out"
+    lines = ["path,label,source", "real/a.mp4,real,", "real/b.mp4,fake,real/a.mp4", "real/c.mp4,fake,real/a.mp4"]
+    (source / "table.csv").write_text("\n".join(lines))  # of one original: one unit
+    run(source / "table.csv")
+    before = table(out)
+    write_video(source / "real/b.mp4", [numbered(number, 160, 120) for number in range(12)])
+    summary = run(source / "table.csv")
+    assert (summary.totals.inputs, summary.totals.frames) == (1, 3)
+    changed = pc.field("video_id") == "real/b.mp4"
+    assert table(out).filter(~changed).equals(before.filter(~changed)), "every column, also images and masks"
+    assert table(out).filter(changed)["frame_index"].to_pylist() == [0, 10, 5]
+    assert verify(out).findings == []
+
+
 def test_rows_of_a_video_that_is_gone_are_kept(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
     source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
     run(source)

@@ -72,7 +72,7 @@ def forecast(
 
     Inputs that are compared with an original are scaled apart from the others: their pace is another.
     """
-    entries = {entry.video_id: entry for unit in units for entry in unit.inputs}
+    entries = {entry.video_id: entry for unit in units for entry in unit.to_decode}
     ratios = _Ratios(families, {name: cost(entry) for name, entry in entries.items()})
     paired = np.array([is_paired(entry) for entry in entries.values()])
     costs = [cost(entry) for entry in entries.values()]
@@ -85,7 +85,7 @@ def forecast(
     tried = ratios.seconds_tried / max(likely[0], 1e-9)
     scale = ratios.all_families()[:, 0]
     makespan = _makespan(
-        [sum(cost(entry).seconds * scale[int(is_paired(entry))] for entry in unit.inputs) for unit in units], slots
+        [sum(cost(entry).seconds * scale[int(is_paired(entry))] for entry in unit.to_decode) for unit in units], slots
     )
     ranges = [
         _range(centre, spread[:, number], left=max(0.0, 1 - tried), families=len(families), least=least)

@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from distributed import Client, as_completed, get_worker
 
-from ..changes import Changes, compare, next_part
+from ..changes import Changes, compare, next_part, same_content
 from ..cluster import SlotPlugin, default_slots, failures_as_stops, local_client, remote_client, slots, visible_gpus
 from ..commit import make_folders, writing
 from ..errors import RefusedError, StoppedError
@@ -72,14 +73,14 @@ def dry_run(
     """
     started = time.monotonic()
     ledger = Ledger(job.paths, Plan.load(job.paths), job.config)
-    changes = compare(listing, ledger.plan.videos())
+    changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress))
     with MediaReader(job.limits) as reader:
         sound = [entry for entry in listing.entries if not entry.problem]
         cost = CostModel(sound, job.root, job.options.sampling, reader, headers=_HEADERS)
     part, leak = _part(ledger, listing, changes, cost, job=job, config=config, allow_leaks=allow_leaks, retry=retry)
     whole = Ledger(job.paths, Plan([*ledger.plan.parts, part]), job.config)
     units = list(whole.pending())
-    survey = _survey(listing, changes, whole.plan, cost, new=sum(len(unit.inputs) for unit in part.units), leak=leak)
+    survey = _survey(listing, changes, whole.plan, cost, new=sum(len(unit.to_decode) for unit in part.units), leak=leak)
     guess, probed = None, list[list[Probe]]()
     if units:
         count = workers or default_slots()
@@ -94,7 +95,7 @@ def dry_run(
             _keep(guess, job.paths)
     return DryRun(
         survey=survey,
-        pending=sum(len(unit.inputs) for unit in units),
+        pending=sum(len(unit.to_decode) for unit in units),
         forecast=guess,
         failed=Counter(one.reason for family in probed for one in family if one.reason),
         partial=sum(one.is_partial for family in probed for one in family),
@@ -172,7 +173,7 @@ def _families(units: Sequence[Unit]) -> list[list[Entry]]:
     """Originals with some of their fakes, in an order that has nothing to do with their names or places."""
     found: dict[tuple[str, str], list[Entry]] = {}
     for unit in units:
-        for entry in unit.inputs:
+        for entry in unit.to_decode:
             found.setdefault((unit.unit, entry.source_id or entry.video_id), []).append(entry)
     shuffled = sorted(found, key=lambda key: hashlib.sha256("/".join(key).encode()).digest())
     return [tried_of(found[key]) for key in shuffled]

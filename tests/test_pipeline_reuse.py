@@ -1,0 +1,180 @@
+"""Of a unit that is replaced, what need not be decoded again; and how it is known that a file is as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from facefeed.pipeline import contents
+from facefeed.pipeline.changes import same_content
+from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.contents import content_sha256, file_state
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.job import Job, Options, config_hash
+from facefeed.pipeline.ledger import Ledger
+from facefeed.pipeline.manifest import Receipt
+from facefeed.pipeline.plan import Plan, PlanPart, Unit
+from facefeed.pipeline.progress import Progress
+from facefeed.pipeline.sources import Entry
+from facefeed.pipeline.video import Frame, MediaReader, Sampling
+from facefeed.pipeline.work import UnitWorker
+
+NAMES = ("a.mp4", "b.mp4", "c.mp4")
+
+
+class Source(MediaReader):
+    """Frames whose grey is the first byte of the file; notes which files were decoded."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root, self.decoded = root, list[str]()
+        self.on_open: Callable[[Path], object] = lambda _: None
+
+    def write(self, name: str, content: bytes) -> Entry:
+        """Writes a file, and lists it."""
+        path = self.root / name
+        path.write_bytes(content)
+        found = path.stat()
+        return Entry(video_id=name, size_bytes=found.st_size, mtime_ns=found.st_mtime_ns, label=0)
+
+    def frames(self, path: Path, sampling: Sampling) -> Iterator[Frame]:
+        self.decoded.append(path.name)
+        self.on_open(path)
+        self.last_frames_wanted = self.last_frames_decoded = 2
+        for number in range(2):
+            yield Frame(number, number / 25, np.full((96, 128, 3), path.read_bytes()[0], np.uint8))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    (tmp_path / "src").mkdir()
+    return Source(tmp_path / "src")
+
+
+@pytest.fixture
+def job(tmp_path: Path, small_options: Options) -> Job:
+    labels = ("real", "fake")
+    config = config_hash(small_options.config(FixedBoxDetector(), labels))
+    made = Job(root=tmp_path / "src", out=tmp_path / "out", options=small_options, detector=FixedBoxDetector(),
+               labels=labels, config=config)  # fmt: skip
+    make_folders(made.paths)
+    return made
+
+
+def work(job: Job, source: Source, unit: Unit) -> Receipt:
+    """Does one unit on one lane."""
+    worker = UnitWorker(job)
+    worker.inputs.reader = source
+    source.decoded.clear()
+    try:
+        return worker.run(unit)
+    finally:
+        worker.close()
+
+
+def rows(job: Job, receipt: Receipt) -> dict[str, pa.Table]:
+    """All columns of each input."""
+    table = pq.read_table(job.out / str(receipt.file))
+    return {name: table.filter(pa.compute.field("video_id") == name) for name in NAMES}
+
+
+@pytest.fixture
+def first(job: Job, source: Source) -> tuple[Unit, Receipt]:
+    """One unit of three inputs, done."""
+    entries = [source.write(name, bytes([number]) * 9) for number, name in enumerate(NAMES)]
+    unit = Unit.make(entries, "train", config=job.config, salt="0")
+    return unit, work(job, source, unit)
+
+
+def next_unit(job: Job, source: Source, before: Unit, changed: str) -> Unit:
+    entries = [source.write(one.video_id, b"\xc8" * 5) if one.video_id == changed else one for one in before.inputs]
+    reuses = [name for name in NAMES if name != changed]
+    return Unit.make(entries, "train", config=job.config, salt="1", supersedes=[before.unit], reuses=reuses)
+
+
+def test_only_the_changed_input_is_decoded_and_its_neighbours_rows_are_the_same_in_every_column(
+    job: Job, source: Source, first: tuple[Unit, Receipt]
+) -> None:
+    before = rows(job, first[1])
+    receipt = work(job, source, next_unit(job, source, first[0], "b.mp4"))
+    assert source.decoded == ["b.mp4"]
+    after = rows(job, receipt)
+    assert [after[name].equals(before[name]) for name in NAMES] == [True, False, True]
+    assert [(one.video_id, one.reused, one.faces) for one in receipt.inputs] == [
+        ("a.mp4", True, 2), ("b.mp4", False, 2), ("c.mp4", True, 2),
+    ]  # fmt: skip
+    assert [one.sha256 for one in receipt.inputs] == [
+        hashlib.sha256((source.root / name).read_bytes()).hexdigest() for name in NAMES
+    ]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "gone"])
+def test_rows_of_a_damaged_file_are_made_anew(
+    job: Job, source: Source, first: tuple[Unit, Receipt], damage: str
+) -> None:
+    before, path = rows(job, first[1]), job.out / str(first[1].file)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content if damage == "flipped" else content[:-1])
+    receipt = work(job, source, next_unit(job, source, first[0], "b.mp4"))
+    assert source.decoded == [*NAMES]
+    assert rows(job, receipt)["a.mp4"].equals(before["a.mp4"])
+    assert not any(one.reused for one in receipt.inputs)
+
+
+def test_an_input_that_changes_while_it_is_decoded_gets_no_hash(job: Job, source: Source) -> None:
+    entries = [source.write(name, b"x" * 9) for name in NAMES]
+    source.on_open = lambda path: path.name == "b.mp4" and path.write_bytes(b"y" * 9)
+    receipt = work(job, source, Unit.make(entries, "train", config=job.config, salt="0"))
+    assert [one.sha256 is None for one in receipt.inputs] == [False, True, False]
+
+
+def test_inputs_of_the_same_content_are_told_from_changed_ones_by_all_of_their_bytes(
+    job: Job, source: Source, first: tuple[Unit, Receipt]
+) -> None:
+    plan = Plan()
+    plan.append(job.paths, PlanPart(config={}, units=(first[0],)))
+    ledger = Ledger(job.paths, plan, job.config)
+    same = source.write("a.mp4", b"\0" * 9)
+    last_byte = source.write("b.mp4", b"\1" * 8 + b"\2")
+    gone = replace(first[0].inputs[2])
+    (source.root / "c.mp4").unlink()
+    new = source.write("new.mp4", b"x")
+    assert same_content(ledger, job.root, Progress.silent(), [same, last_byte, gone, new]) == {"a.mp4"}
+
+
+def test_a_receipt_without_hashes_vouches_for_no_content(job: Job, source: Source, first: tuple[Unit, Receipt]) -> None:
+    """As every receipt is that was written before hashes were kept."""
+    path = job.paths.receipt(first[0].unit)
+    text = "\n".join(line for line in path.read_text().splitlines() if "reused" not in line)
+    for one in first[1].inputs:
+        text = text.replace(f',\n   "sha256": "{one.sha256}",', "")
+    path.write_text(text)
+    assert [one.sha256 for one in Receipt.from_json(path.read_bytes(), where="").inputs] == [None] * 3
+    plan = Plan()
+    plan.append(job.paths, PlanPart(config={}, units=(first[0],)))
+    entries = [source.write(name, bytes([number]) * 9) for number, name in enumerate(NAMES)]
+    assert same_content(Ledger(job.paths, plan, job.config), job.root, Progress.silent(), entries) == set()
+
+
+def test_a_hash_is_of_the_whole_file_and_of_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "_CHUNK_BYTES", 4)
+    path = tmp_path / "file"
+    for content in (b"", b"abc", b"abcd", b"abcdefghi"):
+        path.write_bytes(content)
+        assert content_sha256(path) == hashlib.sha256(content).hexdigest()
+    assert content_sha256(path, cancelled=lambda: True) is None
+    assert content_sha256(tmp_path / "gone") is None
+    os.mkfifo(tmp_path / "pipe")
+    assert file_state(tmp_path / "pipe") is None
+    assert file_state(tmp_path / "gone") is None
