@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ..pipeline.errors import CorruptDataError, FacefeedError, UsageError
 from .blocks import SharedRing
+from .byteranges import UnreadableFileError
 from .columns import POINT_COLUMNS, check_fields, column, mixed_labels
 from .dataset import FaceDataset
-from .decode import UnreadableFileError
 from .face import Face
 from .normalise import normalise, normalise_into
 from .sampler import Ticket
@@ -158,6 +158,8 @@ class _BatchMaker:
         for candidate in substitutes(source.index, row, source.rows, source.balanced_column):
             try:
                 made = self._made(position, candidate)
+            except UnreadableFileError:
+                raise
             except CorruptDataError:
                 continue
             self._rows[position] = candidate

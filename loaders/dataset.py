@@ -17,7 +17,8 @@ from ..pipeline.errors import UsageError
 from ..pipeline.index import Index
 from ..pipeline.manifest import Manifest
 from . import arguments
-from .decode import ByteRanges, decode_mask, decode_rgb
+from .byteranges import ByteRanges
+from .decode import decode_mask, decode_rgb
 from .face import FACE_FIELDS, Face, resized, resized_mask
 from .normalise import normalise
 from .order import Rows

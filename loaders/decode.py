@@ -1,13 +1,8 @@
-"""From a row's byte range to its pixels: one `pread`, a checksum, a decoder."""
+"""From the bytes of a row to its pixels."""
 
 from __future__ import annotations
 
-import errno
 import io
-import os
-import zlib
-from collections.abc import Callable
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -16,57 +11,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ..pipeline.errors import CorruptDataError
-
-_MOST_OPEN = 128  # a process may often open no more than 1024 files, a dataset has any number of them
-
-
-class ByteRanges:
-    """Reads byte ranges of files below a folder; keeps the last used ones open, pickles no descriptor.
-
-    For one thread at a time.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._descriptors: dict[str, int] = {}  # in the order of their last use
-
-    def __reduce__(self) -> tuple[type[ByteRanges], tuple[Path]]:
-        return type(self), (self._root,)
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` may be gone before this object
-        for descriptor in self._descriptors.values():
-            close(descriptor)
-
-    def read(self, name: str, offset: int, size: int, crc32: int | None) -> bytes:
-        """Bytes `offset` .. `offset + size` of the file `name`.
-
-        `crc32`: what they must have; None for a mask, whose PNG has checksums of its own. Raises `CorruptDataError`
-        on a wrong one, and its child `UnreadableFileError` where the system does not hand the file over.
-        """
-        try:
-            data = os.pread(self._descriptor(name), size, offset)
-        except OSError as error:
-            kind = CorruptDataError if error.errno == errno.EIO else UnreadableFileError
-            raise kind(f"{self._root / name}: {error.strerror}; run `facefeed verify {self._root}`") from error
-        if len(data) != size or (crc32 is not None and zlib.crc32(data) != crc32):
-            raise CorruptDataError(
-                f"{self._root / name}: the image at byte {offset} is not the one that was written; "
-                f"run `facefeed verify {self._root}`"
-            )
-        return data
-
-    def _descriptor(self, name: str) -> int:
-        descriptor = self._descriptors.pop(name, None)
-        if descriptor is None:
-            if len(self._descriptors) >= _MOST_OPEN:
-                os.close(self._descriptors.pop(next(iter(self._descriptors))))
-            descriptor = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
-        self._descriptors[name] = descriptor
-        return descriptor
-
-
-class UnreadableFileError(CorruptDataError):
-    """A whole file that is gone or not handed over: not damage of one image that can be passed over."""
 
 
 def decode_rgb(

@@ -19,6 +19,7 @@ from typing import Any
 import cv2
 
 from ..pipeline.errors import FacefeedError, UsageError
+from .byteranges import allow_many_files
 
 _PRELOADED = "facefeed.loaders.preload"
 _WITH_TRANSFORMS = ("albumentations",)  # a second in each worker; preloaded too if the caller has it
@@ -109,7 +110,7 @@ def _without_interrupts() -> Iterator[None]:
 
 
 class WorkerInit:
-    """Runs first in every worker: it ends with its loader alone, has one thread to work with; then the user's own.
+    """Runs first in every worker: it ends with its loader alone, has one thread, may open many files; then the user's.
 
     It never sees Ctrl-C from here on, whoever started it: a fork server that others had started before does.
     Torch's workers look after their parent: that is the fork server, which lives as long as they do.
@@ -124,6 +125,7 @@ class WorkerInit:
         if (loader := multiprocessing.parent_process()) is not None:
             threading.Thread(target=_end_with, args=(loader.sentinel,), name="facefeed-end", daemon=True).start()
         cv2.setNumThreads(0)
+        allow_many_files()
         if self.then is not None:
             self.then(worker_id)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import albumentations as A  # noqa: N812 (as its own documentation writes it)
-import facefeed.loaders.decode as decoding
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -20,6 +19,7 @@ from assets_dataset import LABELS, NO_ROWS, ROWS, TEST, Clip, copy_dataset, make
 from assets_rows import damage
 from facefeed.loaders import FaceDataset
 from facefeed.loaders.augment import BlockMask, FaceCutout, LandmarkBlackout
+from facefeed.loaders.byteranges import ByteRanges, Storage
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.index import Index
 from facefeed.pipeline.schema import SPLITS
@@ -314,11 +314,14 @@ def open_below(out: Path) -> int:
     return sum(str(link.readlink()).startswith(f"{out}/faces/") for link in links)
 
 
-def test_descriptors_are_few_while_it_lives_and_gone_afterwards(
-    many_files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoding, "_MOST_OPEN", 6)
+class RoomForSix(Storage):
+    def most_open(self) -> int:
+        return 6
+
+
+def test_descriptors_are_few_while_it_lives_and_gone_afterwards(many_files: Path) -> None:
     faces = FaceDataset(many_files, image_size=SIDE)
+    faces._read = ByteRanges(many_files.resolve(), RoomForSix()).read
     first = [faces[position][0] for position in range(20)]
     assert open_below(many_files) == 6
     again = [faces[position][0] for position in [*range(19, -1, -1), *range(0, 20, 3)]]

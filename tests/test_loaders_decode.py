@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 import io
-import os
-import pickle
-import zlib
 from pathlib import Path
 from typing import Any
 
 import albumentations as A  # noqa: N812 (as its own documentation writes it)
 import assets_dataset
 import cv2
-import facefeed.loaders.decode as module
 import numpy as np
 import pytest
 import simplejpeg
 from assets_rows import make_small, shown, stored_pixels, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset
-from facefeed.loaders.decode import ByteRanges, UnreadableFileError, decode_rgb
+from facefeed.loaders.decode import decode_rgb
 from facefeed.loaders.face import resized
 from facefeed.pipeline.encode import ImageEncoder
 from facefeed.pipeline.errors import CorruptDataError
@@ -160,39 +155,3 @@ def test_png_and_webp_crops_go_through_the_loader_like_jpegs(tmp_path: Path, ima
         tmp_path / "out", 8, split="val", image_size=16, transform=A.Compose([A.HorizontalFlip(p=1.0)]), num_workers=0
     )
     assert sum(len(labels) for _, labels in flipped) == 15
-
-
-# ---- byte ranges
-
-
-def test_a_range_is_read_and_checked(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"0123456789")
-    ranges = ByteRanges(tmp_path)
-    assert ranges.read("a", 2, 3, zlib.crc32(b"234")) == b"234"
-    assert pickle.loads(pickle.dumps(ranges)).read("a", 0, 1, zlib.crc32(b"0")) == b"0"
-    for offset, size, crc in ((2, 3, 0), (8, 3, zlib.crc32(b"89")), (20, 1, zlib.crc32(b""))):
-        with pytest.raises(CorruptDataError, match=rf"a: the image at byte {offset} is not the one that was written"):
-            ranges.read("a", offset, size, crc)
-
-
-def test_what_the_system_says_is_said(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(CorruptDataError, match=r"folder: Is a directory; run `facefeed verify"):
-        ByteRanges(tmp_path).read("folder", 0, 1, 0)
-    with pytest.raises(UnreadableFileError, match=r"gone: No such file or directory; run `facefeed verify"):
-        ByteRanges(tmp_path).read("gone", 0, 1, 0)
-
-
-def test_the_files_that_were_used_last_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
-    really = os.open
-    monkeypatch.setattr(module.os, "open", lambda path, *how: opened.append(path.name) or really(path, *how))
-    monkeypatch.setattr(module, "_MOST_OPEN", 2)
-    for name in "abc":
-        (tmp_path / name).write_bytes(name.encode())
-    ranges = ByteRanges(tmp_path)
-    for name in "abababcaca":
-        assert ranges.read(name, 0, 1, zlib.crc32(name.encode())) == name.encode()
-    assert "".join(opened) == "abca"
-    del ranges
-    gc.collect()
