@@ -7,7 +7,7 @@ import os
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import assets_dataset
 import facefeed.pipeline.index as index_module
@@ -34,6 +34,7 @@ from facefeed.pipeline.index import Index
 from facefeed.pipeline.inspect.census import Census
 from facefeed.pipeline.inspect.cli import inspect
 from facefeed.pipeline.inspect.findings import findings
+from facefeed.pipeline.inspect.pairs import same_face
 from facefeed.pipeline.inspect.survey import survey
 from facefeed.pipeline.manifest import Manifest
 from facefeed.pipeline.sources import Entry
@@ -208,6 +209,7 @@ def with_failures(out: Path, count: int) -> None:
 # ---- the words
 
 ANNA, SWAP, BERT = Clip("real/anna.mp4", 6), Clip("fake/anna-swap.mp4", 6), Clip("real/bert.mp4", 6)
+BERT_SWAP = Clip("fake/bert-swap.mp4", 6)
 SIXTY = Clip("60.mp4", 2)
 WHOLE = tuple(
     (split, (Clip(f"real/{split}.mp4", 6), Clip(f"fake/{split}-swap.mp4", 6))) for split in ("train", "val", "test")
@@ -215,15 +217,51 @@ WHOLE = tuple(
 
 
 def test_a_sound_dataset_is_said_to_be_sound(tmp_path: Path) -> None:
-    good = said(made(tmp_path, *WHOLE))["good"]
-    assert "No original and no known person is in more than one split." in good
-    assert "Every split has faces of every class." in good
+    found = said(made(tmp_path, *WHOLE))
+    assert "No original and no known person is in more than one split." in found["ok"]
+    assert "Every split has faces of every class." in found["ok"]
+    assert "cannot be checked" not in found["warning"]
+
+
+def nothing_named(monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
+    """As a plain folder is listed: labels, and at most what `more` says."""
+    entry = Clip.entry
+    monkeypatch.setattr(
+        Clip, "entry", lambda clip: replace(entry(clip), **{"source_id": None, "identity": None, **more})
+    )
+
+
+def test_where_no_original_and_no_person_is_named_nothing_is_said_to_be_ok(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing_named(monkeypatch)
+    found = said(made(tmp_path, ("train", (ANNA, BERT)), ("val", (SWAP,)), ("test", (BERT_SWAP,))))
+    assert "is in more than one split" not in found.get("ok", "")
+    assert "2 of the 2 videos not labelled real name no original" in found["warning"]
+    assert found["warning"].count("cannot be checked") == 2
+
+
+def test_what_is_known_of_clips_alone_is_not_said_of_originals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing_named(monkeypatch, footage="clip07")
+    found = said(made(tmp_path, ("train", (ANNA, SWAP))))
+    assert "No recording is in more than one split." in found["ok"]
+    assert found["warning"].count("cannot be checked") == 2
+
+
+def test_a_fake_without_an_original_among_others_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = Clip.entry
+    monkeypatch.setattr(
+        Clip, "entry", lambda clip: replace(entry(clip), source_id=None) if clip == BERT_SWAP else entry(clip)
+    )
+    found = said(made(tmp_path, ("train", (ANNA, SWAP, BERT_SWAP))))
+    assert "No original and no known person is in more than one split." in found["ok"]
+    assert "1 of the 2 videos not labelled real names no original" in found["warning"]
 
 
 def test_an_original_in_two_splits_has_to_be_mended(tmp_path: Path) -> None:
     out = made(tmp_path, ("train", (ANNA, BERT)), ("test", (SWAP,)))
-    assert "1 original is in more than one split: real/anna.mp4 in train and test." in said(out)["mend"]
-    assert "1 person is in more than one split: person of anna in train and test." in said(out)["mend"]
+    assert "1 original is in more than one split: real/anna.mp4 in train and test." in said(out)["error"]
+    assert "1 person is in more than one split: person of anna in train and test." in said(out)["error"]
     assert figures(out)["crossing"]["first"] == [
         {"kind": "person", "name": "person of anna", "splits": ["train", "test"]},
         {"kind": "video", "name": "real/anna.mp4", "splits": ["train", "test"]},
@@ -232,7 +270,7 @@ def test_an_original_in_two_splits_has_to_be_mended(tmp_path: Path) -> None:
 
 def test_two_fakes_of_an_original_that_is_not_there_must_not_be_in_two_splits(tmp_path: Path) -> None:
     out = made(tmp_path, ("train", (SWAP,)), ("val", (Clip("fake/anna-talk.mp4", 6),)))
-    assert "real/anna.mp4 in train and val" in said(out)["mend"]
+    assert "real/anna.mp4 in train and val" in said(out)["error"]
 
 
 def test_a_person_whose_face_was_used_for_a_fake_must_not_be_in_another_split(
@@ -241,34 +279,34 @@ def test_a_person_whose_face_was_used_for_a_fake_must_not_be_in_another_split(
     entry = Clip.entry
     monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), kin=("the donor",)))
     out = made(tmp_path, ("train", (ANNA,)), ("test", (BERT,)))
-    assert "1 person is in more than one split: the donor in train and test." in said(out)["mend"]
+    assert "1 person is in more than one split: the donor in train and test." in said(out)["error"]
 
 
 def test_a_split_without_one_class_has_to_be_mended(tmp_path: Path) -> None:
     out = made(tmp_path, ("train", (ANNA, SWAP)), ("val", (BERT,)))
-    assert "val has no fake faces." in said(out)["mend"]
-    assert "There is no test split." in said(out)["mind"]
+    assert "val has no fake faces." in said(out)["error"]
+    assert "There is no test split." in said(out)["warning"]
 
 
 def test_a_class_without_faces_and_one_that_outweighs_the_others_are_named(tmp_path: Path) -> None:
     split_up = ("train", (ANNA,)), ("val", (BERT,)), ("test", (Clip("real/cleo.mp4", 5),))
     found = said(made(tmp_path, *split_up))
-    assert "Nowhere are there fake faces." in found["mend"]
-    assert "Every split has faces of every class." not in found["good"]
+    assert "Nowhere are there fake faces." in found["error"]
+    assert "Every split has faces of every class." not in found["ok"]
     out = made(tmp_path / "other", ("train", (Clip("real/anna.mp4", 45), Clip("fake/anna-swap.mp4", 5))))
-    assert "real has 9 times as many faces as fake." in said(out)["mind"]
+    assert "real has 9 times as many faces as fake." in said(out)["warning"]
 
 
 def test_small_faces_failures_and_missing_videos_are_to_be_borne_in_mind(dataset: Path) -> None:
     found = said(dataset)
-    assert "100 % of the faces are smaller than 60 px." in found["mind"]
-    assert "2 videos that the metadata lists are not on disk." in found["mind"]
-    assert "2 of 13 inputs failed: 1 outside_root, 1 truncated." in found["mend"]
+    assert "100 % of the faces are smaller than 60 px." in found["warning"]
+    assert "2 videos listed in metadata are absent on disk." in found["warning"]
+    assert "2 of 13 inputs failed: 1 outside_root, 1 truncated." in found["error"]
 
 
 def test_partial_videos_are_named_with_what_they_lack(tmp_path: Path) -> None:
     out = made(tmp_path, *WHOLE, ("train", (Clip("real/scratched.mp4", 6, "partial"),)))
-    assert "1 of 8 inputs lack 1 damaged frame: real/scratched.mp4." in said(out)["mind"]
+    assert "1 of 8 inputs lack 1 damaged frame: real/scratched.mp4." in said(out)["warning"]
     found = figures(out)
     assert (found["inputs"]["ok"], found["inputs"]["partial"]) == (6, 1)
     assert [(one["video_id"], one["frames_wanted"], one["frames_decoded"]) for one in found["partial"]] == [
@@ -280,14 +318,14 @@ def test_partial_videos_are_named_with_what_they_lack(tmp_path: Path) -> None:
 
 def test_one_video_that_outweighs_the_others_is_named(tmp_path: Path) -> None:
     clips = (Clip("real/long.mp4", 30), *(Clip(f"real/short{one}.mp4", 2) for one in range(10)))
-    assert "One video gives 60 % of all faces: real/long.mp4." in said(made(tmp_path, ("train", clips)))["mind"]
+    assert "One video gives 60 % of all faces: real/long.mp4." in said(made(tmp_path, ("train", clips)))["warning"]
 
 
 def test_people_who_were_left_out_of_the_draw_may_be_in_every_split(tmp_path: Path) -> None:
     found = survey(made(tmp_path, ("train", (ANNA,)), ("test", (Clip("real/anna.mkv", 6),))))
     dropped = replace(found.account, dropped_identities=frozenset({"person of anna"}))
     told = {one.level: one.what for one in findings(found.census, dropped, 0, 1) if "person" in one.what}
-    assert told == {"mind": "1 person who links over 30 % of all videos may be in every split: person of anna."}
+    assert told == {"warning": "1 person who links over 30 % of all videos may be in every split: person of anna."}
 
 
 def test_what_tells_classes_apart_without_a_look_at_the_face_is_named(tmp_path: Path) -> None:
@@ -302,6 +340,29 @@ def test_what_tells_classes_apart_without_a_look_at_the_face_is_named(tmp_path: 
     assert not any("larger" in one for one in told)
 
 
+@pytest.mark.parametrize(
+    ("box_xyxy", "scale", "same"),
+    [
+        ((52, 12, 92, 52), 1, 2),  # the second person, whatever number its track has
+        ((14, 10, 54, 50), 1, 1),
+        ((104, 24, 184, 104), 2, 2),  # the same place in a picture twice as large
+        ((100, 60, 120, 80), 1, None),  # somebody whom the source does not show
+    ],
+)
+def test_a_fake_s_face_is_paired_by_its_place_in_the_same_frame(
+    box_xyxy: tuple[int, ...], scale: int, same: int | None
+) -> None:
+    boxes = {0: box_xyxy, 1: (10, 10, 50, 50), 2: (50, 10, 90, 50), 3: (52, 12, 92, 52)}
+    size = {"frame_width": 200, "frame_height": 100}
+
+    class _Rows:
+        def value(self, column: str, row: int) -> Any:
+            return boxes[row] if column == "box_xyxy" else size[column] * (scale if row == 0 else 1)
+
+    frame_of = np.int32([7, 7, 7, 8])
+    assert same_face(cast("Index", _Rows()), np.array([1, 2, 3]), frame_of, 0) == same
+
+
 # ---- whatever a dataset is like
 
 
@@ -314,8 +375,8 @@ def test_a_class_may_be_anything_and_a_label_unknown(tmp_path: Path, monkeypatch
     assert {label: group["rows"] for label, group in found["classes"].items()} == {
         "calm": 3, "angry": 4, "sad [red]": 0, "unknown": 2,
     }  # fmt: skip
-    assert "2 faces (22 %) have no known label." in said(out)["mind"]
-    assert "Nowhere are there sad [red] faces." in said(out)["mend"]
+    assert "2 faces (22 %) have no known label." in said(out)["warning"]
+    assert "Nowhere are there sad [red] faces." in said(out)["error"]
     assert {label: len(pictures) for label, pictures in survey(out).sheets.random.items()} == {
         "calm": 3, "angry": 4, "unknown": 2,
     }  # fmt: skip
@@ -331,7 +392,7 @@ def test_a_class_called_unknown_is_told_from_faces_without_a_label(
     rows = {label: group["rows"] for label, group in figures(out)["classes"].items()}
     assert rows == {"calm": 3, "unknown": 4, "no label": 2}
     assert {kind.label: group.rows for kind, group in survey(out).census.groups.items()} == rows
-    assert "2 faces (22 %) have no known label." in said(out)["mind"]
+    assert "2 faces (22 %) have no known label." in said(out)["warning"]
     assert {label: len(pictures) for label, pictures in survey(out).sheets.random.items()} == rows
     assert "no label" in run(out).stderr
     page = (tmp_path / "inspect.html").read_text()
@@ -351,8 +412,8 @@ def test_very_many_classes_still_make_one_page_and_a_few_lines(tmp_path: Path, m
     assert len(found.sheets.random) == 61
     assert {len({curve.label for curve in one.curves}) for one in found.histograms} == {8}
     assert len(run(out).stderr.splitlines()) < 3 * SCREEN_LINES
-    assert "val has no faces of 60 classes: mood 0, mood 1, mood 2 and 57 more." in said(out)["mend"]
-    assert "Nowhere are there faces of 39 classes: mood 61" in said(out)["mend"]
+    assert "val has no faces of 60 classes: mood 0, mood 1, mood 2 and 57 more." in said(out)["error"]
+    assert "Nowhere are there faces of 39 classes: mood 61" in said(out)["error"]
 
 
 def test_a_dataset_without_rows_is_shown_as_that(tmp_path: Path) -> None:

@@ -273,7 +273,7 @@ def failures_on(path: Path) -> Any:
 
 def test_the_worst_comes_first_in_plain_words(pages: dict[str, Path]) -> None:
     top = " ".join(Page(pages["whole"]).words[""].split())
-    assert "things to mend before you train on it" in top
+    assert "errors to fix before you train on it" in top
     assert top.index("val has no fake faces.") < top.index("of the faces are smaller than 60 px")
     assert top.index("of the faces are smaller than 60 px") < top.index("No original and no known person")
     empty = " ".join(Page(pages["empty"]).words[""].split())

@@ -5,7 +5,7 @@
 | columns, videos | the index's columns as arrays, what is measured of a face, and what there is of each video |
 | census, spread | the numbers: by group, by class and in all |
 | account, crossing | what became of the inputs, and what crosses splits |
-| findings | the numbers in plain words: what to mend, what to bear in mind, what is good |
+| findings | the numbers in plain words: errors, warnings, what is ok |
 | choice, pairs | which faces are worth showing |
 | pictures, sheets | their pixels and outlines |
 | histograms | curves of every class |

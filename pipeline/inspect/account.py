@@ -11,7 +11,7 @@ from ..job import config_hash
 from ..ledger import Ledger
 from ..manifest import InputOutcome, Manifest, OutPaths
 from ..plan import Plan
-from .crossing import Crossing, crossings
+from .crossing import Crossing, Ties, crossings
 
 
 class Failure(NamedTuple):
@@ -26,7 +26,8 @@ class Failure(NamedTuple):
 class Account:
     """A dataset as its manifest describes it, each failed and each partial input by name, and what crosses splits.
 
-    `dropped_identities`: people who were left out when splits were drawn, because they link too many videos.
+    `ties`: of how many videos it is known whether anything does. `dropped_identities`: people who were left out when
+    splits were drawn, because they link too many videos.
     """
 
     out: Path
@@ -34,6 +35,7 @@ class Account:
     failures: list[Failure]
     partial: list[InputOutcome]
     crossing: list[Crossing]
+    ties: Ties
     dropped_identities: frozenset[str]
 
     @classmethod
@@ -49,7 +51,15 @@ class Account:
         failed = [Failure(one.video_id, str(one.reason), one.detail or "") for one in lost if one.outcome == "failed"]
         failures = sorted([*_refused(manifest), *failed], key=lambda one: (one.reason, one.video_id))
         partial = sorted((one for one in lost if one.outcome == "partial"), key=lambda one: one.video_id)
-        return cls(out, manifest, failures, partial, crossings(plan, shown), frozenset(plan.dropped_identities()))
+        return cls(
+            out=out,
+            manifest=manifest,
+            failures=failures,
+            partial=partial,
+            crossing=crossings(plan, shown),
+            ties=Ties.of(plan, shown, manifest.labels),
+            dropped_identities=frozenset(plan.dropped_identities()),
+        )
 
     @property
     def inputs(self) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from ..schema import SPLITS
 from .account import Account
 from .census import SMALL_PX, UNCHANGED_BELOW, Census, Group
 from .columns import FACE, SHARPNESS
-from .crossing import Crossing
+from .crossing import Crossing, Ties
 from .words import many, named, percent
 
-Level = Literal["mend", "mind", "good"]
+Level = Literal["error", "warning", "ok"]
 
 _SMALL_SHARE: Final = 0.10
 _UNCHANGED_SHARE: Final = 0.05
@@ -30,7 +30,7 @@ _VIDEOS_AT_LEAST: Final = 10  # of fewer, one is always a large share
 class Finding:
     """One sentence on the dataset and, where something can be done about it, another on what.
 
-    `level`: mend, it spoils what is trained on it; mind, know it when you train; good.
+    `level`: error, it spoils what is trained on it; warning, know it when you train; ok.
     """
 
     level: Level
@@ -41,14 +41,14 @@ class Finding:
 def findings(census: Census, account: Account, unreadable: int, shown: int) -> list[Finding]:
     """Everything worth a sentence, the worst first; `unreadable` of the `shown` pictures are damaged."""
     if not census.whole.rows:
-        found = [Finding("mend", "The dataset holds no faces.", "See what became of the inputs below.")]
+        found = [Finding("error", "The dataset holds no faces.", "See what became of the inputs below.")]
     else:
         found = [*_crossing(account), *_splits(census), *_classes(census), *_faces(census), *_videos(census)]
     if unreadable:
-        found.append(Finding("mend", f"{unreadable:,} of the {many(shown, 'picture')} that were read are damaged.",
+        found.append(Finding("error", f"{unreadable:,} of the {many(shown, 'picture')} that were read are damaged.",
                              "facefeed verify OUT names the files; delete them and run precompute again."))  # fmt: skip
     found += _inputs(account)
-    order: tuple[Level, ...] = ("mend", "mind", "good")
+    order: tuple[Level, ...] = ("error", "warning", "ok")
     return sorted(found, key=lambda one: order.index(one.level))
 
 
@@ -59,16 +59,43 @@ def _crossing(account: Account) -> Iterator[Finding]:
     for leaks, what, more in ((originals, "original", "originals"), (known, "person", "people")):
         if leaks:
             yield Finding(
-                "mend",
+                "error",
                 f"{many(len(leaks), what, more)} {_are(len(leaks))} in more than one split: {_where(leaks)}.",
                 "A model would be tested on what it was trained on: make a new OUT without --allow-leaks.",
             )
     if len(people) > len(known):
         dropped = [one.name for one in people if one.name in account.dropped_identities]
         who = many(len(dropped), "person who links", "people who link")
-        yield Finding("mind", f"{who} over 30 % of all videos may be in every split: {named(dropped)}.")
-    if not account.crossing:
-        yield Finding("good", "No original and no known person is in more than one split.")
+        yield Finding("warning", f"{who} over 30 % of all videos may be in every split: {named(dropped)}.")
+    ties = account.ties
+    checked = [
+        what
+        for what, count in (
+            ("original", ties.with_original), ("recording", ties.clips), ("known person", ties.with_person),
+        )
+        if count
+    ]  # fmt: skip
+    if checked and not account.crossing:
+        yield Finding("ok", f"No {' and no '.join(checked)} is in more than one split.")
+    yield from _unknown_ties(ties)
+
+
+def _unknown_ties(ties: Ties) -> Iterator[Finding]:
+    lacking = ties.not_real - ties.with_original
+    if lacking > 0:
+        which = f"{lacking:,} of the {many(ties.not_real, 'video')} not labelled real"
+        yield Finding(
+            "warning",
+            f"{which} {'names' if lacking == 1 else 'name'} no original: whether an original and its fakes are in "
+            "different splits cannot be checked for them.",
+            "A table with the column source names originals.",
+        )
+    if not ties.with_person:
+        yield Finding(
+            "warning",
+            "No video says who is in it: whether a person is in more than one split cannot be checked.",
+            "A table with the column identity says it.",
+        )
 
 
 def _where(leaks: Sequence[Crossing]) -> str:
@@ -82,16 +109,16 @@ def _splits(census: Census) -> Iterator[Finding]:
     there = [split for split in SPLITS if any(rows[split].values())]
     for split in SPLITS:
         if split not in there:
-            yield Finding("mind", f"There is no {split} split.")
+            yield Finding("warning", f"There is no {split} split.")
     lacking = {split: [label for label, _ in _known(census) if not rows[split][label]] for split in there}
     for split, labels in lacking.items():
         if labels:
             those = labels[0] if len(labels) == 1 else "them"
-            yield Finding("mend", f"{split} has no {_faces_of(labels)}.",
+            yield Finding("error", f"{split} has no {_faces_of(labels)}.",
                           f"What is learned or measured on {split} says nothing of {those}.")  # fmt: skip
     everywhere = all(group.rows for group in census.classes.values())
     if everywhere and there == list(SPLITS) and not any(lacking.values()):
-        yield Finding("good", "Every split has faces of every class.")
+        yield Finding("ok", "Every split has faces of every class.")
 
 
 def _faces_of(labels: Sequence[str]) -> str:
@@ -100,17 +127,17 @@ def _faces_of(labels: Sequence[str]) -> str:
 
 def _classes(census: Census) -> Iterator[Finding]:
     if empty := [label for label, group in census.classes.items() if not group.rows]:
-        yield Finding("mend", f"Nowhere are there {_faces_of(empty)}.")
+        yield Finding("error", f"Nowhere are there {_faces_of(empty)}.")
     if census.unlabelled:
         rows = census.classes[census.unlabelled].rows
-        yield Finding("mind", f"{many(rows, 'face')} ({percent(rows / census.whole.rows)}) have no known label.")
+        yield Finding("warning", f"{many(rows, 'face')} ({percent(rows / census.whole.rows)}) have no known label.")
     known = sorted(_known(census), key=lambda one: one[1].rows)
     if len(known) > 1:
         (fewest, least), (most, largest) = known[0], known[-1]
         times = largest.rows / least.rows
         if times >= _TIMES_AS_MANY:
             times_told = f"{times:.1f}".removesuffix(".0")
-            yield Finding("mind", f"{most} has {times_told} times as many faces as {fewest}.",
+            yield Finding("warning", f"{most} has {times_told} times as many faces as {fewest}.",
                           "The loader can even that out: balance=.")  # fmt: skip
     yield from _shortcuts(known)
 
@@ -129,7 +156,7 @@ def _shortcuts(classes: list[tuple[str, Group]]) -> Iterator[Finding]:
         times = high / max(low, 1e-9)
         if times >= limit:
             yield Finding(
-                "mind",
+                "warning",
                 f"{more} faces are {times:.1f} times {word} than {less} ones (medians).",
                 "A model may learn that instead of what you want it to learn.",
             )
@@ -138,17 +165,17 @@ def _shortcuts(classes: list[tuple[str, Group]]) -> Iterator[Finding]:
 def _faces(census: Census) -> Iterator[Finding]:
     whole = census.whole
     if whole.small >= _SMALL_SHARE:
-        yield Finding("mind", f"{percent(whole.small)} of the faces are smaller than {SMALL_PX:.0f} px.",
+        yield Finding("warning", f"{percent(whole.small)} of the faces are smaller than {SMALL_PX:.0f} px.",
                       "A larger --min-face, or filters=[(...)] in the loader, leaves them out.")  # fmt: skip
     if whole.unchanged is not None:
         limit = percent(UNCHANGED_BELOW)
         few = f"{percent(whole.unchanged)} of the fakes' faces differ from their source by less than {limit}"
         if whole.unchanged >= _UNCHANGED_SHARE:
-            yield Finding("mind", f"{few}: real faces with the label of a fake.",
+            yield Finding("warning", f"{few}: real faces with the label of a fake.",
                           "The loader can leave them out by filters= on the column manipulated.")  # fmt: skip
         else:
             every = "All of the fakes' faces that have a mask differ from their source."
-            yield Finding("good", f"Only {few}." if whole.unchanged else every)
+            yield Finding("ok", f"Only {few}." if whole.unchanged else every)
 
 
 def _videos(census: Census) -> Iterator[Finding]:
@@ -156,7 +183,7 @@ def _videos(census: Census) -> Iterator[Finding]:
     largest = int(videos.rows.argmax())
     share = videos.rows[largest] / census.whole.rows
     if share >= _ONE_VIDEO_SHARE and len(videos.names) >= _VIDEOS_AT_LEAST:
-        yield Finding("mind", f"One video gives {percent(share)} of all faces: {videos.names[largest]}.",
+        yield Finding("warning", f"One video gives {percent(share)} of all faces: {videos.names[largest]}.",
                       "The loader can limit that: max_per_video=.")  # fmt: skip
 
 
@@ -164,24 +191,23 @@ def _inputs(account: Account) -> Iterator[Finding]:
     inputs, failed = account.inputs, account.failed
     if failed:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in inputs["failed"].items())
-        level: Level = "mend" if failed > _FAILED_SHARE * inputs["total"] else "mind"
+        level: Level = "error" if failed > _FAILED_SHARE * inputs["total"] else "warning"
         yield Finding(level, f"{failed:,} of {many(inputs['total'], 'input')} failed: {reasons}.",
-                      "Mend them and run precompute with --retry-failed.")  # fmt: skip
+                      "Fix them and run precompute with --retry-failed.")  # fmt: skip
     if account.partial:
         lost = sum(one.frames_wanted - one.frames_decoded for one in account.partial)
         names = named([one.video_id for one in account.partial])
         what = (
             f"{len(account.partial):,} of {many(inputs['total'], 'input')} lack {many(lost, 'damaged frame')}: {names}."
         )
-        yield Finding("mind", what, "Put sound copies in their place and run precompute again.")
+        yield Finding("warning", what, "Put sound copies in their place and run precompute again.")
     if inputs["total"] and inputs["no_faces"] >= _NO_FACES_SHARE * inputs["total"]:
-        yield Finding("mind", f"{inputs['no_faces']:,} of {many(inputs['total'], 'input')} show no face.")
+        yield Finding("warning", f"{inputs['no_faces']:,} of {many(inputs['total'], 'input')} show no face.")
     if inputs["missing"]:
-        yield Finding(
-            "mind", f"{many(inputs['missing'], 'video')} that the metadata lists {_are(inputs['missing'])} not on disk."
-        )
+        absent = f"{many(inputs['missing'], 'video')} listed in metadata {_are(inputs['missing'])} absent on disk."
+        yield Finding("warning", absent)
     if inputs["total"] and not failed:
-        yield Finding("good", f"None of the {many(inputs['total'], 'input')} failed.")
+        yield Finding("ok", f"None of the {many(inputs['total'], 'input')} failed.")
 
 
 def _are(count: int) -> str:

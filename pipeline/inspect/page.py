@@ -59,11 +59,11 @@ def write_page(content: Content, page: Path) -> int:
 
 def headline(findings: Sequence[Finding]) -> str:
     """Whether the dataset is good, in one line."""
-    mend = sum(one.level == "mend" for one in findings)
-    mind = sum(one.level == "mind" for one in findings)
-    if mend:
-        return f"{words.many(mend, 'thing')} to mend before you train on it"
-    return f"Sound; {words.many(mind, 'thing')} to bear in mind" if mind else "Nothing speaks against this dataset"
+    errors = sum(one.level == "error" for one in findings)
+    warnings = sum(one.level == "warning" for one in findings)
+    if errors:
+        return f"{words.many(errors, 'error')} to fix before you train on it"
+    return f"No errors; {words.many(warnings, 'warning')}" if warnings else "No errors and no warnings"
 
 
 def _part(name: str) -> str:

@@ -49,7 +49,7 @@ def find_pairs(index: Index, videos: Videos, rng: Rng, count: int) -> Pairs:
     def pairs(wanted: NDArray[np.bool_]) -> Iterator[Pair]:
         for row in fakes_by_method(index, rng, wanted, _TRIES * count).tolist():
             video = place.get(index.text("source_id", row) or "", -1)
-            source = _same_face(index, np.flatnonzero(videos.of_row == video), frame_of, row)
+            source = same_face(index, np.flatnonzero(videos.of_row == video), frame_of, row)
             if source is not None:
                 yield Pair(row, source, None if np.isnan(share[row]) else float(share[row]))
 
@@ -61,17 +61,21 @@ def find_pairs(index: Index, videos: Videos, rng: Rng, count: int) -> Pairs:
     )
 
 
-def _same_face(index: Index, rows: Rows, frame_of: NDArray[np.int32], fake: int) -> int | None:
-    """Of the source's rows in the fake's frame, that whose crop lies nearest; None where the frame has no face."""
+def same_face(index: Index, rows: Rows, frame_of: NDArray[np.int32], fake: int) -> int | None:
+    """Of the source's rows in the fake's frame, that whose box overlaps the fake's most; None where none does."""
     there = rows[frame_of[rows] == frame_of[fake]]
     if not len(there):
         return None
-    mine = _centre(index, fake)
-    return int(min(there, key=lambda row: float(np.square(_centre(index, int(row)) - mine).sum())))
+    mine, theirs = _box(index, fake), np.stack([_box(index, int(row)) for row in there])
+    shared = (np.minimum(mine[2:], theirs[:, 2:]) - np.maximum(mine[:2], theirs[:, :2])).clip(0).prod(axis=1)
+    areas = (theirs[:, 2:] - theirs[:, :2]).prod(axis=1) + (mine[2:] - mine[:2]).prod()
+    iou = shared / (areas - shared)
+    best = int(iou.argmax())
+    return int(there[best]) if iou[best] > 0 else None
 
 
-def _centre(index: Index, row: int) -> NDArray[np.float64]:
-    """Of a crop, as shares of the frame, since a source may be larger than its fake."""
-    left, top, right, bottom = index.value("crop_xyxy", row)
+def _box(index: Index, row: int) -> NDArray[np.float64]:
+    """A face's box xyxy as shares of the frame, since a source may be larger than its fake."""
     width, height = index.value("frame_width", row), index.value("frame_height", row)
-    return np.array([(left + right) / 2 / width, (top + bottom) / 2 / height])
+    box: NDArray[np.float64] = np.asarray(index.value("box_xyxy", row), np.float64) / [width, height, width, height]
+    return box

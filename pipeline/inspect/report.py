@@ -24,7 +24,7 @@ from .words import many, named, short
 SCHEMA_VERSION: Final = 1
 _LINES: Final = 24  # of a table; more would push all else off the screen
 _NAMED: Final = 100
-_COLOURS: Final = {"mend": "red", "mind": "yellow", "good": "green"}
+_COLOURS: Final = {"error": "red", "warning": "yellow", "ok": "green"}
 
 
 def show(content: Content, page: Path, page_bytes: int) -> None:
@@ -109,7 +109,7 @@ def _failures(account: Account) -> Table:
 def _findings(found: list[Finding]) -> Table:
     made = Table.grid(padding=(0, 1, 0, 0))
     for one in found:
-        remedy = f" {one.remedy}" if one.level == "mend" else ""
+        remedy = f" {one.remedy}" if one.level == "error" else ""
         made.add_row(f"[{_COLOURS[one.level]}]{one.level}[/]", _safe(f"{one.what}{remedy}"))
     return made
 
