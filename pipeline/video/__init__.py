@@ -2,6 +2,9 @@
 
     Sampling -> MediaReader (this process) == pipe ==> child process: content, wholeness, timeline, decode, pixels
 
+On Linux on x86_64 and aarch64 the child can use no network, start no program and change no file (`syscalls`); elsewhere
+it can, and a warning says so. Everywhere it has limits of time and memory, and none of the environment's secrets.
+
 `sampling`, `frame` and `limits` hold the values that are met outside; `reader`, `process` and `wire` are the
 parent's side; all other modules run in the child and are the only ones that import PyAV or Pillow. The one exception is
 `onthefly`, the baseline that decodes within its own process, as people do: it takes some of the child's modules along.

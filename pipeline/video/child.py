@@ -17,6 +17,7 @@ from .confine import die_with_parent, limit_resources, take_protocol_descriptor
 from .content import Content, open_content
 from .frame import MediaInfo
 from .sampling import Sampling
+from .syscalls import deny_calls
 from .wire import Kind, send_frame, send_json
 
 _BEAT_SECONDS = 1.0
@@ -126,6 +127,8 @@ def main() -> None:
     pipe = take_protocol_descriptor()
     _load(pipe)
     try:
+        if why := deny_calls():
+            send_json(pipe, Kind.WARNING, {"text": f"decoders run without a filter of system calls: {why}"})
         for line in sys.stdin.buffer:
             _answer(pipe, json.loads(line))
     except BrokenPipeError:

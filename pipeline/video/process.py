@@ -17,6 +17,8 @@ from .limits import DecoderLimits
 PARENT_PID = "FACEFEED_READER_PID"
 """Environment variable that tells the child whose child it is."""
 
+_INHERITED = frozenset(("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TZ"))
+_INHERITED_PREFIXES = ("LC_", "PYTHON")
 _PIPE_BYTES = 1 << 20
 _EXIT_SECONDS = 10.0
 
@@ -29,8 +31,14 @@ class DecoderProcess:
     """
 
     def __init__(self, limits: DecoderLimits) -> None:
+        # Nothing else of the environment: a decoder that a file takes over must find no key to a cloud.
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
+        }
         environment = {
-            **os.environ,
+            **inherited,
             PARENT_PID: str(os.getpid()),
             "OPENBLAS_NUM_THREADS": "1",  # numpy's threads would only take address space
             "MALLOC_ARENA_MAX": "2",

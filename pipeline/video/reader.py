@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,6 +149,9 @@ class MediaReader:
             raise self._counted(error) from None
         if kind in (Kind.END, Kind.INFO, Kind.ERROR):
             self._busy = False
+        if kind is Kind.WARNING:
+            assert isinstance(payload, dict)
+            warnings.warn(str(payload["text"]), RuntimeWarning, stacklevel=1)
         if kind is Kind.ERROR:
             assert isinstance(payload, dict)
             self.last_frames_wanted = int(payload["frames_wanted"])

@@ -32,6 +32,7 @@ class Kind(IntEnum):
     END = 4  # {"frames_wanted", "frames_decoded", "damage"}
     INFO = 5  # a MediaInfo
     ERROR = 6  # {"reason", "detail", "frames_wanted", "frames_decoded"}
+    WARNING = 7  # {"text"}; comes before all others
 
 
 def write_all(fd: int, *parts: bytes | memoryview) -> None:
