@@ -31,7 +31,7 @@ def rungs(
 def measured(
     samples_per_second: float, *, steps: int = 20, steps_per_epoch: int | None = 400, gpu_bytes: int | None = None,
     host_bytes: int = 3_000_000_000, metrics: Mapping[str, float] | None = None, ending_seconds: float = 0.0,
-    stall_share: float | None = 0.02, loss: float | None = 0.69,
+    stall_share: float | None = 0.02, loss: float | None = 0.69, devices: int = 1,
 ) -> Measured:  # fmt: skip
     return Measured(
         seconds=steps * 10 / samples_per_second, steps=steps, samples=steps * 10, steps_per_epoch=steps_per_epoch,
@@ -41,6 +41,7 @@ def measured(
             host_bytes=host_bytes, host_before_bytes=1_000_000_000,
         ),
         loss=loss, metrics=metrics if metrics is not None else {"val/auc": 0.61, "val/accuracy": 0.58},
+        devices=devices,
     )  # fmt: skip
 
 

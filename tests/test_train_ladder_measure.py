@@ -15,6 +15,7 @@ import torch
 from assets_clock import Clock
 from assets_rows import make_small
 from facefeed.pipeline.errors import UsageError
+from facefeed.train import levers
 from facefeed.train.ladder.child import reply
 from facefeed.train.ladder.rows import Measured, Memory
 from facefeed.train.ladder.rungs import LEVERS
@@ -70,8 +71,8 @@ def test_a_rung_trains_on_the_faces_and_says_what_came_of_it(out: str) -> None:
 def test_all_rungs_see_the_same_and_another_round_something_else(out: str) -> None:
     subject = replace(FACES, out=out)
     losses = [
-        measured(Question(subject=subject, task="measure", levers=levers, steps=1, repeat=repeat))[0].loss
-        for levers, repeat in (((), 0), (("clip:1000",), 0), ((), 1))
+        measured(Question(subject=subject, task="measure", levers=taken, steps=1, repeat=repeat))[0].loss
+        for taken, repeat in (((), 0), (("clip:1000",), 0), ((), 1))
     ]
     assert losses[0] == losses[1]
     assert losses[0] != losses[2]
@@ -93,12 +94,13 @@ def test_a_users_module_with_its_own_batches_is_trained_on_them() -> None:
     found, _ = measured(Question(subject=OWN, task="measure", data="own", steps=3))
     assert (found.steps, found.samples, found.steps_per_epoch) == (3, 24, 12)
     assert found.metrics == {}
+    assert found.devices == 1
 
 
 def test_the_loss_of_accumulated_batches_is_that_of_a_batch() -> None:
     alone, four = (
-        measured(Question(subject=OWN, task="measure", data="own", levers=levers, steps=4))[0]
-        for levers in ((), ("accumulate:4",))
+        measured(Question(subject=OWN, task="measure", data="own", levers=taken, steps=4))[0]
+        for taken in ((), ("accumulate:4",))
     )
     assert alone.loss is not None
     assert four.loss == pytest.approx(alone.loss)
@@ -125,6 +127,17 @@ def test_what_cannot_be_meant_is_told_apart_from_what_breaks(tmp_path: Path) -> 
     )
     assert "nowhere.py is not there" in refused["refused"]
     assert failed["failed"] == refused["refused"]
+
+
+@pytest.mark.parametrize(("text", "devices"), [("", 1), ("bf16,clip:1", 1), ("ddp", "auto"), ("fsdp", "auto")])
+def test_rungs_that_share_the_work_do_so_over_all_devices_and_the_others_have_one(text: str, devices: Any) -> None:
+    from facefeed.train.ladder.measure import _arguments  # noqa: PLC0415 (Lightning, which takes seconds)
+
+    taken = levers.parse(text)
+    given = _arguments(Question(subject=OWN, task="measure", data="own", steps=3), taken)
+    for lever in taken:
+        given |= lever.arguments()
+    assert given.get("devices", "auto") == devices  # Lightning's own default is all that there are
 
 
 # ---- the clock

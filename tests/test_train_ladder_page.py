@@ -244,3 +244,18 @@ def test_a_loss_that_is_not_finite_is_seen_and_pays_nothing(pages: dict[str, Pat
     assert [one["loss"] for one in found["rungs"]] == [{"least": 0.5, "median": 0.5, "most": 0.5}, None]
     assert found["rungs"][1]["measured"][0]["loss"] is None
     assert found["exit"] == 0
+
+
+def test_a_ladder_on_several_devices_says_how_many_each_rung_had() -> None:
+    rows = [
+        Row(Rung(name=name, data="own", levers=levers), {0: measured(10.0 * devices, devices=devices)})
+        for name, levers, devices in (("as it is", "", 1), ("ddp", "ddp", 4), ("zero:2", "zero:2", 4))
+    ]
+    report = report_of(Ladder(rows))
+    assert [one["devices"] for one in figures(report)["rungs"]] == [1, 4, 4]
+    told = io.StringIO()
+    show(report, Console(file=told, width=80))
+    assert {"rung", "dev"} <= set(told.getvalue().splitlines()[0].split())
+    alone = io.StringIO()
+    show(report_of(Ladder(rows[:1])), Console(file=alone, width=80))
+    assert "dev" not in alone.getvalue().splitlines()[0].split()

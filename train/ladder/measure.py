@@ -57,10 +57,13 @@ def _faces(question: Question, config: Config) -> Faces:
 
 
 def _arguments(question: Question, taken: Any) -> dict[str, Any]:
-    """The Trainer's: one device unless a lever says otherwise; it validates once, when the stopwatch has it stop."""
-    by_levers = {name for lever in taken for name in lever.arguments()}
+    """The Trainer's: one device, or all where a lever shares the work; it validates once, when the stopwatch stops it.
+
+    So all rungs of several devices have the same ones, whichever strategy they are of.
+    """
+    shared = any(lever.kind == "strategy" for lever in taken)
     return {
-        **({} if "devices" in by_levers else {"devices": 1}),
+        **({} if shared else {"devices": 1}),
         "max_epochs": _EPOCHS,
         "check_val_every_n_epoch": _EPOCHS,
         "limit_val_batches": max(question.steps or 0, _LEAST_VALIDATION_BATCHES),
@@ -84,5 +87,5 @@ def _measured(watch: Stopwatch, trainer: Any, faces: Faces | None, *, host_befor
             allocated_bytes=memory["allocated_bytes"], reserved_bytes=memory["reserved_bytes"],
             host_bytes=memory["host_bytes"] or 0, host_before_bytes=host_before_bytes,
         ),
-        loss=watch.loss, metrics=metrics,
+        loss=watch.loss, metrics=metrics, devices=trainer.world_size,
     )  # fmt: skip

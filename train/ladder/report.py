@@ -83,6 +83,7 @@ def _figures_of(row: Row, ladder: Ladder) -> dict[str, Any]:
         "reason": row.reason,
         "epoch_seconds": _plain(row.spread(lambda one: one.epoch_seconds)),
         "epoch_measured": bool(row.repeats) and all(one.is_whole_epoch for one in row.repeats.values()),
+        "devices": max((one.devices for one in row.repeats.values()), default=None),
         "samples_per_second": _plain(row.spread(lambda one: one.samples_per_second)),
         "speed_up": _plain(row.speed_up(ladder.base)),
         "speed_up_over_naive": _plain(ladder.over_naive(row)),
@@ -115,6 +116,8 @@ def _parts(report: Report) -> list[RenderableType]:
         parts.append(Text("~: worked out from some steps, not from a whole epoch"))
     if ladder.base is not None:
         parts.append(Text("speed: times as fast as no lever, and what any two repeats say; naive: as on the fly"))
+    if _shares(ladder):
+        parts.append(Text("dev: devices that shared the work; one where no lever says otherwise"))
     told = [(row.rung.name, f"{row.outcome}: {row.reason}") for row in ladder.rows if row.reason]
     if told:
         parts += [Text("\ndid not run, or not to its end", style="bold"), _pairs(told)]
@@ -127,11 +130,17 @@ def _parts(report: Report) -> list[RenderableType]:
     return parts
 
 
+def _shares(ladder: Ladder) -> bool:
+    """Whether some rung ran on several devices."""
+    return any(one.devices > 1 for row in ladder.rows for one in row.repeats.values())
+
+
 def _table(ladder: Ladder) -> Table:
     """The columns that fit a terminal of 80: the page has more."""
     rows = wording.table(ladder)
     memory = "GPU memory" if any("GPU memory" in row for row in rows) else "host memory"
-    heads = {"rung": "rung", "epoch": "epoch", "samples/s": "per s", "speed-up": "speed", "spread": "spread",
+    shared = {"devices": "dev"} if _shares(ladder) else {}
+    heads = {"rung": "rung", **shared, "epoch": "epoch", "samples/s": "per s", "speed-up": "speed", "spread": "spread",
              "over naive": "naive", memory: "memory", "accuracy": "acc.", "AUC": "AUC", "stall": "stall"}  # fmt: skip
     shown = [head for head in heads if head in rows[0]]
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")

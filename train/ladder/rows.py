@@ -36,7 +36,8 @@ class Measured:
     steps_per_epoch: None where an epoch has no end. ending_seconds: what an epoch's end takes besides its validation,
     as saving a checkpoint does. warm_up_seconds: from the fit's start to the end of the warm-up, where compiling falls.
     stall_share: of the time in which the step waited for data, 0 to 1; None where nobody knows. loss: mean over the
-    measured steps; None where the steps hand none out. metrics: as the module's validation logged them.
+    measured steps; None where the steps hand none out. metrics: as the module's validation logged them. devices: that
+    shared the work; of each a batch a step.
     """
 
     seconds: float
@@ -49,6 +50,7 @@ class Measured:
     memory: Memory
     loss: float | None
     metrics: Mapping[str, float]
+    devices: int
 
     @property
     def seconds_per_sample(self) -> float:

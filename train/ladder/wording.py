@@ -64,6 +64,11 @@ def speed_of(row: Row) -> str:
     return UNKNOWN if found is None else f"{found.median:,.{0 if found.median >= 100 else 1}f}"
 
 
+def devices_of(row: Row) -> str:
+    """How many shared the work; without a lever for that, one."""
+    return UNKNOWN if not row.repeats else str(max(one.devices for one in row.repeats.values()))
+
+
 def score_of(row: Row, *names: str) -> str:
     """A metric of the validation, 0 to 1."""
     found = row.metric(*names)
@@ -151,6 +156,7 @@ def _cells(row: Row, ladder: Ladder) -> dict[str, str]:
     warm_up = row.spread(lambda one: one.warm_up_seconds)
     return {
         "rung": name_of(row),
+        "devices": devices_of(row),
         "epoch": epoch_of(row),
         "samples/s": speed_of(row),
         "speed-up": faster(against),
