@@ -126,17 +126,57 @@ def test_a_folder_of_parts_is_said_to_be_one(out: Path, tmp_path: Path) -> None:
         evaluate(tmp_path, [out])
 
 
-def test_what_cannot_be_measured_is_said_before_anything_is(out: Path, result: Result, tmp_path: Path) -> None:
-    make_dataset(tmp_path / "few", (("train", (Clip("real/ida.mp4", 3), Clip("fake/ida-swap.mp4", 3))),))
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    """A dataset without a test split."""
+    made = tmp_path / "few"
+    make_dataset(made, (("train", (Clip("real/ida.mp4", 3), Clip("fake/ida-swap.mp4", 3))),))
+    return made
+
+
+def test_where_nothing_can_be_measured_it_is_said_before_anything_is(
+    out: Path, result: Result, few: Path, tmp_path: Path
+) -> None:
     for outs, split, message in (
-        ([out, tmp_path / "few"], "test", r"few: its split test has no faces; take another --split, or all"),
-        ([out, tmp_path / "nothing"], "test", r"nothing: no manifest\.json"),
+        ([few], "test", r"few: its split test has no faces; take another --split, or all"),
+        ([few, tmp_path / "nothing"], "test", r"(?s)few: its split.*nothing: no manifest\.json"),
         ([out], "tests", r"split='tests': must be one of test, val, train, all"),
     ):
         told: list[Any] = []
         with pytest.raises(UsageError, match=message):
             evaluate(result.checkpoint, outs, split=split, progress=lambda *args, told=told: told.append(args))
         assert told == []
+
+
+def test_a_dataset_that_cannot_be_measured_has_the_reason_and_the_others_their_figures(
+    out: Path, result: Result, few: Path, tmp_path: Path
+) -> None:
+    found = evaluate(result.checkpoint, [few, out, tmp_path / "nothing"])
+    assert [(one.faces, one.reason is None) for one in found] == [(0, False), (TEST_FACES, True), (0, False)]
+    assert [one.figures == {} for one in found] == [True, False, True]
+    done = run(result.checkpoint, few, out, "--workers", 0, "--json")
+    assert done.exit_code == 1
+    told = json.loads(done.stdout)
+    assert (told["exit"], [one["faces"] for one in told["datasets"]]) == (1, [0, TEST_FACES])
+    assert "few: not measured: " in done.stderr
+
+
+@pytest.mark.parametrize(("split", "warned"), [("train", True), ("all", True), ("val", False)])
+def test_faces_that_were_trained_on_are_warned_of(
+    out: Path, other: Path, result: Result, split: str, *, warned: bool
+) -> None:
+    (found,) = evaluate(result.checkpoint, [out], split=split)
+    assert any("was trained on these faces" in note for note in found.notes) is warned
+    if split == "all":
+        assert evaluate(result.checkpoint, [other], split=split)[0].notes == []
+
+
+def test_options_of_another_version_are_named(out: Path, result: Result, tmp_path: Path) -> None:
+    stored = torch.load(result.checkpoint, weights_only=True)
+    stored["datamodule_hyper_parameters"]["data"]["aspect"] = 1.5
+    torch.save(stored, tmp_path / "newer.ckpt")
+    with pytest.raises(UsageError, match=r"newer\.ckpt: .*aspect"):
+        evaluate(tmp_path / "newer.ckpt", [out])
 
 
 # ---- the command

@@ -328,9 +328,37 @@ def test_losses_that_are_no_numbers_end_the_run_with_a_sentence_and_are_not_save
 # ---- how it shows itself
 
 
-def test_in_a_pipe_it_tells_a_program_a_line_at_a_time(out: Path, tmp_path: Path) -> None:
+def test_in_a_log_it_is_plain_lines(out: Path, tmp_path: Path) -> None:
     told = io.StringIO()
-    train(out, config(), tmp_path / "run", console=Console(file=told, soft_wrap=True))
+    train(out, config(epochs=1), tmp_path / "run", console=Console(file=told, soft_wrap=True))
+    lines = told.getvalue().splitlines()
+    assert not any(line.startswith("{") for line in lines)
+    assert any(line.startswith("step 1 of 7: epoch 1 of 1, loss ") for line in lines)
+    assert any(line.startswith("epoch 1, step 7: val loss ") for line in lines)
+
+
+def test_a_validation_without_a_number_is_shown_as_that(out: Path, tmp_path: Path) -> None:
+    told = io.StringIO()
+    spoil = lightning.Callback()
+    spoil.on_validation_start = lambda trainer, pl_module: _spoil(pl_module)  # type: ignore[method-assign]
+    with pytest.raises(FacefeedError):
+        train(
+            out, config(epochs=5), tmp_path / "run", callbacks=[spoil], as_json=True,
+            console=Console(file=told, soft_wrap=True),
+        )  # fmt: skip
+    events = [json.loads(line) for line in told.getvalue().splitlines()]
+    validated = next(one for one in events if one["event"] == "validated")
+    assert validated["val/loss"] is None
+    assert any(one["event"] == "warning" and one["warning"].startswith("not saved: ") for one in events)
+
+
+def _spoil(module: Any) -> None:
+    list(module.parameters())[-1].data.fill_(float("nan"))
+
+
+def test_for_a_program_it_is_one_json_object_a_line(out: Path, tmp_path: Path) -> None:
+    told = io.StringIO()
+    train(out, config(), tmp_path / "run", console=Console(file=told, soft_wrap=True), as_json=True)
     events = [json.loads(line) for line in told.getvalue().splitlines()]
     assert [one["event"] for one in events if one["event"] != "warning"] == ["progress", "validated", "validated"]
     assert {"epoch", "step", "steps", "loss", "images_per_second", "stall", "eta_seconds"} <= events[0].keys()

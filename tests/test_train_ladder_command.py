@@ -87,8 +87,10 @@ class NoProcesses(MadeUp):
         return super().measure(rung, repeat)
 
 
-def report_of(processes: Any, levers: tuple[str, ...], **given: Any) -> Any:
-    return measured(processes, levers, **{"named": (), "repeats": 2, **given}, progress=Progress(standard_error()))
+def report_of(processes: Any, levers: tuple[str, ...], *, as_json: bool = False, **given: Any) -> Any:
+    return measured(
+        processes, levers, **{"named": (), "repeats": 2, **given}, progress=Progress(standard_error(), as_json=as_json)
+    )
 
 
 def test_the_recipes_own_levers_are_a_rung_beside_those_that_were_asked_for() -> None:
@@ -110,8 +112,17 @@ def test_an_interrupted_ladder_keeps_what_it_has() -> None:
     assert [len(row.repeats) for row in report.ladder.rows] == [1, 1, 1]
 
 
-def test_progress_in_a_pipe_is_a_line_a_repeat_also_for_one_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_in_a_log_is_a_line_a_repeat(capsys: pytest.CaptureFixture[str]) -> None:
     report_of(NoProcesses(broken={"bf16": 0}), ("bf16",), repeats=1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1] == f"2 of 5: {PRECOMPUTED}, round 1: samples per second 99.0"
+    assert lines[2] == "3 of 5: bf16, round 1: failed bf16 broke"
+
+
+def test_progress_for_a_program_is_an_object_a_repeat_also_for_one_that_failed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report_of(NoProcesses(broken={"bf16": 0}), ("bf16",), repeats=1, as_json=True)
     events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [one["rung"] for one in events] == [NAIVE, PRECOMPUTED, "bf16"]
     assert events[1] == {

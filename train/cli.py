@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,7 +23,8 @@ _OUT = click.Path(path_type=Path)
 @click.option("--recipe", type=click.Choice(list(RECIPES)), help="Default: fast; without a GPU quick.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting; may come several times.")
 @click.option("--run", type=_OUT, metavar="DIR", help="The run's folder. Default: runs/OUT-RECIPE.")
-@click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
+@click.option("--json", "as_json", is_flag=True,
+              help="End with one JSON object on standard output; progress in a pipe is JSON lines.")  # fmt: skip
 def train(out: Path, recipe: str | None, changes: tuple[str, ...], run: Path | None, *, as_json: bool) -> None:
     """Train a classifier of faces on OUT, and say how well it does.
 
@@ -52,7 +54,7 @@ def train(out: Path, recipe: str | None, changes: tuple[str, ...], run: Path | N
     folder = run or Path("runs") / f"{out.resolve().name}-{name}"
     if signals.received:
         raise StoppedTrainingError(signals.received, folder, 0)
-    result = fit.train(out, config, folder, console=console)
+    result = fit.train(out, config, folder, console=console, as_json=as_json)
     if result is None:  # another rank's to tell
         return
     show_result(result)
@@ -76,7 +78,10 @@ def _default_recipe() -> str:
 def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: int | None, as_json: bool) -> None:
     """Measure a checkpoint of `facefeed train` on datasets, a row each: train on one, test on others.
 
-    Classes are matched by their names. A checkpoint is read as plain data: one that would run code is refused.
+    Classes are matched by their names. A dataset that cannot be measured, as one without that split, has the reason in
+    its row, and the exit code is then 1. Faces that were trained on are warned of. A checkpoint is read as plain data:
+    one that would run code is refused. Takes one GPU; to use several, run it for a dataset on each
+    (CUDA_VISIBLE_DEVICES).
     """
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     from .evaluate import evaluate as evaluated  # noqa: PLC0415
@@ -85,9 +90,11 @@ def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: i
     with _telling() as tell:
         found = evaluated(checkpoint, outs, split=split, num_workers=workers, progress=tell)
     show_evaluations(found, checkpoint)
+    code = 1 if any(one.reason for one in found) else 0
     if as_json:
-        told = {"checkpoint": str(checkpoint), "split": split, "datasets": [asdict(one) for one in found], "exit": 0}
+        told = {"checkpoint": str(checkpoint), "split": split, "datasets": [asdict(one) for one in found], "exit": code}
         click.echo(json.dumps(told))
+    sys.exit(code)
 
 
 @contextmanager

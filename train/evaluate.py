@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ class Evaluation:
     """What a checkpoint is worth on one dataset.
 
     name: of its folder, told apart from others. faces, videos: with known labels. figures: as `Scores.result` names
-    them. notes: what to know when reading them.
+    them. notes: what to know when reading them. reason: why it could not be measured, None where it was.
     """
 
     dataset: str
@@ -36,6 +36,7 @@ class Evaluation:
     videos: int
     figures: dict[str, float]
     notes: list[str] = field(default_factory=list)
+    reason: str | None = None
 
 
 def evaluate(
@@ -46,8 +47,10 @@ def evaluate(
 
     Images come as they did in training: its size, its frames of a video. Classes are matched by name, so datasets may
     number them differently, or have fewer; progress: called with a dataset's name, images done and in all.
-    Raises `UsageError` where the checkpoint would run code or is none, where a dataset has a class that it does not
-    know, and where a split is empty; all before anything is measured.
+    A dataset that has a class which it does not know, or no face in that split, is an evaluation with the reason, and
+    the others are measured. Faces that the checkpoint was trained on are noted.
+    Raises `UsageError` where the checkpoint would run code or is none, and where no dataset can be measured; before
+    anything is measured.
     """
     if split not in SPLITS:
         raise UsageError(f"split={split!r}: must be one of {', '.join(SPLITS)}")
@@ -60,22 +63,53 @@ def evaluate(
         )
     held = checkpoints.read(checkpoint)
     model = checkpoints.classifier(checkpoint, held)
-    data = _data_options(held)
+    data = _data_options(checkpoint, held)
     data = replace(data, num_workers=num_workers if num_workers is not None else data.num_workers)
-    datasets = [_dataset(Path(out), split, data) for out in outs]
-    places = [_places(model, one) for one in datasets]
+    trained_on = held.get("FaceDataModule", {}).get("fingerprint")
     names = _names([Path(out) for out in outs])
-    return [
-        _evaluated(model, one, data, of, name=name, split=split, progress=progress)
-        for one, of, name in zip(datasets, places, names, strict=True)
-    ]
+    asked = [_asked(Path(out), split, data, model) for out in outs]
+    refusals = [one for one in asked if isinstance(one, UsageError)]
+    if len(refusals) == len(asked):
+        raise refusals[0] if len(refusals) == 1 else UsageError("\n".join(map(str, refusals)))
+    found = []
+    for name, out, one in zip(names, outs, asked, strict=True):
+        if isinstance(one, UsageError):
+            found.append(Evaluation(
+                dataset=str(out), name=name, split=split, faces=0, videos=0, figures={}, reason=str(one)
+            ))  # fmt: skip
+            continue
+        dataset, places = one
+        seen = split in ("train", "all") and dataset.index.fingerprint == trained_on
+        found.append(_evaluated(model, dataset, data, places, name=name, split=split, seen=seen, progress=progress))
+    return found
 
 
-def _data_options(held: dict[str, Any]) -> DataOptions:
-    """What a checkpoint says of the data that it was trained on; the defaults where it says nothing."""
+def _asked(
+    out: Path, split: str, data: DataOptions, model: FaceClassifier
+) -> tuple[FaceDataset, torch.Tensor] | UsageError:  # fmt: skip
+    """A dataset with `_places` of it, or why it cannot be measured."""
+    try:
+        dataset = _dataset(out, split, data)
+        return dataset, _places(model, dataset)
+    except UsageError as error:
+        return error
+
+
+def _data_options(checkpoint: str | Path, held: dict[str, Any]) -> DataOptions:
+    """What a checkpoint says of the data that it was trained on; the defaults where it says nothing.
+
+    Raises `UsageError` on options that this version does not have.
+    """
     parameters = held.get("datamodule_hyper_parameters")
     known = parameters.get("data") if isinstance(parameters, dict) else None
-    return DataOptions(**known) if isinstance(known, dict) else DataOptions()
+    if not isinstance(known, dict):
+        return DataOptions()
+    if strange := sorted(map(str, known.keys() - {one.name for one in fields(DataOptions)})):
+        raise UsageError(
+            f"{checkpoint}: its data options have {', '.join(strange)}, which this version of facefeed does not know, "
+            "so images might come otherwise than in training; evaluate it with the version that trained it"
+        )
+    return DataOptions(**known)
 
 
 def _dataset(out: Path, split: str, data: DataOptions) -> FaceDataset:
@@ -108,7 +142,7 @@ def _names(outs: list[Path]) -> list[str]:
 
 def _evaluated(
     model: FaceClassifier, dataset: FaceDataset, data: DataOptions, places: torch.Tensor, *, name: str, split: str,
-    progress: Callable[[str, int, int], None],
+    seen: bool, progress: Callable[[str, int, int], None],
 ) -> Evaluation:  # fmt: skip
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     loader = FaceDataLoader(
@@ -125,6 +159,11 @@ def _evaluated(
             progress(name, done, len(dataset))
     unknown = done - len(scores.faces)
     notes = [f"{name}: {unknown:,} faces without a label take no part"] if unknown else []
+    if seen:
+        notes.append(
+            f"{name}: warning: the checkpoint was trained on these faces, so these figures do not say how good it is "
+            "on others; take --split test"
+        )
     return Evaluation(
         dataset=str(dataset.out), name=name, split=split, faces=len(scores.faces), videos=len(scores.videos),
         figures=scores.result(), notes=notes,

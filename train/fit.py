@@ -86,13 +86,14 @@ class Result:
 
 def train(
     out: str | Path, config: Config, run: str | Path, *, callbacks: Sequence[Callback] = (),
-    console: Console | None = None,
+    console: Console | None = None, as_json: bool = False,
 ) -> Result | None:  # fmt: skip
     """Trains on the dataset `out` as `config` says; what it makes stands in the folder `run`.
 
     Run again with the same folder and config, it goes on at the very next batch of the last checkpoint; a finished run
-    is not trained again. callbacks: Lightning's, beside those of the run. console: where it shows itself, if anywhere.
-    Returns what it came to, None on other ranks than the first.
+    is not trained again. callbacks: Lightning's, beside those of the run. console: where it shows itself, if anywhere;
+    as_json: by one JSON object a line, unless that is a terminal. Returns what it came to, None on other ranks than the
+    first.
 
     SIGTERM and SIGUSR1 end it between two steps, with a checkpoint, by `StoppedTrainingError` (exit code 75); Ctrl-C
     and a lost terminal too (130). Raises `UsageError` on what cannot be used, `RefusedError` where `run` is another
@@ -107,7 +108,9 @@ def train(
             folder.check(config, out)
         if (finished := folder.result()) is not None:
             return Result.read(finished) if first else None
-        session = _Session(out, config, folder, signals, data=data, callbacks=callbacks, console=console)
+        session = _Session(
+            out, config, folder, signals, data=data, callbacks=callbacks, console=console, as_json=as_json
+        )
         with session.ending():
             return session.to_the_end()
 
@@ -117,7 +120,7 @@ class _Session:
 
     def __init__(
         self, out: Path, config: Config, folder: RunFolder, signals: Signals, *, data: FaceDataModule,
-        callbacks: Sequence[Callback], console: Console | None,
+        callbacks: Sequence[Callback], console: Console | None, as_json: bool,
     ) -> None:  # fmt: skip
         self._out, self._config, self._folder, self._data = out, config, folder, data
         torch.manual_seed(config.seed)
@@ -130,7 +133,7 @@ class _Session:
         best = next((lever for lever in taken if isinstance(lever, Best)), None)
         metric = best.metric if best else _METRIC
         self._pace = Pace()
-        self._progress = Progress(console, self._pace, str(folder.root))
+        self._progress = Progress(console, self._pace, str(folder.root), as_json=as_json)
         self._stop = Stop(signals, folder.root, save_every_minutes=config.save_every_minutes)
         self._saving = Saving(folder.checkpoints, self._stop, metric=metric, mode=mode(metric))
         own = [

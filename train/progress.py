@@ -1,4 +1,4 @@
-"""How a run shows itself: a live bar on a terminal, one JSON object a line in a pipe; always on standard error."""
+"""How a run shows itself: a live bar on a terminal, plain lines in a log, or JSON; always on standard error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rich.text import Text
 from .pace import Pace
 from .terminal import duration_text
 
-_LINE_SECONDS, _LOOK_SECONDS = 5.0, 0.5
+_LOG_SECONDS, _JSON_SECONDS, _LOOK_SECONDS = 30.0, 5.0, 0.5
 
 
 class _TwoLines(Bar):
@@ -37,11 +37,12 @@ class _TwoLines(Bar):
 class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
     """Shows steps, loss, speed, waiting and what is left, and what each validation came to; on rank 0 alone.
 
-    console: None shows nothing.
+    console: None shows nothing. as_json: where it is no terminal, one JSON object a line instead of text.
     """
 
-    def __init__(self, console: Console | None, pace: Pace, run: str) -> None:
+    def __init__(self, console: Console | None, pace: Pace, run: str, *, as_json: bool = False) -> None:
         self._console, self._pace, self._run = console, pace, run
+        self._as_json = as_json and console is not None and not console.is_terminal
         self._bar: _TwoLines | None = None
         self._shown_at = 0.0
         self._began: float | None = None
@@ -50,7 +51,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
     def say(self, text: str, **event: Any) -> None:
         """One sentence for people, or its figures for a program; whatever a name in it looks like to rich."""
         if self._console is not None:
-            told = text if self._console.is_terminal else json.dumps(event)
+            told = json.dumps(event) if self._as_json else text
             self._console.print(told, markup=False, emoji=False, highlight=False)
 
     @contextmanager
@@ -108,7 +109,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         """Shows it, if the last time is long enough ago: reading the loss waits for the device."""
         if self._began is None:  # an eta is of the steps after the first, which waits for workers and compilers
             self._began, self._first_step = time.monotonic(), trainer.global_step
-        wait = _LOOK_SECONDS if self._bar is not None else _LINE_SECONDS
+        wait = _LOOK_SECONDS if self._bar is not None else _JSON_SECONDS if self._as_json else _LOG_SECONDS
         if self._console is not None and time.monotonic() - self._shown_at >= wait:
             self._show(trainer, float(outputs["loss"]))
 
@@ -120,12 +121,13 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         """Says what it came to."""
-        figures = _validated(trainer)
+        figures = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+        plain = {name: value if math.isfinite(value) else None for name, value in figures.items()}
         named = {"val/loss": "val loss", "val/auc": "AUC", "val/video_auc": "AUC of videos", "val/accuracy": "accuracy"}
         told = ", ".join(f"{text} {figures[name]:.3f}" for name, text in named.items() if name in figures)
         self.say(
             f"epoch {trainer.current_epoch + 1}, step {trainer.global_step:,}: {told or 'nothing to validate on'}",
-            event="validated", epoch=trainer.current_epoch, step=trainer.global_step, **figures,
+            event="validated", epoch=trainer.current_epoch, step=trainer.global_step, **plain,
         )  # fmt: skip
 
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
@@ -144,10 +146,11 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
             "stall": self._pace.stalls[-1] if self._pace.stalls else None,
             "eta_seconds": round(left * (self._shown_at - (self._began or 0.0)) / done) if done else None,
         }  # fmt: skip
+        parts = _parts(event, trainer)
         if self._bar is None:
-            self.say("", **event)
+            self.say(f"step {event['step']:,} of {event['steps']:,}: {', '.join(parts)}", **event)
             return
-        self._bar.sentence = _sentence(event, trainer)
+        self._bar.sentence = "  ".join(parts)
         self._advance(trainer)
 
     def _advance(self, trainer: Any) -> None:
@@ -164,12 +167,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._bar = None
 
 
-def _validated(trainer: Any) -> dict[str, float]:
-    found = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
-    return {name: value for name, value in found.items() if math.isfinite(value)}
-
-
-def _sentence(event: dict[str, Any], trainer: Any) -> str:
+def _parts(event: dict[str, Any], trainer: Any) -> list[str]:
     parts = [f"epoch {event['epoch'] + 1} of {trainer.max_epochs}"]
     if event["loss"] is not None:
         parts.append(f"loss {event['loss']:.3f}")
@@ -179,4 +177,4 @@ def _sentence(event: dict[str, Any], trainer: Any) -> str:
         parts.append(f"stall {event['stall']:.1%}")
     if event["eta_seconds"]:
         parts.append(f"{duration_text(event['eta_seconds'])} left")
-    return "  ".join(parts)
+    return parts

@@ -126,8 +126,13 @@ def show_evaluations(found: Sequence[Evaluation], checkpoint: Path) -> None:
     table = _table(f"{checkpoint} on {split}", "dataset", "faces", "videos", "AUC", "video AUC", "log-loss", "accuracy")
     for one in found:
         figures = [_figure(one.figures.get(name)) for name in ("auc", "video_auc", "log_loss", "accuracy")]
-        table.add_row(escape(one.name), f"{one.faces:,}", f"{one.videos:,}", *figures)
+        counts = ("-", "-") if one.reason else (f"{one.faces:,}", f"{one.videos:,}")
+        table.add_row(escape(one.name), *counts, *figures)
     console.print(table)
+    for one in found:
+        if one.reason:
+            console.print(escape(f"{one.name}: not measured: {one.reason}"))
+    found = [one for one in found if not one.reason]
     parts = _table("accuracy by class and method", "of", *(escape(one.name) for one in found))
     keys = dict.fromkeys(key for one in found for key in one.figures if key.startswith("accuracy_"))
     for key in sorted(keys, key=lambda key: key.startswith("accuracy_method_")):  # else as the checkpoint has them

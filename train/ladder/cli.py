@@ -55,7 +55,8 @@ class _Steps(click.ParamType):  # type: ignore[type-arg]
               help="A rung that makes no step for so long is given up.")  # fmt: skip
 @click.option("--page", type=click.Path(dir_okay=False, path_type=Path), default=Path("ladder.html"), show_default=True,
               help="Where the page is written.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
+@click.option("--json", "as_json", is_flag=True,
+              help="End with one JSON object on standard output; progress in a pipe is JSON lines.")  # fmt: skip
 def ladder(out: Path | None, *, page: Path, as_json: bool, **given: Any) -> None:
     """Measure what each lever is worth on this machine, on the faces of OUT.
 
@@ -78,7 +79,7 @@ def _measured(out: Path | None, *, page: Path, as_json: bool, **given: Any) -> i
     from .report import figures, show  # noqa: PLC0415
 
     console = standard_error()
-    report = _report(out, console, **given)
+    report = _report(out, console, as_json=as_json, **given)
     if report.ladder.rows:  # none where it was interrupted before the first
         write_page(report, page)
         show(report, console)
@@ -93,6 +94,7 @@ def _measured(out: Path | None, *, page: Path, as_json: bool, **given: Any) -> i
 def _report(
     out: Path | None, console: Any, *, videos: Path | None, levers: tuple[str, ...], repeats: int, steps: int | str,
     recipe: str | None, changes: tuple[str, ...], module: str | None, patience: float,
+    as_json: bool,
 ) -> Report:  # fmt: skip
     from .progress import Progress  # noqa: PLC0415
     from .rungs import LEVERS  # noqa: PLC0415
@@ -104,7 +106,7 @@ def _report(
         recipe=recipe, changes=changes,
     )  # fmt: skip
     named = tuple(text for text in dict.fromkeys(levers) if text != _NO_LEVER)
-    with Progress(console) as progress:
+    with Progress(console, as_json=as_json) as progress:
         processes = Processes(
             subject=subject, steps=None if isinstance(steps, str) else steps, patience_seconds=patience,
             tell=progress.step,

@@ -1,4 +1,4 @@
-"""How far a ladder is: one line on a terminal, one JSON object a repeat in a pipe; always on standard error."""
+"""How far a ladder is: one line on a terminal, a line a repeat in a log, or JSON; always on standard error."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .rungs import Rung
 
 
 class Progress:
-    """Use as a context manager."""
+    """Use as a context manager. as_json: where `console` is no terminal, one JSON object a line instead of text."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, *, as_json: bool = False) -> None:
+        self._console, self._as_json = console, as_json
         self._status = console.status("looking what can run here") if console.is_terminal else None
         self._doing = "looking what can run here"
         self._begun = self._done = 0
@@ -58,4 +58,6 @@ class Progress:
         self._seconds += time.monotonic() - self._since
         if self._status is None:
             event = {"event": "repeat", "rung": rung.name, "round": repeat, "done": self._done, "of": self._wanted}
-            self._console.print(json.dumps({**event, **figures}), markup=False)
+            came = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in figures.items())
+            text = f"{self._done} of {self._wanted}: {rung.name}, round {repeat + 1}: {came}"
+            self._console.print(json.dumps({**event, **figures}) if self._as_json else text, markup=False)
