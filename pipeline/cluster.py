@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
@@ -258,16 +259,44 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
             self.slot.close()
 
 
+class UnitError(Exception):
+    """What a unit failed with on a worker, where no input is to blame; plain text, so that it can always be sent.
+
+    `worker`: its address. `kind`: the exception's type.
+    """
+
+    def __init__(self, worker: str, kind: str, text: str) -> None:
+        super().__init__(worker, kind, text)
+        self.worker, self.kind, self.text = worker, kind, text
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def run_unit(unit: Unit, plugin: str) -> Receipt:
-    """The task itself, on a worker that has the plugin of that name; logs an event for each input under it."""
+    """The task itself, on a worker that has the plugin of that name; logs an event for each input under it.
+
+    Raises `StoppedError` where the whole run is to stop, `UnitError` for whatever else goes wrong.
+    """
     worker = get_worker()
-    held: SlotPlugin = worker.plugins[plugin]
-    assert held.slot is not None
-    assert held.turn is not None
 
     def tell(outcome: InputOutcome) -> None:
         message = {"unit": unit.unit, "frames": outcome.frames_decoded, "faces": outcome.faces}
         worker.log_event(plugin, message)
 
-    with held.turn:  # a worker of several threads is still one slot
-        return held.slot.run(unit, tell)
+    try:
+        held: SlotPlugin = worker.plugins[plugin]
+        assert held.slot is not None
+        assert held.turn is not None
+        with held.turn:  # a worker of several threads is still one slot
+            return held.slot.run(unit, tell)
+    except StoppedError:
+        raise
+    except Exception as error:
+        raise UnitError(worker.address, type(error).__name__, _in_a_line(error)) from None
+
+
+def _in_a_line(error: Exception) -> str:
+    first = (str(error).splitlines() or [""])[0]
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {first} ({Path(last.filename).name}, line {last.lineno})"

@@ -177,6 +177,13 @@ class Progress:
             text = f"unit {unit.unit[:8]} with {len(unit.inputs)} inputs: {first}; {then}"
             self._print(text if self._console.is_terminal else json.dumps(event))
 
+    def on_retired(self, worker: str, why: str) -> None:
+        """A worker gets no more units: the run goes on with the others."""
+        if self._console is not None:
+            text = f"{worker} failed several units in a row and gets no more: {why}"
+            event = {"event": "retired", "worker": worker, "why": why}
+            self._print(text if self._console.is_terminal else json.dumps(event))
+
     def _figures(self) -> dict[str, Any]:
         with self._lock:
             heard = sum(self._under_way.values(), Counter())

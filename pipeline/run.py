@@ -30,6 +30,7 @@ from .finish import (
     set_orphans_aside,
     write_index,
 )
+from .fleet import Fleet
 from .job import Job, Options
 from .lease import hold_lease
 from .ledger import Ledger
@@ -231,7 +232,7 @@ def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, sch
         client.subscribe_topic(plugin, progress.on_event)
         progress.dashboard = client.dashboard_link
         progress.announce(f"dashboard: {client.dashboard_link}")
-        Stage(client, job, plugin, progress).run(pending)
+        Stage(Fleet(client, plugin), job, progress).run(pending)
     return progress.totals
 
 

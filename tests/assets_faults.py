@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -44,6 +45,21 @@ class FaultyDetector:
                 Path(self.marker).touch()
                 os.kill(os.getpid(), signal.SIGKILL)
         return self.inner.detect(frames)
+
+
+@dataclass(frozen=True)
+class BrokenProcessDetector(FixedBoxDetector):
+    """One that fails for good in the first process that uses it, as a GPU does after a sticky error."""
+
+    marker: str = ""
+
+    def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        mine = str(os.getpid())
+        with contextlib.suppress(FileExistsError), Path(self.marker).open("x") as file:
+            file.write(mine)
+        if Path(self.marker).read_text() == mine:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return super().detect(frames)
 
 
 @dataclass(frozen=True)

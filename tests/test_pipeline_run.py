@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
-from assets_faults import POISON_SIZE, FaultyDetector, UnloadableDetector, faulty_child
+from assets_faults import POISON_SIZE, BrokenProcessDetector, FaultyDetector, UnloadableDetector, faulty_child
 from assets_video import numbered, read_number, spoil, write_video
 from distributed import LocalCluster
 from facefeed.pipeline.encode import decode_rgb
@@ -322,14 +322,14 @@ def test_failures_are_redone_on_request_alone(run: Run, make_source: MakeSource,
 def test_a_video_that_takes_its_worker_down_is_found_and_loses_only_itself(
     run: Run, make_source: MakeSource, tmp_path: Path, fault: str
 ) -> None:
-    source = make_source(*(f"real/{name}.mp4" for name in "abdefgh"))
+    source = make_source(*(f"real/{name}.mp4" for name in "abd"))
     poison(source / "real/c.mp4")
     summary = run(source, detector=FaultyDetector(fault), max_failed=Allowance(count=1))
     assert summary.failures == [("real/c.mp4", summary.failures[0][1])]
     assert "worker was lost" in summary.failures[0][1] or "a bug in the detector" in summary.failures[0][1]
     assert summary.manifest.inputs == {
-        "total": 8,
-        "ok": 7,
+        "total": 4,
+        "ok": 3,
         "partial": 0,
         "no_faces": 0,
         "failed": {"crashed": 1},
@@ -347,6 +347,15 @@ def test_a_worker_that_is_lost_once_costs_no_video(run: Run, make_source: MakeSo
     undisturbed = run(source, tmp_path / "other")
     assert table(tmp_path / "out") == table(tmp_path / "other")
     assert undisturbed.totals.lost_units == 0
+
+
+def test_an_only_worker_whose_process_is_broken_gets_a_new_one_and_costs_no_video(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, broken = make_source("real/a.mp4", "real/b.mp4"), BrokenProcessDetector(marker=str(tmp_path / "marker"))
+    summary = run(source, detector=broken, scheduler=None, workers=1)
+    assert summary.manifest.inputs == {"total": 2, "ok": 2, "partial": 0, "no_faces": 0, "failed": {}, "missing": 0}
+    assert summary.totals.lost_units == 1
 
 
 def test_a_detector_that_cannot_be_loaded_stops_the_run_at_once_and_says_why(

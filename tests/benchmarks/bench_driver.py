@@ -23,6 +23,7 @@ import psutil
 from facefeed.pipeline.cluster import local_client, slots
 from facefeed.pipeline.commit import make_folders
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.fleet import Fleet
 from facefeed.pipeline.job import Job, Options
 from facefeed.pipeline.manifest import OutPaths, Receipt
 from facefeed.pipeline.plan import Plan, PlanPart, Unit, group_units
@@ -88,6 +89,9 @@ class Memory:
     def on_lost(self, unit: Unit, why: str, then: str) -> None:
         raise AssertionError((unit.unit, why, then))
 
+    def on_retired(self, worker: str, why: str) -> None:
+        raise AssertionError((worker, why))
+
 
 def driving(count: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +109,7 @@ def driving(count: int) -> dict[str, Any]:
         units = [Unit.make([entry], "train", config="bench", salt="0") for entry in listing.entries]
         memory, started = Memory(count), time.perf_counter()
         with local_client(2) as client, slots(client, job, [], local=True) as plugin:
-            Stage(client, job, plugin, memory).run(units)
+            Stage(Fleet(client, plugin), job, memory).run(units)
         seconds = time.perf_counter() - started
     return {"units": count, "private_mb_after_each_tenth": memory.private_mb, "seconds": round(seconds, 1)}
 

@@ -1,0 +1,114 @@
+"""A cluster on a virtual clock, in place of `Fleet`: units take their seconds, and fail where they must."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from assets_clock import Clock
+from distributed import KilledWorker
+from facefeed.pipeline.cluster import UnitError
+from facefeed.pipeline.fleet import Slot
+from facefeed.pipeline.job import Job
+from facefeed.pipeline.manifest import InputOutcome, Receipt
+from facefeed.pipeline.plan import Unit
+
+RESTART_SECONDS = 5.0
+Fault = Callable[[Unit, Slot], str | None]
+"""What goes wrong with a unit on a worker: an exception's type, "lost", or None."""
+
+
+@dataclass(eq=False)
+class Ended:
+    """A future that has ended, or will have when it is handed out."""
+
+    unit: Unit
+    slot: Slot
+    status: str = "finished"
+    receipt: Receipt | None = None
+    error: Exception | None = None
+
+    def result(self) -> Receipt:
+        assert self.receipt is not None
+        return self.receipt
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+    def release(self) -> None:
+        pass
+
+
+@dataclass
+class SimulatedFleet:
+    """`size` workers named 0, 1, ...; a unit takes 30 s, a failure one."""
+
+    job: Job
+    size: int
+    fault: Fault
+    nannies: bool = True
+    clock: Clock = field(default_factory=Clock)
+    ran: list[tuple[str, str]] = field(default_factory=list)
+    """(unit, worker's address), in the order they were submitted."""
+    restarts: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._number = count()
+        self._present: dict[str, Slot] = {}
+        self._events: list[tuple[float, int, Ended | Slot]] = []
+        for number in range(self.size):
+            self._join(str(number))
+
+    def _join(self, name: str) -> None:
+        slot = Slot(f"tcp://worker:{next(self._number)}", name, f"tcp://nanny:{name}" if self.nannies else None)
+        self._present[slot.address] = slot
+
+    def slots(self) -> dict[str, Slot]:
+        return dict(self._present)
+
+    def submit(self, unit: Unit, slot: Slot) -> Any:
+        self.ran.append((unit.unit, slot.address))
+        kind = self.fault(unit, slot)
+        future = Ended(unit, slot)
+        if kind == "lost":
+            future.status, future.error = "error", KilledWorker("unit", slot, 0)
+        elif kind is not None:
+            future.status, future.error = "error", UnitError(slot.address, kind, f"{kind}: as it must")
+        self._after(1.0 if kind else 30.0, future)
+        return future
+
+    def await_one(self, timeout_seconds: float) -> Any:
+        until = self.clock() + timeout_seconds
+        while self._events and self._events[0][0] <= until:
+            now, _, event = heapq.heappop(self._events)
+            self.clock.now = now
+            if isinstance(event, Slot):
+                self._join(event.name)
+                continue
+            if event.status == "finished":
+                event.receipt = done(event.unit, self.job)
+            elif isinstance(event.error, KilledWorker):
+                self.restart(event.slot)
+            return event
+        self.clock.now = until
+        return None
+
+    def restart(self, slot: Slot) -> None:
+        assert self.nannies, "nothing restarts it"
+        self.restarts.append(slot.name)
+        self._present.pop(slot.address)
+        self._after(RESTART_SECONDS, slot)
+
+    def cancel(self, futures: Iterable[Any]) -> None:
+        self._events = []
+
+    def _after(self, seconds: float, event: Ended | Slot) -> None:
+        heapq.heappush(self._events, (self.clock() + seconds, next(self._number), event))
+
+
+def done(unit: Unit, job: Job) -> Receipt:
+    outcomes = [InputOutcome(video_id=one.video_id, size_bytes=1, mtime_ns=1, outcome="ok") for one in unit.inputs]
+    return Receipt(unit=unit.unit, config=job.config, outcome="done", inputs=outcomes)

@@ -1,0 +1,175 @@
+"""Who a failure is put down to: a broken worker costs no input, a broken input no worker, a broken detector the run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from assets_fleet import Fault, SimulatedFleet
+from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.errors import StoppedError
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.fleet import Slot
+from facefeed.pipeline.job import Job, Options
+from facefeed.pipeline.manifest import Receipt
+from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.sources import Entry
+from facefeed.pipeline.stage import Stage
+
+
+@dataclass
+class Heard:
+    """What the stage reported."""
+
+    failed: Counter[str] = field(default_factory=Counter)
+    ok: int = 0
+    lost: int = 0
+    retired: list[str] = field(default_factory=list)
+
+    def on_receipt(self, receipt: Receipt) -> None:
+        for one in receipt.inputs:
+            self.ok += one.outcome == "ok"
+            if one.outcome == "failed":
+                self.failed[one.video_id] += 1
+
+    def on_lost(self, unit: Unit, why: str, then: str) -> None:
+        self.lost += 1
+
+    def on_retired(self, worker: str, why: str) -> None:
+        self.retired.append(worker)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    made = Job(
+        root=tmp_path, out=tmp_path / "out", options=Options(), detector=FixedBoxDetector(), labels=("real",),
+        config="c",
+    )  # fmt: skip
+    make_folders(made.paths)
+    return made
+
+
+def units_of(count: int, size: int) -> list[Unit]:
+    entries = [Entry(video_id=f"{number:04}.mp4", size_bytes=1, mtime_ns=1) for number in range(count * size)]
+    return [
+        Unit.make(entries[first : first + size], "train", config="c", salt="0")
+        for first in range(0, len(entries), size)
+    ]
+
+
+def run(fleet: SimulatedFleet, units: list[Unit]) -> Heard:
+    heard = Heard()
+    Stage(cast("Any", fleet), fleet.job, heard, clock=fleet.clock).run(units)
+    return heard
+
+
+def on_worker(*names: str, kind: str = "RuntimeError") -> Fault:
+    return lambda unit, slot: kind if slot.name in names else None
+
+
+def on_input(*names: str, kind: str = "ZeroDivisionError") -> Fault:
+    return lambda unit, slot: kind if {one.video_id for one in unit.inputs} & set(names) else None
+
+
+@pytest.mark.parametrize("kind", ["RuntimeError", "lost"])
+@pytest.mark.parametrize("bad", [["0"], ["0", "5"]])
+def test_a_broken_worker_costs_no_input(job: Job, bad: list[str], kind: str) -> None:
+    fleet = SimulatedFleet(job, 8, on_worker(*bad, kind=kind))
+    heard = run(fleet, units_of(400, 10))
+    assert (heard.ok, heard.failed) == (4000, {})
+    assert sorted(heard.retired) == [f"worker {name}" for name in bad]
+
+
+def test_a_worker_that_is_cured_by_a_new_process_goes_on_working(job: Job) -> None:
+    fleet = SimulatedFleet(job, 4, lambda unit, slot: "RuntimeError" if slot.address == "tcp://worker:0" else None)
+    heard = run(fleet, units_of(40, 1))
+    assert (heard.ok, heard.failed, heard.retired) == (40, {}, [])
+    assert fleet.restarts == ["0"]
+    again = [unit for unit, address in fleet.ran if address == "tcp://worker:0"]
+    assert len(again) == 1
+    assert "0" in {name for name, address in workers_of(fleet) if address != "tcp://worker:0"}
+
+
+def workers_of(fleet: SimulatedFleet) -> list[tuple[str, str]]:
+    names = {slot.address: slot.name for slot in fleet.slots().values()}
+    return [(names.get(address, ""), address) for _, address in fleet.ran]
+
+
+def test_without_a_nanny_a_broken_worker_is_left_out(job: Job) -> None:
+    fleet = SimulatedFleet(job, 4, on_worker("2"), nannies=False)
+    heard = run(fleet, units_of(100, 4))
+    assert (heard.ok, heard.failed, heard.retired) == (400, {}, ["worker 2"])
+    assert Counter(address for _, address in fleet.ran)["tcp://worker:2"] == 3
+
+
+@pytest.mark.parametrize("size", [1, 2, 8])
+@pytest.mark.parametrize("kind", ["ZeroDivisionError", "lost"])
+def test_an_input_that_breaks_every_worker_is_found_and_costs_nothing_else(job: Job, size: int, kind: str) -> None:
+    fleet = SimulatedFleet(job, size, on_input("0037.mp4", kind=kind))
+    heard = run(fleet, units_of(10, 16))
+    assert (heard.ok, heard.failed, heard.retired) == (159, {"0037.mp4": 1}, [])
+
+
+def test_no_unit_fails_twice_on_the_same_worker_while_there_are_others(job: Job) -> None:
+    fleet = SimulatedFleet(job, 3, on_input("0003.mp4"))
+    failed: Counter[tuple[str, str]] = Counter()
+
+    def fault(unit: Unit, slot: Slot) -> str | None:
+        if kind := on_input("0003.mp4")(unit, slot):
+            failed[unit.unit, slot.name] += 1
+        return kind
+
+    fleet.fault = fault
+    run(fleet, units_of(4, 8))
+    assert set(failed.values()) == {1}
+    assert set(Counter(unit for unit, _ in failed).values()) == {2}
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_a_broken_detector_stops_the_run_soon_and_gives_up_no_input(job: Job, size: int) -> None:
+    fleet = SimulatedFleet(job, size, lambda unit, slot: "RuntimeError")
+    with pytest.raises(StoppedError, match="RuntimeError: as it must") as stopped:
+        run(fleet, units_of(400, 10))
+    assert stopped.value.exit_code == 75
+    assert len(fleet.ran) <= 3 * size
+    assert list(job.paths.receipts.iterdir()) == []
+
+
+def test_a_detector_that_breaks_on_much_of_a_set_stops_the_run_and_gives_up_no_input(job: Job) -> None:
+    bad = [f"{number:04}.mp4" for number in range(0, 4000, 40)]  # every fourth unit
+    fleet = SimulatedFleet(job, 8, on_input(*bad))
+    with pytest.raises(StoppedError, match="units failed alike"):
+        run(fleet, units_of(400, 10))
+    receipts = [Receipt.from_json(path.read_bytes(), where="") for path in job.paths.receipts.iterdir()]
+    assert {receipt.outcome for receipt in receipts} == {"split"}
+
+
+def test_a_few_broken_inputs_of_many_do_not_stop_the_run(job: Job) -> None:
+    bad = [f"{number:04}.mp4" for number in range(100, 4000, 650)]
+    heard = run(SimulatedFleet(job, 8, on_input(*bad)), units_of(400, 10))
+    assert heard.failed == dict.fromkeys(bad, 1)
+    assert heard.ok == 4000 - len(bad)
+
+
+def test_a_single_worker_without_a_nanny_tries_nothing_twice_and_says_what_to_start(job: Job) -> None:
+    fleet = SimulatedFleet(job, 1, on_input("0001.mp4"), nannies=False)
+    with pytest.raises(StoppedError, match="there is no other worker to try it on"):
+        run(fleet, units_of(2, 4))
+    assert len(fleet.ran) == 2
+
+
+def test_workers_that_join_late_get_units_at_once(job: Job) -> None:
+    fleet = SimulatedFleet(job, 1, lambda unit, slot: None)
+    fleet._after(10.0, Slot("", "late", None))
+    run(fleet, units_of(10, 1))
+    assert fleet.clock() == pytest.approx(160, abs=15)
+
+
+def test_a_cluster_that_stays_without_workers_stops_the_run(job: Job) -> None:
+    fleet = SimulatedFleet(job, 0, lambda unit, slot: None)
+    with pytest.raises(StoppedError, match="has had no worker for 120 s"):
+        run(fleet, units_of(1, 1))
+    assert fleet.clock() == pytest.approx(121, abs=2)
