@@ -150,7 +150,12 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
 @click.option("--split-ratio", default="80,10,10", show_default=True, help="Train, val, test in percent.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the drawn splits.")
 @click.option("--allow-leaks", is_flag=True, help="Accept given splits that share originals or people.")
-@click.option("--workers", type=int, metavar="N", help="Processes on this machine.  [default: one per GPU, else core]")
+@click.option(
+    "--workers",
+    type=int,
+    metavar="N",
+    help="Processes on this machine.  [default: one per GPU, else per core and 2 GB]",
+)
 @click.option("--scheduler", metavar="ADDRESS", help="Join a running Dask cluster instead.")
 @click.option(
     "--retry-failed",

@@ -16,11 +16,11 @@ from typing import Any
 
 import cv2
 import dask
-import psutil
 from distributed import Client, LocalCluster, WorkerPlugin, get_worker
 
 from .errors import FacefeedError, StoppedError
 from .job import Job
+from .machine import ROOT, memory_bytes, usable_cores
 from .manifest import InputOutcome, Receipt
 from .plan import Unit
 from .work import UnitWorker
@@ -71,35 +71,42 @@ def _gpus_of_machine() -> list[str]:
     return [path.name.removeprefix("nvidia") for path in sorted(Path("/dev").glob("nvidia[0-9]*"))]
 
 
-def decoders_of_slot(slots_here: int | None) -> int:
+def decoders_of_slot(slots_here: int | None, root: Path = ROOT) -> int:
     """How many decoders feed this process's slot: one where a slot is a core.
 
     Where it is a GPU, as many as it has cores, at most 8: a GPU looks at frames faster than one core decodes them.
-    `slots_here`: how many slots share this machine; None where that is not known: then it is taken for one a GPU.
+    `slots_here`: how many slots share the cores; None where that is not known: then it is taken for one a GPU.
     """
     if not visible_gpus():
         return 1
-    slots_here = slots_here or max(len(_gpus_of_machine()), 1)
-    return min(max(len(os.sched_getaffinity(0)) // slots_here, 1), _MOST_DECODERS)
+    cores = usable_cores(root)
+    if slots_here is None:
+        # A job that was given a part of the machine's cores has them for its own GPUs alone.
+        has_all = cores >= (os.cpu_count() or 1)
+        slots_here = max(len(_gpus_of_machine() if has_all else visible_gpus()), 1)
+    return min(max(cores // slots_here, 1), _MOST_DECODERS)
 
 
-def default_slots() -> int:
+def default_slots(root: Path = ROOT) -> int:
     """One slot per GPU; without one, a slot per core as far as memory goes."""
-    cores = len(os.sched_getaffinity(0))
-    return len(visible_gpus()) or max(1, min(cores, psutil.virtual_memory().total // _SLOT_BYTES))
+    return len(visible_gpus()) or max(1, min(usable_cores(root), memory_bytes(root) // _SLOT_BYTES))
 
 
 @contextmanager
 def local_client(slots: int) -> Iterator[Client]:
     """A cluster on this machine, bound to 127.0.0.1, one process a slot."""
     with dask.config.set(_CONFIG), _quiet():
-        threads = max(1, len(os.sched_getaffinity(0)) // slots)
+        threads = max(1, usable_cores() // slots)
         environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         cluster = None
         try:
             with dask.config.set({"distributed.nanny.pre-spawn-environ": environment}), _interrupts_held():
                 cluster = LocalCluster(
-                    n_workers=slots, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+                    n_workers=slots,
+                    threads_per_worker=1,
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",
+                    memory_limit=memory_bytes() // slots,
                 )
             with Client(cluster) as client:
                 yield client

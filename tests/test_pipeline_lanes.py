@@ -24,6 +24,7 @@ from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
 from facefeed.pipeline.job import Job, Options, config_hash
 from facefeed.pipeline.lanes import families_of
+from facefeed.pipeline.machine import usable_cores
 from facefeed.pipeline.manifest import InputOutcome
 from facefeed.pipeline.plan import Unit
 from facefeed.pipeline.sources import Entry, list_source
@@ -323,6 +324,7 @@ def test_a_unit_that_fails_is_not_worked_to_its_end_first(tmp_path: Path, monkey
 )
 def test_a_slot_that_is_a_gpu_is_fed_by_its_share_of_the_cores(
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
     gpus: str | None,
     of_machine: int,
     cores: int,
@@ -335,7 +337,8 @@ def test_a_slot_that_is_a_gpu_is_fed_by_its_share_of_the_cores(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
     monkeypatch.setattr(cluster, "_gpus_of_machine", lambda: [str(number) for number in range(of_machine)])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    assert decoders_of_slot(slots_here) == decoders
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert decoders_of_slot(slots_here, tmp_path) == decoders
 
 
 def test_a_worker_that_was_dealt_a_gpu_feeds_it_by_all_of_its_cores(make_source: MakeSource, tmp_path: Path) -> None:
@@ -347,5 +350,5 @@ def test_a_worker_that_was_dealt_a_gpu_feeds_it_by_all_of_its_cores(make_source:
     with local_client(1) as client, slots(client, job, ["0"], local=True) as plugin:
         counts = client.run(lambda dask_worker: len(dask_worker.plugins[plugin].slot._lanes._lanes))
         receipt = client.submit(run_unit, unit, plugin, pure=False).result()
-    assert list(counts.values()) == [min(len(os.sched_getaffinity(0)), 8)]
+    assert list(counts.values()) == [min(usable_cores(), 8)]
     assert [(one.video_id, one.faces) for one in receipt.inputs] == [(f"{name}.mp4", 5) for name in "abcd"]
