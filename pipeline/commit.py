@@ -171,14 +171,14 @@ def write_receipt(paths: OutPaths, receipt: Receipt) -> Receipt:
     """Writes a unit's receipt, the first one to come; returns the one that stands.
 
     Two attempts at a unit (a worker that was given up may still finish) so end in one outcome. One that cannot be
-    trusted any more, because it is damaged or its file is gone, is replaced.
+    trusted any more, because it is damaged, or its file is gone or was made anew with other bytes, is replaced.
     """
     path = paths.receipt(receipt.unit)
     try:
         write_durably(path, receipt.to_json(), paths.temporary, replace=False)
     except FileExistsError:
         standing = trusted_receipt(paths, receipt.unit, receipt.config)
-        if standing is not None:
+        if standing is not None and (standing.file != receipt.file or standing.sha256 == receipt.sha256):
             return standing
         write_durably(path, receipt.to_json(), paths.temporary)
     return receipt

@@ -159,7 +159,13 @@ def show_verdict(verdict: Verdict, out: Path) -> None:
         console.print(f"[red]{escape(finding.what)}[/]  {escape(visible(f'{finding.where}: {finding.detail}'))}")
     checked = f"{verdict.files} files, {verdict.rows:,} rows, {filesize.decimal(verdict.size_bytes)}"
     if verdict.findings:
-        console.print(escape(f"{out}: {len(verdict.findings)} findings in {checked}"), style="bold red")
-        console.print("a damaged file: delete it and run `facefeed precompute` again; only its unit is made anew")
+        count = len(verdict.findings)
+        console.print(escape(f"{out}: {count} finding{'s' * (count > 1)} in {checked}"), style="bold red")
+        kinds: dict[str, list[str]] = {}
+        for finding in verdict.findings:
+            if finding.what not in (named := kinds.setdefault(finding.remedy, [])):
+                named.append(finding.what)
+        for remedy, named in kinds.items():
+            console.print(escape(visible(f"{', '.join(named)}: {remedy.replace('OUT', shlex.quote(str(out)))}")))
     else:
         console.print(escape(f"{out}: whole; {checked} checked"), style="bold green")

@@ -18,11 +18,23 @@ from .errors import CorruptDataError, FacefeedError, Reason, StoppedError, Usage
 from .finish import account, write_index
 from .index import Index, IndexBuilder, index_schema
 from .job import config_hash
-from .ledger import Ledger
+from .ledger import Ledger, Record
 from .manifest import Manifest, OutPaths, Receipt
 from .plan import Plan, Unit
 from .schema import ROW_GROUP_ROWS, face_schema, labels_of
 from .sources import Entry
+
+_AGAIN = "run `facefeed precompute` again with the same arguments"
+_REMEDIES = {
+    "file": f"{_AGAIN}; only its unit is made anew",
+    "receipt": f"delete it, if it is there, and {_AGAIN}; a file that is whole is adopted",
+    "stranger": f"{_AGAIN}, which moves it to _tmp",
+    "plan": "restore OUT/plan from a backup",
+    "manifest": f"{_AGAIN}, which writes it anew",
+    "account": f"{_AGAIN}, which writes it anew",
+    "index": "run `facefeed verify OUT --rebuild-index`",
+}
+_REMEDY_OF_CONTENT = f"delete the file and {_AGAIN}; only its unit is made anew"
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,11 @@ class Finding:
     what: str
     where: str
     detail: str
+
+    @property
+    def remedy(self) -> str:
+        """What the user does about it."""
+        return _REMEDIES.get(self.what, _REMEDY_OF_CONTENT)
 
 
 @dataclass(kw_only=True)
@@ -49,14 +66,12 @@ class Verdict:
             "files": self.files,
             "rows": self.rows,
             "bytes": self.size_bytes,
-            "findings": [{"what": one.what, "where": one.where, "detail": one.detail} for one in self.findings],
+            "findings": [
+                {"what": one.what, "where": one.where, "detail": one.detail, "remedy": one.remedy}
+                for one in self.findings
+            ],
             "exit": 1 if self.findings else 0,
         }
-
-
-def _ledger(out: Path, manifest: Manifest) -> Ledger:
-    paths = OutPaths(out)
-    return Ledger(paths, Plan.load(paths), config_hash(manifest.config))
 
 
 def _guarded(what: str, where: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
@@ -75,10 +90,11 @@ def rebuild(out: Path) -> bool:
     """
     try:
         manifest = Manifest.read(out)
-        ledger = _ledger(out, manifest)
+        paths = OutPaths(out)
+        ledger = Ledger(paths, Plan.load(paths), config_hash(manifest.config))
         if ledger.fingerprint() != manifest.fingerprint:
             return False
-        write_index(ledger.paths, ledger.tables(), manifest.labels, manifest.fingerprint)
+        write_index(paths, ledger.tables(), manifest.labels, manifest.fingerprint)
     except (UsageError, StoppedError):
         raise
     except Exception:  # as in `_guarded`
@@ -90,13 +106,13 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
     """Reads every byte of the dataset; raises `UsageError` where OUT holds none, and reports all else.
 
     A page that is damaged, a file that is missing or too many, a row that appears twice, an index or a manifest
-    that does not say what the files say: each is one `Finding`.
+    that does not say what the files say: each is one `Finding`, and what only follows from one is none.
     """
-    what = "manifest"
+    what, paths = "manifest", OutPaths(out)
     try:
         manifest = Manifest.read(out)
         what = "plan"
-        ledger = _ledger(out, manifest)
+        ledger = Record(paths, Plan.load(paths), config_hash(manifest.config))
     except UsageError:
         raise
     except Exception as error:
@@ -115,9 +131,11 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
                 verdict.files, verdict.rows = verdict.files + 1, verdict.rows + receipt.rows
                 verdict.size_bytes += receipt.bytes
     tables.sort(key=lambda one: one[1])
-    found += _strangers(ledger.paths, {name for _, name in tables})
-    found += _guarded("index", "index.arrow", lambda: _check_index(out, manifest, tables))
-    found += _guarded("account", "manifest.json", lambda: _check_account(ledger, manifest))
+    unaccounted = {Path(one.where).stem for one in found if one.what == "receipt"}
+    found += _strangers(paths, {name for _, name in tables}, unaccounted)
+    found += _guarded("index", "index.arrow", lambda: _check_index(out, manifest, None if unaccounted else tables))
+    if not unaccounted:
+        found += _guarded("account", "manifest.json", lambda: _check_account(ledger, manifest))
     return verdict
 
 
@@ -193,23 +211,28 @@ def _check_rows(file: pq.ParquetFile, where: str, unit: Unit, receipt: Receipt, 
             yield Finding("duplicate", f"{where}: {video_id}", "another unit holds this video too")
 
 
-def _strangers(paths: OutPaths, names: set[str]) -> Iterator[Finding]:
+def _strangers(paths: OutPaths, names: set[str], unaccounted: set[str]) -> Iterator[Finding]:
+    """Files that are not among `names`, nor of a unit whose receipt has a finding of its own."""
     for path in sorted(paths.faces.rglob("*")):
         name = path.relative_to(paths.root).as_posix()
-        if path.is_file() and name not in names:
+        if path.is_file() and name not in names and path.stem not in unaccounted:
             yield Finding("stranger", name, "no receipt accounts for it; readers would see its rows")
 
 
-def _check_index(out: Path, manifest: Manifest, tables: Sequence[tuple[Path, str]]) -> Iterator[Finding]:
-    """Makes the index anew, batch by batch, and compares all of it; a damaged file has a finding of its own."""
-    remedy = f"run `facefeed verify {out} --rebuild-index`"
+def _check_index(out: Path, manifest: Manifest, tables: Sequence[tuple[Path, str]] | None) -> Iterator[Finding]:
+    """Makes the index anew, batch by batch, and compares all of it; a damaged file has a finding of its own.
+
+    `tables`: the dataset's files, None where receipts do not say all of them.
+    """
     try:
         index = Index(out)
     except FacefeedError as error:
         yield Finding("index", "index.arrow", str(error))
         return
     if index.fingerprint != manifest.fingerprint or index.num_rows != manifest.rows:
-        yield Finding("index", "index.arrow", f"belongs to another state of the dataset; {remedy}")
+        yield Finding("index", "index.arrow", "belongs to another state of the dataset")
+        return
+    if tables is None:
         return
     try:
         builder = IndexBuilder(index_schema(manifest.labels, manifest.fingerprint), tables)
@@ -218,7 +241,7 @@ def _check_index(out: Path, manifest: Manifest, tables: Sequence[tuple[Path, str
     except CorruptDataError:
         return
     if not same:
-        yield Finding("index", "index.arrow", f"does not say what the files say; {remedy}")
+        yield Finding("index", "index.arrow", "does not say what the files say")
 
 
 def _same_batches(fresh: Iterator[pa.RecordBatch], stored: pa.RecordBatchFileReader) -> bool:

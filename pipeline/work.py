@@ -52,6 +52,11 @@ class _RowGroups:
         self._count -= rows
 
 
+def _timeless(receipt: Receipt) -> Receipt:
+    """But for what differs from one attempt to the next: the same rows are the same file, whenever it is made."""
+    return replace(receipt, inputs=[replace(one, seconds=0.0, reused=False) for one in receipt.inputs])
+
+
 class UnitWorker:
     """Does units of one job, one at a time.
 
@@ -123,7 +128,7 @@ class UnitWorker:
                     rows=groups.rows, inputs=outcomes,
                 )  # fmt: skip
                 writer.add_key_value_metadata(
-                    {**stamps(unit.unit, self.job.config, groups.rows), _RECEIPT_KEY: receipt.to_json()}
+                    {**stamps(unit.unit, self.job.config, groups.rows), _RECEIPT_KEY: _timeless(receipt).to_json()}
                 )
             self._raise_if_closing()
             if not receipt.rows:

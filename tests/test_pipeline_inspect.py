@@ -460,6 +460,10 @@ def test_a_file_that_is_gone_breaks_nothing(copy: Path) -> None:
     done = run(copy, "--json")
     assert done.exit_code == 0, done.output
     assert 0 < json.loads(done.stdout)["pictures"]["unreadable"] < json.loads(done.stdout)["pictures"]["shown"]
+    (finding,) = [one for one in json.loads(done.stdout)["findings"] if "pictures" in one["what"]]
+    assert "gone" in finding["what"]
+    assert "damaged" not in done.stderr
+    assert "delete" not in done.stderr, "there is nothing to delete"
 
 
 def test_a_unit_that_was_split_counts_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from ..job import config_hash
-from ..ledger import Ledger
+from ..ledger import Record
 from ..manifest import InputOutcome, Manifest, OutPaths
 from ..plan import Plan
 from .crossing import Crossing, Ties, crossings
@@ -46,7 +46,7 @@ class Account:
         """
         paths = OutPaths(out)
         plan = Plan.load(paths)
-        ledger = Ledger(paths, plan, config_hash(manifest.config))
+        ledger = Record(paths, plan, config_hash(manifest.config))
         lost = [one for _, one in ledger.outcomes() if one.outcome in ("failed", "partial")]
         failed = [Failure(one.video_id, str(one.reason), one.detail or "") for one in lost if one.outcome == "failed"]
         failures = sorted([*_refused(manifest), *failed], key=lambda one: (one.reason, one.video_id))

@@ -38,14 +38,20 @@ class Finding:
     remedy: str = ""
 
 
-def findings(census: Census, account: Account, unreadable: int, shown: int) -> list[Finding]:
-    """Everything worth a sentence, the worst first; `unreadable` of the `shown` pictures are damaged."""
+def findings(census: Census, account: Account, unreadable: int, shown: int, missing: int = 0) -> list[Finding]:
+    """Everything worth a sentence, the worst first.
+
+    `unreadable` of the `shown` pictures are damaged, but for `missing` of these, whose files are gone.
+    """
     if not census.whole.rows:
         found = [Finding("error", "The dataset holds no faces.", "See what became of the inputs below.")]
     else:
         found = [*_crossing(account), *_splits(census), *_classes(census), *_faces(census), *_videos(census)]
-    if unreadable:
-        found.append(Finding("error", f"{unreadable:,} of the {many(shown, 'picture')} that were read are damaged.",
+    if missing:
+        found.append(Finding("error", f"The files of {missing:,} of the {many(shown, 'picture')} read are gone.",
+                             "Run precompute again: only their units are made anew."))  # fmt: skip
+    if damaged := unreadable - missing:
+        found.append(Finding("error", f"{damaged:,} of the {many(shown, 'picture')} that were read are damaged.",
                              "facefeed verify OUT names the files; delete them and run precompute again."))  # fmt: skip
     found += _inputs(account)
     order: tuple[Level, ...] = ("error", "warning", "ok")

@@ -63,12 +63,13 @@ class Pictures:
     """Makes pictures of rows; reads the bytes of those rows and of nothing else.
 
     `shown`: rows that were asked for. `unreadable`: those whose image or mask is not the one that was written, each
-    with what is wrong.
+    with what is wrong. `missing`: those of them whose file is not there.
     """
 
     index: Index
     shown: set[int] = field(default_factory=set)
     unreadable: dict[int, str] = field(default_factory=dict)
+    missing: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._labels = label_names(self.index)
@@ -121,8 +122,13 @@ class Pictures:
                 raise CorruptDataError("its bytes are not those that were written")
             return _data_uri("jpeg", _SMALL(_shrunk(decode_rgb(data), side_px)))
         except (CorruptDataError, OSError) as error:
-            self.unreadable[row] = str(error)
+            self._note(row, error)
             return None
+
+    def _note(self, row: int, error: CorruptDataError | OSError) -> None:
+        self.unreadable[row] = str(error)
+        if isinstance(error, FileNotFoundError):
+            self.missing.add(row)
 
     def _stored(self, column: str, row: int) -> bytes:
         """The bytes of one cell; none where it is null."""
@@ -151,7 +157,7 @@ class Pictures:
             data = self._stored("mask", row)
             mask = decode_mask(data) if data else None
         except (CorruptDataError, OSError) as error:
-            self.unreadable[row] = str(error)
+            self._note(row, error)
             return None
         if mask is None:
             return None

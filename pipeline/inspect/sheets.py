@@ -53,7 +53,10 @@ class StripShown:
 
 @dataclass(frozen=True)
 class Sheets:
-    """All there is to look at. `fakes`, `compared`: see `Pairs`; `shown`: rows in all; `unreadable`: see `Pictures`."""
+    """All there is to look at. `fakes`, `compared`: see `Pairs`; `shown`: rows in all.
+
+    `unreadable`, `missing`: see `Pictures`.
+    """
 
     random: dict[str, list[Picture]]
     worst: list[Worst]
@@ -64,6 +67,7 @@ class Sheets:
     strips: list[StripShown]
     shown: int
     unreadable: dict[int, str]
+    missing: set[int]
 
     @classmethod
     def of(cls, index: Index, videos: Videos) -> Self:
@@ -88,6 +92,7 @@ class Sheets:
             ],
             shown=len(pictures.shown),
             unreadable=pictures.unreadable,
+            missing=pictures.missing,
         )
 
 

@@ -43,7 +43,7 @@ def survey(out: Path) -> Content:
     return Content(
         account=account,
         census=census,
-        findings=findings(census, account, len(sheets.unreadable), sheets.shown),
+        findings=findings(census, account, len(sheets.unreadable), sheets.shown, len(sheets.missing)),
         sheets=sheets,
         histograms=histograms(index, census.videos),
     )
