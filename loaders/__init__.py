@@ -4,13 +4,13 @@
 
 | module | what it holds |
 |---|---|
-| dataset, face, decode | `FaceDataset`: a row as pixels and points |
+| dataset, byteranges, decode, face | `FaceDataset`: a row as pixels and points |
 | selection | which rows take part |
 | order, balance, sampler | in which order, on which rank: pure functions of numbers; a `Ticket` names one batch |
 | batch, columns, seeding, substitute | a ticket made into a batch, in whichever process |
-| blocks, normalise | the memory of batches, and their last form |
+| blocks, under_way, normalise | the memory of batches, and their last form |
 | dataloader | `FaceDataLoader`: torch's DataLoader over tickets |
-| workers, issue, readahead | the processes; what a ticket gets on its way to them |
+| workers, local_ranks, issue, readahead | the processes; what a ticket gets on its way to them |
 | delivery, prefetch | from a worker's batch to the training loop's, on the CPU or a device |
 | stats, describe | what a loader says of itself |
 | augment/ | transforms that know the face, and the page that shows them |

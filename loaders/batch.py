@@ -39,8 +39,8 @@ class Replaced:
 class RawBatch:
     """A batch as it leaves its worker: its columns are numpy arrays, since each tensor would take a descriptor.
 
-    The images, (count, H, W, 3), are in `images`, else in the ring's `slot`. `collated`: what the user's own
-    collate_fn made, in place of both. `error`: why there is no batch.
+    The images, (count, H, W, 3), are in `images`, else in the ring's `slot`, where `size` is their (H, W). `collated`:
+    what the user's own collate_fn made, in place of both. `error`: why there is no batch.
     """
 
     step: int
@@ -51,6 +51,7 @@ class RawBatch:
     collated: Any = None
     error: FacefeedError | None = None
     replaced: list[Replaced] = field(default_factory=list)
+    size: tuple[int, ...] = ()
 
 
 class BatchSource(FaceDataset):
@@ -142,7 +143,8 @@ class _BatchMaker:
         columns = {name: column(source.index, name, self._rows, faces) for name in source.fields if name != "image"}
         if source.mixes and "label" in columns:
             columns["label"] = mixed_labels(labels, own)
-        return RawBatch(ticket.step, count, ticket.slot, self._canvas.outside_ring, columns, replaced=self._replaced)
+        images, size = self._canvas.outside_ring, self._canvas.size
+        return RawBatch(ticket.step, count, ticket.slot, images, columns, replaced=self._replaced, size=size)
 
     def _sound(self, position: int) -> tuple[Face, float]:
         """The face of a place in the batch, or the one that takes its place because it is damaged."""
@@ -181,14 +183,21 @@ class _BatchMaker:
 
 
 class _Canvas:
-    """Where the images of a batch are put: a slot of the ring if they have its size, else memory of their own."""
+    """Where the images of a batch are put: a slot of the ring if they fit, else memory of their own."""
 
     def __init__(self, source: BatchSource, slot: int | None, count: int) -> None:
         self._count, self._normalised = count, source.normalised
-        self._slot = None if source.ring is None or slot is None else source.ring.blocks[slot]
-        self._block = self._slot
+        self._ring, self._slot = source.ring, slot
+        self._block: torch.Tensor | None = None
+        self._in_ring = False
         # A transform might keep what it is given, so only what goes through none is decoded right into its place.
-        self._places = None if self._slot is None or self._normalised or source.transforms else self._slot.numpy()
+        direct = None
+        if not self._normalised and not source.transforms and source.image_size is not None:
+            direct = self._of_slot((count, source.image_size, source.image_size, 3))
+        self._places = None if direct is None else direct.numpy()
+
+    def _of_slot(self, shape: tuple[int, ...]) -> torch.Tensor | None:
+        return None if self._ring is None or self._slot is None else self._ring.view(self._slot, shape)
 
     def place(self, position: int) -> NDArray[np.uint8] | None:
         """Where an image may be decoded or resized to at once."""
@@ -196,9 +205,12 @@ class _Canvas:
 
     def put(self, position: int, image: NDArray[np.uint8]) -> None:
         """Puts an image (H, W, 3) to its place; raises `UsageError` where it has another size than those before."""
-        if position == 0 and (self._block is None or self._block.shape[1:] != image.shape):
-            dtype = torch.float32 if self._normalised else torch.uint8
-            self._block = torch.empty((self._count, *image.shape), dtype=dtype)
+        if position == 0:
+            shape = (self._count, *image.shape)
+            self._block = self._of_slot(shape)
+            self._in_ring = self._block is not None
+            if self._block is None:
+                self._block = torch.empty(shape, dtype=torch.float32 if self._normalised else torch.uint8)
         assert self._block is not None
         if self._block.shape[1:] != image.shape:
             sizes = [tuple(self._block.shape[1:3]), image.shape[:2]]
@@ -210,6 +222,11 @@ class _Canvas:
             target.copy_(pixels)
 
     @property
+    def size(self) -> tuple[int, ...]:
+        """Height and width of its images; empty where there are none."""
+        return () if self._block is None else tuple(self._block.shape[1:3])
+
+    @property
     def outside_ring(self) -> torch.Tensor | None:
         """The images, unless they are in the slot."""
-        return None if self._block is self._slot else self._block
+        return None if self._in_ring else self._block

@@ -5,6 +5,7 @@ A fresh float32 batch of 64 images is 38 MB, 9,400 page faults: four fifths of t
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 
@@ -34,14 +35,22 @@ def page_locked(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 class SharedRing:
     """Blocks of shared memory that workers write batches to: made once, passed to them as they start.
 
-    The memory has no name in the file system, so it ends with its last process, however that ends. Which slot is free
-    is known to the loader's process alone: it names one in each ticket, and takes it back after use.
+    A slot holds up to `slot_items` numbers: images of any one size. The memory has no name in the file system, so it
+    ends with its last process, however that ends. Which slot is free is known to the loader's process alone: it names
+    one in each ticket, and takes it back after use. `shared`: False where no other process writes to it.
     """
 
-    def __init__(self, slots: int, batch_images: int, side_px: int, dtype: torch.dtype) -> None:
-        self.blocks = torch.empty((slots, batch_images, side_px, side_px, 3), dtype=dtype).share_memory_()  # type: ignore[no-untyped-call]
+    def __init__(self, slots: int, slot_items: int, dtype: torch.dtype, *, shared: bool = True) -> None:
+        self.blocks = torch.empty((slots, slot_items), dtype=dtype)
+        if shared:
+            self.blocks.share_memory_()  # type: ignore[no-untyped-call]
         self._free = list(range(slots))
         self._issued: set[int] = set()
+
+    def view(self, slot: int, shape: Sequence[int]) -> torch.Tensor | None:
+        """The beginning of a slot as images of that shape, (images, H, W, 3); None where they do not fit."""
+        items = math.prod(shape)
+        return self.blocks[slot, :items].view(*shape) if items <= self.blocks.shape[1] else None
 
     def issue(self) -> int | None:
         """A free slot for a worker to write to, or None where all are in use."""
@@ -51,10 +60,17 @@ class SharedRing:
         self._issued.add(slot)
         return slot
 
-    def lend(self, slot: int, images: int) -> torch.Tensor:
-        """The first `images` of an issued slot, (images, side, side, 3), for as long as anybody holds them."""
+    def lend(self, slot: int, shape: Sequence[int]) -> torch.Tensor:
+        """What was written to an issued slot, (images, H, W, 3), for as long as anybody holds it."""
         self._issued.remove(slot)
-        return lend(self.blocks[slot, :images], lambda: self._free.append(slot))
+        written = self.view(slot, shape)
+        assert written is not None
+        return lend(written, lambda: self._free.append(slot))
+
+    def release(self, slot: int) -> None:
+        """Takes an issued slot back that was not written to."""
+        self._issued.remove(slot)
+        self._free.append(slot)
 
     def reclaim(self) -> None:
         """Frees what was issued and never came back; only while no worker writes."""

@@ -17,7 +17,6 @@ from ..pipeline.errors import UsageError
 from . import arguments
 from .balance import Balance, Natural, Pairs
 from .batch import BatchSource, Collate, RawBatch
-from .blocks import SharedRing
 from .dataset import FaceDataset, Transform
 from .delivery import Delivery
 from .describe import describe
@@ -27,6 +26,7 @@ from .order import Shuffling
 from .sampler import EpochSampler
 from .selection import Filters
 from .stats import LoaderDescription, LoaderStats, Meter, ready_batches
+from .under_way import BatchesUnderWay, SharedRoom
 from .watch import Watch
 from .workers import WorkerDiedError, WorkerInit, default_workers, start_context, start_method
 
@@ -35,6 +35,11 @@ _log = logging.getLogger("facefeed.loaders")
 _UNGUARDED = (
     "; can a fresh interpreter import the script, with what it runs below `if __name__ == '__main__':`, and all that "
     "was handed to the loader?"
+)
+
+_OUTGROWN = (
+    "transform returns images of %d x %d px, more than image_size=%d: each batch takes new memory, which costs time; "
+    "give image_size=%d"
 )
 
 
@@ -57,7 +62,9 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
     channels_last: False for plain (N, C, H, W) memory. device: batches come on it, copied and normalised there beside
     the step. on_corrupt: "replace" a damaged image by its video's next selected one (counted, reported), or "raise".
 
-    num_workers: None: one a usable core. 0: batches are made in the calling thread. persistent_workers: None: True.
+    num_workers: None: one a usable core, shared among the ranks of this host. 0: batches are made in the calling
+    thread. local_ranks: how many ranks that is, for who starts them; None: as torchrun, Slurm, MPI or torch.distributed
+    say when the loader is first iterated. persistent_workers: None: True.
     `prefetch_factor`, `pin_memory`, `timeout`, `worker_init_fn`, `multiprocessing_context`, `collate_fn` work as
     in torch. `sampler` is accepted only as trainers set it when they rebuild a loader.
 
@@ -90,6 +97,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         device: str | torch.device | None = None,
         on_corrupt: Literal["replace", "raise"] = "replace",
         num_workers: int | None = None,
+        local_ranks: int | None = None,
         prefetch_factor: int | None = None,
         persistent_workers: bool | None = None,
         pin_memory: bool = False,
@@ -111,7 +119,13 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             collate_fn=collate_fn, worker_init_fn=worker_init_fn, timeout=timeout, persistent_workers=persistent_workers
         )
         arguments.flags(drop_last=drop_last, channels_last=channels_last, pin_memory=pin_memory)
-        workers = default_workers() if num_workers is None else arguments.whole("num_workers", num_workers, such_as=2)
+        if local_ranks is not None:
+            local_ranks = arguments.whole("local_ranks", local_ranks, least=1, such_as=8)
+        self.local_ranks, self._workers_by_default = local_ranks, num_workers is None
+        workers = (
+            default_workers(local_ranks) if num_workers is None
+            else arguments.whole("num_workers", num_workers, such_as=2)
+        )  # fmt: skip
         if prefetch_factor is not None:
             prefetch_factor = arguments.whole("prefetch_factor", prefetch_factor, least=1, such_as=2)
         of_dataset = {
@@ -152,6 +166,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         self._running: Callable[[], Iteration | None] = _nothing
         self._step = self._steps = 0
         self._watch: Watch | None = None
+        self._outgrown = False
         start_method(multiprocessing_context)
         if workers:
             arguments.importable(
@@ -202,6 +217,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         """One pass. Begins with its first batch: Lightning calls `set_epoch` after `iter()`, and means this pass."""
         order, meter = self._order, Meter(self._order.epoch)
         self._meter, self._step, self._steps = meter, order.first_step, len(order)
+        if self._workers_by_default and self._iterator is None:
+            self.num_workers = default_workers(self.local_ranks)  # ranks may have been started since
         self._provide_memory()
         if self._watch is not None and self._watch.verdict() and self._watch.of_their_own:
             self._watch = self._iterator = None  # after Ctrl-C, which the script caught: new ones start
@@ -251,6 +268,9 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
                 raise RuntimeError(f"step {raw.step} came in place of step {step}")
             step += 1
             self._meter.replaced += raw.replaced
+            if raw.slot is not None and raw.images is not None and not self._outgrown:
+                self._outgrown = True
+                _log.warning(_OUTGROWN, *raw.images.shape[1:3], self._source.image_size, max(raw.images.shape[1:3]))
             yield raw
 
     @contextmanager
@@ -270,25 +290,16 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         source = self._source
         if source.ring is not None:
             source.ring.reclaim()
-        elif self._slots() and source.image_size is not None:
-            kind = torch.float32 if source.normalised else torch.uint8
-            try:
-                source.ring = SharedRing(self._slots(), self._order.batch_size, source.image_size, kind)
-            except RuntimeError as error:
-                raise UsageError(
-                    f"batch_size={self._order.batch_size}: {self._slots()} batches under way take "
-                    f"{self._slots() * self._slot_bytes() / 1e9:,.0f} GB of shared memory, more than there is; take a "
-                    "smaller batch_size or fewer workers"
-                ) from error
+        else:
+            source.ring = self._under_way().ring(SharedRoom.here())
 
-    def _slots(self) -> int:
-        """How many batches may be under way or held without new memory; 0 where their size is not known."""
-        known = self._source.image_size is not None and self._source.collate_fn is None
-        return self.num_workers * (self.prefetch_factor or 0) + 3 if known else 0
-
-    def _slot_bytes(self) -> int:
-        side = self._source.image_size or 0
-        return self._order.batch_size * side * side * 3 * (4 if self._source.normalised else 1)
+    def _under_way(self) -> BatchesUnderWay:
+        source = self._source
+        return BatchesUnderWay(
+            workers=self.num_workers, prefetch_factor=self.prefetch_factor or 0, batch_images=self._order.batch_size,
+            side_px=source.image_size if source.collate_fn is None else None,
+            dtype=torch.float32 if source.normalised else torch.uint8,
+        )  # fmt: skip
 
     def to(self, device: str | torch.device) -> Self:
         """Has the batches of later iterations come on a device; see the argument `device`."""
@@ -325,7 +336,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
 
     def describe(self) -> LoaderDescription:
         """What an epoch will be: order, memory, reads, and the batches that this rank will see."""
-        return describe(self._order, num_workers=self.num_workers, shared_bytes=self._slots() * self._slot_bytes())
+        return describe(self._order, num_workers=self.num_workers, shared_bytes=self._under_way().total_bytes)
 
 
 def _nothing() -> None:

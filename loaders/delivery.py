@@ -66,8 +66,10 @@ class Delivery:
         if self.ring is None or raw.slot is None:
             assert raw.images is not None
             return raw.images
-        lent = self.ring.lend(raw.slot, raw.count)
-        return lent if raw.images is None else raw.images
+        if raw.images is None:
+            return self.ring.lend(raw.slot, (raw.count, *raw.size, 3))
+        self.ring.release(raw.slot)
+        return raw.images
 
     def _packed(self, images: torch.Tensor, columns: dict[str, Any]) -> Any:
         """The batch, from images (N, H, W, 3) as the worker made them, on their device."""

@@ -20,6 +20,7 @@ import cv2
 
 from ..pipeline.errors import FacefeedError, UsageError
 from .byteranges import allow_many_files
+from .local_ranks import count_local_ranks
 
 _PRELOADED = "facefeed.loaders.preload"
 _WITH_TRANSFORMS = ("albumentations",)  # a second in each worker; preloaded too if the caller has it
@@ -56,10 +57,9 @@ def _quota_v1(folder: Path) -> float | None:
         return None
 
 
-def default_workers() -> int:
-    """One worker a usable core, shared among the ranks of this host (torchrun's LOCAL_WORLD_SIZE)."""
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(usable_cores() // max(ranks, 1), 1)
+def default_workers(local_ranks: int | None = None) -> int:
+    """One worker a usable core, shared among the ranks of this host; None: as many as their launcher says."""
+    return max(usable_cores() // (count_local_ranks() if local_ranks is None else local_ranks), 1)
 
 
 def start_method(wanted: str | BaseContext | None) -> str:
@@ -136,6 +136,9 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
+_LIKELY = {-signal.SIGKILL: " (out of memory?)", -signal.SIGBUS: " (is /dev/shm full?)"}
+
+
 def death_of(workers: list[Any]) -> str:
     """Which workers ended and how, for a message."""
     ends = []
@@ -143,5 +146,5 @@ def death_of(workers: list[Any]) -> str:
         if not worker.is_alive():
             code = worker.exitcode
             how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
-            ends.append(f"worker {worker.pid} {how}{' (out of memory?)' if code == -9 else ''}")
+            ends.append(f"worker {worker.pid} {how}{_LIKELY.get(code, '')}")
     return "; ".join(ends)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from assets_loaders import DEADLINE_SECONDS, Seen, ids, loader, seen
+from facefeed.loaders.local_ranks import count_local_ranks
 from facefeed.loaders.workers import start_context
 
 
@@ -79,6 +80,12 @@ def go_through(rank: int, out: Path, settings: list[dict[str, Any]]) -> list[Ran
                 labels[-1].append(batch["label"].tolist())
         told.append(RankSaw(length, padded, faces, labels))
     return told
+
+
+def ranks_here(_rank: int) -> int:
+    """How many ranks this host has, where no launcher says it."""
+    meet(1)
+    return count_local_ranks({})
 
 
 def stop_after(rank: int, out: Path, steps: int, options: dict[str, Any]) -> tuple[list[Seen], dict[str, Any]]:

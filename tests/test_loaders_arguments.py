@@ -14,7 +14,6 @@ import pytest
 import torch
 from assets_rows import Marker, make_small, rows_seen, shown
 from facefeed.loaders import FaceDataLoader, FaceDataset
-from facefeed.loaders.workers import default_workers, usable_cores
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, WeightedRandomSampler
 
@@ -217,14 +216,3 @@ def test_multiprocessing_context(dataset: Path, shared: Shared) -> None:
             loader_of(dataset, num_workers=1, multiprocessing_context=fork)
     with pytest.raises(UsageError, match="multiprocessing_context='threads': must be 'forkserver' or 'spawn'"):
         loader_of(dataset, num_workers=1, multiprocessing_context="threads")
-
-
-def test_workers_are_as_many_as_cores_shared_among_the_ranks_of_a_host(
-    dataset: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    assert FaceDataLoader(dataset).num_workers == default_workers() == usable_cores()
-    monkeypatch.setattr("facefeed.loaders.workers.usable_cores", lambda: 6)
-    for ranks, workers in (("1", 6), ("2", 3), ("4", 1), ("8", 1)):
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
-        assert default_workers() == workers

@@ -48,9 +48,9 @@ def test_lent_memory_may_be_written_to_and_trained_with() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from(["issue", "deliver", "drop", "break off"]), max_size=60), st.integers(1, 5))
+@given(st.lists(st.sampled_from(["issue", "deliver", "release", "drop", "break off"]), max_size=60), st.integers(1, 5))
 def test_no_slot_is_ever_written_to_while_somebody_holds_it(steps: list[str], slots: int) -> None:
-    ring = SharedRing(slots, 2, 2, torch.uint8)
+    ring = SharedRing(slots, 2 * 2 * 2 * 3, torch.uint8)
     under_way: deque[int] = deque()
     held: deque[tuple[int, torch.Tensor]] = deque()
     for step in steps:
@@ -63,7 +63,9 @@ def test_no_slot_is_ever_written_to_while_somebody_holds_it(steps: list[str], sl
                 under_way.append(slot)
         elif step == "deliver" and under_way:
             slot = under_way.popleft()
-            held.append((slot, ring.lend(slot, 1)))
+            held.append((slot, ring.lend(slot, (1, 2, 2, 3))))
+        elif step == "release" and under_way:
+            ring.release(under_way.popleft())
         elif step == "drop" and held:
             held.popleft()
         elif step == "break off":
@@ -76,19 +78,30 @@ def test_no_slot_is_ever_written_to_while_somebody_holds_it(steps: list[str], sl
 
 
 def test_a_slot_shows_what_was_written_to_it_and_no_more_images_than_there_are() -> None:
-    ring = SharedRing(3, 4, 5, torch.float32)
+    ring = SharedRing(3, 4 * 5 * 5 * 3, torch.float32)
     slot = ring.issue()
     assert slot is not None
     ring.blocks[slot] = 7
-    lent = ring.lend(slot, 3)
-    assert lent.shape == (3, 5, 5, 3)
+    lent = ring.lend(slot, (3, 5, 4, 3))
+    assert lent.shape == (3, 5, 4, 3)
     assert bool((lent == 7).all())
     ring.blocks[slot] = 8
     assert bool((lent == 8).all())
 
 
+def test_a_slot_has_no_room_for_more_than_it_was_made_for() -> None:
+    ring = SharedRing(2, 4 * 5 * 5 * 3, torch.uint8)
+    assert ring.view(1, (4, 5, 5, 3)) is not None
+    assert ring.view(1, (2, 7, 7, 3)) is not None
+    assert ring.view(1, (4, 5, 6, 3)) is None
+
+
+def test_memory_that_no_other_process_writes_to_is_not_shared() -> None:
+    assert not SharedRing(2, 8, torch.uint8, shared=False).blocks.is_shared()
+
+
 def test_its_memory_is_shared_and_has_no_name_that_could_stay_behind() -> None:
-    ring = SharedRing(2, 1, 64, torch.uint8)
+    ring = SharedRing(2, 64 * 64 * 3, torch.uint8)
     assert ring.blocks.is_shared()
     lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
     ranges = [([int(end, 16) for end in line[0].split("-")], line[-1]) for line in lines]

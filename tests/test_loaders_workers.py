@@ -26,7 +26,7 @@ from assets_loaders import (
     wait_until,
 )  # fmt: skip
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.workers import default_workers, usable_cores
+from facefeed.loaders.workers import usable_cores
 from facefeed.pipeline.errors import UsageError
 
 STEPS = 11
@@ -179,14 +179,6 @@ def test_there_is_a_worker_a_core_that_the_process_may_use() -> None:
     allowed = os.sched_getaffinity(0)
     assert in_a_process_with({min(allowed)}) == 1
     assert in_a_process_with(allowed) == min(len(allowed), usable_cores())
-
-
-def test_the_ranks_of_a_host_share_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
-    monkeypatch.setattr("facefeed.loaders.workers.usable_cores", lambda: 12)
-    for ranks, workers in ((1, 12), (4, 3), (5, 2), (24, 1)):
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
-        assert default_workers() == workers
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""What several ranks on one host notice of each other: they share its cores, whoever started them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from assets_ranks import in_ranks, ranks_here
+from assets_rows import make_small
+from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.local_ranks import count_local_ranks
+from facefeed.loaders.workers import default_workers, usable_cores
+from facefeed.pipeline.errors import UsageError
+
+LAUNCHERS = (
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "WORLD_SIZE",
+)
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A host of 64 cores, and a process that no launcher has started."""
+    monkeypatch.setattr("facefeed.loaders.workers.usable_cores", lambda: 64)
+    for name in LAUNCHERS:
+        monkeypatch.delenv(name, raising=False)
+    return 64
+
+
+@pytest.mark.parametrize(
+    ("environment", "ranks"),
+    [
+        ({}, 1),
+        ({"LOCAL_WORLD_SIZE": "8", "WORLD_SIZE": "32"}, 8),  # torchrun
+        ({"WORLD_SIZE": "8", "LOCAL_RANK": "3", "NODE_RANK": "0"}, 8),  # Lightning's own launcher
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "4", "WORLD_SIZE": "16"}, 4),
+        ({"SLURM_STEP_TASKS_PER_NODE": "8(x4)", "SLURM_NODEID": "3"}, 8),
+        ({"SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_NODEID": "1"}, 2),
+        ({"SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_NODEID": "2"}, 1),
+        ({"SLURM_STEP_TASKS_PER_NODE": "8", "SLURM_NODEID": "9"}, 1),
+        ({"SLURM_TASKS_PER_NODE": "8", "SLURM_NTASKS_PER_NODE": "8"}, 1),  # a batch script itself, before any srun
+        ({"LOCAL_WORLD_SIZE": "many"}, 1),
+    ],
+    ids=str,
+)
+def test_ranks_of_a_host_are_counted_as_their_launcher_says(environment: dict[str, str], ranks: int) -> None:
+    assert count_local_ranks(environment) == ranks
+
+
+def test_of_ranks_on_several_hosts_no_more_are_here_than_there_are_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    assert count_local_ranks({"WORLD_SIZE": "32"}) == 8
+    assert count_local_ranks({"WORLD_SIZE": "4"}) == 4
+    assert count_local_ranks({}) == 1
+
+
+@pytest.mark.parametrize(("ranks", "workers"), [("1", 64), ("8", 8), ("5", 12), ("100", 1)])
+def test_ranks_share_the_cores(cores: int, monkeypatch: pytest.MonkeyPatch, ranks: str, workers: int) -> None:
+    monkeypatch.setenv("WORLD_SIZE", ranks)
+    assert default_workers() == workers
+    assert default_workers(local_ranks=int(ranks)) == workers
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # as many as 64 cores would have
+def test_a_loader_has_its_ranks_part_of_the_cores_and_what_is_asked_for_goes_first(
+    cores: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    out = make_small(tmp_path / "out")
+    assert FaceDataLoader(out).num_workers == 64
+    assert FaceDataLoader(out, local_ranks=8).num_workers == 8
+    assert FaceDataLoader(out, local_ranks=8, num_workers=3).num_workers == 3
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    assert FaceDataLoader(out).num_workers == 4
+    assert FaceDataLoader(out, local_ranks=2).num_workers == 32
+    with pytest.raises(UsageError, match="local_ranks=0: must be at least 1; try 8"):
+        FaceDataLoader(out, local_ranks=0)
+
+
+def test_a_loader_made_before_the_ranks_started_still_shares_the_cores(
+    cores: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("facefeed.loaders.workers.usable_cores", lambda: 2)
+    loader = FaceDataLoader(make_small(tmp_path / "out"), image_size=8)
+    assert loader.num_workers == 2
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    next(iter(loader))
+    assert loader.num_workers == 1
+
+
+def test_a_process_group_says_it_where_no_launcher_does(tmp_path: Path) -> None:
+    if torch.cuda.device_count() == 1:
+        pytest.skip("with one GPU two ranks are taken for two hosts")
+    assert in_ranks(2, ranks_here, tmp_path / "group") == [2, 2]
+
+
+def test_a_process_alone_has_all_cores() -> None:
+    assert default_workers(local_ranks=1) == usable_cores()
