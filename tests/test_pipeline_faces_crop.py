@@ -7,10 +7,11 @@ import tracemalloc
 import cv2
 import numpy as np
 import pytest
+from assets_random import examples
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces.crop import Square
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 
@@ -57,11 +58,12 @@ def test_beyond_the_border_lie_zeros(x0: int, y0: int) -> None:
     assert (crop[~inside] == 0).all()
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.integers(-60, 200), st.integers(-60, 120), st.integers(40, 700), st.integers(16, 256), st.integers(0, 9),
     st.sampled_from([0.0, 8.0, -31.0, 90.0, 177.0]),
 )  # fmt: skip
+@example(0, 0, 654, 31, 0, 0.0)  # of more than twice the frame: cut another way
 def test_a_dot_lies_where_its_landmark_is_mapped(
     x0: int, y0: int, side: int, size: int, seed: int, degrees: float
 ) -> None:
@@ -109,10 +111,22 @@ def test_a_huge_box_needs_no_huge_memory(side: int, degrees: float) -> None:
     assert scale == 256 / side
     if degrees:
         return
-    ys, xs = np.nonzero(crop[..., 0])
-    assert abs((xs.min() + xs.max() + 1) / 2 - 128) <= 1
-    assert abs((xs.max() + 1 - xs.min()) - max(1, 1280 * scale)) <= 1
-    assert abs((ys.max() + 1 - ys.min()) - max(1, 720 * scale)) <= 1
+    light = crop[..., 0] / 255.0  # as much as the frame covers, and where it lies
+    assert light.sum() == pytest.approx(1280 * 720 * scale**2, rel=0.05, abs=1e-3)
+    if not light.any():
+        assert 1280 * scale < 1  # a frame smaller than a pixel of the crop is nothing to see
+        return
+    ys, xs = np.mgrid[:256, :256] + 0.5
+    assert (light * xs).sum() / light.sum() == pytest.approx(128, abs=0.5)
+    assert (light * ys).sum() / light.sum() == pytest.approx(128, abs=0.5)
+
+
+@pytest.mark.parametrize("size", [29, 224])
+def test_a_square_of_just_more_than_twice_the_frame_shows_what_one_of_twice_the_frame_does(size: int) -> None:
+    rgb = load_portrait("astronaut").image[..., ::-1].copy()
+    longer = max(rgb.shape[:2])
+    twice, more = (Square(-100, -80, 2 * longer + extra).cut(rgb, size)[0].astype(int) for extra in (0, 1))
+    assert np.abs(twice - more).mean() < 1
 
 
 def test_nothing_to_cut_is_refused() -> None:

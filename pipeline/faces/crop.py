@@ -70,10 +70,9 @@ class Square:
 
         `crop`: (s, s, 3) uint8 with s = min(side, size), zeros beyond the border, never stretched, resized
         only downwards (by pixel area). `scale` = s / side: `crop` px for one `frame` px.
-        Memory stays within a few frames' worth, however large the square is: one of more than twice the
-        frame's longer side is resized before it is padded, which moves its content by at most one `crop` px.
-        A turned square is read between the pixels (bicubic), at up to twice the crop's size; within two such
-        pixels of the border its colours fade into the zeros. Raises `UsageError` if `size` is below 1.
+        Memory stays within a few frames' worth, however large the square is. A turned square, and one of more
+        than twice the frame's longer side, is interpolated (bicubic) at up to twice the crop's size; within two
+        such pixels of the border its colours fade into the zeros. Raises `UsageError` if `size` is below 1.
         """
         if size < 1:
             raise UsageError(f"size={size}: must be at least 1 px; there is nothing to cut")
@@ -89,12 +88,10 @@ class Square:
         return (moved * scale).astype(np.float32)
 
     def _pixels(self, rgb: NDArray[np.uint8], out: int, size: int) -> NDArray[np.uint8]:
-        if self.degrees:
+        if self.degrees or self.side > max(2 * max(rgb.shape[:2]), size):
             # At twice the crop's size, what reading between pixels blurs is finer than a pixel of the crop.
             fine = min(self.side, 2 * out)
             return _shrink(self._turned(rgb, fine), out, out)
-        if self.side > max(2 * max(rgb.shape[:2]), size):
-            return self._huge(rgb, out)
         square = np.zeros((self.side, self.side, 3), np.uint8)
         (left, right), (top, bottom) = self._overlaps(rgb)
         if left < right and top < bottom:
@@ -104,16 +101,6 @@ class Square:
     def _overlaps(self, rgb: NDArray[np.uint8]) -> tuple[tuple[int, int], tuple[int, int]]:
         height, width = rgb.shape[:2]
         return _overlap(self.x0, self.side, width), _overlap(self.y0, self.side, height)
-
-    def _huge(self, rgb: NDArray[np.uint8], out: int) -> NDArray[np.uint8]:
-        crop = np.zeros((out, out, 3), np.uint8)
-        (left, right), (top, bottom) = self._overlaps(rgb)
-        if left >= right or top >= bottom:
-            return crop
-        cx, cw = _placed(left - self.x0, right - self.x0, out, self.side)
-        cy, ch = _placed(top - self.y0, bottom - self.y0, out, self.side)
-        crop[cy : cy + ch, cx : cx + cw] = _shrink(rgb[top:bottom, left:right], cw, ch)
-        return crop
 
     def _turned(self, rgb: NDArray[np.uint8], fine: int) -> NDArray[np.uint8]:
         """The turned square at `fine` x `fine` px: what it reaches of the frame, shrunk by area, then turned."""
@@ -145,13 +132,6 @@ def _turning(degrees: float) -> NDArray[np.float64]:
 
 def _overlap(start: int, side: int, limit: int) -> tuple[int, int]:
     return max(start, 0), min(start + side, limit)
-
-
-def _placed(start: int, stop: int, out: int, side: int) -> tuple[int, int]:
-    """Where [start, stop) of the square lies in the crop: (offset, length >= 1), integers throughout."""
-    offset = min((2 * start * out + side) // (2 * side), out - 1)
-    end = (2 * stop * out + side) // (2 * side)
-    return offset, max(1, min(end, out) - offset)
 
 
 def _shrink(rgb: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
