@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from assets_random import load_profile
 from assets_video import numbered, write_video
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.job import Options
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from assets_layouts import Footage
 
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
+load_profile()
 
 # A job in the background begins with Ctrl-C ignored, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assets_random import examples
 from assets_rows import RowsOnly, batches_of, make_small, order_of
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.balance import Pairs, Quotas, Weights
 from facefeed.pipeline.errors import UsageError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 EVEN = Quotas({"real": 1, "fake": 1})
@@ -32,7 +33,7 @@ def labels_in(rows: RowsOnly, batch: list[int]) -> Counter[int]:
     return Counter(rows.index.numbers("label", batch).tolist())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.integers(1, 60), st.integers(1, 60), st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 5),
     st.sampled_from(["full", "window", False]),
@@ -51,7 +52,7 @@ def test_quotas_hold_in_every_batch_of_every_rank_and_in_the_last_one(
             assert batch
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(1, 40), st.integers(1, 40), st.sampled_from(["full", "window", False]))
 def test_over_many_epochs_all_rows_of_a_value_come_equally_often(real: int, fake: int, shuffle: Any) -> None:
     rows = rows_of(real, fake)

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from assets_dataset import Clip, make_dataset
+from assets_random import examples
 from assets_rows import RowsOnly, batches_of, make_small, order_of, stored_rows
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.balance import Pairs
 from facefeed.pipeline.errors import UsageError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 FIELDS = ("image", "label", "video_id", "source_id", "frame_index", "row")
@@ -45,7 +46,7 @@ def pairs_of(rows: RowsOnly, **options: Any) -> list[tuple[int, int]]:
 frames = st.lists(st.integers(0, 30), max_size=12)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.tuples(frames, frames), st.lists(st.tuples(st.sampled_from(["a", "b", "gone"]), frames), max_size=5))
 def test_each_fake_follows_the_nearest_frame_of_its_source(
     reals: tuple[list[int], list[int]], fakes: list[tuple[str, list[int]]]
@@ -88,7 +89,7 @@ def test_a_person_of_another_number_in_the_same_frame_is_nearer_than_the_same_on
     assert pairs_of(rows) == [(1, 2)]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 5), st.sampled_from(["full", "window", False]))
 def test_every_batch_of_every_rank_is_real_fake_real_fake(fakes: int, half: int, ranks: int, shuffle: Any) -> None:
     rows = rows_of(video("a", list(range(7))), video("x", list(range(fakes)), "a"))

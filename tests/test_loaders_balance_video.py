@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from assets_random import examples
 from assets_rows import RowsOnly, make_small, order_of, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.balance import Pairs, Quotas
 from facefeed.pipeline.errors import UsageError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 EVEN = Quotas({"real": 1, "fake": 1})
@@ -54,7 +55,7 @@ def refused_with(rows: RowsOnly, **options: Any) -> int:
     return 1
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(sizes, st.integers(1, 12))
 def test_the_refusal_names_the_smallest_that_works_and_it_holds_in_every_epoch(
     frames: list[int], batch_size: int
@@ -71,7 +72,7 @@ def test_the_refusal_names_the_smallest_that_works_and_it_holds_in_every_epoch(
         assert least >= -(-max(frames) // steps)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(sizes, sizes, st.integers(1, 6))
 def test_with_quotas_what_is_promised_holds_in_every_epoch(real: list[int], fake: list[int], half: int) -> None:
     rows = rows_of(*((count, 0) for count in real), *((count, 1) for count in fake))
@@ -90,7 +91,7 @@ def test_a_stream_that_runs_over_the_ends_of_epochs_is_thought_of() -> None:
     assert set(most) == {1, 2}
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(1, 15), st.lists(st.integers(1, 10), min_size=1, max_size=4), st.integers(1, 6))
 def test_with_pairs_it_counts_the_real_videos_which_their_fakes_cannot_exceed(
     frames: int, fakes: list[int], half: int

@@ -7,8 +7,9 @@ from collections import deque
 from pathlib import Path
 
 import torch
+from assets_random import examples
 from facefeed.loaders.blocks import SharedRing, lend
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 
@@ -47,7 +48,7 @@ def test_lent_memory_may_be_written_to_and_trained_with() -> None:
 # ---- the ring
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.sampled_from(["issue", "deliver", "release", "drop", "break off"]), max_size=60), st.integers(1, 5))
 def test_no_slot_is_ever_written_to_while_somebody_holds_it(steps: list[str], slots: int) -> None:
     ring = SharedRing(slots, 2 * 2 * 2 * 3, torch.uint8)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from assets_dataset import Clip, copy_dataset, make_dataset
+from assets_random import examples
 from assets_rows import SIDE, damage, make_small, shown, stored_rows
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.balance import Pairs, Quotas
 from facefeed.loaders.substitute import substitutes
 from facefeed.pipeline.errors import CorruptDataError
 from facefeed.pipeline.index import Index
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 FIELDS = ("image", "label", "face_id", "video_id", "split", "row")
@@ -243,7 +244,7 @@ def test_a_stand_in_keeps_the_value_that_quotas_are_of(copy: Path) -> None:
         list(loader)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100, same_fixtures=True)
 @given(st.integers(0, 14), st.floats(0, 1), st.integers(1, 255))
 def test_any_single_changed_byte_is_found(
     dataset: Path, tmp_path: Path, number: int, place: float, flipped: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from assets_random import examples
 from facefeed.loaders.normalise import IMAGENET_MEAN, IMAGENET_STD, normalise, normalise_into
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 MEAN, STD = np.array(IMAGENET_MEAN), np.array(IMAGENET_STD)
@@ -28,7 +29,7 @@ def test_every_value_is_what_the_formula_gives() -> None:
     assert abs(found - wanted).max() < 5e-7
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.integers(0, 3), max_size=2), st.integers(1, 40), st.integers(1, 40))
 def test_one_image_or_many_come_alike(leading: list[int], height: int, width: int) -> None:
     images = pixels(*leading, height, width)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from assets_random import examples
 from assets_rows import RowsOnly, batches_of, order_of
 from facefeed.loaders.order import (
     BLOCK_ROWS,
@@ -19,7 +20,7 @@ from facefeed.loaders.order import (
     spread,
 )
 from facefeed.pipeline.errors import UsageError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 keys = st.integers(0, 2**64 - 1)
@@ -123,7 +124,7 @@ def test_a_window_too_small_to_be_read_in_one_go_is_refused() -> None:
 # ---- windows
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(1, 3000), st.integers(BLOCK_ROWS, 1000), keys)
 def test_a_window_is_filled_with_stretches_of_the_disk(count: int, window: int, key: int) -> None:
     shuffling = Shuffling(mode="window", window_images=window)
@@ -160,7 +161,7 @@ def test_windows_hold_other_rows_in_another_epoch() -> None:
 # ---- spread
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(st.integers(0, 6), max_size=60), st.integers(1, 20), keys)
 def test_dealing_videos_out_keeps_every_item_and_no_batch_has_more_of_one_than_must_be(
     codes: list[int], per_batch: int, key: int

@@ -14,13 +14,14 @@ import facefeed.loaders.issue as issue
 import facefeed.loaders.readahead as module
 import numpy as np
 import pytest
+from assets_random import examples
 from assets_rows import ColumnsOnly, RowsOnly, make_small, order_of, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.issue import Issuer
 from facefeed.loaders.readahead import ReadAhead, runs
 from facefeed.loaders.sampler import EpochSampler
 from facefeed.pipeline.index import Index
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 KIB = 1024
@@ -48,7 +49,7 @@ def test_images_side_by_side_are_one_read_and_small_gaps_are_read_through() -> N
     assert runs_of(index) == []
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.tuples(st.integers(0, 200 * KIB), st.integers(1, 30 * KIB)), min_size=1, max_size=30), st.data())
 def test_runs_hold_every_image_and_no_byte_twice(gaps: list[tuple[int, int]], data: st.DataObject) -> None:
     images, end = [], 0

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from assets_random import examples
 from assets_rows import RowsOnly, make_small, order_of, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.balance import Pairs, Quotas
 from facefeed.loaders.sampler import EpochSampler, Ticket
 from facefeed.pipeline.errors import UsageError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 EVEN = Quotas({"real": 1, "fake": 1})
@@ -28,7 +29,7 @@ def ranks_of(rows: Any, ranks: int, **options: Any) -> list[EpochSampler]:
     return [order_of(rows, rank=rank, num_replicas=ranks, **options) for rank in range(ranks)]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(counts, sizes, worlds, st.booleans())
 def test_every_rank_takes_the_steps_that_len_says_before_the_first(
     count: int, batch_size: int, ranks: int, drop_last: bool
@@ -40,7 +41,7 @@ def test_every_rank_takes_the_steps_that_len_says_before_the_first(
         assert len(list(order)) == len(order)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(counts, sizes, worlds, st.booleans())
 def test_the_ranks_share_each_step_and_repeat_only_where_there_is_too_little_for_all(
     count: int, batch_size: int, ranks: int, drop_last: bool
@@ -68,7 +69,7 @@ def test_the_ranks_share_each_step_and_repeat_only_where_there_is_too_little_for
     assert len(set(seen)) == len(seen)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 6), worlds)
 def test_sets_of_quotas_are_never_torn_apart_between_ranks(real: int, fake: int, half: int, ranks: int) -> None:
     rows = RowsOnly({"label": [0] * real + [1] * fake})

@@ -11,13 +11,14 @@ import assets_dataset
 import pyarrow.compute as pc
 import pytest
 from assets_dataset import NO_ROWS, Clip, make_dataset
+from assets_random import examples
 from assets_rows import ROWS, ColumnsOnly, make_small, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.selection import select
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
 from facefeed.pipeline.index import Index
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 
@@ -156,7 +157,7 @@ def evenly(rows: list[tuple[str, int]], frames: int) -> list[int]:
     return [number for number, row in enumerate(rows) if row in wanted]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40)), max_size=80), st.integers(1, 12))
 def test_the_frames_of_a_video_are_those_of_the_rule_written_out(rows: list[tuple[str, int]], frames: int) -> None:
     index: Any = ColumnsOnly({"video_id": [video for video, _ in rows], "frame_index": [frame for _, frame in rows]})

@@ -18,10 +18,8 @@ from facefeed.pipeline.manifest import InputOutcome, OutPaths, Receipt
 from facefeed.pipeline.plan import Plan, Unit
 from facefeed.pipeline.sources import Entry, Listing
 from facefeed.pipeline.splits import SplitRatio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 
 CONFIG: dict[str, Any] = {"size_px": 256}
 
@@ -375,7 +373,6 @@ _VALUES = st.none() | st.booleans() | st.integers(0, 1) | st.sampled_from([0.0, 
 _CONFIGS = st.dictionaries(st.sampled_from("ab"), _VALUES)
 
 
-@UNHURRIED
 @given(_CONFIGS, _CONFIGS)
 def test_no_difference_that_renames_the_config_goes_unsaid(before: dict[str, Any], now: dict[str, Any]) -> None:
     """Or a run that was not refused would do everything again, since no receipt is of its config."""

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
+from assets_random import examples
 from facefeed.pipeline.faces.crop import Square
 from facefeed.pipeline.faces.smooth import Framing, smoothed
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -65,7 +66,7 @@ def test_the_detectors_own_boxes_stay_what_they_are() -> None:
         np.testing.assert_array_equal(one.boxes_xyxy, boxes)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.lists(st.tuples(st.floats(0, 900), st.floats(0, 900), st.floats(20, 400)), min_size=1, max_size=25),
     st.sampled_from([0.0, 0.1, 0.3, 1.0]),

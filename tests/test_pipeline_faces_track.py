@@ -12,13 +12,14 @@ import av
 import cv2
 import numpy as np
 import pytest
+from assets_random import examples
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import Faces
 from facefeed.pipeline.faces.fixed import landmarks_in_box
 from facefeed.pipeline.faces.mtcnn import MTCNNDetector
 from facefeed.pipeline.faces.track import Tracker
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -203,7 +204,7 @@ def test_time_that_jumps_back_starts_nobody_anew() -> None:
         assert ids(tracker, pts_seconds, anna(100)) == [0]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.lists(st.tuples(*[st.floats(0, 300)] * 4), max_size=6), max_size=8))
 def test_ids_are_unique_in_a_frame_and_number_the_first_appearances(
     video: list[list[tuple[float, float, float, float]]],

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from facefeed.pipeline.errors import REASONS, CorruptDataError, UsageError
 from facefeed.pipeline.manifest import InputOutcome, Manifest, Receipt, count_inputs
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 
@@ -55,7 +53,6 @@ MANIFEST = Manifest(
 )  # fmt: skip
 
 
-@UNHURRIED
 @given(st.lists(outcomes(), max_size=5))
 def test_a_receipt_is_read_as_it_was_written(inputs: list[InputOutcome]) -> None:
     receipt = receipt_of(inputs)
@@ -108,14 +105,12 @@ def test_a_damaged_receipt_is_named(damage: Callable[[dict[str, Any]], None]) ->
         Receipt.from_json(json.dumps(data), where="receipts/u.json")
 
 
-@UNHURRIED
 @given(st.integers(0, len(RECEIPT.to_json()) - 1))
 def test_a_receipt_that_is_cut_anywhere_is_named(keep: int) -> None:
     with pytest.raises(CorruptDataError, match="here: not a receipt"):
         Receipt.from_json(RECEIPT.to_json()[:keep], where="here")
 
 
-@UNHURRIED
 @given(st.integers(0, len(RECEIPT.to_json()) - 1), st.integers(0, 255))
 def test_a_receipt_with_any_wrong_byte_is_named_or_still_adds_up(place: int, byte: int) -> None:
     text = bytearray(RECEIPT.to_json().encode())
@@ -185,7 +180,6 @@ def test_a_manifest_that_is_no_json_is_named(tmp_path: Path, text: bytes) -> Non
         Manifest.read(tmp_path)
 
 
-@UNHURRIED
 @given(st.lists(outcomes()), st.dictionaries(st.sampled_from(REASONS), st.integers(1, 9)), st.integers(0, 99))
 def test_every_input_is_counted_once(inputs: list[InputOutcome], refused: dict[str, int], missing: int) -> None:
     counts = count_inputs(iter(inputs), refused, missing)

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from assets_random import examples
 from facefeed.pipeline.errors import CorruptDataError
 from facefeed.pipeline.pages import image_ranges, mask_ranges
 from facefeed.pipeline.schema import ROW_GROUP_ROWS, leaf_paths, parquet_writer_options
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 SCHEMA = pa.schema(
@@ -98,7 +99,7 @@ def test_a_file_without_rows_has_no_ranges(tmp_path: Path) -> None:
 sizes = st.one_of(st.integers(0, 40), st.sampled_from([127, 128, 16_383, 16_384, 300 * KB]), st.integers(0, 40 * KB))
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, same_fixtures=True)
 @given(images=st.lists(sizes, max_size=40).map(lambda given: noise(*given)), rows=st.integers(1, 17))
 def test_every_range_is_its_image_whatever_the_sizes(tmp_path: Path, images: list[bytes], rows: int) -> None:
     assert read_by_ranges(write(tmp_path / "file.parquet", images, rows=rows)) == images
@@ -119,7 +120,7 @@ def test_every_mask_is_found_and_none_where_there_is_none(bench: Path) -> None:
     assert masks_by_ranges(bench) == expected
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, same_fixtures=True)
 @given(
     masks=st.lists(st.one_of(st.none(), st.binary(max_size=40), st.just(b"x" * 300 * KB)), max_size=60),
     rows=st.integers(1, 70),
@@ -239,7 +240,7 @@ def inside(path: Path, damaged: Callable[[bytearray], None]) -> bool:
     return found.tolist() == [len(image) for image in SMALL]
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, same_fixtures=True)
 @given(data=st.data(), byte=st.integers(1, 255))
 def test_damage_in_an_image_page_never_gives_other_lengths(small: Path, tmp_path: Path, data: Any, byte: int) -> None:
     place = data.draw(st.sampled_from(page_bytes(small)))
@@ -259,7 +260,7 @@ def test_damage_in_an_image_page_never_gives_other_lengths(small: Path, tmp_path
         assert (again == offsets).all()
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, same_fixtures=True)
 @given(data=st.data(), byte=st.integers(1, 255))
 def test_damage_in_the_footer_is_refused_or_harmless_but_never_a_crash(
     small: Path, tmp_path: Path, data: Any, byte: int
@@ -276,7 +277,7 @@ def test_damage_in_the_footer_is_refused_or_harmless_but_never_a_crash(
     inside(copy, damaged)
 
 
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(80, same_fixtures=True)
 @given(header=st.binary(min_size=1, max_size=64), repeats=st.integers(1, 40))
 @example(header=b"\x1c", repeats=40)  # structs in structs
 @example(header=b"\x15\xff", repeats=40)

@@ -21,10 +21,8 @@ from facefeed.pipeline.plan import Plan, PlanPart, Unit, group_units
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.splits import SplitRatio, assign_splits
 from facefeed.pipeline.video import MediaInfo, Sampling
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 
 GIB = 1 << 30
 
@@ -52,7 +50,6 @@ def paths(tmp_path: Path) -> OutPaths:
 # --- units
 
 
-@UNHURRIED
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["train", "val", "test"])), min_size=1, max_size=60),
     st.floats(0.1, 200),
@@ -110,7 +107,6 @@ def test_the_same_inputs_give_the_same_names_and_any_difference_another() -> Non
     assert len({base.unit, *(unit.unit for unit in others)}) == len(others) + 1
 
 
-@UNHURRIED
 @given(st.integers(2, 50))
 def test_halves_together_are_the_whole_and_always_the_same(count: int) -> None:
     unit = Unit.make(videos(*range(count)), "val", config="c", salt="0", supersedes=["old"])
@@ -189,7 +185,6 @@ _ENTRIES = st.builds(
 )
 
 
-@UNHURRIED
 @given(st.lists(st.lists(_ENTRIES, min_size=1, max_size=3), max_size=4), st.sets(st.sampled_from("abc")))
 def test_a_plan_is_read_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, groups: list[list[Entry]], dropped: set[str]

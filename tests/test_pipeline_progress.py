@@ -13,11 +13,9 @@ from facefeed.pipeline.manifest import InputOutcome, Receipt
 from facefeed.pipeline.plan import Unit
 from facefeed.pipeline.progress import Progress
 from facefeed.pipeline.sources import Entry
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 
 KEYS = {
     "event", "inputs", "inputs_total", "inputs_done_before", "faces", "frames", "frames_per_second", "partial",
@@ -225,7 +223,6 @@ def test_a_lost_unit_is_reported_at_once(clock: Clock) -> None:
 # --- what is counted
 
 
-@UNHURRIED
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["event", "receipt", "lost"])), max_size=30))
 def test_nothing_is_counted_twice_whatever_is_heard_when(heard: list[tuple[str, str]]) -> None:
     file = io.StringIO()

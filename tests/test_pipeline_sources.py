@@ -16,10 +16,8 @@ import pytest
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.sources import Entry, Listing, list_source, recognise
 from facefeed.pipeline.sources.dfdc import DFDC
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 
 
 def put(root: Path, *names: str, size: int = 3) -> Path:
@@ -482,7 +480,6 @@ def test_a_column_that_turns_from_numbers_to_text_late_does_not_matter(tmp_path:
 _NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 
-@UNHURRIED
 @given(st.lists(st.one_of(_NAMES, st.sampled_from(["..", ".", "/", "a.mp4", "x", "\ud800"])), min_size=1, max_size=5))
 def test_no_name_in_metadata_gives_a_trace_or_a_path_outside(
     tmp_path_factory: pytest.TempPathFactory, parts: list[str]

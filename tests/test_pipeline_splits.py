@@ -14,10 +14,8 @@ from facefeed.pipeline.leaks import refuse_new_leaks
 from facefeed.pipeline.schema import SPLITS
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.splits import Assignment, SplitRatio, assign_splits
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 
 Known = Mapping[str, tuple[Entry, str]]
 
@@ -87,7 +85,6 @@ def collections(draw: st.DrawFn, *, most: int = 40, prefix: str = "v") -> list[E
 # --- nothing crosses
 
 
-@UNHURRIED
 @given(collections(), st.integers(0, 5))
 def test_no_original_and_no_person_is_in_two_splits(entries: list[Entry], seed: int) -> None:
     assigned = assign(entries, seed=seed)
@@ -96,7 +93,6 @@ def test_no_original_and_no_person_is_in_two_splits(entries: list[Entry], seed: 
     assert not crossings(entries, assigned.split_of, assigned.dropped_identities)
 
 
-@UNHURRIED
 @given(st.data())
 def test_nothing_crosses_either_when_videos_come_later(data: st.DataObject) -> None:
     everything = data.draw(collections())
@@ -126,7 +122,6 @@ def test_a_person_stays_in_one_split_however_few_videos_come_later() -> None:
 # --- what a draw depends on
 
 
-@UNHURRIED
 @given(collections(), st.randoms(use_true_random=False))
 def test_the_order_of_the_listing_does_not_matter(entries: list[Entry], random: object) -> None:
     shuffled = list(entries)
@@ -195,7 +190,6 @@ def test_one_video_is_a_set_too() -> None:
 # --- what was planned stays
 
 
-@UNHURRIED
 @given(collections(prefix="old"), collections(prefix="new"))
 def test_later_videos_join_what_they_belong_to(old: list[Entry], new: list[Entry]) -> None:
     before = assign(old)
@@ -410,7 +404,6 @@ def test_a_ratio_means_the_same_however_it_is_written() -> None:
     assert len({json.dumps(ratio.shares) for ratio in written}) == 1, "else their rows would be of two configs"
 
 
-@UNHURRIED
 @given(st.floats(0, 1, exclude_max=True), st.integers(0, 100), st.integers(0, 100))
 def test_every_position_falls_into_a_split_that_has_a_share(position: float, a: int, b: int) -> None:
     low, high = sorted((a, b))

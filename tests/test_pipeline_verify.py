@@ -27,6 +27,7 @@ from assets_dataset import (
     make_dataset,
     open_ledger,
 )
+from assets_random import examples
 from click.testing import CliRunner, Result
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit import sha256_of
@@ -35,7 +36,7 @@ from facefeed.pipeline.index import Index
 from facefeed.pipeline.manifest import Manifest
 from facefeed.pipeline.schema import face_schema, parquet_writer_options
 from facefeed.pipeline.verify import Verdict, rebuild, verify
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 
@@ -154,7 +155,7 @@ def test_a_folder_without_a_dataset_is_refused(tmp_path: Path, kind: str, rebuil
 # ---- files
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, same_fixtures=True)
 @given(data=st.data(), flip=st.integers(1, 255))
 def test_a_changed_byte_anywhere_in_a_file_is_found(copy: Path, data: Any, flip: int) -> None:
     path = data.draw(st.sampled_from(files(copy)))
@@ -425,7 +426,7 @@ def test_a_manifest_that_is_none_is_found(copy: Path, kind: str) -> None:
     assert run(copy, "--rebuild-index").exit_code == 1
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, same_fixtures=True)
 @given(data=st.data(), flip=st.integers(1, 255), folder=st.sampled_from(["manifest.json", "plan", "receipts"]))
 def test_no_changed_byte_of_the_account_makes_it_raise(copy: Path, data: Any, flip: int, folder: str) -> None:
     target = copy / folder
@@ -486,7 +487,7 @@ def test_a_plan_that_is_gone_is_found(copy: Path) -> None:
 # ---- index
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, same_fixtures=True)
 @given(data=st.data(), flip=st.integers(1, 255))
 def test_a_changed_byte_of_the_index_is_found_or_changes_nothing(copy: Path, data: Any, flip: int) -> None:
     path = copy / "index.arrow"
