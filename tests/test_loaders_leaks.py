@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -184,11 +185,23 @@ def test_loaders_that_are_let_go_leave_nothing_open(dataset: Path) -> None:
 
 
 def test_a_loader_without_workers_starts_no_process_and_no_thread(dataset: Path) -> None:
-    list(loader(dataset, num_workers=0))  # the first has torch and pyarrow start threads of theirs
-    for _ in range(3):  # threads that other tests left may open something meanwhile; what leaks does so every time
-        early = Held.by()
-        for _ in range(3):
-            list(loader(dataset, num_workers=0))
-        if not (late := Held.by()).exceeds(early):
-            return
-    pytest.fail(f"{early} became {late}")
+    # In a process of its own: here, threads that other tests left open and close things of theirs at any moment.
+    code = """
+import sys
+from pathlib import Path
+from assets_loaders import loader
+from test_loaders_leaks import Held
+dataset = Path(sys.argv[1])
+list(loader(dataset, num_workers=0))  # the first has torch and pyarrow start threads of theirs
+early = Held.by()
+for _ in range(3):
+    list(loader(dataset, num_workers=0))
+late = Held.by()
+print(late.exceeds(early), early, late)
+"""
+    tests = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(dataset)],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": tests},
+    )  # fmt: skip
+    assert done.stdout.startswith("False "), done.stdout
