@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types unit bench chaos slurm clean
+.PHONY: help demo test lint types unit fuzz soak bench chaos slurm clean
 
 # The first Python from 3.11 to 3.13 that really starts; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
@@ -11,6 +11,14 @@ UV := $(shell command -v uv 2>/dev/null)
 BIN := .venv/bin
 READY := .venv/.ready
 DEMO := .demo
+# What `make fuzz` draws from, and how many times as many examples as `make test`; printed, so that a run can be repeated.
+SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
+FUZZ ?= 10
+RUNS ?= 20
+# Tests whose outcome could depend on the order in which processes and threads get on.
+CONCURRENT := $(addprefix tests/test_, $(addsuffix .py, loaders_blocks loaders_deaths loaders_leaks \
+	loaders_readahead loaders_workers pipeline_ahead pipeline_cli pipeline_commit pipeline_lanes pipeline_lease \
+	pipeline_progress pipeline_run train_ladder_process train_stop))
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -54,6 +62,23 @@ types: $(READY)  ## mypy, strict
 unit: $(READY)  ## the tests alone
 	$(BIN)/pytest -m "not chaos and not slurm" --numprocesses 2 --dist loadfile --durations=10
 
+fuzz: $(READY)  ## property tests with FUZZ times as many examples, new at every run; SEED=... repeats one
+	@echo "make fuzz SEED=$(SEED) FUZZ=$(FUZZ)"
+	FACEFEED_FUZZ=$(FUZZ) $(BIN)/pytest -m hypothesis --hypothesis-seed=$(SEED) --numprocesses 2 --dist loadfile
+
+soak: $(READY)  ## random and concurrent tests RUNS times on a busy machine: shuffled, 1, 2 and 4 processes, new hash seeds
+	@$(BIN)/python -c 'while True: pass' & busy=$$!; trap "kill $$busy" EXIT; \
+	for run in $$(seq $(RUNS)); do \
+		processes=$$(( run % 3 == 0 ? 4 : run % 3 )); began=$$SECONDS; \
+		export PYTHONHASHSEED=$$run FACEFEED_FUZZ=1; \
+		shuffled="--numprocesses $$processes --random-order --random-order-seed=$$run --hypothesis-seed=$$run"; \
+		for part in "-m hypothesis" "$(CONCURRENT)"; do \
+			$(BIN)/pytest -q $$part $$shuffled > .soak.log 2>&1 || { cat .soak.log; echo "run $$run failed: $$part $$shuffled"; exit 1; }; \
+			tail -n 1 .soak.log; \
+		done; \
+		echo "run $$run of $(RUNS): passed in $$((SECONDS - began)) s; PYTHONHASHSEED=$$run $$shuffled"; \
+	done
+
 chaos: $(READY)  ## slow fault tests: kills at random moments, hostile files
 	$(BIN)/pytest -m chaos --durations=10
 
@@ -64,5 +89,5 @@ bench: $(READY)  ## benchmarks; JSON with every repeat
 	@for bench in tests/benchmarks/bench_*.py; do $(BIN)/python "$$bench"; done
 
 clean:  ## remove the environment and everything that was made
-	rm -rf .venv $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .soak.log
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
