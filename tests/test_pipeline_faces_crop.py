@@ -126,7 +126,8 @@ def test_a_square_of_just_more_than_twice_the_frame_shows_what_one_of_twice_the_
     rgb = load_portrait("astronaut").image[..., ::-1].copy()
     longer = max(rgb.shape[:2])
     twice, more = (Square(-100, -80, 2 * longer + extra).cut(rgb, size)[0].astype(int) for extra in (0, 1))
-    assert np.abs(twice - more).mean() < 1
+    moved = np.roll(twice, 1, axis=1)
+    assert np.abs(twice - more).mean() < np.abs(twice - moved).mean() / 6
 
 
 def test_nothing_to_cut_is_refused() -> None:
