@@ -112,6 +112,7 @@ def account(ledger: Ledger, config: dict[str, Any], refused: Sequence[Entry], mi
             for one in receipt.inputs:
                 if ledger.owner[one.video_id] == planned.unit:
                     counts = splits.setdefault(unit.split, Counter())
+                    totals.update(without_mask=one.faces_without_mask)
                     counts.update(rows=one.faces, videos=int(one.faces > 0))
                     yield one
 
@@ -125,6 +126,7 @@ def account(ledger: Ledger, config: dict[str, Any], refused: Sequence[Entry], mi
         rows=totals["rows"],
         bytes=totals["bytes"],
         inputs=inputs,
+        faces_without_mask=totals["without_mask"],
         refused=[{"video_id": entry.video_id, "reason": entry.problem, "detail": entry.detail} for entry in refused],
     )
 

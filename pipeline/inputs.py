@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
+from .counterparts import counterparts
 from .errors import InputError
 from .job import Job
 from .originals import Found, Original, OriginalInHand
 from .rows import RowMaker
 from .sources import Entry, lies_in
 from .sources.files import is_there
-from .video import Frame, MediaReader
+from .video import Frame, FrameTimes, MediaReader
 
 Frames = Iterator[Frame]
 
@@ -24,7 +25,7 @@ class InputRows:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._maker = RowMaker(job)
-        self._originals = OriginalInHand(job.paths.temporary, self._search)
+        self._originals = OriginalInHand(self._search)
         self.reader = MediaReader(job.limits)
         self.schema: pa.Schema = self._maker.schema
         self._closed = False
@@ -51,10 +52,10 @@ class InputRows:
         `neighbours`: inputs that are done by the same process, so that an original's frames are kept for them.
         `limit` may end the frames early; it is run by the thread that reads them.
         """
-        source = self._source_of(entry)
+        source = self._source_of(entry, neighbours)
         has_fakes = any(other.source_id == entry.video_id for other in neighbours if other != entry)
-        keep_in = Original(entry.video_id, self._job.paths.temporary) if has_fakes else None
-        frames = limit(self._frames(entry.video_id))
+        keep_in = self._original(entry.video_id, neighbours) if has_fakes else None
+        frames = limit(self._frames(entry.video_id, keep_in.extra if keep_in else ()))
         try:
             yield from self._maker.batches(entry, split, frames, source=source, keep_in=keep_in)
         except InputError:
@@ -74,26 +75,51 @@ class InputRows:
         path = self._job.root / video_id
         return is_there(path) and lies_in(path, self._job.roots)
 
-    def _source_of(self, entry: Entry) -> Original | None:
+    def has_source(self, entry: Entry) -> bool:
+        """Whether `entry` was made from a video that is known and there, whatever can be read of that."""
+        return entry.source_id not in (None, entry.video_id) and self.is_there(entry.source_id)
+
+    def _source_of(self, entry: Entry, neighbours: Sequence[Entry]) -> Original | None:
         """The frames of the video that a fake was made from, where it is known and there."""
         if entry.source_id in (None, entry.video_id):
             return None
         held = self._originals.held(entry.source_id)
         if held is None and self.is_there(entry.source_id):
-            return self._originals.read(entry.source_id)
+            held = self._original(entry.source_id, [entry, *neighbours])
+            self._originals.read(held)
         return held
 
-    def _search(self, video_id: str) -> Generator[tuple[Frame, Found | None], None, None]:
-        frames = self._frames(video_id)
+    def _original(self, video_id: str, neighbours: Sequence[Entry]) -> Original:
+        """An original that is to be decoded at its own sampled frames and at those of its fakes among `neighbours`."""
+        fakes = {one.video_id for one in neighbours if one.source_id == video_id != one.video_id}
+        own = self._times(video_id)
+        there = {fake: self._times(fake) for fake in sorted(fakes)} if own else {}
+        found = {fake: counterparts(times, own) for fake, times in there.items() if own and times}
+        needed = {index for frames in found.values() for index in frames.values()}
+        extra = frozenset(needed.difference(own.wanted.tolist())) if own else frozenset[int]()
+        return Original(video_id, self._job.paths.temporary, found, extra)
+
+    def _times(self, video_id: str) -> FrameTimes | None:
+        """None where it cannot be read: why, is said where its own rows are made."""
+        if self._closed:
+            return None
+        try:
+            path = self.path_of(video_id)
+            return self._maker.reading.submit(self.reader.times, path, self._job.options.sampling).result()
+        except InputError:
+            return None
+
+    def _search(self, original: Original) -> Generator[tuple[Frame, Found | None], None, None]:
+        frames = self._frames(original.video_id, original.extra)
         if self._job.options.boxes == "source":
             yield from self._maker.search(frames)
         else:
             yield from ((frame, None) for frame in self._maker.read(frames))
 
-    def _frames(self, video_id: str) -> Frames:
+    def _frames(self, video_id: str, also: Iterable[int] = ()) -> Frames:
         if self._closed:
             raise InputError("crashed", "the decoder was told to end")
-        return self.reader.frames(self.path_of(video_id), self._job.options.sampling)
+        return self.reader.frames(self.path_of(video_id), self._job.options.sampling, sorted(also))
 
     def path_of(self, video_id: str) -> Path:
         """Where an input lies; raises `InputError` where it has become a link out of the source."""

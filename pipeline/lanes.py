@@ -189,12 +189,13 @@ class _Lane:
         spool = tempfile.SpooledTemporaryFile(self._spool_bytes, dir=str(self._job.paths.temporary))  # noqa: SIM115
         self._spools.append(spool)
         try:
-            faces = 0
+            faces = without_mask = 0
             rows = self.inputs.batches(entry, split, family)
             with closing(rows), pa.ipc.new_stream(spool, self.inputs.schema) as stream:
                 for batch in rows:
                     stream.write_batch(batch)
                     faces += batch.num_rows
+                    without_mask += batch.column("mask").null_count
         except InputError as error:
             spool.close()
             self._raise_if_none_is_to_blame(error)
@@ -210,6 +211,7 @@ class _Lane:
             reason="decode_error" if reader.last_damage else None, detail=reader.last_damage or None,
             frames_wanted=reader.last_frames_wanted, frames_decoded=reader.last_frames_decoded,
             sha256=self._sha256(path, before), seconds=_since(started),
+            faces_without_mask=without_mask if self.inputs.has_source(entry) else 0,
         )  # fmt: skip
         return Made(outcome, _stored(spool))
 

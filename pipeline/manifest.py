@@ -84,6 +84,7 @@ class InputOutcome:
 
     `outcome`: "ok" has faces, "no_faces" has none, of "partial" some wanted frames are damaged (it may have faces or
     none). `reason` (see `errors.Reason`) and `detail` say why it failed, or why frames of a partial one are missing.
+    `faces_without_mask`: of a fake whose original is there, how many of its `faces` have no frame to be compared with.
     `sha256`: of the file's bytes as they were decoded; None where they changed meanwhile or could not be read.
     `reused`: its rows are those of the unit that this one replaces; nothing was decoded.
     """
@@ -97,6 +98,7 @@ class InputOutcome:
     frames_wanted: int = 0
     frames_decoded: int = 0
     faces: int = 0
+    faces_without_mask: int = 0
     seconds: float = 0.0
     sha256: str | None = None
     reused: bool = False
@@ -160,7 +162,8 @@ def trusted_receipt(paths: OutPaths, unit: str, config: str) -> Receipt | None:
 class Manifest:
     """The account of a finished dataset: `inputs.total = ok + partial + no_faces + failed` always holds.
 
-    `refused` names the failed inputs that never reached a unit, and so stand in no receipt.
+    `refused` names the failed inputs that never reached a unit, and so stand in no receipt. `faces_without_mask`: of
+    fakes whose original is there, how many faces have no frame to be compared with.
     """
 
     fingerprint: str
@@ -171,6 +174,7 @@ class Manifest:
     rows: int
     bytes: int
     inputs: dict[str, Any]
+    faces_without_mask: int = 0
     refused: list[dict[str, str | None]] = field(default_factory=list)
 
     def to_json(self) -> str:

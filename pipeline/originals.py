@@ -1,9 +1,12 @@
-"""The frames of a real video, kept while its fakes are made, so that it is decoded and searched for faces once."""
+"""The frames of a real video that its fakes are compared with, kept while the fakes are processed.
+
+So it is decoded and searched for faces once for all of them.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +26,6 @@ _ENCODER: Final = ImageEncoder(format="jpeg", quality=95, chroma="444")
 _LONGEST_PX: Final = 65_500  # of a JPEG's side
 _MEMORY_BYTES: Final = 64 << 20
 _ROUNDING_PX: Final = 2.0
-_SAME_MOMENT_SECONDS: Final = 0.02  # half a frame at 25 a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +46,36 @@ class Twin:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    pts_seconds: float
     offset: int
     size_bytes: int
     found: Found | None
 
 
 class Original:
-    """Sampled frames of one video by their index; beyond 64 MiB they lie in a file in `folder` that has no name.
+    """Frames of one video by their index; beyond 64 MiB they lie in a file in `folder` that has no name.
 
+    `counterparts`: for each fake, by its video_id, the frame of this video that belongs to a frame of the fake; see
+    `counterparts.counterparts`. `extra`: those of them that are not among the video's own sampled frames.
     For one thread at a time.
     """
 
-    def __init__(self, video_id: str, folder: Path) -> None:
-        self.video_id = video_id
+    def __init__(
+        self,
+        video_id: str,
+        folder: Path,
+        counterparts: Mapping[str, Mapping[int, int]],
+        extra: frozenset[int] = frozenset(),
+    ) -> None:
+        self.video_id, self.counterparts, self.extra = video_id, counterparts, extra
+        self._needed = frozenset(index for frames in counterparts.values() for index in frames.values())
         self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=str(folder))  # noqa: SIM115 (`forget` closes it)
         self._kept: dict[int, _Kept] = {}
+
+    @property
+    def next_track_id(self) -> int:
+        """Above the ids of all faces that were kept."""
+        ids = [one.found.track_ids.max(initial=-1) for one in self._kept.values() if one.found is not None]
+        return int(max(ids, default=-1)) + 1
 
     def forget(self) -> None:
         """Gives memory and disk back; no frame has a twin here any more."""
@@ -67,17 +83,22 @@ class Original:
         self._file.close()
 
     def add(self, frame: Frame, found: Found | None) -> None:
-        """Keeps one frame and, where they were looked for, its faces; none that is too long for a JPEG."""
-        if max(frame.height, frame.width) > _LONGEST_PX:
+        """Keeps a frame that a fake needs and, where they were looked for, its faces; none too long for a JPEG."""
+        if frame.frame_index not in self._needed or max(frame.height, frame.width) > _LONGEST_PX:
             return
         data = _ENCODER(frame.rgb)
         offset = self._file.seek(0, 2)
         self._file.write(data)
-        self._kept[frame.frame_index] = _Kept(frame.pts_seconds, offset, len(data), found)
+        self._kept[frame.frame_index] = _Kept(offset, len(data), found)
 
-    def kept(self, frame_index: int) -> _Kept | None:
-        """Where a frame lies, if it was kept."""
-        return self._kept.get(frame_index)
+    def kept(self, video_id: str, frame_index: int) -> _Kept | None:
+        """Where the counterpart of a fake's frame lies, if there is one and it was kept."""
+        own = self.counterparts.get(video_id, {}).get(frame_index)
+        return None if own is None else self._kept.get(own)
+
+    def first_with_faces(self) -> _Kept | None:
+        """Where the first frame lies in which faces were found."""
+        return next((one for one in self._kept.values() if one.found is not None and len(one.found.faces)), None)
 
     def picture(self, kept: _Kept) -> NDArray[np.uint8]:
         """A frame's pixels, (H, W, 3) uint8."""
@@ -86,23 +107,25 @@ class Original:
 
 
 class Twins:
-    """The frames of an original that belong to those of one fake: of the same index, and shown at the same moment."""
+    """The frames of an original that belong to those of the fake `video_id`, at the fake's size.
 
-    def __init__(self, original: Original) -> None:
-        self._original = original
-        self._behind: float | None = None  # by how much the fake's clock is, which the first pair tells
+    An original of another size but the same proportions is brought to the fake's; of others, no frame is given.
+    """
+
+    def __init__(self, original: Original, video_id: str) -> None:
+        self._original, self._video_id = original, video_id
+        self.next_track_id = original.next_track_id
 
     def of(self, frame: Frame) -> Twin | None:
-        """What was kept for a frame; None where that is nothing, another moment or of other proportions.
+        """The counterpart of a frame, None where it has none that was kept."""
+        return self._at_size_of(frame, self._original.kept(self._video_id, frame.frame_index))
 
-        An original of another size but the same proportions is brought to the fake's.
-        """
-        kept = self._original.kept(frame.frame_index)
+    def first_with_faces(self, frame: Frame) -> Twin | None:
+        """The original's first frame that shows a face, whichever that is, at the size of `frame`."""
+        return self._at_size_of(frame, self._original.first_with_faces())
+
+    def _at_size_of(self, frame: Frame, kept: _Kept | None) -> Twin | None:
         if kept is None:
-            return None
-        behind = kept.pts_seconds - frame.pts_seconds
-        self._behind = behind if self._behind is None else self._behind
-        if abs(behind - self._behind) > _SAME_MOMENT_SECONDS:
             return None
         return _brought_to(self._original.picture(kept), kept.found, frame.rgb.shape[:2])
 
@@ -122,14 +145,12 @@ def _brought_to(rgb: NDArray[np.uint8], found: Found | None, size: tuple[int, ..
 class OriginalInHand:
     """The one original whose fakes are being made; the next one takes its place.
 
-    `search` decodes an original that was not kept when its own rows were made: the frames of a video id, each with its
-    faces where these are wanted; raises `InputError`. For the thread that makes the rows, while no input is under way.
+    `search` decodes an original that was not kept when its own rows were made: its frames, each with its faces where
+    these are wanted; raises `InputError`. For the thread that makes the rows, while no input is under way.
     """
 
-    def __init__(
-        self, folder: Path, search: Callable[[str], Generator[tuple[Frame, Found | None], None, None]]
-    ) -> None:
-        self._folder, self._search = folder, search
+    def __init__(self, search: Callable[[Original], Generator[tuple[Frame, Found | None], None, None]]) -> None:
+        self._search = search
         self._held: Original | None = None
 
     def hold(self, original: Original) -> None:
@@ -141,17 +162,15 @@ class OriginalInHand:
         """The one in hand, if it is `video_id`."""
         return self._held if self._held is not None and self._held.video_id == video_id else None
 
-    def read(self, video_id: str) -> Original:
-        """Decodes `video_id` now; what comes back has no frames if it cannot be read to its end."""
-        original = Original(video_id, self._folder)
+    def read(self, original: Original) -> None:
+        """Takes one in hand and decodes it now; it has no frames if it cannot be read to its end."""
         self.hold(original)
         try:
-            with closing(self._search(video_id)) as frames:
+            with closing(self._search(original)) as frames:
                 for frame, found in frames:
                     original.add(frame, found)
         except InputError:
             original.forget()
-        return original
 
     def let_go(self) -> None:
         """Gives memory and disk back."""

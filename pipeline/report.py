@@ -34,6 +34,7 @@ def figures(summary: Summary) -> dict[str, Any]:
         "rows": manifest.rows,
         "bytes": manifest.bytes,
         "inputs": manifest.inputs,
+        "faces_without_mask": manifest.faces_without_mask,
         "missing_files": summary.listing.missing[:_MOST_IN_JSON],
         "ignored_files": dict(summary.listing.ignored),
         "this_run": {
@@ -126,6 +127,7 @@ def _remarks(summary: Summary) -> list[str]:
     if listing.missing:
         lines.append(f"listed, not on disk: {', '.join(listing.missing[:_NAMED])}")
         lines[-1] += ", ..." if len(listing.missing) > _NAMED else ""
+    lines += _without_mask(summary.manifest.faces_without_mask)
     changes = summary.changes
     if changes.changed:
         lines.append(f"{len(changes.changed):,} inputs had changed, or their originals: these were done again")
@@ -142,6 +144,15 @@ def _remarks(summary: Summary) -> list[str]:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in listing.ignored.most_common(_NAMED))
         lines.append(f"no inputs, and not looked at: {kinds}")
     return lines
+
+
+def _without_mask(count: int) -> list[str]:
+    if not count:
+        return []
+    return [
+        f"{count:,} faces of fakes have no mask, although their original is there: it has no frame of the same moment, "
+        "or cannot be read; faces_without_mask in the receipts counts them by video"
+    ]
 
 
 def checking() -> Callable[[str], None]:

@@ -76,7 +76,7 @@ class RowMaker:
     def search(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, Found]]:
         """Each frame of a video with what is found in it, for the caller's thread to find."""
         tracker = Tracker()
-        with ahead(self._gathered(frames, self._detector.frames_at_once), self.reading) as gathered:
+        with ahead(self._gathered(frames), self.reading) as gathered:
             for few in gathered:
                 for frame, faces in zip(few, self._detected([frame.rgb for frame in few]), strict=True):
                     yield frame, self._found(frame, faces, tracker)
@@ -88,15 +88,19 @@ class RowMaker:
             raise UsageError(f"{told}: must give one for each, in their order")
         return found
 
-    def _gathered(self, frames: Iterable[Frame], frames_at_once: int) -> Iterator[list[Frame]]:
-        """As many frames at a time as the detector likes, if they are small enough to be held."""
+    def _gathered(self, frames: Iterable[Frame], not_searched: frozenset[int] = frozenset()) -> Iterator[list[Frame]]:
+        """As many frames at a time as the detector likes, if they are small enough to be held.
+
+        `not_searched`: indices of frames that are passed along with the others.
+        """
         few: list[Frame] = []
+        frames_at_once = self._detector.frames_at_once
         for frame in frames:
             if few and sum(one.rgb.size for one in [*few, frame]) > 3 * HELD_PIXELS:
                 yield few
                 few = []
             few.append(frame)
-            if len(few) >= frames_at_once:
+            if sum(one.frame_index not in not_searched for one in few) >= frames_at_once:
                 yield few
                 few = []
         if few:
@@ -117,11 +121,12 @@ class RowMaker:
     ) -> Iterator[pa.RecordBatch]:
         """Yields the rows of `entry`, in the order of its frames, a few frames' worth at a time.
 
-        `source`: the video that `entry` was made from. `keep_in`: where frames and faces are kept, for fakes to come.
+        `source`: the video that `entry` was made from. `keep_in`: where frames and faces are kept, for fakes to come;
+        of its `extra` frames no rows are made.
         """
         options = self._options
         rows: list[dict[str, Any]] = []
-        with ahead(self._seen(frames, source, keep_in), self._finding) as lists:
+        with ahead(self._seen(entry.video_id, frames, source, keep_in), self._finding) as lists:
             seen = chain.from_iterable(lists)
             for number, (one, framing) in enumerate(smoothed(seen, options.margin) if options.smooth else seen, 1):
                 rows += self._frame_rows(entry, split, one, framing)
@@ -132,18 +137,30 @@ class RowMaker:
             yield pa.RecordBatch.from_pylist(rows, schema=self.schema)
 
     def _seen(
-        self, frames: Iterable[Frame], source: Original | None, keep_in: Original | None
+        self, video_id: str, frames: Iterable[Frame], source: Original | None, keep_in: Original | None
     ) -> Iterator[list[tuple[_Seen, Framing]]]:
         """Frames with their faces and, before any smoothing, what is to be cut of them.
 
         As long as this goes on, no one else may touch the two originals.
         """
-        tracker = Tracker()
-        twins = Twins(source) if source else None
-        with ahead(self._gathered(frames, self._detector.frames_at_once), self.reading) as gathered:
+        twins = Twins(source, video_id) if source else None
+        tracker = Tracker(first_id=twins.next_track_id if twins and self._options.boxes == "source" else 0)
+        extra = keep_in.extra if keep_in else frozenset[int]()
+        not_searched = extra if self._options.boxes == "own" else frozenset[int]()
+        with ahead(self._gathered(frames, not_searched), self.reading) as gathered:
             for few in gathered:
-                pairs = [twins.of(frame) if twins else None for frame in few]
-                yield list(self._looked_at(few, pairs, tracker, keep_in))
+                searched = list(_without(not_searched, few, keep_in))
+                pairs = [twins.of(frame) if twins else None for frame in searched]
+                if twins and searched and not tracker.has_begun:
+                    self._introduce(tracker, searched[0], twins)
+                looked_at = self._looked_at(searched, pairs, tracker, keep_in)
+                yield [seen for seen in looked_at if seen[0].frame.frame_index not in extra]
+
+    def _introduce(self, tracker: Tracker, frame: Frame, twins: Twins) -> None:
+        """Has the people of the original known by their ids, for frames before the first that has a counterpart."""
+        first = twins.first_with_faces(frame)
+        if first is not None and (found := self._reused(first)) is not None:
+            tracker.adopt(first.rgb, found.faces, found.track_ids, frame.pts_seconds)
 
     def _looked_at(
         self, few: Sequence[Frame], pairs: Sequence[Twin | None], tracker: Tracker, keep_in: Original | None
@@ -152,6 +169,8 @@ class RowMaker:
         unknown = [frame.rgb for frame, known in zip(few, reused, strict=True) if known is None]
         detected = iter(self._detected(unknown))
         for frame, twin, known in zip(few, pairs, reused, strict=True):
+            if known is not None:
+                tracker.adopt(frame.rgb, known.faces, known.track_ids, frame.pts_seconds)
             found = known or self._found(frame, next(detected), tracker)
             if keep_in is not None:
                 keep_in.add(frame, found)
@@ -212,3 +231,12 @@ class RowMaker:
                 "height": crop.shape[0],
                 "width": crop.shape[1],
             }
+
+
+def _without(indices: frozenset[int], frames: Iterable[Frame], keep_in: Original | None) -> Iterator[Frame]:
+    """The other frames; those that are taken out are kept for the fakes that need them."""
+    for frame in frames:
+        if keep_in is not None and frame.frame_index in indices:
+            keep_in.add(frame, None)
+        else:
+            yield frame

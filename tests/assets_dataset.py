@@ -27,7 +27,7 @@ from facefeed.pipeline.ledger import Ledger
 from facefeed.pipeline.manifest import Manifest, OutPaths, Receipt
 from facefeed.pipeline.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.video import Frame, MediaReader, Sampling
+from facefeed.pipeline.video import Frame, FrameTimes, MediaReader, Sampling
 from facefeed.pipeline.work import UnitWorker
 from numpy.typing import NDArray
 
@@ -97,7 +97,11 @@ class _NoiseReader(MediaReader):
         super().__init__()
         self._clips, self._root = clips, root
 
-    def frames(self, path: Path, sampling: Sampling) -> Iterator[Frame]:
+    def times(self, path: Path, sampling: Sampling) -> FrameTimes:
+        clip = self._clips[path.relative_to(self._root).as_posix()]
+        return FrameTimes(np.arange(clip.frames) / 25, np.arange(clip.frames))
+
+    def frames(self, path: Path, sampling: Sampling, also: Sequence[int] = ()) -> Iterator[Frame]:
         clip = self._clips[path.relative_to(self._root).as_posix()]
         self.last_frames_wanted = clip.frames
         self.last_frames_decoded = 0

@@ -363,6 +363,14 @@ def test_a_fake_s_face_is_paired_by_its_place_in_the_same_frame(
     assert same_face(cast("Index", _Rows()), np.array([1, 2, 3]), frame_of, 0) == same
 
 
+def test_fakes_that_could_not_be_compared_with_their_original_are_named(tmp_path: Path) -> None:
+    found = survey(made(tmp_path, *WHOLE))
+    assert not any("no mask" in one.what for one in found.findings)
+    lacking = replace(found.account, manifest=replace(found.account.manifest, faces_without_mask=74))
+    told = [(one.level, one.what) for one in findings(found.census, lacking, 0, 1) if "no mask" in one.what]
+    assert told == [("warning", "74 faces of fakes have no mask, although their original is there.")]
+
+
 # ---- whatever a dataset is like
 
 

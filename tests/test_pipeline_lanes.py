@@ -28,7 +28,7 @@ from facefeed.pipeline.machine import usable_cores
 from facefeed.pipeline.manifest import InputOutcome
 from facefeed.pipeline.plan import Unit
 from facefeed.pipeline.sources import Entry, list_source
-from facefeed.pipeline.video import DecoderLimits, Frame, MediaReader, Sampling
+from facefeed.pipeline.video import DecoderLimits, Frame, FrameTimes, MediaReader, Sampling
 from facefeed.pipeline.work import UnitWorker
 from numpy.typing import NDArray
 
@@ -131,7 +131,10 @@ class Unfilmed(MediaReader):
         super().__init__()
         self._on_open = on_open
 
-    def frames(self, path: Path, sampling: Sampling) -> Iterator[Frame]:
+    def times(self, path: Path, sampling: Sampling) -> FrameTimes:
+        return FrameTimes(np.arange(5) / 25, np.arange(5))
+
+    def frames(self, path: Path, sampling: Sampling, also: Sequence[int] = ()) -> Iterator[Frame]:
         self._on_open(path.name)
         self.last_frames_wanted = self.last_frames_decoded = 5
         for number in range(5):
@@ -229,8 +232,8 @@ def test_closed_in_mid_unit_every_lane_ends_and_nothing_is_left(make_source: Mak
     begun, closed, before = threading.Barrier(4), threading.Event(), set(threading.enumerate())
 
     class Waiting(MediaReader):
-        def frames(self, path: Path, sampling: Sampling) -> Iterator[Frame]:
-            for number, frame in enumerate(super().frames(path, sampling)):
+        def frames(self, path: Path, sampling: Sampling, also: Sequence[int] = ()) -> Iterator[Frame]:
+            for number, frame in enumerate(super().frames(path, sampling, also)):
                 yield frame
                 if number == 1:
                     begun.wait(PATIENCE_SECONDS)

@@ -101,9 +101,9 @@ def frame(number: int, rgb: NDArray[np.uint8]) -> Frame:
 
 def test_an_original_of_another_size_is_brought_to_the_fake_s(tmp_path: Path) -> None:
     faces = FixedBoxDetector(((0.25, 0.25, 0.75, 0.75),)).detect([picture(0, 64)])[0]
-    original = Original("a.mp4", tmp_path)
+    original = Original("a.mp4", tmp_path, {"fake.mp4": {0: 0}})
     original.add(frame(0, picture(0, 64)), Found(faces, np.array([7], np.int32)))
-    twin = Twins(original).of(frame(0, picture(9, 128)))
+    twin = Twins(original, "fake.mp4").of(frame(0, picture(9, 128)))
     assert twin is not None
     assert twin.rgb.shape == (128, 128, 3)
     assert twin.found is not None
@@ -113,35 +113,24 @@ def test_an_original_of_another_size_is_brought_to_the_fake_s(tmp_path: Path) ->
 
 
 def test_another_frame_and_another_shape_have_no_twin(tmp_path: Path) -> None:
-    original = Original("a.mp4", tmp_path)
+    original = Original("a.mp4", tmp_path, {"fake.mp4": {0: 0}})
     original.add(frame(0, picture(0)), None)
-    assert Twins(original).of(frame(1, picture(0))) is None
-    assert Twins(original).of(frame(0, picture(0)[:96])) is None
-    assert Twins(original).of(frame(0, picture(0))) is not None
+    twins = Twins(original, "fake.mp4")
+    assert twins.of(frame(1, picture(0))) is None
+    assert twins.of(frame(0, picture(0)[:96])) is None
+    assert twins.of(frame(0, picture(0))) is not None
+    assert Twins(original, "other.mp4").of(frame(0, picture(0))) is None
     original.forget()
-    assert Twins(original).of(frame(0, picture(0))) is None
+    assert twins.of(frame(0, picture(0))) is None
 
 
 def test_a_picture_too_long_to_be_kept_has_no_twin_and_does_no_harm(tmp_path: Path) -> None:
-    original, long = Original("a.png", tmp_path), np.zeros((2, 70_000, 3), np.uint8)
+    original = Original("a.png", tmp_path, {"fake.png": {0: 0, 1: 1}})
+    twins, long = Twins(original, "fake.png"), np.zeros((2, 70_000, 3), np.uint8)
     original.add(frame(0, long), None)
-    assert Twins(original).of(frame(0, long)) is None
+    assert twins.of(frame(0, long)) is None
     original.add(frame(1, picture(0)), None)
-    assert Twins(original).of(frame(1, picture(0))) is not None
-    original.forget()
-
-
-@pytest.mark.parametrize("late_seconds", [0.0, 0.08, 3.0])
-def test_a_frame_of_another_moment_is_no_twin_wherever_the_clocks_begin(tmp_path: Path, late_seconds: float) -> None:
-    """As of a fake of half the frame rate: its tenth frame is the original's twentieth."""
-    original = Original("a.mp4", tmp_path)
-    for number in range(0, 30, 10):
-        original.add(Frame(number, number / 25, picture(number)), None)
-    alike, halved = Twins(original), Twins(original)
-    for number in range(0, 30, 10):
-        assert alike.of(Frame(number, number / 25 + late_seconds + 0.001, picture(0))) is not None
-        twin = halved.of(Frame(number, 2 * number / 25 + late_seconds, picture(0)))
-        assert (twin is None) == (number > 0)
+    assert twins.of(frame(1, picture(0))) is not None
     original.forget()
 
 
@@ -398,8 +387,13 @@ def test_a_source_whose_name_no_file_can_have_is_missing(
     assert {row["mask"] for row in rows} == {None}
 
 
-def test_an_absolute_source_is_not_opened(films: Path, out: Path, pair: tuple[Clip, Clip]) -> None:
+def test_an_absolute_source_outside_the_root_is_not_opened(
+    films: Path, out: Path, tmp_path: Path, pair: tuple[Clip, Clip]
+) -> None:
     original, fake = pair
-    made, _ = worker(films, out)
-    rows = rows_of(made, replace(entry_of(films, fake), source_id=str(films / original.name)))[fake.name]
+    root = tmp_path / "src"
+    root.mkdir()
+    shutil.copyfile(films / fake.name, root / fake.name)
+    made, _ = worker(root, out)
+    rows = rows_of(made, replace(entry_of(root, fake), source_id=str(films / original.name)))[fake.name]
     assert {row["mask"] for row in rows} == {None}

@@ -62,6 +62,32 @@ def test_the_frames_that_come_are_the_ones_that_were_asked_for(
     assert (reader.last_frames_wanted, reader.last_frames_decoded) == (len(wanted), len(wanted))
 
 
+@pytest.mark.parametrize("sampling", [Sampling(every=7), Sampling(frames=3), Sampling(keyframes=True)])
+def test_the_times_of_frames_are_those_that_they_come_with(
+    reader: MediaReader, video: Path, sampling: Sampling
+) -> None:
+    times, frames = reader.times(video, sampling), list(reader.frames(video, ALL))
+    assert times.pts_seconds.tolist() == [frame.pts_seconds for frame in frames]
+    assert times.wanted.tolist() == indices(list(reader.frames(video, sampling)))
+
+
+@pytest.mark.parametrize("sampling", [Sampling(frames=3), Sampling(keyframes=True)])
+def test_further_frames_come_in_their_places(reader: MediaReader, video: Path, sampling: Sampling) -> None:
+    wanted = reader.times(video, sampling).wanted.tolist()
+    frames = list(reader.frames(video, sampling, [29, 4, wanted[0], 11, 99]))
+    assert indices(frames) == sorted({*wanted, 4, 11, 29}), "but for a frame that the video does not have"
+    assert reader.last_frames_wanted == len(frames)
+    alone = {frame.frame_index: frame.rgb for frame in reader.frames(video, sampling)}
+    assert all((frame.rgb == alone[frame.frame_index]).all() for frame in frames if frame.frame_index in alone)
+
+
+def test_a_video_that_cannot_be_read_has_no_times(reader: MediaReader, tmp_path: Path) -> None:
+    (tmp_path / "a.mp4").write_text("no video\n" * 50)
+    with pytest.raises(InputError) as caught:
+        reader.times(tmp_path / "a.mp4", ALL)
+    assert caught.value.reason == failure(reader, tmp_path / "a.mp4").reason == "not_video"
+
+
 def test_probe_says_what_a_video_is_without_reading_it_all(reader: MediaReader, video: Path) -> None:
     assert reader.probe(video) == MediaInfo(
         width=128, height=64, num_frames=30, duration_seconds=pytest.approx(1.2), is_image=False

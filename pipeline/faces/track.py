@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -74,15 +75,18 @@ class Tracker:
     clothes gets a new id; without a cut, someone new who within `max_lost_seconds` takes an old one's place may
     inherit the id; people who move by more than a face between two sampled frames may be told apart wrongly.
 
+    Faces whose ids are known, as a fake's are from its original, are passed to `adopt`, in the same order of time; what
+    `update` is given afterwards continues them. `first_id`: the least id that `update` gives out itself.
+
     Deterministic; picklable; one Tracker for one video. Raises `UsageError` if `max_lost_seconds` is negative.
     """
 
-    def __init__(self, *, max_lost_seconds: float = 2.0) -> None:
+    def __init__(self, *, max_lost_seconds: float = 2.0, first_id: int = 0) -> None:
         if not max_lost_seconds >= 0:
             raise UsageError(f"max_lost_seconds={max_lost_seconds}: must be at least 0; try 2.0")
         self._max_lost_seconds = max_lost_seconds
         self._tracks: list[_Track] = []
-        self._next_id = 0
+        self._next_id = first_id
         self._updates = 0
         self._scene: NDArray[np.float32] | None = None
 
@@ -101,13 +105,32 @@ class Tracker:
         for face, track in self._alike(seen, owners).items():
             track.reappear(boxes[face])
             owners[face] = track
+        tracks = [owners.get(face) or self._begin(box) for face, box in enumerate(boxes)]
+        self._note(tracks, seen, pts_seconds)
+        return np.array([track.track_id for track in tracks], np.int32)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has been given a frame."""
+        return self._updates > 0
+
+    def adopt(self, rgb: NDArray[np.uint8], faces: Faces, track_ids: NDArray[np.int32], pts_seconds: float) -> None:
+        """Follows the faces of a frame whose ids (N,) int32 are known; otherwise as `update`."""
+        self._scene = scene(rgb)
+        known = {track.track_id: track for track in self._tracks}
+        tracks = []
+        for box, track_id in zip(faces.boxes_xyxy.astype(np.float64), track_ids.tolist(), strict=True):
+            if track_id in known:
+                known[track_id].take(box, pts_seconds)
+            tracks.append(known.get(track_id) or self._begin(box, track_id))
+        self._note(tracks, looks(rgb, faces.boxes_xyxy), pts_seconds)
+
+    def _note(self, tracks: Sequence[_Track], seen: NDArray[np.float32], pts_seconds: float) -> None:
+        """What was seen of the tracks of a frame's faces."""
         self._updates += 1
-        for face, box in enumerate(boxes):
-            track = owners.get(face) or self._begin(box)
-            track.look, track.seen_seconds, track.seen_update = seen[face], pts_seconds, self._updates
-            owners[face] = track
+        for track, look in zip(tracks, seen, strict=True):
+            track.look, track.seen_seconds, track.seen_update = look, pts_seconds, self._updates
         self._forget()
-        return np.array([owners[face].track_id for face in range(len(boxes))], np.int32)
 
     def _least_likeness(self, rgb: NDArray[np.uint8]) -> float:
         before, self._scene = self._scene, scene(rgb)
@@ -142,10 +165,11 @@ class Tracker:
             return True
         return pts_seconds - track.seen_seconds <= self._max_lost_seconds
 
-    def _begin(self, box: NDArray[np.float64]) -> _Track:
-        track = _Track(self._next_id, box, np.zeros(0, np.float32), 0.0, 0)
+    def _begin(self, box: NDArray[np.float64], track_id: int | None = None) -> _Track:
+        if track_id is None:
+            track_id, self._next_id = self._next_id, self._next_id + 1
+        track = _Track(track_id, box, np.zeros(0, np.float32), 0.0, 0)
         self._tracks.append(track)
-        self._next_id += 1
         return track
 
     def _forget(self) -> None:

@@ -47,6 +47,7 @@ def findings(census: Census, account: Account, unreadable: int, shown: int, miss
         found = [Finding("error", "The dataset holds no faces.", "See what became of the inputs below.")]
     else:
         found = [*_crossing(account), *_splits(census), *_classes(census), *_faces(census), *_videos(census)]
+        found += _masks(account)
     if missing:
         found.append(Finding("error", f"The files of {missing:,} of the {many(shown, 'picture')} read are gone.",
                              "Run precompute again: only their units are made anew."))  # fmt: skip
@@ -184,6 +185,15 @@ def _faces(census: Census) -> Iterator[Finding]:
             yield Finding("ok", f"Only {few}." if whole.unchanged else every)
 
 
+def _masks(account: Account) -> Iterator[Finding]:
+    if count := account.manifest.faces_without_mask:
+        yield Finding(
+            "warning",
+            f"{many(count, 'face')} of fakes {_have(count)} no mask, although their original is there.",
+            "It has no frame of the same moment, or cannot be read: see faces_without_mask in the receipts.",
+        )
+
+
 def _videos(census: Census) -> Iterator[Finding]:
     videos = census.videos
     largest = int(videos.rows.argmax())
@@ -214,6 +224,10 @@ def _inputs(account: Account) -> Iterator[Finding]:
         yield Finding("warning", absent)
     if inputs["total"] and not failed:
         yield Finding("ok", f"None of the {many(inputs['total'], 'input')} failed.")
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
 
 
 def _are(count: int) -> str:

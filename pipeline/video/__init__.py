@@ -12,9 +12,9 @@ parent's side; all other modules run in the child and are the only ones that imp
 
 from __future__ import annotations
 
-from .frame import Frame, MediaInfo
+from .frame import Frame, FrameTimes, MediaInfo
 from .limits import DecoderLimits
 from .reader import MediaReader
 from .sampling import Sampling
 
-__all__ = ["DecoderLimits", "Frame", "MediaInfo", "MediaReader", "Sampling"]
+__all__ = ["DecoderLimits", "Frame", "FrameTimes", "MediaInfo", "MediaReader", "Sampling"]

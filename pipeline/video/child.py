@@ -18,7 +18,7 @@ from .content import Content, open_content
 from .frame import MediaInfo
 from .sampling import Sampling
 from .syscalls import deny_calls
-from .wire import Kind, send_frame, send_json
+from .wire import Kind, send_frame, send_json, send_times
 
 _BEAT_SECONDS = 1.0
 _MAX_DETAIL = 2000
@@ -41,6 +41,8 @@ class _Job:
         try:
             if self._request["operation"] == "probe":
                 send_json(self._pipe, Kind.INFO, self._probe(content))
+            elif self._request["operation"] == "times":
+                send_times(self._pipe, *self._times(content))
             else:
                 self._frames(content)
                 counts = {"frames_wanted": self.frames_wanted, "frames_decoded": self.frames_decoded}
@@ -57,11 +59,18 @@ class _Job:
             self.frames_decoded = 1
             return
         sampling = Sampling.from_dict(self._request["sampling"])
-        video = self._video(content)
-        for frame_index, pts_seconds, rgb in video.frames(sampling, self._limits["max_damaged_percent"], self._plan):
+        video, also = self._video(content), self._request["also"]
+        frames = video.frames(sampling, self._limits["max_damaged_percent"], self._plan, also=also)
+        for frame_index, pts_seconds, rgb in frames:
             send_frame(self._pipe, frame_index, pts_seconds, rgb)
             self.frames_decoded += 1
         self._damage = video.damage
+
+    def _times(self, content: Content) -> tuple[list[float], list[int]]:
+        if content.kind != "video":
+            return [0.0], [0]
+        times: tuple[list[float], list[int]] = self._video(content).times(Sampling.from_dict(self._request["sampling"]))
+        return times
 
     def _probe(self, content: Content) -> dict[str, Any]:
         if content.kind != "video":

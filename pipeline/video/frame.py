@@ -50,6 +50,18 @@ class Frame:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameTimes:
+    """When the frames of a video are shown, and which of them a sampling wants; known without decoding them.
+
+    pts_seconds: float64 (N,), of all frames in presentation order, on the clock of `Frame.pts_seconds`.
+    wanted: int64 (K,), frame indices, ascending.
+    """
+
+    pts_seconds: npt.NDArray[np.float64]
+    wanted: npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaInfo:
     """What a file is, by its header and, for a video, its first frame.

@@ -81,8 +81,8 @@ class DecoderProcess:
     def begin(self, request: bytes) -> None:
         """Send a request and start its clock; raises BrokenPipeError if the child is gone.
 
-        A request is one line that a listening child reads at once and that fits in an empty pipe, so this
-        cannot block.
+        A request is one line that a listening child reads at once. What does not fit in the pipe waits until the
+        child has taken what is there, which it does before it answers anything: so this cannot block for long.
         """
         self._waited_seconds = 0.0
         view = memoryview(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,11 +13,11 @@ from typing import Any, Self
 import numpy as np
 
 from ..errors import REASONS, InputError
-from .frame import Frame, MediaInfo
+from .frame import Frame, FrameTimes, MediaInfo
 from .limits import DecoderLimits
 from .process import DecoderProcess
 from .sampling import Sampling
-from .wire import FRAME_HEAD, HEADER, MAX_JSON_BYTES, Kind, pack_request
+from .wire import FRAME_HEAD, HEADER, MAX_JSON_BYTES, MAX_TIMES_BYTES, TIMES_HEAD, Kind, pack_request
 
 
 class MediaReader:
@@ -59,8 +59,10 @@ class MediaReader:
         """Process id of the running child, or None."""
         return self._child.pid if self._child is not None else None
 
-    def frames(self, path: Path, sampling: Sampling) -> Iterator[Frame]:
+    def frames(self, path: Path, sampling: Sampling, also: Sequence[int] = ()) -> Iterator[Frame]:
         """The wanted frames of a video, in order, as they are decoded; an image is one frame.
+
+        `also`: indices of further frames that are wanted; those that the video does not have are passed over.
 
         The child runs ahead by what the pipe holds (1 MiB). Afterwards `last_frames_wanted` and
         `last_frames_decoded` say how many frames the sampling asked for and how many came, and `last_damage` why
@@ -69,7 +71,7 @@ class MediaReader:
         Raises InputError with its reason and both counts, after the frames that were sound; what came before
         a failure must not be kept if the file counts as failed.
         """
-        self._begin("frames", path, sampling.as_dict())
+        self._begin("frames", path, sampling.as_dict(), also)
         turn = self._turn
         try:
             while self._busy:
@@ -79,7 +81,9 @@ class MediaReader:
                     yield payload
                     if turn != self._turn:
                         raise RuntimeError(f"{path}: the reader has gone on to another file or was closed")
-                elif kind is Kind.PLAN:
+                    continue
+                assert isinstance(payload, dict)
+                if kind is Kind.PLAN:
                     self.last_frames_wanted = int(payload["frames_wanted"])
                 elif kind is Kind.END:
                     self.last_damage = str(payload["damage"])
@@ -99,18 +103,30 @@ class MediaReader:
                 assert isinstance(payload, dict)
                 return MediaInfo(**payload)
 
+    def times(self, path: Path, sampling: Sampling) -> FrameTimes:
+        """When the frames of a video are shown, and which are wanted; an image is one frame, at 0.
+
+        Reads packets and decodes nothing, but for formats whose frames only decoding can count. Raises InputError
+        where reading its frames would, except for what only decoding meets.
+        """
+        self._begin("times", path, sampling.as_dict())
+        while True:
+            _, payload = self._message()
+            if isinstance(payload, FrameTimes):
+                return payload
+
     def close(self) -> None:
         """End the child; the reader may be used again."""
         self._turn += 1
         self._drop_child()
 
-    def _begin(self, operation: str, path: Path, sampling: dict[str, Any]) -> None:
+    def _begin(self, operation: str, path: Path, sampling: dict[str, Any], also: Sequence[int] = ()) -> None:
         if self._busy:  # an iterator was given up half-way and not yet collected
             self._drop_child()
         self._turn += 1
         self.last_frames_wanted = self.last_frames_decoded = 0
         self.last_damage = ""
-        request = pack_request(operation, Path(path).absolute(), sampling, self.limits.for_child())
+        request = pack_request(operation, Path(path).absolute(), sampling, self.limits.for_child(), also)
         try:
             self._running_child().begin(request)
         except OSError:  # it died while idle, for instance with the thread that had started it
@@ -141,13 +157,13 @@ class MediaReader:
             self._finalizer()
             self._finalizer = None
 
-    def _message(self) -> tuple[Kind, Frame | dict[str, Any]]:
+    def _message(self) -> tuple[Kind, Frame | FrameTimes | dict[str, Any]]:
         try:
             kind, payload = self._read_message()
         except InputError as error:  # the child hangs, is dead or talks nonsense
             self._drop_child()
             raise self._counted(error) from None
-        if kind in (Kind.END, Kind.INFO, Kind.ERROR):
+        if kind in (Kind.END, Kind.INFO, Kind.TIMES, Kind.ERROR):
             self._busy = False
         if kind is Kind.WARNING:
             assert isinstance(payload, dict)
@@ -166,7 +182,7 @@ class MediaReader:
             frames_decoded=self.last_frames_decoded,
         )
 
-    def _read_message(self) -> tuple[Kind, Frame | dict[str, Any]]:
+    def _read_message(self) -> tuple[Kind, Frame | FrameTimes | dict[str, Any]]:
         assert self._child is not None
         header = bytearray(HEADER.size)
         self._child.read_into(memoryview(header))
@@ -175,6 +191,8 @@ class MediaReader:
             raise _nonsense(f"message kind {number}")
         if number == Kind.FRAME:
             return Kind.FRAME, self._read_frame(num_bytes)
+        if number == Kind.TIMES:
+            return Kind.TIMES, self._read_times(num_bytes)
         if num_bytes > MAX_JSON_BYTES:
             raise _nonsense(f"a message of {num_bytes} bytes")
         payload = bytearray(num_bytes)
@@ -203,6 +221,20 @@ class MediaReader:
             return Frame(frame_index, pts_seconds, rgb)
         except ValueError as error:
             raise _nonsense(f"a frame that is none ({error})") from None
+
+    def _read_times(self, num_bytes: int) -> FrameTimes:
+        assert self._child is not None
+        head = bytearray(TIMES_HEAD.size)
+        self._child.read_into(memoryview(head))
+        frames, wanted = TIMES_HEAD.unpack(head)
+        if num_bytes > MAX_TIMES_BYTES or num_bytes != TIMES_HEAD.size + 8 * (frames + wanted) or not frames:
+            raise _nonsense(f"the times of {frames} frames in {num_bytes} bytes")
+        payload = bytearray(8 * (frames + wanted))
+        self._child.read_into(memoryview(payload))
+        times = FrameTimes(np.frombuffer(payload, "<f8", frames), np.frombuffer(payload, "<i8", wanted, 8 * frames))
+        if not np.isfinite(times.pts_seconds).all() or ((times.wanted < 0) | (times.wanted >= frames)).any():
+            raise _nonsense("times that are none")
+        return times
 
 
 def _nonsense(what: str) -> InputError:

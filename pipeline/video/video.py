@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -81,12 +81,33 @@ class VideoFile:
     damage: str = ""
 
     def frames(
-        self, sampling: Sampling, max_damaged_percent: float, planned: Callable[[int], None]
+        self,
+        sampling: Sampling,
+        max_damaged_percent: float,
+        planned: Callable[[int], None],
+        *,
+        also: Collection[int] = (),
     ) -> Iterator[tuple[int, float, Rgb]]:
         """Yield (frame_index, pts_seconds, rgb) of the wanted frames; `planned` gets their number first.
 
         Damaged ones are left out, up to `max_damaged_percent` of the wanted ones; the others keep index and time.
+        also: indices of further frames that are wanted; those that the video does not have are passed over.
         """
+        packets, timeline = self._timeline()
+        chosen = sampling.select(timeline.pts_seconds, timeline.key_indices)
+        wanted = sorted({*chosen, *(index for index in also if 0 <= index < len(timeline.pts_seconds))})
+        planned(len(wanted))
+        losses = Losses(len(wanted), max_damaged_percent)
+        only_keys = sampling.keyframes and wanted == chosen and bool(timeline.packet_indices)
+        yield from self._wanted_frames(timeline, packets, wanted, losses, only_keys=only_keys)
+        self.damage = losses.in_words()
+
+    def times(self, sampling: Sampling) -> tuple[list[float], list[int]]:
+        """Return the presentation times of all frames, and the indices of those that the sampling wants."""
+        _, timeline = self._timeline()
+        return timeline.pts_seconds, sampling.select(timeline.pts_seconds, timeline.key_indices)
+
+    def _timeline(self) -> tuple[Packets, Timeline]:
         num_blocks = check_whole(self.content, self.beat)
         with self._opened() as (container, stream):
             packets = read_packets(container, stream, self.beat)
@@ -99,13 +120,7 @@ class VideoFile:
             raise InputError("decode_error", f"of its {num_listed} packets only {len(packets)} can be read")
         if not any(packets.shown):
             raise InputError("no_frames", "its video stream holds no frame")
-        timeline = self._count(packets) if counted else _from_packets(packets)
-        wanted = sampling.select(timeline.pts_seconds, timeline.key_indices)
-        planned(len(wanted))
-        losses = Losses(len(wanted), max_damaged_percent)
-        only_keys = sampling.keyframes and not counted
-        yield from self._wanted_frames(timeline, packets, wanted, losses, only_keys=only_keys)
-        self.damage = losses.in_words()
+        return packets, self._count(packets) if counted else _from_packets(packets)
 
     def probe(self) -> MediaInfo:
         """Return what the header and the first frame say."""

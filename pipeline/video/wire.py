@@ -2,7 +2,7 @@
 
 Parent to child: one JSON object a line, one line a file. Child to parent: messages of a header (kind, payload
 bytes) and a payload: `FRAME` is frame_index, pts_seconds, height, width and then the pixels; `BEAT` is empty;
-the others are JSON. A file ends with exactly one of `END`, `INFO` and `ERROR`.
+`TIMES` is arrays; the others are JSON. A file ends with exactly one of `END`, `INFO`, `TIMES` and `ERROR`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ HEADER = struct.Struct("<BxxxxxxxQ")
 FRAME_HEAD = struct.Struct("<qdII")
 MAX_JSON_BYTES = 1 << 20
 """A longer JSON payload is not from our child, whatever the header says."""
+TIMES_HEAD = struct.Struct("<QQ")
+MAX_TIMES_BYTES = 1 << 27
+"""Likewise: 8 million frames, all of them wanted."""
 
 
 class Kind(IntEnum):
@@ -33,6 +37,7 @@ class Kind(IntEnum):
     INFO = 5  # a MediaInfo
     ERROR = 6  # {"reason", "detail", "frames_wanted", "frames_decoded"}
     WARNING = 7  # {"text"}; comes before all others
+    TIMES = 8  # both lengths, then pts_seconds as doubles, then the wanted indices as 64-bit integers
 
 
 def write_all(fd: int, *parts: bytes | memoryview) -> None:
@@ -59,7 +64,18 @@ def send_frame(fd: int, frame_index: int, pts_seconds: float, rgb: npt.NDArray[n
     write_all(fd, HEADER.pack(Kind.FRAME, len(head) + rgb.nbytes), head, rgb.data.cast("B"))
 
 
-def pack_request(operation: str, path: Path, sampling: dict[str, Any], limits: dict[str, Any]) -> bytes:
+def send_times(fd: int, pts_seconds: Sequence[float], wanted: Sequence[int]) -> None:
+    """Send when the frames are shown and which are wanted."""
+    head = TIMES_HEAD.pack(len(pts_seconds), len(wanted))
+    parts = (head, np.array(pts_seconds, "<f8").tobytes(), np.array(wanted, "<i8").tobytes())
+    write_all(fd, HEADER.pack(Kind.TIMES, sum(map(len, parts))), *parts)
+
+
+def pack_request(
+    operation: str, path: Path, sampling: dict[str, Any], limits: dict[str, Any], also: Sequence[int] = ()
+) -> bytes:
     """One line for the child. File names that are not UTF-8 travel as escaped surrogates."""
-    fields = {"operation": operation, "path": str(path), "sampling": sampling, "limits": limits}
+    fields = {
+        "operation": operation, "path": str(path), "sampling": sampling, "also": list(also), "limits": limits,
+    }  # fmt: skip
     return json.dumps(fields).encode("ascii") + b"\n"
