@@ -6,7 +6,6 @@ done with a frame long before a child has decoded the next one, several share it
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from collections import deque
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +31,10 @@ from .manifest import InputOutcome
 from .plan import Unit
 from .reuse import ReplacedRows
 from .sources import Entry
+from .spools import Spool, SpoolMemory
 
 _SPOOL_BYTES = 32 << 20
-"""What the rows of one input take in memory before they go to disk; of several lanes' inputs, a part of it."""
+"""What the rows of all inputs that are done, and wait for those before them, take in memory before they go to disk."""
 _FAMILIES_A_LANE = 2
 
 
@@ -50,12 +50,14 @@ class Lanes:
     """Does the inputs of one unit after the other; `count` lanes share the job's detector, and take turns at it.
 
     Families are begun in the unit's order, each by the lane that is free next. At most two a lane are held, at work or
-    waiting for those before them to be taken: so a long one does not stop the others at once, and memory is bounded.
+    waiting for those before them to be taken: so a long one does not stop the others at once. The rows of all of them
+    together take `_SPOOL_BYTES` of memory at most, the others lie on disk.
     """
 
     def __init__(self, job: Job, count: int) -> None:
         shared = job if count == 1 else replace(job, detector=_InTurn(job.detector))
-        self._lanes = [_Lane(shared, _SPOOL_BYTES // count) for _ in range(count)]
+        memory = SpoolMemory(job.paths.temporary, _SPOOL_BYTES)
+        self._lanes = [_Lane(shared, memory) for _ in range(count)]
         self._free: SimpleQueue[_Lane] = SimpleQueue()
         for lane in self._lanes:
             self._free.put(lane)
@@ -154,12 +156,12 @@ class _InTurn:
 class _Lane:
     """Does one input after the other, with a decoder's child and an original in hand of its own."""
 
-    def __init__(self, job: Job, spool_bytes: int) -> None:
+    def __init__(self, job: Job, memory: SpoolMemory) -> None:
         self._job = job
         self.inputs = InputRows(job)
         self._replaced = ReplacedRows(job, self.inputs.schema)
-        self._spool_bytes = spool_bytes
-        self._spools: list[IO[bytes]] = []
+        self._memory = memory
+        self._spools: list[Spool] = []
         self._closing = False
 
     def close(self) -> None:
@@ -186,7 +188,7 @@ class _Lane:
         common: dict[str, Any] = {
             "video_id": entry.video_id, "size_bytes": entry.size_bytes, "mtime_ns": entry.mtime_ns,
         }  # fmt: skip
-        spool = tempfile.SpooledTemporaryFile(self._spool_bytes, dir=str(self._job.paths.temporary))  # noqa: SIM115
+        spool = self._memory.open()
         self._spools.append(spool)
         try:
             faces = without_mask = 0
@@ -237,7 +239,7 @@ class _Lane:
         return digest if file_state(path) == before else None
 
 
-def _stored(spool: IO[bytes]) -> Iterator[pa.RecordBatch]:
+def _stored(spool: Spool) -> Iterator[pa.RecordBatch]:
     with spool:
         spool.seek(0)
         with pa.ipc.open_stream(spool) as stream:

@@ -200,6 +200,34 @@ def test_no_more_than_two_families_a_decoder_are_held(tmp_path: Path) -> None:
     worker.close()
 
 
+def bytes_in_memory(worker: UnitWorker) -> int:
+    """What the rows that wait to be taken hold of it."""
+    spools = [spool for lane in worker._lanes._lanes for spool in lane._spools if not spool.closed]
+    files = [getattr(spool, "_file") for spool in spools]  # noqa: B009 (tempfile has no public way to it)
+    return sum(len(file.getbuffer()) for file in files if hasattr(file, "getbuffer"))
+
+
+def test_rows_that_wait_to_be_written_take_no_more_memory_than_their_bound_in_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "_SPOOL_BYTES", 64 << 10)
+    held: list[int] = []
+    worker = unfilmed(
+        job_of(tmp_path, tmp_path / "out", FixedBoxDetector()), 2, lambda _: held.append(bytes_in_memory(worker))
+    )
+    unit = unit_of(worker.job, 2)
+    fakes = [
+        replace(unit.inputs[0], video_id=f"{number}-{fake}.mp4", label=1, source_id=f"{number}.mp4")
+        for number in range(2)
+        for fake in range(12)
+    ]
+    family = sorted([*unit.inputs, *fakes], key=lambda one: (one.source_id or one.video_id, one.source_id or ""))
+    assert worker.run(Unit.make(family, "train", config=worker.job.config, salt="0")).rows == 5 * 26
+    assert 0 < max(held) <= 64 << 10
+    assert list(worker.job.paths.temporary.iterdir()) == []
+    worker.close()
+
+
 def test_a_video_that_takes_long_does_not_stop_the_other_lane_at_once(tmp_path: Path) -> None:
     last_that_may_begin = threading.Event()
 
