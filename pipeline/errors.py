@@ -22,6 +22,7 @@ Reason = Literal[
     "truncated",
     "no_frames",
     "audio_only",
+    "unsupported",
     "too_large",
     "timeout",
     "crashed",

@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from assets_video import mark_corner, with_mark, write_video
+from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import MediaReader, Sampling
+from facefeed.pipeline.video.fields import upper_field
 from PIL import Image
 
 FIRST = Sampling(frames=1)
@@ -193,3 +195,208 @@ def test_sixteen_bits_keep_their_upper_eight(reader: MediaReader, tmp_path: Path
 def test_float_pictures_are_zero_to_one(reader: MediaReader, tmp_path: Path) -> None:
     Image.fromarray(np.full((8, 8), 0.5, np.float32)).save(tmp_path / "float.tiff")
     assert first(reader, tmp_path / "float.tiff")[0, 0].tolist() == [128, 128, 128]
+
+
+# ---- high dynamic range and wide gamuts
+
+PQ, HLG, BT709 = 16, 18, 1  # transfer characteristics, ITU-T H.273
+BT2020, P3 = 9, 12  # colour primaries
+TO_BT709 = {  # linear RGB; BT.2087 for BT.2020, and the same computation for P3 with the white of D65
+    BT2020: [[1.6605, -0.5876, -0.0728], [-0.1246, 1.1329, -0.0083], [-0.0182, -0.1006, 1.1187]],
+    P3: [[1.2249, -0.2247, 0.0], [-0.0420, 1.0419, 0.0], [-0.0197, -0.0786, 1.0979]],
+}
+LUMA_2020 = np.array([0.2627, 0.6780, 0.0593])
+NITS = [0.0, 1.0, 10.0, 50.0, 100.0, 203.0, 400.0, 1000.0]
+
+
+def pq_signal(nits: Any) -> Any:
+    """BT.2100, table 4: the inverse EOTF."""
+    power = (np.asarray(nits, float) / 10000) ** (2610 / 16384)
+    return ((3424 / 4096 + 2413 / 128 * power) / (1 + 2392 / 128 * power)) ** (2523 / 32)
+
+
+def pq_nits(signal: float) -> float:
+    low, high = 0.0, 10000.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if pq_signal(middle) < signal else (low, middle)
+    return low
+
+
+def hlg_signal(nits: Any) -> Any:
+    """BT.2100, table 5, for a display of 1000 cd/m2: the inverse OOTF, then the OETF."""
+    display = np.asarray(nits, float) / 1000
+    luma = max(float(LUMA_2020 @ display), 1e-12)
+    scene = display * luma ** (1 / 1.2 - 1)
+    a, b, c = 0.17883277, 0.28466892, 0.55991073
+    return np.where(scene <= 1 / 12, np.sqrt(3 * scene), a * np.log(np.maximum(12 * scene - b, 1e-9)) + c)
+
+
+def shown_nits(nits: float) -> float:
+    """BT.2390, 5.4.1, from 1000 to 203 cd/m2, without a lift of black."""
+    top = float(pq_signal(1000))
+    most = float(pq_signal(203)) / top
+    knee = 1.5 * most - 0.5
+    signal = min(float(pq_signal(nits)) / top, 1.0)
+    if signal > knee:
+        t = (signal - knee) / (1 - knee)
+        signal = (2 * t**3 - 3 * t**2 + 1) * knee + (t**3 - 2 * t**2 + t) * (1 - knee) + (-2 * t**3 + 3 * t**2) * most
+    return pq_nits(signal * top)
+
+
+def expected_rgb(nits: npt.NDArray[Any], primaries: int, *, tone_mapped: bool = True) -> list[int]:
+    """What a BT.709 display of 203 cd/m2 (BT.1886) is given for a patch that emits `nits` of each primary."""
+    gain = shown_nits(nits.max()) / nits.max() if tone_mapped and nits.max() > 0 else 1.0
+    linear = np.array(TO_BT709[primaries]) @ (nits * gain / 203)
+    return [round(float(one)) for one in 255 * np.clip(linear, 0, 1) ** (1 / 2.4)]
+
+
+def write_patches(
+    path: Path, signals: list[Any], transfer: int, primaries: int, frames: int = 1, matrix: int = 9
+) -> Path:
+    """Vertical stripes of R'G'B' signals (0..1), 10 bits without loss, tagged; BT.2020's matrix, limited range."""
+    width = 32 * len(signals)
+    kr, kg, kb = LUMA_2020
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=25, options={"qp": "0", "g": "4", "bf": "0"})
+        stream.width, stream.height, stream.pix_fmt = width, 64, "yuv444p10le"
+        context = stream.codec_context
+        context.color_trc, context.color_primaries = transfer, primaries
+        context.colorspace, context.color_range = matrix, 1
+        for number in range(frames):
+            frame: Any = av.VideoFrame(width, 64, "yuv444p10le")
+            frame.colorspace, frame.color_range, frame.pts = matrix, 1, number
+            yuv = []
+            for red, green, blue in np.roll(np.array(signals, float), number, axis=0):
+                luma = kr * red + kg * green + kb * blue
+                cb, cr = (blue - luma) / (2 * (1 - kb)), (red - luma) / (2 * (1 - kr))
+                yuv.append([64 + 876 * luma, 512 + 896 * cb, 512 + 896 * cr])
+            for plane, row in zip(frame.planes, np.rint(np.repeat(yuv, 32, axis=0)).T, strict=True):
+                samples = np.zeros((plane.height, plane.line_size // 2), np.uint16)
+                samples[:, :width] = row
+                plane.update(samples.tobytes())
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path
+
+
+def patches(rgb: npt.NDArray[np.uint8]) -> list[list[int]]:
+    return [rgb[32, x].tolist() for x in range(16, rgb.shape[1], 32)]
+
+
+def far_off(shown: list[list[int]], expected: list[list[int]]) -> int:
+    return int(np.abs(np.array(shown) - np.array(expected)).max())
+
+
+COLOURED_NITS = [  # of BT.2020's primaries; skin, a lamp, sky, and what no BT.709 display can show
+    np.array(one, float)
+    for one in ((75, 52, 40), (900, 700, 420), (30, 60, 160), (5, 80, 5), (300, 20, 10), (12, 12, 12))
+]
+
+
+@pytest.mark.parametrize(("transfer", "to_signal"), [(PQ, pq_signal), (HLG, hlg_signal)])
+def test_high_dynamic_range_comes_as_a_display_of_standard_range_should_show_it(
+    reader: MediaReader, tmp_path: Path, transfer: int, to_signal: Any
+) -> None:
+    patches_nits = [np.full(3, nits) for nits in NITS] + COLOURED_NITS
+    path = write_patches(tmp_path / "hdr.mp4", [to_signal(nits) for nits in patches_nits], transfer, BT2020)
+    shown = patches(first(reader, path))
+    assert far_off(shown, [expected_rgb(nits, BT2020) for nits in patches_nits]) <= 2
+    grey = [red for red, _, _ in shown[: len(NITS)]]
+    assert grey == sorted(grey)
+    assert (grey[0], grey[-1]) == (0, 255)
+    assert abs(grey[3] - 255 * (50 / 203) ** (1 / 2.4)) <= 2, "below the knee nothing is changed"
+
+
+def test_what_is_brighter_than_the_curve_knows_is_white(reader: MediaReader, tmp_path: Path) -> None:
+    path = write_patches(tmp_path / "bright.mp4", [pq_signal(np.full(3, nits)) for nits in (4000, 10000)], PQ, BT2020)
+    assert patches(first(reader, path)) == [[255, 255, 255]] * 2
+
+
+def test_high_dynamic_range_without_primaries_is_that_of_bt2020(reader: MediaReader, tmp_path: Path) -> None:
+    signals = [pq_signal(nits) for nits in COLOURED_NITS]
+    tagged = first(reader, write_patches(tmp_path / "tagged.mp4", signals, PQ, BT2020))
+    untagged = first(reader, write_patches(tmp_path / "untagged.mp4", signals, PQ, 2))
+    assert (untagged == tagged).all()
+
+
+@pytest.mark.parametrize("primaries", [BT2020, P3])
+def test_a_wide_gamut_of_standard_range_keeps_its_hues(reader: MediaReader, tmp_path: Path, primaries: int) -> None:
+    colours_nits = [nits * 203 / 1000 for nits in COLOURED_NITS]
+    path = write_patches(tmp_path / "wide.mp4", [(one / 203) ** (1 / 2.4) for one in colours_nits], BT709, primaries)
+    expected = [expected_rgb(nits, primaries, tone_mapped=False) for nits in colours_nits]
+    assert far_off(patches(first(reader, path)), expected) <= 2
+
+
+def test_whichever_frames_are_wanted_of_high_dynamic_range_they_look_the_same(
+    reader: MediaReader, tmp_path: Path
+) -> None:
+    path = write_patches(tmp_path / "hdr.mp4", [hlg_signal(nits) for nits in COLOURED_NITS], HLG, BT2020, frames=12)
+    all_of_them = [frame.rgb for frame in reader.frames(path, Sampling(every=1))]
+    assert len({rgb.tobytes() for rgb in all_of_them}) == len(COLOURED_NITS)
+    for frame in reader.frames(path, Sampling(every=7)):
+        assert (frame.rgb == all_of_them[frame.frame_index]).all()
+
+
+@pytest.mark.parametrize(("matrix", "name"), [(8, "YCgCo"), (14, "ICtCp")])
+def test_colours_that_cannot_be_converted_are_refused(
+    reader: MediaReader, tmp_path: Path, matrix: int, name: str
+) -> None:
+    path = write_patches(tmp_path / "odd.mp4", [[0.5, 0.5, 0.5]], PQ, BT2020, matrix=matrix)
+    with pytest.raises(InputError) as caught:
+        first(reader, path)
+    assert (caught.value.reason, name in caught.value.detail) == ("unsupported", True)
+
+
+def test_dolby_vision_that_other_displays_cannot_show_is_refused(reader: MediaReader, tmp_path: Path) -> None:
+    """Profile 5 is stored as dvh1, without a transfer that would say how to show it; others are HDR as any."""
+    path = write_video(tmp_path / "dolby.mp4", [np.full((64, 96, 3), 90, np.uint8)])
+    assert len(list(reader.frames(path, Sampling(every=1)))) == 1
+    path.write_bytes(path.read_bytes().replace(b"avc1", b"dvh1"))
+    with pytest.raises(InputError, match="unsupported"):
+        first(reader, path)
+
+
+# ---- interlaced video
+
+
+@pytest.mark.parametrize(("height", "expected"), [(5, [0, 50, 100, 150, 200]), (4, [0, 50, 100, 100])])
+def test_between_the_lines_of_a_field_lies_what_is_between_them(height: int, expected: list[int]) -> None:
+    frame: Any = av.VideoFrame(8, height, "gray")
+    (plane,) = frame.planes
+    lines = np.array([0, 255, 100, 255, 200], np.uint8)[:height, None].repeat(plane.line_size, axis=1)
+    plane.update(lines.tobytes())
+    assert upper_field(frame).to_ndarray()[:, 3].tolist() == expected
+
+
+def write_fields(path: Path, pix_fmt: str, order: str, upper: int, lower: int, frames: int = 6) -> Path:
+    """Grey frames whose upper field (lines 0, 2, ...) has luma `upper` of 255, and whose lower one `lower`; no loss."""
+    scale, dtype = (4, np.uint16) if "10" in pix_fmt else (1, np.uint8)
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=25, options={"qp": "0", "x264-params": f"{order}=1"})
+        stream.width, stream.height, stream.pix_fmt = 128, 96, pix_fmt
+        for number in range(frames):
+            frame: Any = av.VideoFrame(128, 96, pix_fmt)
+            for index, plane in enumerate(frame.planes):
+                samples = np.full((plane.height, plane.line_size // dtype().itemsize), 128 * scale, dtype)
+                if index == 0:
+                    samples[::2], samples[1::2] = (upper + number) * scale, (lower + number) * scale
+                plane.update(samples.tobytes())
+            frame.pts = number
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path
+
+
+@pytest.mark.parametrize("order", ["tff", "bff"])
+@pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p10le"])
+def test_interlaced_video_shows_one_field_at_a_time(
+    reader: MediaReader, tmp_path: Path, pix_fmt: str, order: str
+) -> None:
+    path = write_fields(tmp_path / "fields.mp4", pix_fmt, order, upper=180, lower=40)
+    frames = list(reader.frames(path, Sampling(every=1)))
+    assert [frame.pts_seconds for frame in frames] == pytest.approx([index / 25 for index in range(6)])
+    for frame in frames:
+        assert np.abs(frame.rgb - (180 + frame.frame_index - 16) * 255 / 219).max() <= MAX_ERROR
+    for frame in reader.frames(path, Sampling(every=4)):
+        assert (frame.rgb == frames[frame.frame_index].rgb).all()

@@ -24,6 +24,8 @@ _FORMATS = (
     "mp3,aac,ac3,eac3,flac,wav,w64,aiff,au,caf,amr,ape,wv,tta,dts,truehd,tak,mpc,mpc8,loas,opus"
 )
 
+_DOLBY_VISION = ("dvh1", "dvhe")
+
 
 @contextmanager
 def open_video(content: Content, max_pixels: int) -> Iterator[av.container.InputContainer]:
@@ -79,7 +81,9 @@ def words(error: Exception) -> str:
 
 
 def choose_stream(container: av.container.InputContainer) -> av.video.VideoStream:
-    """Take the stream that FFmpeg calls best, never a cover picture; raises InputError: audio_only, no_frames.
+    """Take the stream that FFmpeg calls best, never a cover picture.
+
+    Raises InputError: audio_only, no_frames, unsupported.
 
     Best means: the default one, then the most frames probed, the highest bit rate. Attached pictures count as
     no video, so that a song with a cover is audio.
@@ -97,6 +101,9 @@ def choose_stream(container: av.container.InputContainer) -> av.video.VideoStrea
     stream = next((stream for stream in moving if best is not None and stream.index == best.index), moving[0])
     if stream.codec_context is None:
         raise InputError("no_frames", "no decoder for its video stream is known")
+    context = stream.codec_context
+    if context.codec_tag in _DOLBY_VISION and context.color_trc in (0, 2):  # of other profiles a transfer is known
+        raise InputError("unsupported", "its colours are Dolby Vision's own (profile 5)")
     return stream
 
 

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
 from ..errors import InputError
+from .fields import upper_field
+from .hdr import HLG, PQ, WIDE_GAMUTS, to_standard_range
 
 Rgb = npt.NDArray[np.uint8]
 
@@ -30,6 +32,10 @@ _MATRICES = {
     9: Colorspace.BT2020,
     10: Colorspace.BT2020,
 }
+_UNSUPPORTED_MATRICES = {
+    8: "YCgCo", 11: "YDzDx", 12: "of a matrix derived from primaries", 13: "of a matrix derived from primaries",
+    14: "ICtCp", 15: "IPT-C2", 16: "YCgCo-Re", 17: "YCgCo-Ro",
+}  # fmt: skip
 # Exact rounding and chroma at full resolution: swscale's fast paths are off by up to 5 of 255, and only wanted
 # frames are converted.
 _EXACT = Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
@@ -51,24 +57,32 @@ class RgbConverter:
         self._matrix = (1, 0, 0, 1)
 
     def convert(self, frame: av.video.VideoFrame) -> Rgb:
-        """Return the frame as contiguous RGB; raises InputError: too_large."""
+        """Return the frame as contiguous RGB of standard range, for BT.709, and of one field.
+
+        Raises InputError: too_large, unsupported.
+        """
         width, height = self._square_size(frame)
         if width * height > self._max_pixels:
             raise InputError("too_large", f"{width} x {height} pixels: more than {self._max_pixels} are allowed")
         same_size = (width, height) == (frame.width, frame.height)
         scaler = Interpolation.BILINEAR if same_size else Interpolation.BICUBIC
+        transfer, primaries = int(frame.color_trc), int(frame.color_primaries)
+        is_standard = transfer not in (PQ, HLG) and primaries not in WIDE_GAMUTS
         converted = self._reformatter.reformat(
-            frame,
+            upper_field(frame) if frame.interlaced_frame else frame,
             width=width,
             height=height,
-            format="rgb24",
+            format="rgb24" if is_standard else "rgb48le",
             src_colorspace=_coefficients(frame),
             src_color_range=_color_range(frame),
             dst_color_range=ColorRange.JPEG,
             interpolation=scaler | _EXACT,
             threads=1,
         )
-        stored: Rgb = np.asarray(converted.to_ndarray(), np.uint8)
+        rgb = converted.to_ndarray()
+        if not is_standard:
+            rgb = to_standard_range(np.asarray(rgb, np.uint16), transfer, primaries)
+        stored: Rgb = np.asarray(rgb, np.uint8)
         return np.ascontiguousarray(turn_upright(stored, self._display_matrix(frame)))
 
     def _square_size(self, frame: av.video.VideoFrame) -> tuple[int, int]:
@@ -92,7 +106,14 @@ class RgbConverter:
 
 
 def _coefficients(frame: av.video.VideoFrame) -> Colorspace:
-    """Take the tag; untagged video is BT.709 from 720 lines on, else BT.601, as players have it."""
+    """Take the tag; raises InputError: unsupported for matrices that swscale has not.
+
+    Untagged video is BT.709 from 720 lines on, else BT.601, as players have it, and HDR is BT.2020.
+    """
+    if int(frame.colorspace) in _UNSUPPORTED_MATRICES:
+        raise InputError("unsupported", f"its colours are {_UNSUPPORTED_MATRICES[int(frame.colorspace)]}")
+    if int(frame.color_trc) in (PQ, HLG):
+        return _MATRICES.get(int(frame.colorspace), Colorspace.BT2020)
     untagged = Colorspace.ITU709 if frame.height >= _HD_HEIGHT else Colorspace.ITU601
     return _MATRICES.get(int(frame.colorspace), untagged)
 
