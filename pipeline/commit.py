@@ -21,12 +21,13 @@ from .errors import CorruptDataError, StoppedError, UsageError
 from .manifest import OutPaths, Receipt, trusted_receipt
 
 _DISK_IS_FULL = {errno.ENOSPC, errno.EDQUOT}
-_NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NO_HARD_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 
 
 @contextmanager
 def writing(what: Path) -> Iterator[None]:
-    """Turns an operating system's refusal to write into a clean, resumable stop that names its reason."""
+    """Turns what a disk refuses, to write or to read back, into a clean, resumable stop that names its reason."""
     try:
         yield
     except FileExistsError:
@@ -116,13 +117,16 @@ def sha256_of(path: Path) -> str:
 def check_file(path: Path, unit: str, config: str, rows: int | None = None) -> int:
     """Reads the whole file with its page checksums; returns its number of rows.
 
-    Raises `CorruptDataError` where it is not `unit`'s finished file under `config`, or not whole.
+    Raises `CorruptDataError` where it is not `unit`'s finished file under `config`, or not whole; `OSError` where the
+    disk fails, which says nothing of the file.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             found = {key: (file.metadata.metadata or {}).get(key.encode(), b"").decode() for key in _STAMPS}
             counted: int = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError) as error:  # pyarrow raises OSError for damaged bytes too, then without a number
+        if isinstance(error, OSError) and error.errno not in {None, *_NOT_THERE}:
+            raise
         raise CorruptDataError(f"{path.name}: {error}") from error
     wanted = stamps(unit, config, counted if rows is None else rows)
     if found != wanted:
@@ -145,8 +149,8 @@ def publish(attempt: Path, final: Path, unit: str, config: str, rows: int) -> st
 
     None where another attempt was faster: what it published stands, if it is whole, and ours is dropped.
     """
-    check_file(attempt, unit, config, rows)
     with writing(final):
+        check_file(attempt, unit, config, rows)
         digest: str | None = sha256_of(attempt)
         descriptor = os.open(attempt, os.O_RDONLY)
         try:

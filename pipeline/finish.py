@@ -8,6 +8,7 @@ import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,24 @@ from .commit import check_file, sha256_of, sync_folder, write_durably, writing
 from .errors import CorruptDataError
 from .index import IndexBuilder, index_schema
 from .ledger import Ledger
-from .manifest import InputOutcome, Manifest, OutPaths, count_inputs
+from .manifest import InputOutcome, Manifest, OutPaths, Receipt, count_inputs
 from .plan import Unit
 from .sources import Entry
 
 
 def set_orphans_aside(ledger: Ledger) -> list[str]:
-    """Moves files that no unit of the plan accounts for out of the readers' way; returns their names."""
-    known = {unit.unit for unit in _ever(ledger)}
+    """Moves files that no unit of the plan accounts for out of the readers' way; returns their names.
+
+    A unit that was split accounts for none: its worker may have published its file and died before it could take it
+    back, and all of its rows are those of its halves.
+    """
+    known = {unit.unit for unit, receipt in _ever(ledger) if receipt is None or receipt.outcome != "split"}
     moved = []
-    for path in sorted(ledger.paths.faces.rglob("*")):
-        if path.is_file() and path.stem not in known:
-            path.replace(ledger.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
-            moved.append(path.relative_to(ledger.paths.root).as_posix())
+    with writing(ledger.paths.faces):
+        for path in sorted(ledger.paths.faces.rglob("*")):
+            if path.is_file() and path.stem not in known:
+                path.replace(ledger.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
+                moved.append(path.relative_to(ledger.paths.root).as_posix())
     return moved
 
 
@@ -38,63 +44,61 @@ def set_damaged_aside(ledger: Ledger) -> list[str]:
         if not receipt.file:
             continue
         path = ledger.paths.root / receipt.file
-        try:
-            check_file(path, unit.unit, ledger.config, receipt.rows)
-            if sha256_of(path) == receipt.sha256:
-                continue
-        except CorruptDataError:
-            pass
-        path.replace(ledger.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
-        ledger.paths.receipt(unit.unit).unlink()
-        moved.append(receipt.file)
+        with writing(path):
+            try:
+                check_file(path, unit.unit, ledger.config, receipt.rows)
+                if sha256_of(path) == receipt.sha256:
+                    continue
+            except CorruptDataError:
+                pass
+            path.replace(ledger.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
+            ledger.paths.receipt(unit.unit).unlink()
+            moved.append(receipt.file)
     return moved
 
 
 def remove_replaced(ledger: Ledger) -> None:
     """Removes the files and receipts of units that others have replaced."""
-    current = {unit.unit for unit in _current(ledger)}
+    current = {part.unit for unit in ledger.plan.units() for part, _ in _with_parts(ledger, unit)}
     # All of them first, and parts before wholes: the walk finds parts by the receipts that go away here.
-    for unit in reversed(list(_ever(ledger))):
+    for unit, _ in reversed(list(_ever(ledger))):
         if unit.unit not in current:
-            ledger.paths.unit_file(unit.split, unit.unit).unlink(missing_ok=True)
-            ledger.paths.receipt(unit.unit).unlink(missing_ok=True)
+            with writing(ledger.paths.faces):
+                ledger.paths.unit_file(unit.split, unit.unit).unlink(missing_ok=True)
+                ledger.paths.receipt(unit.unit).unlink(missing_ok=True)
 
 
 def clear_attempts(paths: OutPaths) -> None:
     """Removes what a run that was killed has left half-written; what was set aside stays."""
-    for attempt in paths.temporary.iterdir():
-        if attempt.is_file() and not attempt.name.endswith(".quarantined"):
-            attempt.unlink(missing_ok=True)
+    with writing(paths.temporary):
+        for attempt in paths.temporary.iterdir():
+            if attempt.is_file() and not attempt.name.endswith(".quarantined"):
+                attempt.unlink(missing_ok=True)
 
 
-def _with_parts(ledger: Ledger, unit: Unit) -> Iterator[Unit]:
-    yield unit
+def _with_parts(ledger: Ledger, unit: Unit) -> Iterator[tuple[Unit, Receipt | None]]:
     receipt = ledger.trusted_receipt(unit)
+    yield unit, receipt
     if receipt is not None and receipt.outcome == "split":
         for half in unit.halves(ledger.config):
             yield from _with_parts(ledger, half)
 
 
-def _ever(ledger: Ledger) -> Iterator[Unit]:
+def _ever(ledger: Ledger) -> Iterator[tuple[Unit, Receipt | None]]:
     for unit in ledger.plan.all_units():
         yield from _with_parts(ledger, unit)
 
 
-def _current(ledger: Ledger) -> Iterator[Unit]:
-    for unit in ledger.plan.units():
-        yield from _with_parts(ledger, unit)
-
-
 def write_index(paths: OutPaths, tables: Sequence[tuple[Path, str]], labels: Sequence[str], fingerprint: str) -> int:
-    """Builds the index anew and swaps it in; returns its number of rows."""
+    """Builds the index anew, for `put_index` to put in its place; returns its number of rows."""
     attempt = paths.temporary / f"index.{uuid.uuid4().hex}"
-    with writing(paths.index):
+    with writing(paths.next_index):
         paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset need not have it
         try:
             rows = IndexBuilder(index_schema(labels, fingerprint), tables).write(attempt)
             with attempt.open("rb+") as file:
                 os.fsync(file.fileno())
-            attempt.replace(paths.index)
+            attempt.replace(paths.next_index)
         finally:
             attempt.unlink(missing_ok=True)
         sync_folder(paths.root)
@@ -132,5 +136,13 @@ def account(ledger: Ledger, config: dict[str, Any], refused: Sequence[Entry], mi
 
 
 def publish_manifest(paths: OutPaths, manifest: Manifest) -> None:
-    """The last thing a run writes: from here on the dataset is finished."""
+    """The last thing a run writes: from here on the dataset is finished, with the index that was written last."""
     write_durably(paths.manifest, manifest.to_json(), paths.temporary)
+    put_index(paths)
+
+
+def put_index(paths: OutPaths) -> None:
+    """Puts the index that `write_index` wrote in the place of the one before, if any was written."""
+    with writing(paths.index), suppress(FileNotFoundError):
+        paths.next_index.replace(paths.index)
+        sync_folder(paths.root)

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
-from .errors import CorruptDataError, UsageError
-from .manifest import OutPaths
+from .errors import CorruptDataError, FacefeedError, UsageError
+from .manifest import Manifest, OutPaths
 from .pages import image_ranges, mask_ranges
 from .schema import BINARY_COLUMNS, REGION_NAMES, face_schema, labels_of
 
@@ -123,6 +123,21 @@ def _read(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
     return table
 
 
+def index_file(out: Path) -> Path:
+    """Where the index lies that belongs to OUT's manifest.
+
+    The next index is written before the manifest and gets its name after it, so that there is one for either manifest
+    at any moment, whenever a run is killed.
+    """
+    paths = OutPaths(out)
+    try:
+        with pa.memory_map(str(paths.next_index)) as stored:
+            fingerprint = pa.ipc.open_file(stored).schema.metadata[b"facefeed.fingerprint"].decode()
+        return paths.next_index if fingerprint == Manifest.read(out).fingerprint else paths.index
+    except (FacefeedError, KeyError, OSError, TypeError, ValueError, pa.ArrowException):
+        return paths.index
+
+
 class Index:
     """Every row of a dataset, memory-mapped: opening reads no rows, and processes share the pages.
 
@@ -131,7 +146,7 @@ class Index:
 
     def __init__(self, out: Path) -> None:
         self.out = Path(out)
-        path = OutPaths(self.out).index
+        path = index_file(self.out)
         remedy = f"run `facefeed verify {out} --rebuild-index`"
         try:
             reader = pa.ipc.open_file(pa.memory_map(str(path)))

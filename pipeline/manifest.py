@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import builtins
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from .errors import CorruptDataError, UsageError
+from .errors import CorruptDataError, StoppedError, UsageError
 from .schema import SCHEMA_VERSION
 
 RECEIPT_VERSION = 1
@@ -58,6 +59,11 @@ class OutPaths:
     def index(self) -> Path:
         """Light columns of all rows."""
         return self.root / "index.arrow"
+
+    @property
+    def next_index(self) -> Path:
+        """The index of a manifest that is about to be written, or was just written."""
+        return self.root / "index.next.arrow"
 
     @property
     def forecast(self) -> Path:
@@ -147,7 +153,10 @@ class Receipt:
 
 
 def trusted_receipt(paths: OutPaths, unit: str, config: str) -> Receipt | None:
-    """The receipt of a unit whose file is there at its full size; a damaged or lonely receipt counts as none."""
+    """The receipt of a unit whose file is there at its full size; a damaged or lonely receipt counts as none.
+
+    Raises `StoppedError` where the disk fails: the unit may well be done.
+    """
     path = paths.receipt(unit)
     try:
         receipt = Receipt.from_json(path.read_bytes(), where=str(path))
@@ -155,6 +164,8 @@ def trusted_receipt(paths: OutPaths, unit: str, config: str) -> Receipt | None:
             return None
     except (CorruptDataError, FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise StoppedError(f"{path}: {os.strerror(error.errno or 0)}; run the same command again") from error
     return receipt if (receipt.unit, receipt.config) == (unit, config) else None
 
 

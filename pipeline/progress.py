@@ -112,6 +112,11 @@ class Progress:
         if self._console is not None and self._console.is_terminal:
             self._print(text)
 
+    def on_wait(self, why: str) -> None:
+        """Nothing happens for a while, for a reason: said at once, also in a pipe."""
+        if self._console is not None:
+            self._print(why if self._console.is_terminal else json.dumps({"event": "waiting", "why": why}))
+
     @contextmanager
     def comparing(self, inputs: int, size_bytes: int) -> Iterator[Callable[[int], None]]:
         """Shows how much of `size_bytes` in `inputs` files is hashed; yields what to call with the size of each."""

@@ -126,7 +126,7 @@ def precompute(
     paths = job.paths
     make_folders(paths)
     expected = read_forecast(paths)
-    with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease):
+    with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease, progress.on_wait):
         ledger = Ledger(paths, Plan.load(paths), job.config)
         changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress))
         clear_attempts(paths)
@@ -173,6 +173,7 @@ def _account(ledger: Ledger, config: dict[str, Any], changes: Changes, missing: 
     out = ledger.paths.root
     if left := sum(1 for _ in ledger.pending()):
         raise StoppedError(f"{out}: {left} units have no receipt that this host can see; run the same command again")
+    set_orphans_aside(ledger)  # of units that were split in this run
     manifest = account(ledger, config, changes.refused, missing)
     _check_failures(manifest, allowance, out)
     _index(ledger, manifest)

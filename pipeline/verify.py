@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from .commit import check_file, sha256_of
 from .errors import CorruptDataError, FacefeedError, Reason, StoppedError, UsageError
-from .finish import account, write_index
-from .index import Index, IndexBuilder, index_schema
+from .finish import account, put_index, write_index
+from .index import Index, IndexBuilder, index_file, index_schema
 from .job import config_hash
 from .ledger import Ledger, Record
 from .manifest import Manifest, OutPaths, Receipt
@@ -95,6 +95,7 @@ def rebuild(out: Path) -> bool:
         if ledger.fingerprint() != manifest.fingerprint:
             return False
         write_index(paths, ledger.tables(), manifest.labels, manifest.fingerprint)
+        put_index(paths)
     except (UsageError, StoppedError):
         raise
     except Exception:  # as in `_guarded`
@@ -236,7 +237,7 @@ def _check_index(out: Path, manifest: Manifest, tables: Sequence[tuple[Path, str
         return
     try:
         builder = IndexBuilder(index_schema(manifest.labels, manifest.fingerprint), tables)
-        with pa.memory_map(str(OutPaths(out).index)) as stored:
+        with pa.memory_map(str(index_file(out))) as stored:
             same = _same_batches(builder.batches(), pa.ipc.open_file(stored))
     except CorruptDataError:
         return

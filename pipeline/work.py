@@ -100,14 +100,15 @@ class UnitWorker:
         path = self.job.paths.unit_file(unit.split, unit.unit)
         if not path.exists():
             return None
-        try:
-            check_file(path, unit.unit, self.job.config)
-            stored = pq.read_metadata(path).metadata[_RECEIPT_KEY.encode()]
-            receipt = Receipt.from_json(stored, where=f"{path.name}: {_RECEIPT_KEY}")
-        except (CorruptDataError, KeyError):
-            path.replace(self.job.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
-            return None
-        return self._with_file(receipt, path, sha256_of(path))
+        with writing(path):
+            try:
+                check_file(path, unit.unit, self.job.config)
+                stored = pq.read_metadata(path).metadata[_RECEIPT_KEY.encode()]
+                receipt = Receipt.from_json(stored, where=f"{path.name}: {_RECEIPT_KEY}")
+            except (CorruptDataError, KeyError):
+                path.replace(self.job.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
+                return None
+            return self._with_file(receipt, path, sha256_of(path))
 
     def _make(self, unit: Unit, on_input: OnInput) -> Receipt:
         attempt = attempt_path(self.job.paths, unit.unit)

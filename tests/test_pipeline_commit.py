@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -32,9 +33,11 @@ from facefeed.pipeline.commit import (
 from facefeed.pipeline.errors import CorruptDataError, StoppedError
 from facefeed.pipeline.faces import Faces
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.finish import set_orphans_aside
 from facefeed.pipeline.job import Job, Options
-from facefeed.pipeline.manifest import OutPaths, Receipt
-from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.ledger import Ledger
+from facefeed.pipeline.manifest import OutPaths, Receipt, trusted_receipt
+from facefeed.pipeline.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import Sampling
 from facefeed.pipeline.work import UnitWorker
@@ -75,11 +78,12 @@ def test_a_damaged_winner_is_replaced(tmp_path: Path) -> None:
     assert digest == sha256_of(final)
 
 
+@pytest.mark.parametrize("refusal", [errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP], ids=os.strerror)
 def test_without_hard_links_rename_publishes_and_the_first_still_wins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
 ) -> None:
     def no_links(*_: object) -> None:
-        raise PermissionError(1, "no hard links here")
+        raise OSError(refusal, os.strerror(refusal))
 
     monkeypatch.setattr(commit.os, "link", no_links)
     final = tmp_path / "u1.parquet"
@@ -111,6 +115,43 @@ def test_no_flipped_byte_passes_with_other_values(tmp_path: Path) -> None:
         except CorruptDataError:
             found += 1
     assert found > column.total_compressed_size / 2
+
+
+@pytest.mark.parametrize("fault", [errno.EIO, errno.ESTALE], ids=errno.errorcode.get)
+@pytest.mark.parametrize("where", ["check_file", "adopt", "receipt"])
+def test_a_disk_that_fails_while_a_unit_is_committed_is_a_stop_and_no_unit_s_fault(
+    worker: tuple[Job, Unit], monkeypatch: pytest.MonkeyPatch, where: str, fault: int
+) -> None:
+    job, unit = worker
+    if where == "adopt":
+        unit_run(job, unit)
+        job.paths.receipt(unit.unit).unlink()
+    files = list(job.paths.faces.rglob("*.parquet"))
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(fault, os.strerror(fault))
+
+    target = {"check_file": "pq.ParquetFile", "adopt": "hashlib.file_digest", "receipt": "os.fsync"}[where]
+    with monkeypatch.context() as patch:
+        patch.setattr(f"facefeed.pipeline.commit.{target}", fails)
+        with pytest.raises(StoppedError, match=os.strerror(fault)):
+            unit_run(job, unit)
+    assert list(job.paths.faces.rglob("*.parquet")) == files, "nothing is set aside for a disk's fault"
+    assert unit_run(job, unit).rows == 10
+
+
+def test_a_receipt_that_cannot_be_read_for_a_disk_s_fault_is_not_taken_for_missing(
+    worker: tuple[Job, Unit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, unit = worker
+    unit_run(job, unit)
+
+    def fails(_: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "read_bytes", fails)
+    with pytest.raises(StoppedError, match="Input/output error"):
+        trusted_receipt(job.paths, unit.unit, "c1")
 
 
 def test_a_plan_number_is_given_once(tmp_path: Path) -> None:
@@ -208,6 +249,25 @@ def test_what_a_worker_given_up_for_lost_still_finishes_does_not_stand_beside_th
     files = {path.stem for path in job.paths.faces.rglob("*.parquet")}
     assert files == {half.unit for half in halves}
     assert Receipt.from_json(job.paths.receipt(unit.unit).read_bytes(), where="") == split
+
+
+def test_what_a_split_unit_published_just_before_its_worker_died_leaves_the_readers_way(
+    worker: tuple[Job, Unit],
+) -> None:
+    job, unit = worker
+    late = unit_run(job, unit)
+    job.paths.receipt(unit.unit).unlink()  # died here; the driver has split the unit
+    halves = unit.halves(job.config)
+    write_receipt(
+        job.paths,
+        Receipt(unit=unit.unit, config="c1", outcome="split", children=[half.unit for half in halves]),
+    )
+    for half in halves:
+        unit_run(job, half)
+    ledger = Ledger(job.paths, Plan([PlanPart(config={}, units=(unit,))]), "c1")
+    assert set_orphans_aside(ledger) == [late.file]
+    assert {path.stem for path in job.paths.faces.rglob("*.parquet")} == {half.unit for half in halves}
+    assert set_orphans_aside(ledger) == []
 
 
 def test_a_second_attempt_that_fails_does_not_undo_the_first(worker: tuple[Job, Unit]) -> None:

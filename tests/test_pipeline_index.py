@@ -6,6 +6,7 @@ import multiprocessing
 import pickle
 import shutil
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import facefeed.pipeline.index as module
@@ -15,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from assets_dataset import FILES, LABELS, NO_ROWS, ROWS, copy_dataset, make_dataset, open_ledger
 from facefeed.pipeline.errors import CorruptDataError, UsageError
-from facefeed.pipeline.finish import write_index
+from facefeed.pipeline.finish import account, publish_manifest, write_index
 from facefeed.pipeline.index import Index
 from facefeed.pipeline.manifest import Manifest
 from facefeed.pipeline.schema import BINARY_COLUMNS, SPLITS, face_schema, parquet_writer_options
-from facefeed.pipeline.verify import rebuild
+from facefeed.pipeline.verify import rebuild, verify
 
 LIGHT = [name for name in face_schema(LABELS).names if name not in BINARY_COLUMNS]
 NULLABLE_STRINGS = ("source_id", "method", "compression")
@@ -248,3 +249,20 @@ def test_the_dataset_of_these_tests_has_what_they_need(dataset: Path) -> None:
     files = sorted((dataset / "faces").rglob("*.parquet"))
     assert len(files) == FILES
     assert max(pq.read_metadata(path).num_row_groups for path in files) > 1
+
+
+def test_killed_at_any_moment_between_index_and_manifest_a_dataset_stays_readable(copy: Path) -> None:
+    ledger, before = open_ledger(copy), Manifest.read(copy)
+    _, unit, receipt = next(one for one in ledger.done() if one[2].file)
+    other = replace(receipt, sha256="0" * 64)  # another state, as far as the account goes
+    ledger.paths.receipt(unit.unit).write_text(other.to_json())
+    after = account(ledger, before.config, [], missing=0)
+    assert after.fingerprint != before.fingerprint
+    write_index(ledger.paths, ledger.tables(), after.labels, after.fingerprint)
+    assert Index(copy).fingerprint == before.fingerprint, "killed here, the old manifest has its old index"
+    ledger.paths.manifest.write_text(after.to_json())
+    assert Index(copy).fingerprint == after.fingerprint, "killed here, the new manifest has its new index"
+    assert not [one for one in verify(copy).findings if one.what == "index"]
+    publish_manifest(ledger.paths, after)
+    assert Index(copy).fingerprint == after.fingerprint
+    assert [path.name for path in copy.glob("index*")] == ["index.arrow"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -10,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -98,12 +100,93 @@ def test_it_is_given_back_after_an_error_too(lease: Path, error: BaseException) 
     assert holder(lease) == {}
 
 
-def test_a_fresh_lease_of_another_host_is_respected(lease: Path) -> None:
-    forge(lease, host="node17", age_seconds=STALE_SECONDS / 2)
+@dataclass
+class Clock:
+    """In place of the module `time`: sleeping takes no time, and something may happen meanwhile."""
+
+    now: float
+    slept: float = 0.0
+    meanwhile: Callable[[float], object] = lambda _: None
+
+    def time(self) -> float:
+        return self.now + self.slept
+
+    monotonic = time
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        self.meanwhile(self.slept)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock(now=time.time())
+    monkeypatch.setattr("facefeed.pipeline.lock.time", clock)
+    return clock
+
+
+def test_a_lease_that_another_host_keeps_renewing_is_respected(lease: Path, clock: Clock) -> None:
+    forge(lease, host="node17", age_seconds=5)
     before = lease.read_bytes()
+    clock.meanwhile = lambda slept: slept >= HEARTBEAT_SECONDS and os.utime(lease, (clock.time(), clock.time()))
     with pytest.raises(RefusedError, match=r"process 4711 on node17, since 2026-01-01"), hold_lease(lease):
         pytest.fail("both hold it")
     assert lease.read_bytes() == before
+    assert clock.slept < 2 * HEARTBEAT_SECONDS, "one sign of life is enough"
+
+
+def test_a_driver_that_was_killed_on_another_host_is_waited_for_and_then_replaced(lease: Path, clock: Clock) -> None:
+    forge(lease, host="node17", age_seconds=20)
+    told: list[str] = []
+    with hold_lease(lease, told.append):
+        assert holder(lease)["host"] == socket.gethostname()
+    assert STALE_SECONDS - 20 <= clock.slept < STALE_SECONDS
+    (sentence,) = told
+    for part in ("process 4711 on node17", "40 s"):
+        assert part in sentence
+
+
+def test_a_clock_that_runs_behind_the_file_server_s_waits_no_longer_than_a_minute(lease: Path, clock: Clock) -> None:
+    forge(lease, host="node17", age_seconds=-3600)
+    with hold_lease(lease):
+        assert holder(lease)["pid"] == os.getpid()
+    assert clock.slept <= STALE_SECONDS + 2
+
+
+def test_what_another_host_releases_meanwhile_is_free(lease: Path, clock: Clock) -> None:
+    forge(lease, host="node17", age_seconds=0)
+    clock.meanwhile = lambda slept: slept == 1 and lease.write_text("")
+    with hold_lease(lease):
+        assert holder(lease)["pid"] == os.getpid()
+    assert clock.slept < HEARTBEAT_SECONDS
+
+
+def test_of_two_that_waited_for_the_same_dead_driver_one_gets_it(lease: Path, clock: Clock) -> None:
+    """Where locks do not reach the other host, both see it go stale at the same moment."""
+    forge(lease, host="node17", age_seconds=STALE_SECONDS - 1)
+
+    def other_signs_too(slept: float) -> None:
+        if slept > 1:
+            forge(lease, host="node18", age_seconds=-slept)
+
+    clock.meanwhile = other_signs_too
+    with pytest.raises(RefusedError, match="on node18"), hold_lease(lease):
+        pytest.fail("both hold it")
+    assert holder(lease)["host"] == "node18", "the refusal has not touched the other one's lease"
+
+
+def test_where_there_are_no_locks_a_living_process_of_this_host_is_refused_at_once(
+    lease: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("facefeed.pipeline.lock.fcntl.flock", no_locks)
+    text = {"host": socket.gethostname(), "pid": os.getppid(), "since": "2026-01-01T00:00:00+00:00"}
+    lease.write_text(json.dumps(text))
+    with pytest.raises(RefusedError, match=f"process {os.getppid()}"), hold_lease(lease):
+        pytest.fail("both hold it")
+    assert clock.slept == 0
 
 
 def test_a_stale_lease_of_another_host_is_taken_over(lease: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from ..index import index_file
 from ..job import config_hash
 from ..ledger import Record
 from ..manifest import InputOutcome, Manifest, OutPaths
@@ -74,7 +75,7 @@ class Account:
     @property
     def size_bytes(self) -> int:
         """Of the faces and the index together."""
-        return self.manifest.bytes + OutPaths(self.out).index.stat().st_size
+        return self.manifest.bytes + index_file(self.out).stat().st_size
 
 
 def _refused(manifest: Manifest) -> Iterator[Failure]:
