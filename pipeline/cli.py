@@ -24,6 +24,7 @@ from .errors import FacefeedError, StoppedError
 
 if TYPE_CHECKING:
     from .progress import Progress
+    from .run import Allowance
     from .video import DecoderLimits
 
 INTERRUPTED = 130
@@ -182,7 +183,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     allowance = Allowance.parse(given["max_failed"])
     limits = DecoderLimits(max_damaged_percent=_percent("--max-damaged", given["max_damaged"]))
     if given["dry_run"]:
-        return _dry_run(src, out, given, limits, progress)
+        return _dry_run(src, out, given, limits, allowance, progress=progress)
     summary = precompute(
         src,
         out,
@@ -204,7 +205,9 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     return 0
 
 
-def _dry_run(src: Path, out: Path, given: dict[str, Any], limits: DecoderLimits, progress: Progress) -> int:
+def _dry_run(
+    src: Path, out: Path, given: dict[str, Any], limits: DecoderLimits, allowance: Allowance, *, progress: Progress
+) -> int:
     from .dryrun import show  # noqa: PLC0415
     from .dryrun.run import dry_run  # noqa: PLC0415
     from .request import check_cluster, prepare, retries  # noqa: PLC0415
@@ -218,10 +221,11 @@ def _dry_run(src: Path, out: Path, given: dict[str, Any], limits: DecoderLimits,
         job, listing, config, workers=given["workers"], scheduler=given["scheduler"],
         allow_leaks=given["allow_leaks"], progress=progress, retry=retries(_reason(given["retry_failed"])),
     )  # fmt: skip
-    show.show(made, src)
+    allowed = allowance.allowed(made.survey.inputs)
+    show.show(made, src, allowed)
     if given["as_json"]:
-        click.echo(json.dumps(show.figures(made)))
-    return show.exit_code(made)
+        click.echo(json.dumps(show.figures(made, allowed)))
+    return show.exit_code(made, allowed)
 
 
 def _options(given: dict[str, Any]) -> Any:

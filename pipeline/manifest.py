@@ -66,11 +66,6 @@ class OutPaths:
         return self.root / "index.next.arrow"
 
     @property
-    def forecast(self) -> Path:
-        """What a dry run expects of the next run."""
-        return self.root / "forecast.json"
-
-    @property
     def lease(self) -> Path:
         """Who is working on OUT."""
         return self.root / "driver.lease"

@@ -117,6 +117,13 @@ class Progress:
         if self._console is not None:
             self._print(why if self._console.is_terminal else json.dumps({"event": "waiting", "why": why}))
 
+    def warn(self, text: str) -> None:
+        """One sentence on what may go wrong: for people, and in a pipe for programs."""
+        if self._console is not None and self._console.is_terminal:
+            self._print(f"warning: {text}", style="yellow")
+        elif self._console is not None:
+            self._print(json.dumps({"event": "warning", "text": text}))
+
     @contextmanager
     def comparing(self, inputs: int, size_bytes: int) -> Iterator[Callable[[int], None]]:
         """Shows how much of `size_bytes` in `inputs` files is hashed; yields what to call with the size of each."""
@@ -220,10 +227,10 @@ class Progress:
             self._line_at = time.monotonic()
             self._print(json.dumps(figures))
 
-    def _print(self, text: str) -> None:
+    def _print(self, text: str, style: str | None = None) -> None:
         """As it is: a name in it may look like rich's markup or like one of its :emoji:."""
         assert self._console is not None
-        self._console.print(text, markup=False, emoji=False)
+        self._console.print(text, style=style, markup=False, emoji=False)
 
 
 def _sentence(figures: dict[str, Any]) -> str:

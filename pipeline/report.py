@@ -125,7 +125,7 @@ def _remarks(summary: Summary) -> list[str]:
         names = ", ".join(summary.partial[:_NAMED]) + (", ..." if len(summary.partial) > _NAMED else "")
         lines.append(f"{len(summary.partial)} inputs are partial, without their damaged frames: {names}")
     if listing.missing:
-        lines.append(f"listed, not on disk: {', '.join(listing.missing[:_NAMED])}")
+        lines.append(f"listed in metadata, but absent on disk: {', '.join(listing.missing[:_NAMED])}")
         lines[-1] += ", ..." if len(listing.missing) > _NAMED else ""
     lines += _without_mask(summary.manifest.faces_without_mask)
     changes = summary.changes
@@ -142,7 +142,7 @@ def _remarks(summary: Summary) -> list[str]:
         lines.append(f"identities that linked over 30 % of all videos were dropped from the split: {names}")
     if listing.ignored:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in listing.ignored.most_common(_NAMED))
-        lines.append(f"no inputs, and not looked at: {kinds}")
+        lines.append(f"ignored: {kinds}")
     return lines
 
 

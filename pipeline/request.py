@@ -73,6 +73,10 @@ def _chosen(detector: str, options: Options) -> FaceDetector:
 
 def _check_target(paths: OutPaths, config: dict[str, Any]) -> None:
     """Refuses a folder that holds something else, or a dataset made under another config."""
+    above = next((folder for folder in paths.root.parents if os.path.lexists(folder)), None)
+    if above is not None and not above.is_dir():
+        what = "a file" if above.is_file() else "no folder"
+        raise UsageError(f"OUT={str(paths.root)!r}: {str(above)!r} is {what}; name a folder that can be made")
     try:
         held = {path.name for path in paths.root.iterdir()} if paths.root.exists() else set()
     except NotADirectoryError as error:
@@ -81,7 +85,7 @@ def _check_target(paths: OutPaths, config: dict[str, Any]) -> None:
         raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name another folder") from error
     if not (paths.plan / "0.json").exists():
         folders = (paths.faces, paths.receipts, paths.plan, paths.temporary)
-        ours = {path.name for path in (*folders, paths.lease, paths.forecast)}
+        ours = {path.name for path in (*folders, paths.lease)}
         if held - ours - {"lost+found"}:
             raise RefusedError(f"OUT={str(paths.root)!r}: holds files that are no facefeed dataset; name a new folder")
         return

@@ -17,7 +17,7 @@ from .changes import Changes, compare, next_part, same_content
 from .cluster import default_slots, failures_as_stops, local_client, remote_client, slots, visible_gpus
 from .commit import make_folders, remove_bare
 from .dryrun.forecast import Forecast
-from .dryrun.run import read_forecast
+from .dryrun.kept import read_forecast
 from .errors import CorruptDataError, StoppedError, TooManyFailedError, UsageError
 from .estimate import CostModel
 from .faces import FaceDetector
@@ -38,7 +38,7 @@ from .manifest import Manifest, OutPaths
 from .plan import Plan
 from .progress import Progress, Totals
 from .request import check_cluster, prepare, retries
-from .sources import Layout, Listing
+from .sources import Layout, Listing, caveats
 from .stage import Stage
 from .video import DecoderLimits, MediaReader
 
@@ -120,12 +120,14 @@ def precompute(
     )
     progress.announce(
         f"{os.path.realpath(src)}: {len(listing.entries):,} inputs "
-        f"(layout {listing.layout}: {listing.classes_held()}); "
-        f"{len(listing.missing):,} listed, but not on disk"
+        f"(layout {listing.layout}: {listing.classes_held()})"
+        + (f"; {len(listing.missing):,} listed in metadata, but absent on disk" if listing.missing else "")
     )
+    for text in caveats(listing):
+        progress.warn(text)
     paths = job.paths
     make_folders(paths)
-    expected = read_forecast(paths)
+    expected = read_forecast(job.out)
     with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease, progress.on_wait):
         ledger = Ledger(paths, Plan.load(paths), job.config)
         changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress))

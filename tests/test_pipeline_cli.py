@@ -70,6 +70,8 @@ def test_an_out_that_cannot_be_is_one_line_and_exit_2(make_source: MakeSource, t
     assert done.stderr.startswith("facefeed: OUT=")
     assert len(done.stderr.splitlines()) == 1
     assert json.loads(done.stdout)["exit"] == 2
+    if out == "file/below":
+        assert f"{str(tmp_path / 'file')!r} is a file" in done.stderr
 
 
 def test_what_a_killed_start_left_of_out_is_taken_up(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from click.testing import CliRunner
 from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dryrun.forecast import Forecast, Range, forecast
+from facefeed.pipeline.dryrun.kept import forecast_file
 from facefeed.pipeline.dryrun.probe import Probe
 from facefeed.pipeline.dryrun.run import DryRun, dry_run
 from facefeed.pipeline.dryrun.show import exit_code, figures, show
+from facefeed.pipeline.dryrun.survey import Survey
 from facefeed.pipeline.estimate import Cost
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
 from facefeed.pipeline.job import Options
@@ -28,6 +31,12 @@ from facefeed.pipeline.run import Allowance, precompute
 from facefeed.pipeline.sources import Entry
 
 MakeSource = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
 
 # --- the arithmetic
 
@@ -148,8 +157,7 @@ def test_nothing_is_made_and_the_word_is_good(
     src, out = make_source("real/a.mp4", "real/b.mp4", "fake/c.mp4"), tmp_path / "out"
     (src / "notes.txt").write_text("x")
     made = run_dry(src, out, small_options, cluster_address)
-    assert [path.name for path in out.iterdir()] == ["forecast.json"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "src"], "nothing is left beside OUT"
+    assert [path.name for path in tmp_path.iterdir()] == ["src"], "neither OUT nor anything beside it"
     survey = made.survey
     assert (survey.inputs, survey.new, survey.leak, survey.missing) == (3, 3, None, 0)
     assert survey.ignored == {".txt": 1}
@@ -170,8 +178,21 @@ def test_nothing_is_made_and_the_word_is_good(
 
     again = run_dry(src, out, small_options, cluster_address)
     assert (again.forecast, again.survey.new) == (None, 0)
-    show(again, src)
+    show(again, src, 0)
     assert "nothing to do" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("unreadable", "code"), [(0, 0), (1, 0), (2, 3), (4, 3)])
+def test_what_fails_before_it_is_read_is_weighed_against_what_may_fail(unreadable: int, code: int) -> None:
+    reasons = Counter({"unreadable": unreadable}) if unreadable else Counter[str]()
+    survey = Survey(
+        layout="folder", inputs=4, new=4 - unreadable, size_bytes=0, hours=0, headers_read=0, by_split={}, groups=4,
+        largest_group=1, dropped_identities=[], leak=None, refused=reasons, missing=0, missing_files=[],
+        ignored=Counter(), fakes=0, without_original=0, caveats=[],
+    )  # fmt: skip
+    made = DryRun(survey=survey, pending=4 - unreadable, forecast=None, failed=Counter(), partial=0, seconds=0.0)
+    assert exit_code(made, 1) == code
+    assert exit_code(made, 4) == (3 if unreadable == 4 else 0), "an empty dataset is never what was asked for"
 
 
 def test_a_leak_is_told_and_not_stumbled_over(
@@ -187,11 +208,11 @@ def test_a_leak_is_told_and_not_stumbled_over(
     made = run_dry(table, tmp_path / "out", small_options, cluster_address)
     assert made.survey.leak is not None
     assert "a leak" in made.survey.leak
-    assert exit_code(made) == 1
+    assert exit_code(made, 0) == 1
     assert made.forecast is not None, "what it would take is told all the same"
-    show(made, src)
+    show(made, src, 0)
     assert "would be refused" in capsys.readouterr().err
-    assert json.loads(json.dumps(figures(made)))["exit"] == 1
+    assert json.loads(json.dumps(figures(made, 0)))["exit"] == 1
 
 
 def test_broken_inputs_are_no_obstacle(
@@ -219,8 +240,8 @@ def test_a_damaged_forecast_stands_in_nobody_s_way(
     tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
 ) -> None:
     src, out = make_source("real/a.mp4"), tmp_path / "out"
-    out.mkdir()
-    (out / "forecast.json").write_text("{}")
+    forecast_file(out).parent.mkdir(parents=True)
+    forecast_file(out).write_text("{}")
     summary = precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
     assert (summary.manifest.rows, summary.forecast) == (5, None)
 
@@ -257,7 +278,7 @@ def test_what_failed_while_it_was_tried_is_told(
     (src / "real" / "broken.mp4").write_bytes(b"not a video" * 100)
     made = run_dry(src, tmp_path / "out", small_options, cluster_address)
     assert made.failed == {"not_video": 1}
-    show(made, src)
+    show(made, src, 0)
     assert "failed 1 of those that were tried: 1 not_video" in capsys.readouterr().err
 
 
@@ -277,7 +298,7 @@ def test_where_nothing_can_be_tried_there_is_no_forecast_and_no_trace_of_one(
     )
     assert (made.forecast, made.pending) == (None, 1)
     assert not out.exists()
-    show(made, src)
+    show(made, src, 0)
     assert "none of the inputs could be tried" in capsys.readouterr().err
 
 
@@ -304,7 +325,7 @@ def test_pairs_and_what_is_missing_are_told(
     table.write_text("path,label,source\na.mp4,real,\nb.mp4,fake,a.mp4\nc.mp4,fake,gone.mp4\nlost.mp4,real,\n")
     made = run_dry(table, tmp_path / "out", small_options, cluster_address)
     assert (made.survey.fakes, made.survey.without_original) == (2, 1)
-    show(made, table)
+    show(made, table, 0)
     said = capsys.readouterr().err
     assert "1 of 2 inputs that name an original have it here" in said
     assert "lost.mp4" in said

@@ -3,5 +3,5 @@
     listing + plan -> survey (what was found)
     a few inputs, for some seconds each, on the job's own workers -> probe -> forecast (time and disk, with ranges)
 
-The forecast is kept beside the plan, so that the run itself can say how good it was.
+The forecast is kept in the user's cache, so that the run itself can say how good it was.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 import time
 from collections import Counter
@@ -19,18 +18,18 @@ from distributed import Client, as_completed, get_worker
 
 from ..changes import Changes, compare, next_part, same_content
 from ..cluster import SlotPlugin, default_slots, failures_as_stops, local_client, remote_client, slots, visible_gpus
-from ..commit import make_folders, writing
+from ..commit import make_folders
 from ..errors import RefusedError, StoppedError
 from ..estimate import CostModel
 from ..job import Job
 from ..ledger import Ledger
-from ..manifest import OutPaths
 from ..plan import Plan, PlanPart, Unit
 from ..progress import Progress
-from ..sources import Entry, Listing
+from ..sources import Entry, Listing, caveats
 from ..splits import group_sizes
 from ..video import MediaReader
 from .forecast import Forecast, forecast
+from .kept import keep_forecast
 from .probe import Probe, probe_family, tried_of
 from .survey import Survey, by_split, play_hours, refused_by_reason
 
@@ -67,7 +66,7 @@ def dry_run(
     progress: Progress,
     retry: Callable[[str], bool] | None = None,
 ) -> DryRun:
-    """What `precompute` would do and what that would take; writes ``OUT/forecast.json`` and nothing else.
+    """What `precompute` would do and what that would take; writes nothing but the forecast in the user's cache.
 
     `retry`: which failures, by reason, would be done again.
     """
@@ -92,7 +91,7 @@ def dry_run(
                 units, cost, probed, is_paired=lambda entry: entry.source_id in here, overhead_seconds=overhead,
                 slots=slot_count, config=job.config,
             )  # fmt: skip
-            _keep(guess, job.paths)
+            keep_forecast(guess, job.out)
     return DryRun(
         survey=survey,
         pending=sum(len(unit.to_decode) for unit in units),
@@ -101,21 +100,6 @@ def dry_run(
         partial=sum(one.is_partial for family in probed for one in family),
         seconds=time.monotonic() - started,
     )
-
-
-def _keep(guess: Forecast, paths: OutPaths) -> None:
-    with writing(paths.forecast):
-        paths.root.mkdir(parents=True, exist_ok=True)
-        # A half-written one is none: see `read_forecast`.
-        paths.forecast.write_text(json.dumps(guess.to_json(), indent=1), encoding="utf-8")
-
-
-def read_forecast(paths: OutPaths) -> Forecast | None:
-    """What an earlier dry run has left; None where it left nothing, or nothing that can be read: no run needs it."""
-    try:
-        return Forecast.from_json(json.loads(paths.forecast.read_bytes()))
-    except (KeyError, OSError, TypeError, ValueError):
-        return None
 
 
 def _part(
@@ -164,6 +148,7 @@ def _survey(listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, 
         missing=len(listing.missing),
         missing_files=listing.missing[:_NAMED],
         ignored=listing.ignored,
+        caveats=caveats(listing),
         fakes=sum(entry.source_id is not None for entry in listing.entries),
         without_original=sum(entry.source_id is not None and entry.source_id not in here for entry in listing.entries),
     )

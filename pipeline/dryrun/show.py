@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ..errors import TooManyFailedError
 from ..schema import SPLITS
 from ..terminal import duration_text, standard_error, visible
 from .forecast import Forecast, Range
@@ -21,8 +22,8 @@ _NAMED = 10
 _MOST_CLASSES = 6
 
 
-def figures(made: DryRun) -> dict[str, Any]:
-    """All of it, for programs."""
+def figures(made: DryRun, allowed: int) -> dict[str, Any]:
+    """All of it, for programs; `allowed`: how many inputs may fail."""
     return {
         "survey": vars(made.survey),  # `asdict` makes other things of a Counter
         "pending": made.pending,
@@ -30,17 +31,20 @@ def figures(made: DryRun) -> dict[str, Any]:
         "partial_of_tried": made.partial,
         "forecast": made.forecast.to_json() if made.forecast else None,
         "seconds": round(made.seconds, 2),
-        "exit": exit_code(made),
+        "exit": exit_code(made, allowed),
     }
 
 
-def exit_code(made: DryRun) -> int:
-    """1 where the run would be refused."""
-    return int(made.survey.leak is not None)
+def exit_code(made: DryRun, allowed: int) -> int:
+    """1 where the run would be refused; 3 where more inputs than `allowed`, or all, cannot even be listed."""
+    if made.survey.leak is not None:
+        return 1
+    failed = made.survey.refused.total()
+    return TooManyFailedError.exit_code if failed > allowed or failed == made.survey.inputs else 0
 
 
-def show(made: DryRun, src: Path) -> None:
-    """What was found, then what it will take."""
+def show(made: DryRun, src: Path, allowed: int) -> None:
+    """What was found, then what it will take; `allowed`: how many inputs may fail."""
     console = standard_error()
     survey = made.survey
     console.print(escape(visible(f"{src}: layout {survey.layout}")))
@@ -51,15 +55,23 @@ def show(made: DryRun, src: Path) -> None:
     console.print(_splits(survey))
     for line in _remarks(survey):
         console.print(escape(visible(line)))
+    for line in survey.caveats:
+        console.print(f"[yellow]warning: {escape(visible(line))}[/]")
     if survey.leak:
         console.print(f"[bold red]would be refused:[/] {escape(visible(survey.leak))}")
+    code = exit_code(made, allowed)
+    if code == TooManyFailedError.exit_code:
+        console.print(
+            f"[bold red]would end with exit 3:[/] {survey.refused.total():,} of {survey.inputs:,} inputs fail before "
+            f"they are read; at most {allowed:,} may fail (--max-failed)"
+        )
     if not made.pending:
         console.print("nothing to do")
     elif made.forecast is None:
         console.print("no forecast: none of the inputs could be tried")
     else:
         _forecast(made, made.forecast, console)
-    if made.pending and not survey.leak:
+    if made.pending and not code:
         console.print("next: the same command without --dry-run")
 
 
@@ -97,8 +109,7 @@ def _splits(survey: Survey) -> Table:
 
 def _remarks(survey: Survey) -> list[str]:
     lines = [
-        f"{survey.groups:,} groups of one original or person each that no split cuts; "
-        f"the largest holds {survey.largest_group:,} inputs"
+        f"{survey.groups:,} groups; each stays within one split; the largest holds {survey.largest_group:,} inputs"
     ]
     if survey.dropped_identities:
         names = ", ".join(survey.dropped_identities[:_NAMED])
@@ -110,13 +121,13 @@ def _remarks(survey: Survey) -> list[str]:
         )
     if survey.missing:
         named = ", ".join(survey.missing_files[:_NAMED]) + (", ..." if survey.missing > _NAMED else "")
-        lines.append(f"{survey.missing:,} listed, but not on disk: {named}")
+        lines.append(f"{survey.missing:,} listed in metadata, but absent on disk: {named}")
     if survey.refused:
         reasons = ", ".join(f"{count} {reason}" for reason, count in survey.refused.most_common())
         lines.append(f"{survey.refused.total():,} will fail: {reasons}")
     if survey.ignored:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in survey.ignored.most_common(_NAMED))
-        lines.append(f"no inputs, and not looked at: {kinds}")
+        lines.append(f"ignored: {kinds}")
     return lines
 
 

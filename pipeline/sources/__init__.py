@@ -4,6 +4,7 @@
 |---|---|
 | layout | the `Layout` protocol, and a user's own |
 | listing, files, stems | what a layout hands on; how files are found, and found again under another suffix |
+| caveats | what a listing does not say |
 | roots | the folders that inputs may lie in |
 | dfdc, ffpp, celebdf, folder, table | the layouts that come along |
 | classes | the classes of a table |
@@ -21,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UsageError
+from .caveats import caveats
 from .celebdf import CelebDF
 from .clips import group_frames
 from .dfdc import DFDC
@@ -45,6 +47,7 @@ __all__ = [
     "Layout",
     "Listing",
     "allowed_folders",
+    "caveats",
     "find_media",
     "find_named",
     "lies_in",

@@ -66,6 +66,7 @@ class DFDC:
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored,
             without_splits="take `split` out of each metadata.json",
+            giving_labels="no metadata.json names them, or gives them a label",
         )  # fmt: skip
 
 

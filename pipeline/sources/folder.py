@@ -42,6 +42,8 @@ class Folder:
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, ignored=ignored,
             without_splits="rename the folders that are called like splits",
+            giving_labels="put them below folders called real and fake, name a published set's own folder as SRC, or "
+            "list them in a table: path,label",
         )  # fmt: skip
 
 

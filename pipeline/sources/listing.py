@@ -55,7 +55,7 @@ class Listing:
 
     `labels[i]` is the name of label `i`. `ignored` counts files that are no inputs, by suffix or by the folder they lie
     in. `root` is the folder that every `video_id` is relative to. `without_splits` says in the imperative how a user
-    gets rid of the given splits, so that they are drawn.
+    gets rid of the given splits, so that they are drawn; `giving_labels` how inputs without a label get one.
     """
 
     layout: str
@@ -65,6 +65,7 @@ class Listing:
     missing: list[str] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     without_splits: str = "take the splits out of the source"
+    giving_labels: str = "list them in a table: path,label"
 
     def classes_held(self) -> str:
         """How many entries each class has, for people: `14 real, 16 fake`."""

@@ -78,6 +78,7 @@ class TableFile:
         return Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
             missing=[*missing, *_missing_sources(src, rows, allowed)], without_splits="leave out the column split",
+            giving_labels="fill in the column label",
         )  # fmt: skip
 
 

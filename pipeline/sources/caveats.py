@@ -1,0 +1,29 @@
+"""What a listing does not say, and what would say it: for people, before the work begins."""
+
+from __future__ import annotations
+
+from .listing import Listing
+from .roots import outside_warning
+
+
+def caveats(listing: Listing) -> list[str]:
+    """A sentence each on inputs that lie outside, inputs without a label, and splits that cannot be checked."""
+    return [text for text in (outside_warning(listing), _labels(listing), _ties(listing)) if text]
+
+
+def _labels(listing: Listing) -> str | None:
+    entries = [entry for entry in listing.entries if not entry.problem]
+    unknown = sum(entry.label < 0 for entry in entries)
+    if not unknown:
+        return None
+    have = "has" if unknown == 1 else "have"
+    return f"{unknown:,} of {len(entries):,} inputs {have} no label (layout {listing.layout}): {listing.giving_labels}"
+
+
+def _ties(listing: Listing) -> str | None:
+    if any(entry.source_id or entry.people for entry in listing.entries):
+        return None
+    return (
+        "the source names no original and no person: whether a fake and its original, or videos of one person, are in "
+        "different splits cannot be checked; a table with the columns source and identity names them"
+    )

@@ -1,0 +1,62 @@
+"""What a source does not say is said before the work begins, with what would say it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from facefeed.pipeline.progress import Progress
+from facefeed.pipeline.sources import caveats, list_source
+from rich.console import Console
+
+
+def lay(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def told(src: Path) -> str:
+    return "\n".join(caveats(list_source(src)))
+
+
+def test_inputs_without_a_label_are_counted_with_what_would_give_one(tmp_path: Path) -> None:
+    deep = [f"sets/Celeb-DF/Celeb-synthesis/id0_id1_{number:04}.mp4" for number in range(3)]
+    said = told(lay(tmp_path, "real/a.mp4", *deep))
+    assert "3 of 4 inputs have no label" in said
+    assert "real" in said
+    assert "path,label" in said
+
+
+def test_nothing_is_said_of_what_is_known(tmp_path: Path) -> None:
+    src = lay(tmp_path, "real/a.mp4", "fake/b.mp4")
+    (src / "t.csv").write_text("path,label,source,identity\nreal/a.mp4,real,,anna\nfake/b.mp4,fake,real/a.mp4,bert\n")
+    assert told(src / "t.csv") == ""
+
+
+def test_a_source_that_names_no_original_and_nobody_is_told_of(tmp_path: Path) -> None:
+    src = lay(tmp_path, "real/a.mp4", "fake/a.mp4")
+    assert "cannot be checked" in told(src)
+    (src / "t.csv").write_text("path,label,source\nreal/a.mp4,real,\nfake/a.mp4,fake,real/a.mp4\n")
+    assert "cannot be checked" not in told(src / "t.csv")
+
+
+def test_inputs_outside_are_counted_with_the_option_that_admits_them(tmp_path: Path) -> None:
+    src = lay(tmp_path / "src", "real/a.mp4")
+    (src / "real/b.mp4").symlink_to(lay(tmp_path / "store", "b.mp4") / "b.mp4")
+    said = told(src)
+    assert f"1 of 2 inputs lie outside SRC and fail as outside_root; --allow-root {tmp_path}/store reads them" in said
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_warning_reaches_people_and_programs(is_terminal: bool) -> None:
+    shown = io.StringIO()
+    Progress(Console(file=shown, force_terminal=is_terminal, width=200, highlight=False)).warn("no [label]")
+    if is_terminal:
+        assert "\x1b[33m" in shown.getvalue()
+        assert "warning: no [label]" in shown.getvalue()
+    else:
+        assert json.loads(shown.getvalue()) == {"event": "warning", "text": "no [label]"}
