@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.sources import Entry, Listing, list_source, recognise
+from facefeed.pipeline.sources import Entry, Listing, caveats, list_source, recognise
 from facefeed.pipeline.sources.dfdc import DFDC
 from hypothesis import given
 from hypothesis import strategies as st
@@ -406,6 +406,18 @@ def test_a_table_reaches_nothing_outside_its_folder(tmp_path: Path, write_table:
         ({"path": ["a.mp4"]}, "lacks the column label"),
         ({"label": ["real"], "file": ["a.mp4"]}, "lacks the column path; it has 'label', 'file'"),
         ({"path": ["a.mp4"], " label": ["real"]}, "it has 'path', ' label'"),
+        (
+            {"Path": ["a.mp4"], "Label": ["real"]},
+            "found 'Path', did you mean 'path'\\?.* found 'Label', did you mean 'label'",
+        ),
+        ({"path": ["a.mp4"], "labels": ["real"]}, "found 'labels', did you mean 'label'"),
+        ({"path;label": ["a.mp4;real"]}, "looks separated by ';'"),
+        ({"path\tlabel": ["a.mp4\treal"]}, "looks separated by a tab"),
+        ({"path": ["a.mp4"], "label": ["real"], "splitt": ["test"]}, "has a column 'splitt', did you mean 'split'"),
+        (
+            {"path": ["a.mp4"], "label": ["real"], "Identity": ["anna"]},
+            "has a column 'Identity', did you mean 'identity'",
+        ),
         ({"path": ["a.mp4", "./a.mp4"], "label": ["real", "fake"]}, "names 'a.mp4' more than once"),
         ({"path": ["a.mp4"], "label": ["real"], "split": ["dev2"]}, "split 'dev2' of 'a.mp4'"),
     ],
@@ -417,6 +429,22 @@ def test_a_table_that_cannot_be_meant_is_refused(
     with pytest.raises(UsageError, match=says) as caught:
         list_source(write_table(tmp_path, columns))
     assert str(tmp_path / "t.") in str(caught.value)
+
+
+def test_columns_that_mean_nothing_are_said_once_to_be_ignored(tmp_path: Path, write_table: WriteTable) -> None:
+    put(tmp_path, "a.mp4")
+    columns = {
+        "path": ["a.mp4"],
+        "label": ["real"],
+        "identity": ["anna"],
+        "age": [31],
+        "split": ["test"],
+        "splitt": [""],
+    }
+    listing = list_source(write_table(tmp_path, columns))
+    assert [text for text in caveats(listing) if "column" in text] == [
+        "columns of the table that are ignored: 'age', 'splitt'"
+    ]
 
 
 @pytest.mark.parametrize(

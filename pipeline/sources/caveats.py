@@ -7,8 +7,11 @@ from .roots import outside_warning
 
 
 def caveats(listing: Listing) -> list[str]:
-    """A sentence each on inputs that lie outside, inputs without a label, and splits that cannot be checked."""
-    return [text for text in (outside_warning(listing), _labels(listing), _ties(listing)) if text]
+    """A sentence each on inputs that lie outside, inputs without a label, splits that cannot be
+    checked, and columns of a table that are ignored.
+    """
+    found = (outside_warning(listing), _labels(listing), _ties(listing), _columns(listing))
+    return [text for text in found if text]
 
 
 def _labels(listing: Listing) -> str | None:
@@ -27,3 +30,9 @@ def _ties(listing: Listing) -> str | None:
         "the source names no original and no person: whether a fake and its original, or videos of one person, are in "
         "different splits cannot be checked; a table with the columns source and identity names them"
     )
+
+
+def _columns(listing: Listing) -> str | None:
+    if not listing.ignored_columns:
+        return None
+    return f"columns of the table that are ignored: {', '.join(map(repr, listing.ignored_columns))}"

@@ -51,11 +51,12 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Everything one source holds. `missing` names what metadata lists and the disk has not; no failure.
+    """Everything one source holds. `missing` names what metadata lists and is absent on disk; no failure.
 
     `labels[i]` is the name of label `i`. `ignored` counts files that are no inputs, by suffix or by the folder they lie
     in. `root` is the folder that every `video_id` is relative to. `without_splits` says in the imperative how a user
     gets rid of the given splits, so that they are drawn; `giving_labels` how inputs without a label get one.
+    `ignored_columns`: of a table, those that mean nothing.
     """
 
     layout: str
@@ -66,6 +67,7 @@ class Listing:
     ignored: Counter[str] = field(default_factory=Counter)
     without_splits: str = "take the splits out of the source"
     giving_labels: str = "list them in a table: path,label"
+    ignored_columns: tuple[str, ...] = ()
 
     def classes_held(self) -> str:
         """How many entries each class has, for people: `14 real, 16 fake`."""

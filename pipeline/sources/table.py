@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from .files import find_named
 from .listing import Entry, Listing, refuse_twice, split_name, trusted_splits
 from .roots import name_below
 
+_ALIKE = 0.8  # of 1: `labels` and `splitt` are, `label_id` is not
 _REQUIRED = ("path", "label")
 _OPTIONAL = ("split", "source", "identity", "footage", "method", "compression", "dataset")
 
@@ -41,10 +43,10 @@ class TableFile:
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """See `Layout`.
 
-        Raises `UsageError` on a table that cannot be parsed, lacks a column, names a path twice, an unknown split, or a
-        class that the file of classes lacks.
+        Raises `UsageError` on a table that cannot be parsed, lacks a column or has one misspelt, names a path twice, an
+        unknown split, or a class that the file of classes lacks.
         """
-        rows = _rows(src)
+        rows, ignored_columns = _rows(src)
         given = {row["label"] for row in rows}
         classes = Classes.of_table(src, given)
         numbers = {label: classes.number(label) for label in given}
@@ -78,11 +80,12 @@ class TableFile:
         return Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
             missing=[*missing, *_missing_sources(src, rows, allowed)], without_splits="leave out the column split",
-            giving_labels="fill in the column label",
+            giving_labels="fill in the column label", ignored_columns=ignored_columns,
         )  # fmt: skip
 
 
-def _rows(src: Path) -> list[dict[str, str]]:
+def _rows(src: Path) -> tuple[list[dict[str, str]], tuple[str, ...]]:
+    """The cells of all known columns as text, and the names of the other columns."""
     try:
         if src.suffix.lower() == ".csv":
             # Everything is read as text: a path like 007 must not become a number.
@@ -94,18 +97,35 @@ def _rows(src: Path) -> list[dict[str, str]]:
             table = pq.read_table(src)
     except (OSError, ValueError) as error:
         raise UsageError(f"{src}: cannot be read as a table ({error})") from error
-    lacking = [name for name in _REQUIRED if name not in table.column_names]
-    if lacking:
-        raise UsageError(
-            f"{src}: lacks the column {', '.join(lacking)}; it has {', '.join(map(repr, table.column_names))}, "
-            f"must have {', '.join(_REQUIRED)} and may have {', '.join(_OPTIONAL)}"
-        )
+    unknown = _unknown_columns(src, table.column_names)
     names = [name for name in (*_REQUIRED, *_OPTIONAL) if name in table.column_names]
     doubled = [name for name in names if table.column_names.count(name) > 1]
     if doubled:
         raise UsageError(f"{src}: has the column {', '.join(doubled)} more than once; keep the one that is meant")
     rows = table.select(names).to_pylist()
-    return [{key: _text(value) for key, value in row.items()} for row in rows]
+    return [{key: _text(value) for key, value in row.items()} for row in rows], unknown
+
+
+def _unknown_columns(src: Path, names: list[str]) -> tuple[str, ...]:
+    """Columns that mean nothing; raises `UsageError` where one is lacking, or one looks like a known one misspelt."""
+    absent = [name for name in (*_REQUIRED, *_OPTIONAL) if name not in names]
+    unknown = [name for name in names if name not in (*_REQUIRED, *_OPTIONAL)]
+    meant = {name: near[0] for name in unknown if (near := get_close_matches(name.strip().lower(), absent, 1, _ALIKE))}
+    if lacking := [name for name in _REQUIRED if name in absent]:
+        guesses = [f"found {name!r}, did you mean {near!r}?" for name, near in meant.items()]
+        separator = next((sign for sign in ";\t|" if len(names) == 1 and sign in names[0]), None)
+        if separator:
+            guesses = [f"it looks separated by {'a tab' if separator == chr(9) else repr(separator)}, must be by ','"]
+        raise UsageError(
+            f"{src}: lacks the column {', '.join(lacking)}; it has {', '.join(map(repr, names))}, must have "
+            f"{', '.join(_REQUIRED)} and may have {', '.join(_OPTIONAL)}{''.join(f'; {guess}' for guess in guesses)}"
+        )
+    if meant:
+        name, known = next(iter(meant.items()))
+        raise UsageError(
+            f"{src}: has a column {name!r}, did you mean {known!r}? It would be ignored; rename it, or take it out"
+        )
+    return tuple(unknown)
 
 
 def _text(value: object) -> str:
@@ -130,7 +150,7 @@ def _source(src: Path, row: dict[str, str]) -> str | None:
 
 
 def _missing_sources(src: Path, rows: list[dict[str, str]], allowed: Sequence[Path]) -> list[str]:
-    """Originals that no row lists and the disk has not, each once."""
+    """Originals that no row lists and that are absent on disk, each once."""
     listed = {name_below(src.parent, row["path"]) for row in rows}
     sources = {source for row in rows if (source := _source(src, row))}
     return [source for source in sorted(sources - listed) if find_named(src.parent, source, allowed) is None]
