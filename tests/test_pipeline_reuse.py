@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Source(MediaReader):
         found = path.stat()
         return Entry(video_id=name, size_bytes=found.st_size, mtime_ns=found.st_mtime_ns, label=0)
 
-    def frames(self, path: Path, sampling: Sampling) -> Iterator[Frame]:
+    def frames(self, path: Path, sampling: Sampling, also: Sequence[int] = ()) -> Iterator[Frame]:
         self.decoded.append(path.name)
         self.on_open(path)
         self.last_frames_wanted = self.last_frames_decoded = 2
