@@ -226,7 +226,7 @@ def test_handing_over_is_worth_a_word_where_it_takes_much_of_the_time() -> None:
     assert (
         handing(short)
         .replace("\u00a0", " ")
-        .startswith("Apart from waiting, 12 % of the time goes into handing over batches")
+        .startswith("Apart from waiting, 12 % of the time goes into passing on batches")
     )
 
 

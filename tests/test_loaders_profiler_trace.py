@@ -79,10 +79,10 @@ def test_every_step_and_every_batch_is_there(events: Events, profile: Profile) -
 
 
 def test_stalls_have_a_name_and_a_colour_of_their_own(events: Events, profile: Profile) -> None:
-    stalls = slices(events, "stall: batch not made yet")
+    stalls = slices(events, "stall: batch not ready")
     assert sum(event["dur"] for event in stalls) == pytest.approx(float(profile.live.unmade.sum()) * 1e6, rel=1e-3)
     assert {event["cname"] for event in stalls} == {"terrible"}
-    handing = sum(event["dur"] for event in slices(events, "hand-over"))
+    handing = sum(event["dur"] for event in slices(events, "transport"))
     assert handing == pytest.approx(float(profile.live.transport.sum()) * 1e6, rel=1e-3)
 
 

@@ -46,10 +46,10 @@ def test_what_is_handed_over_is_no_stall_but_told_where_it_is_much() -> None:
     verdict = judge(recording_of(np.full(4000, STEP / 20)), emulated=False, cores=4)
     assert verdict.word is Word.FED
     assert verdict.handing == pytest.approx(0.4 / 10.4, abs=0.001)
-    assert "hand-over" not in str(verdict)
+    assert "transport" not in str(verdict)
     half = judge(recording_of(np.full(4000, STEP / 20), step=STEP / 2), emulated=False, cores=4)
     assert half.word is Word.FED
-    assert "· hand-over 7.4% ·" in str(half)
+    assert "· transport 7.4% ·" in str(half)
 
 
 def test_a_headroom_that_nobody_can_use_is_not_told_to_the_digit() -> None:

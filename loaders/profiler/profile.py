@@ -44,6 +44,18 @@ class Trial:
     verdict: Verdict
 
 
+PART_NAMES = {
+    "step alone": "step alone",
+    "copy": "copy",
+    "slower step": "slowed step",
+    "transport": "transport",
+    "sampling": "sampler",
+    "contention": "no core free",
+    "preparation": "not ready",
+}
+"""The parts of `Profile.bars` as the terminal, the page and the timeline call them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """Of the starvation curve: the mean step in seconds, and the stall by the model and by the clock, 0 to 1.
@@ -82,7 +94,7 @@ class Profile:
 
     @property
     def differential(self) -> float:
-        """Estimator B: the part of the time that goes with loading, whatever the reason, 0 to 1."""
+        """Estimator B: slowdown compared with preloaded batches, as a share of the time, 0 to 1."""
         return 1 - float(self.alone.step.mean()) / float(self.live.period[self.live.steady].mean())
 
     @property

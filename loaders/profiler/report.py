@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import zip_longest
@@ -12,11 +13,11 @@ import torch
 
 from ..workers import usable_cores
 from .gate import Gate
-from .profile import Profile, Trial
+from .profile import PART_NAMES, Profile, Trial
 from .recording import Recording
 
 SCHEMA_VERSION = 1
-_BAR, _COLUMN = 10, 40
+_BAR, _COLUMN, _WIDTH = 10, 40, 80
 
 
 def environment() -> dict[str, Any]:
@@ -63,16 +64,28 @@ def text(profile: Profile, gate: Gate) -> str:
     verdict, live = profile.verdict, profile.live
     model = "-" if verdict.model is None else f"{verdict.model:.2%}"
     lines = [
-        f"  A  live, by the clock        {verdict.live.value:7.2%}  of the time the step waited",
-        f"  B  against replayed batches  {profile.differential:7.2%}  goes with loading, whatever the reason",
-        f"  C  the queue's model         {model:>7}  the same, worked out from times",
-        *_side_by_side(_bars("a step", profile.bars), _bars("a batch's making", live.spans)),
+        f"  A  live, by the clock        {verdict.live.value:7.2%}  of the time, the step waited",
+        f"  B  against replayed batches  {profile.differential:7.2%}  slower than with preloaded batches",
+        f"  C  the queue's model         {model:>7}  what A should be, from times alone",
+        *_side_by_side(
+            _bars("a step", {PART_NAMES[name]: value for name, value in profile.bars.items()}),
+            _bars("a batch's making", live.spans),
+        ),
         *_trials(profile),
         *_advice(profile),
         f"  {_how(live)}, {live.images_per_second:,.0f} images/s; "
         f"iter() {profile.opening_seconds:.2f} s, first batch {profile.first_batch_seconds:.2f} s after it",
     ]
-    return "\n".join([*lines, *(f"  not shown: {one}" for one in gate.failures(verdict)), "", str(verdict)])
+    lines += [f"  not shown: {one}" for one in gate.failures(verdict)]
+    return "\n".join([*map(_wrapped, lines), "", _wrapped(str(verdict))])
+
+
+def _wrapped(line: str) -> str:
+    """The line in lines of 80 columns, those that follow indented below it; one that fits as it is."""
+    if len(line) <= _WIDTH:
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(line, _WIDTH, subsequent_indent=indent + "  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _trials(profile: Profile) -> list[str]:

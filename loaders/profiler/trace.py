@@ -22,7 +22,7 @@ from .stamps import Stamp
 _LOOP, _FIRST_WORKER = 1, 2  # processes of the trace: numbers of its own, since a pid may be any number
 _WAITING, _STEP = 1, 2
 _NOT_MADE, _NO_CORE, _SAMPLER, _HANDING = _WAITS = (
-    "stall: batch not made yet", "stall: no core free", "stall: sampler", "hand-over"
+    "stall: batch not ready", "stall: no core free", "stall: sampler", "transport"
 )  # fmt: skip
 _COLOURS = {
     _NOT_MADE: "terrible",

@@ -91,7 +91,7 @@ class Verdict:
                 parts.append(f"sustains steps >= {fastest}")
             parts.append(f"headroom {times(self.headroom)} (1 % stall at {fastest})")
         if self.much_handing:
-            parts.append(f"hand-over {self.handing:.1%}")
+            parts.append(f"transport {self.handing:.1%}")
         parts += [self.cache, f"closure {self.closure:.1%}"]
         return " · ".join([*parts, *self.reasons])
 

@@ -95,8 +95,8 @@ def handing(profile: Profile) -> str:
     if not verdict.much_handing:
         return ""
     return (
-        f"Apart from waiting, {percent(verdict.handing)} of the time goes into handing over batches that are there "
-        "already. No worker can take that away; larger batches or smaller ones in bytes can: `batch_size`, and "
+        f"Apart from waiting, {percent(verdict.handing)} of the time goes into passing on batches that are ready "
+        "(transport). No worker can take that away; larger batches or smaller ones in bytes can: `batch_size`, and "
         '`dtype="uint8"`, normalised on the device.'
     )
 
@@ -142,12 +142,12 @@ def estimators(profile: Profile) -> Table:
         model = ("Computed: how long a DataLoader's queue has to wait, given how long each batch and each step took; "
                  "waits for a free core are added as they were measured. It should be close to A.")  # fmt: skip
     return Table(("", "stall", "how it was found"), [
-        ("A  by the clock", percent(verdict.live.value), f"Measured: how long each step had no batch to work on. "
+        ("A  live, by the clock", percent(verdict.live.value), f"Measured: how long each step had no batch to work on. "
          f"{percent(verdict.live.confidence)} bounds on either side: {bounds}."),
-        ("B  by replay", percent(profile.differential), "Measured in another way: how much less time the same step "
-         "takes on batches that are there already. It holds more than waiting, also the hand-over and a step slowed "
-         "down by loading beside it, so it should not be below A."),
-        ("C  by the model", "none" if verdict.model is None else percent(verdict.model), model),
+        ("B  against replayed batches", percent(profile.differential), "Measured in another way: how much less time "
+         "the same step takes on preloaded batches. It holds more than waiting, also transport and a step slowed down "
+         "by loading beside it, so it should not be below A."),
+        ("C  the queue's model", "none" if verdict.model is None else percent(verdict.model), model),
     ])  # fmt: skip
 
 
@@ -159,8 +159,8 @@ def facts(profile: Profile) -> dict[str, str]:
         f"{milliseconds(verdict.threshold)}; at most {percent(verdict.starved.upper)} of all steps with "
         f"{percent(verdict.starved.confidence)} confidence",
         "Throughput": f"{live.images_per_second:,.0f} images/s in batches of {live.images_per_batch:,.0f}",
-        "Hand-over": f"{percent(verdict.handing)} of the time goes into handing over batches that are there already",
-        "Closure": f"{percent(verdict.closure)} of the time is neither step nor hand-over nor wait",
+        "Transport": f"{percent(verdict.handing)} of the time goes into passing on batches that are ready",
+        "Closure": f"{percent(verdict.closure)} of the time is neither step nor transport nor wait",
         "Page cache": verdict.cache.removeprefix("cache "),
         "Opening": f"{milliseconds(profile.opening_seconds)} for iter(), then "
         f"{milliseconds(profile.first_batch_seconds)} to the first batch; neither is part of the stall",

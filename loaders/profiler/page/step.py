@@ -9,7 +9,7 @@ from bokeh.models import ColumnDataSource
 from bokeh.models.annotations.labels import Label
 from bokeh.plotting import figure
 
-from ..profile import Point, Profile
+from ..profile import PART_NAMES, Point, Profile
 from ..queue import Seconds
 from ..situation import Situation
 from . import plots
@@ -23,14 +23,18 @@ _OTHER_PACE = 1.2
 _BINS = 60
 
 _BARS = {
-    "step alone": ("the step alone", STEP, "the same step on batches that are there already"),
-    "copy": ("+ copy", "#6f9fd0", "bringing the batch to the device"),
-    "slower step": ("+ slowed step", MAKING, "the step is slower while batches are being made beside it"),
-    "transport": ("+ hand-over", HANDING, "passing a batch that is made from its worker to the loop"),
-    "sampling": ("+ sampler", SAMPLER, "the sampler chooses the next samples, in the loop itself: a stall"),
-    "contention": ("+ no core free", NO_CORE, "the batch is made, but no core is free to hand it over: a stall"),
-    "preparation": ("+ not made yet", STALL, "the batch is still being made: a stall"),
-    "fetch": ("+ cold cache", "#a63d8f", "what comes on top while no file is in the page cache"),
+    "step alone": (PART_NAMES["step alone"], STEP, "the same step on batches that are there already"),
+    "copy": (PART_NAMES["copy"], "#6f9fd0", "bringing the batch to the device"),
+    "slower step": (PART_NAMES["slower step"], MAKING, "the step is slower while batches are being made beside it"),
+    "transport": (PART_NAMES["transport"], HANDING, "passing a batch that is made from its worker to the loop"),
+    "sampling": (PART_NAMES["sampling"], SAMPLER, "the sampler chooses the next samples, in the loop itself: a stall"),
+    "contention": (
+        PART_NAMES["contention"],
+        NO_CORE,
+        "the batch is made, but no core is free to hand it over: a stall",
+    ),
+    "preparation": (PART_NAMES["preparation"], STALL, "the batch is still being made: a stall"),
+    "fetch": ("cold cache", "#a63d8f", "what comes on top while no file is in the page cache"),
 }
 _WAITS = ("sampling", "contention", "preparation")
 

@@ -23,7 +23,7 @@ _NAIVE_STEPS, _MOST_STEPS = 4, 300  # shown beside each other: at least so many 
 _MOST_LANES = 16
 _SEEN = 0.005  # of a batch's making: what is less is no colour of its own
 _LOOP_COLOURS = {
-    "stall: batch not made yet": STALL, "stall: no core free": NO_CORE, "stall: sampler": SAMPLER, "hand-over": HANDING
+    "stall: batch not ready": STALL, "stall: no core free": NO_CORE, "stall: sampler": SAMPLER, "transport": HANDING
 }  # fmt: skip
 
 
