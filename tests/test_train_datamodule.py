@@ -248,3 +248,14 @@ def test_what_the_loader_cannot_keep_is_told_with_its_remedy(out: Path, tmp_path
     make_dataset(tmp_path / "empty", (("val", (Clip("real/anna.mp4", 3),)),))
     with pytest.raises(UsageError, match="has no face to train on, its split train is empty"):
         data(tmp_path / "empty").train_dataloader()
+
+
+@pytest.mark.parametrize(("devices", "workers"), [(1, 64), (2, 32)])
+def test_the_ranks_of_a_machine_share_its_cores(
+    out: Path, monkeypatch: pytest.MonkeyPatch, devices: int, workers: int
+) -> None:
+    monkeypatch.setattr("facefeed.loaders.workers.usable_cores", lambda: 64)
+    module = data(out, num_workers=None)
+    module.trainer = trainer(devices=devices, strategy="ddp" if devices > 1 else "auto")
+    assert module.train_dataloader().num_workers == workers
+    assert module.val_dataloader().num_workers == workers

@@ -84,9 +84,13 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         )
 
     def loader_arguments(self) -> dict[str, Any]:
-        """What all loaders are given. On CUDA batches come normalised on the device, copied beside the step."""
+        """What all loaders are given. On CUDA batches come normalised on the device, copied beside the step.
+
+        Ranks of one machine share its cores; how many there are the Trainer knows, whoever started them.
+        """
         device = None if self.trainer is None else self.trainer.strategy.root_device
         return {
+            "local_ranks": None if self.trainer is None else self.trainer.num_devices,
             "batch_size": self.options.batch_size, "num_workers": self.options.num_workers, "seed": self.options.seed,
             "fields": FIELDS, "device": device if device is not None and device.type == "cuda" else None,
         }  # fmt: skip
