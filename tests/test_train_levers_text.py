@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning
 import pytest
+import torch
 from assets_levers import Foreign, adamw, cpu, small, with_levers
 from facefeed.train import levers
 from facefeed.train.levers import LEVERS, LeverError, parse
@@ -21,7 +22,8 @@ BARE = Machine(cores=2)
 TEXTS = (
     "fp16", "bf16", "tf32", "compile", "ddp", "ddp:4", "ddp:4:2", "zero:1", "zero:2:offload", "zero:3", "fsdp",
     "accumulate:4", "freeze:net.0*|net.1", "adamw8bit", "fused", "checkpointing", "clip:0.5", "channels_last",
-    "best:val/auc", "early_stop:val/loss", "early_stop:val/loss:7", "deterministic", "deterministic:3",
+    "sync_batchnorm", "best:val/auc", "early_stop:val/loss", "early_stop:val/loss:7", "deterministic",
+    "deterministic:3",
 )  # fmt: skip
 
 
@@ -170,7 +172,7 @@ def test_a_run_on_the_cpu_is_judged_as_one_whatever_gpus_there_are() -> None:
 
 def test_the_texts_are_read_without_lightning() -> None:
     code = (
-        "import sys; from facefeed.train import levers; assert 'bf16' in levers.LEVERS and len(levers.LEVERS) == 17; "
+        "import sys; from facefeed.train import levers; assert 'bf16' in levers.LEVERS and len(levers.LEVERS) == 18; "
         "assert not {'lightning', 'torch', 'torchao'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -187,3 +189,29 @@ def test_there_are_no_other_names() -> None:
     assert all(getattr(levers, name) is not None for name in levers.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = levers.Nothing
+
+
+def test_sync_batchnorm_is_for_several_ranks_on_gpus() -> None:
+    module = Foreign(small())
+    assert levers.refusals(parse("ddp,sync_batchnorm"), module, AMPERE) == []
+    for text, machine, told in (
+        ("sync_batchnorm", AMPERE, "no lever shares out the work"),
+        ("ddp:2,sync_batchnorm", BARE, "on GPUs alone"),
+    ):
+        (reason,) = levers.refusals(parse(text), module, machine)
+        assert told in reason
+    (reason,) = levers.refusals(parse("ddp,sync_batchnorm"), Foreign(torch.nn.Linear(2, 2)), AMPERE)
+    assert "has no BatchNorm" in reason
+
+
+def test_sync_batchnorm_leaves_names_weights_and_activations_as_they_were() -> None:
+    import timm  # noqa: PLC0415
+
+    module = Foreign(timm.create_model("test_efficientnet", num_classes=2)).eval()  # whose BatchNorms hold activations
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    before, names = module.net(images), list(module.state_dict())
+    (lever,) = parse("sync_batchnorm")
+    changed = lever.apply(module)
+    assert sum(isinstance(one, torch.nn.SyncBatchNorm) for one in changed.modules()) > 5
+    assert list(changed.state_dict()) == names
+    assert torch.equal(changed.net(images), before)

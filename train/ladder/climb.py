@@ -10,8 +10,8 @@ from ...pipeline.errors import FacefeedError
 from .rows import Measured, Row, Spread
 from .rungs import BEST, Rung
 
-CHANGING = ("accumulate", "freeze")
-"""Levers that change what is learned: fewer updates, fewer weights. Only who names them gets them in the best set."""
+CHANGING = ("accumulate", "freeze", "sync_batchnorm")
+"""Levers that change what is learned: fewer updates, fewer weights, other statistics. In the best set if named."""
 
 
 class RungError(FacefeedError):

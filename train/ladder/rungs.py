@@ -18,6 +18,7 @@ LEVERS = (
 """Each alone, unless the user names others."""
 NEEDING = {
     "freeze": "which parameters is for you to say: --levers 'freeze:PATTERN'",
+    "sync_batchnorm": "needs a lever that shares out the work beside it: --levers ddp,sync_batchnorm",
     "best": "of which metric is for you to say: --levers best:METRIC",
     "early_stop": "saves epochs, not time within one: nothing that a ladder could measure",
 }

@@ -20,6 +20,7 @@
 | `fused` | the optimizer's step as one kernel | optimizers |
 | `checkpointing` | activations computed again instead of kept | checkpointing |
 | `clip:NORM` | no gradient longer than that | clip |
+| `sync_batchnorm` | BatchNorm over all ranks' batches | sync_batchnorm |
 | `channels_last` | images laid out as tensor cores take them | layout |
 | `best:METRIC`, `early_stop:METRIC[:patience]` | keep the best weights; stop when they no longer come | watch |
 | `deterministic[:seed]` | the same run twice is the same, bit for bit | deterministic |

@@ -39,7 +39,7 @@ def refusals(levers: Sequence[Lever], module: LightningModule, machine: Machine 
     machine = machine or Machine.here()
     found = [lever.refusal(module, machine) for lever in levers]
     found += [_apart(one, other) for one, other in combinations(levers, 2)]
-    found.append(_freed(levers, module))
+    found += [_freed(levers, module), _alone(levers)]
     return [reason for reason in found if reason]
 
 
@@ -90,6 +90,13 @@ def _freed(levers: Sequence[Lever], module: LightningModule) -> str | None:
         "zero:3, checkpointing and frozen parameters: DeepSpeed frees frozen weights in the second pass, and torch "
         "stops at what is gone; take zero:2, or leave checkpointing or freeze out"
     )
+
+
+def _alone(levers: Sequence[Lever]) -> str | None:
+    """What exchanges figures between ranks, where there is one rank."""
+    if "sync_batchnorm" not in {lever.name for lever in levers} or "strategy" in {lever.kind for lever in levers}:
+        return None
+    return "sync_batchnorm: is for several ranks, and no lever shares out the work; take ddp beside it, or leave it out"
 
 
 def _adjusted(arguments: dict[str, Any], levers: Sequence[Lever]) -> dict[str, Any]:

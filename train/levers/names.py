@@ -13,6 +13,7 @@ _WHERE = {
     "fp16": ("precision", "Fp16"),
     "bf16": ("precision", "Bf16"),
     "tf32": ("precision", "Tf32"),
+    "sync_batchnorm": ("sync_batchnorm", "SyncBatchNorm"),
     "compile": ("compilation", "Compile"),
     "ddp": ("ddp", "Ddp"),
     "zero": ("sharded", "Zero"),
