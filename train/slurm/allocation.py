@@ -40,7 +40,8 @@ _OURS = {
 class Allocation:
     """Nodes, and what is asked of each; for how long, and when a job is warned of its end.
 
-    folder: where the job starts, as sbatch's --chdir. cpus_per_node: cores, dealt out evenly to the node's tasks.
+    gpu_kind: the cluster's name for the GPUs that it must have, as `a100`; None: any. folder: where the job starts, as
+    sbatch's --chdir. cpus_per_node: cores, dealt out evenly to the node's tasks.
     memory: of a node, as sbatch's --mem (`64G`; 0: all there is). time: the limit, in any of Slurm's forms (`90`:
     minutes, `12:00:00`, `2-0`: two days). warn_seconds: so long before that limit the job is told to save and end;
     Slurm may do so up to 60 seconds earlier. warn_script: tell the script itself instead of its tasks. more: further
@@ -55,6 +56,7 @@ class Allocation:
     tasks_per_node: int = 1
     cpus_per_node: int = 8
     gpus_per_node: int = 0
+    gpu_kind: str | None = None
     memory: str | None = None
     time: str | None = None
     partition: str | None = None
@@ -112,7 +114,8 @@ class Allocation:
             f"--cpus-per-task={self.cpus_per_task}",
         ]  # fmt: skip
         if self.gpus_per_node:
-            options.append(f"--gpus-per-node={self.gpus_per_node}")
+            kind = "" if self.gpu_kind is None else f"{self.gpu_kind}:"
+            options.append(f"--gpus-per-node={kind}{self.gpus_per_node}")
         for option, value in (("mem", self.memory), ("time", self.time), ("partition", self.partition),
                               ("account", self.account)):  # fmt: skip
             if value is not None:

@@ -1,7 +1,8 @@
-"""The commands `facefeed slurm train` and `facefeed slurm precompute`. What is heavy is imported when they run."""
+"""The commands `facefeed slurm train`, `precompute` and `ladder`. What is heavy is imported when they run."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -26,16 +27,34 @@ class _Passing(click.Command):
             raise click.UsageError(told, ctx) from error
 
 
+class _Gpus(click.ParamType):  # type: ignore[type-arg]
+    """A number of GPUs, with the kind that is asked for before it, or None."""
+
+    name = "gpus"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str | None, int]:  # fmt: skip
+        """Of "4" and "a100:4", the forms of sbatch's --gpus-per-node."""
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(-?\d+)", value)
+        if found is None or (found[1] and int(found[2]) < 1):
+            self.fail(f"{value!r}: must be a number, with a kind before it where one is wanted; try a100:4", param, ctx)
+        return found[1], int(found[2])
+
+
 @click.group()
 def slurm() -> None:
-    """Write the batch script of a training, or of precompute, for a Slurm cluster."""
+    """Write the batch script of a training, of precompute, or of a ladder, for a Slurm cluster."""
 
 
 def _allocation_options(command: _Command) -> _Command:
     """What both scripts ask of Slurm."""
     for option in reversed((
         click.option("--nodes", type=int, default=1, show_default=True, metavar="N", help="How many."),
-        click.option("--gpus-per-node", type=int, default=0, show_default=True, metavar="G", help="Of each."),
+        click.option("--gpus-per-node", type=_Gpus(), default=(None, 0), metavar="[KIND:]G",
+                     help="Of each, as 4 or a100:4 (sinfo -o %G names kinds).  [default: 0]"),
         click.option("--cpus-per-node", type=int, metavar="C", help="Cores of each.  [default: 8 a GPU, at least 8]"),
         click.option("--mem", metavar="SIZE", help="Of each, as 64G; 0: all there is.  [default: the cluster's]"),
         click.option("--time", metavar="LIMIT", help="90 (minutes), 12:00:00, 2-0 (days).  [default: the partition's]"),
@@ -79,7 +98,7 @@ def train(out: str, options: tuple[str, ...], **given: Any) -> None:
     from .ranks import with_ranks  # noqa: PLC0415
     from .script import train_script  # noqa: PLC0415
 
-    gpus_per_node = given["gpus_per_node"]
+    gpus_per_node = given["gpus_per_node"][1]
     allocation = _allocation("facefeed-train", given, tasks_per_node=max(gpus_per_node, 1))
     arguments = with_ranks([out, *options], nodes=allocation.nodes, gpus_per_node=gpus_per_node)
     _write(train_script(allocation, arguments, **_started(given)), given["script"])
@@ -112,9 +131,36 @@ def precompute(src: str, out: str, options: tuple[str, ...], **given: Any) -> No
     for name in ("workers", "scheduler"):
         if asked[name] is not None:
             raise click.UsageError(f"--{name}: the script starts the job's own workers; leave it out")
-    workers_per_node = given["gpus_per_node"] or _cores(given)
+    workers_per_node = given["gpus_per_node"][1] or _cores(given)
     allocation = _allocation("facefeed-precompute", given, tasks_per_node=workers_per_node, warn_script=True)
     _write(precompute_script(allocation, [src, out, *options], **_started(given)), given["script"])
+
+
+@slurm.command(cls=_Passing, context_settings={"max_content_width": 110})
+@click.argument("out", type=click.Path())
+@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
+@_allocation_options
+def ladder(out: str, options: tuple[str, ...], **given: Any) -> None:
+    """Write a script that measures on a node what each lever is worth, on the faces of OUT.
+
+    \b
+      facefeed slurm ladder faces --gpus-per-node a100:4 -- --videos videos > ladder.sh
+      sbatch ladder.sh
+
+    Behind -- come the options of `facefeed ladder`. Rungs that share the work do so over all GPUs of the node. A job
+    that is cut short begins anew. It writes its log and ladder.html, in the folder where the script was written.
+    """  # noqa: D301 (click's mark)
+    from ...pipeline.errors import UsageError  # noqa: PLC0415
+    from .parsed import parsed  # noqa: PLC0415
+    from .script import ladder_script  # noqa: PLC0415
+
+    if given["nodes"] != 1:
+        raise UsageError(f"--nodes={given['nodes']}: a ladder measures one node, and others would idle; leave it out")
+    if given["interface"] is not None:
+        raise UsageError("--interface: a ladder stays on one node; leave it out")
+    parsed("ladder", [out, *options])
+    allocation = _allocation("facefeed-ladder", given, tasks_per_node=1)
+    _write(ladder_script(allocation, [out, *options], python=_started(given)["python"]), given["script"])
 
 
 def _allocation(name: str, given: dict[str, Any], *, tasks_per_node: int, warn_script: bool = False) -> Any:
@@ -122,7 +168,7 @@ def _allocation(name: str, given: dict[str, Any], *, tasks_per_node: int, warn_s
 
     return Allocation(
         name=name, folder=Path.cwd(), nodes=given["nodes"], tasks_per_node=tasks_per_node,
-        cpus_per_node=_cores(given), gpus_per_node=given["gpus_per_node"],
+        cpus_per_node=_cores(given), gpus_per_node=given["gpus_per_node"][1], gpu_kind=given["gpus_per_node"][0],
         memory=given["mem"], time=given["time"], partition=given["partition"], account=given["account"],
         warn_seconds=given["warn_seconds"], warn_script=warn_script, more=given["more"],
     )  # fmt: skip
@@ -131,7 +177,7 @@ def _allocation(name: str, given: dict[str, Any], *, tasks_per_node: int, warn_s
 def _cores(given: dict[str, Any]) -> int:
     """Cores of a node."""
     asked: int | None = given["cpus_per_node"]
-    return _CORES_A_GPU * max(given["gpus_per_node"], 1) if asked is None else asked
+    return _CORES_A_GPU * max(given["gpus_per_node"][1], 1) if asked is None else asked
 
 
 def _started(given: dict[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,12 @@ def precompute_script(
     return _script(title, allocation, assignments, "precompute.sh")
 
 
+def ladder_script(allocation: Allocation, arguments: Sequence[str], *, python: Sequence[str]) -> str:
+    """A script that runs `facefeed ladder` with `arguments`, a process that starts those of its rungs itself."""
+    assignments = [_list("python", python), _list("arguments", arguments)]
+    return _script("facefeed ladder, on one node", allocation, assignments, "ladder.sh")
+
+
 def _script(title: str, allocation: Allocation, assignments: list[str], body: str) -> str:
     here = files(__package__)
     head = [_HEAD.format(title=title), *allocation.lines()]
