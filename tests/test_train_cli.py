@@ -120,3 +120,22 @@ def test_as_a_real_command_it_starts_a_process_for_each_further_rank(out: Path, 
     assert (told["steps"], told["images"]) == (7, 52)
     assert done.stderr.count("next: facefeed evaluate run/checkpoints/best.ckpt") == 1
     assert (tmp_path / "run" / "checkpoints" / "last.ckpt").is_file()
+
+
+def test_under_torchrun_it_takes_the_ranks_that_it_is_given(out: Path, tmp_path: Path) -> None:
+    """As the guide has it, on two CPU ranks."""
+    guide = (Path(__file__).parents[1] / "train" / "README.md").read_text(encoding="utf-8")
+    line = next(one.strip() for one in guide.splitlines() if one.startswith("    torchrun "))
+    words = [str(out) if word == "OUT" else word for word in line.split()]
+    programs = Path(sys.executable).parent
+    words[0] = str(programs / "torchrun")
+    options = [*TINY, "--set", "data.batch_size=4", "--set", "steps=2", "--run", "run", "--json"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    environment["PATH"] = f"{programs}:{os.environ['PATH']}"
+
+    done = subprocess.run(
+        [*words, *options], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout)  # of one rank alone
+    assert (told["steps"], told["images"]) == (2, 16)

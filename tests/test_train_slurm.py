@@ -79,7 +79,7 @@ def test_the_log_lies_in_a_folder_that_is_there() -> None:
             ["--nodes", "2", "--gpus-per-node", "4"],
             ["--recipe", "multi-gpu", "--run", "runs/a"],
             ["faces", "--recipe", "multi-gpu", "--run", "runs/a", "--set",
-             "levers=ddp:4:2,bf16,tf32,channels_last,fused,clip:1"],
+             "levers=ddp:4:2,bf16,tf32,channels_last,fused,compile,clip:1"],
         ),
         (
             ["--gpus-per-node", "2"],
@@ -205,3 +205,46 @@ def test_an_allocation_made_in_python_is_checked_as_well() -> None:
         Allocation(name="x", folder=Path("/"), nodes=0)
     with pytest.raises(UsageError, match="has a line break"):
         Allocation(name="x", folder=Path("/a\nb"))
+
+
+# ---- kinds of GPUs, and a ladder
+
+
+def test_a_kind_of_gpu_is_asked_for_and_a_rank_is_still_a_gpu() -> None:
+    asked = asked_of(script_of("train", "faces", "--gpus-per-node", "a100:4"))
+    assert {"--gpus-per-node=a100:4", "--ntasks-per-node=4", "--cpus-per-task=8"} < set(asked)
+    asked = asked_of(script_of("precompute", "videos", "faces", "--gpus-per-node", "nvidia_l4:2"))
+    assert {"--gpus-per-node=nvidia_l4:2", "--ntasks-per-node=2"} < set(asked)
+
+
+@pytest.mark.parametrize("given", ["a100", "a100:", "a100:0", "four", "4:a100"])
+def test_a_kind_without_a_number_is_refused(given: str) -> None:
+    done = slurm("train", "faces", "--gpus-per-node", given)
+    assert done.exit_code == 2
+    assert "a100:4" in done.output
+
+
+def test_a_ladder_is_one_task_with_all_gpus_of_a_node() -> None:
+    script = script_of("ladder", "faces", "--gpus-per-node", "a100:4", "--", "--videos", ".", "--repeats", "2")
+    assert {"--nodes=1", "--ntasks-per-node=1", "--gpus-per-node=a100:4", "--cpus-per-task=32"} < set(asked_of(script))
+    assert assigned(script, "arguments") == ["faces", "--videos", ".", "--repeats", "2"]
+    assert is_bash(script)
+
+
+@pytest.mark.parametrize(
+    ("allocation", "options"),
+    [(["--nodes", "2"], []), (["--interface", "ib0"], []), ([], ["--repeats", "none"]), ([], ["--recipe", "slow"])],
+)
+def test_a_ladder_that_could_not_run_is_refused_before_it_is_queued(allocation: list[str], options: list[str]) -> None:
+    assert slurm("ladder", "faces", *allocation, "--", *options).exit_code == 2
+
+
+@pytest.mark.filterwarnings("ignore:The `srun` command")
+def test_a_ladder_in_a_job_takes_its_ranks_for_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lightning.fabric.plugins.environments import SLURMEnvironment  # noqa: PLC0415
+
+    script = script_of("ladder", "faces")
+    (name,) = re.findall(r"^export SLURM_JOB_NAME=(\w+)$", script, re.MULTILINE)
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setenv("SLURM_JOB_NAME", name)
+    assert not SLURMEnvironment.detect()

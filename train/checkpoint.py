@@ -34,17 +34,24 @@ def read(path: str | Path, *, remedy: str = _REMEDY) -> dict[str, Any]:
     Raises `UsageError` on a file that would run code, is cut short or damaged, or is no checkpoint at all.
     """
     path = Path(path)
-    try:
-        held = _plain(path)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
-        raise UsageError(f"{path}: {error.strerror}; {remedy}") from error
-    except pickle.UnpicklingError as error:
-        raise UsageError(f"{path}: {_why_refused(error, remedy)}") from error
-    except Exception as error:  # whatever a damaged archive makes of torch
-        raise UsageError(f"{path}: cannot be read, it is cut short or damaged; {remedy}") from error
+    held = _safely(path, remedy)
     if not isinstance(held, Mapping) or not isinstance(held.get("state_dict"), Mapping):
         raise UsageError(f"{path}: is no checkpoint, it holds no state_dict; {remedy}")
     return dict(held)
+
+
+def weights(path: str | Path) -> dict[str, Any]:
+    """What `read` finds in a checkpoint; of a file of weights by name alone, also of safetensors, "state_dict" alone.
+
+    Raises `UsageError` as `read` does, and where the file holds neither.
+    """
+    path, remedy = Path(path), "name a checkpoint, or a file of weights by name"
+    held = _safetensors(path, remedy) if path.suffix == ".safetensors" else _safely(path, remedy)
+    if isinstance(held, Mapping) and isinstance(held.get("state_dict"), Mapping):
+        return dict(held)
+    if isinstance(held, Mapping) and held and all(isinstance(one, torch.Tensor) for one in held.values()):
+        return {"state_dict": dict(held)}
+    raise UsageError(f"{path}: holds no weights by name; {remedy}")
 
 
 def classifier(path: str | Path, held: Mapping[str, Any] | None = None) -> FaceClassifier:
@@ -80,6 +87,30 @@ class PlainCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]  # Lightning i
     def load_checkpoint(self, path: str | Path, *args: Any, **options: Any) -> dict[str, Any]:  # noqa: ARG002 (Lightning's)
         """See `read`."""
         return read(path)
+
+
+def _safely(path: Path, remedy: str) -> Any:
+    """What a file holds as plain values; raises `UsageError` where it cannot be read, or would run code."""
+    try:
+        return _plain(path)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
+        raise UsageError(f"{path}: {error.strerror}; {remedy}") from error
+    except pickle.UnpicklingError as error:
+        raise UsageError(f"{path}: {_why_refused(error, remedy)}") from error
+    except Exception as error:  # whatever a damaged archive makes of torch
+        raise UsageError(f"{path}: cannot be read, it is cut short or damaged; {remedy}") from error
+
+
+def _safetensors(path: Path, remedy: str) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError  # noqa: PLC0415 (timm's; for who has such a file)
+    from safetensors.torch import load_file  # noqa: PLC0415
+
+    try:
+        return load_file(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}; {remedy}") from error
+    except SafetensorError as error:
+        raise UsageError(f"{path}: cannot be read ({error}); {remedy}") from error
 
 
 def _plain(path: Path) -> Any:

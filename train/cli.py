@@ -22,10 +22,13 @@ _OUT = click.Path(path_type=Path)
 @click.argument("out", type=_OUT)
 @click.option("--recipe", type=click.Choice(list(RECIPES)), help="Default: fast; without a GPU quick.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting; may come several times.")
+@click.option("--init-from", metavar="FILE", help="Begin with the weights of a checkpoint, or of a file of weights.")
 @click.option("--run", type=_OUT, metavar="DIR", help="The run's folder. Default: runs/OUT-RECIPE.")
 @click.option("--json", "as_json", is_flag=True,
               help="End with one JSON object on standard output; progress in a pipe is JSON lines.")  # fmt: skip
-def train(out: Path, recipe: str | None, changes: tuple[str, ...], run: Path | None, *, as_json: bool) -> None:
+def train(
+    out: Path, *, recipe: str | None, changes: tuple[str, ...], init_from: str | None, run: Path | None, as_json: bool
+) -> None:
     """Train a classifier of faces on OUT, and say how well it does.
 
     \b
@@ -34,6 +37,8 @@ def train(out: Path, recipe: str | None, changes: tuple[str, ...], run: Path | N
     fast       the same with bf16, TF32, channels_last, fused, compile
     small-gpu  the same on 8 to 11 GB: fp16, 8-bit AdamW, checkpointing
     multi-gpu  fast on all GPUs of a node, or of several under Slurm
+
+    What the GPUs cannot do of a recipe's levers (bf16, TF32 before Ampere) is replaced or left out, and said.
 
     A setting is named as in the run's config.json: --set epochs=3, --set model.backbone=efficientnet_b4,
     --set levers=bf16,accumulate:4. An unknown name lists those that there are.
@@ -47,14 +52,17 @@ def train(out: Path, recipe: str | None, changes: tuple[str, ...], run: Path | N
     console = standard_error()
     with console.status("starting"), Signals() as signals:
         from . import fit  # noqa: PLC0415 (seconds)
+        from .fitting import fitted  # noqa: PLC0415
+        from .machine import Machine  # noqa: PLC0415
         from .settings import with_set  # noqa: PLC0415
         from .table import show_result  # noqa: PLC0415
     name = recipe or _default_recipe()
-    config = with_set(RECIPES[name](), changes)
+    given = changes if init_from is None else (*changes, f"init_from={init_from}")
+    config, notes = fitted(with_set(RECIPES[name](), given), Machine.here())
     folder = run or Path("runs") / f"{out.resolve().name}-{name}"
     if signals.received:
         raise StoppedTrainingError(signals.received, folder, 0)
-    result = fit.train(out, config, folder, console=console, as_json=as_json)
+    result = fit.train(out, config, folder, console=console, as_json=as_json, notes=notes)
     if result is None:  # another rank's to tell
         return
     show_result(result)

@@ -32,6 +32,7 @@ from .recipes import Config
 from .saving import BEST, LAST, Saving, WholeFiles, find, whole
 from .signals import Signals, StoppedTrainingError
 from .stop import Stop
+from .warm_start import warm_started
 
 _METRIC = "val/loss"  # what best.ckpt is the best of, unless a lever says otherwise: an AUC is not always there
 _ON_ALL_RANKS = (StoppedTrainingError, NonFiniteError, StarvedError)
@@ -86,14 +87,14 @@ class Result:
 
 def train(
     out: str | Path, config: Config, run: str | Path, *, callbacks: Sequence[Callback] = (),
-    console: Console | None = None, as_json: bool = False,
+    console: Console | None = None, as_json: bool = False, notes: Sequence[str] = (),
 ) -> Result | None:  # fmt: skip
     """Trains on the dataset `out` as `config` says; what it makes stands in the folder `run`.
 
     Run again with the same folder and config, it goes on at the very next batch of the last checkpoint; a finished run
     is not trained again. callbacks: Lightning's, beside those of the run. console: where it shows itself, if anywhere;
-    as_json: by one JSON object a line, unless that is a terminal. Returns what it came to, None on other ranks than the
-    first.
+    as_json: by one JSON object a line, unless that is a terminal. notes: what to say of the config at the start, and to
+    keep in config.json, as `fitted` has it. Returns what it came to, None on other ranks than the first.
 
     SIGTERM and SIGUSR1 end it between two steps, with a checkpoint, by `StoppedTrainingError` (exit code 75); Ctrl-C
     and a lost terminal too (130). Raises `UsageError` on what cannot be used, `RefusedError` where `run` is another
@@ -109,7 +110,7 @@ def train(
         if (finished := folder.result()) is not None:
             return Result.read(finished) if first else None
         session = _Session(
-            out, config, folder, signals, data=data, callbacks=callbacks, console=console, as_json=as_json
+            out, config, folder, signals, data=data, callbacks=callbacks, console=console, as_json=as_json, notes=notes
         )
         with session.ending():
             return session.to_the_end()
@@ -121,8 +122,10 @@ class _Session:
     def __init__(
         self, out: Path, config: Config, folder: RunFolder, signals: Signals, *, data: FaceDataModule,
         callbacks: Sequence[Callback], console: Console | None, as_json: bool,
+        notes: Sequence[str],
     ) -> None:  # fmt: skip
         self._out, self._config, self._folder, self._data = out, config, folder, data
+        self._notes = [*notes]
         torch.manual_seed(config.seed)
         taken = lever_texts.parse(config.levers)
         for lever in taken:
@@ -146,11 +149,20 @@ class _Session:
             arguments["devices"] = 1
         signals.on_received = self._progress.on_signal
         with self._progress.quiet():
-            module = FaceClassifier(config.model)
+            module = self._classifier()
             self._module, self._trainer = lever_texts.trainer(module, levers, **arguments)
         self._frozen = [row for lever in levers if isinstance(lever, Freeze) for row in lever.table(module)]
         if whole(self._trainer.strategy):
             self._trainer.strategy.checkpoint_io = WholeFiles()
+
+    def _classifier(self) -> FaceClassifier:
+        """A fresh one; its weights are of `init_from`, unless those of a checkpoint will be loaded."""
+        config = self._config
+        if config.init_from is None or self._folder.begun:
+            return FaceClassifier(config.model)
+        module, note = warm_started(config.model, config.init_from)
+        self._notes += [note] if note else []
+        return module
 
     def _arguments(self, callbacks: list[Callback]) -> dict[str, Any]:
         root, logs = self._folder.root, self._folder.logs
@@ -176,8 +188,10 @@ class _Session:
         """Trains what is left, and measures what came of it."""
         trainer, module, data, folder = self._trainer, self._module, self._data, self._folder
         first = trainer.is_global_zero
-        held = folder.held(self._config, self._out) if first else nullcontext()
+        held = folder.held(self._config, self._out, self._notes) if first else nullcontext()
         with held, self._progress.showing(first=first):
+            for note in self._notes:
+                self._progress.say(note, event="note", note=note)
             trainer.fit(module, data, ckpt_path=find(folder.checkpoints / LAST))
             if self._saving.validated_step != trainer.global_step:  # it ended in mid-epoch, by `steps`
                 trainer.validate(module, data, verbose=False)
@@ -192,7 +206,7 @@ class _Session:
     def _went(self) -> dict[str, Any]:
         trainer, saving, pace = self._trainer, self._saving, self._pace
         weights = self._folder.checkpoints / (LAST if saving.best_step is None else BEST)
-        if not weights.exists():  # the same on all ranks
+        if not saving.has_saved:
             raise NonFiniteError(
                 f"weights are NaN or infinite after each of {trainer.global_step:,} steps, so nothing was saved; lower "
                 "the learning rate, or look for such numbers in the batches"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from importlib.metadata import version
@@ -68,7 +68,7 @@ class RunFolder:
         return self._result.exists() or find(self.checkpoints / LAST) is not None
 
     @contextmanager
-    def held(self, config: Config, out: Path) -> Iterator[None]:
+    def held(self, config: Config, out: Path, notes: Sequence[str] = ()) -> Iterator[None]:
         """Makes the folder and says what it is a run of; for as long as it is held, no other process trains in it.
 
         Raises `UsageError` where it cannot be written, `RefusedError` where another process holds it. On a `UsageError`
@@ -83,7 +83,7 @@ class RunFolder:
                     f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
                 ) from error
             if not self.begun:
-                write_whole(json.dumps(_described(config, out), indent=1), self._config, "--run")
+                write_whole(json.dumps(_described(config, out, notes), indent=1), self._config, "--run")
             try:
                 yield
             except UsageError:
@@ -112,13 +112,14 @@ class RunFolder:
 _LOCK = ".lock"
 
 
-def _described(config: Config, out: Path) -> dict[str, Any]:
+def _described(config: Config, out: Path, notes: Sequence[str]) -> dict[str, Any]:
     fingerprint = Manifest.read(out).fingerprint
     return {
         "version": _VERSION,
         "facefeed": version("facefeed"),
         "dataset": {"path": os.path.realpath(out), "fingerprint": fingerprint},
         "config": asdict(config),
+        "notes": [*notes],
     }
 
 

@@ -24,7 +24,7 @@ class Config:
     levers: their text form, as "bf16,accumulate:4"; see `levers.parse`. epochs, steps: passes through the training
     split, and optimizer steps (None: no limit of their own); the run ends with what comes first. seed: of the weights
     that are drawn and of dropout; `data.seed` is that of order and augmentations. save_every_minutes: between
-    checkpoints, beside those at each epoch's end: what a SIGKILL can cost.
+    checkpoints, beside those at each epoch's end: what a SIGKILL can cost. init_from: a file of weights to begin with.
 
     Raises `UsageError` on values that cannot be meant.
     """
@@ -37,6 +37,7 @@ class Config:
     steps: int | None = None
     seed: int = 0
     save_every_minutes: float = 5.0
+    init_from: str | None = None
 
     def __post_init__(self) -> None:
         _whole("epochs", self.epochs, least=1, such_as=10)
@@ -106,8 +107,8 @@ def multi_gpu() -> Config:
     """`fast` on all GPUs of a node, or under Slurm on those of several: each takes its own 64 images a step."""
     return Config(
         recipe="multi-gpu",
-        model=baseline().model,
-        levers="ddp,bf16,tf32,channels_last,fused,clip:1",
+        model=fast().model,
+        levers=f"ddp,{fast().levers}",
     )
 
 

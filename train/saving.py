@@ -38,6 +38,7 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
         self._folder, self._stop = folder, stop
         self._metric, self._sign = metric, 1 if mode == "min" else -1
         self._best = math.inf
+        self.has_saved = False  # in this session or one before it; known to all ranks, a file to the first one earlier
         self._validation_is_due = self._finished = self._warned = False
         self._generators: dict[str, Any] = {}
         self._step = self._saved_step = 0
@@ -52,6 +53,7 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes it up."""
+        self.has_saved = True
         self.figures, self._best, self.best_step = state_dict["figures"], state_dict["best"], state_dict["best_step"]
         self.validated_step, self._finished = state_dict["validated_step"], state_dict["finished"]
         self.faces, self.videos = state_dict["faces"], state_dict["videos"]
@@ -120,6 +122,7 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
 
     def _save(self, trainer: Any, name: str) -> None:
         """On all ranks, since some strategies save a part on each."""
+        self.has_saved = True
         hidden = self._folder / f".{name}"
         if trainer.is_global_zero:
             _remove(hidden)

@@ -1,0 +1,91 @@
+"""What a user of another GPU than an A100 notices of a recipe: it runs, and says what it runs with."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from assets_fit import config
+from assets_train import small_dataset
+from facefeed.train import levers
+from facefeed.train.fit import train
+from facefeed.train.fitting import fitted
+from facefeed.train.machine import Machine
+from facefeed.train.recipes import RECIPES
+from facefeed.train.settings import with_set
+from rich.console import Console
+
+PACKAGES = frozenset({"bitsandbytes", "timm", "torchao", "triton"})
+
+
+def card(name: str, capability: tuple[int, int], count: int = 1, compiler: str | None = "c++") -> Machine:
+    return Machine((name,) * count, (16 << 30,) * count, capability, 8, PACKAGES, compiler)
+
+
+V100, T4, P100, A100 = (
+    card(name, capability)
+    for name, capability in (("V100", (7, 0)), ("T4", (7, 5)), ("P100", (6, 0)), ("A100", (8, 0)))
+)
+
+
+@pytest.mark.parametrize(
+    ("machine", "wanted"),
+    [
+        (V100, "fp16,channels_last,fused,compile,clip:1"),
+        (T4, "fp16,channels_last,fused,compile,clip:1"),
+        (P100, "channels_last,fused,clip:1"),
+        (card("T4", (7, 5), compiler=None), "fp16,channels_last,fused,clip:1"),
+    ],
+)
+def test_the_default_recipe_falls_back_to_what_the_card_has_and_says_so(machine: Machine, wanted: str) -> None:
+    from facefeed.train.module import FaceClassifier  # noqa: PLC0415
+    from facefeed.train.options import ModelOptions  # noqa: PLC0415
+
+    found, notes = fitted(RECIPES["fast"](), machine)
+    assert found.levers == wanted
+    (note,) = notes
+    for part in (machine.gpus[0], "tf32 left out", wanted):
+        assert part in note
+    module = FaceClassifier(ModelOptions(backbone="test_resnet"))
+    assert levers.refusals(levers.parse(found.levers), module, machine) == []
+
+
+def test_where_a_recipe_runs_as_it_is_nothing_is_said() -> None:
+    for machine, name in ((A100, "fast"), (T4, "small-gpu"), (Machine(), "quick"), (V100, "baseline")):
+        assert fitted(RECIPES[name](), machine) == (RECIPES[name](), ())
+
+
+def test_levers_that_a_user_names_are_left_to_be_refused() -> None:
+    named = with_set(RECIPES["fast"](), ["levers=bf16,clip:1"])
+    assert fitted(named, V100) == (named, ())
+
+
+def test_a_recipe_that_was_given_its_ranks_falls_back_as_well() -> None:
+    given = with_set(RECIPES["multi-gpu"](), [f"levers=ddp:4:2,{RECIPES['fast']().levers}"])
+    found, _ = fitted(given, card("V100", (7, 0), count=4))
+    assert found.levers == "ddp:4:2,fp16,channels_last,fused,compile,clip:1"
+
+
+def test_multi_gpu_is_fast_on_all_gpus() -> None:
+    assert RECIPES["multi-gpu"]().levers == f"ddp,{RECIPES['fast']().levers}"
+    assert RECIPES["multi-gpu"]().model == RECIPES["fast"]().model
+
+
+def test_on_several_gpus_a_recipe_for_one_says_that_the_others_are_idle() -> None:
+    eight = card("A100", (8, 0), count=8)
+    found, (note,) = fitted(RECIPES["fast"](), eight)
+    assert found == RECIPES["fast"]()
+    assert note.startswith("8 GPUs, of which this run uses one")
+    assert "--recipe multi-gpu" in note
+    assert fitted(RECIPES["multi-gpu"](), eight)[1] == ()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_said_of_the_config_is_shown_and_kept_with_it(tmp_path: Path) -> None:
+    told, run = io.StringIO(), tmp_path / "run"
+    out = small_dataset(tmp_path / "out")
+    train(out, config(steps=1), run, console=Console(file=told, soft_wrap=True), notes=["fp16 instead of bf16"])
+    assert told.getvalue().splitlines()[0] == "fp16 instead of bf16"
+    assert json.loads((run / "config.json").read_text())["notes"] == ["fp16 instead of bf16"]

@@ -1,0 +1,120 @@
+"""What a user notices of beginning with other weights: they are there, and what does not fit is said or refused."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from assets_fit import STEPS, config, trained
+from assets_train import BACKBONE, small_dataset
+from facefeed.pipeline.errors import RefusedError, UsageError
+from facefeed.train import checkpoint
+from facefeed.train.fit import Result, train
+from facefeed.train.options import ModelOptions
+from facefeed.train.warm_start import warm_started
+from rich.console import Console
+from safetensors.torch import save_file
+
+# Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+OPTIONS = ModelOptions(backbone=BACKBONE)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return small_dataset(tmp_path_factory.mktemp("warm") / "out")
+
+
+@pytest.fixture(scope="module")
+def before(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return trained(out, tmp_path_factory.mktemp("before") / "run", epochs=1)[0]
+
+
+def weights(path: str | Path) -> dict[str, torch.Tensor]:
+    return checkpoint.read(path)["state_dict"]
+
+
+def same(model: Any, wanted: dict[str, torch.Tensor], *, but: str = "-") -> bool:
+    found = model.state_dict()
+    return all(torch.equal(found[name], one) for name, one in wanted.items() if but not in name)
+
+
+def test_a_run_begins_with_the_weights_of_another_and_goes_on_without_their_file(
+    out: Path, before: Result, tmp_path: Path
+) -> None:
+    run, file = tmp_path / "run", tmp_path / "weights.ckpt"
+    file.write_bytes(Path(before.checkpoint).read_bytes())
+    slow = {"model": {"learning_rate": 1e-12}, "init_from": str(file)}
+    first, _ = trained(out, run, epochs=1, steps=1, **slow)
+    assert first.best_step == 1
+    found, wanted = weights(run / "checkpoints" / "last.ckpt"), weights(file)
+    assert all(torch.allclose(found[name], wanted[name]) for name in wanted if "weight" in name)
+    (run / "result.json").unlink()
+    file.unlink()
+    again, _ = trained(out, run, epochs=1, steps=1, **slow)
+    assert again.steps == 1
+    with pytest.raises(RefusedError, match="init_from"):
+        train(out, config(epochs=1, steps=1, model={"learning_rate": 1e-12}), run)
+    assert STEPS > 1
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "weights", "of the network alone", "safetensors"])
+def test_weights_are_taken_from_files_of_every_kind(before: Result, tmp_path: Path, kind: str) -> None:
+    wanted = weights(before.checkpoint)
+    alone = {name.removeprefix("backbone.net."): one for name, one in wanted.items()}
+    file = tmp_path / ("weights.safetensors" if kind == "safetensors" else "weights.pt")
+    if kind == "safetensors":
+        save_file(alone, file)
+    else:
+        stored = {"checkpoint": torch.load(before.checkpoint, weights_only=True), "weights": wanted}
+        torch.save(stored.get(kind, alone), file)
+    model, note = warm_started(OPTIONS, file)
+    assert note is None
+    assert same(model, wanted)
+
+
+def test_a_last_layer_for_other_classes_begins_anew_and_that_is_said(out: Path, before: Result, tmp_path: Path) -> None:
+    three = ModelOptions(**{**asdict(OPTIONS), "classes": ("real", "fake", "drawn")})
+    model, note = warm_started(three, before.checkpoint)
+    assert note is not None
+    assert "last layer" in note
+    assert same(model, weights(before.checkpoint), but="classifier")
+    told = io.StringIO()
+    train(
+        out, config(steps=1, init_from=before.checkpoint, model={"loss": "bce"}), tmp_path / "run",
+        console=Console(file=told, soft_wrap=True),
+    )  # fmt: skip
+    assert told.getvalue().startswith(note)
+
+
+class _Writes:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_what_does_not_fit_or_would_run_code_is_refused(before: Result, tmp_path: Path) -> None:
+    other = ModelOptions(backbone="test_resnet")
+    with pytest.raises(UsageError, match=r"init_from=.*: holds other weights than those of test_resnet: \d+ .*missing"):
+        warm_started(other, before.checkpoint)
+    pretrained = ModelOptions(**{**asdict(OPTIONS), "pretrained": True})
+    with pytest.raises(UsageError, match=r"--set model\.pretrained=false"):
+        warm_started(pretrained, before.checkpoint)
+    torch.save({"weight": _Writes(tmp_path / "written")}, tmp_path / "bad.pt")
+    with pytest.raises(UsageError, match="mkdir to be run"):
+        warm_started(OPTIONS, tmp_path / "bad.pt")
+    assert not (tmp_path / "written").exists()
+    torch.save([1, 2], tmp_path / "list.pt")
+    (tmp_path / "cut.safetensors").write_bytes(b"nothing")
+    for name in ("list.pt", "cut.safetensors", "none.pt", "none.safetensors"):
+        with pytest.raises(UsageError, match=name):
+            warm_started(OPTIONS, tmp_path / name)
