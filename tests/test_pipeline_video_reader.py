@@ -76,7 +76,7 @@ def test_further_frames_come_in_their_places(reader: MediaReader, video: Path, s
     wanted = reader.times(video, sampling).wanted.tolist()
     frames = list(reader.frames(video, sampling, [29, 4, wanted[0], 11, 99]))
     assert indices(frames) == sorted({*wanted, 4, 11, 29}), "but for a frame that the video does not have"
-    assert reader.last_frames_wanted == len(frames)
+    assert reader.last_frames_wanted == reader.last_frames_decoded == len(wanted)
     alone = {frame.frame_index: frame.rgb for frame in reader.frames(video, sampling)}
     assert all((frame.rgb == alone[frame.frame_index]).all() for frame in frames if frame.frame_index in alone)
 
@@ -234,6 +234,15 @@ def test_what_is_left_of_a_damaged_file_is_what_the_whole_file_shows(tmp_path: P
             left = list(reader.frames(path, sampling))
             assert len(left) == reader.last_frames_decoded > 0
             assert all((frame.rgb == whole[frame.frame_index].rgb).all() for frame in left)
+
+
+def test_frames_beside_those_that_the_sampling_wants_neither_count_nor_fail_the_file(
+    reader: MediaReader, tmp_path: Path, video: Path
+) -> None:
+    path = spoil(tmp_path / "damaged.mp4", video, range(12, 13))
+    frames = list(reader.frames(path, Sampling(every=20), also=[3, 15, 25, 99]))
+    assert indices(frames) == [0, 3, 20, 25]
+    assert (reader.last_frames_wanted, reader.last_frames_decoded, reader.last_damage) == (2, 2, "")
 
 
 def test_a_file_of_which_every_wanted_frame_is_damaged_fails_at_any_limit(tmp_path: Path, video: Path) -> None:

@@ -33,8 +33,6 @@ class _Job:
         self._limits = request["limits"]
         self._last_beat = time.monotonic()
         self.frames_wanted = 0
-        self.frames_decoded = 0
-        self._damage = ""
 
     def run(self) -> None:
         content = open_content(self._request["path"])
@@ -44,27 +42,28 @@ class _Job:
             elif self._request["operation"] == "times":
                 send_times(self._pipe, *self._times(content))
             else:
-                self._frames(content)
-                counts = {"frames_wanted": self.frames_wanted, "frames_decoded": self.frames_decoded}
-                send_json(self._pipe, Kind.END, {**counts, "damage": self._damage[:_MAX_DETAIL]})
+                send_json(self._pipe, Kind.END, self._frames(content))
         finally:
             os.close(content.fd)
 
-    def _frames(self, content: Content) -> None:
+    def _frames(self, content: Content) -> dict[str, Any]:
         if content.kind != "video":
             from .images import read_image  # noqa: PLC0415  # Pillow is not needed for videos
 
             self._plan(1)
             send_frame(self._pipe, 0, 0.0, read_image(content, self._limits["max_pixels"]))
-            self.frames_decoded = 1
-            return
+            return {"frames_wanted": 1, "frames_decoded": 1, "damage": ""}
         sampling = Sampling.from_dict(self._request["sampling"])
         video, also = self._video(content), self._request["also"]
         frames = video.frames(sampling, self._limits["max_damaged_percent"], self._plan, also=also)
         for frame_index, pts_seconds, rgb in frames:
             send_frame(self._pipe, frame_index, pts_seconds, rgb)
-            self.frames_decoded += 1
-        self._damage = video.damage
+        wanted, lost = len(video.losses.counting), video.losses.num_lost
+        return {
+            "frames_wanted": wanted,
+            "frames_decoded": wanted - lost,
+            "damage": video.losses.in_words()[:_MAX_DETAIL],
+        }
 
     def _times(self, content: Content) -> tuple[list[float], list[int]]:
         if content.kind != "video":

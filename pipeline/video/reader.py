@@ -62,7 +62,8 @@ class MediaReader:
     def frames(self, path: Path, sampling: Sampling, also: Sequence[int] = ()) -> Iterator[Frame]:
         """The wanted frames of a video, in order, as they are decoded; an image is one frame.
 
-        `also`: indices of further frames that are wanted; those that the video does not have are passed over.
+        `also`: indices of further frames, which the sampling does not want; those that are damaged or that the video
+        does not have are left out. They are counted while frames come, but not in the end.
 
         The child runs ahead by what the pipe holds (1 MiB). Afterwards `last_frames_wanted` and
         `last_frames_decoded` say how many frames the sampling asked for and how many came, and `last_damage` why
@@ -86,6 +87,8 @@ class MediaReader:
                 if kind is Kind.PLAN:
                     self.last_frames_wanted = int(payload["frames_wanted"])
                 elif kind is Kind.END:
+                    self.last_frames_wanted = int(payload["frames_wanted"])
+                    self.last_frames_decoded = int(payload["frames_decoded"])
                     self.last_damage = str(payload["damage"])
         finally:
             if turn == self._turn and self._busy:

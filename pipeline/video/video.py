@@ -40,17 +40,20 @@ class Timeline:
 
 @dataclass(slots=True)
 class Losses:
-    """Wanted frames that are damaged or do not come; no more than `max_percent` of `num_wanted`, and never all."""
+    """Frames that are damaged or do not come: of those that count no more than `max_percent`, and never all."""
 
-    num_wanted: int
+    counting: Collection[int]
     max_percent: float
     num_lost: int = 0
     first: str = ""
 
     def take(self, due: deque[int], health: Health, *, before: int) -> None:
         """Count the frames of `due` below index `before` as lost; raises InputError: decode_error for one too many."""
-        most = min(math.floor(self.max_percent * self.num_wanted / 100 + 1e-9), self.num_wanted - 1)
+        most = min(math.floor(self.max_percent * len(self.counting) / 100 + 1e-9), len(self.counting) - 1)
         while due and due[0] < before:
+            if due[0] not in self.counting:
+                due.popleft()
+                continue
             self.first = self.first or f"frame {due[0]}: {health.first_error or 'the decoder did not return it'}"
             if self.num_lost == most:
                 raise InputError("decode_error", f"damaged or missing are {self._count(self.num_lost + 1)}")
@@ -62,14 +65,14 @@ class Losses:
         return f"damaged or missing are {self._count(self.num_lost)}" if self.num_lost else ""
 
     def _count(self, num_lost: int) -> str:
-        return f"{num_lost} of {self.num_wanted} wanted frames, first {self.first}"
+        return f"{num_lost} of {len(self.counting)} wanted frames, first {self.first}"
 
 
 @dataclass(slots=True)
 class VideoFile:
     """A video that is open for one job. beat is called often while it makes progress.
 
-    damage: after `frames`, how many wanted frames are missing and why, or empty.
+    losses: after `frames`, the wanted ones that did not come.
 
     Raises InputError: not_video, audio_only, truncated, no_frames, too_large, unreadable, decode_error.
     """
@@ -78,7 +81,7 @@ class VideoFile:
     max_pixels: int
     threads: int
     beat: Callable[[], None]
-    damage: str = ""
+    losses: Losses = field(default_factory=lambda: Losses(frozenset(), 0))
 
     def frames(
         self,
@@ -88,19 +91,18 @@ class VideoFile:
         *,
         also: Collection[int] = (),
     ) -> Iterator[tuple[int, float, Rgb]]:
-        """Yield (frame_index, pts_seconds, rgb) of the wanted frames; `planned` gets their number first.
+        """Yield (frame_index, pts_seconds, rgb) of the wanted frames; `planned` gets the number of all to come.
 
         Damaged ones are left out, up to `max_damaged_percent` of the wanted ones; the others keep index and time.
-        also: indices of further frames that are wanted; those that the video does not have are passed over.
+        also: indices of further frames to yield; those that are damaged or that the video does not have are left out.
         """
         packets, timeline = self._timeline()
         chosen = sampling.select(timeline.pts_seconds, timeline.key_indices)
         wanted = sorted({*chosen, *(index for index in also if 0 <= index < len(timeline.pts_seconds))})
         planned(len(wanted))
-        losses = Losses(len(wanted), max_damaged_percent)
+        self.losses = Losses(frozenset(chosen), max_damaged_percent)
         only_keys = sampling.keyframes and wanted == chosen and bool(timeline.packet_indices)
-        yield from self._wanted_frames(timeline, packets, wanted, losses, only_keys=only_keys)
-        self.damage = losses.in_words()
+        yield from self._wanted_frames(timeline, packets, wanted, only_keys=only_keys)
 
     def times(self, sampling: Sampling) -> tuple[list[float], list[int]]:
         """Return the presentation times of all frames, and the indices of those that the sampling wants."""
@@ -174,7 +176,7 @@ class VideoFile:
         return Timeline([float(index / rate) for index in range(len(times))], keys)
 
     def _wanted_frames(
-        self, timeline: Timeline, packets: Packets, wanted: list[int], losses: Losses, *, only_keys: bool
+        self, timeline: Timeline, packets: Packets, wanted: list[int], *, only_keys: bool
     ) -> Iterator[tuple[int, float, Rgb]]:
         """Decode what the wanted frames need; if one of those does not come, decode everything after all.
 
@@ -187,12 +189,12 @@ class VideoFile:
             needed = packets.needed_for(wanted_packets, only_keys=only_keys)
         if needed is not None and not all(needed):
             try:
-                yield from self._pass(timeline, packets, due, needed, Losses(len(wanted), 0))
+                yield from self._pass(timeline, packets, due, needed, Losses(frozenset(wanted), 0))
                 return
             except InputError as error:
                 if error.reason not in ("decode_error", "no_frames"):
                     raise
-        yield from self._pass(timeline, packets, due, None, losses)
+        yield from self._pass(timeline, packets, due, None, self.losses)
 
     def _pass(
         self, timeline: Timeline, packets: Packets, due: deque[int], needed: bytearray | None, losses: Losses

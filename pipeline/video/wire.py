@@ -31,7 +31,7 @@ class Kind(IntEnum):
     """What a message from the child says."""
 
     BEAT = 1  # still making progress
-    PLAN = 2  # {"frames_wanted"}
+    PLAN = 2  # {"frames_wanted"}, which here are all that are to come, and in END those that the sampling wants
     FRAME = 3
     END = 4  # {"frames_wanted", "frames_decoded", "damage"}
     INFO = 5  # a MediaInfo
