@@ -41,7 +41,7 @@ demo: $(READY)  ## the whole way on a small sample: videos, faces, pages, a prof
 	$(BIN)/facefeed sample $(DEMO)/videos
 	$(BIN)/facefeed precompute $(DEMO)/videos $(DEMO)/faces --max-failed 5%
 	$(BIN)/facefeed verify $(DEMO)/faces
-	$(BIN)/facefeed inspect $(DEMO)/faces --html $(DEMO)/inspect.html
+	$(BIN)/facefeed inspect $(DEMO)/faces --page $(DEMO)/inspect.html
 	$(BIN)/python -m facefeed.loaders $(DEMO)/faces
 	$(BIN)/facefeed augment $(DEMO)/faces loaders/augment/example.yaml --page $(DEMO)/augment.html
 	@# Fed or starved, the demo goes on: which of them depends on this machine.

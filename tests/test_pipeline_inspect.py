@@ -61,7 +61,7 @@ def made(folder: Path, *units: tuple[str, tuple[Clip, ...]]) -> Path:
 
 
 def run(out: Path, *arguments: Any) -> Result:
-    options = ["--html", out.parent / "inspect.html", *arguments]
+    options = ["--page", out.parent / "inspect.html", *arguments]
     return CliRunner(env={"COLUMNS": str(SCREEN_COLUMNS)}).invoke(inspect, [str(one) for one in (out, *options)])
 
 
@@ -490,9 +490,9 @@ def test_names_that_a_terminal_would_act_on_are_shown_as_they_are(tmp_path: Path
 
 def test_a_page_that_cannot_be_written_is_told_in_one_line(dataset: Path, tmp_path: Path) -> None:
     for page in (tmp_path / "no folder" / "a.html", tmp_path):
-        done = run(dataset, "--html", page)
+        done = run(dataset, "--page", page)
         assert isinstance(done.exception, UsageError)
-        assert str(done.exception).startswith(f"--html {page}: cannot be written (")
+        assert str(done.exception).startswith(f"--page {page}: cannot be written (")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -500,22 +500,22 @@ def test_a_page_takes_the_place_of_the_one_before_only_when_it_is_whole(dataset:
     page = tmp_path / "a.html"
     page.write_text("before")
     with page.open() as before:
-        assert run(dataset, "--html", page).exit_code == 0
+        assert run(dataset, "--page", page).exit_code == 0
         assert before.read() == "before"  # it was replaced, not written over
     assert list(tmp_path.iterdir()) == [page]
 
 
 def test_a_page_for_a_device_or_through_a_link_replaces_neither(dataset: Path, tmp_path: Path) -> None:
-    assert run(dataset, "--html", os.devnull).exit_code == 0
+    assert run(dataset, "--page", os.devnull).exit_code == 0
     assert Path(os.devnull).is_char_device()
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "a.html")
-    assert run(dataset, "--html", link).exit_code == 0
+    assert run(dataset, "--page", link).exit_code == 0
     assert link.is_symlink()
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_the_command_is_one_of_facefeeds_and_says_its_options() -> None:
     shown = CliRunner().invoke(main, ["inspect", "--help"]).output
-    assert "--html" in shown
+    assert "--page" in shown
     assert "--json" in shown

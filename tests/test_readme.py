@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from assets_dataset import make_dataset
@@ -18,6 +20,7 @@ from facefeed.pipeline.errors import REASONS
 from facefeed.pipeline.faces import FaceDetector
 from facefeed.pipeline.job import Options
 from facefeed.pipeline.run import precompute
+from facefeed.pipeline.schema import face_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 README, PROFILER, TRAIN = (ROOT / name for name in ("README.md", "loaders/profiler/README.md", "train/README.md"))
@@ -109,3 +112,35 @@ def test_the_readme_explains_every_reason_for_failure() -> None:
 
 def test_nothing_in_the_readme_waits_to_be_filled_in() -> None:
     assert re.findall(r"@[A-Z]+@|^[A-Z]+$", README.read_text() + PROFILER.read_text(), flags=re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("name", ["inspect", "augment", "profile", "ladder"])
+def test_every_command_writes_its_page_where_page_says_else_where_it_is_given(name: str) -> None:
+    command = entry_points(group="facefeed.commands")[name].load()
+    pages = {tuple(one.opts): str(one.default) for one in command.params if str(one.default).endswith(".html")}
+    assert pages == {("--page",): f"{name}.html"}
+    assert f"`{name}.html`" in README.read_text()
+
+
+COLUMNS = ROOT / "pipeline/COLUMNS.md"
+
+
+def type_text(given: pa.DataType) -> str:
+    """A column's type as people read it."""
+    if pa.types.is_fixed_size_list(given):
+        return f"{type_text(given.value_type)}[{given.list_size}]"
+    if pa.types.is_list(given):
+        return f"list of {type_text(given.value_type)}"
+    if pa.types.is_struct(given):
+        return f"struct of {', '.join(field.name for field in given)}: each {type_text(given[0].type)}"
+    return {"float": "float32", "double": "float64"}.get(str(given), str(given))
+
+
+def test_the_guide_to_columns_says_what_the_schema_says() -> None:
+    rows = [
+        f"| `{field.name}` | {type_text(field.type)}{' or null' if field.nullable else ''} "
+        f"| {field.metadata[b'description'].decode().replace('<', '&lt;')} |"
+        for field in face_schema(["real", "fake"])
+    ]
+    assert [line for line in COLUMNS.read_text().splitlines() if line.startswith("| `")] == rows
+    assert "pipeline/COLUMNS.md" in README.read_text()

@@ -10,7 +10,7 @@ import click
 
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--html", "page", type=click.Path(path_type=Path), default=Path("inspect.html"), show_default=True,
+@click.option("--page", "page", type=click.Path(path_type=Path), default=Path("inspect.html"), show_default=True,
               help="Where the page is written.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 def inspect(out: Path, *, page: Path, as_json: bool) -> None:

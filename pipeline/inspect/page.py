@@ -79,7 +79,7 @@ def _write(text: str, page: Path) -> int:
             write_durably(path, text, path.parent)
     except (OSError, StoppedError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"--html {page}: cannot be written ({why}); name a file in a folder that is there") from error
+        raise UsageError(f"--page {page}: cannot be written ({why}); name a file in a folder that is there") from error
     return len(data)
 
 
