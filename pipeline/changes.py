@@ -127,6 +127,7 @@ def next_part(
     known = ledger.plan.videos()
     if not allow_leaks:
         refuse_new_leaks(changes.changed, known, ledger.plan.dropped_identities())
+    redo = {entry.video_id for entry in changes.changed if _has_other_rows(entry, known[entry.video_id][0])}
     known |= {entry.video_id: (entry, known[entry.video_id][1]) for entry in changes.changed}
     assigned = assign_splits(
         changes.added,
@@ -147,14 +148,15 @@ def next_part(
     units = group_units(added, assigned.split_of, config=name, salt=salt, cost_seconds=cost_seconds)
     current = {entry.video_id: entry for entry in listing.entries if not entry.problem}
     failed = _failed(ledger, retry) if retry is not None else {}
-    anew = {entry.video_id for entry in (*added, *changes.changed)}.union(*failed.values())
+    anew = redo.union((entry.video_id for entry in added), *failed.values())
     # What a fake's mask says depends on its original too.
-    changes.changed.extend(
-        entry for name, entry in current.items() if entry.source_id in anew and name in known and name not in anew
-    )
+    fakes = [entry for name, entry in current.items() if entry.source_id in anew and name in known and name not in anew]
     changed = {entry.video_id for entry in changes.changed}
+    changes.changed.extend(entry for entry in fakes if entry.video_id not in changed)
+    changed.update(entry.video_id for entry in fakes)
+    redo = anew.union(entry.video_id for entry in fakes)
     make = partial(Unit.make, config=name, salt=salt)
-    redone, replaced = _replace_changed(ledger, changed, failed, current, make)
+    redone, replaced = _replace_changed(ledger, changed, redo, current, make)
     units += redone
     left = {unit: names for unit, names in failed.items() if unit not in replaced}
     units += _retry_failed(ledger, left, current, make)
@@ -166,14 +168,15 @@ def next_part(
     )
 
 
+def _has_other_rows(entry: Entry, before: Entry) -> bool:
+    """Whether anything has changed but what decides on splits alone and becomes no column."""
+    return entry != replace(before, split=entry.split, footage=entry.footage, kin=entry.kin)
+
+
 def _replace_changed(
-    ledger: Ledger,
-    changed: set[str],
-    failed: dict[str, set[str]],
-    current: dict[str, Entry],
-    make: Callable[..., Unit],
+    ledger: Ledger, changed: set[str], redo: set[str], current: dict[str, Entry], make: Callable[..., Unit]
 ) -> tuple[list[Unit], set[str]]:
-    """A changed input replaces its whole unit, so that the old file can go as one; its neighbours' rows are reused."""
+    """A changed input replaces its whole unit, so that the old file can go as one; rows but those to `redo` stay."""
     units, replaced = [], set()
     for unit in ledger.plan.units():
         mine = [entry for entry in unit.inputs if ledger.owner[entry.video_id] == unit.unit]
@@ -185,7 +188,6 @@ def _replace_changed(
         # One that was never finished has not replaced its own predecessors yet: newest first.
         unfinished = any(receipt is None for _, receipt in leaves)
         supersedes = [unit.unit, *(unit.supersedes if unfinished else ())]
-        redo = changed | failed.get(unit.unit, set())
         reuses = [
             entry.video_id
             for entry in mine

@@ -130,7 +130,8 @@ def _remarks(summary: Summary) -> list[str]:
     lines += _without_mask(summary.manifest.faces_without_mask)
     changes = summary.changes
     if changes.changed:
-        lines.append(f"{len(changes.changed):,} inputs had changed, or their originals: these were done again")
+        count = len(changes.changed)
+        lines.append(f"{count:,} inputs or their originals had changed: where rows could differ, they were done again")
     if changes.touched:
         lines.append(f"{len(changes.touched):,} inputs have new times and the same content: nothing was done again")
     if changes.gone:

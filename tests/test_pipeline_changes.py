@@ -195,6 +195,21 @@ def test_neighbours_of_a_changed_input_are_reused_and_its_fakes_are_not(dataset:
     assert {entry.video_id for entry in retried.to_decode} == {"a-swap.mp4", "bad.mp4"}
 
 
+@pytest.mark.parametrize("change", [{"kin": ("ann",)}, {"footage": "hall"}], ids=str)
+def test_what_only_concerns_splits_is_planned_anew_without_decoding_anything(
+    dataset: Dataset, change: dict[str, Any]
+) -> None:
+    _, units = dataset.run([*FOUR, fake("swap.mp4", "a.mp4")])
+    dataset.work(units)
+    now = [*(replace(entry, **change) for entry in FOUR), fake("swap.mp4", "a.mp4")]
+    changes, (again,) = dataset.run(now)
+    assert [entry.video_id for entry in changes.changed] == ["a.mp4", "b.mp4", "c.mp4", "d.mp4"]
+    assert set(again.inputs) == set(now)
+    assert again.to_decode == ()
+    dataset.work([again])
+    assert dataset.run(now) == (Changes(), [])
+
+
 def test_what_an_unfinished_unit_was_to_decode_is_not_reused_from_before(dataset: Dataset) -> None:
     _, units = dataset.run(FOUR)
     dataset.work(units)
