@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 from assets_faults import POISON_SIZE, FaultyDetector
 from assets_video import numbered, write_video
@@ -17,18 +19,20 @@ from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dryrun.forecast import Forecast, Range, forecast
 from facefeed.pipeline.dryrun.kept import forecast_file
-from facefeed.pipeline.dryrun.probe import Probe
+from facefeed.pipeline.dryrun.probe import Probe, probe_family
 from facefeed.pipeline.dryrun.run import DryRun, dry_run
 from facefeed.pipeline.dryrun.show import exit_code, figures, show
 from facefeed.pipeline.dryrun.survey import Survey
 from facefeed.pipeline.estimate import Cost
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.inputs import InputRows
 from facefeed.pipeline.job import Options
 from facefeed.pipeline.plan import Unit
 from facefeed.pipeline.progress import Progress
 from facefeed.pipeline.request import prepare
 from facefeed.pipeline.run import Allowance, precompute
 from facefeed.pipeline.sources import Entry
+from facefeed.pipeline.video import Frame
 
 MakeSource = Callable[..., Path]
 
@@ -129,6 +133,25 @@ def test_a_kind_that_was_not_tried_goes_at_the_pace_of_the_other() -> None:
     units = units_of(*[1000] * 10)
     found = guess(units, [tried(units[0], pace=4.0)], is_paired=lambda _: True)
     assert found.seconds.likely == pytest.approx(40)
+
+
+def test_a_damaged_video_that_was_tried_to_its_end_is_known_whole() -> None:
+    class Scratched:
+        reader = SimpleNamespace(last_frames_wanted=5, last_damage="damaged or missing are 1 of 5 wanted frames")
+
+        def batches(self, _: Entry, __: str, ___: Any, limited: Callable[[Any], Any]) -> Iterator[Any]:
+            assert (
+                len(list(limited(iter([Frame(number, 0.0, np.zeros((2, 2, 3), np.uint8)) for number in range(4)]))))
+                == 4
+            )
+            return iter(())
+
+        def warm_up(self, _: str) -> None: ...
+
+        def let_go(self) -> None: ...
+
+    [probe] = probe_family(cast("InputRows", Scratched()), [Entry(video_id="a.mp4")], 60.0)
+    assert (probe.is_partial, probe.reason, probe.frames, probe.wanted_frames) == (True, None, 4, 4)
 
 
 def test_a_forecast_comes_back_from_its_file() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import pytest
 from assets_faults import POISON_SIZE, BrokenProcessDetector, FaultyDetector, UnloadableDetector, faulty_child
 from assets_video import numbered, read_number, spoil, write_video
 from distributed import LocalCluster
+from facefeed.pipeline import report
 from facefeed.pipeline.encode import decode_rgb
 from facefeed.pipeline.errors import RefusedError, StoppedError, TooManyFailedError, UsageError
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
@@ -90,7 +92,9 @@ def test_a_row_shows_the_frame_that_it_names(run: Run, make_source: MakeSource, 
         assert row["pts_seconds"] == pytest.approx(row["frame_index"] / 25)
 
 
-def test_every_input_has_exactly_one_outcome(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+def test_every_input_has_exactly_one_outcome(
+    run: Run, make_source: MakeSource, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = make_source("real/a.mp4", "real/b.mp4")
     (source / "real/empty.mp4").touch()
     (source / "real/text.mp4").write_text("no video\n" * 50)
@@ -107,6 +111,10 @@ def test_every_input_has_exactly_one_outcome(run: Run, make_source: MakeSource, 
         "failed": {"empty": 1, "not_video": 2, "outside_root": 1, "truncated": 1},
     }  # fmt: skip
     assert verify(tmp_path / "out").findings == []
+    report.show(summary, source, tmp_path / "out")
+    shown = capsys.readouterr().err
+    assert re.search(r"partial\W+1\b", shown)
+    assert "1 inputs are partial, without their damaged frames: real/scratched.mp4" in shown
 
 
 def test_a_video_without_faces_is_counted_apart_from_failures(run: Run, make_source: MakeSource) -> None:

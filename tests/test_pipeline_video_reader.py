@@ -13,6 +13,7 @@ import pytest
 from assets_video import numbered, read_number, spoil, write_audio, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import DecoderLimits, Frame, MediaInfo, MediaReader, Sampling
+from PIL import Image
 
 ALL = Sampling(every=1)
 
@@ -100,6 +101,21 @@ def test_one_child_serves_many_files(reader: MediaReader, video: Path) -> None:
     failure(reader, video.parent / "nothing.mp4")
     list(reader.frames(video, ALL))
     assert reader.child_pid == first
+
+
+def test_a_run_of_pictures_is_read_by_one_child_though_some_are_broken(reader: MediaReader, tmp_path: Path) -> None:
+    children = set()
+    for number in range(6):
+        path = tmp_path / f"{number}.png"
+        Image.fromarray(numbered(number)).save(path)
+        if number == 3:
+            path.write_bytes(path.read_bytes()[:100])
+            assert failure(reader, path).reason == "truncated"
+        else:
+            (frame,) = reader.frames(path, ALL)
+            assert (read_number(frame.rgb), frame.frame_index, reader.last_frames_wanted) == (number, 0, 1)
+        children.add(reader.child_pid)
+    assert len(children) == 1
 
 
 def test_consumers_may_stop_early(reader: MediaReader, video: Path) -> None:
