@@ -166,7 +166,9 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     help="Redo what failed (for REASON); give it after OUT.",
 )
 @click.option("--max-failed", default="1%", show_default=True, metavar="N|P%", help="How many inputs may fail.")
-@click.option("--max-damaged", default="10%", show_default=True, metavar="P%", help="Frames lost a video, or it fails.")
+@click.option(
+    "--max-damaged", default="10%", show_default=True, metavar="P%", help="Frames of a video that may be damaged."
+)
 @click.option("--dry-run", is_flag=True, help="Say what there is, how long it will take and how large it will be.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 def precompute(src: Path, out: Path, **given: Any) -> int:

@@ -49,7 +49,7 @@ class OnTheFlyFaces:
     writes it: the detector is made once a process, nothing is kept from item to item, since shuffled items seldom
     share a video. The rows say which frames and which faces, and of a smoothed OUT which squares, since an item sees
     one frame alone; that a video of the wild may be broken in ways that take its decoder down does not count here,
-    since rows come of sound videos alone.
+    since rows come of sound frames alone.
 
     `src`: as it was given to `precompute`. `split`: None for all. `detector`: None for MTCNN as OUT's settings have it,
     on the CPU: processes that torch forks cannot use CUDA. With `multiprocessing_context="spawn"` or no workers it may

@@ -35,10 +35,8 @@ _DENIED: _Calls = {  # numbers on x86_64, which has older calls too, and on aarc
     "chroot": (161, 51), "bpf": (321, 280), "perf_event_open": (298, 241), "keyctl": (250, 219), "add_key": (248, 217),
     "userfaultfd": (323, 282),
 }  # fmt: skip
-_HIDDEN: _Calls = {
-    "clone3": (435, 435),
-    "openat2": (437, 437),
-}  # their flags lie in memory; libc falls back to the older ones
+# Their flags lie in memory, where no filter can look: libc falls back to the older calls.
+_HIDDEN: _Calls = {"clone3": (435, 435), "openat2": (437, 437)}
 _OWN_PROCESS_ALONE: _Calls = {"kill": (62, 129), "tgkill": (234, 131)}
 _THREADS_ALONE: _Calls = {"clone": (56, 220)}
 _OWN_LIMITS_ALONE: _Calls = {"prlimit64": (302, 261)}
