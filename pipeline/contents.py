@@ -29,6 +29,8 @@ def file_state(path: Path) -> FileState | None:
 
 def content_sha256(path: Path, *, cancelled: Callable[[], bool] = lambda: False) -> str | None:
     """Hex SHA-256 of a file's bytes; None where they cannot all be read, or `cancelled` says so on the way."""
+    if file_state(path) is None:  # whoever opens a pipe waits for its writer
+        return None
     digest, chunk = hashlib.sha256(), bytearray(_CHUNK_BYTES)
     try:
         with path.open("rb", buffering=0) as file:

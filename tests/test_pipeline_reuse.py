@@ -177,4 +177,5 @@ def test_a_hash_is_of_the_whole_file_and_of_files_alone(tmp_path: Path, monkeypa
     assert content_sha256(tmp_path / "gone") is None
     os.mkfifo(tmp_path / "pipe")
     assert file_state(tmp_path / "pipe") is None
+    assert content_sha256(tmp_path / "pipe") is None, "and nobody waits for a writer"
     assert file_state(tmp_path / "gone") is None

@@ -11,6 +11,7 @@ import os
 import resource
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning
@@ -23,6 +24,7 @@ from facefeed.pipeline.errors import FacefeedError, RefusedError, StoppedError, 
 from facefeed.pipeline.lock import hold
 from facefeed.train import checkpoint
 from facefeed.train.fit import Result, train
+from facefeed.train.folder import RunFolder
 from facefeed.train.levers import LeverError
 from facefeed.train.module import FaceClassifier
 from facefeed.train.saving import find, publish
@@ -239,6 +241,21 @@ def test_without_locks_a_heartbeat_keeps_others_out(out: Path, tmp_path: Path, m
     monkeypatch.setattr(fcntl, "flock", without_locks)
     with hold(tmp_path / ".lock", work="facefeed train"), pytest.raises(RefusedError, match=f"process {os.getpid()} "):
         train(out, config(), tmp_path)
+
+
+def test_a_run_that_was_killed_on_another_host_is_waited_for_and_then_taken_over(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / ".lock"
+    lock.write_text(json.dumps({"host": "node17", "pid": 4711, "since": "2026-01-01T00:00:00+00:00"}))
+    now = lock.stat().st_mtime + 20
+    slept: list[float] = []
+    clock = SimpleNamespace(time=lambda: now + sum(slept), monotonic=lambda: sum(slept), sleep=slept.append)
+    monkeypatch.setattr("facefeed.pipeline.lock.time", clock)
+    with RunFolder(tmp_path).held(config(), out):
+        assert json.loads(lock.read_text())["pid"] == os.getpid()
+    assert "process 4711 on node17" in capsys.readouterr().err
+    assert 40 <= sum(slept) <= 45
 
 
 def test_a_rank_that_starts_late_leaves_the_folder_to_the_first(

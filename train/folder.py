@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ..pipeline.manifest import Manifest
 from .recipes import Config
 from .saving import LAST, find
 from .settings import differences, flat, flattened
+from .terminal import standard_error
 
 _VERSION = 1
 _FREE = ("recipe", "data.num_workers", "save_every_minutes", "save_every_steps")
@@ -74,10 +76,11 @@ class RunFolder:
         Raises `UsageError` where it cannot be written, `RefusedError` where another process holds it. On a `UsageError`
         before the first checkpoint nothing of it is left.
         """
+        say = partial(standard_error().print, markup=False)
         with ExitStack() as held:
             try:
                 self.checkpoints.mkdir(parents=True, exist_ok=True)
-                held.enter_context(hold(self.root / _LOCK, work="facefeed train"))
+                held.enter_context(hold(self.root / _LOCK, work="facefeed train", on_wait=say))
             except OSError as error:
                 raise UsageError(
                     f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
