@@ -246,6 +246,11 @@ def test_what_is_known_of_clips_alone_is_not_said_of_originals(tmp_path: Path, m
     found = said(made(tmp_path, ("train", (ANNA, SWAP))))
     assert "No recording is in more than one split." in found["ok"]
     assert found["warning"].count("cannot be checked") == 2
+    monkeypatch.setattr(
+        Clip, "entry", lambda clip: Entry(video_id=clip.name, label=1, source_id="x", footage="y", kin=("z",))
+    )
+    found = said(made(tmp_path / "all", ("train", (ANNA,))))
+    assert "No original, no recording and no known person is in more than one split." in found["ok"]
 
 
 def test_a_fake_without_an_original_among_others_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,9 @@ def _crossing(account: Account) -> Iterator[Finding]:
         if count
     ]  # fmt: skip
     if checked and not account.crossing:
-        yield Finding("ok", f"No {' and no '.join(checked)} is in more than one split.")
+        *first, last = (f"no {what}" for what in checked)
+        listed = f"{', '.join(first)} and {last}" if first else last
+        yield Finding("ok", f"{listed.capitalize()} is in more than one split.")
     yield from _unknown_ties(ties)
 
 
