@@ -85,7 +85,7 @@ class InputOutcome:
 
     `outcome`: "ok" has faces, "no_faces" has none, of "partial" some wanted frames are damaged (it may have faces or
     none). `reason` (see `errors.Reason`) and `detail` say why it failed, or why frames of a partial one are missing.
-    `faces_without_mask`: of a fake whose original is there, how many of its `faces` have no frame to be compared with.
+    `faces_without_mask`: of a fake whose original is there, how many of its `faces` could not be compared with it.
     `sha256`: of the file's bytes as they were decoded; None where they changed meanwhile or could not be read.
     `reused`: its rows are those of the unit that this one replaces; nothing was decoded.
     """
@@ -169,7 +169,7 @@ class Manifest:
     """The account of a finished dataset: `inputs.total = ok + partial + no_faces + failed` always holds.
 
     `refused` names the failed inputs that never reached a unit, and so stand in no receipt. `faces_without_mask`: of
-    fakes whose original is there, how many faces have no frame to be compared with.
+    fakes whose original is there, how many faces could not be compared with it.
     """
 
     fingerprint: str

@@ -152,7 +152,7 @@ def _without_mask(count: int) -> list[str]:
         return []
     return [
         f"{count:,} faces of fakes have no mask, although their original is there: it has no frame of the same moment, "
-        "or cannot be read; faces_without_mask in the receipts counts them by video"
+        "cannot be read, or differs all over; faces_without_mask in the receipts counts them by video"
     ]
 
 

@@ -28,7 +28,7 @@ from .faces.smooth import Framing, smoothed
 from .faces.track import Tracker
 from .job import Job
 from .originals import Found, Original, Twin, Twins
-from .pairs import difference, encode_mask
+from .pairs import Difference, difference, encode_mask
 from .schema import face_schema
 from .sources import Entry
 from .video import Frame
@@ -187,8 +187,14 @@ class RowMaker:
         kept = self._options.keep.which(twin.found.faces)  # anew: a fake may be smaller than its original
         return Found(twin.found.faces.select(kept), twin.found.track_ids[kept])
 
+    def _difference(self, seen: _Seen, square: Square) -> Difference | None:
+        if seen.twin is None:
+            return None
+        size_px, boxes_xyxy = self._options.size_px, seen.faces.boxes_xyxy
+        return difference(seen.frame.rgb, seen.twin.rgb, square, size_px=size_px, faces_xyxy=boxes_xyxy)
+
     def _frame_rows(self, entry: Entry, split: str, seen: _Seen, framing: Framing) -> Iterator[dict[str, Any]]:
-        options, frame, faces, twin = self._options, seen.frame, seen.faces, seen.twin
+        options, frame, faces = self._options, seen.frame, seen.faces
         hulls = self._landmarker(frame.rgb, faces)
         squares = map(Square.around, framing.boxes_xyxy, repeat(options.margin), framing.degrees)
         frame_height, frame_width = frame.rgb.shape[:2]
@@ -198,7 +204,7 @@ class RowMaker:
             crop, scale = square.cut(frame.rgb, options.size_px)
             landmarks_in_crop = square.to_crop(landmarks, scale)
             hull_in_crop = square.to_crop(hull, scale)
-            changed = difference(crop, square.cut(twin.rgb, options.size_px)[0]) if twin else None
+            changed = self._difference(seen, square)
             image = options.image(crop)
             yield {
                 "face_id": f"{entry.video_id}/{frame.frame_index}/{track_id}",

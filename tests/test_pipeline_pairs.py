@@ -23,7 +23,7 @@ from facefeed.pipeline.faces.crop import Square
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
 from facefeed.pipeline.job import Job, Options, config_hash
 from facefeed.pipeline.originals import Found, Original, Twins
-from facefeed.pipeline.pairs import decode_mask, difference, encode_mask
+from facefeed.pipeline.pairs import Difference, decode_mask, difference, encode_mask
 from facefeed.pipeline.plan import Unit
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame, MediaReader, Sampling
@@ -35,6 +35,10 @@ from numpy.typing import NDArray
 EVERY = 12
 UNCHANGED = 0.01
 """Below this share a face counts as not manipulated; the guide says so."""
+
+
+FACE = np.float32([[30, 30, 94, 94]])
+"""A box in the middle of the pictures."""
 
 
 def picture(seed: int, side: int = 128) -> NDArray[np.uint8]:
@@ -50,15 +54,22 @@ def recompressed(rgb: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
 # --- two crops
 
 
+def compared(fake: NDArray[np.uint8], source: NDArray[np.uint8]) -> Difference:
+    """All of two pictures."""
+    found = difference(fake, source, Square(0, 0, len(fake)), size_px=256, faces_xyxy=FACE)
+    assert found is not None
+    return found
+
+
 def test_equal_crops_differ_nowhere() -> None:
-    found = difference(picture(0), picture(0))
+    found = compared(picture(0), picture(0))
     assert not found.mask.any()
     assert found.share == 0.0
 
 
 @pytest.mark.parametrize("quality", [95, 75, 50])
 def test_compressing_again_is_no_manipulation(quality: int) -> None:
-    assert difference(recompressed(picture(1), quality), recompressed(picture(1), 90)).share < UNCHANGED
+    assert compared(recompressed(picture(1), quality), recompressed(picture(1), 90)).share < UNCHANGED
 
 
 def test_a_changed_area_is_found_where_it_is() -> None:
@@ -66,14 +77,38 @@ def test_a_changed_area_is_found_where_it_is() -> None:
     fake, truth = source.copy(), np.zeros(source.shape[:2], np.bool_)
     truth[40:90, 30:80] = True
     fake[truth] = picture(3)[truth]
-    found = difference(recompressed(fake, 75), recompressed(source, 75))
+    found = compared(recompressed(fake, 75), recompressed(source, 75))
     assert iou(found.mask, truth) > 0.8
     assert found.share == pytest.approx(found.mask.mean())
 
 
-def test_crops_of_two_sizes_are_refused() -> None:
-    with pytest.raises(UsageError, match="one square and size"):
-        difference(picture(0, 64), picture(0, 128))
+@pytest.mark.parametrize(
+    "square",
+    [Square(30, 20, 64), Square(30, 20, 65), Square(-20, 80, 90), Square(20, 20, 80, 30.0), Square(40, 40, 1)],
+    ids=str,
+)
+def test_a_mask_is_as_large_as_its_crop_and_lies_where_the_crop_does(square: Square) -> None:
+    source, truth = picture(2), np.zeros((128, 128), np.uint8)
+    cv2.circle(truth, (62, 52), 16, 255, -1)
+    fake = np.where(truth[..., None] > 0, 255 - source, source).astype(np.uint8)
+    for size_px in (256, 40):
+        found = difference(fake, source, square, size_px=size_px, faces_xyxy=FACE)
+        assert found is not None
+        crop, _ = square.cut(np.dstack([truth] * 3), size_px)
+        assert found.mask.shape == crop.shape[:2]
+        inside = crop[..., 0] > 127
+        if inside.mean() > 0.1 and square.side > 1:
+            assert iou(found.mask, inside) > 0.75
+
+
+def test_pictures_of_two_scenes_cannot_be_compared() -> None:
+    """As where the clocks of a fake and its original go apart: the whole square would count as manipulated."""
+    assert difference(picture(4), picture(5), Square(20, 20, 80), size_px=256, faces_xyxy=FACE) is None
+
+
+def test_frames_of_two_sizes_are_refused() -> None:
+    with pytest.raises(UsageError, match="frames of one size"):
+        difference(picture(0, 64), picture(0, 128), Square(0, 0, 64), size_px=256, faces_xyxy=FACE)
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32 - 1))

@@ -192,7 +192,7 @@ def _masks(account: Account) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"{many(count, 'face')} of fakes {_have(count)} no mask, although their original is there.",
-            "It has no frame of the same moment, or cannot be read: see faces_without_mask in the receipts.",
+            "It has no frame of the same moment, cannot be read, or differs all over; see faces_without_mask.",
         )
 
 

