@@ -64,8 +64,8 @@ def refuse_outside(listing: Listing) -> None:
             )
     if outside and len(outside) == len(listing.entries):
         raise UsageError(
-            f"SRC={str(listing.root)!r}: everything it lists ({len(outside):,}) lies outside, the first {outside[0]!r}, and "
-            f"nothing would be read; admit it with {_options(listing, outside)}"
+            f"SRC={str(listing.root)!r}: all that it lists ({len(outside):,}) lies outside, the first {outside[0]!r}, "
+            f"and nothing would be read; admit it with {_options(listing, outside)}"
         )
 
 
