@@ -56,6 +56,8 @@ _CONFIG = {
     "distributed.admin.low-level-log-length": 100,
     "distributed.diagnostics.computations.max-history": 1,
     "distributed.comm.timeouts.connect": "60s",
+    # A local cluster gives up a worker whose new process is not there after 15 s: its detector may take longer.
+    "distributed.deploy.lost-worker-timeout": "10 minutes",
 }
 
 
