@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from .errors import FacefeedError, StoppedError
+from .terminal import visible
 
 if TYPE_CHECKING:
+    from .failures import Allowance
     from .progress import Progress
-    from .run import Allowance
     from .video import DecoderLimits
 
 INTERRUPTED = 130
@@ -71,7 +72,7 @@ class Door(click.Group):
                 StoppedError.exit_code,
                 {},
             )
-        click.echo(f"facefeed: {message}", err=True)
+        click.echo("facefeed: " + "\n".join(map(visible, message.split("\n"))), err=True)
         if as_json:
             click.echo(json.dumps({**figures, "error": message, "exit": code}))
         return ctx.exit(code)
@@ -169,6 +170,14 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
 @click.option(
     "--max-damaged", default="10%", show_default=True, metavar="P%", help="Frames of a video that may be damaged."
 )
+@click.option(
+    "--timeout",
+    type=float,
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give up an input whose decoder makes no progress for so long; slow storage (S3, tape) needs more.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what there is, how long it will take and how large it will be.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 def precompute(src: Path, out: Path, **given: Any) -> int:
@@ -177,13 +186,16 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     Run the same command again after anything went wrong, or after videos came or changed: it goes on where it stopped.
     """
     from . import report  # noqa: PLC0415 (everything below is heavy)
+    from .failures import Allowance  # noqa: PLC0415
     from .progress import Progress  # noqa: PLC0415
-    from .run import Allowance, precompute  # noqa: PLC0415
+    from .run import precompute  # noqa: PLC0415
     from .video import DecoderLimits  # noqa: PLC0415
 
     progress = Progress.on_stderr()
     allowance = Allowance.parse(given["max_failed"])
-    limits = DecoderLimits(max_damaged_percent=_percent("--max-damaged", given["max_damaged"]))
+    limits = DecoderLimits(
+        deadline_seconds=given["timeout"], max_damaged_percent=_percent("--max-damaged", given["max_damaged"])
+    )
     if given["dry_run"]:
         return _dry_run(src, out, given, limits, allowance, progress=progress)
     summary = precompute(
@@ -280,7 +292,7 @@ def _reason(given: str | None) -> str | None:
 def verify(out: Path, *, rebuild_index: bool, as_json: bool) -> int:
     """Check that OUT is whole: schema, footers, page checksums, hashes, rows, index, duplicates, accounting.
 
-    Exit 1 if anything is wrong; each finding names the file.
+    Exit 1 if anything is wrong, or the job has not come to its end; each finding names the file.
     """
     from . import report  # noqa: PLC0415
     from .verify import rebuild, verify  # noqa: PLC0415
@@ -291,7 +303,7 @@ def verify(out: Path, *, rebuild_index: bool, as_json: bool) -> int:
     report.show_verdict(verdict, out)
     if as_json:
         click.echo(json.dumps(verdict.figures()))
-    return 1 if verdict.findings else 0
+    return verdict.exit_code
 
 
 if __name__ == "__main__":

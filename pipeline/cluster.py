@@ -147,7 +147,7 @@ def failures_as_stops() -> Iterator[None]:
             hint = " (in a script of your own, call precompute below `if __name__ == '__main__':`)"
         raise StoppedError(
             f"the cluster failed ({type(error).__name__}: {error}){hint}; all finished units are kept; "
-            "mend that and run the same command again"
+            "fix that and run the same command again"
         ) from error
 
 

@@ -27,7 +27,7 @@ from rich.text import Text
 
 from .manifest import Receipt
 from .plan import Unit
-from .terminal import standard_error
+from .terminal import many, standard_error, visible
 
 _LINE_SECONDS = 5.0
 
@@ -98,7 +98,7 @@ class Progress:
         if self._console is not None and self._console.is_terminal:
             columns = SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("inputs"), TimeElapsedColumn()
             self._bar = _TwoLines(*columns, console=self._console)
-            self._bar.add_task("precompute", total=self._expected)
+            self._bar.add_task("precompute", total=self._done_before + self._expected, completed=self._done_before)
             self._bar.start()
         return self
 
@@ -186,7 +186,7 @@ class Progress:
                 "why": first,
                 "then": then,
             }
-            text = f"unit {unit.unit[:8]} with {len(unit.inputs)} inputs: {first}; {then}"
+            text = f"unit {unit.unit[:8]} with {many(len(unit.inputs), 'input')}: {first}; {then}"
             self._print(text if self._console.is_terminal else json.dumps(event))
 
     def on_retired(self, worker: str, why: str) -> None:
@@ -222,7 +222,7 @@ class Progress:
         figures = self._figures()
         if self._bar is not None:
             self._bar.sentence = _sentence(figures)
-            self._bar.update(self._bar.task_ids[0], completed=figures["inputs"])
+            self._bar.update(self._bar.task_ids[0], completed=self._done_before + figures["inputs"])
         elif self._console is not None and (last or time.monotonic() - self._line_at >= _LINE_SECONDS):
             self._line_at = time.monotonic()
             self._print(json.dumps(figures))
@@ -230,7 +230,7 @@ class Progress:
     def _print(self, text: str, style: str | None = None) -> None:
         """As it is: a name in it may look like rich's markup or like one of its :emoji:."""
         assert self._console is not None
-        self._console.print(text, style=style, markup=False, emoji=False)
+        self._console.print(visible(text), style=style, markup=False, emoji=False)
 
 
 def _sentence(figures: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .manifest import OutPaths
-from .terminal import duration_text, standard_error, visible
+from .terminal import duration_text, many, standard_error, visible
 
 if TYPE_CHECKING:
     from .dryrun.forecast import Forecast
@@ -35,6 +35,7 @@ def figures(summary: Summary) -> dict[str, Any]:
         "bytes": manifest.bytes,
         "inputs": manifest.inputs,
         "faces_without_mask": manifest.faces_without_mask,
+        "failures": [one._asdict() for one in summary.failures],
         "missing_files": summary.listing.missing[:_MOST_IN_JSON],
         "ignored_files": dict(summary.listing.ignored),
         "this_run": {
@@ -74,14 +75,17 @@ def show(summary: Summary, src: Path, out: Path) -> None:
     for line in _remarks(summary):
         console.print(escape(visible(line)))
     totals = summary.totals
-    pace = f"{totals.frames:,} frames at {totals.frames_per_second:.1f} a second" if totals.inputs else "nothing to do"
-    console.print(
-        f"{filesize.decimal(manifest.bytes)} in {manifest.units} units; {pace}; {duration_text(summary.seconds)} in all"
+    pace = (
+        f"{many(totals.frames, 'frame')} at {totals.frames_per_second:.1f} a second"
+        if totals.inputs
+        else "nothing to do"
     )
+    amount = f"{filesize.decimal(manifest.bytes)} in {many(manifest.units, 'unit')}"
+    console.print(f"{amount}; {pace}; {duration_text(summary.seconds)} in all")
     if summary.forecast:
         console.print(_forecast(summary.forecast, summary))
-    console.print(escape(f"{src} -> {out / 'faces'}   (account: {OutPaths(out).manifest})"))
-    console.print(escape(f"next: facefeed verify {shlex.quote(str(out))}"))
+    console.print(escape(visible(f"{src} -> {out / 'faces'}   (account: {OutPaths(out).manifest})")))
+    console.print(escape(visible(f"next: facefeed verify {shlex.quote(str(out))}")))
 
 
 def _forecast(expected: Forecast, summary: Summary) -> str:
@@ -91,7 +95,8 @@ def _forecast(expected: Forecast, summary: Summary) -> str:
     size_off = 100 * (summary.totals.size_bytes / max(size_bytes.likely, 1e-9) - 1)
     said = f"{duration_text(seconds.likely)} ({duration_text(seconds.low)} to {duration_text(seconds.high)})"
     return (
-        f"the dry run, with {expected.slots} workers, said {said} and {filesize.decimal(round(size_bytes.likely))}; "
+        f"the dry run, with {many(expected.slots, 'worker')}, said {said} "
+        f"and {filesize.decimal(round(size_bytes.likely))}; "
         f"it took {duration_text(summary.seconds)} ({time_off:+.0f} %) "
         f"and made {filesize.decimal(summary.totals.size_bytes)} ({size_off:+.0f} %)"
     )
@@ -117,27 +122,26 @@ def _inputs(inputs: dict[str, Any]) -> Table:
 def _remarks(summary: Summary) -> list[str]:
     listing = summary.listing
     lines = [f"layout {listing.layout}: {listing.classes_held()}"]
-    named = [*summary.failures[:_NAMED]]
-    lines += [f"  {name}: {why}" for name, why in named]
+    lines += [f"  {one.video_id}: {one.why}" for one in summary.failures[:_NAMED]]
     if len(summary.failures) > _NAMED:
-        lines.append(f"  ... and {len(summary.failures) - _NAMED} more; each is in its unit's receipt")
+        lines.append(f"  and {len(summary.failures) - _NAMED:,} more: `facefeed inspect` names all of them on its page")
     if summary.partial:
         names = ", ".join(summary.partial[:_NAMED]) + (", ..." if len(summary.partial) > _NAMED else "")
-        lines.append(f"{len(summary.partial)} inputs are partial, without their damaged frames: {names}")
+        lines.append(f"{many(len(summary.partial), 'partial input')}, without the damaged frames: {names}")
     if listing.missing:
         lines.append(f"listed in metadata, but absent on disk: {', '.join(listing.missing[:_NAMED])}")
         lines[-1] += ", ..." if len(listing.missing) > _NAMED else ""
     lines += _without_mask(summary.manifest.faces_without_mask)
     changes = summary.changes
     if changes.changed:
-        count = len(changes.changed)
-        lines.append(f"{count:,} inputs or their originals had changed: where rows could differ, they were done again")
+        count = many(len(changes.changed), "input")
+        lines.append(f"done again, where rows could differ, since they or their originals had changed: {count}")
     if changes.touched:
-        lines.append(f"{len(changes.touched):,} inputs have new times and the same content: nothing was done again")
+        lines.append(f"not done again, with new times but the same content: {many(len(changes.touched), 'input')}")
     if changes.gone:
-        lines.append(f"{len(changes.gone)} inputs are no longer in the source: their rows were kept")
+        lines.append(f"no longer in the source, rows were kept: {many(len(changes.gone), 'input')}")
     if summary.orphans:
-        lines.append(f"{len(summary.orphans)} files that no unit accounts for were moved to _tmp")
+        lines.append(f"moved to _tmp, since no unit accounts for them: {many(len(summary.orphans), 'file')}")
     if summary.dropped_identities:
         names = ", ".join(summary.dropped_identities[:_NAMED])
         lines.append(f"identities that linked over 30 % of all videos were dropped from the split: {names}")
@@ -161,7 +165,7 @@ def checking() -> Callable[[str], None]:
     console = standard_error()
     if not console.is_terminal:
         return lambda _: None
-    return lambda name: console.print(f"[dim]{escape(name)}[/]", end="\r", overflow="ellipsis", no_wrap=True)
+    return lambda name: console.print(f"[dim]{escape(visible(name))}[/]", end="\r", overflow="ellipsis", no_wrap=True)
 
 
 def show_verdict(verdict: Verdict, out: Path) -> None:
@@ -169,15 +173,20 @@ def show_verdict(verdict: Verdict, out: Path) -> None:
     console = standard_error()
     for finding in verdict.findings:
         console.print(f"[red]{escape(finding.what)}[/]  {escape(visible(f'{finding.where}: {finding.detail}'))}")
-    checked = f"{verdict.files} files, {verdict.rows:,} rows, {filesize.decimal(verdict.size_bytes)}"
+    checked = f"{many(verdict.files, 'file')}, {many(verdict.rows, 'row')}, {filesize.decimal(verdict.size_bytes)}"
+    name = escape(visible(str(out)))
     if verdict.findings:
-        count = len(verdict.findings)
-        console.print(escape(f"{out}: {count} finding{'s' * (count > 1)} in {checked}"), style="bold red")
+        console.print(f"{name}: {many(len(verdict.findings), 'finding')} in {checked}", style="bold red")
         kinds: dict[str, list[str]] = {}
         for finding in verdict.findings:
             if finding.what not in (named := kinds.setdefault(finding.remedy, [])):
                 named.append(finding.what)
         for remedy, named in kinds.items():
             console.print(escape(visible(f"{', '.join(named)}: {remedy.replace('OUT', shlex.quote(str(out)))}")))
-    else:
-        console.print(escape(f"{out}: whole; {checked} checked"), style="bold green")
+    elif verdict.is_finished:
+        console.print(f"{name}: whole; {checked} checked", style="bold green")
+    if not verdict.is_finished:
+        console.print(
+            f"{name}: unfinished, {many(verdict.pending, 'input')} left to do; {checked} checked: "
+            "run `facefeed precompute` to its end", style="bold yellow",
+        )  # fmt: skip

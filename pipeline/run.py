@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from .dryrun.kept import read_forecast
 from .errors import CorruptDataError, StoppedError, TooManyFailedError, UsageError
 from .estimate import CostModel
 from .faces import FaceDetector
+from .failures import Allowance, Failure, check_failures, failures_of, refuse_known_failures
 from .finish import (
     account,
     clear_attempts,
@@ -40,36 +39,8 @@ from .progress import Progress, Totals
 from .request import check_cluster, prepare, retries
 from .sources import Layout, Listing, caveats
 from .stage import Stage
+from .terminal import many
 from .video import DecoderLimits, MediaReader
-
-
-@dataclass(frozen=True, kw_only=True)
-class Allowance:
-    """How many inputs may fail: a number, or percent of all, rounded up (1 % of 30 inputs is one), but never all."""
-
-    count: int | None = None
-    percent: Fraction = Fraction(1)
-
-    @classmethod
-    def parse(cls, text: str) -> Allowance:
-        """`5` or `1%`; raises `UsageError` on anything else."""
-        try:
-            if text.endswith("%"):
-                percent = Fraction(text[:-1].strip())
-                if 0 <= percent <= 100:
-                    return cls(percent=percent)
-            elif int(text) >= 0:
-                return cls(count=int(text))
-        except (ValueError, ZeroDivisionError):
-            pass
-        raise UsageError(f"max_failed={text!r}: must be a number of inputs or a percentage; try 5 or 1%")
-
-    def allowed(self, total: int) -> int:
-        """The number of failures that pass, of `total` inputs."""
-        if self.count is not None:
-            return self.count
-        rounded_up = math.ceil(self.percent * total / 100)
-        return rounded_up if self.percent == 100 else min(rounded_up, max(total - 1, 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +53,7 @@ class Summary:
     totals: Totals
     seconds: float
     orphans: list[str] = field(default_factory=list)
-    failures: list[tuple[str, str]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
     dropped_identities: list[str] = field(default_factory=list)
     forecast: Forecast | None = None
@@ -112,7 +83,7 @@ def precompute(
     Raises `UsageError`, `RefusedError` (another config, another driver, a leak), `StoppedError` (resumable) or
     `TooManyFailedError`, of which only the last two may leave finished units behind.
     """
-    started = time.monotonic()
+    started, allowance = time.monotonic(), max_failed or Allowance()
     check_cluster(workers, scheduler)
     progress = progress or Progress.silent()
     job, listing, config = prepare(
@@ -131,11 +102,16 @@ def precompute(
     with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease, progress.on_wait):
         ledger = Ledger(paths, Plan.load(paths), job.config)
         changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress))
+        planned = {*ledger.plan.videos(), *(entry.video_id for entry in listing.entries)}
+        refuse_known_failures(failures_of(None, changes.refused), len(planned), allowance)
         clear_attempts(paths)
         orphans = set_orphans_aside(ledger)
         ledger = _extend_plan(ledger, job, config, listing, changes, allow_leaks=allow_leaks, retry=retry_failed)
+        if any(ledger.pending()):
+            failures = failures_of(ledger, changes.refused)
+            refuse_known_failures(failures, len(ledger.owner) + len(changes.refused), allowance)
         totals = _work(job, ledger, progress, workers, scheduler)
-        manifest = _account(ledger, config, changes, len(listing.missing), max_failed or Allowance())
+        manifest = _account(ledger, config, changes, len(listing.missing), allowance)
     return Summary(
         manifest=manifest,
         listing=listing,
@@ -143,7 +119,7 @@ def precompute(
         totals=totals,
         seconds=time.monotonic() - started,
         orphans=orphans,
-        failures=_failures(ledger, changes),
+        failures=failures_of(ledger, changes.refused),
         partial=sorted(one.video_id for _, one in ledger.outcomes() if one.outcome == "partial"),
         dropped_identities=sorted(ledger.plan.dropped_identities()),
         forecast=_borne_out(expected, job, totals),
@@ -177,7 +153,7 @@ def _account(ledger: Ledger, config: dict[str, Any], changes: Changes, missing: 
         raise StoppedError(f"{out}: {left} units have no receipt that this host can see; run the same command again")
     set_orphans_aside(ledger)  # of units that were split in this run
     manifest = account(ledger, config, changes.refused, missing)
-    _check_failures(manifest, allowance, out)
+    check_failures(manifest, failures_of(ledger, changes.refused), allowance, out)
     _index(ledger, manifest)
     publish_manifest(ledger.paths, manifest)
     remove_replaced(ledger)
@@ -188,7 +164,7 @@ def _account(ledger: Ledger, config: dict[str, Any], changes: Changes, missing: 
 def _nothing_left_of_a_refusal(paths: OutPaths) -> Iterator[None]:
     try:
         yield
-    except UsageError:
+    except (UsageError, TooManyFailedError):
         if not any(paths.plan.iterdir()) and not paths.lease.read_text():
             remove_bare(paths)
         raise
@@ -204,13 +180,6 @@ def _index(ledger: Ledger, manifest: Manifest) -> None:
         ) from error
 
 
-def _failures(ledger: Ledger, changes: Changes) -> list[tuple[str, str]]:
-    """Every failed input with its reason, for people."""
-    lost = [(one.video_id, one.reason, one.detail) for _, one in ledger.outcomes() if one.outcome == "failed"]
-    lost += [(entry.video_id, entry.problem, entry.detail) for entry in changes.refused]
-    return sorted((video_id, f"{reason}: {detail}" if detail else str(reason)) for video_id, reason, detail in lost)
-
-
 def _borne_out(expected: Forecast | None, job: Job, totals: Totals) -> Forecast | None:
     """The forecast, if it was one of this very run: of the same config and inputs, all of them done."""
     return expected if expected and (expected.config, expected.inputs) == (job.config, totals.inputs) else None
@@ -223,9 +192,9 @@ def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, sch
     if not pending:
         return progress.totals
     total = sum(1 for _ in ledger.plan.units())
-    progress.announce(f"{len(pending):,} of {total:,} units to do")
+    progress.announce(f"{len(pending):,} of {many(total, 'unit')} to do")
     count = workers or default_slots()
-    progress.announce(f"starting {count} workers" if scheduler is None else f"joining {scheduler}")
+    progress.announce(f"starting {many(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
     with (
         failures_as_stops(),
         local_client(count) if scheduler is None else remote_client(scheduler) as client,
@@ -237,18 +206,3 @@ def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, sch
         progress.announce(f"dashboard: {client.dashboard_link}")
         Stage(Fleet(client, plugin), job, progress).run(pending)
     return progress.totals
-
-
-def _check_failures(manifest: Manifest, allowance: Allowance, out: Path) -> None:
-    counts = manifest.inputs
-    failed = sum(counts["failed"].values())
-    allowed = allowance.allowed(counts["total"])
-    if failed > allowed:
-        reasons = ", ".join(f"{number} {reason}" for reason, number in counts["failed"].items())
-        raise TooManyFailedError(
-            f"{failed} of {counts['total']} inputs failed ({reasons}), {allowed} are allowed: "
-            "no new manifest was written. "
-            f"All finished work is kept in {out}: run again with --max-failed {failed} to accept them, or with "
-            "--retry-failed after mending",
-            figures={"inputs": counts, "rows": manifest.rows},
-        )

@@ -43,3 +43,12 @@ def duration_text(seconds: float) -> str:
     if whole < 60:
         return f"{seconds:.1f} s"
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def many(count: int, one: str, more: str | None = None) -> str:
+    """A count with its noun.
+
+    >>> many(1, "face"), many(12345, "face"), many(2, "identity", "identities")
+    ('1 face', '12,345 faces', '2 identities')
+    """
+    return f"{count:,} {one if count == 1 else more or one + 's'}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +22,7 @@ from .manifest import Manifest, OutPaths, Receipt
 from .plan import Plan, Unit
 from .schema import ROW_GROUP_ROWS, face_schema, labels_of
 from .sources import Entry
+from .unfinished import Unfinished
 
 _AGAIN = "run `facefeed precompute` again with the same arguments"
 _REMEDIES = {
@@ -53,12 +53,28 @@ class Finding:
 
 @dataclass(kw_only=True)
 class Verdict:
-    """What was checked and what was found; an empty list of findings means whole."""
+    """What was checked and what was found; an empty list of findings means whole, as far as it is there.
+
+    `pending`: inputs that are left to do where it is not finished.
+    """
 
     files: int = 0
     rows: int = 0
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
+    is_finished: bool = True
+    pending: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        """1 where something is wrong, or the job has not come to its end."""
+        return int(bool(self.findings) or not self.is_finished)
+
+    def add(self, receipt: Receipt, checks: Iterable[Finding]) -> None:
+        """Counts the file of a receipt, and what its checks find."""
+        self.findings += _guarded("content", str(receipt.file), lambda: checks)
+        self.files, self.rows = self.files + 1, self.rows + receipt.rows
+        self.size_bytes += receipt.bytes
 
     def figures(self) -> dict[str, Any]:
         """For `--json`."""
@@ -70,7 +86,9 @@ class Verdict:
                 {"what": one.what, "where": one.where, "detail": one.detail, "remedy": one.remedy}
                 for one in self.findings
             ],
-            "exit": 1 if self.findings else 0,
+            "finished": self.is_finished,
+            "pending": self.pending,
+            "exit": self.exit_code,
         }
 
 
@@ -106,11 +124,15 @@ def rebuild(out: Path) -> bool:
 def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Verdict:
     """Reads every byte of the dataset; raises `UsageError` where OUT holds none, and reports all else.
 
+    Of one that is not finished, the files of all finished units.
+
     A page that is damaged, a file that is missing or too many, a row that appears twice, an index or a manifest
     that does not say what the files say: each is one `Finding`, and what only follows from one is none.
     """
     what, paths = "manifest", OutPaths(out)
     try:
+        if unfinished := Unfinished.of(out):
+            return _check_unfinished(unfinished, on_file)
         manifest = Manifest.read(out)
         what = "plan"
         ledger = Record(paths, Plan.load(paths), config_hash(manifest.config))
@@ -126,17 +148,27 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
         for unit, receipt in _receipts(ledger, planned, found):
             if receipt.file:
                 on_file(receipt.file)
-                check = partial(_check_unit, out / receipt.file, unit, receipt, owned, manifest)
-                found += _guarded("content", receipt.file, check)
+                verdict.add(receipt, _check_unit(out / receipt.file, unit, receipt, owned, manifest))
                 tables.append((out / receipt.file, receipt.file))
-                verdict.files, verdict.rows = verdict.files + 1, verdict.rows + receipt.rows
-                verdict.size_bytes += receipt.bytes
     tables.sort(key=lambda one: one[1])
     unaccounted = {Path(one.where).stem for one in found if one.what == "receipt"}
     found += _strangers(paths, {name for _, name in tables}, unaccounted)
     found += _guarded("index", "index.arrow", lambda: _check_index(out, manifest, None if unaccounted else tables))
     if not unaccounted:
         found += _guarded("account", "manifest.json", lambda: _check_account(ledger, manifest))
+    return verdict
+
+
+def _check_unfinished(unfinished: Unfinished, on_file: Callable[[str], None]) -> Verdict:
+    """Units whose receipt is missing or damaged are left to do: no finding."""
+    ledger = unfinished.ledger
+    verdict = Verdict(is_finished=False, pending=unfinished.pending)
+    for planned, unit, receipt in ledger.done():
+        if receipt.file:
+            on_file(receipt.file)
+            owned = {entry.video_id for entry in planned.inputs if ledger.owner[entry.video_id] == planned.unit}
+            path = ledger.paths.root / receipt.file
+            verdict.add(receipt, _check_unit(path, unit, receipt, owned, unfinished.manifest))
     return verdict
 
 

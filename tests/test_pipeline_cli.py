@@ -13,15 +13,29 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from facefeed.pipeline import run
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.manifest import OutPaths
 
 MakeSource = Callable[..., Path]
 
 
+QUICK = """
+from facefeed.pipeline import cli, job
+from facefeed.pipeline.faces.fixed import FixedBoxDetector
+job.Options.detector = lambda self: FixedBoxDetector()
+if __name__ == "__main__":
+    cli.main()
+"""
+"""The command with a detector that finds a face in every frame, and needs no weights."""
+
+
+def command_line(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", QUICK, *map(str, arguments)]
+
+
 def facefeed(*arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "facefeed.pipeline.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+    return subprocess.run(command_line(*arguments), capture_output=True, text=True, check=False, timeout=timeout)
 
 
 def test_help_names_every_command_with_what_it_does() -> None:
@@ -48,6 +62,7 @@ def test_help_names_every_command_with_what_it_does() -> None:
         (["--max-damaged", "101%"], "--max-damaged 101%: must be a percentage"),
         (["--retry-failed", "partial"], "--retry-failed partial: no such reason"),
         (["--retry-failed", "sloth"], "--retry-failed sloth: no such reason; use one of empty, not_video"),
+        (["--timeout", "0"], "deadline_seconds=0.0: must be finite and above 0; try 60"),
         (["--workers", "0"], "workers=0: must be at least 1"),
         (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "a running cluster has its own workers"),
         (["--layout", "dfdc"], "layout dfdc needs a folder with metadata.json, or with dfdc_train_part_"),
@@ -84,23 +99,43 @@ def test_what_a_killed_start_left_of_out_is_taken_up(
     (tmp_path / "out/faces").mkdir()
     (tmp_path / "out/lost+found").mkdir()  # a file system of its own
     arguments = ["precompute", str(make_source("real/a.mp4")), str(tmp_path / "out"), "--scheduler", cluster_address]
-    assert facefeed(*arguments, "--frames", 1).returncode == 0
+    assert facefeed(*arguments, "--frames", 1, "--min-face", 16).returncode == 0
 
 
 def test_a_reader_that_leaves_does_not_stop_the_work(
     make_source: MakeSource, tmp_path: Path, cluster_address: str
 ) -> None:
     source, out = make_source("real/a.mp4"), tmp_path / "out"
-    command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(source), str(out), "--frames", "1"]
-    driver = subprocess.Popen(
-        [*command, "--scheduler", cluster_address], stderr=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    command = command_line("precompute", source, out, "--frames", 1, "--min-face", 16, "--scheduler", cluster_address)
+    driver = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     assert driver.stderr is not None
     assert driver.stdout is not None
     driver.stderr.close()
     driver.stdout.close()
     driver.wait(timeout=120)
     assert OutPaths(out).manifest.exists()
+
+
+def test_a_timeout_reaches_the_decoder(
+    make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(run, "precompute", lambda *_, limits, **__: seen.append(limits) or sys.exit(0))
+    CliRunner().invoke(main, ["precompute", str(make_source("real/a.mp4")), str(tmp_path / "out"), "--timeout", "900"])
+    assert [limits.deadline_seconds for limits in seen] == [900]
+
+
+def test_failures_that_the_listing_knows_are_refused_by_the_dry_run_too(
+    make_source: MakeSource, tmp_path: Path
+) -> None:
+    (make_source() / "real").mkdir(parents=True)
+    (tmp_path / "src/real/link.mp4").symlink_to(tmp_path / "gone.mp4")
+    done = CliRunner().invoke(main, ["precompute", str(tmp_path / "src"), str(tmp_path / "out"), "--dry-run", "--json"])
+    assert done.exit_code == 1
+    assert "would be refused: 1 of 1 input failed (1 outside_root), none may fail" in done.stderr
+    assert "real/link.mp4: outside_root" in done.stderr
+    assert "with --max-failed" not in done.stderr
+    assert json.loads(done.stdout)["too_many_failed"]
 
 
 def test_a_source_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
@@ -119,32 +154,36 @@ def test_a_run_in_a_pipe_keeps_standard_output_for_the_figures(
 ) -> None:
     source = make_source("real/a.mp4", "real/<script>.mp4")
     (source / "real/[red]broken.mp4").write_text("text")
-    out = tmp_path / "out"
-    done = facefeed(
-        "precompute", source, out, "--scheduler", cluster_address, "--frames", 2, "--max-failed", 1, "--json"
-    )
+    out, options = tmp_path / "out", ["--scheduler", cluster_address, "--frames", 2, "--min-face", 16, "--json"]
+    many = facefeed("precompute", source, out, *options, "--max-failed", 0)
+    assert many.returncode == 3
+    assert "1 of 3 inputs failed (1 not_video), none may fail" in many.stderr
+    assert "[red]broken.mp4: not_video" in many.stderr
+    (failure,) = json.loads(many.stdout)["failures"]
+    assert (failure["video_id"], failure["reason"]) == ("real/[red]broken.mp4", "not_video")
+    inspected = CliRunner().invoke(main, ["inspect", str(out), "--json"])
+    assert "[red]broken.mp4: not_video" in inspected.stderr
+    figures = json.loads(inspected.stdout)
+    assert (figures["finished"], figures["pending"], figures["failures"]) == (False, 0, [failure])
+    verified = CliRunner().invoke(main, ["verify", str(out)])
+    assert verified.exit_code == 1
+    assert "unfinished" in verified.stderr
+    done = facefeed("precompute", source, out, *options, "--max-failed", 1)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["inputs"] == {
-        "total": 3,
-        "ok": 0,
-        "partial": 0,
-        "no_faces": 2,
-        "failed": {"not_video": 1},
-        "missing": 0,
-    }
+        "total": 3, "ok": 2, "partial": 0, "no_faces": 0, "failed": {"not_video": 1}, "missing": 0,
+    }  # fmt: skip
+    assert figures["failures"] == [failure]
     assert figures["exit"] == 0
     assert {"seconds", "frames_per_second", "rows", "bytes", "splits"} <= figures.keys()
-    progress = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    progress = [json.loads(line) for line in many.stderr.splitlines() if line.startswith("{")]
     assert progress[-1]["inputs"] == progress[-1]["inputs_total"] == 3
     assert progress[-1]["failed"] == {"not_video": 1}
     assert progress[-1]["dashboard"].startswith("http://127.0.0.1")
     assert "[red]broken.mp4: not_video" in done.stderr
     assert CliRunner().invoke(main, ["verify", str(out)]).exit_code == 0
-    many = facefeed("precompute", source, out, "--frames", 2, "--max-failed", 0)
-    assert many.returncode == 3
-    assert "1 of 3 inputs failed (1 not_video), 0 are allowed" in many.stderr
-    other = facefeed("precompute", source, out, "--frames", 3)
+    other = facefeed("precompute", source, out, "--frames", 3, "--min-face", 16)
     assert other.returncode == 2
     assert "was made with other settings (sampling: {'frames': 2} there, {'frames': 3} now)" in other.stderr
 

@@ -114,13 +114,18 @@ def test_every_input_has_exactly_one_outcome(
     report.show(summary, source, tmp_path / "out")
     shown = capsys.readouterr().err
     assert re.search(r"partial\W+1\b", shown)
-    assert "1 inputs are partial, without their damaged frames: real/scratched.mp4" in shown
+    assert "1 partial input, without the damaged frames: real/scratched.mp4" in shown
 
 
-def test_a_video_without_faces_is_counted_apart_from_failures(run: Run, make_source: MakeSource) -> None:
-    summary = run(make_source("real/a.mp4"), detector=FixedBoxDetector(boxes=()))
-    assert summary.manifest.inputs == {"total": 1, "ok": 0, "partial": 0, "no_faces": 1, "failed": {}, "missing": 0}
-    assert summary.manifest.rows == 0
+def test_a_video_without_faces_is_counted_apart_from_failures_and_only_such_are_no_dataset(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    with pytest.raises(TooManyFailedError, match="no face in any of 1 input") as raised:
+        run(make_source("real/a.mp4"), detector=FixedBoxDetector(boxes=()), max_failed=Allowance(count=1))
+    assert raised.value.figures["inputs"] == {
+        "total": 1, "ok": 0, "partial": 0, "no_faces": 1, "failed": {}, "missing": 0,
+    }  # fmt: skip
+    assert not OutPaths(tmp_path / "out").manifest.exists()
 
 
 def test_a_second_run_redoes_nothing(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
@@ -288,9 +293,12 @@ def test_more_failures_than_allowed_leave_no_manifest_and_a_larger_allowance_fin
 ) -> None:
     source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
     (source / "real/empty.mp4").touch()
-    with pytest.raises(TooManyFailedError, match=r"1 of 3 inputs failed \(1 empty\), 0 are allowed.*--max-failed 1"):
+    with pytest.raises(TooManyFailedError, match=r"1 of 3 inputs failed \(1 empty\), none may fail") as raised:
         run(source, max_failed=Allowance(count=0))
+    assert [one["video_id"] for one in raised.value.figures["failures"]] == ["real/empty.mp4"]
     assert not OutPaths(out).manifest.exists()
+    unfinished = verify(out)
+    assert (unfinished.findings, unfinished.is_finished, unfinished.pending, unfinished.rows) == ([], False, 0, 10)
     before = written(out)
     assert run(source, max_failed=Allowance(count=1)).totals.inputs == 0
     assert written(out) == before
@@ -333,8 +341,9 @@ def test_a_video_that_takes_its_worker_down_is_found_and_loses_only_itself(
     source = make_source(*(f"real/{name}.mp4" for name in "abd"))
     poison(source / "real/c.mp4")
     summary = run(source, detector=FaultyDetector(fault), max_failed=Allowance(count=1))
-    assert summary.failures == [("real/c.mp4", summary.failures[0][1])]
-    assert "worker was lost" in summary.failures[0][1] or "a bug in the detector" in summary.failures[0][1]
+    (failure,) = summary.failures
+    assert (failure.video_id, failure.reason) == ("real/c.mp4", "crashed")
+    assert "worker was lost" in failure.detail or "a bug in the detector" in failure.detail
     assert summary.manifest.inputs == {
         "total": 4,
         "ok": 3,
@@ -435,10 +444,35 @@ def test_a_refused_leak_leaves_no_trace_of_a_new_out(run: Run, make_source: Make
     assert run(source / "table.csv", allow_leaks=True).manifest.inputs["ok"] == 2
 
 
+def test_failures_that_the_listing_knows_are_weighed_before_the_work_begins(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source = make_source("real/a.mp4", "real/b.mp4")
+    for name in "cd":
+        (source / f"real/{name}.mp4").symlink_to(shutil.copyfile(source / "real/a.mp4", tmp_path / f"{name}.mp4"))
+    with pytest.raises(TooManyFailedError, match=r"2 of 4 inputs failed \(2 outside_root\), at most 1 may fail"):
+        run(source, scheduler="tcp://127.0.0.1:9", max_failed=Allowance(count=1))
+    assert not (tmp_path / "out").exists()
+
+
+def test_failures_of_an_interrupted_run_are_weighed_before_the_next_one_begins(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, out = make_source("real/a.mp4"), tmp_path / "out"
+    (source / "real/empty.mp4").touch()
+    with pytest.raises(TooManyFailedError):
+        run(source, max_failed=Allowance(count=0))
+    make_source("real/new.mp4")
+    with pytest.raises(TooManyFailedError, match=r"1 of 3 inputs failed \(1 empty\), none may fail.*nothing was done"):
+        run(source, scheduler="tcp://127.0.0.1:9", max_failed=Allowance(count=0))
+    unfinished = verify(out)
+    assert (unfinished.is_finished, unfinished.pending, unfinished.exit_code) == (False, 1, 1)
+
+
 def test_a_set_in_which_all_fails_is_never_a_success(run: Run, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/a.mp4").touch()
-    with pytest.raises(TooManyFailedError, match="1 of 1 inputs failed"):
+    with pytest.raises(TooManyFailedError, match="1 of 1 input failed"):
         run(tmp_path / "src")
 
 

@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
+from ..failures import Failure
 from ..index import index_file
 from ..job import config_hash
 from ..ledger import Record
 from ..manifest import InputOutcome, Manifest, OutPaths
 from ..plan import Plan
 from .crossing import Crossing, Ties, crossings
-
-
-class Failure(NamedTuple):
-    """One input that failed."""
-
-    video_id: str
-    reason: str
-    detail: str
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,19 @@ def inspect(out: Path, *, page: Path, as_json: bool) -> None:
     """Look at what OUT holds: whether it is good, and what is wrong with it.
 
     Numbers by split, class and method in the terminal; on the page faces at random and the worst, fakes beside their
-    sources, tracks through time, and what failed. What it finds does not change the exit code: --json has it.
+    sources, tracks through time, and what failed. Of an OUT that is not finished: what became of its inputs so far.
+    What it finds does not change the exit code: --json has it.
     """
+    from ..unfinished import Unfinished  # noqa: PLC0415
     from . import report  # noqa: PLC0415 (everything below is heavy)
     from .page import write_page  # noqa: PLC0415
     from .survey import survey  # noqa: PLC0415
 
+    if unfinished := Unfinished.of(out):
+        report.show_unfinished(unfinished)
+        if as_json:
+            click.echo(json.dumps(report.figures_of_unfinished(unfinished)))
+        return
     content = survey(out)
     page_bytes = write_page(content, page)
     report.show(content, page, page_bytes)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..schema import SPLITS
+from ..terminal import many
 from .account import Account
 from .census import SMALL_PX, UNCHANGED_BELOW, Census, Group
 from .columns import FACE, SHARPNESS
 from .crossing import Crossing, Ties
-from .words import many, named, percent
+from .words import named, percent
 
 Level = Literal["error", "warning", "ok"]
 

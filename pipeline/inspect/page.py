@@ -14,9 +14,10 @@ from rich import filesize
 
 from ..commit import write_durably
 from ..errors import StoppedError, UsageError
+from ..failures import Failure
 from ..schema import SPLITS
+from ..terminal import many
 from . import words
-from .account import Failure
 from .census import SMALL_PX, UNCHANGED_BELOW
 from .columns import MEASURES, Measure
 from .findings import Finding
@@ -40,7 +41,7 @@ def write_page(content: Content, page: Path) -> int:
         loader=jinja2.FunctionLoader(lambda name: _part(f"{name}.jinja")),
     )  # fmt: skip
     environment.filters.update(
-        percent=words.percent, short=words.short, size=filesize.decimal, many=words.many, spread=_spread,
+        percent=words.percent, short=words.short, size=filesize.decimal, many=many, spread=_spread,
         number=_number, short_name=_short_name, points=_points,
     )  # fmt: skip
     census = content.census
@@ -62,8 +63,8 @@ def headline(findings: Sequence[Finding]) -> str:
     errors = sum(one.level == "error" for one in findings)
     warnings = sum(one.level == "warning" for one in findings)
     if errors:
-        return f"{words.many(errors, 'error')} to fix before you train on it"
-    return f"No errors; {words.many(warnings, 'warning')}" if warnings else "No errors and no warnings"
+        return f"{many(errors, 'error')} to fix before you train on it"
+    return f"No errors; {many(warnings, 'warning')}" if warnings else "No errors and no warnings"
 
 
 def _part(name: str) -> str:

@@ -11,7 +11,8 @@ from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from ..terminal import standard_error, visible
+from ..terminal import many, standard_error, visible
+from ..unfinished import Unfinished
 from .account import Account
 from .census import Census, Group
 from .columns import MEASURES, Measure
@@ -19,7 +20,7 @@ from .findings import Finding
 from .spread import Spread
 from .survey import Content
 from .videos import telling
-from .words import many, named, short
+from .words import named, short
 
 SCHEMA_VERSION: Final = 1
 _LINES: Final = 24  # of a table; more would push all else off the screen
@@ -112,6 +113,36 @@ def _findings(found: list[Finding]) -> Table:
         remedy = f" {one.remedy}" if one.level == "error" else ""
         made.add_row(f"[{_COLOURS[one.level]}]{one.level}[/]", _safe(f"{one.what}{remedy}"))
     return made
+
+
+def show_unfinished(unfinished: Unfinished) -> None:
+    """What became of the inputs so far; there is no index yet to say more."""
+    console, manifest = standard_error(), unfinished.manifest
+    inputs = manifest.inputs
+    counts = ", ".join(f"{inputs[name]:,} {name.replace('_', ' ')}" for name in ("ok", "partial", "no_faces"))
+    console.print(
+        f"[bold]{_safe(str(unfinished.ledger.paths.root))}[/]: [yellow]unfinished[/], "
+        f"{many(manifest.rows, 'face')} of {many(inputs['total'], 'input')} so far ({counts}, "
+        f"{len(unfinished.failures):,} failed); {many(unfinished.pending, 'input')} left to do"
+    )
+    for one in unfinished.failures:
+        console.print(f"  {_safe(f'{one.video_id}: {one.why}')}")
+    console.print("run facefeed precompute to its end for all figures and the page")
+
+
+def figures_of_unfinished(unfinished: Unfinished) -> dict[str, Any]:
+    """The same for `--json`, with all failures."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "out": str(unfinished.ledger.paths.root),
+        "finished": False,
+        "pending": unfinished.pending,
+        "config": unfinished.manifest.config,
+        "inputs": unfinished.manifest.inputs,
+        "rows": unfinished.manifest.rows,
+        "failures": [one._asdict() for one in unfinished.failures],
+        "exit": 0,
+    }
 
 
 def _safe(text: str) -> str:

@@ -40,15 +40,6 @@ def clock(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds < 60 else f"{int(seconds // 60)}:{seconds % 60:05.2f}"
 
 
-def many(count: int, one: str, more: str | None = None) -> str:
-    """A count with its noun.
-
-    >>> many(1, "face"), many(12345, "face"), many(2, "identity", "identities")
-    ('1 face', '12,345 faces', '2 identities')
-    """
-    return f"{count:,} {one if count == 1 else more or one + 's'}"
-
-
 def named(names: Sequence[str]) -> str:
     """The first few.
 

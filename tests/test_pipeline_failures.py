@@ -1,0 +1,57 @@
+"""Failed inputs are named with their reasons, weighed before the work begins, and never all of them accepted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from facefeed.pipeline.errors import TooManyFailedError
+from facefeed.pipeline.failures import Allowance, Failure, check_failures, refuse_known_failures
+from facefeed.pipeline.manifest import Manifest
+
+MANY = [Failure(f"{number:02}.mp4", "truncated" if number % 2 else "empty", "cut") for number in range(30)]
+
+
+def manifest_of(total: int, failed: int, rows: int = 5) -> Manifest:
+    inputs = {"total": total, "ok": total - failed, "partial": 0, "no_faces": 0, "failed": {}, "missing": 0}
+    return Manifest(fingerprint="f", config={}, labels=["real"], splits={}, units=1, rows=rows, bytes=1, inputs=inputs)
+
+
+def test_each_failure_is_named_with_its_reason_and_programs_get_all_of_them() -> None:
+    with pytest.raises(TooManyFailedError) as raised:
+        check_failures(manifest_of(40, 30), MANY, Allowance(count=1), Path("out"))
+    lines = str(raised.value).splitlines()
+    assert lines[0].startswith("30 of 40 inputs failed (15 empty, 15 truncated), at most 1 may fail (--max-failed)")
+    assert lines[1] == "  00.mp4: empty: cut"
+    assert len([line for line in lines if ".mp4" in line]) == 20
+    assert "and 10 more" in lines[21]
+    assert lines[-1].endswith("--max-failed 30")
+    assert raised.value.figures["failures"] == [one._asdict() for one in MANY]
+    assert raised.value.exit_code == 3
+
+
+@pytest.mark.parametrize("rows", [0, 5])
+def test_it_is_never_advised_to_accept_what_leaves_an_empty_dataset(rows: int) -> None:
+    with pytest.raises(TooManyFailedError) as raised:
+        check_failures(manifest_of(30, 30, rows=rows), MANY, Allowance(count=1), Path("out"))
+    assert ("with --max-failed" in str(raised.value)) == bool(rows)
+    with pytest.raises(TooManyFailedError) as raised:
+        refuse_known_failures(MANY, 30, Allowance(count=1))
+    assert "with --max-failed" not in str(raised.value)
+
+
+def test_a_dataset_without_a_row_is_no_success_whatever_is_allowed() -> None:
+    with pytest.raises(TooManyFailedError, match="no face in any of 30 inputs"):
+        check_failures(manifest_of(30, 0, rows=0), [], Allowance(count=30), Path("out"))
+
+
+def test_what_is_allowed_passes() -> None:
+    check_failures(manifest_of(40, 30), MANY, Allowance(count=30), Path("out"))
+    refuse_known_failures(MANY, 40, Allowance(count=30))
+
+
+def test_a_name_cannot_command_the_terminal() -> None:
+    hostile = MANY[0]._replace(video_id="a\x1b[2J\nb.mp4")
+    with pytest.raises(TooManyFailedError) as raised:
+        refuse_known_failures([hostile], 2, Allowance(count=0))
+    assert r"  a\x1b[2J\nb.mp4: empty: cut" in str(raised.value).splitlines()
