@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from .errors import FacefeedError, StoppedError
+from .errors import INTERRUPTED, FacefeedError, StoppedError
 from .terminal import visible
 
 if TYPE_CHECKING:
     from .failures import Allowance
     from .progress import Progress
     from .video import DecoderLimits
-
-INTERRUPTED = 130
 
 
 class Door(click.Group):
@@ -187,6 +185,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     """
     from . import report  # noqa: PLC0415 (everything below is heavy)
     from .failures import Allowance  # noqa: PLC0415
+    from .interrupts import answered_at_once  # noqa: PLC0415
     from .progress import Progress  # noqa: PLC0415
     from .run import precompute  # noqa: PLC0415
     from .video import DecoderLimits  # noqa: PLC0415
@@ -198,21 +197,22 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     )
     if given["dry_run"]:
         return _dry_run(src, out, given, limits, allowance, progress=progress)
-    summary = precompute(
-        src,
-        out,
-        options=_options(given),
-        layout=given["layout"],
-        allow_roots=given["allow_roots"],
-        detector=given["detector"],
-        limits=limits,
-        workers=given["workers"],
-        scheduler=given["scheduler"],
-        retry_failed=_reason(given["retry_failed"]),
-        max_failed=allowance,
-        allow_leaks=given["allow_leaks"],
-        progress=progress,
-    )
+    with answered_at_once(progress.on_stopping):
+        summary = precompute(
+            src,
+            out,
+            options=_options(given),
+            layout=given["layout"],
+            allow_roots=given["allow_roots"],
+            detector=given["detector"],
+            limits=limits,
+            workers=given["workers"],
+            scheduler=given["scheduler"],
+            retry_failed=_reason(given["retry_failed"]),
+            max_failed=allowance,
+            allow_leaks=given["allow_leaks"],
+            progress=progress,
+        )
     report.show(summary, src, out)
     if given["as_json"]:
         click.echo(json.dumps(report.figures(summary)))

@@ -33,6 +33,9 @@ Reason = Literal[
 ]
 """Why an input failed. Each has one cause, so that counts by reason say what to mend."""
 
+INTERRUPTED = 130
+"""Exit status of a command that the user has stopped; resumable."""
+
 REASONS: tuple[str, ...] = get_args(Reason)
 
 

@@ -196,6 +196,12 @@ class Progress:
             event = {"event": "retired", "worker": worker, "why": why}
             self._print(text if self._console.is_terminal else json.dumps(event))
 
+    def on_stopping(self) -> None:
+        """The user wants to stop: says so at once, since ending the workers takes seconds; from any thread."""
+        if self._console is not None:
+            text = "stopping, finished units are kept; once more ends at once"
+            self._print(text if self._console.is_terminal else json.dumps({"event": "stopping"}))
+
     def _figures(self) -> dict[str, Any]:
         with self._lock:
             heard = sum(self._under_way.values(), Counter())
