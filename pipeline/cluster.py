@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -142,13 +144,24 @@ def failures_as_stops() -> Iterator[None]:
     except FacefeedError:
         raise
     except Exception as error:
-        hint = ""
         if "Nanny failed to start" in str(error):
-            hint = " (in a script of your own, call precompute below `if __name__ == '__main__':`)"
+            raise StoppedError(
+                "the worker processes ended as they started; a script of your own must call precompute below "
+                "`if __name__ == '__main__':`, since they import it"
+            ) from None
         raise StoppedError(
-            f"the cluster failed ({type(error).__name__}: {error}){hint}; all finished units are kept; "
+            f"the cluster failed ({type(error).__name__}: {error}); all finished units are kept; "
             "fix that and run the same command again"
         ) from error
+
+
+def end_if_imported_by_worker() -> None:
+    """Ends a process without a word that is started for a worker and, on its way, runs the driver's unguarded script.
+
+    The driver reports it, once.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(1)
 
 
 @contextmanager

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from .changes import Changes, compare, next_part, same_content
-from .cluster import default_slots, failures_as_stops, local_client, remote_client, slots, visible_gpus
+from .cluster import (
+    default_slots,
+    end_if_imported_by_worker,
+    failures_as_stops,
+    local_client,
+    remote_client,
+    slots,
+    visible_gpus,
+)
 from .commit import make_folders, remove_bare
 from .dryrun.forecast import Forecast
 from .dryrun.kept import read_forecast
@@ -83,6 +91,7 @@ def precompute(
     Raises `UsageError`, `RefusedError` (another config, another driver, a leak), `StoppedError` (resumable) or
     `TooManyFailedError`, of which only the last two may leave finished units behind.
     """
+    end_if_imported_by_worker()
     started, allowance = time.monotonic(), max_failed or Allowance()
     check_cluster(workers, scheduler)
     progress = progress or Progress.silent()

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -382,6 +383,19 @@ def test_a_detector_that_cannot_be_loaded_stops_the_run_at_once_and_says_why(
     with pytest.raises(StoppedError, match=r"the cluster failed \(RuntimeError: CUDA error: no kernel image"):
         run(source, detector=UnloadableDetector())
     assert run(source).manifest.inputs["ok"] == 1
+
+
+def test_a_script_without_a_main_guard_is_told_so_once_in_a_line(make_source: MakeSource, tmp_path: Path) -> None:
+    script, source, out = tmp_path / "script.py", str(make_source("real/a.mp4")), str(tmp_path / "out")
+    script.write_text(
+        "from facefeed.pipeline.faces.fixed import FixedBoxDetector\n"
+        "from facefeed.pipeline.run import precompute\n"
+        f"precompute({source!r}, {out!r}, detector=FixedBoxDetector(), workers=1)"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.count("Traceback") == 1
+    assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]
 
 
 def test_workers_of_several_threads_are_refused_with_what_to_start_instead(
