@@ -169,10 +169,19 @@ def test_a_person_at_a_terminal_sees_a_bar_and_no_json(clock: Clock) -> None:
     shown = file.getvalue()
     assert "{" not in shown
     assert "8 slots" in shown
-    assert "unit vvvvvvvv with 1 inputs: its worker was lost; again" in shown
+    assert "unit vvvvvvvv with 1 input: its worker was lost; again" in shown
     assert "2/2" in shown
     assert "5 faces  1.0 frames/s" in shown
     assert "failed: 1 truncated" in shown
+
+
+def test_the_bar_begins_where_an_interrupted_run_has_stopped(clock: Clock) -> None:
+    progress, file = terminal()
+    progress.expect(inputs=2, done_before=40)
+    with progress:
+        assert "40/42" in file.getvalue()
+        progress.on_receipt(receipt("u", (5, 5)))
+    assert "41/42" in file.getvalue()
 
 
 NAMES = ["[red]a[/red].mp4", "[/]", "[bold", ":boom:.mp4", r"\[x]", "<script>", "é"]
