@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from facefeed.train.losses import loss
-from facefeed.train.schedule import decay_groups, factor
+from facefeed.train.schedule import decay_groups, decaying, factor
 from torch import nn
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.1, 0.2, 0.3], [-4.0, 5.0, 1.0], [1.0, 1.0, -9.0]])
@@ -147,17 +147,17 @@ class _Net(nn.Module):
 def test_weights_decay_and_norms_biases_scalars_and_what_is_spared_do_not() -> None:
     net = _Net()
     names = {id(parameter): name for name, parameter in net.named_parameters()}
-    decaying, others = decay_groups(net, 0.3, {"position"})
-    assert {names[id(one)] for one in decaying["params"]} == {"conv.weight", "head.weight"}
-    assert (decaying["weight_decay"], others["weight_decay"]) == (0.3, 0.0)
-    assert len(decaying["params"]) + len(others["params"]) == len(names)
+    with_decay, others = decay_groups(net, 0.3, decaying(net, {"position"}))
+    assert {names[id(one)] for one in with_decay["params"]} == {"conv.weight", "head.weight"}
+    assert (with_decay["weight_decay"], others["weight_decay"]) == (0.3, 0.0)
+    assert len(with_decay["params"]) + len(others["params"]) == len(names)
 
 
 def test_what_is_frozen_is_in_no_group_and_an_empty_group_is_left_out() -> None:
     net = _Net()
     net.requires_grad_(False)
-    assert decay_groups(net, 0.3) == []
+    assert decay_groups(net, 0.3, decaying(net)) == []
     net.head.bias.requires_grad_()
-    (only,) = decay_groups(net, 0.3)
+    (only,) = decay_groups(net, 0.3, decaying(net))
     assert only["params"] == [net.head.bias]
     assert only["weight_decay"] == 0.0

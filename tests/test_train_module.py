@@ -100,6 +100,16 @@ def test_the_rate_goes_by_optimizer_steps_also_where_batches_are_accumulated(out
         assert seen.rates == pytest.approx(wanted)
 
 
+def test_a_strategy_that_lays_parameters_out_flat_does_not_take_their_decay() -> None:
+    model = classifier(weight_decay=0.2)
+    wanted = [len(group["params"]) for group in model.configure_optimizers()["optimizer"].param_groups]
+    for parameter in model.parameters():
+        parameter.data = parameter.data.flatten()
+    groups = model.configure_optimizers()["optimizer"].param_groups
+    assert [group["weight_decay"] for group in groups] == [0.2, 0.0]
+    assert [len(group["params"]) for group in groups] == wanted
+
+
 def test_norms_biases_and_what_is_frozen_do_not_decay() -> None:
     model = classifier(backbone="test_vit", weight_decay=0.2)
     model.backbone.net.patch_embed.requires_grad_(False)

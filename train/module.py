@@ -17,7 +17,7 @@ from .backbone import Backbone
 from .datamodule import FaceDataModule
 from .losses import loss
 from .options import ModelOptions
-from .schedule import decay_groups, factor
+from .schedule import decay_groups, decaying, factor
 from .scores import FIGURES, Scores
 
 __all__ = ["FaceClassifier", "ModelOptions", "logs"]
@@ -52,6 +52,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         self.options = options if isinstance(options, ModelOptions) else ModelOptions(**options)
         self.save_hyperparameters({"options": {**asdict(self.options), "classes": list(self.options.classes)}})
         self.backbone = Backbone(self.options, fetch=fetch)
+        self._decays = decaying(self, {f"backbone.{name}" for name in self.backbone.no_weight_decay()})
         self.scores: Scores | None = None
         self._said = Scores(self.options.classes)
         self._total_steps = math.inf
@@ -106,8 +107,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
     def configure_optimizers(self) -> Any:
         """AdamW over what is not frozen, and its schedule."""
         options = self.options
-        spared = {f"backbone.{name}" for name in self.backbone.no_weight_decay()}
-        groups = decay_groups(self, options.weight_decay, spared)
+        groups = decay_groups(self, options.weight_decay, self._decays)
         if not groups:
             raise UsageError("every parameter is frozen: nothing is left to train; freeze fewer")
         optimizer = torch.optim.AdamW(groups, lr=options.learning_rate)

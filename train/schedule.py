@@ -29,15 +29,23 @@ def factor(step: int, *, warmup_steps: int, total_steps: float, kind: Schedule) 
     return 1 - done if kind == "linear" else 0.5 * (1 + math.cos(math.pi * done))
 
 
-def decay_groups(module: nn.Module, weight_decay: float, spared: Collection[str] = ()) -> list[dict[str, Any]]:
-    """An optimizer's groups of the parameters that are trained: those that decay, and those that do not.
+def decaying(module: nn.Module, spared: Collection[str] = ()) -> frozenset[str]:
+    """Full names of a module's parameters that weight decay is for: to be asked while they have their own shapes.
 
-    Norms and biases, which have one dimension or none, do not (as in Goyal et al., Accurate, Large Minibatch SGD,
-    2017), nor do those in `spared`, by full name: tokens and positions, which are no weights either. Frozen parameters
-    are in no group. A group that would be empty is left out.
+    Norms, biases and scalars, which have one dimension or none, do not decay (as in Goyal et al., Accurate, Large
+    Minibatch SGD, 2017), nor do those in `spared`, by full name: tokens and positions, which are no weights either.
+    """
+    return frozenset(name for name, one in module.named_parameters() if one.ndim > 1 and name not in spared)
+
+
+def decay_groups(module: nn.Module, weight_decay: float, decays: Collection[str]) -> list[dict[str, Any]]:
+    """An optimizer's groups of the parameters that are trained: those in `decays`, by full name, and the others.
+
+    By name, since a strategy may have laid out parameters anew by the time optimizers are made. Frozen parameters are
+    in no group. A group that would be empty is left out.
     """
     trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
-    decaying = [parameter for name, parameter in trained if parameter.ndim > 1 and name not in spared]
-    others = [parameter for name, parameter in trained if parameter.ndim <= 1 or name in spared]
-    groups = ({"params": decaying, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0})
+    with_decay = [parameter for name, parameter in trained if name in decays]
+    others = [parameter for name, parameter in trained if name not in decays]
+    groups = ({"params": with_decay, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0})
     return [group for group in groups if group["params"]]
