@@ -138,7 +138,7 @@ class _Session:
         self._pace = Pace()
         self._progress = Progress(console, self._pace, str(folder.root), as_json=as_json)
         self._stop = Stop(signals, folder.root, save_every_minutes=config.save_every_minutes)
-        self._saving = Saving(folder.checkpoints, self._stop, metric=metric, mode=mode(metric))
+        self._saving = Saving(folder.checkpoints, self._stop, metric=metric, mode=mode(metric), seed=config.seed)
         own = [
             *callbacks, self._pace, _monitor(out, config), FiniteGuard(), self._stop, self._progress,
             *([Logged(str(best), metric)] if best else []), self._saving,

@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
+from . import generators
 from .checkpoint import PlainCheckpointIO, read
 from .stop import Stop
 
@@ -30,7 +31,7 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
     Beside ModelCheckpoint, which Lightning brings: that resumes after an epoch's last step without its validation.
     """
 
-    def __init__(self, folder: Path, stop: Stop, *, metric: str, mode: str) -> None:
+    def __init__(self, folder: Path, stop: Stop, *, metric: str, mode: str, seed: int) -> None:
         self.figures: dict[str, float] = {}
         self.faces = self.videos = 0
         self.best_step: int | None = None
@@ -40,7 +41,8 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
         self._best = math.inf
         self.has_saved = False  # in this session or one before it; known to all ranks, a file to the first one earlier
         self._validation_is_due = self._finished = self._warned = False
-        self._generators: dict[str, Any] = {}
+        self._seed = seed
+        self._states: list[dict[str, Any]] = []
         self._step = self._saved_step = 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -48,7 +50,7 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
         return {
             "figures": self.figures, "best": self._best, "best_step": self.best_step, "finished": self._finished,
             "validated_step": self.validated_step, "validation_is_due": self._validation_is_due,
-            "faces": self.faces, "videos": self.videos, "generators": _generators(),
+            "faces": self.faces, "videos": self.videos, "rank_generators": self._states,
         }  # fmt: skip
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -58,19 +60,18 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
         self.validated_step, self._finished = state_dict["validated_step"], state_dict["finished"]
         self.faces, self.videos = state_dict["faces"], state_dict["videos"]
         self._validation_is_due = state_dict["validation_is_due"]
-        self._generators = state_dict["generators"]
+        self._states = state_dict.get("rank_generators", [])  # 0.1.0 had one rank's
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
         """Goes on where the checkpoint was written, with the validation if that was before it."""
         self._step = self._saved_step = trainer.global_step
+        generators.begin(trainer, self._seed, self._states)
         if self._validation_is_due:
             trainer.validating = True
             trainer.fit_loop.epoch_loop.val_loop.run()
             trainer.training = True
             self._save_last(trainer)
         trainer.should_stop |= self._finished  # else one that was stopped early would train another epoch
-        if self._generators and trainer.world_size == 1:  # other ranks' are not in the checkpoint
-            _set_generators(self._generators)
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Saves where it is due: only after a step of the optimizer, since half a group of gradients is not saved."""
@@ -127,6 +128,7 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
         if trainer.is_global_zero:
             _remove(hidden)
         trainer.strategy.barrier("facefeed: nothing of a save that was killed is left")
+        self._states = generators.states(trainer)
         trainer.save_checkpoint(hidden)
         if trainer.is_global_zero:
             publish(hidden, self._folder / name)
@@ -202,15 +204,3 @@ def _finite(trainer: Any) -> bool:
     saved = [one.detach() for one in (*module.parameters(), *module.buffers()) if one.is_floating_point()]
     most = [one.abs().max().float() for one in saved if one.numel()]
     return bool(torch.stack(most).isfinite().all()) if most else True
-
-
-def _generators() -> dict[str, Any]:
-    """Where the generators stand that dropout draws from."""
-    cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-    return {"cpu": torch.get_rng_state(), "cuda": cuda}
-
-
-def _set_generators(states: dict[str, Any]) -> None:
-    torch.set_rng_state(states["cpu"].cpu())
-    if states["cuda"] is not None and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"].cpu())
