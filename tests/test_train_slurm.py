@@ -87,9 +87,19 @@ def test_the_log_lies_in_a_folder_that_is_there() -> None:
             ["faces", "--set", "epochs=3", "--recipe", "baseline", "--set", "levers=ddp:2:1,bf16,clip:1"],
         ),
         (
-            ["--gpus-per-node", "2"],
-            ["--recipe", "baseline", "--set", "levers=zero:2,fp16"],
-            ["faces", "--recipe", "baseline", "--set", "levers=zero:2,fp16"],
+            ["--gpus-per-node", "8", "--nodes", "4"],
+            ["--recipe", "baseline", "--set", "levers=zero:2:offload,fp16"],
+            ["faces", "--recipe", "baseline", "--set", "levers=zero:2:offload:8:4,fp16"],
+        ),
+        (
+            ["--gpus-per-node", "4", "--nodes", "2"],
+            ["--recipe", "baseline", "--set", "levers=bf16,fsdp"],
+            ["faces", "--recipe", "baseline", "--set", "levers=bf16,fsdp:4:2"],
+        ),
+        (
+            ["--gpus-per-node", "4", "--nodes", "2"],
+            ["--recipe", "baseline", "--set", "levers=zero:3:4:2"],
+            ["faces", "--recipe", "baseline", "--set", "levers=zero:3:4:2"],
         ),
     ],
 )  # fmt: skip
@@ -175,8 +185,8 @@ def test_what_a_cluster_would_refuse_or_waste_is_refused_before_it_waits_in_a_qu
             "levers=ddp:2:2: ddp:2:2 is for other ranks than 2 x 4",
         ),
         (
-            ["train", "faces", "--gpus-per-node", "4", "--nodes", "2", "--", "--set", "levers=fsdp"],
-            "levers=fsdp: fsdp works on one node; take ddp, or --nodes 1",
+            ["train", "faces", "--gpus-per-node", "4", "--nodes", "2", "--", "--set", "levers=zero:2:4"],
+            "levers=zero:2:4: zero:2:4 is for other ranks than 2 x 4",
         ),
         (["precompute", "videos", "faces", "--", "--workers", "3"], "--workers: the script starts the job's own"),
         (["precompute", "videos", "faces", "--", "--evry", "3"], "--evry"),

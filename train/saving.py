@@ -12,9 +12,11 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+from torch.distributed.tensor import DTensor
 
 from . import generators
 from .checkpoint import PlainCheckpointIO, read
+from .levers.fsdp_strategy import ShardedStrategy
 from .stop import Stop
 
 LAST, BEST = "last.ckpt", "best.ckpt"
@@ -158,8 +160,8 @@ class WholeFiles(PlainCheckpointIO):
 
 
 def whole(strategy: Any) -> bool:
-    """Whether every rank has all weights, and they are saved in one file; others save and load in parts."""
-    return type(strategy) in (SingleDeviceStrategy, DDPStrategy)  # DeepSpeed's is a subclass
+    """Whether checkpoints are one file, which any such strategy resumes from; DeepSpeed's are folders of parts."""
+    return type(strategy) in (SingleDeviceStrategy, DDPStrategy, ShardedStrategy)  # DeepSpeed's is a subclass of DDP's
 
 
 def publish(hidden: Path, path: Path) -> None:
@@ -202,5 +204,6 @@ def _finite(trainer: Any) -> bool:
         return True
     module = trainer.lightning_module
     saved = [one.detach() for one in (*module.parameters(), *module.buffers()) if one.is_floating_point()]
-    most = [one.abs().max().float() for one in saved if one.numel()]
+    own = [one.to_local() if isinstance(one, DTensor) else one for one in saved]
+    most = [one.abs().max().float() for one in own if one.numel()]
     return bool(torch.stack(most).isfinite().all()) if most else True

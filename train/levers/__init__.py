@@ -12,8 +12,8 @@
 | `tf32` | matrix products in TF32 | precision |
 | `compile` | one kernel for many operations | compilation |
 | `ddp[:devices[:nodes]]` | a process a device, gradients averaged | ddp |
-| `zero:STAGE[:offload]` | DeepSpeed: state, gradients, weights shared out | sharded |
-| `fsdp` | torch's own form of the third | sharded |
+| `zero:STAGE[:offload][:devices[:nodes]]` | DeepSpeed: state, gradients, weights sharded | sharded |
+| `fsdp[:devices[:nodes]]` | torch's FSDP2: all three | sharded |
 | `accumulate:N` | the gradient of N batches a step | accumulate |
 | `freeze:PATTERN` or more, with a bar between | these parameters stay as they are | freeze |
 | `adamw8bit` | AdamW with 8 bits of state a number | eightbit |

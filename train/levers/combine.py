@@ -19,13 +19,10 @@ _FLAT = "lays all weights out as one flat piece, in which"
 _APART = (
     ("zero", "adamw8bit", f"zero {_FLAT} embeddings cannot keep 32 bits of state, and which it makes small by itself; "
      "leave adamw8bit out"),
-    ("fsdp", "adamw8bit", f"fsdp {_FLAT} blocks of 8-bit state would belong to several weights; leave adamw8bit out"),
+    ("fsdp", "adamw8bit", "fsdp splits weights wherever its ranks' parts end, also inside the blocks of numbers that "
+     "8-bit state has one scale for; leave adamw8bit out"),
     ("zero", "channels_last", f"zero {_FLAT} a layout is lost; leave channels_last out"),
-    ("fsdp", "channels_last", f"fsdp {_FLAT} a layout is lost; leave channels_last out"),
-    ("fsdp", "clip", "fsdp has a part of the gradient on each device, and Lightning does not put their norms together; "
-     "leave clip out, or take zero:3 instead of fsdp"),
-    ("fsdp", "compile", "fsdp wraps the module when the fit begins, after it was compiled, and torch asks for the "
-     "other order; leave one out, or take ddp instead of fsdp"),
+    ("fsdp", "channels_last", "fsdp splits weights that lie contiguous alone; leave channels_last out"),
     ("zero:3", "compile", "zero:3 fetches weights from inside the module's calls, where torch.compile cannot follow; "
      "take zero:2, or leave compile out"),
 )  # fmt: skip

@@ -13,19 +13,10 @@ from .lever import Lever, whole
 
 
 @dataclass(frozen=True)
-class Ddp(Lever):
-    """A copy of the module on every device; each takes its own batches, and the gradients' mean is the same on all.
+class OnRanks(Lever):
+    """A strategy for several processes: `devices` on each of `nodes` machines; all GPUs where devices are left out."""
 
-    devices: processes on this node; all GPUs where left out. nodes: machines, each of which runs the same command
-    (Slurm's `srun` does that). Gives: 363 % on 4 nodes, 3.52 min instead of 8.75 on 4 GPUs; the loader's ranks take
-    equal steps. Costs: the batch is `devices x nodes` times as large, so the learning rate may want to grow; a
-    gradient's bytes over the network each step, mostly beside the backward pass. Parameters that take no part in the
-    loss are an error in the second step: freeze them. Li et al., PyTorch Distributed, VLDB 2020.
-    """
-
-    name: ClassVar[str] = "ddp"
     kind: ClassVar[str] = "strategy"
-    form: ClassVar[str] = "ddp[:devices[:nodes]]"
 
     devices: int | str = "auto"
     nodes: int = 1
@@ -40,12 +31,28 @@ class Ddp(Lever):
         if self.devices == "auto":
             if self.nodes == 1 and len(machine.gpus) < 2:
                 there = f"one GPU ({machine.gpus[0]})" if machine.gpus else "no GPU"
-                return f"{self}: there is {there}, and so one process; leave it out, or on CPUs say how many: ddp:2"
+                least = f"{self.name}:2"
+                return f"{self}: there is {there}, and so one process; leave it out, or on CPUs say how many: {least}"
         elif machine.gpus and int(self.devices) > len(machine.gpus):
-            return f"{self}: there are {len(machine.gpus)} GPUs; take ddp:{len(machine.gpus)} or fewer"
+            return f"{self}: there are {len(machine.gpus)} GPUs; take {self.name}:{len(machine.gpus)} or fewer"
         elif int(self.devices) * self.nodes == 1:
-            return f"{self}: is one process, which has nobody to share with; leave it out, or take ddp:2"
+            return f"{self}: is one process, which has nobody to share with; leave it out, or take {self.name}:2"
         return None
+
+
+@dataclass(frozen=True)
+class Ddp(OnRanks):
+    """A copy of the module on every device; each takes its own batches, and the gradients' mean is the same on all.
+
+    devices: processes on this node; all GPUs where left out. nodes: machines, each of which runs the same command
+    (Slurm's `srun` does that). Gives: 363 % on 4 nodes, 3.52 min instead of 8.75 on 4 GPUs; the loader's ranks take
+    equal steps. Costs: the batch is `devices x nodes` times as large, so the learning rate may want to grow; a
+    gradient's bytes over the network each step, mostly beside the backward pass. Parameters that take no part in the
+    loss are an error in the second step: freeze them. Li et al., PyTorch Distributed, VLDB 2020.
+    """
+
+    name: ClassVar[str] = "ddp"
+    form: ClassVar[str] = "ddp[:devices[:nodes]]"
 
     def arguments(self) -> dict[str, Any]:
         """The strategy DDP of torch, whose gradients are views of what is sent: one copy less of them."""

@@ -79,13 +79,13 @@ class Freeze(Lever):
 
     def apply(self, module: LightningModule) -> LightningModule:
         """Freezes, and has the optimizers leave the frozen out as they are configured."""
-        frozen = [one for name, one in module.named_parameters() if _is_frozen(name, self.patterns)]
-        for parameter in frozen:
-            parameter.requires_grad = False
+        for name, parameter in module.named_parameters():
+            if _is_frozen(name, self.patterns):
+                parameter.requires_grad = False
         for norm in _norms(module, self.patterns):
             norm.eval()
             norm.train = StaysInEval(norm)  # type: ignore[method-assign]
-        return change_optimizers(module, WithoutFrozen(frozen))
+        return change_optimizers(module, WithoutFrozen(module, self.patterns))
 
 
 class StaysInEval:
@@ -100,20 +100,23 @@ class StaysInEval:
 
 
 class WithoutFrozen:
-    """Takes the frozen out of an optimizer's groups. One that is then empty goes, unless schedulers count it."""
+    """Takes the frozen out of an optimizer's groups. One that is then empty goes, unless schedulers count it.
 
-    def __init__(self, frozen: Iterable[torch.nn.Parameter]) -> None:
-        self._frozen = list(frozen)
+    They are known by name: a strategy that shards a module puts other parameters in the place of those there were.
+    """
+
+    def __init__(self, module: torch.nn.Module, patterns: tuple[str, ...]) -> None:
+        self._module, self._patterns = module, patterns
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, WithoutFrozen) and self._ids() == other._ids()
+        return isinstance(other, WithoutFrozen) and self._module is other._module and self._patterns == other._patterns
 
     def __hash__(self) -> int:
-        return hash(frozenset(self._ids()))
+        return hash((id(self._module), self._patterns))
 
     def __call__(self, optimizer: Optimizer) -> None:
         """Raises `LeverError` where nothing is left."""
-        frozen = self._ids()
+        frozen = {id(one) for name, one in self._module.named_parameters() if _is_frozen(name, self._patterns)}
         for group in optimizer.param_groups:
             group["params"] = [one for one in group["params"] if id(one) not in frozen]
         if not any(group["params"] for group in optimizer.param_groups):
@@ -123,9 +126,6 @@ class WithoutFrozen:
             )
         if "step" not in vars(optimizer):
             optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
-
-    def _ids(self) -> set[int]:
-        return {id(one) for one in self._frozen}
 
 
 def _names(module: torch.nn.Module) -> list[str]:

@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 import torch
+from torch.distributed.tensor import DTensor
 
 
 class Seen(NamedTuple):
@@ -51,6 +52,7 @@ class WatchedSteps:
         if gradients:
             dense = [one.coalesce().values() if one.is_sparse else one for one in gradients]
             norm = torch.nn.utils.get_total_norm(dense)
+            norm = norm.full_tensor() if isinstance(norm, DTensor) else norm  # of all ranks' parts
             self._gradient_bad = self._gradient_bad | ~torch.isfinite(norm).to(self._device)
 
     def statistics(self, kept: torch.Tensor | None) -> None:

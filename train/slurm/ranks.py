@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from ...pipeline.errors import UsageError
+from ..levers.names import parse
 from ..recipes import RECIPES
 from ..settings import with_set
 from .parsed import parsed
@@ -16,8 +19,9 @@ def with_ranks(arguments: Sequence[str], *, nodes: int, gpus_per_node: int) -> l
     """OUT and the options of `facefeed train`, with the recipe named and the levers those of so many ranks.
 
     Several ranks need a lever that shares the work: where there is none `ddp:<ranks of a node>:<nodes>` is added, and
-    a `ddp` without numbers gets them. A recipe that was left out is chosen for the nodes, since this machine may be
-    another. Raises `UsageError` on options that train would refuse, and on numbers that are not the allocation's.
+    a `ddp`, `fsdp` or `zero` without numbers gets them. A recipe that was left out is chosen for the nodes, since this
+    machine may be another. Raises `UsageError` on options that train would refuse, and on numbers that are not the
+    allocation's.
     """
     asked = parsed("train", arguments)
     recipe = asked["recipe"] or _recipe(nodes, gpus_per_node)
@@ -36,18 +40,18 @@ def _recipe(nodes: int, gpus_per_node: int) -> str:
 def _levers(text: str, nodes: int, ranks_per_node: int) -> str:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     found = next((part for part in parts if part.split(":")[0] in _STRATEGIES), None)
-    ranks = f"ddp:{ranks_per_node}:{nodes}"
     if found is None:
-        return text if nodes * ranks_per_node == 1 else ",".join([ranks, *parts])
-    if found == "ddp" and nodes * ranks_per_node > 1:
-        return ",".join(ranks if part == found else part for part in parts)
-    if found.startswith("ddp") and found not in (ranks, ranks.removesuffix(":1")):
+        return text if nodes * ranks_per_node == 1 else ",".join([f"ddp:{ranks_per_node}:{nodes}", *parts])
+    lever: Any = parse(found)[0]  # with devices and nodes, as all of them have
+    fitted = replace(lever, devices=ranks_per_node, nodes=nodes)
+    if lever == replace(lever, devices="auto", nodes=1):
+        alone = nodes * ranks_per_node == 1
+        return text if alone else ",".join(str(fitted) if part == found else part for part in parts)
+    if lever != fitted:
         raise UsageError(
             f"levers={text}: {found} is for other ranks than {nodes} x {ranks_per_node}, those of --nodes and "
             f"--gpus-per-node; leave its numbers out"
         )
-    if not found.startswith("ddp") and nodes > 1:
-        raise UsageError(f"levers={text}: {found} works on one node; take ddp, or --nodes 1")
     return text
 
 
