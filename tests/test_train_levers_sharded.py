@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import types
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,9 @@ from typing import Any
 import pytest
 import torch
 from assets_levers import Foreign, cpu, images, perceptron, small
+from facefeed.pipeline.errors import UsageError
 from facefeed.train import levers
+from lightning.pytorch.trainer.states import TrainerFn
 
 
 @pytest.fixture
@@ -71,6 +75,83 @@ def test_without_a_gpu_the_refusal_is_ours_since_lightnings_would_be_a_trace(dee
         Trainer(**cpu(strategy=strategy("zero:2"))).fit(Foreign(perceptron()), images(4))
     with pytest.raises(levers.LeverError, match="there is no GPU; take fsdp:2 on CPUs"):
         levers.trainer(Foreign(perceptron()), levers.parse("zero:2"), **cpu())
+
+
+# ---- checkpoints of ZeRO
+
+
+class _Writes:
+    """Makes a folder when it is unpickled by somebody who trusts it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+class _Engine(torch.nn.Module):
+    """DeepSpeed's engine as far as Lightning's strategy asks it for a checkpoint; DeepSpeed's own reading of files."""
+
+    def load_checkpoint(self, folder: str | Path, **_: Any) -> tuple[str, dict[str, Any]]:
+        from deepspeed.runtime.checkpoint_engine.torch_checkpoint_engine import (  # noqa: PLC0415
+            TorchCheckpointEngine,
+        )
+
+        files = sorted(Path(folder, "checkpoint").iterdir())
+        held = [TorchCheckpointEngine().load(str(file)) for file in files]
+        held.append(torch.load(files[-1], weights_only=False))  # as its zero_to_fp32 does, for a test at stage 3
+        return str(folder), held[-1]
+
+
+def _resumed(folder: Path) -> dict[str, Any]:
+    made = strategy("zero:2")
+    module = Foreign(perceptron())
+    module.trainer = types.SimpleNamespace(state=types.SimpleNamespace(fn=TrainerFn.FITTING))
+    made.connect(module)
+    made.model = _Engine()
+    loaded: dict[str, Any] = made.load_checkpoint(folder)
+    return loaded
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt"])
+def test_a_malicious_file_among_those_of_zero_is_refused_and_runs_nothing(
+    name: str, deepspeed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "last.ckpt" / "checkpoint"
+    folder.mkdir(parents=True)
+    (tmp_path / "last.ckpt" / "latest").write_text("checkpoint")
+    torch.save({"module": {}}, folder / "mp_rank_00_model_states.pt")
+    torch.save({"module": {}, "stage": _Writes(tmp_path / "written")}, folder / name)
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(UsageError, match=r"last\.ckpt: asks for \w+\.mkdir to be run, .*refused"):
+        _resumed(tmp_path / "last.ckpt")
+    assert not (tmp_path / "written").exists()
+    assert os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] == "1"
+    assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_values_of_deepspeeds_own_in_a_checkpoint_of_zero_are_read(deepspeed: Any, tmp_path: Path) -> None:
+    """The classes that DeepSpeed 0.19 saves at stages 1 to 3, with fp16's scaler."""
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler  # noqa: PLC0415
+    from deepspeed.runtime.zero.config import ZeroStageEnum  # noqa: PLC0415
+    from deepspeed.utils.tensor_fragment import fragment_address  # noqa: PLC0415
+
+    folder = tmp_path / "last.ckpt" / "checkpoint"
+    folder.mkdir(parents=True)
+    scaler = DynamicLossScaler(2.0**16, 2.0, 1000, 1.0, 2, False, dtype=torch.half)
+    state = {
+        "loss_scaler": scaler, "other": LossScaler(1.0), "zero_stage": ZeroStageEnum.gradients,
+        "param_slice_mappings": [{"weight": fragment_address(numel=6, start=2)}], "moments": torch.arange(6.0),
+    }  # fmt: skip
+    torch.save({"optimizer_state_dict": state}, folder / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+    held = _resumed(tmp_path / "last.ckpt")["optimizer_state_dict"]
+    assert held["loss_scaler"].cur_scale == 2.0**16
+    assert held["zero_stage"] is ZeroStageEnum.gradients
+    assert held["param_slice_mappings"] == [{"weight": fragment_address(numel=6, start=2)}]
+    assert torch.equal(held["moments"], torch.arange(6.0))
 
 
 # ---- whole, where there is a GPU

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _REMEDY = "give a file that training saved, last.ckpt say"
 _NAMED = re.compile(r"GLOBAL ([\w.]*\w)")
+_ENVIRONMENT = ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+"""By which torch has every `torch.load` of a process read data alone, and the opposite."""
 _TENSORS_OF = {"torchao": "torchao.optim"}
 """Libraries whose tensors an optimizer's state may be of, and what tells torch that these are plain."""
 
@@ -75,6 +79,25 @@ def classifier(path: str | Path, held: Mapping[str, Any] | None = None) -> FaceC
         raise UsageError(f"{path}: holds no FaceClassifier of this version: {reason}") from error
     model.eval()
     return model
+
+
+@contextmanager
+def data_only(path: str | Path, classes: Sequence[Any], *, remedy: str = _REMEDY) -> Iterator[None]:
+    """Within it whatever reads a checkpoint by `torch.load` gets data alone, also where it asks for more.
+
+    For libraries that read files of their own, as DeepSpeed does with `weights_only=False`. classes: of theirs, of
+    which values may be made. Raises `UsageError` about `path` on a file that would run code.
+    """
+    before = {name: os.environ.pop(name, None) for name in _ENVIRONMENT}
+    os.environ[_ENVIRONMENT[0]] = "1"
+    try:
+        with torch.serialization.safe_globals([*classes]):
+            yield
+    except pickle.UnpicklingError as error:
+        raise UsageError(f"{path}: {_why_refused(error, remedy)}") from error
+    finally:
+        del os.environ[_ENVIRONMENT[0]]
+        os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
 class PlainCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]  # Lightning is not followed

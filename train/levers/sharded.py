@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from lightning.pytorch import LightningModule
-from lightning.pytorch.strategies import DeepSpeedStrategy
 
 from ..machine import Machine
 from .ddp import OnRanks
 from .fsdp_strategy import ShardedStrategy
 from .lever import Lever, LeverError, whole
+from .zero_strategy import ZeroStrategy
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Zero(Lever):
     def arguments(self) -> dict[str, Any]:
         """Lightning's strategy, on all devices that there are."""
         offload = bool(self.offload)
-        strategy = DeepSpeedStrategy(
+        strategy = ZeroStrategy(
             stage=self.stage, offload_optimizer=offload, offload_parameters=offload and self.stage == 3
         )
         # DeepSpeed would take no optimizer but its own with offload: that one must be compiled with CUDA's tools.
