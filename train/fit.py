@@ -188,9 +188,10 @@ class _Session:
         """Trains what is left, and measures what came of it."""
         trainer, module, data, folder = self._trainer, self._module, self._data, self._folder
         first = trainer.is_global_zero
-        held = folder.held(self._config, self._out, self._notes) if first else nullcontext()
+        ranks, notes = trainer.world_size, self._notes
+        held = folder.held(self._config, self._out, notes, ranks=ranks) if first else nullcontext()
         with held, self._progress.showing(first=first):
-            for note in self._notes:
+            for note in notes:
                 self._progress.say(note, event="note", note=note)
             trainer.fit(module, data, ckpt_path=find(folder.checkpoints / LAST))
             if self._saving.validated_step != trainer.global_step:  # it ended in mid-epoch, by `steps`

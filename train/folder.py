@@ -28,6 +28,8 @@ from .terminal import standard_error
 _VERSION = 1
 _FREE = ("recipe", "data.num_workers", "save_every_minutes", "save_every_steps")
 """What may change while a run is under way, since nothing that it learns depends on it; the last: of 0.1.0's runs."""
+_ONE_FORMAT = ("ddp", "fsdp")
+"""Levers of which each resumes what another, or one process, has saved."""
 
 
 class RunFolder:
@@ -54,7 +56,10 @@ class RunFolder:
         stored = _read(self._config)
         if not self.begun:
             return
-        found = differences(_identity(flattened(stored["config"])), _identity(flat(config)))
+        before, now = flattened(stored["config"]), flat(config)
+        if not self._result.exists():  # of one that goes on
+            before, now = _of_any_ranks(before), _of_any_ranks(now)
+        found = differences(_identity(before), _identity(now))
         fingerprint = Manifest.read(out).fingerprint
         if stored["dataset"]["fingerprint"] != fingerprint:
             found.append(f"the dataset: {stored['dataset']['path']} there, {out} here, with other faces")
@@ -70,11 +75,12 @@ class RunFolder:
         return self._result.exists() or find(self.checkpoints / LAST) is not None
 
     @contextmanager
-    def held(self, config: Config, out: Path, notes: Sequence[str] = ()) -> Iterator[None]:
+    def held(self, config: Config, out: Path, notes: Sequence[str] = (), *, ranks: int) -> Iterator[None]:
         """Makes the folder and says what it is a run of; for as long as it is held, no other process trains in it.
 
-        Raises `UsageError` where it cannot be written, `RefusedError` where another process holds it. On a `UsageError`
-        before the first checkpoint nothing of it is left.
+        Raises `UsageError` where it cannot be written, `RefusedError` where another process holds it, or where a batch
+        of all `ranks` is not of the size that the run began with. On a `UsageError` before the first checkpoint nothing
+        of it is left.
         """
         say = partial(standard_error().print, markup=False)
         with ExitStack() as held:
@@ -85,14 +91,30 @@ class RunFolder:
                 raise UsageError(
                     f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
                 ) from error
-            if not self.begun:
-                write_whole(json.dumps(_described(config, out, notes), indent=1), self._config, "--run")
+            if self.begun:
+                self._check_batch(config, ranks)
+            else:
+                write_whole(json.dumps(_described(config, out, notes, ranks), indent=1), self._config, "--run")
             try:
                 yield
             except UsageError:
                 if not self.begun:
                     self._remove()
                 raise
+
+    def _check_batch(self, config: Config, ranks: int) -> None:
+        """Raises `RefusedError` where so many ranks have more or fewer images a step than the run has."""
+        stored = _read(self._config)
+        size, before = stored["config"]["data"]["batch_size"], stored.get("ranks")
+        here = config.data.batch_size
+        if before is None or size * before == here * ranks:  # 0.1.0 did not say; there the loader compares
+            return
+        fits = not size * before % ranks
+        remedy = f"take data.batch_size={size * before // ranks}" if fits else f"take {before} ranks"
+        raise RefusedError(
+            f"--run {self.root}: its steps are of {size} x {before} images (data.batch_size x ranks), and these would "
+            f"be of {here} x {ranks}; {remedy}, or name another folder"
+        )
 
     def _remove(self) -> None:
         """What was made for a run that was refused in its first steps."""
@@ -115,19 +137,27 @@ class RunFolder:
 _LOCK = ".lock"
 
 
-def _described(config: Config, out: Path, notes: Sequence[str]) -> dict[str, Any]:
+def _described(config: Config, out: Path, notes: Sequence[str], ranks: int) -> dict[str, Any]:
     fingerprint = Manifest.read(out).fingerprint
     return {
         "version": _VERSION,
         "facefeed": version("facefeed"),
         "dataset": {"path": os.path.realpath(out), "fingerprint": fingerprint},
         "config": asdict(config),
+        "ranks": ranks,
         "notes": [*notes],
     }
 
 
 def _identity(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in _FREE}
+
+
+def _of_any_ranks(values: dict[str, Any]) -> dict[str, Any]:
+    """Without what says how many ranks share a step, whose images `_check_batch` compares."""
+    levers = [part.strip() for part in values["levers"].split(",")]
+    kept = ",".join(part for part in levers if part.split(":")[0] not in _ONE_FORMAT)
+    return {**values, "levers": kept, "data.batch_size": None}
 
 
 def _read(path: Path) -> dict[str, Any]:
