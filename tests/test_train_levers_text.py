@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -217,3 +218,13 @@ def test_sync_batchnorm_leaves_names_weights_and_activations_as_they_were() -> N
     assert sum(isinstance(one, torch.nn.SyncBatchNorm) for one in changed.modules()) > 5
     assert list(changed.state_dict()) == names
     assert torch.equal(changed.net(images), before)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("text", ["ddp:4", "ddp:4:2", "fsdp:3"])
+def test_the_ranks_that_a_refusal_advises_are_not_refused_next(text: str, count: int) -> None:
+    machine = Machine(("A100",) * count, (80 << 30,) * count, (8, 0), 8, EVERYTHING, "c++")
+    (reason,) = levers.refusals(parse(text), Foreign(small()), machine)
+    for advised in re.findall(r"take ((?:ddp|fsdp):[\d:]*\d)", reason):
+        assert levers.refusals(parse(advised), Foreign(small()), machine) == [], advised
+    assert "take " in reason or "leave it out" in reason

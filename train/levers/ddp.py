@@ -34,7 +34,10 @@ class OnRanks(Lever):
                 least = f"{self.name}:2"
                 return f"{self}: there is {there}, and so one process; leave it out, or on CPUs say how many: {least}"
         elif machine.gpus and int(self.devices) > len(machine.gpus):
-            return f"{self}: there are {len(machine.gpus)} GPUs; take {self.name}:{len(machine.gpus)} or fewer"
+            most = len(machine.gpus)
+            ranks = f"{self.name}:{most}" if self.nodes == 1 else f"{self.name}:{most}:{self.nodes}"
+            advice = f"take {ranks}{' or fewer' * (most > 1)}" if most * self.nodes > 1 else "leave it out"
+            return f"{self}: there {'are' if most > 1 else 'is'} {most} GPU{'s' * (most > 1)}; {advice}"
         elif int(self.devices) * self.nodes == 1:
             return f"{self}: is one process, which has nobody to share with; leave it out, or take {self.name}:2"
         return None
