@@ -23,6 +23,15 @@ from .substitute import substitutes
 
 Collate = Callable[[list[tuple[torch.Tensor, int]]], Any]
 
+NOT_TO_BE_REBUILT = (
+    "a FaceDataLoader cannot be made anew by another loader, as Accelerate's prepare() and skip_first_batches() and "
+    "the Hugging Face Trainer do: its order, balance, part of each rank and state would be lost. It shares rows among "
+    "the ranks of torch.distributed by itself: leave it out of prepare(), give it device=accelerator.device, and "
+    "iterate it. In a Trainer, return it from get_train_dataloader(), with ignore_data_skip=True and its state_dict() "
+    "in your checkpoints. For another loader over the same faces take FaceDataset"
+)
+"""The message of a refusal."""
+
 _COLLATING = 1  # tells the key of a batch from that of its first image
 
 
@@ -95,6 +104,10 @@ class BatchSource(FaceDataset):
             return self.batch(wanted)
         except FacefeedError as error:  # as it is: torch would hand on its text within a worker's trace
             return RawBatch(wanted.step, 0, wanted.slot, error=error)
+
+    def __getitems__(self, positions: Any) -> Any:
+        """What torch's own batching would ask for: another loader has taken this in place of a dataset."""
+        raise UsageError(NOT_TO_BE_REBUILT)
 
     def batch(self, ticket: Ticket) -> RawBatch:
         """Makes one batch; raises `CorruptDataError` where an image is damaged and nothing may take its place."""

@@ -44,6 +44,8 @@ class SharedRing:
         self.blocks = torch.empty((slots, slot_items), dtype=dtype)
         if shared:
             self.blocks.share_memory_()  # type: ignore[no-untyped-call]
+        self.outgrown = False
+        """Whether images came that do not fit."""
         self._free = list(range(slots))
         self._issued: set[int] = set()
 

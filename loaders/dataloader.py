@@ -16,31 +16,21 @@ import torch
 from ..pipeline.errors import UsageError
 from . import arguments
 from .balance import Balance, Natural, Pairs
-from .batch import BatchSource, Collate, RawBatch
+from .batch import NOT_TO_BE_REBUILT, BatchSource, Collate
 from .dataset import FaceDataset, Transform
 from .delivery import Delivery
 from .describe import describe
 from .issue import Issuer
-from .iteration import Iteration
+from .iteration import Iteration, advancing, in_order, no_iteration
 from .order import Shuffling
 from .sampler import EpochSampler
 from .selection import Filters
-from .stats import LoaderDescription, LoaderStats, Meter, ready_batches
+from .stats import LoaderDescription, LoaderStats, Meter
 from .under_way import BatchesUnderWay, SharedRoom
 from .watch import Watch
-from .workers import WorkerDiedError, WorkerInit, default_workers, start_context, start_method
+from .workers import UNGUARDED, WorkerDiedError, WorkerInit, default_workers, start_context, start_method
 
 _log = logging.getLogger("facefeed.loaders")
-
-_UNGUARDED = (
-    "; can a fresh interpreter import the script, with what it runs below `if __name__ == '__main__':`, and all that "
-    "was handed to the loader?"
-)
-
-_OUTGROWN = (
-    "transform returns images of %d x %d px, more than image_size=%d: each batch takes new memory, which costs time; "
-    "give image_size=%d"
-)
 
 
 class FaceDataLoader(torch.utils.data.DataLoader[Any]):
@@ -122,10 +112,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         if local_ranks is not None:
             local_ranks = arguments.whole("local_ranks", local_ranks, least=1, such_as=8)
         self.local_ranks, self._workers_by_default = local_ranks, num_workers is None
-        workers = (
-            default_workers(local_ranks) if num_workers is None
-            else arguments.whole("num_workers", num_workers, such_as=2)
-        )  # fmt: skip
+        workers = default_workers(local_ranks) if num_workers is None else num_workers
+        workers = arguments.whole("num_workers", workers, such_as=2)
         if prefetch_factor is not None:
             prefetch_factor = arguments.whole("prefetch_factor", prefetch_factor, least=1, such_as=2)
         of_dataset = {
@@ -163,10 +151,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         )  # fmt: skip
         self._order.on_issue = Issuer(self._source)
         self._meter = Meter(0)
-        self._running: Callable[[], Iteration | None] = _nothing
-        self._step = self._steps = 0
+        self._running: Callable[[], Iteration | None] = no_iteration
         self._watch: Watch | None = None
-        self._outgrown = False
         start_method(multiprocessing_context)
         if workers:
             arguments.importable(
@@ -184,6 +170,11 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         # torch would not let these be set, since its own batching is off; people and trainers read them.
         self.__dict__.update(batch_size=self._order.batch_size, drop_last=drop_last)
 
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Asked for by Accelerate's `prepare` before it would make this loader anew."""
+        raise UsageError(NOT_TO_BE_REBUILT)
+
     def over(self, source: BatchSource) -> Self:
         """A copy of this loader that makes its batches by `source`, in memory and an order of its own."""
         source.ring = None
@@ -191,7 +182,13 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         order = copy.copy(self._order)
         order.on_issue = Issuer(source)
         made.__dict__.update(
-            _source=source, _order=order, dataset=source, sampler=order, _iterator=None, _watch=None, _running=_nothing
+            _source=source,
+            _order=order,
+            dataset=source,
+            sampler=order,
+            _iterator=None,
+            _watch=None,
+            _running=no_iteration,
         )
         return made
 
@@ -200,15 +197,21 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         return len(self._order)
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch the next `iter()` goes through; without it, each goes through the one after the last."""
+        """Which epoch the next `iter()` goes through, from its beginning; of a state loaded for it, the rest.
+
+        Without it, an `iter()` after a whole epoch goes through the next one; after one that was broken off, through
+        the rest of it if it is shuffled, else through all rows again.
+        """
         self._order.set_epoch(epoch)
-        if self._running() is None:
-            self._step = self._steps = 0  # where the last iteration was broken off is no longer where training stands
+
+    @property
+    def next_step(self) -> int:
+        """Number of the step that comes next, 0 .. `len(self)`, of the epoch that is due."""
+        return len(self._order) - self._order.steps_left
 
     def __iter__(self) -> Iteration:  # type: ignore[override]
         if running := self._running():  # so that no worker writes to memory that the next one uses
             running.give_way()
-        self._step = self._steps = 0
         running = Iteration(self._epoch())
         self._running = weakref.ref(running)  # weakly: one that is broken off ends at once
         return running
@@ -216,7 +219,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
     def _epoch(self) -> Generator[Any, None, None]:
         """One pass. Begins with its first batch: Lightning calls `set_epoch` after `iter()`, and means this pass."""
         order, meter = self._order, Meter(self._order.epoch)
-        self._meter, self._step, self._steps = meter, order.first_step, len(order)
+        self._meter = meter
         if self._workers_by_default and self._iterator is None:
             self.num_workers = default_workers(self.local_ranks)  # ranks may have been started since
         self._provide_memory()
@@ -227,18 +230,18 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
                 made = super().__iter__()
             if self.num_workers and (self._watch is None or not self._watch.watches(made)):
                 self._watch = Watch(made)
-            order.set_epoch(order.epoch + 1)
-            batches = self._delivery()(self._checked(made))
-            while True:
-                with meter.waiting():
-                    batch, images = next(batches, (None, 0))
-                if batch is None:
-                    break
-                self._step += 1
-                meter.count(images)
-                yield batch
+            with advancing(order) as advance:
+                batches = self._delivery()(in_order(made, self.next_step, meter, self._naming_the_dead))
+                while True:
+                    with meter.waiting():
+                        batch, images = next(batches, (None, 0))
+                    if batch is None:
+                        break
+                    advance()
+                    meter.count(images)
+                    yield batch
         finally:
-            self._running = _nothing
+            self._running = no_iteration
             if meter.replaced:
                 _log.warning(meter.report(self._source.out))
 
@@ -249,30 +252,6 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             pinned=self.pin_memory and torch.cuda.is_available(),
         )  # fmt: skip
 
-    def _checked(self, batches: Any) -> Generator[RawBatch, None, None]:
-        """The workers' batches, each one the step that is due; a worker's end as an error that says so."""
-        step = self._step
-        while True:
-            self._meter.saw_ready(ready_batches(batches))
-            with self._naming_the_dead():
-                raw: RawBatch | None = next(batches, None)
-            if raw is None:
-                return
-            if raw.error is not None:
-                error, raw = raw.error, None
-                try:
-                    raise error
-                finally:
-                    del error  # its trace holds this frame: else both, and the workers, wait for the collector
-            if raw.step != step:
-                raise RuntimeError(f"step {raw.step} came in place of step {step}")
-            step += 1
-            self._meter.replaced += raw.replaced
-            if raw.slot is not None and raw.images is not None and not self._outgrown:
-                self._outgrown = True
-                _log.warning(_OUTGROWN, *raw.images.shape[1:3], self._source.image_size, max(raw.images.shape[1:3]))
-            yield raw
-
     @contextmanager
     def _naming_the_dead(self) -> Iterator[None]:
         """Turns what torch raises when a worker has died into an error that says which, and how."""
@@ -281,7 +260,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         except (RuntimeError, OSError, EOFError) as error:
             if self._watch is not None and (ends := self._watch.verdict()):
                 self._watch = self._iterator = None  # the next epoch starts new ones
-                unguarded = "" if self._step else _UNGUARDED
+                unguarded = "" if self._meter.batches else UNGUARDED
                 raise WorkerDiedError(f"{ends}; see above for its own message, if it had one{unguarded}") from error
             raise
 
@@ -311,24 +290,22 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """Where training stands, in a few numbers: the next batch is number `step` of `epoch`.
+        """Where training stands, in a few numbers: `images` of `epoch` were delivered, over all ranks.
 
-        Counts batches that were handed out, not those that workers have made ahead.
+        Counts batches that were handed out, not those that workers have made ahead. Where no iteration is under way,
+        the next `iter()` of this loader begins at the same image as that of a loader that loads the state.
         """
-        epoch, step = self._order.epoch, self._order.first_step
-        if self._step < self._steps and epoch == self._meter.epoch + 1:  # in the middle, and not sent elsewhere since
-            epoch, step = self._meter.epoch, self._step
-        return {**self._order.identity(), "epoch": epoch, "step": step}
+        return self._order.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where `state_dict` was taken, also with other workers, and other ranks of the same global batch.
+        """Goes on where `state_dict` was taken, also with other workers, other ranks and another batch size.
 
-        Raises `UsageError` while an iteration is under way, or where the state is of other data or another order.
+        Raises `UsageError` while an iteration is under way, where the state is of other data or another order, or,
+        with `max_per_video`, of another global batch.
         """
         if self._running() is not None:
             raise UsageError("load_state_dict: an iteration is under way; load before iter()")
         self._order.resume(state)
-        self._step = self._steps = 0
 
     def stats(self) -> LoaderStats:
         """The epoch that is under way, or the last one."""
@@ -337,10 +314,6 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
     def describe(self) -> LoaderDescription:
         """What an epoch will be: order, memory, reads, and the batches that this rank will see."""
         return describe(self._order, num_workers=self.num_workers, shared_bytes=self._under_way().total_bytes)
-
-
-def _nothing() -> None:
-    return None
 
 
 def _as_is(batch: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,13 @@ from .batch import RawBatch
 from .blocks import SharedRing, page_locked
 from .normalise import normalise
 from .prefetch import one_ahead
+
+_log = logging.getLogger("facefeed.loaders")
+
+_OUTGROWN = (
+    "transform returns images of %d x %d px, more than image_size: each batch takes new memory, which costs time; "
+    "give image_size=%d"
+)
 
 
 @dataclass(kw_only=True)
@@ -69,6 +77,10 @@ class Delivery:
         if raw.images is None:
             return self.ring.lend(raw.slot, (raw.count, *raw.size, 3))
         self.ring.release(raw.slot)
+        if not self.ring.outgrown:
+            self.ring.outgrown = True
+            height, width = raw.images.shape[1:3]
+            _log.warning(_OUTGROWN, height, width, max(height, width))
         return raw.images
 
     def _packed(self, images: torch.Tensor, columns: dict[str, Any]) -> Any:

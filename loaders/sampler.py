@@ -21,19 +21,22 @@ from .dataset import FaceDataset
 from .order import BLOCK_ROWS, Rows, Shuffling, key_of
 
 _LONGEST = 200
+_VERSION = 2  # of states: 1 counted steps, 2 counts images
 
 
 @dataclass(frozen=True)
 class Ticket:
     """One batch to be made: `rows` of the index; `places`, where each stands in the step's batch over all ranks.
 
-    `slot`: the shared block that it is to be written to, or None.
+    `start`: images of the epoch, over all ranks, before this step. `slot`: the shared block that it is to be written
+    to, or None.
     """
 
     epoch: int
     step: int
     rows: Rows
     places: NDArray[np.int64]
+    start: int
     slot: int | None = None
 
 
@@ -46,10 +49,6 @@ def world() -> tuple[int, int]:
 
 def _as_it_is(order: EpochSampler, ticket: Ticket) -> Ticket:  # noqa: ARG001 (a loader's own adds to the ticket)
     return ticket
-
-
-def _nobody() -> None:
-    return None
 
 
 class EpochSampler(DistributedSampler[int]):
@@ -75,7 +74,9 @@ class EpochSampler(DistributedSampler[int]):
         if isinstance(balance, type) or not hasattr(balance, "bind"):
             raise UsageError(f"balance={balance!r}: must be a balance, such as Quotas({{'real': 1, 'fake': 1}})")
         self.batch_size, self.seed, self.drop_last, self.shuffle = batch_size, seed, drop_last, False
-        self.epoch, self.first_step = 0, 0
+        self.epoch, self.first_image = 0, 0
+        self.keeps_position = False
+        """Whether `set_epoch` of the epoch that is due goes on within it: after `resume`, and while it is iterated."""
         self.on_issue: Callable[[EpochSampler, Ticket], Ticket] = _as_it_is
         self.dataset: FaceDataset
         self.dataset, self._shuffling, self.balance, self.max_per_video = dataset, shuffling, balance, max_per_video
@@ -130,10 +131,19 @@ class EpochSampler(DistributedSampler[int]):
         return self.batch_size * self.num_replicas
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch comes next; another one than was due starts at its first step."""
+        """Which epoch comes next, from its beginning; of a state that was loaded for it, the rest."""
         epoch = arguments.whole("epoch", epoch, such_as=0)
-        if epoch != self.epoch:
-            self.epoch, self.first_step = epoch, 0
+        if epoch != self.epoch or not self.keeps_position:
+            self.position = epoch, 0
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The epoch that is due, and how many of its images, over all ranks, were delivered."""
+        return self.epoch, self.first_image
+
+    @position.setter
+    def position(self, position: tuple[int, int]) -> None:
+        self.epoch, self.first_image = position
 
     def rows(self, epoch: int) -> Rows:
         """All rows of an epoch in order, of all ranks: uint32 (rows,)."""
@@ -146,7 +156,15 @@ class EpochSampler(DistributedSampler[int]):
 
     def __len__(self) -> int:
         """Steps of a whole epoch, the same on every rank."""
-        return self.images // self.global_batch if self.drop_last else -(-self.images // self.global_batch)
+        return self._steps_for(self.images)
+
+    @property
+    def steps_left(self) -> int:
+        """Steps from the position to the end of its epoch."""
+        return self._steps_for(self.images - self.first_image)
+
+    def _steps_for(self, images: int) -> int:
+        return images // self.global_batch if self.drop_last else -(-images // self.global_batch)
 
     @property
     def images(self) -> int:
@@ -154,18 +172,22 @@ class EpochSampler(DistributedSampler[int]):
         return self.mix.images if len(self.dataset.rows) else 0
 
     def __iter__(self) -> Iterator[Ticket]:  # type: ignore[override]
-        return self._tickets(self.epoch, range(self.first_step, len(self)))
+        return self._tickets(self.epoch, self.first_image, len(self) - self.steps_left)
 
-    def _tickets(self, epoch: int, steps: range) -> Iterator[Ticket]:
-        for step in steps:
-            yield self.on_issue(self, self.ticket(epoch, step))
+    def _tickets(self, epoch: int, first_image: int, first_step: int) -> Iterator[Ticket]:
+        for number, step in enumerate(range(first_step, len(self))):
+            yield self.on_issue(self, self.ticket(epoch, step, start=first_image + number * self.global_batch))
 
-    def ticket(self, epoch: int, step: int) -> Ticket:
-        """What this rank has to make in a step."""
+    def ticket(self, epoch: int, step: int, *, start: int | None = None) -> Ticket:
+        """What this rank has to make in a step.
+
+        `start`: images of the epoch before it; None: as many as steps of this batch size hold, as in every epoch but
+        one that was begun with another.
+        """
         rows = self.rows(epoch)
-        places = np.arange(step * self.global_batch, min((step + 1) * self.global_batch, len(rows)))
-        mine = self._part(places)
-        return Ticket(epoch, step, rows[mine % len(rows)], mine - step * self.global_batch)
+        start = step * self.global_batch if start is None else start
+        mine = self._part(np.arange(start, min(start + self.global_batch, len(rows))))
+        return Ticket(epoch, step, rows[mine % len(rows)], mine - start, start)
 
     def _part(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The part of this rank in a step's places in the epoch's order; those that fill up go on behind the last."""
@@ -181,7 +203,7 @@ class EpochSampler(DistributedSampler[int]):
 
     def windows_of(self, ticket: Ticket) -> tuple[int, int]:
         """The first and the last window that a step takes images from."""
-        size, start = self.shuffling.window_images, ticket.step * self.global_batch
+        size, start = self.shuffling.window_images, ticket.start
         return start // size, (min(start + self.global_batch, self.images) - 1) // size
 
     @property
@@ -204,32 +226,56 @@ class EpochSampler(DistributedSampler[int]):
         """What the order depends on: a state may be loaded only where this is the same."""
         data = self.dataset
         return {
-            "version": 1,
             "fingerprint": data.index.fingerprint,
             "rows": f"{len(data)} rows {self._rows_hash:016x}",
             "order": _short(
                 f"{self._shuffling} {self.balance} max_per_video={self.max_per_video} drop_last={self.drop_last}"
             ),
             "seed": self.seed,
-            "global_batch": self.global_batch,
         }
 
+    def state(self) -> dict[str, Any]:
+        """The position, and what it is a position in."""
+        return {
+            "version": _VERSION, **self.identity(), "global_batch": self.global_batch,
+            "epoch": self.epoch, "images": self.first_image,
+        }  # fmt: skip
+
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Goes on at a state's epoch and step; raises `UsageError` where it is of another order."""
+        """Goes on at a state's epoch and image; raises `UsageError` where it is of another order."""
         if not isinstance(state, Mapping):
             raise UsageError(f"load_state_dict({state!r}): must be what state_dict() gave")
+        if state.get("version") not in (1, _VERSION):
+            raise UsageError(f"load_state_dict: version={state.get('version')!r}: this facefeed reads 1 and {_VERSION}")
         for name, mine in self.identity().items():
             if state.get(name) != mine:
                 raise UsageError(
                     f"load_state_dict: the state has {name}={state.get(name)!r}, this loader {mine!r}; make the loader "
                     "with the same data and settings, or start the epoch anew"
                 )
-        epoch, step = state.get("epoch"), state.get("step")
-        if not isinstance(epoch, int) or not isinstance(step, int) or epoch < 0 or not 0 <= step <= len(self):
+        if self.max_per_video is not None and state.get("global_batch") != self.global_batch:
             raise UsageError(
-                f"load_state_dict: epoch={epoch!r}, step={step!r}: no place in epochs of {len(self)} steps"
+                f"load_state_dict: the state has global_batch={state.get('global_batch')!r}, this loader "
+                f"{self.global_batch}; with max_per_video the order depends on it; take the same batch_size x ranks, "
+                "or start the epoch anew"
             )
-        self.epoch, self.first_step = epoch, step
+        epoch, images = state.get("epoch"), self._images_in(state)
+        if type(epoch) is not int or epoch < 0 or images is None or not 0 <= images <= self.images:
+            raise UsageError(
+                f"load_state_dict: epoch={epoch!r}, images={images!r}: no position in epochs of {self.images} images"
+            )
+        self.position, self.keeps_position = (epoch, images), True
+
+    def _images_in(self, state: Mapping[str, Any]) -> int | None:
+        """Images that a state counts as delivered, whole units; None where it does not say."""
+        if state["version"] == 1:  # counted steps of its own batch size
+            step, global_batch = state.get("step"), state.get("global_batch")
+            if type(step) is not int or type(global_batch) is not int or step < 0:
+                return None
+            steps = self.images // global_batch if self.drop_last else -(-self.images // global_batch)
+            return min(step * global_batch, self.images) if step <= steps else None
+        images = state.get("images")
+        return images if type(images) is int and images % self.mix.unit == 0 else None
 
 
 def _short(text: str) -> str:

@@ -58,7 +58,7 @@ class Meter:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.replaced: list[Replaced] = []
-        self._batches = self._images = self._ready = self._latest_ready = 0
+        self.batches = self._images = self._ready = self._latest_ready = 0
         self._wait_seconds = self._first_batch_seconds = 0.0
         self._started = self._latest = 0.0
 
@@ -78,16 +78,16 @@ class Meter:
 
     def count(self, images: int) -> None:
         """A batch that was handed out."""
-        self._batches += 1
+        self.batches += 1
         self._first_batch_seconds = self._first_batch_seconds or self._latest - self._started
         self._images += images
 
     def stats(self) -> LoaderStats:
         """The figures so far."""
         return LoaderStats(
-            epoch=self.epoch, batches=self._batches, images=self._images, seconds=self._latest - self._started,
+            epoch=self.epoch, batches=self.batches, images=self._images, seconds=self._latest - self._started,
             wait_seconds=self._wait_seconds, first_batch_seconds=self._first_batch_seconds,
-            queue_depth=self._ready / max(self._batches, 1), latest_ready=self._latest_ready,
+            queue_depth=self._ready / max(self.batches, 1), latest_ready=self._latest_ready,
             corrupt=len(self.replaced), replaced=tuple(self.replaced[:_NAMED]),
         )  # fmt: skip
 

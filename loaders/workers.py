@@ -26,6 +26,13 @@ _PRELOADED = "facefeed.loaders.preload"
 _WITH_TRANSFORMS = ("albumentations",)  # a second in each worker; preloaded too if the caller has it
 
 
+UNGUARDED = (
+    "; can a fresh interpreter import the script, with what it runs below `if __name__ == '__main__':`, and all that "
+    "was handed to the loader?"
+)
+"""What to ask where workers end before their first batch."""
+
+
 class WorkerDiedError(FacefeedError, RuntimeError):
     """A worker process ended in the middle of an epoch."""
 
@@ -88,11 +95,18 @@ def start_context(wanted: str | BaseContext | None) -> BaseContext:
     name = start_method(wanted)
     context = multiprocessing.get_context(name) if wanted is None or isinstance(wanted, str) else wanted
     if name == "forkserver":
-        context.set_forkserver_preload([_PRELOADED, *(name for name in _WITH_TRANSFORMS if name in sys.modules)])
+        ours = [_PRELOADED, *(name for name in _WITH_TRANSFORMS if name in sys.modules)]
+        context.set_forkserver_preload(list(dict.fromkeys([*ours, *_wanted_by_others()])))
         if not getattr(multiprocessing.current_process(), "_inheriting", False):  # a worker that imports the script
             with _without_interrupts():
                 forkserver.ensure_running()
     return context
+
+
+def _wanted_by_others() -> list[str]:
+    """What the script, or a library, has set the fork server to import; not Python's own choice, the script itself."""
+    wanted: list[str] = getattr(forkserver, "_forkserver")._preload_modules  # noqa: B009, SLF001 (typeshed lacks it)
+    return [] if wanted == ["__main__"] else wanted
 
 
 @contextmanager

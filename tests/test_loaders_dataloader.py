@@ -80,7 +80,7 @@ def test_an_empty_split_gives_no_batch(tmp_path: Path) -> None:
     for split in ("train", "val"):
         loader = loader_of(tmp_path / "out", split=split)
         assert (len(loader), list(loader), list(loader)) == (0, [], [])
-        assert loader.state_dict()["step"] == 0
+        assert loader.state_dict()["images"] == 0
 
 
 def test_two_iterations_at_once_are_not_mixed_up(dataset: Path) -> None:
@@ -90,8 +90,8 @@ def test_two_iterations_at_once_are_not_mixed_up(dataset: Path) -> None:
     second = rows_seen(loader)
     with pytest.raises(UsageError, match="another iter"):  # a loader has one iteration: the new one ended it
         next(first)
-    loader.set_epoch(1)
-    assert rows_seen(loader) == second
+    loader.set_epoch(0)
+    assert rows_seen(loader)[-len(second) :] == second
 
 
 def test_it_is_a_loader_of_torch_and_goes_where_one_goes(dataset: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_prefetcher_is_the_loader_on_a_device(dataset: Path, device: str) -> N
         assert images.device.type == labels.device.type == device
         torch.testing.assert_close(images.cpu(), other, rtol=0, atol=1e-6)
         assert torch.equal(labels.cpu(), their_labels)
-        assert prefetched.state_dict()["step"] == (number + 1) % 6
+        assert prefetched.state_dict()["images"] == 20 * ((number + 1) % 6)
     assert prefetched.stats().images == 107
     prefetched.set_epoch(0)
     assert sum(len(labels) for _, labels in prefetched) == 107

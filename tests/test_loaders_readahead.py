@@ -167,7 +167,7 @@ def test_no_more_than_the_window_at_hand_and_the_next_are_asked_for(asked: list[
 
 def test_after_a_resume_reading_starts_with_the_window_at_hand(asked: list[Asked]) -> None:
     order = windowed(1280, 32)
-    order.resume({**order.identity(), "epoch": 3, "step": 21})
+    order.position = 3, 21 * 32
     list(order)
     assert asked[0].windows == [window.tolist() for window in order.windows(3)[5:]]
 
@@ -175,7 +175,7 @@ def test_after_a_resume_reading_starts_with_the_window_at_hand(asked: list[Asked
 def test_going_back_reads_again(asked: list[Asked]) -> None:
     order = windowed(640, 64)
     list(order)
-    order.resume({**order.identity(), "epoch": 0, "step": 0})
+    order.position = 0, 0
     list(order)
     assert asked[0].windows == 2 * [window.tolist() for window in order.windows(0)]
 

@@ -13,8 +13,10 @@ import pytest
 from assets_dataset import make_dataset
 from assets_loaders import Noise, Seen, loader, seen, start_training, take_steps
 from assets_ranks import in_ranks, stop_after
+from assets_rows import RowsOnly, order_of
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.balance import Quotas
+from facefeed.loaders.balance import Pairs, Quotas, Weights
+from facefeed.loaders.sampler import EpochSampler
 
 STEPS = 11  # of 32 images
 
@@ -117,7 +119,7 @@ def test_batches_that_workers_made_ahead_are_not_counted(dataset: Path) -> None:
     running = iter(batches)
     for step in range(1, 4):
         next(running)
-        assert (batches.state_dict()["epoch"], batches.state_dict()["step"]) == (0, step)
+        assert (batches.state_dict()["epoch"], batches.state_dict()["images"]) == (0, 32 * step)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -126,23 +128,23 @@ def test_a_state_before_the_first_batch_is_that_epochs_beginning(dataset: Path, 
     begun = loader(dataset, num_workers=workers)
     running = iter(begun)
     assert begun.state_dict() == fresh.state_dict()
-    assert (fresh.state_dict()["epoch"], fresh.state_dict()["step"]) == (0, 0)
+    assert (fresh.state_dict()["epoch"], fresh.state_dict()["images"]) == (0, 0)
     list(running)
     running = iter(begun)
-    assert (begun.state_dict()["epoch"], begun.state_dict()["step"]) == (1, 0)
+    assert (begun.state_dict()["epoch"], begun.state_dict()["images"]) == (1, 0)
 
 
 def test_a_state_at_the_end_of_an_epoch_goes_on_with_the_next(dataset: Path) -> None:
     batches = loader(dataset, num_workers=0, transform=Noise())
     list(batches)
     state = batches.state_dict()
-    assert (state["epoch"], state["step"]) == (1, 0)
+    assert (state["epoch"], state["images"]) == (1, 0)
     assert rest(state, loader(dataset, num_workers=0, transform=Noise())) == undisturbed(dataset, epochs=2)[STEPS:]
 
 
 def test_a_state_after_the_last_batch_and_before_the_loops_end_goes_on_with_the_next_epoch(dataset: Path) -> None:
     had, state = state_after(STEPS, loader(dataset, num_workers=0, transform=Noise()))
-    assert (len(had), state["epoch"], state["step"]) == (STEPS, 1, 0)
+    assert (len(had), state["epoch"], state["images"]) == (STEPS, 1, 0)
 
 
 def test_a_state_can_be_stored_again_before_the_first_resumed_batch(dataset: Path) -> None:
@@ -153,7 +155,7 @@ def test_a_state_can_be_stored_again_before_the_first_resumed_batch(dataset: Pat
     running = iter(resumed)
     assert resumed.state_dict() == state
     next(running)
-    assert resumed.state_dict()["step"] == 5
+    assert resumed.state_dict()["images"] == 5 * 32
 
 
 def test_setting_the_epoch_that_is_due_keeps_the_place_and_another_one_starts_at_its_beginning(dataset: Path) -> None:
@@ -176,10 +178,11 @@ def test_the_epoch_may_be_chosen_in_any_order_and_counts_on_from_there(dataset: 
     assert seen(batches) == whole[STEPS : 2 * STEPS]
 
 
-def test_an_epoch_that_was_broken_off_is_not_gone_on_with_unless_its_state_is_loaded(dataset: Path) -> None:
+def test_an_epoch_that_was_broken_off_is_gone_on_with_and_its_state_may_be_loaded_again(dataset: Path) -> None:
     whole = undisturbed(dataset, epochs=2)
-    batches = loader(dataset, num_workers=0, transform=Noise())
+    batches = loader(dataset, num_workers=1, transform=Noise())
     _, state = state_after(3, batches)
+    assert seen(batches) == whole[3:STEPS]
     assert seen(batches) == whole[STEPS:]
     batches.load_state_dict(state)
     assert seen(batches) == whole[3:STEPS]
@@ -199,3 +202,75 @@ def test_killed_in_mid_epoch_training_goes_on_with_exactly_the_batches_that_were
     state = json.loads((tmp_path / "state.json").read_text())
     left = rest(state, loader(dataset, num_workers=1, transform=Noise()))
     assert [*had, *left] == undisturbed(dataset)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((8, 4), (6, 4)), ((6, 4), (8, 4)), ((1, 32), (3, 10)), ((2, 16), (1, 7)), ((1, 100), (1, 1))],
+    ids=lambda ranks: f"{ranks[0]}x{ranks[1]}",
+)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"shuffle": "window", "window_images": 128}, {"shuffle": False}, {"drop_last": True},
+        {"balance": Weights({"real": 2.0})},
+    ],
+    ids=["full", "window", "unshuffled", "drop_last", "weights"],
+)  # fmt: skip
+def test_on_another_number_of_gpus_it_goes_on_with_the_images_that_were_left(
+    before: tuple[int, int], after: tuple[int, int], options: dict[str, Any]
+) -> None:
+    def orders(ranks: int, batch_size: int) -> list[EpochSampler]:
+        rows = RowsOnly({"label": [number % 2 for number in range(500)]})
+        return [order_of(rows, batch_size, rank=rank, num_replicas=ranks, **options) for rank in range(ranks)]
+
+    stopped = orders(*before)[0]
+    stopped.position = 3, 4 * stopped.global_batch
+    state = json.loads(json.dumps(stopped.state()))
+    resumed = orders(*after)
+    for order in resumed:
+        order.resume(state)
+        assert len(order) == len(orders(*after)[0])  # stays that of a whole epoch
+    steps = list(zip(*[list(order) for order in resumed], strict=True))
+    came = [int(row) for step in steps for ticket in step for row in ticket.rows]
+    left = stopped.rows(3)[4 * stopped.global_batch :].tolist()
+    if options.get("drop_last"):
+        left = left[: len(left) // resumed[0].global_batch * resumed[0].global_batch]
+    assert came[: len(left)] == left
+    assert len(came) - len(left) <= after[0] - 1  # what fills up the last step where it has fewer images than ranks
+    assert [step[0].step for step in steps] == list(range(len(resumed[0])))[-len(steps) :]
+    middle = resumed[0]
+    middle.position = 3, 4 * stopped.global_batch + 2 * middle.global_batch
+    assert [ticket.rows.tolist() for ticket in middle] == [step[0].rows.tolist() for step in steps[2:]]
+
+
+@pytest.mark.parametrize("balance", [Quotas({"real": 1, "fake": 3}), Pairs()], ids=["quotas", "pairs"])
+def test_on_another_number_of_gpus_every_batch_keeps_its_shares(dataset: Path, balance: Any) -> None:
+    options: dict[str, Any] = {"balance": balance, "num_workers": 0}
+    had, state = state_after(3, loader(dataset, batch_size=32, **options))
+    ranks = [loader(dataset, batch_size=8, rank=rank, num_replicas=3, **options) for rank in range(3)]
+    left: list[Seen] = []
+    for rank in ranks:
+        rank.load_state_dict(state)
+    for parts in zip(*ranks, strict=True):
+        for part in parts[:3]:
+            fakes = int(part["label"].sum())
+            assert fakes * (4 if isinstance(balance, Quotas) else 2) == len(part["label"]) * (
+                3 if isinstance(balance, Quotas) else 1
+            )
+        left += [[one for part in parts for one in seen([part])[0]]]
+    came = [face for batch in [*had, *left] for face, _ in batch]
+    whole = [face for batch in seen(loader(dataset, **options)) for face, _ in batch]
+    assert came[: len(whole)] == whole
+
+
+def test_resumed_with_another_batch_size_the_epochs_after_are_those_of_that_batch_size(dataset: Path) -> None:
+    _, state = state_after(4, loader(dataset, num_workers=0))
+    resumed = loader(dataset, num_workers=0, batch_size=50)
+    assert len(rest(state, resumed)) == 5  # of 341 images 128 were seen
+    assert seen(resumed) == seen_in_epoch(1, loader(dataset, num_workers=0, batch_size=50))
+
+
+def seen_in_epoch(epoch: int, batches: FaceDataLoader) -> list[Seen]:
+    batches.set_epoch(epoch)
+    return seen(batches)

@@ -32,7 +32,7 @@ def loader_of(out: Path, **options: Any) -> FaceDataLoader:
 
 def place(loader: FaceDataLoader) -> tuple[int, int]:
     state = loader.state_dict()
-    return state["epoch"], state["step"]
+    return state["epoch"], state["images"]
 
 
 def rest_after(dataset: Path, state: dict[str, Any]) -> list[int]:
@@ -50,7 +50,7 @@ def test_it_counts_the_batches_that_were_handed_out(dataset: Path) -> None:
     for _ in range(len(loader)):
         next(batches)
         places.append(place(loader))
-    assert places == [(0, step) for step in range(1, 11)] + [(1, 0)]
+    assert places == [(0, 10 * step) for step in range(1, 11)] + [(1, 0)]
     assert next(batches, None) is None
     assert place(loader) == (1, 0)
 
@@ -60,7 +60,7 @@ def test_before_the_first_batch_of_an_epoch_it_stands_at_its_start(dataset: Path
     batches = iter(loader)
     assert place(loader) == (0, 0)
     first = rows_seen([next(batches)])
-    assert place(loader) == (0, 1)
+    assert place(loader) == (0, 10)
     list(batches)
     batches = iter(loader)
     assert place(loader) == (1, 0)
@@ -84,16 +84,56 @@ def test_loading_goes_on_with_the_batch_that_was_due(dataset: Path, step: int) -
     assert len(rows_seen(other)) == 107
 
 
-def test_an_epoch_that_was_broken_off_is_gone_on_with_from_its_state_alone(dataset: Path) -> None:
+def broken_off(loader: FaceDataLoader, steps: int) -> FaceDataLoader:
+    for number, _ in enumerate(loader, 1):
+        if number == steps:
+            break
+    return loader
+
+
+def test_after_a_break_the_rest_of_the_epoch_comes_here_and_in_a_resumed_run(dataset: Path) -> None:
+    loader = broken_off(loader_of(dataset), 3)
+    assert place(loader) == (0, 30)
+    rest = rest_after(dataset, loader.state_dict())
+    assert rows_seen(loader) == rest == rows_seen_in_epoch(dataset, 0)[30:]
+    assert rows_seen(broken_off(loader, 2)) == rows_seen_in_epoch(dataset, 1)[20:]
+    assert place(loader) == (2, 0)
+
+
+def test_after_a_break_at_the_last_batch_the_next_epoch_comes(dataset: Path) -> None:
+    loader = broken_off(loader_of(dataset), 11)
+    assert place(loader) == (1, 0)
+    assert rows_seen(loader) == rows_seen_in_epoch(dataset, 1)
+
+
+def test_after_a_break_set_epoch_begins_any_epoch_anew(dataset: Path) -> None:
+    for epoch in (0, 1):
+        loader = broken_off(loader_of(dataset), 3)
+        loader.set_epoch(epoch)
+        assert place(loader) == (epoch, 0)
+        assert rows_seen(loader) == rows_seen_in_epoch(dataset, epoch)
+
+
+def test_after_a_break_an_order_that_is_not_shuffled_begins_anew_here_and_in_a_resumed_run(dataset: Path) -> None:
+    options: dict[str, Any] = {"split": "val", "batch_size": 4}
+    whole = rows_seen(loader_of(dataset, **options))
+    loader = broken_off(loader_of(dataset, **options), 2)
+    assert place(loader) == (1, 0)
+    other = loader_of(dataset, **options)
+    other.load_state_dict(loader.state_dict())
+    assert rows_seen(loader) == rows_seen(other) == whole
+
+
+def test_an_epoch_that_is_set_within_the_loop_is_the_next_one(dataset: Path) -> None:
     loader = loader_of(dataset)
     for number, _ in enumerate(loader):
-        if number == 2:
-            break
-    assert place(loader) == (0, 3)
-    rest = rest_after(dataset, loader.state_dict())
-    assert rows_seen(loader) == rows_seen_in_epoch(dataset, 1)  # without loading, the next epoch comes
-    loader = loader_of(dataset)
-    assert rows_seen(loader)[30:] == rest
+        if number == 3:
+            loader.set_epoch(0)  # the one that is under way: nothing changes
+            assert place(loader) == (0, 40)
+        if number == 5:
+            loader.set_epoch(7)
+    assert place(loader) == (7, 0)
+    assert rows_seen(loader) == rows_seen_in_epoch(dataset, 7)
 
 
 def test_a_state_is_of_the_epoch_that_is_due_not_of_one_that_was_broken_off(dataset: Path) -> None:
@@ -102,11 +142,12 @@ def test_a_state_is_of_the_epoch_that_is_due_not_of_one_that_was_broken_off(data
     loader.set_epoch(1)
     assert place(loader) == (1, 0)
     next(iter(loader))
-    assert place(loader) == (1, 1)
+    assert place(loader) == (1, 10)
+    loader.set_epoch(2)
     iterator = iter(loader)
     assert place(loader) == (2, 0)
     next(iterator)
-    assert place(loader) == (2, 1)
+    assert place(loader) == (2, 10)
     assert rest_after(dataset, loader.state_dict()) == rows_seen_in_epoch(dataset, 2)[10:]
 
 
@@ -121,10 +162,10 @@ def test_set_epoch_decides_and_the_one_that_is_due_keeps_its_place(dataset: Path
     epochs = [rows_seen(loader) for _ in range(3)]
     assert [rows_seen_in_epoch(dataset, number) for number in range(3)] == epochs
     other = loader_of(dataset)
-    other.load_state_dict({**loader.state_dict(), "epoch": 1, "step": 4})
+    other.load_state_dict({**loader.state_dict(), "epoch": 1, "images": 40})
     other.set_epoch(1)  # as trainers do before each epoch
     assert rows_seen(other) == epochs[1][40:]
-    other.load_state_dict({**loader.state_dict(), "epoch": 1, "step": 4})
+    other.load_state_dict({**loader.state_dict(), "epoch": 1, "images": 40})
     other.set_epoch(2)
     assert rows_seen(other) == epochs[2]
 
@@ -172,8 +213,6 @@ LONG = [number for number in range(1000) if number != 30]  # its text, as pyarro
     ("made", "loaded", "named"),
     [
         ({}, {"seed": 1}, "seed"),
-        ({}, {"batch_size": 20}, "global_batch"),
-        ({}, {"rank": 0, "num_replicas": 2}, "global_batch"),
         ({}, {"split": "val", "shuffle": True}, "rows"),
         ({}, {"filters": [("label", "==", 1)]}, "rows"),
         ({"filters": pc.field("label") == 0}, {"filters": pc.field("label") == 1}, "rows"),
@@ -182,8 +221,6 @@ LONG = [number for number in range(1000) if number != 30]  # its text, as pyarro
         ({}, {"shuffle": "window"}, "order"),
         ({}, {"shuffle": False}, "order"),
         ({"shuffle": "window"}, {"shuffle": "window", "window_images": 128}, "order"),
-        ({"shuffle": "window", "max_per_video": 9}, {"shuffle": "window", "max_per_video": 9, "batch_size": 20},
-         "global_batch"),
         ({}, {"balance": Quotas({"real": 1, "fake": 1})}, "order"),
         ({}, {"max_per_video": 9}, "order"),
         ({}, {"drop_last": True}, "order"),
@@ -220,7 +257,18 @@ def test_a_state_of_another_dataset_is_refused(dataset: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "change",
-    [{"step": 12}, {"step": -1}, {"step": "3"}, {"step": None}, {"epoch": -1}, {"epoch": 1.5}, {"version": 2}],
+    [
+        {"images": 108},
+        {"images": -1},
+        {"images": "3"},
+        {"images": None},
+        {"epoch": -1},
+        {"epoch": 1.5},
+        {"version": 3},
+        {"version": 1, "step": 12},
+        {"version": 1, "step": "3"},
+        {"version": 1},
+    ],
     ids=str,
 )
 def test_a_state_that_is_no_place_in_an_epoch_is_refused(dataset: Path, change: dict[str, Any]) -> None:
@@ -249,5 +297,30 @@ def test_loading_after_an_iteration_was_let_go_is_fine(dataset: Path, batches: i
     for _ in range(batches):
         next(running)
     del running
-    loader.load_state_dict({**loader.state_dict(), "epoch": 0, "step": 3})
+    loader.load_state_dict({**loader.state_dict(), "epoch": 0, "images": 30})
     assert rows_seen(loader) == rows_seen_in_epoch(dataset, 0)[30:]
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 20}, {"rank": 0, "num_replicas": 2}], ids=str)
+def test_where_the_order_depends_on_the_batch_another_one_is_refused(dataset: Path, options: dict[str, Any]) -> None:
+    limited: dict[str, Any] = {"max_per_video": 9, "frames_per_video": 9}
+    state = loader_of(dataset, **limited).state_dict()
+    with pytest.raises(
+        UsageError, match=r"global_batch=10, this loader 20; with max_per_video the order depends on it"
+    ):
+        loader_of(dataset, **limited, **options).load_state_dict(state)
+
+
+def test_a_state_that_counted_steps_still_goes_on_at_its_image(dataset: Path) -> None:
+    loader = loader_of(dataset)
+    old = {**loader.state_dict(), "version": 1, "epoch": 0, "step": 4}
+    del old["images"]
+    loader.load_state_dict(old)
+    assert rows_seen(loader) == rows_seen_in_epoch(dataset, 0)[40:]
+    larger = loader_of(dataset, batch_size=20)
+    larger.load_state_dict(old)
+    assert rows_seen(larger) == rows_seen_in_epoch(dataset, 0)[40:]
+    whole = {**old, "step": 11}
+    loader.load_state_dict(whole)
+    assert rows_seen(loader) == []
+    assert place(loader) == (1, 0)

@@ -100,7 +100,7 @@ def test_it_counts_the_epoch_that_is_under_way(dataset: Path) -> None:
 
 def test_after_a_resume_it_counts_what_was_handed_out_since(dataset: Path) -> None:
     loader = loader_of(dataset)
-    loader.load_state_dict({**loader.state_dict(), "epoch": 4, "step": 4})
+    loader.load_state_dict({**loader.state_dict(), "epoch": 4, "images": 80})
     list(loader)
     assert (loader.stats().epoch, loader.stats().batches, loader.stats().images) == (4, 2, 27)
 

@@ -83,11 +83,14 @@ def test_epochs_that_are_broken_off_leave_no_trace_in_the_next(
     batches = loader(dataset, num_workers=2, transform=Noise(), persistent_workers=persistent)
     kept: list[Any] = []
     for epoch, steps in enumerate((1, 7, 2, 3)):
-        running = iter(batches)
+        batches.set_epoch(epoch)
+        running: Any = iter(batches)
         kept.append([next(running) for _ in range(steps)])
         assert seen(kept[epoch]) == undisturbed[epoch][:steps]
         if epoch % 2:
-            del running  # as `break` does; else the next iter() ends it
+            running = None  # as `break` does; else the next iter() ends it
+    running = None
+    batches.set_epoch(4)
     assert seen(batches) == undisturbed[4]
     assert [seen(had) for had in kept] == [undisturbed[epoch][: len(had)] for epoch, had in enumerate(kept)]
 
@@ -214,3 +217,19 @@ def test_ctrl_c_reaches_the_loaders_process_and_none_that_it_starts() -> None:
     own, *others = done.stdout.split()
     assert own == "0"
     assert others == ["1", "1"]  # the fork server, whose workers are as it is, and Python's resource tracker
+
+
+def test_what_the_script_has_set_the_fork_server_to_import_is_imported_too(tmp_path: Path) -> None:
+    (tmp_path / "slow_to_import.py").write_text("")
+    code = """
+import multiprocessing, sys
+from multiprocessing import forkserver
+from facefeed.loaders.workers import start_context
+multiprocessing.set_forkserver_preload(["slow_to_import"])
+for _ in range(2):
+    start_context(None)
+print(forkserver._forkserver._preload_modules)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['facefeed.loaders.preload', 'slow_to_import']"

@@ -28,8 +28,8 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
     method. On CUDA they come on the Trainer's device. A split without faces has no loader.
 
     Where training stands in an epoch travels in the Trainer's checkpoints; a Trainer that is resumed from one, also
-    in mid-epoch, after SIGKILL, and on several ranks, goes on at the very next batch. It is refused where the dataset,
-    the options that decide the order, or the global batch differ.
+    in mid-epoch, after SIGKILL, and on several ranks, goes on at the very next batch. It is refused where the dataset
+    or the options that decide the order differ, and in mid-epoch where the global batch does.
 
     classes: names by label number. Raises `UsageError` where `out` is no finished dataset.
     """
@@ -47,6 +47,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         loader = self._balanced(self.dataset("train", **_transforms(self.options.transform)))
         if self._due is not None:
             loader.load_state_dict(self._due)
+            self._refuse_another_count(loader, self._due)
             self._due = None
         self._loader = loader
         return loader
@@ -71,6 +72,16 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         """
         if self.trainer is None or self.trainer.state.fn == "fit":  # not where it is only validated or tested
             self._due = state_dict
+
+    def _refuse_another_count(self, loader: FaceDataLoader, state: dict[str, Any]) -> None:
+        """Raises `UsageError` where a Trainer would end the epoch too early: it counts steps on, the loader images."""
+        before, now = state.get("global_batch"), loader.state_dict()["global_batch"]
+        if loader.next_step and before != now:
+            raise UsageError(
+                f"global_batch={now}: the checkpoint is from the middle of an epoch with {before} images a step, which "
+                "a Trainer goes on counting in steps of that size; take the same batch_size x ranks, or a checkpoint "
+                "from an epoch's end (FaceDataLoader itself goes on at the same image)"
+            )
 
     def dataset(self, split: str, **transforms: Any) -> FaceDataset:
         """A split as the options have it."""
