@@ -15,7 +15,7 @@ _NO_POINTS = np.empty((0, 2), np.float32)
 
 @dataclass(frozen=True, kw_only=True)
 class Face:
-    """One crop and its geometry, all in pixels of the crop: x right, y down.
+    """One crop and its geometry, all in pixels of the crop: x right, y down, 0 at the corner of the first pixel.
 
     image: uint8 (H, W, 3), RGB. landmarks: float32 (5, 2), left and right eye, nose, left and right mouth corner, as
     the viewer sees them. hull: float32 (M, 2). regions: name -> float32 (4,), xyxy. mask: uint8 (H, W), 1 where a

@@ -75,13 +75,13 @@ def everything() -> FaceCompose:
 
 def mirrored(box: np.ndarray) -> list[float]:
     left, top, right, bottom = box.tolist()
-    return [WIDTH - 1 - right, top, WIDTH - 1 - left, bottom]
+    return [WIDTH - right, top, WIDTH - left, bottom]
 
 
 def test_after_a_flip_the_left_eye_is_the_one_that_the_viewer_sees_left() -> None:
     made = FaceCompose([A.HorizontalFlip(p=1)])(**a_face())
-    assert made["landmarks"].tolist() == [[69, 64], [129, 60], [99, 90], [78, 113], [119, 115]]
-    assert made["hull"].tolist() == [[WIDTH - 1 - x, y] for x, y in HULL.tolist()]
+    assert made["landmarks"].tolist() == [[70, 64], [130, 60], [100, 90], [79, 113], [120, 115]]
+    assert made["hull"].tolist() == [[WIDTH - x, y] for x, y in HULL.tolist()]
     assert list(made["regions"]) == list(REGIONS)
     assert made["regions"]["left_eye"].tolist() == mirrored(REGIONS["right_eye"])
     assert made["regions"]["right_eye"].tolist() == mirrored(REGIONS["left_eye"])
@@ -139,15 +139,15 @@ def test_a_transform_after_a_flip_sees_the_new_names() -> None:
         made = FaceCompose(flipped_then)(**a_face())
         left, top, right, bottom = (int(edge) for edge in mirrored(REGIONS["right_eye"]))
         black = (made["image"] == 0).all(axis=2)
-        assert black[top : bottom + 1, left : right + 1].all()
-        assert black.sum() == (bottom + 1 - top) * (right + 1 - left)
+        assert black[top:bottom, left:right].all()
+        assert black.sum() == (bottom - top) * (right - left)
 
 
 def test_a_region_becomes_the_box_of_its_turned_corners() -> None:
     made = FaceCompose([A.Affine(rotate=(45, 45), p=1)])(**a_face())
     left, top, right, bottom = REGIONS["mouth"]
-    x, y = (np.array([left, right, right, left]) - 99.5), (np.array([top, top, bottom, bottom]) - 79.5)
-    turned = np.stack([x + y, y - x]) * np.sqrt(0.5) + [[99.5], [79.5]]
+    x, y = (np.array([left, right, right, left]) - 100), (np.array([top, top, bottom, bottom]) - 80)
+    turned = np.stack([x + y, y - x]) * np.sqrt(0.5) + [[100], [80]]
     expected = [*turned.min(axis=1), *turned.max(axis=1)]
     assert made["regions"]["mouth"] == pytest.approx(expected, abs=0.01)
 
@@ -274,4 +274,4 @@ def test_a_transform_that_a_face_cannot_follow_is_refused() -> None:
 def test_a_face_without_regions_is_a_face() -> None:
     made = FaceCompose([A.HorizontalFlip(p=1), RegionDropout(p=1), RegionCrop(p=1)])(**{**a_face(), "regions": {}})
     assert made["regions"] == {}
-    assert made["landmarks"].tolist()[0] == [69, 64]
+    assert made["landmarks"].tolist()[0] == [70, 64]

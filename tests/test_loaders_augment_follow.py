@@ -17,6 +17,7 @@ from facefeed.loaders.augment import (
     RegionCrop,
     RegionDropout,
 )
+from facefeed.loaders.face import Face
 
 HEIGHT, WIDTH = 160, 200
 LANDMARKS = np.array([(70, 60), (130, 64), (100, 90), (80, 115), (121, 113)], np.float32)
@@ -66,8 +67,8 @@ def test_every_landmark_stays_on_its_pixels(transform: Any) -> None:
             cv2.circle(image, (x, y), 4, (255, 255, 255), -1)
             mask = (image[..., 0] > 0).astype(np.uint8)
             compose.set_random_seed(seed)
-            made = compose(**a_face(image, mask))
-            point = made["landmarks"][number]
+            made = compose(**{**a_face(image, mask), "landmarks": LANDMARKS + np.float32(0.5)})  # the dots' centres
+            point = made["landmarks"][number] - 0.5
             dots = whole_dots(made["image"][..., 0] > 100)
             if dots:  # a reflecting border shows several
                 assert min(np.hypot(*(dot - point)) for dot in dots) < 1.2
@@ -77,6 +78,63 @@ def test_every_landmark_stays_on_its_pixels(transform: Any) -> None:
                 assert min(np.hypot(*(dot - point)) for dot in masked) < 1.5
             assert made["mask"].shape == made["image"].shape[:2]
     assert checked > 3
+
+
+EXACT = [
+    A.HorizontalFlip(p=1),
+    A.VerticalFlip(p=1),
+    A.Transpose(p=1),
+    A.RandomRotate90(p=1),
+    A.Affine(rotate=(33, 33), p=1),
+    A.Affine(scale=(1.4, 1.4), p=1),
+    A.Affine(scale=(0.8, 0.8), border_mode=REFLECT, p=1),
+    A.Rotate((-60, 60), p=1),
+    A.Perspective(scale=(0.05, 0.05), p=1),
+    A.Crop(20, 10, 190, 150, p=1),
+    A.PadIfNeeded(300, 320, p=1),
+    A.Resize(320, 500, p=1),
+    A.Resize(120, 100, p=1),
+    A.LongestMaxSize(330, p=1),
+    A.RandomResizedCrop((200, 240), scale=(0.7, 0.9), p=1),
+    A.CropAndPad(px=10, p=1),
+    RegionCrop({"face": 1}, p=1),
+]
+
+
+def blob(x: float, y: float) -> np.ndarray:
+    """A round spot whose centre of mass is at a point, counted from the first pixel's corner."""
+    columns, rows = np.arange(WIDTH) + 0.5, np.arange(HEIGHT)[:, None] + 0.5
+    spot = 250 * np.exp(-((columns - x) ** 2 + (rows - y) ** 2) / (2 * 3.0**2))
+    return np.dstack([np.rint(spot).astype(np.uint8)] * 3)
+
+
+def centre_of(image: np.ndarray) -> tuple[float, float]:
+    light = image[..., 0].astype(np.float64)
+    height, width = light.shape
+    total = light.sum()
+    return float((light.sum(axis=0) @ (np.arange(width) + 0.5)) / total), float(
+        (light.sum(axis=1) @ (np.arange(height) + 0.5)) / total
+    )
+
+
+@pytest.mark.parametrize("transform", EXACT, ids=lambda one: type(one).__name__)
+def test_a_point_stays_on_its_pixels_to_a_tenth_of_one(transform: Any) -> None:
+    compose = FaceCompose([transform])
+    for number in (0, 2, 4):
+        compose.set_random_seed(3)
+        made = compose(**a_face(blob(*LANDMARKS[number])))
+        swapped = {tuple(point) for point in made["landmarks"].round(2).tolist()}
+        x, y = centre_of(made["image"])
+        assert min(np.hypot(x - a, y - b) for a, b in swapped) < 0.12
+
+
+def test_a_crop_that_is_brought_to_another_size_keeps_its_points_on_their_pixels() -> None:
+    for side_px in (67, 90, 320):
+        for number in (0, 2, 4):
+            face = Face(
+                image=blob(*LANDMARKS[number])[:, 20:180], landmarks=LANDMARKS - (20, 0), hull=HULL, regions={}
+            ).resized(side_px)
+            assert centre_of(face.image) == pytest.approx(face.landmarks[number].tolist(), abs=0.12)
 
 
 def whole_dots(pixels: np.ndarray) -> list[np.ndarray]:
@@ -154,4 +212,4 @@ def test_a_users_own_points_and_boxes_are_carried_beside_the_face() -> None:
     made = compose(**a_face(), keypoints=[(10.0, 20.0)], bboxes=[(0, 0, 50, 40)], names=["box"])
     assert np.asarray(made["keypoints"]).tolist() == [[WIDTH - 11, 20]]
     assert np.asarray(made["bboxes"]).tolist() == [[150, 0, 200, 40]]
-    assert made["landmarks"].tolist()[0] == [69, 64]
+    assert made["landmarks"].tolist()[0] == [70, 64]  # a face's points count from the first pixel's corner

@@ -89,10 +89,13 @@ def placed(points: np.ndarray) -> np.ndarray:
 def test_the_partner_is_laid_over_the_face_feature_by_feature(flips: list[Any]) -> None:
     mole = np.array([(30, 60)], np.float32)
     theirs = placed(LANDMARKS)
-    partner = a_partner(dotted(theirs, 330, tuple(placed(mole)[0])), theirs)
-    made = FaceCompose([*flips, AlignedMixup(p=1)], seed=3)(**a_face(partner, level=0))
+    half = np.float32(0.5)  # a dot that is drawn at a pixel has its centre half a pixel from that pixel's corner
+    partner = a_partner(dotted(theirs, 330, tuple(placed(mole)[0])), theirs + half)
+    given = {**a_face(partner, level=0), "landmarks": LANDMARKS + half}
+    made = FaceCompose([*flips, AlignedMixup(p=1)], seed=3)(**given)
+    moved = FaceCompose(flips)(**{**a_face(None), "hull": mole + half})
     assert 0.05 < made["mix"] < 0.95
-    for channel, points in ((0, made["landmarks"]), (1, FaceCompose(flips)(**{**a_face(None), "hull": mole})["hull"])):
+    for channel, points in ((0, made["landmarks"] - half), (1, moved["hull"] - half)):
         bright = made["image"][..., channel] > 0.5 * 255 * (1 - made["mix"])
         count, _, _, centres = cv2.connectedComponentsWithStats(bright.astype(np.uint8))
         assert count - 1 == len(points)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import albumentations
 
 from ...pipeline.errors import UsageError
 from .follow import Follower
+from .internals import allow_keys, carry, leaves
 from .mixup import AlignedMixup
 from .points import FACE_KEYS, POINTS, START, FacePoints, Start
 from .transform import Named
@@ -38,8 +39,13 @@ class FaceCompose(Named, albumentations.Compose):  # type: ignore[misc]  # Album
 
     def __init__(self, transforms: Sequence[Any], **options: Any) -> None:
         super().__init__(transforms, **options)
-        self._available_keys |= {*FACE_KEYS, "mask", "partner", "mix", POINTS, START}
-        _follow(self)
+        allow_keys(self, (*FACE_KEYS, "mask", "partner", "mix", POINTS, START))
+        for transform in leaves(self):
+            if type(transform).__name__ == "Mosaic":
+                raise UsageError(
+                    "Mosaic: makes one image of several, so a face cannot follow it; use albumentations.Compose"
+                )
+            carry(transform, POINTS, Follower(transform))
 
     def __call__(self, *args: Any, force_apply: bool = False, **data: Any) -> dict[str, Any]:
         """One face, transformed."""
@@ -63,49 +69,25 @@ class FaceCompose(Named, albumentations.Compose):  # type: ignore[misc]  # Album
         del result[START]
         if points is start.points:  # no geometric transform fired
             return {**result, **given}
-        face = FacePoints(points, start)
+        face = FacePoints(points, start).in_crop()
         return {**result, **given, "landmarks": face.landmarks, "hull": face.hull, "regions": face.regions}
 
     @property
     def mixes(self) -> bool:
         """Whether an `AlignedMixup` is in it, so that labels may become fractions."""
-        return any(isinstance(one, AlignedMixup) for one in _leaves(self))
+        return any(isinstance(one, AlignedMixup) for one in leaves(self))
 
     @property
     def wants_mask(self) -> bool:
         """Whether anything in it may look at the mask: the transforms of Albumentations only move it along."""
-        return any(_looks_at_mask(one) for one in _leaves(self))
+        return any(_looks_at_mask(one) for one in leaves(self))
 
     def to_dict_private(self) -> dict[str, Any]:
         """What Albumentations serialises, and `mask_interpolation`, which it forgets."""
         return {**super().to_dict_private(), "mask_interpolation": self.mask_interpolation}
 
 
-def _leaves(compose: Any) -> Iterator[Any]:
-    for one in compose.transforms:
-        if isinstance(one, albumentations.BaseCompose):
-            yield from _leaves(one)
-        else:
-            yield one
-
-
 def _looks_at_mask(transform: Any) -> bool:
     theirs = type(transform).__module__.partition(".")[0] == "albumentations" and type(transform).__name__ != "Lambda"
     looks: bool = getattr(transform, "looks_at_mask", not theirs)
     return looks
-
-
-def _follow(compose: Any) -> None:
-    """Lets the points follow every transform below `compose` that moves points."""
-    for transform in compose.transforms:
-        if isinstance(transform, albumentations.BaseCompose):
-            _follow(transform)
-        elif type(transform).__name__ == "Mosaic":
-            raise UsageError(
-                "Mosaic: makes one image of several, so a face cannot follow it; use albumentations.Compose"
-            )
-        else:
-            # Albumentations' own way, `add_targets`, would leave no say in how the points follow.
-            table = transform._key2func  # noqa: SLF001
-            if "keypoints" in table:
-                table[POINTS] = Follower(transform)

@@ -1,28 +1,28 @@
 """How a face's points follow one transform of Albumentations: all of them, in order, also out of the frame.
 
-Read in its source, 2.0.8: what would lose, multiply or bend points there, and is mended here.
+What would lose, multiply or bend points there (its source is that of `internals.VERSION`), and is corrected here:
 
 - `Affine`, `Rotate`, `Pad` and crops that pad, with a reflecting border, hand back every mirror image of a point, and
   drop some: here the points go where the image itself goes.
 - `ElasticTransform`, `GridDistortion` and their kin draw dots of whole pixels and look for them again, or clip points
   to the frame: here their map is inverted, to a fraction of a pixel.
 - `GridElasticDeform` clips points to the frame, `RandomGridShuffle` warns of those outside: these stay as they are.
+- What resizes multiplies points by the scale alone, which holds only from the first pixel's corner: here they are
+  counted from there meanwhile.
 - Dropouts remove points in holes where the user's own `keypoint_params` say so: not a face's.
 """
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Final
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
+from .internals import WITHIN_FRAME, scales_about_corner, without_losses
+from .points import HALF_PX
 
-_REFLECTING: Final = (cv2.BORDER_REFLECT, cv2.BORDER_REFLECT_101)
-_WITHIN_FRAME: Final = ("generated_mesh", "tiles")  # parameters of transforms that know no point outside the frame
 _COARSE_PX: Final = 8
 _STEPS: Final = 10
 _CLOSE_PX: Final = 0.01
@@ -43,36 +43,34 @@ class Follower:
         if "map_x" in params:
             return _through_map(points, params["map_x"], params["map_y"])
         within = None
-        if any(name in params for name in _WITHIN_FRAME):
+        if any(name in params for name in WITHIN_FRAME):
             height, width = params["shape"][:2]
             within = ((points[:, :2] >= 0) & (points[:, :2] < (width, height))).all(axis=1)
             if not within.any():
                 return points
-        transform = self._harmless()
+        transform = without_losses(self._transform)
         given = points if within is None else points[within]
-        moved = np.asarray(transform.apply_to_keypoints(given, **params), np.float32)
+        corner = HALF_PX * scales_about_corner(transform)
+        moved = np.asarray(transform.apply_to_keypoints(_shifted(given, corner), **params), np.float32)
         if moved.shape != given.shape:
             raise UsageError(
                 f"{type(transform).__name__}: makes {len(moved)} points of {len(given)}, so a face cannot follow it; "
                 "leave it out of FaceCompose, or apply it after, to the image alone"
             )
+        moved = _shifted(moved, -corner)
         if within is None:
             return moved
         followed = points.copy()
         followed[within] = moved
         return followed
 
-    def _harmless(self) -> Any:
-        """The transform, or a copy of it with what would lose points switched off."""
-        transform = self._transform
-        reflects = getattr(transform, "border_mode", None) in _REFLECTING
-        if not reflects and not transform.processors:
-            return transform
-        transform = copy.copy(transform)
-        transform.processors = {}
-        if reflects:
-            transform.border_mode = cv2.BORDER_CONSTANT
-        return transform
+
+def _shifted(points: NDArray[np.float32], px: np.float32) -> NDArray[np.float32]:
+    if not px:
+        return points
+    moved = points.copy()
+    moved[:, :2] += px
+    return moved
 
 
 def _through_map(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
 from ..face import Face
-from .points import MIRRORED_LANDMARKS, FacePoints
+from .points import HALF_PX, MIRRORED_LANDMARKS, FacePoints
 from .transform import FaceTransform, at_least
 
 _ALPHA: Final = 0.5
@@ -48,7 +48,7 @@ class AlignedMixup(FaceTransform):
             return {"lam": 1.0}
         if not isinstance(partner, Face):
             raise UsageError(f"partner={type(partner).__name__}: must be a facefeed.loaders.face.Face, or None")
-        matrix = _laid_over(partner.landmarks, face)
+        matrix = _laid_over(partner.landmarks - HALF_PX, face)
         if matrix is None:
             return {"lam": 1.0}
         return {"lam": float(self.random_generator.beta(self.alpha, self.alpha)), "partner": partner, "matrix": matrix}
@@ -77,7 +77,7 @@ class AlignedMixup(FaceTransform):
 
 
 def _laid_over(partner_landmarks: NDArray[np.float32], face: FacePoints) -> NDArray[np.float64] | None:
-    """The (2, 3) matrix from a partner's pixels to the image's; None where landmarks coincide.
+    """The (2, 3) matrix from a partner's pixels to the image's, both from centres; None where landmarks coincide.
 
     Least squares over the five landmarks as complex numbers (Umeyama 1991): a turn, a scale, a shift, never a
     reflection. Where the image was mirrored, the partner is too, first.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...pipeline.errors import UsageError
 
 POINTS: Final = "face_points"
-"""The key of the points as they lie now: float32 (N, 5), crop px in the first two columns."""
+"""The key of the points as they lie now: float32 (N, 5), px from the first pixel's centre in the first two columns."""
 
 START: Final = "face_start"
 """The key of the `Start` they are read against."""
@@ -27,6 +27,10 @@ FACE_KEYS: Final = ("image", "landmarks", "hull", "regions")
 
 MIRRORED_LANDMARKS: Final = np.array([1, 0, 2, 4, 3])
 """For each landmark the one that takes its name after a reflection."""
+
+HALF_PX: Final = np.float32(0.5)
+"""Rows and files count crop px from the corner of the first pixel, so its centre is at .5. Albumentations and OpenCV
+count from its centre. `Start` goes from the first to the second, `FacePoints.in_crop` back."""
 
 _LANDMARKS: Final = 5
 _CORNERS: Final = np.array([0, 1, 2, 1, 2, 3, 0, 3])  # of an xyxy box, round it
@@ -55,6 +59,7 @@ class Start:
                 raise UsageError(f"regions {', '.join(self.names)}: each must be a box xyxy of shape (4,), crop px")
             xy[_LANDMARKS : self.hull_at] = boxes[:, _CORNERS].reshape(-1, 2)
         xy[self.hull_at :] = hull
+        xy -= HALF_PX
 
     def mirrors(self, now: NDArray[np.float32]) -> bool:
         """Whether the affine map that best takes these points to where they are `now`, (N, 2), reflects.
@@ -68,9 +73,10 @@ class Start:
 
 
 class FacePoints:
-    """The face where it lies now, in crop px, named as the viewer sees it once its head is upright.
+    """The face where it lies now, in px from the first pixel's centre, as OpenCV draws.
 
-    `mirrored`: whether an odd number of reflections has happened since the start.
+    Named as the viewer sees it once its head is upright. `mirrored`: whether an odd number of reflections has happened
+    since the start.
     """
 
     __slots__ = ("_start", "_xy", "mirrored")
@@ -79,6 +85,10 @@ class FacePoints:
         self._start = start
         self._xy: NDArray[np.float32] = points[:, :2]
         self.mirrored = points is not start.points and start.mirrors(self._xy)
+
+    def in_crop(self) -> FacePoints:
+        """The same face in crop px, from the first pixel's corner."""
+        return type(self)(self._xy + HALF_PX, self._start)
 
     @property
     def landmarks(self) -> NDArray[np.float32]:

@@ -77,7 +77,7 @@ class RegionCrop(FaceTransform):
 
     def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         """`window`: left, top, width, height of the crop in whole px; None: no crop."""
-        regions = self.face(data).regions
+        regions = self.face(data).in_crop().regions
         name = self.one_of(self.weights, regions)
         height, width = params["shape"][:2]
         return {"window": None if name is None else _window(regions[name], self.margin, height, width)}
@@ -108,7 +108,7 @@ class RegionCrop(FaceTransform):
         shape: tuple[int, ...],
         **params: Any,  # noqa: ARG002
     ) -> NDArray[np.float32]:
-        """Points (N, 5+) in the crop. Pixels have their centres at whole numbers, so the crop starts half before."""
+        """Points (N, 5+) in the crop, from the first pixel's centre: the crop starts half a pixel before."""
         if window is None:
             return keypoints
         left, top, width, height = window

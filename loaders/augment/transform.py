@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from albumentations import BasicTransform
-from albumentations.core.type_definitions import Targets
 
 from ...pipeline.errors import UsageError
+from .internals import EVERY_TARGET
 from .points import FacePoints, face_in
 
 
@@ -31,8 +31,7 @@ class FaceTransform(Named, BasicTransform):  # type: ignore[misc]  # Albumentati
     looks_at_mask = True
     """Whether what it does may depend on the mask; where it is False, none is read for its sake."""
 
-    # What may be among the data; what is not in a subclass's `targets` passes through.
-    _targets = (Targets.IMAGE, Targets.MASK, Targets.KEYPOINTS, Targets.BBOXES)
+    _targets = EVERY_TARGET
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p=share("p", p))
