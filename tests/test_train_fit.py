@@ -252,7 +252,7 @@ def test_a_run_that_was_killed_on_another_host_is_waited_for_and_then_taken_over
     slept: list[float] = []
     clock = SimpleNamespace(time=lambda: now + sum(slept), monotonic=lambda: sum(slept), sleep=slept.append)
     monkeypatch.setattr("facefeed.pipeline.lock.time", clock)
-    with RunFolder(tmp_path).held(config(), out):
+    with RunFolder(tmp_path).held(config(), out, ranks=1):
         assert json.loads(lock.read_text())["pid"] == os.getpid()
     assert "process 4711 on node17" in capsys.readouterr().err
     assert 40 <= sum(slept) <= 45
