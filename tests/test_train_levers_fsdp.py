@@ -9,7 +9,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
-from assets_levers import cpu, fit, images
+from assets_levers import cpu, fit, images, quietly
 from assets_train import in_processes
 from facefeed.train import checkpoint, levers
 from facefeed.train.levers import FiniteGuard, NonFiniteError
@@ -79,6 +79,8 @@ def _run(strategy: str, data: Any, folder: Path, name: str, ckpt_path: Path | No
     given = {"callbacks": [_Save(folder / f"{name}.ckpt")], "use_distributed_sampler": False, "num_sanity_val_steps": 0}
     trainer = fit(module, f"{strategy}{LEVERS}", data, val=data, ckpt_path=ckpt_path, max_epochs=2, **given)
     trainer.save_checkpoint(folder / f"{name}-end.ckpt")
+    for saved in (None, folder / f"{name}-end.ckpt"):  # loads while the weights are gathered for the validation before
+        quietly(trainer.validate, module, data, ckpt_path=saved, verbose=False)
     (optimizer,) = trainer.strategy.optimizers
     return {
         "losses": module.losses, "seen": module.seen, "gathered": trainer.strategy.lightning_module_state_dict(),

@@ -81,10 +81,10 @@ class ShardedStrategy(DDPStrategy):  # type: ignore[misc]  # Lightning is not fo
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         """Takes up full tensors, each rank its part of them."""
         module = self.lightning_module
-        for part in module.modules():
+        for part in () if self._root is None else self._root.modules():
             if isinstance(part, FSDPModule):
-                part.reshard()  # after a validation the root's weights are still whole
-        own = dict(module.named_parameters())
+                part.reshard()  # after a validation the root's weights are still gathered
+        own = dict(module.named_parameters(remove_duplicate=False))  # weights of several names too
         state = {name: _part(value, own.get(name)) for name, value in checkpoint["state_dict"].items()}
         module.load_state_dict(state, strict=strict)
 
