@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import signal
@@ -13,12 +12,12 @@ from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
-from pathlib import Path
 from typing import Any
 
 import cv2
 
 from ..pipeline.errors import FacefeedError, UsageError
+from ..pipeline.machine import usable_cores
 from .byteranges import allow_many_files
 from .local_ranks import count_local_ranks
 
@@ -37,31 +36,6 @@ class WorkerDiedError(FacefeedError, RuntimeError):
     """A worker process ended in the middle of an epoch."""
 
     exit_code = 1
-
-
-def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """How many cores this process may really use: its affinity, and its cgroup's quota, rounded up."""
-    cores = len(os.sched_getaffinity(0))
-    for quota in (_quota_v2(cgroup / "cpu.max"), _quota_v1(cgroup / "cpu")):
-        if quota is not None:
-            cores = min(cores, math.ceil(quota))
-    return max(cores, 1)
-
-
-def _quota_v2(path: Path) -> float | None:
-    try:
-        quota, period = path.read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        return None
-
-
-def _quota_v1(folder: Path) -> float | None:
-    try:
-        quota = int((folder / "cpu.cfs_quota_us").read_text())
-        return None if quota <= 0 else quota / int((folder / "cpu.cfs_period_us").read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def default_workers(local_ranks: int | None = None) -> int:

@@ -10,8 +10,9 @@ from assets_ranks import in_ranks, ranks_here
 from assets_rows import make_small
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.local_ranks import count_local_ranks
-from facefeed.loaders.workers import default_workers, usable_cores
+from facefeed.loaders.workers import default_workers
 from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.machine import usable_cores
 
 LAUNCHERS = (
     "LOCAL_WORLD_SIZE",

@@ -26,8 +26,8 @@ from assets_loaders import (
     wait_until,
 )  # fmt: skip
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.workers import usable_cores
 from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.machine import usable_cores
 
 STEPS = 11
 LARGE = (*FIELDS, "video_id", "hull", "regions", "landmarks")
@@ -179,30 +179,6 @@ def test_there_is_a_worker_a_core_that_the_process_may_use() -> None:
     allowed = os.sched_getaffinity(0)
     assert in_a_process_with({min(allowed)}) == 1
     assert in_a_process_with(allowed) == min(len(allowed), usable_cores())
-
-
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({}, 12),
-        ({"cpu.max": "max 100000"}, 12),
-        ({"cpu.max": "300000 100000"}, 3),
-        ({"cpu.max": "150000 100000"}, 2),
-        ({"cpu.max": "1000 100000"}, 1),
-        ({"cpu.max": "9900000 100000"}, 12),
-        ({"cpu.max": "what"}, 12),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 12),
-        ({"cpu/cpu.cfs_quota_us": "250000", "cpu/cpu.cfs_period_us": "100000"}, 3),
-    ],
-)
-def test_a_containers_share_of_the_cores_is_kept_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], cores: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(12)))
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(f"{text}\n")
-    assert usable_cores(tmp_path) == cores
 
 
 def test_ctrl_c_reaches_the_loaders_process_and_none_that_it_starts() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from ...pipeline.errors import UsageError
+from ...pipeline.machine import usable_cores
 from ..dataloader import FaceDataLoader
 from ..prefetch import tensors_in
-from ..workers import usable_cores
 from . import storage
 from .advice import Advice, advise
 from .live import Pass, Step, replay

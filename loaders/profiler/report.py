@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..workers import usable_cores
+from ...pipeline.machine import usable_cores
 from .gate import Gate
 from .profile import PART_NAMES, Profile, Trial
 from .recording import Recording

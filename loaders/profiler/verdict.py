@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from ..workers import usable_cores
+from ...pipeline.machine import usable_cores
 from .bounds import Bounded, block_length, rate, share
 from .recording import Recording
 from .situation import Situation

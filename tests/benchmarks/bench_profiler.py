@@ -40,7 +40,7 @@ from facefeed.loaders.profiler.stamps import Stamp, cost, stamped
 from facefeed.loaders.profiler.steps import SleepingStep
 from facefeed.loaders.profiler.variants import Rounds
 from facefeed.loaders.profiler.verdict import judge
-from facefeed.loaders.workers import usable_cores
+from facefeed.pipeline.machine import usable_cores
 from torch.utils.data import DataLoader
 
 ROOT = Path(__file__).resolve().parents[2]
