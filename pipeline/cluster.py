@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import multiprocessing
@@ -100,6 +101,7 @@ def default_slots(root: Path = ROOT) -> int:
 def local_client(slots: int) -> Iterator[Client]:
     """A cluster on this machine, bound to 127.0.0.1, one process a slot."""
     with dask.config.set(_CONFIG), _quiet():
+        _collect_garbage()
         threads = max(1, usable_cores() // slots)
         environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         cluster = None
@@ -117,6 +119,11 @@ def local_client(slots: int) -> Iterator[Client]:
         finally:
             if cluster is not None:
                 cluster.close(timeout=10)
+
+
+def _collect_garbage() -> None:
+    """Else Dask's thread, which must start within 10 s, may be the one that collects it: a loader ends its workers."""
+    gc.collect()
 
 
 def _turn_down() -> None:
@@ -196,6 +203,7 @@ def _interrupts_held() -> Iterator[None]:
 def remote_client(address: str) -> Iterator[Client]:
     """Joins a running cluster; its workers must see SRC and OUT under the same paths, and have facefeed."""
     with dask.config.set(_CONFIG), _quiet():
+        _collect_garbage()
         try:
             client = Client(address, timeout=_CONNECT_SECONDS)
         except (OSError, TimeoutError, ValueError) as error:

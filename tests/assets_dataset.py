@@ -2,7 +2,8 @@
 
 Everything but the frames and the faces in them is the real thing: `UnitWorker` makes, publishes and accounts for the
 units, `finish` writes index and manifest. Recipe of a frame: coarse noise, enlarged; three quarters are seeded by the
-video, so that it is one scene with one person, the rest by the frame's number too; a frame without a face is black.
+video, so that it is one scene with one person, the rest by the frame's number too; a fake is its original but for the
+face; a frame without a face is black.
 `precompute` would plan other units: here they are laid out so that each case of the contract occurs once.
 """
 
@@ -35,6 +36,7 @@ LABELS = ("real", "fake")
 OPTIONS = Options(sampling=Sampling(every=1), keep=FaceFilter(min_face_px=8), size_px=32)
 _MIDDLE = FixedBoxDetector(((0.3, 0.25, 0.7, 0.75),))
 _FRAME = (48, 64)
+_FACE = np.s_[12:36, 19:45]
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,17 @@ class _NoiseReader(MediaReader):
 def _picture(clip: Clip, number: int) -> NDArray[np.uint8]:
     if clip.ends == "no_faces":
         return np.zeros((*_FRAME, 3), np.uint8)
+    frame = _noise(clip.name, number)
+    if source := clip.entry().source_id:  # its original's frame, with another face
+        face, frame = frame, _noise(source, number)
+        frame[_FACE] = face[_FACE]
+    return frame
+
+
+def _noise(name: str, number: int) -> NDArray[np.uint8]:
     scene, own = (
         np.random.default_rng(seed).integers(1, 256, (6, 8, 3))
-        for seed in ([zlib.crc32(clip.name.encode())], [zlib.crc32(clip.name.encode()), number])
+        for seed in ([zlib.crc32(name.encode())], [zlib.crc32(name.encode()), number])
     )
     coarse = ((3 * scene + own) // 4).astype(np.uint8)
     enlarged: NDArray[np.uint8] = cv2.resize(coarse, _FRAME[::-1], interpolation=cv2.INTER_CUBIC).astype(np.uint8)

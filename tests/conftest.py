@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import signal
@@ -70,7 +69,6 @@ def cluster_address() -> Iterator[str]:
     """One real cluster of two worker processes for the whole session; runs join it as `--scheduler` does."""
     from facefeed.pipeline.cluster import local_client  # noqa: PLC0415 (Dask, only where it is needed)
 
-    gc.collect()  # else a loader that lies about may be ended by Dask's own thread, which must start within 10 s
     with local_client(2) as client:
         yield client.scheduler.address
 

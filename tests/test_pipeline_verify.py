@@ -120,7 +120,8 @@ def test_verifying_changes_nothing(dataset: Path) -> None:
 def test_json_is_one_object_on_the_last_line(dataset: Path, copy: Path) -> None:
     good = json.loads(run(dataset, "--json").stdout.splitlines()[-1])
     size = sum(path.stat().st_size for path in files(dataset))
-    assert good == {"files": FILES, "rows": sum(ROWS.values()), "bytes": size, "findings": [], "exit": 0}
+    assert good == {"files": FILES, "rows": sum(ROWS.values()), "bytes": size, "findings": [],
+                    "finished": True, "pending": 0, "exit": 0}  # fmt: skip
     long_file(copy).unlink()
     result = run(copy, "--json")
     bad = json.loads(result.stdout.splitlines()[-1])

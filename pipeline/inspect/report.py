@@ -127,7 +127,8 @@ def show_unfinished(unfinished: Unfinished) -> None:
     )
     for one in unfinished.failures:
         console.print(f"  {_safe(f'{one.video_id}: {one.why}')}")
-    console.print("run facefeed precompute to its end for all figures and the page")
+    out = _safe(str(unfinished.ledger.paths.root))
+    console.print(f"for all figures and the page, run `facefeed precompute SRC {out}` to its end", soft_wrap=True)
 
 
 def figures_of_unfinished(unfinished: Unfinished) -> dict[str, Any]:
