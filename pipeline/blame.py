@@ -10,59 +10,102 @@ from collections.abc import Sequence
 
 from .errors import StoppedError
 
-_MOST_IN_A_ROW = 3
-_MOST_UNITS = 5
-_SHARE_OF_UNITS = 0.1
+_MOST_UNEXPLAINED = 3
+_FEWEST_ALIKE = 10
+_FEWEST_IN_VAIN = 8
+_SHARE_ALIKE = 0.75
 
 
 class Blame:
-    """The record of one run; workers go by their home, which is the same before and after a restart."""
+    """The record of one run; workers go by their home, which is the same before and after a restart.
 
-    def __init__(self) -> None:
-        self._in_a_row: dict[str, set[str]] = {}
+    A failure is unexplained until the unit, or all that it was split into, succeeds elsewhere (the worker's fault) or
+    fails elsewhere too (the unit's). Units go by their lineage: the planned unit, what it was split into, and so on.
+
+    `finished`: how many units earlier runs have finished.
+    """
+
+    def __init__(self, finished: int = 0) -> None:
+        self._unexplained: dict[str, dict[str, str]] = {}  # by home: each failed unit with the planned one
+        self._at_fault: dict[str, set[str]] = {}  # by home: planned units that others have finished
         self._proven: set[str] = set()
-        self._failing: dict[str, str] = {}
-        self._succeeded = 0
+        self._unfinished_parts: dict[str, int] = {}
+        self._failing: dict[str, str] = {}  # planned units with an input that fails anywhere, and how
+        self._succeeded: set[str] = set()
+        self._tried: set[str] = set()  # planned units that failed
+        self._finished = finished
         self.retired: dict[str, str] = {}
         """Why each home gets no more work."""
+
+    @property
+    def nothing_finished(self) -> bool:
+        """Whether no unit was ever finished: then no failure says anything of a unit."""
+        return not (self._succeeded or self._finished)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether nothing was ever finished, in spite of several attempts."""
+        return self.nothing_finished and len(self._tried) >= _FEWEST_IN_VAIN
 
     def is_proven(self, home: str) -> bool:
         """Whether the process there has finished a unit, so that a failure on it says something of the unit."""
         return home in self._proven
 
-    def succeeded(self, home: str) -> None:
-        """A unit was finished."""
-        self._succeeded += 1
-        self._in_a_row.pop(home, None)
+    def is_suspended(self, home: str) -> bool:
+        """Whether so many failures there wait for an explanation that it gets no new unit until then."""
+        planned = {*self._unexplained.get(home, {}).values(), *self._at_fault.get(home, ())}
+        return len(planned) >= _MOST_UNEXPLAINED
+
+    def succeeded(self, home: str, lineage: Sequence[str], why: str) -> list[str]:
+        """The last unit of `lineage` was finished; returns the homes that this retires, for the reason `why`."""
         self._proven.add(home)
+        self._unexplained.pop(home, None)
+        self._at_fault.pop(home, None)
+        self._succeeded.add(lineage[0])
+        retired = []
+        for unit in reversed(lineage):
+            left = self._unfinished_parts.get(unit, 1) - 1
+            self._unfinished_parts[unit] = left
+            if left > 0:
+                break
+            retired += self._exonerate(unit, why)
+        return retired
 
-    def failed(self, home: str, planned: str, why: str) -> bool:
-        """A unit failed, which is `planned` or a part of it; returns whether that retires the worker.
+    def _exonerate(self, unit: str, why: str) -> list[str]:
+        """The unit was finished after all: whoever failed at it is at fault."""
+        retired = []
+        for home, units in self._unexplained.items():
+            if unit in units:
+                self._at_fault.setdefault(home, set()).add(units.pop(unit))
+                if len(self._at_fault[home]) >= _MOST_UNEXPLAINED and home not in self.retired:
+                    self.retired[home] = why
+                    retired.append(home)
+        return retired
 
-        Parts of one planned unit count once: it may be halved many times until its culprit stands alone.
-        """
+    def split(self, unit: str, parts: int) -> None:
+        """A unit was split into so many others."""
+        self._unfinished_parts[unit] = parts
+
+    def failed(self, home: str, lineage: Sequence[str]) -> None:
+        """The last unit of `lineage` failed there; nobody knows yet by whose fault."""
         self._proven.discard(home)
-        units = self._in_a_row.setdefault(home, set())
-        units.add(planned)
-        if len(units) < _MOST_IN_A_ROW or home in self.retired:
-            return False
-        self.retired[home] = why
-        return True
+        self._tried.add(lineage[0])
+        self._unexplained.setdefault(home, {})[lineage[-1]] = lineage[0]
 
-    def confirmed(self, unit: str, lineage: Sequence[str], kind: str, why: str) -> None:
-        """A unit failed on two workers, by no fault of theirs. `lineage`: the units it is a part of, planned first.
+    def confirmed(self, lineage: Sequence[str], kind: str, why: str) -> None:
+        """The last unit of `lineage` failed on several workers, by no fault of theirs.
 
-        Raises `StoppedError` where so many units failed alike that no single inputs are to blame.
+        Raises `StoppedError` where nearly all units fail alike, so that no single inputs are to blame.
         """
-        for units in self._in_a_row.values():
-            units.discard([*lineage, unit][0])
-        for larger in lineage:  # the same inputs are to blame
-            self._failing.pop(larger, None)
-        self._failing[unit] = kind
+        for units in self._unexplained.values():
+            for unit in lineage:
+                units.pop(unit, None)
+        self._failing[lineage[0]] = kind
         alike = sum(other == kind for other in self._failing.values())
-        if alike >= _MOST_UNITS and alike >= _SHARE_OF_UNITS * (alike + self._succeeded):
+        tried = len(self._failing) + len(self._succeeded - self._failing.keys()) + self._finished
+        if alike >= _FEWEST_ALIKE and alike > _SHARE_ALIKE * tried:
             raise StoppedError(
-                f"{alike} of {len(self._failing) + self._succeeded} units failed alike, each on two workers, the last "
-                f"with {why}: that is no fault of single inputs. They will be tried again, all finished units are "
-                "kept: fix the cause and run the same command again"
+                f"{alike} of {tried} units failed alike, each on two workers, the last with {why}: that is no fault of "
+                "single inputs. They will be tried again, all finished units are kept: fix the cause and run the same "
+                "command again"
             )

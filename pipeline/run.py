@@ -213,5 +213,5 @@ def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, sch
         client.subscribe_topic(plugin, progress.on_event)
         progress.dashboard = client.dashboard_link
         progress.announce(f"dashboard: {client.dashboard_link}")
-        Stage(Fleet(client, plugin), job, progress).run(pending)
+        Stage(Fleet(client, plugin), job, progress, finished=total - len(pending)).run(pending)
     return progress.totals

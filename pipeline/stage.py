@@ -51,23 +51,31 @@ class _Attempt:
     failed_on: tuple[Slot, ...] = ()
 
     @property
-    def planned(self) -> str:
-        return [*self.lineage, self.unit.unit][0]
+    def names(self) -> tuple[str, ...]:
+        """Of the planned unit, its parts, and this one."""
+        return (*self.lineage, self.unit.unit)
 
 
 class Stage:
     """Runs units on the workers of `fleet` until none is left; keeps nothing of a unit once it is done."""
 
     def __init__(
-        self, fleet: Fleet, job: Job, observer: Observer, *, clock: Callable[[], float] = time.monotonic
+        self,
+        fleet: Fleet,
+        job: Job,
+        observer: Observer,
+        *,
+        finished: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`finished`: how many units earlier runs have finished."""
         self._fleet, self._job, self._observer, self._clock = fleet, job, observer, clock
         self._waiting: deque[_Attempt] = deque()
         self._retries: deque[_Attempt] = deque()  # failed on one worker
         self._suspects: deque[_Attempt] = deque()  # alone when their worker was lost
         self._given_up: list[tuple[Unit, str]] = []
         self._running: dict[Future, tuple[_Attempt, Slot]] = {}
-        self._blame = Blame()
+        self._blame = Blame(finished)
         self._slots: dict[str, Slot] = {}
         self._spent: set[str] = set()  # addresses of processes that are being replaced
         self._restarting: dict[str, float] = {}  # homes, and since when
@@ -136,29 +144,41 @@ class Stage:
         ]  # fmt: skip
 
     def _blame_worker(self, slot: Slot, attempt: _Attempt, why: str) -> None:
-        """The failed process is not used again; where it has been replaced in vain, neither is its successor."""
+        """The failed process is not used again, where it can be replaced."""
         self._last_failure = why
-        if self._blame.failed(slot.home, attempt.planned, why):
-            self._observer.on_retired(str(slot), why)
-        elif slot.nanny:
+        self._blame.failed(slot.home, attempt.names)
+        if slot.nanny and slot.home not in self._blame.retired:
             self._spent.add(slot.address)
             self._restarting[slot.home] = self._clock()
 
     # --- units
 
     def _fill(self) -> None:
-        """One unit a worker; suspects wait for the end, and run one at a time with nothing beside them."""
+        """One unit a worker; suspects wait for the end, and run one at a time with nothing beside them.
+
+        A worker with several unexplained failures gets no new unit before these are explained, which others' work does;
+        where no other is left, they are explained first, one at a time.
+        """
         busy = {slot.address for _, slot in self._running.values()}
         free = [slot for slot in self._usable() if slot.address not in busy]
         for slot in free:
             if attempt := self._next_for(slot):
                 self._submit(attempt, slot)
-        if self._running or self._waiting or not free:
+        if self._running or not free:
             return
-        if self._suspects and not self._retries:
+        if self._waiting and self._blame.is_hopeless:
+            raise StoppedError(
+                f"no unit could be finished: each worker failed at several, the last with {self._last_failure}; "
+                "fix the cause and run the same command again"
+            )
+        if self._waiting and self._blame.nothing_finished:
+            self._submit(self._waiting.popleft(), free[0])
+        elif self._suspects and not self._retries:
             attempt = self._suspects.popleft()
             homes = {slot.home for slot in attempt.failed_on}
             self._submit(attempt, min(free, key=lambda slot: (slot.home in homes, slot.name)))
+        elif self._waiting and not self._retries:
+            self._submit(self._waiting.popleft(), free[0])
         elif self._retries and not self._restarting:
             raise StoppedError(
                 f"a unit failed with {self._last_failure}, and there is no other worker to try it on; all finished "
@@ -170,7 +190,7 @@ class Stage:
             if self._may_retry(attempt, slot):
                 self._retries.remove(attempt)
                 return attempt
-        return self._waiting.popleft() if self._waiting else None
+        return self._waiting.popleft() if self._waiting and not self._blame.is_suspended(slot.home) else None
 
     def _may_retry(self, attempt: _Attempt, slot: Slot) -> bool:
         """Whether what happens there says whose fault it was: never the same process, nor one that always fails."""
@@ -178,7 +198,10 @@ class Stage:
         others = ({one.home for one in self._usable()} | self._restarting.keys()) - failed
         if slot in attempt.failed_on or (slot.home in failed and others):
             return False
-        return self._blame.is_proven(slot.home) or not (self._waiting or self._running)
+        if self._running or self._blame.nothing_finished:
+            return self._blame.is_proven(slot.home) or not (self._waiting or self._running)
+        nobody = all(self._blame.is_suspended(one.home) for one in self._usable())
+        return self._blame.is_proven(slot.home) or nobody or not self._waiting
 
     def _submit(self, attempt: _Attempt, slot: Slot) -> None:
         future = self._fleet.submit(attempt.unit, slot)
@@ -186,7 +209,9 @@ class Stage:
 
     def _settle(self, future: Future, attempt: _Attempt, slot: Slot) -> None:
         if future.status == "finished":
-            self._blame.succeeded(slot.home)
+            for home in self._blame.succeeded(slot.home, attempt.names, self._last_failure):
+                retired = next((one for one in self._slots.values() if one.home == home), None)
+                self._observer.on_retired(str(retired or home), self._last_failure)
             self._observer.on_receipt(future.result())
             return
         if future.status in {"cancelled", "lost"}:
@@ -215,7 +240,7 @@ class Stage:
             )
             self._retries.append(attempt)
             return
-        self._blame.confirmed(attempt.unit.unit, attempt.lineage, error.kind, str(error))
+        self._blame.confirmed(attempt.names, error.kind, str(error))
         if self._may_split(attempt.unit):
             self._split(attempt, why)
         else:
@@ -232,6 +257,7 @@ class Stage:
             self._observer.on_lost(attempt.unit, why, "trying it again, alone, at the end")
             self._suspects.append(attempt)
         else:
+            self._blame.confirmed(attempt.names, "lost", "its process being lost")
             self._give_up(attempt.unit, why)
 
     def _may_split(self, unit: Unit) -> bool:
@@ -250,8 +276,8 @@ class Stage:
             self._observer.on_receipt(standing)
             return
         self._observer.on_lost(unit, why, "splitting it in two")
-        lineage = (*attempt.lineage, unit.unit)
-        self._waiting.extendleft(_Attempt(child, lineage) for child in reversed(children))
+        self._blame.split(unit.unit, len(children))
+        self._waiting.extendleft(_Attempt(child, attempt.names) for child in reversed(children))
 
     def _give_up(self, unit: Unit, why: str) -> None:
         self._observer.on_lost(unit, why, "giving it up")

@@ -134,12 +134,12 @@ def test_a_broken_detector_stops_the_run_soon_and_gives_up_no_input(job: Job, si
     with pytest.raises(StoppedError, match="RuntimeError: as it must") as stopped:
         run(fleet, units_of(400, 10))
     assert stopped.value.exit_code == 75
-    assert len(fleet.ran) <= 3 * size
+    assert len(fleet.ran) <= max(3 * size, 8)
     assert list(job.paths.receipts.iterdir()) == []
 
 
 def test_a_detector_that_breaks_on_much_of_a_set_stops_the_run_and_gives_up_no_input(job: Job) -> None:
-    bad = [f"{number:04}.mp4" for number in range(0, 4000, 40)]  # every fourth unit
+    bad = [f"{number:04}.mp4" for number in range(4000) if number % 10 == 0 and number % 100]  # nine units of ten
     fleet = SimulatedFleet(job, 8, on_input(*bad))
     with pytest.raises(StoppedError, match="units failed alike"):
         run(fleet, units_of(400, 10))
@@ -152,6 +152,39 @@ def test_a_few_broken_inputs_of_many_do_not_stop_the_run(job: Job) -> None:
     heard = run(SimulatedFleet(job, 8, on_input(*bad)), units_of(400, 10))
     assert heard.failed == dict.fromkeys(bad, 1)
     assert heard.ok == 4000 - len(bad)
+
+
+@pytest.mark.parametrize("kind", ["ValueError", "lost"])
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    ("units", "size", "bad"),
+    [
+        (40, 10, range(20, 400, 80)),  # spread out
+        (20, 50, range(410, 415)),  # all in one large unit
+        (100, 10, range(5)),  # all in the first unit
+        (100, 10, range(0, 50, 10)),  # one in each of the first units
+        (20, 1, range(0, 20, 2)),  # half of few inputs
+    ],
+)
+def test_wherever_the_broken_inputs_of_a_set_are_they_alone_are_given_up(
+    job: Job, units: int, size: int, bad: range, workers: int, kind: str
+) -> None:
+    names = [f"{number:04}.mp4" for number in bad]
+    heard = run(SimulatedFleet(job, workers, on_input(*names, kind=kind)), units_of(units, size))
+    assert heard.failed == dict.fromkeys(names, 1)
+    assert heard.ok == units * size - len(names)
+    assert heard.retired == []
+
+
+@pytest.mark.parametrize("kind", ["ValueError", "lost"])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_where_only_broken_inputs_are_left_to_do_the_next_run_ends(job: Job, workers: int, kind: str) -> None:
+    left = units_of(7, 1)
+    fleet = SimulatedFleet(job, workers, lambda unit, slot: kind)
+    heard = Heard()
+    Stage(cast("Any", fleet), job, heard, finished=33, clock=fleet.clock).run(left)
+    assert heard.failed == {one.video_id: 1 for unit in left for one in unit.inputs}
+    assert heard.retired == []
 
 
 def test_a_single_worker_without_a_nanny_tries_nothing_twice_and_says_what_to_start(job: Job) -> None:
