@@ -117,7 +117,7 @@ def precompute(
         orphans = set_orphans_aside(ledger)
         ledger = _extend_plan(ledger, job, config, listing, changes, allow_leaks=allow_leaks, retry=retry_failed)
         if any(ledger.pending()):
-            failures = failures_of(ledger, changes.refused)
+            failures = _failures_there(ledger, changes)
             refuse_known_failures(failures, len(ledger.owner) + len(changes.refused), allowance)
         totals = _work(job, ledger, progress, workers, scheduler)
         manifest = _account(ledger, config, changes, len(listing.missing), allowance)
@@ -156,13 +156,19 @@ def _extend_plan(
     return Ledger(job.paths, ledger.plan, ledger.config)
 
 
+def _failures_there(ledger: Ledger, changes: Changes) -> list[Failure]:
+    """What may be too much: without inputs that the user has taken out of the source, which left no rows."""
+    gone = set(changes.gone)
+    return [one for one in failures_of(ledger, changes.refused) if one.video_id not in gone]
+
+
 def _account(ledger: Ledger, config: dict[str, Any], changes: Changes, missing: int, allowance: Allowance) -> Manifest:
     out = ledger.paths.root
     if left := sum(1 for _ in ledger.pending()):
         raise StoppedError(f"{out}: {left} units have no receipt that this host can see; run the same command again")
     set_orphans_aside(ledger)  # of units that were split in this run
     manifest = account(ledger, config, changes.refused, missing)
-    check_failures(manifest, failures_of(ledger, changes.refused), allowance, out)
+    check_failures(manifest, _failures_there(ledger, changes), allowance, out)
     _index(ledger, manifest)
     publish_manifest(ledger.paths, manifest)
     remove_replaced(ledger)

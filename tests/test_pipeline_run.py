@@ -304,6 +304,8 @@ def test_more_failures_than_allowed_leave_no_manifest_and_a_larger_allowance_fin
     assert run(source, max_failed=Allowance(count=1)).totals.inputs == 0
     assert written(out) == before
     assert Manifest.read(out).inputs["failed"] == {"empty": 1}
+    (source / "real/empty.mp4").unlink()  # as the message advises
+    assert run(source, max_failed=Allowance(count=0)).manifest.inputs["failed"] == {"empty": 1}
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("segfault", "crashed"), ("hang", "timeout"), ("memory", "too_large")])

@@ -90,11 +90,17 @@ def test_a_table_may_say_itself_which_footage_an_input_is_of(tmp_path: Path) -> 
         (["real/frames/clip_1.jpg", "real/frames/clip_2.jpg"], [["clip_1.jpg", "clip_2.jpg"]]),
         (["real/a_0001.png", "real/a_0002.png", "real/b_0001.png", "real/b_0002.png"],
          [["a_0001.png", "a_0002.png"], ["b_0001.png", "b_0002.png"]]),
-        (["real/033_097_1.png", "real/033_097_2.png", "real/033_098_1.png"], [["033_097_1.png", "033_097_2.png"]]),
+        # Clip and frame, or clip, frame and face? Either way nothing of one clip is parted.
+        (["real/033_097_1.png", "real/033_098_1.png", "real/034_097_1.png", "real/034_097_2.png"],
+         [["033_097_1.png", "033_098_1.png"], ["034_097_1.png", "034_097_2.png"]]),
         (["real/a_1.png", "fake/a_1.png"], []),
         (["a 1.png", "a 2.png"], [["a 1.png", "a 2.png"]]),
         (["real/00001.jpg", "real/00002.jpg"], []),  # numbered photos
         (["real/IMG_0001.jpg", "real/IMG_0002.jpg", "real/real_1.jpg", "real/real_2.jpg"], []),
+        (["real/hv_0012_0.jpg", "real/hv_0012_1.jpg", "real/hv_0048_0.jpg", "real/dk_0012_0.jpg", "real/dk_0048_0.jpg"],
+         [["dk_0012_0.jpg", "dk_0048_0.jpg"], ["hv_0012_0.jpg", "hv_0012_1.jpg", "hv_0048_0.jpg"]]),
+        (["fake/000_003_0012.png", "fake/000_003_0048.png", "fake/004_982_0012.png", "fake/004_982_0048.png"],
+         [["000_003_0012.png", "000_003_0048.png"], ["004_982_0012.png", "004_982_0048.png"]]),
         (["train/real/anna.jpg", "train/real/bert.jpg"], []),
         (["real/a_1.mp4", "real/a_2.mp4"], []),  # videos are clips of their own
     ],

@@ -18,7 +18,7 @@ FAKE_NAMES = frozenset(["fake", "fakes", "manipulated", "deepfake", "deepfakes",
 
 _CONTENT_NAMES = frozenset(["crops", "faces", "frames", "images", "imgs", "photos", "pictures"])
 _PHOTO_NAMES = frozenset(["dsc", "dscf", "dscn", "image", "img", "person", "photo", "pic", "picture", "portrait"])
-_RUNNING_NUMBER = re.compile(r"(.*?)[\s._-]*\(?\d+\)?")
+_RUNNING_NUMBERS = re.compile(r"(.*?)(?:(?:[\s._-]+\(?\d+\)?)+|\d+)")  # of the clip, the frame, the face in it
 
 
 def group_frames(entries: Sequence[Entry], labels: Iterable[str]) -> list[Entry]:
@@ -38,7 +38,7 @@ def group_frames(entries: Sequence[Entry], labels: Iterable[str]) -> list[Entry]
         folder, _, name = video_id.rpartition("/")
         if clip := clip_folder(folder):
             return clip
-        numbered = _RUNNING_NUMBER.fullmatch(name.rpartition(".")[0])
+        numbered = _RUNNING_NUMBERS.fullmatch(name.rpartition(".")[0])
         clip = numbered[1] if numbered else ""
         return f"{folder}/{clip}" if clip and clip.lower() not in classes | _PHOTO_NAMES else None
 
