@@ -426,7 +426,7 @@ def test_of_a_face_loader_it_is_known_which_batches_were_ready(dataset: Path, mo
 
     loader = FaceDataLoader(dataset, 64, image_size=16, num_workers=1)  # 6 batches
     ready = iter([0, 2, 0, 1, 3, 0, 0] * 2)  # once more at the end of each epoch
-    monkeypatch.setattr("facefeed.loaders.dataloader.ready_batches", lambda _: next(ready))
+    monkeypatch.setattr("facefeed.loaders.iteration.ready_batches", lambda _: next(ready))
     queue = Queue(SimpleNamespace(train_dataloader=loader, fit_loop=None))
     for _ in range(2):
         assert [queue.handed() for _ in loader] == [False, True, False, True, True, False]
