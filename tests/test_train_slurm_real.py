@@ -13,9 +13,10 @@ import assets_slurm
 import pytest
 from assets_dataset import make_dataset
 from assets_slurm import Onlooker, Slurm, running_slurm
-from assets_video import numbered, write_video
+from assets_video import write_video
 from click.testing import CliRunner
 from conftest import needs_program
+from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.cli import main
 
 pytestmark = pytest.mark.slurm
@@ -90,10 +91,11 @@ def test_training_on_two_nodes_that_is_preempted_sees_the_same_batches_as_one_th
 
 
 def test_precompute_runs_on_both_nodes_and_leaves_nothing_running(slurm: Slurm, place: Path) -> None:
+    face = load_portrait("astronaut").image[..., ::-1].copy()  # a run that finds no face at all has failed
     for name in ("videos/real/a.mp4", "videos/fake/b.mp4"):
         path = place / name
         path.parent.mkdir(parents=True)
-        write_video(path, [numbered(number, 160, 120) for number in range(5)])
+        write_video(path, [face] * 5)
     nodes = ["--nodes", "2", "--partition", "spare", "--interface", "lo"]
     job = slurm.submit(written("precompute.sh", ["precompute", "videos", "out"], nodes, ["--every", "5"]))
     assert slurm.until_ended(job)["JobState"] == "COMPLETED", slurm.log(job)
