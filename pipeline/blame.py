@@ -28,6 +28,7 @@ class Blame:
     def __init__(self, finished: int = 0) -> None:
         self._unexplained: dict[str, dict[str, str]] = {}  # by home: each failed unit with the planned one
         self._at_fault: dict[str, set[str]] = {}  # by home: planned units that others have finished
+        self._last_why: dict[str, str] = {}  # by home
         self._proven: set[str] = set()
         self._unfinished_parts: dict[str, int] = {}
         self._failing: dict[str, str] = {}  # planned units with an input that fails anywhere, and how
@@ -56,8 +57,8 @@ class Blame:
         planned = {*self._unexplained.get(home, {}).values(), *self._at_fault.get(home, ())}
         return len(planned) >= _MOST_UNEXPLAINED
 
-    def succeeded(self, home: str, lineage: Sequence[str], why: str) -> list[str]:
-        """The last unit of `lineage` was finished; returns the homes that this retires, for the reason `why`."""
+    def succeeded(self, home: str, lineage: Sequence[str]) -> list[str]:
+        """The last unit of `lineage` was finished; returns the homes that this retires."""
         self._proven.add(home)
         self._unexplained.pop(home, None)
         self._at_fault.pop(home, None)
@@ -68,17 +69,17 @@ class Blame:
             self._unfinished_parts[unit] = left
             if left > 0:
                 break
-            retired += self._exonerate(unit, why)
+            retired += self._exonerate(unit)
         return retired
 
-    def _exonerate(self, unit: str, why: str) -> list[str]:
+    def _exonerate(self, unit: str) -> list[str]:
         """The unit was finished after all: whoever failed at it is at fault."""
         retired = []
         for home, units in self._unexplained.items():
             if unit in units:
                 self._at_fault.setdefault(home, set()).add(units.pop(unit))
                 if len(self._at_fault[home]) >= _MOST_UNEXPLAINED and home not in self.retired:
-                    self.retired[home] = why
+                    self.retired[home] = self._last_why[home]
                     retired.append(home)
         return retired
 
@@ -86,9 +87,10 @@ class Blame:
         """A unit was split into so many others."""
         self._unfinished_parts[unit] = parts
 
-    def failed(self, home: str, lineage: Sequence[str]) -> None:
+    def failed(self, home: str, lineage: Sequence[str], why: str) -> None:
         """The last unit of `lineage` failed there; nobody knows yet by whose fault."""
         self._proven.discard(home)
+        self._last_why[home] = why
         self._tried.add(lineage[0])
         self._unexplained.setdefault(home, {})[lineage[-1]] = lineage[0]
 

@@ -146,7 +146,7 @@ class Stage:
     def _blame_worker(self, slot: Slot, attempt: _Attempt, why: str) -> None:
         """The failed process is not used again, where it can be replaced."""
         self._last_failure = why
-        self._blame.failed(slot.home, attempt.names)
+        self._blame.failed(slot.home, attempt.names, why)
         if slot.nanny and slot.home not in self._blame.retired:
             self._spent.add(slot.address)
             self._restarting[slot.home] = self._clock()
@@ -209,9 +209,9 @@ class Stage:
 
     def _settle(self, future: Future, attempt: _Attempt, slot: Slot) -> None:
         if future.status == "finished":
-            for home in self._blame.succeeded(slot.home, attempt.names, self._last_failure):
+            for home in self._blame.succeeded(slot.home, attempt.names):
                 retired = next((one for one in self._slots.values() if one.home == home), None)
-                self._observer.on_retired(str(retired or home), self._last_failure)
+                self._observer.on_retired(str(retired or home), self._blame.retired[home])
             self._observer.on_receipt(future.result())
             return
         if future.status in {"cancelled", "lost"}:
