@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,11 @@ import pytest
 import torch
 from assets_dataset import Clip, make_dataset
 from assets_fit import trained
-from assets_train import TEST_FACES, TRAIN_FACES, VAL_FACES, small_dataset
+from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, small_dataset
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.manifest import OutPaths, Receipt
 from facefeed.train.evaluate import evaluate
 from facefeed.train.fit import Result
 
@@ -161,14 +164,60 @@ def test_a_dataset_that_cannot_be_measured_has_the_reason_and_the_others_their_f
     assert "few: not measured: " in done.stderr
 
 
-@pytest.mark.parametrize(("split", "warned"), [("train", True), ("all", True), ("val", False)])
-def test_faces_that_were_trained_on_are_warned_of(
-    out: Path, other: Path, result: Result, split: str, *, warned: bool
+def warnings_of(checkpoint: str | Path, out: Path, split: str) -> list[str]:
+    (found,) = evaluate(checkpoint, [out], split=split)
+    return found.notes
+
+
+def trained_videos(number: int, videos: int) -> str:
+    return f"warning: {number} of {videos} videos were in the training split of this run"
+
+
+def test_videos_that_were_trained_on_are_counted(out: Path, other: Path, result: Result) -> None:
+    assert trained_videos(3, 3) in warnings_of(result.checkpoint, out, "train")[0]
+    assert trained_videos(3, 8) in warnings_of(result.checkpoint, out, "all")[0]
+    assert warnings_of(result.checkpoint, out, "val") == warnings_of(result.checkpoint, other, "all") == []
+
+
+def test_videos_that_were_trained_on_are_counted_in_a_dataset_with_one_more(result: Result, tmp_path: Path) -> None:
+    (_, clips), *rest = UNITS
+    make_dataset(tmp_path / "grown", (("train", (*clips, Clip("real/gina.mp4", 5))), *rest))
+    assert trained_videos(3, 4) in warnings_of(result.checkpoint, tmp_path / "grown", "train")[0]
+    make_dataset(tmp_path / "drawn", (("test", (*clips[:2], Clip("real/gina.mp4", 5))),))
+    assert trained_videos(2, 3) in warnings_of(result.checkpoint, tmp_path / "drawn", "test")[0]
+
+
+def with_contents(out: Path, content_of: Callable[[str], str]) -> Path:
+    """Puts into the receipts what the videos' files hold, by `video_id`; those that were never filmed hold nothing."""
+    for path in OutPaths(out).receipts.iterdir():
+        receipt = Receipt.from_json(path.read_bytes(), where=str(path))
+        inputs = [
+            replace(one, sha256=hashlib.sha256(content_of(one.video_id).encode()).hexdigest()) for one in receipt.inputs
+        ]
+        path.write_text(replace(receipt, inputs=inputs).to_json())
+    return out
+
+
+def test_videos_are_known_by_what_their_files_hold_wherever_these_lie(tmp_path: Path) -> None:
+    kept = with_contents(small_dataset(tmp_path / "kept"), lambda name: name)
+    (result, _) = trained(kept, tmp_path / "run", epochs=1)
+    clips = (Clip("real/x.mp4", 5), Clip("fake/x-swap.mp4", 4), Clip("real/anna.mp4", 4))
+    make_dataset(tmp_path / "moved", (("test", clips),))
+    before = {"real/x.mp4": "real/anna.mp4", "fake/x-swap.mp4": "fake/anna-talk.mp4"}
+    with_contents(tmp_path / "moved", lambda name: before.get(name, "another film of that name"))
+    assert trained_videos(2, 3) in warnings_of(result.checkpoint, tmp_path / "moved", "test")[0]
+
+
+def test_of_a_checkpoint_without_a_record_it_is_said_that_nobody_knows(
+    out: Path, other: Path, result: Result, tmp_path: Path
 ) -> None:
-    (found,) = evaluate(result.checkpoint, [out], split=split)
-    assert any("was trained on these faces" in note for note in found.notes) is warned
-    if split == "all":
-        assert evaluate(result.checkpoint, [other], split=split)[0].notes == []
+    stored = torch.load(result.checkpoint, weights_only=True)
+    del stored["FaceDataModule"]["videos"]
+    torch.save(stored, tmp_path / "older.ckpt")
+    assert trained_videos(3, 8) in warnings_of(tmp_path / "older.ckpt", out, "all")[0]  # the very dataset
+    for split in ("test", "all"):
+        (note,) = warnings_of(tmp_path / "older.ckpt", other, split)
+        assert "other: it cannot be known whether the checkpoint was trained on some of these videos" in note
 
 
 def test_options_of_another_version_are_named(out: Path, result: Result, tmp_path: Path) -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from lightning.pytorch import LightningDataModule
 
 from ..loaders import FaceDataLoader, FaceDataset, Pairs, Quotas
 from ..pipeline.errors import UsageError
 from ..pipeline.manifest import Manifest
 from .options import DataOptions
+from .trained_on import videos_of
 
 __all__ = ["DataOptions", "FaceDataModule"]
 
 FIELDS = ("image", "label", "row", "face_id", "video_id", "method")
 """What a batch holds."""
+VIDEOS = "videos"
+"""Under which name the state has `videos_of` the training split."""
 
 
 class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is not followed
@@ -29,7 +34,8 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
 
     Where training stands in an epoch travels in the Trainer's checkpoints; a Trainer that is resumed from one, also
     in mid-epoch, after SIGKILL, and on several ranks, goes on at the very next batch. It is refused where the dataset
-    or the options that decide the order differ, and in mid-epoch where the global batch does.
+    or the options that decide the order differ, and in mid-epoch where the global batch does. The checkpoints also hold
+    which videos are trained on, by hashes: see `trained_on`.
 
     classes: names by label number. Raises `UsageError` where `out` is no finished dataset.
     """
@@ -61,8 +67,15 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         return self._in_order("test")
 
     def state_dict(self) -> dict[str, Any]:
-        """Where training stands; see `FaceDataLoader.state_dict`."""
-        return {} if self._loader is None else self._loader.state_dict()
+        """Where training stands, see `FaceDataLoader.state_dict`; on the first rank also which videos it is of."""
+        if self._loader is None:
+            return {}
+        state = self._loader.state_dict()
+        return {**state, VIDEOS: self._trained_on} if self.trainer is None or self.trainer.is_global_zero else state
+
+    @cached_property
+    def _trained_on(self) -> torch.Tensor:
+        return videos_of(self.dataset("train"))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Has the next training loader go on there.

@@ -13,9 +13,11 @@ import torch
 from ..loaders import FaceDataLoader, FaceDataset
 from ..pipeline.errors import UsageError
 from . import checkpoint as checkpoints
+from .datamodule import VIDEOS, FaceDataModule
 from .module import FaceClassifier
 from .options import DataOptions
 from .scores import Scores
+from .trained_on import num_trained_on, videos_of
 
 SPLITS = ("test", "val", "train", "all")
 _FIELDS = ("image", "label", "row", "video_id", "method")
@@ -48,7 +50,7 @@ def evaluate(
     Images come as they did in training: its size, its frames of a video. Classes are matched by name, so datasets may
     number them differently, or have fewer; progress: called with a dataset's name, images done and in all.
     A dataset that has a class which it does not know, or no face in that split, is an evaluation with the reason, and
-    the others are measured. Faces that the checkpoint was trained on are noted.
+    the others are measured. How many of its videos the checkpoint was trained on is noted, or that nobody knows.
     Raises `UsageError` where the checkpoint would run code or is none, and where no dataset can be measured; before
     anything is measured.
     """
@@ -65,7 +67,7 @@ def evaluate(
     model = checkpoints.classifier(checkpoint, held)
     data = _data_options(checkpoint, held)
     data = replace(data, num_workers=num_workers if num_workers is not None else data.num_workers)
-    trained_on = held.get("FaceDataModule", {}).get("fingerprint")
+    state = held.get(FaceDataModule.__qualname__)
     names = _names([Path(out) for out in outs])
     asked = [_asked(Path(out), split, data, model) for out in outs]
     refusals = [one for one in asked if isinstance(one, UsageError)]
@@ -79,9 +81,27 @@ def evaluate(
             ))  # fmt: skip
             continue
         dataset, places = one
-        seen = split in ("train", "all") and dataset.index.fingerprint == trained_on
-        found.append(_evaluated(model, dataset, data, places, name=name, split=split, seen=seen, progress=progress))
+        notes = [f"{name}: {note}" for note in _on_training(dataset, state if isinstance(state, dict) else {})]
+        found.append(_evaluated(model, dataset, data, places, name=name, split=split, notes=notes, progress=progress))
     return found
+
+
+def _on_training(dataset: FaceDataset, state: dict[str, Any]) -> list[str]:
+    """What a run's state says of how many of a dataset's videos it was trained on; nothing where it is none."""
+    videos, trained = videos_of(dataset), state.get(VIDEOS)
+    if trained is None and state.get("fingerprint") == dataset.index.fingerprint:
+        trained = videos_of(FaceDataset(dataset.out, split="train"))
+    if trained is None:
+        return [
+            "it cannot be known whether the checkpoint was trained on some of these videos: it has no record of its "
+            "own, as those of older versions; a run that goes on with this version keeps one"
+        ]
+    if not (count := num_trained_on(videos, trained)):
+        return []
+    return [
+        f"warning: {count:,} of {len(videos):,} videos were in the training split of this run, so these figures do not "
+        "say how good it is on others; measure it on videos that it has not seen"
+    ]
 
 
 def _asked(
@@ -142,7 +162,7 @@ def _names(outs: list[Path]) -> list[str]:
 
 def _evaluated(
     model: FaceClassifier, dataset: FaceDataset, data: DataOptions, places: torch.Tensor, *, name: str, split: str,
-    seen: bool, progress: Callable[[str, int, int], None],
+    notes: list[str], progress: Callable[[str, int, int], None],
 ) -> Evaluation:  # fmt: skip
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     loader = FaceDataLoader(
@@ -158,12 +178,8 @@ def _evaluated(
             done += len(labels)
             progress(name, done, len(dataset))
     unknown = done - len(scores.faces)
-    notes = [f"{name}: {unknown:,} faces without a label take no part"] if unknown else []
-    if seen:
-        notes.append(
-            f"{name}: warning: the checkpoint was trained on these faces, so these figures do not say how good it is "
-            "on others; take --split test"
-        )
+    if unknown:
+        notes = [f"{name}: {unknown:,} faces without a label take no part", *notes]
     return Evaluation(
         dataset=str(dataset.out), name=name, split=split, faces=len(scores.faces), videos=len(scores.videos),
         figures=scores.result(), notes=notes,
