@@ -166,7 +166,11 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
 )
 @click.option("--max-failed", default="1%", show_default=True, metavar="N|P%", help="How many inputs may fail.")
 @click.option(
-    "--max-damaged", default="10%", show_default=True, metavar="P%", help="Frames of a video that may be damaged."
+    "--max-damaged",
+    default="10%",
+    show_default=True,
+    metavar="P%",
+    help="Wanted frames of a video that may be damaged, rounded up, but never all; 0%: none.",
 )
 @click.option(
     "--timeout",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 from assets_video import numbered, read_number, spoil, write_audio, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import DecoderLimits, Frame, MediaInfo, MediaReader, Sampling
+from facefeed.pipeline.video.decode import Health
+from facefeed.pipeline.video.video import Losses
 from PIL import Image
 
 ALL = Sampling(every=1)
@@ -206,14 +209,13 @@ def test_a_video_stream_without_a_frame(reader: MediaReader, video: Path, tmp_pa
     assert (error.reason, error.frames_wanted, error.frames_decoded) == ("no_frames", 30, 0)
 
 
-def test_damage_fails_the_file_if_a_wanted_frame_is_built_on_it(
-    reader: MediaReader, tmp_path: Path, video: Path
-) -> None:
+def test_damage_fails_the_file_if_a_wanted_frame_is_built_on_it(tmp_path: Path, video: Path) -> None:
     path = spoil(tmp_path / "damaged.mp4", video, range(10, 11))  # the second key frame
-    error = failure(reader, path, Sampling(every=5))
-    assert error.reason == "decode_error"
-    assert (error.frames_wanted, error.frames_decoded) == (6, 2)
-    assert len(list(reader.frames(path, Sampling(every=24)))) == 2  # frames 0 and 24 are whole
+    with MediaReader(DecoderLimits(max_damaged_percent=0)) as reader:
+        error = failure(reader, path, Sampling(every=5))
+        assert error.reason == "decode_error"
+        assert (error.frames_wanted, error.frames_decoded) == (6, 2)
+        assert len(list(reader.frames(path, Sampling(every=24)))) == 2  # frames 0 and 24 are whole
 
 
 def test_one_damaged_frame_costs_itself_and_what_is_built_on_it_alone(
@@ -237,9 +239,34 @@ def test_more_damage_than_allowed_fails_the_file(tmp_path: Path, video: Path) ->
     with MediaReader(DecoderLimits(max_damaged_percent=40)) as reader:
         assert indices(list(reader.frames(path, ALL))) == [*range(8), *range(20, 30)]
         assert (reader.last_frames_wanted, reader.last_frames_decoded) == (30, 18)
-    with MediaReader(DecoderLimits(max_damaged_percent=39)) as reader:
+    with MediaReader(DecoderLimits(max_damaged_percent=36)) as reader:
         error = failure(reader, path)
     assert (error.reason, error.frames_wanted) == ("decode_error", 30)
+
+
+@pytest.mark.parametrize(
+    ("num_wanted", "percent", "num_allowed"),
+    [(8, 10.0, 1), (30, 10.0, 3), (31, 10.0, 4), (8, 0.0, 0), (8, 0.1, 1), (1, 10.0, 0), (2, 100.0, 1)],
+)
+def test_the_allowed_share_of_damaged_frames_is_rounded_up_but_never_all(
+    num_wanted: int, percent: float, num_allowed: int
+) -> None:
+    losses = Losses(range(num_wanted), percent)
+    due = deque(range(num_wanted))
+    losses.take(due, Health(), before=num_allowed)
+    assert losses.num_lost == num_allowed
+    with pytest.raises(InputError, match=f"damaged or missing are {num_allowed + 1} of {num_wanted} wanted frames"):
+        losses.take(due, Health(), before=num_allowed + 1)
+
+
+def test_one_damaged_frame_of_a_few_leaves_the_others_unless_none_may_be_damaged(tmp_path: Path, video: Path) -> None:
+    path = spoil(tmp_path / "scratched.mp4", video, range(29, 30))  # the last packet
+    eight = Sampling(every=4)
+    with MediaReader(DecoderLimits(max_damaged_percent=0)) as reader:
+        assert failure(reader, path, eight).reason == "decode_error"
+    with MediaReader() as reader:
+        assert indices(list(reader.frames(path, eight))) == [0, 4, 8, 12, 16, 20, 24]
+        assert "1 of 8 wanted frames" in reader.last_damage
 
 
 def test_what_is_left_of_a_damaged_file_is_what_the_whole_file_shows(tmp_path: Path, video: Path) -> None:

@@ -22,7 +22,8 @@ class DecoderLimits:
     memory_bytes: address space of the child (RLIMIT_AS), its libraries' some 600 MB included.
     max_pixels: pixels of one frame, stored or upright, checked before anything is decoded.
     threads: threads of the codec; each holds a frame more.
-    max_damaged_percent: wanted frames of a video that may be damaged, rounded down, but never all; with more it fails.
+    max_damaged_percent: wanted frames of a video that may be damaged, rounded up, but never all; with more it fails.
+        0 allows none.
     command: what is started; None is this facefeed's own child, under the Python of whoever reads.
     """
 

@@ -40,7 +40,7 @@ class Timeline:
 
 @dataclass(slots=True)
 class Losses:
-    """Frames that are damaged or do not come: of those that count no more than `max_percent`, and never all."""
+    """Frames that are damaged or do not come: of those in `counting` at most `max_percent`, rounded up, never all."""
 
     counting: Collection[int]
     max_percent: float
@@ -49,7 +49,8 @@ class Losses:
 
     def take(self, due: deque[int], health: Health, *, before: int) -> None:
         """Count the frames of `due` below index `before` as lost; raises InputError: decode_error for one too many."""
-        most = min(math.floor(self.max_percent * len(self.counting) / 100 + 1e-9), len(self.counting) - 1)
+        # Rounded up: of a few frames the share is below one, and any share above 0 is meant to allow one.
+        most = min(math.ceil(self.max_percent * len(self.counting) / 100 - 1e-9), len(self.counting) - 1)
         while due and due[0] < before:
             if due[0] not in self.counting:
                 due.popleft()
@@ -93,7 +94,8 @@ class VideoFile:
     ) -> Iterator[tuple[int, float, Rgb]]:
         """Yield (frame_index, pts_seconds, rgb) of the wanted frames; `planned` gets the number of all to come.
 
-        Damaged ones are left out, up to `max_damaged_percent` of the wanted ones; the others keep index and time.
+        Damaged ones are left out, up to `max_damaged_percent` of the wanted ones, rounded up, but never all; the others
+        keep index and time.
         also: indices of further frames to yield; those that are damaged or that the video does not have are left out.
         """
         packets, timeline = self._timeline()
