@@ -210,22 +210,6 @@ def test_a_folder_that_is_no_dataset_and_a_checkpoint_of_another_order_are_refus
         trainer(max_epochs=1).fit(foreign(), data(out, seed=1), ckpt_path=tmp_path / "1.ckpt")
 
 
-def test_another_global_batch_is_refused_in_the_middle_of_an_epoch_and_taken_at_its_end(out: Path) -> None:
-    module = data(out)
-    loader = module.train_dataloader()
-    next(iter(loader))
-    resumed = data(out, batch_size=6)
-    resumed.load_state_dict(module.state_dict())
-    with pytest.raises(UsageError, match=r"global_batch=6: .* with 8 images a step.*from an epoch's end"):
-        resumed.train_dataloader()
-    list(loader)
-    resumed = data(out, batch_size=6)
-    resumed.load_state_dict(module.state_dict())
-    again = data(out, batch_size=6).train_dataloader()
-    again.set_epoch(1)
-    assert faces(resumed.train_dataloader()) == faces(again)
-
-
 def test_testing_a_checkpoint_leaves_the_next_training_alone(out: Path, tmp_path: Path) -> None:
     module, model = data(out), classifier()
     trainer(max_epochs=1, limit_train_batches=2, callbacks=[_SaveEach(tmp_path)]).fit(model, module)

@@ -149,7 +149,9 @@ TWO: dict[str, Any] = {"levers": "fsdp:2,clip:1", "data": {"batch_size": 4}}
 
 @pytest.fixture(scope="module")
 def folder(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs: whole; killed in its fifth step, and resumed; resumed on one process; resumed from a malicious file."""
+    """Runs: whole; killed in its fifth step, and resumed; on one process, in steps as large, and half as large; resumed
+    from a malicious file.
+    """
     path = tmp_path_factory.mktemp("runs")
     evil, asked = RunFolder(path / "evil"), config(epochs=1, **DROPOUT, **TWO)
     classes = FaceDataModule(out, asked.data).classes
@@ -164,10 +166,11 @@ def folder(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         stage("whole", "whole"),
         stage("killed", "first", kill=5),
         stage("alone", "rest", ranks=1, copy=str(path / "killed"), levers="clip:1"),
+        stage("halved", "rest", ranks=1, copy=str(path / "killed"), levers="clip:1", data=TWO["data"]),
         stage("killed", "rest"),
         stage("evil", "rest"),
     )
-    assert codes == [[0, 0], [75, -signal.SIGKILL], [0], [0, 0], [2, 2]]
+    assert codes == [[0, 0], [75, -signal.SIGKILL], [0], [0], [0, 0], [2, 2]]
     return path
 
 
@@ -200,6 +203,15 @@ def test_one_process_goes_on_with_the_batches_that_two_ranks_left(folder: Path) 
     assert len(faces(folder, "whole", "whole")) == STEPS
 
 
+def test_one_process_goes_on_in_steps_of_half_the_size_with_each_image_once(folder: Path) -> None:
+    left = [face for step in faces(folder, "whole", "whole")[3:] for face in step]
+    rest = faces(folder, "halved", "rest", ranks=1)
+    assert sorted(face for step in rest for face in step) == sorted(left)
+    assert [len(step) for step in rest] == [4] * 7
+    result = json.loads((folder / "halved" / "result.json").read_text())
+    assert (result["epochs"], result["steps"], result["images"]) == (1, 3 + 7, 52)
+
+
 def test_a_malicious_checkpoint_is_refused_on_all_ranks_and_runs_nothing(folder: Path) -> None:
     assert not (folder / "written").exists()
 
@@ -207,7 +219,7 @@ def test_a_malicious_checkpoint_is_refused_on_all_ranks_and_runs_nothing(folder:
 # ---- a run's folder and the ranks of a resume
 
 
-def test_a_run_goes_on_with_other_ranks_where_a_step_has_as_many_images(out: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_other_ranks_if_each_or_all_together_take_as_many_images(out: Path, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     begun = config(levers="ddp:4:2,bf16", data={"batch_size": 4})
     with folder.held(begun, out, ranks=8):
@@ -217,12 +229,19 @@ def test_a_run_goes_on_with_other_ranks_where_a_step_has_as_many_images(out: Pat
         folder.check(other, out)
         with folder.held(other, out, ranks=ranks):
             pass
-    smaller = replace(begun, levers="ddp:4,bf16")
-    folder.check(smaller, out)
-    with (
-        pytest.raises(RefusedError, match=r"4 x 8 images .* of 4 x 4; take data\.batch_size=8"),
-        folder.held(smaller, out, ranks=4),
+    for levers, size, ranks in (("ddp:4,bf16", 4, 4), ("bf16", 4, 1), ("ddp:3,bf16", 4, 3)):  # of fewer images
+        fewer = replace(begun, levers=levers, data=replace(begun.data, batch_size=size))
+        with folder.held(fewer, out, ranks=ranks):
+            pass
+    for ranks, remedy in (
+        (4, r"take data\.batch_size=8 for steps of as many, or data\.batch_size=4"),
+        (3, "take data"),
     ):
-        pass
+        other = replace(begun, levers=f"ddp:{ranks},bf16", data=replace(begun.data, batch_size=6))
+        with (
+            pytest.raises(RefusedError, match=rf"4 x 8 images .* of 6 x {ranks}; {remedy}"),
+            folder.held(other, out, ranks=ranks),
+        ):
+            pass
     with pytest.raises(RefusedError, match=r"levers: bf16 there, zero:2,bf16 here"):
         folder.check(replace(begun, levers="zero:2,bf16"), out)

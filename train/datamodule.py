@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from ..loaders import FaceDataLoader, FaceDataset, Pairs, Quotas
 from ..pipeline.errors import UsageError
 from ..pipeline.manifest import Manifest
 from .options import DataOptions
+from .resume import CountAnew
 from .trained_on import videos_of
 
 __all__ = ["DataOptions", "FaceDataModule"]
@@ -33,10 +35,11 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
     method. On CUDA they come on the Trainer's device. A split without faces has no loader.
 
     Where training stands in an epoch travels in the Trainer's checkpoints; a Trainer that is resumed from one, also
-    in mid-epoch, after SIGKILL, and on several ranks, goes on at the very next batch. It is refused where the dataset
-    or the options that decide the order differ, and in mid-epoch where the global batch does. The checkpoints also hold
-    which videos are trained on, by hashes: see `trained_on`.
+    in mid-epoch, after SIGKILL, and on several ranks, goes on at the very next image, also with another batch size or
+    number of ranks. It is refused where the dataset or the options that decide the order differ. The checkpoints also
+    hold which videos are trained on, by hashes: see `trained_on`.
 
+    resumed_at: epoch and step at which training went on with another global batch than before, if it did.
     classes: names by label number. Raises `UsageError` where `out` is no finished dataset.
     """
 
@@ -47,13 +50,13 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         self.save_hyperparameters({"data": asdict(options)})
         self._loader: FaceDataLoader | None = None
         self._due: dict[str, Any] | None = None
+        self.resumed_at: tuple[int, int] | None = None
 
     def train_dataloader(self) -> FaceDataLoader:
         """Shuffled, balanced and augmented; begins where a checkpoint left off, the first time after it was loaded."""
         loader = self._balanced(self.dataset("train", **_transforms(self.options.transform)))
         if self._due is not None:
-            loader.load_state_dict(self._due)
-            self._refuse_another_count(loader, self._due)
+            self._go_on(loader, self._due)
             self._due = None
         self._loader = loader
         return loader
@@ -86,15 +89,19 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         if self.trainer is None or self.trainer.state.fn == "fit":  # not where it is only validated or tested
             self._due = state_dict
 
-    def _refuse_another_count(self, loader: FaceDataLoader, state: dict[str, Any]) -> None:
-        """Raises `UsageError` where a Trainer would end the epoch too early: it counts steps on, the loader images."""
+    def _go_on(self, loader: FaceDataLoader, state: dict[str, Any]) -> None:
+        """Has a loader go on at a state's image, and the Trainer count along where steps are of another size."""
+        loader.load_state_dict(state)
         before, now = state.get("global_batch"), loader.state_dict()["global_batch"]
-        if loader.next_step and before != now:
-            raise UsageError(
-                f"global_batch={now}: the checkpoint is from the middle of an epoch with {before} images a step, which "
-                "a Trainer goes on counting in steps of that size; take the same batch_size x ranks, or a checkpoint "
-                "from an epoch's end (FaceDataLoader itself goes on at the same image)"
-            )
+        if now == before or self.trainer is None:
+            return
+        self.resumed_at = loader.state_dict()["epoch"], loader.next_step
+        CountAnew(loader).attach(self.trainer)
+        rank_zero_warn(
+            f"global_batch={now}: the checkpoint is of {before} images a step; training goes on at the "
+            "same image, in steps of the new size. FaceClassifier's learning rate goes on as in a run of such steps; a "
+            "schedule of your own goes on by its count of steps, so it may end too early or too late"
+        )
 
     def dataset(self, split: str, **transforms: Any) -> FaceDataset:
         """A split as the options have it."""

@@ -78,9 +78,9 @@ class RunFolder:
     def held(self, config: Config, out: Path, notes: Sequence[str] = (), *, ranks: int) -> Iterator[None]:
         """Makes the folder and says what it is a run of; for as long as it is held, no other process trains in it.
 
-        Raises `UsageError` where it cannot be written, `RefusedError` where another process holds it, or where a batch
-        of all `ranks` is not of the size that the run began with. On a `UsageError` before the first checkpoint nothing
-        of it is left.
+        Raises `UsageError` where it cannot be written, `RefusedError` where another process holds it, or where the
+        batch size is another than the run began with, and so is that of all `ranks` together. On a `UsageError` before
+        the first checkpoint nothing of it is left.
         """
         say = partial(standard_error().print, markup=False)
         with ExitStack() as held:
@@ -103,17 +103,17 @@ class RunFolder:
                 raise
 
     def _check_batch(self, config: Config, ranks: int) -> None:
-        """Raises `RefusedError` where so many ranks have more or fewer images a step than the run has."""
+        """Raises `RefusedError` where `data.batch_size` is another, unless so many ranks have as many images a step."""
         stored = _read(self._config)
         size, before = stored["config"]["data"]["batch_size"], stored.get("ranks")
         here = config.data.batch_size
-        if before is None or size * before == here * ranks:  # 0.1.0 did not say; there the loader compares
+        if before is None or here == size or size * before == here * ranks:  # 0.1.0 did not say how many
             return
         fits = not size * before % ranks
-        remedy = f"take data.batch_size={size * before // ranks}" if fits else f"take {before} ranks"
+        as_many = f"take data.batch_size={size * before // ranks} for steps of as many, or " if fits else "take "
         raise RefusedError(
             f"--run {self.root}: its steps are of {size} x {before} images (data.batch_size x ranks), and these would "
-            f"be of {here} x {ranks}; {remedy}, or name another folder"
+            f"be of {here} x {ranks}; {as_many}data.batch_size={size}, or name another folder"
         )
 
     def _remove(self) -> None:

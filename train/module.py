@@ -11,12 +11,14 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
 
 from ..pipeline.errors import UsageError
 from .backbone import Backbone
 from .datamodule import FaceDataModule
 from .losses import loss
 from .options import ModelOptions
+from .resume import optimizer_step
 from .schedule import decay_groups, decaying, factor
 from .scores import FIGURES, Scores
 
@@ -90,6 +92,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
                 f"warmup_steps={options.warmup_steps}: the whole run has {self._total_steps:.0f} optimizer steps, so "
                 f"the learning rate never comes to {options.learning_rate:g}; take fewer"
             )
+        self._move_schedule()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:  # noqa: ARG002 (Lightning names it)
         """Looks at a fit's first batch: of labels that do not fit a device would only say that it cannot index."""
@@ -115,8 +118,19 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         def scaled(step: int) -> float:
             return factor(step, warmup_steps=options.warmup_steps, total_steps=self._total_steps, kind=options.schedule)
 
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, scaled)
+        schedule = LambdaLR(optimizer, scaled)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _move_schedule(self) -> None:
+        """To where a run of the present steps would be by now, if those of the checkpoint were of another size.
+
+        It keeps its count in checkpoints, so that later resumes go on from there.
+        """
+        data, schedule = self.trainer.datamodule, self.lr_schedulers()
+        if isinstance(data, FaceDataModule) and data.resumed_at and isinstance(schedule, LambdaLR):
+            schedule.last_epoch = optimizer_step(self.trainer, *data.resumed_at) - 1
+            schedule.step()
+            data.resumed_at = None
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         options = self.options

@@ -1,0 +1,132 @@
+"""What a user notices of a run that goes on with steps of another size: each image once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from assets_train import TRAIN_FACES, Foreign, Seen, classifier, data, small_dataset, trainer
+
+# Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SIZE = 8
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield small_dataset(tmp_path_factory.mktemp("resume") / "out")
+    torch.set_num_threads(threads)
+
+
+class _SaveEach(lightning.Callback):
+    """Saves after every batch, and every epoch, as `<batches>.ckpt` and `<batches> after.ckpt`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.batches = folder, 0
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        self.batches += 1
+        trainer.save_checkpoint(self.folder / f"{self.batches}.ckpt")
+
+    def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
+        trainer.save_checkpoint(self.folder / f"{self.batches} after.ckpt")
+
+
+class _Rates(lightning.Callback):
+    """The learning rate of each step."""
+
+    def __init__(self) -> None:
+        self.steps: list[float] = []
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        self.steps.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+
+class _Asking(Foreign):
+    """Asks for the number of steps before a checkpoint's loops are restored, and keeps its learning rate."""
+
+    def configure_optimizers(self) -> Any:
+        assert self.trainer.estimated_stepping_batches > 0
+        return torch.optim.AdamW(self.parameters(), 1e-3)
+
+
+def by_epoch(steps: list[list[Any]]) -> list[tuple[int, str]]:
+    return [(epoch, face) for epoch, faces in steps for face in faces]
+
+
+def lengths(steps: list[list[Any]]) -> list[int]:
+    """Steps of each epoch."""
+    epochs = [epoch for epoch, _ in steps]
+    return [epochs.count(epoch) for epoch in sorted(set(epochs))]
+
+
+@pytest.fixture(scope="module", params=[{}, {"accumulate_grad_batches": 2}, {"val_check_interval": 2}], ids=str)
+def saved(request: Any, out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], Seen]:
+    """Checkpoints of every batch of two epochs in steps of 8 images, the Trainer's options, and the images."""
+    folder, whole = tmp_path_factory.mktemp("saved"), Seen()
+    trainer(max_epochs=2, callbacks=[whole, _SaveEach(folder)], **request.param).fit(_Asking(), data(out))
+    assert len(by_epoch(whole.steps)) == 2 * TRAIN_FACES
+    return folder, request.param, whole
+
+
+@pytest.mark.parametrize("size", [4, 6, 16])
+def test_resumed_from_any_batch_with_another_batch_size_each_image_is_seen_once(
+    out: Path, saved: tuple[Path, dict[str, Any], Seen], size: int
+) -> None:
+    folder, options, whole = saved
+    steps_per_epoch = math.ceil(TRAIN_FACES / size)
+    for file in sorted(folder.iterdir()):
+        done, rest = int(file.stem.split()[0]), Seen()
+        fit = trainer(max_epochs=2, callbacks=[rest], **options)
+        fit.fit(_Asking(), data(out, batch_size=size), ckpt_path=file)
+        images = len(by_epoch(whole.steps[:done]))
+        assert by_epoch(rest.steps) == by_epoch(whole.steps)[images:], file.name
+        epoch, in_epoch = divmod(images, TRAIN_FACES)
+        left = [math.ceil((TRAIN_FACES - in_epoch) / size), *[steps_per_epoch] * (1 - epoch)] if epoch < 2 else []
+        assert lengths(rest.steps) == left
+        assert fit.current_epoch == 2
+
+
+def test_a_checkpoint_of_the_new_size_goes_on_as_any_other(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    trainer(max_epochs=1, callbacks=[_SaveEach(tmp_path / "first")]).fit(_Asking(), data(out))
+    whole = Seen()
+    fit = trainer(max_epochs=1, callbacks=[whole, _SaveEach(tmp_path)])
+    fit.fit(_Asking(), data(out, batch_size=4), ckpt_path=tmp_path / "first" / "3.ckpt")
+    assert lengths(whole.steps) == [7]
+    rest = Seen()
+    trainer(max_epochs=1, callbacks=[rest]).fit(_Asking(), data(out, batch_size=4), ckpt_path=tmp_path / "2.ckpt")
+    assert rest.steps == whole.steps[2:]
+
+
+@pytest.mark.parametrize("size", [4, 16])
+def test_the_learning_rate_is_that_of_a_run_of_the_new_size_at_that_image(out: Path, tmp_path: Path, size: int) -> None:
+    options: dict[str, Any] = {"learning_rate": 0.1, "warmup_steps": 4, "schedule": "linear"}
+    wanted, rest = _Rates(), _Rates()
+    trainer(max_epochs=2, callbacks=[wanted]).fit(classifier(**options), data(out, batch_size=size))
+    trainer(max_epochs=1, callbacks=[_SaveEach(tmp_path)]).fit(classifier(**options), data(out))
+    again = [rest, _SaveEach(tmp_path)]
+    trainer(max_epochs=2, callbacks=again).fit(
+        classifier(**options), data(out, batch_size=size), ckpt_path=tmp_path / "4.ckpt"
+    )
+    done = 4 * SIZE // size
+    assert rest.steps == pytest.approx(wanted.steps[done:])
+    later = _Rates()
+    trainer(max_epochs=2, callbacks=[later]).fit(
+        classifier(**options), data(out, batch_size=size), ckpt_path=tmp_path / "3.ckpt"
+    )
+    assert later.steps == pytest.approx(wanted.steps[done + 3 :])
+
+
+def test_it_is_said_that_steps_are_of_another_size(out: Path, tmp_path: Path) -> None:
+    trainer(max_epochs=1, callbacks=[_SaveEach(tmp_path)]).fit(_Asking(), data(out))
+    with pytest.warns(UserWarning, match="global_batch=4: the checkpoint is of 8 images a step; training goes on at"):
+        trainer(max_epochs=1).fit(_Asking(), data(out, batch_size=4), ckpt_path=tmp_path / "2.ckpt")
