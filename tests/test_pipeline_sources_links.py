@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from facefeed.pipeline.inputs import InputRows
 from facefeed.pipeline.job import Options
 from facefeed.pipeline.request import prepare
 from facefeed.pipeline.run import precompute
-from facefeed.pipeline.sources import Listing, list_source
+from facefeed.pipeline.sources import Listing, caveats, list_source
 
 
 def put(root: Path, *names: str) -> Path:
@@ -94,6 +95,48 @@ def test_a_table_of_absolute_paths_is_told_which_folder_to_allow(tmp_path: Path)
     put(tmp_path, "store/x/a.mp4", "store/y/b.mp4")
     src = table(tmp_path / "in", f"{tmp_path}/store/x/a.mp4,real,", f"{tmp_path}/store/y/b.mp4,real,")
     with pytest.raises(UsageError, match=f"--allow-root {tmp_path}/store$"):
+        list_source(src)
+
+
+def links(tmp_path: Path, *targets: str) -> Path:
+    """SRC with one file, and a link to each of `targets`, which need not exist."""
+    src = put(tmp_path / "src", "a.mp4")
+    for number, target in enumerate(targets):
+        (src / f"{number}.mp4").symlink_to(target)
+    return src
+
+
+@pytest.mark.parametrize(
+    ("targets", "advised"),
+    [
+        (["/mnt/x/a/1.mp4", "/mnt/x/b/2.mp4"], ["/mnt/x"]),
+        (["/mnt/x/1.mp4", "/mnt/x/deep/er/2.mp4"], ["/mnt/x"]),
+        (["/mnt/x/a/1.mp4", "/mnt/x/b/2.mp4", "/media/y/3.mp4"], ["/media/y", "/mnt/x"]),
+        (["/mnt/x/a/1.mp4", "/mnt/y/b/2.mp4"], ["/mnt/x/a", "/mnt/y/b"]),
+        ([f"/mnt/disk{number}/v/1.mp4" for number in range(40)], ["/mnt"]),
+        ([*(f"/mnt/disk{number}/v/1.mp4" for number in range(40)), "/media/y/3.mp4"], ["/media/y", "/mnt"]),
+        (["/mnt/1.mp4", "/mnt/x/2.mp4"], ["/mnt"]),
+        (["/mnt/it's here; rm -rf/1.mp4"], ["/mnt/it's here; rm -rf"]),
+    ],
+)
+def test_the_fewest_folders_that_admit_all_are_named_ready_for_a_shell(
+    tmp_path: Path, targets: list[str], advised: list[str]
+) -> None:
+    said = "\n".join(caveats(list_source(links(tmp_path, *targets))))
+    options = said[said.index("--allow-root") : said.index(" reads them")]
+    assert shlex.split(options) == [word for folder in advised for word in ("--allow-root", folder)]
+
+
+def test_of_very_many_folders_the_first_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    said = "\n".join(caveats(list_source(links(tmp_path, *(f"/disk{number}/v/1.mp4" for number in range(9))))))
+    assert "--allow-root /disk0/v --allow-root /disk1/v --allow-root /disk2/v and 6 more folders" in said
+
+
+def test_the_folders_of_all_linked_folders_are_named_at_once(tmp_path: Path) -> None:
+    src = put(tmp_path / "src", "a.mp4")
+    for name in ("one", "two"):
+        (src / name).symlink_to(put(tmp_path / "store" / name, "b.mp4"))
+    with pytest.raises(UsageError, match=f"'one' .*--allow-root {tmp_path}/store$"):
         list_source(src)
 
 

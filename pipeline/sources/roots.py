@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..errors import UsageError
+from ..terminal import many
 from .listing import Listing
 
 _NAMED = 3
@@ -59,8 +60,8 @@ def refuse_outside(listing: Listing) -> None:
         if target.is_symlink() and target.is_dir():
             raise UsageError(
                 f"SRC={str(listing.root)!r}: {name!r} leads to the folder {os.path.realpath(target)}, outside SRC: "
-                "what it holds would be left out; take the link away, or read it with "
-                f"--allow-root {shlex.quote(os.path.realpath(target))}"
+                "what it holds would be left out; take the link away, or admit all that leads out with "
+                f"{_options(listing, outside)}"
             )
     if outside and len(outside) == len(listing.entries):
         raise UsageError(
@@ -85,9 +86,21 @@ def _outside(listing: Listing) -> list[str]:
 
 
 def _options(listing: Listing, names: Sequence[str]) -> str:
-    """`--allow-root` for the folders that `names` lie in, or for the one above them all."""
-    folders = sorted({str(Path(os.path.realpath(listing.root / name)).parent) for name in names})
-    above = os.path.commonpath(folders)
-    shown = [above] if len(Path(above).parts) > 2 else folders  # / and /data are no one's to allow by the way
-    more = f" and {len(shown) - _NAMED:,} more" if len(shown) > _NAMED else ""
-    return " ".join(f"--allow-root {shlex.quote(folder)}" for folder in shown[:_NAMED]) + more
+    """`--allow-root` for the fewest folders that admit all of `names`, ready for a shell."""
+    targets = [Path(os.path.realpath(listing.root / name)) for name in names]
+    folders = {target if target.is_dir() else target.parent for target in targets}
+    roots = _common_roots(folders, 2)  # /data/videos rather than all of /data, which holds more than is meant
+    if len(roots) > _NAMED:
+        roots = _common_roots(folders, 1)
+    rest = len(roots) - _NAMED
+    more = f" and {many(rest, 'more folder')}" if rest > 0 else ""
+    return " ".join(f"--allow-root {shlex.quote(root)}" for root in roots[:_NAMED]) + more
+
+
+def _common_roots(folders: Iterable[Path], depth: int) -> list[str]:
+    """The deepest common ancestor of each group of `folders` that share their first `depth` names, if not covered."""
+    groups: dict[tuple[str, ...], list[Path]] = {}
+    for folder in folders:
+        groups.setdefault(folder.parts[: depth + 1], []).append(folder)
+    roots = {Path(os.path.commonpath(group)) for group in groups.values()}
+    return sorted(str(root) for root in roots if not roots.intersection(root.parents))
