@@ -9,7 +9,7 @@
 | video/, faces/, originals, pairs, encode, rows, inputs | one input's way from a file to rows |
 | commit, work, lease, ledger, finish | exactly once, whatever dies when |
 | request, cluster, stage, progress, run | the Dask job |
-| cli, report, verify, inspect/ | the commands |
+| cli, report, unfinished, verify, verdict, inspect/ | the commands |
 
 Importing this package imports none of it.
 """

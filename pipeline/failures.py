@@ -17,6 +17,7 @@ from .sources import Entry
 from .terminal import many, visible
 
 _NAMED = 20
+MORE_FACES = "look at some inputs; smaller or less certain faces need a lower --min-face or --min-score"
 
 
 class Failure(NamedTuple):
@@ -92,15 +93,29 @@ def check_failures(manifest: Manifest, failures: Sequence[Failure], allowance: A
             f"fix them and run the same command with --retry-failed{accept}", figures,
         )  # fmt: skip
     if not manifest.rows:
-        raise _too_many(
-            f"no face in any of {many(total, 'input')}: {kept}", failures,
-            "look at some inputs; smaller or less certain faces need a lower --min-face or --min-score", figures,
-        )  # fmt: skip
+        raise _too_many(f"no face in any of {many(total, 'input')}: {kept}", failures, MORE_FACES, figures)
+
+
+def by_reason(failures: Iterable[Failure]) -> dict[str, int]:
+    """How many inputs failed for each reason, sorted by reason."""
+    return dict(sorted(Counter(one.reason for one in failures).items()))
+
+
+def reasons_text(failures: Iterable[Failure]) -> str:
+    """The same for people: `2 empty, 1 truncated`."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in by_reason(failures).items())
+
+
+def named_failures(failures: Sequence[Failure]) -> list[str]:
+    """A line each for the first of them, and one that counts the others."""
+    lines = [f"  {visible(f'{one.video_id}: {one.why}')}" for one in failures[:_NAMED]]
+    if len(failures) > _NAMED:
+        lines.append(f"  and {len(failures) - _NAMED:,} more: the same command with --json names all of them")
+    return lines
 
 
 def _counted(failures: Sequence[Failure], total: int, allowed: int) -> str:
-    reasons = Counter(one.reason for one in failures)
-    named = ", ".join(f"{count:,} {reason}" for reason, count in sorted(reasons.items()))
+    named = reasons_text(failures)
     most = f"at most {allowed:,} may fail" if allowed else "none may fail"
     return f"{len(failures):,} of {many(total, 'input')} failed ({named}), {most} (--max-failed)"
 
@@ -108,8 +123,7 @@ def _counted(failures: Sequence[Failure], total: int, allowed: int) -> str:
 def _too_many(
     what: str, failures: Sequence[Failure], remedy: str, figures: dict[str, Any] | None = None
 ) -> TooManyFailedError:
-    lines = [f"  {visible(f'{one.video_id}: {one.why}')}" for one in failures[:_NAMED]]
-    if len(failures) > _NAMED:
-        lines.append(f"  and {len(failures) - _NAMED:,} more: the same command with --json names all of them")
     named = [one._asdict() for one in failures]
-    return TooManyFailedError("\n".join([what, *lines, remedy]), figures={**(figures or {}), "failures": named})
+    return TooManyFailedError(
+        "\n".join([what, *named_failures(failures), remedy]), figures={**(figures or {}), "failures": named}
+    )

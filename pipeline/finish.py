@@ -132,6 +132,7 @@ def account(ledger: Ledger, config: dict[str, Any], refused: Sequence[Entry], mi
         inputs=inputs,
         faces_without_mask=totals["without_mask"],
         refused=[{"video_id": entry.video_id, "reason": entry.problem, "detail": entry.detail} for entry in refused],
+        plan_parts=len(ledger.plan.parts),
     )
 
 

@@ -169,7 +169,9 @@ class Manifest:
     """The account of a finished dataset: `inputs.total = ok + partial + no_faces + failed` always holds.
 
     `refused` names the failed inputs that never reached a unit, and so stand in no receipt. `faces_without_mask`: of
-    fakes whose original is there, how many faces could not be compared with it.
+    fakes whose original is there, how many faces could not be compared with it. `plan_parts`: of how many parts of the
+    plan this is the account; with more of them a later run has begun and not come to its end. None from a facefeed that
+    did not count them.
     """
 
     fingerprint: str
@@ -182,6 +184,7 @@ class Manifest:
     inputs: dict[str, Any]
     faces_without_mask: int = 0
     refused: list[dict[str, str | None]] = field(default_factory=list)
+    plan_parts: int | None = None
 
     def to_json(self) -> str:
         """Return what the file holds."""
@@ -202,7 +205,10 @@ class Manifest:
                     f"{read[1]}: read it with the facefeed that made it, or make a new OUT with `facefeed precompute`"
                 )
             data["inputs"] = {"partial": 0, **data["inputs"]}  # older manifests know no partial inputs
-            return cls(**data)
+            manifest = cls(**data)
+            if manifest.plan_parts is not None and manifest.plan_parts < 1:
+                raise ValueError(f"plan_parts={manifest.plan_parts}: must be at least 1")
+            return manifest
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(
                 f"{out}: no manifest.json, so no finished dataset; run `facefeed precompute SRC {out}` to its end"

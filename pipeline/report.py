@@ -17,7 +17,7 @@ from .terminal import duration_text, many, standard_error, visible
 if TYPE_CHECKING:
     from .dryrun.forecast import Forecast
     from .run import Summary
-    from .verify import Verdict
+    from .verdict import Verdict
 
 _NAMED = 10
 _MOST_IN_JSON = 100
@@ -185,8 +185,7 @@ def show_verdict(verdict: Verdict, out: Path) -> None:
             console.print(escape(visible(f"{', '.join(named)}: {remedy.replace('OUT', shlex.quote(str(out)))}")))
     elif verdict.is_finished:
         console.print(f"{name}: whole; {checked} checked", style="bold green")
-    if not verdict.is_finished:
-        console.print(
-            f"{name}: unfinished, {many(verdict.pending, 'input')} left to do; {checked} checked: "
-            "run `facefeed precompute` to its end", style="bold yellow",
-        )  # fmt: skip
+    if verdict.unfinished:
+        console.print(f"{name}: {verdict.unfinished.state}; {checked} checked", style="bold yellow")
+        for line in verdict.unfinished.remarks:
+            console.print(escape(visible(line)))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,91 +21,22 @@ from .manifest import Manifest, OutPaths, Receipt
 from .plan import Plan, Unit
 from .schema import ROW_GROUP_ROWS, face_schema, labels_of
 from .sources import Entry
+from .terminal import many
 from .unfinished import Unfinished
-
-_AGAIN = "run `facefeed precompute` again with the same arguments"
-_REMEDIES = {
-    "file": f"{_AGAIN}; only its unit is made anew",
-    "receipt": f"delete it, if it is there, and {_AGAIN}; a file that is whole is adopted",
-    "stranger": f"{_AGAIN}, which moves it to _tmp",
-    "plan": "restore OUT/plan from a backup",
-    "manifest": f"{_AGAIN}, which writes it anew",
-    "account": f"{_AGAIN}, which writes it anew",
-    "index": "run `facefeed verify OUT --rebuild-index`",
-}
-_REMEDY_OF_CONTENT = f"delete the file and {_AGAIN}; only its unit is made anew"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong: what kind, where, and what was seen."""
-
-    what: str
-    where: str
-    detail: str
-
-    @property
-    def remedy(self) -> str:
-        """What the user does about it."""
-        return _REMEDIES.get(self.what, _REMEDY_OF_CONTENT)
-
-
-@dataclass(kw_only=True)
-class Verdict:
-    """What was checked and what was found; an empty list of findings means whole, as far as it is there.
-
-    `pending`: inputs that are left to do where it is not finished.
-    """
-
-    files: int = 0
-    rows: int = 0
-    size_bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    is_finished: bool = True
-    pending: int = 0
-
-    @property
-    def exit_code(self) -> int:
-        """1 where something is wrong, or the job has not come to its end."""
-        return int(bool(self.findings) or not self.is_finished)
-
-    def add(self, receipt: Receipt, checks: Iterable[Finding]) -> None:
-        """Counts the file of a receipt, and what its checks find."""
-        self.findings += _guarded("content", str(receipt.file), lambda: checks)
-        self.files, self.rows = self.files + 1, self.rows + receipt.rows
-        self.size_bytes += receipt.bytes
-
-    def figures(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {
-            "files": self.files,
-            "rows": self.rows,
-            "bytes": self.size_bytes,
-            "findings": [
-                {"what": one.what, "where": one.where, "detail": one.detail, "remedy": one.remedy}
-                for one in self.findings
-            ],
-            "finished": self.is_finished,
-            "pending": self.pending,
-            "exit": self.exit_code,
-        }
-
-
-def _guarded(what: str, where: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Findings of `checks`; whatever damaged bytes make a parser raise on the way is one more."""
-    try:
-        yield from checks()
-    except Exception as error:
-        yield Finding(what, where, str(error) if isinstance(error, FacefeedError) else repr(error))
+from .verdict import Finding, Verdict, guarded
 
 
 def rebuild(out: Path) -> bool:
     """Makes ``OUT/index.arrow`` anew from the files, if they are those of the manifest; says whether it did.
 
     Otherwise the index stays as it is, and `verify` says what is wrong: an index of fewer rows must not pass for
-    that of the whole dataset. Raises `UsageError` where OUT holds no dataset.
+    that of the whole dataset. Raises `UsageError` where OUT holds no dataset, or one that is not finished.
     """
     try:
+        if unfinished := Unfinished.of(out):
+            raise UsageError(
+                "\n".join([f"{out}: {unfinished.state}", "the index is made at its end", *unfinished.remarks])
+            )
         manifest = Manifest.read(out)
         paths = OutPaths(out)
         ledger = Ledger(paths, Plan.load(paths), config_hash(manifest.config))
@@ -116,7 +46,7 @@ def rebuild(out: Path) -> bool:
         put_index(paths)
     except (UsageError, StoppedError):
         raise
-    except Exception:  # as in `_guarded`
+    except Exception:  # as in `guarded`
         return False
     return True
 
@@ -135,13 +65,17 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
             return _check_unfinished(unfinished, on_file)
         manifest = Manifest.read(out)
         what = "plan"
-        ledger = Record(paths, Plan.load(paths), config_hash(manifest.config))
+        plan = Plan.load(paths)
+        ledger = Record(paths, plan, config_hash(manifest.config))
     except UsageError:
         raise
     except Exception as error:
         return Verdict(findings=[Finding(what, str(out), str(error))])
     verdict = Verdict()
     found = verdict.findings
+    if (manifest.plan_parts or 0) > len(plan.parts):
+        detail = f"holds {many(len(plan.parts), 'part')}, the manifest accounts for {manifest.plan_parts}"
+        found.append(Finding("plan", "plan", detail))
     tables: list[tuple[Path, str]] = []
     for planned in ledger.plan.units():
         owned = {entry.video_id for entry in planned.inputs if ledger.owner[entry.video_id] == planned.unit}
@@ -153,16 +87,16 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
     tables.sort(key=lambda one: one[1])
     unaccounted = {Path(one.where).stem for one in found if one.what == "receipt"}
     found += _strangers(paths, {name for _, name in tables}, unaccounted)
-    found += _guarded("index", "index.arrow", lambda: _check_index(out, manifest, None if unaccounted else tables))
+    found += guarded("index", "index.arrow", lambda: _check_index(out, manifest, None if unaccounted else tables))
     if not unaccounted:
-        found += _guarded("account", "manifest.json", lambda: _check_account(ledger, manifest))
+        found += guarded("account", "manifest.json", lambda: _check_account(ledger, manifest))
     return verdict
 
 
 def _check_unfinished(unfinished: Unfinished, on_file: Callable[[str], None]) -> Verdict:
     """Units whose receipt is missing or damaged are left to do: no finding."""
     ledger = unfinished.ledger
-    verdict = Verdict(is_finished=False, pending=unfinished.pending)
+    verdict = Verdict(unfinished=unfinished)
     for planned, unit, receipt in ledger.done():
         if receipt.file:
             on_file(receipt.file)

@@ -27,8 +27,10 @@ from assets_dataset import (
     open_ledger,
 )
 from click.testing import CliRunner, Result
+from facefeed.pipeline import unfinished
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.failures import Failure
 from facefeed.pipeline.finish import publish_manifest
 from facefeed.pipeline.index import Index
 from facefeed.pipeline.inspect.census import Census
@@ -444,7 +446,22 @@ def test_an_unfinished_dataset_says_how_to_finish_it(copy: Path) -> None:
     done = run(copy)
     assert done.exit_code == 0
     assert f"facefeed precompute SRC {copy}" in done.stderr
+    assert "--retry-failed does the failed inputs again, --max-failed 1 or more accepts them" in done.stderr
     assert not (copy.parent / "inspect.html").exists()
+
+
+def test_of_an_unfinished_dataset_all_failures_are_counted_and_the_first_named(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (copy / "manifest.json").unlink()
+    many = [Failure(f"real/{number:04}.mp4", "empty" if number % 3 else "truncated", "cut") for number in range(3000)]
+    monkeypatch.setattr(unfinished, "failures_of", lambda *_: many)
+    done = run(copy, "--json")
+    assert "3,000 inputs failed: 2,000 empty, 1,000 truncated" in done.stderr
+    assert "real/0019.mp4: empty: cut" in done.stderr
+    assert "and 2,980 more" in done.stderr
+    assert len(done.stderr.splitlines()) < 40
+    assert len(json.loads(done.stdout)["failures"]) == 3000
 
 
 def test_an_index_of_another_state_is_not_believed(copy: Path) -> None:

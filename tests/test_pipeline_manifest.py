@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ MANIFEST = Manifest(
     fingerprint="f", config={"labels": ["real", "fake"]}, labels=["real", "fake"],
     splits={"train": {"rows": 3, "videos": 1}}, units=1, rows=3, bytes=9,
     inputs={"total": 2, "ok": 1, "partial": 0, "no_faces": 0, "failed": {"empty": 1}, "missing": 4},
-    refused=[{"video_id": "x", "reason": "outside_root", "detail": None}],
+    refused=[{"video_id": "x", "reason": "outside_root", "detail": None}], plan_parts=1,
 )  # fmt: skip
 
 
@@ -147,7 +148,7 @@ def test_a_folder_without_a_manifest_is_no_dataset_and_the_message_says_what_to_
 
 @pytest.mark.parametrize(
     "damage",
-    [without("version"), without("schema"), without("rows"), with_("x", 1)],
+    [without("version"), without("schema"), without("rows"), with_("x", 1), with_("plan_parts", 0)],
 )
 def test_a_damaged_manifest_is_named(tmp_path: Path, damage: Callable[[dict[str, Any]], None]) -> None:
     data = json.loads(MANIFEST.to_json())
@@ -171,6 +172,13 @@ def test_a_manifest_from_before_there_were_partial_inputs_has_none(tmp_path: Pat
     del data["inputs"]["partial"]
     (tmp_path / "manifest.json").write_text(json.dumps(data))
     assert Manifest.read(tmp_path) == MANIFEST
+
+
+def test_a_manifest_from_before_plan_parts_were_counted_accounts_for_any_number(tmp_path: Path) -> None:
+    data = json.loads(MANIFEST.to_json())
+    del data["plan_parts"]
+    (tmp_path / "manifest.json").write_text(json.dumps(data))
+    assert Manifest.read(tmp_path) == replace(MANIFEST, plan_parts=None)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"null", b"{", b"\xff\xfe", MANIFEST.to_json().encode()[:-20]])

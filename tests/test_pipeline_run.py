@@ -20,8 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 from assets_faults import POISON_SIZE, BrokenProcessDetector, FaultyDetector, UnloadableDetector, faulty_child
 from assets_video import numbered, read_number, spoil, write_video
+from click.testing import CliRunner
 from distributed import LocalCluster
 from facefeed.pipeline import report
+from facefeed.pipeline.cli import main
 from facefeed.pipeline.encode import decode_rgb
 from facefeed.pipeline.errors import RefusedError, StoppedError, TooManyFailedError, UsageError
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
@@ -219,7 +221,7 @@ def test_a_copy_of_the_source_with_new_times_makes_nothing_anew(
     again = run(scratch)
     assert again.totals.inputs == 0
     assert written(out) == before
-    assert again.manifest == first.manifest
+    assert again.manifest == replace(first.manifest, plan_parts=2)  # the second part holds the new times alone
     assert (len(again.changes.touched), again.changes.changed) == (3, [])
     assert run(scratch).changes.touched == [], "the new times are known now: nothing is hashed again"
 
@@ -306,6 +308,35 @@ def test_more_failures_than_allowed_leave_no_manifest_and_a_larger_allowance_fin
     assert Manifest.read(out).inputs["failed"] == {"empty": 1}
     (source / "real/empty.mp4").unlink()  # as the message advises
     assert run(source, max_failed=Allowance(count=0)).manifest.inputs["failed"] == {"empty": 1}
+
+
+def test_a_finished_dataset_is_unfinished_again_after_a_later_run_that_ends_early(
+    run: Run, make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
+    run(source)
+    make_source("real/new.mp4")
+    spoil(source / "real/b.mp4", source / "real/a.mp4", range(20, 22))
+    (source / "real/empty.mp4").touch()
+    with pytest.raises(TooManyFailedError, match="1 of 4 inputs failed"):
+        run(source, max_failed=Allowance(count=0), limits=DecoderLimits(max_damaged_percent=50))
+    verdict = verify(out)
+    assert (verdict.findings, verdict.is_finished, verdict.exit_code) == ([], False, 1)
+    page = ["--page", str(tmp_path / "inspect.html")]
+    for command in (["verify", str(out)], ["inspect", str(out), *page]):
+        shown = CliRunner().invoke(main, command).stderr
+        assert "unfinished: a later run did not come to its end; 3 of 3 units are done, 0 inputs left to do" in shown
+        assert "1 input failed: 1 empty" in shown
+        assert f"run `facefeed precompute SRC {out}` again, with the same options" in shown
+        assert "--retry-failed" in shown
+        assert "--max-failed 1" in shown
+    assert not (tmp_path / "inspect.html").exists()
+    refused = CliRunner().invoke(main, ["verify", str(out), "--rebuild-index"])
+    assert refused.exit_code == 2
+    assert "a later run did not come to its end" in refused.stderr
+    run(source, max_failed=Allowance(count=1))
+    assert (verify(out).findings, verify(out).is_finished) == ([], True)
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("segfault", "crashed"), ("hang", "timeout"), ("memory", "too_large")])

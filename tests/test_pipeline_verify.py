@@ -19,6 +19,7 @@ from assets_dataset import (
     INPUTS,
     LABELS,
     LONG,
+    NO_ROWS,
     ROWS,
     TEST,
     Clip,
@@ -33,7 +34,8 @@ from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit import sha256_of
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.index import Index
-from facefeed.pipeline.manifest import Manifest
+from facefeed.pipeline.manifest import Manifest, OutPaths
+from facefeed.pipeline.plan import PlanPart
 from facefeed.pipeline.schema import face_schema, parquet_writer_options
 from facefeed.pipeline.verify import Verdict, rebuild, verify
 from hypothesis import given
@@ -121,7 +123,7 @@ def test_json_is_one_object_on_the_last_line(dataset: Path, copy: Path) -> None:
     good = json.loads(run(dataset, "--json").stdout.splitlines()[-1])
     size = sum(path.stat().st_size for path in files(dataset))
     assert good == {"files": FILES, "rows": sum(ROWS.values()), "bytes": size, "findings": [],
-                    "finished": True, "pending": 0, "exit": 0}  # fmt: skip
+                    "finished": True, "pending": 0, "failed": {}, "exit": 0}  # fmt: skip
     long_file(copy).unlink()
     result = run(copy, "--json")
     bad = json.loads(result.stdout.splitlines()[-1])
@@ -483,6 +485,60 @@ def test_a_plan_that_is_gone_is_found(copy: Path) -> None:
     shutil.rmtree(copy / "plan")
     kinds = found(copy)
     assert {"stranger", "account"} <= kinds.keys()
+
+
+def next_part(out: Path) -> None:
+    """As if a later run had been stopped right after it had planned its work."""
+    plan = open_ledger(out).plan
+    plan.append(OutPaths(out), PlanPart(config=plan.parts[0].config, units=()))
+
+
+def test_a_plan_that_has_grown_since_the_manifest_is_an_unfinished_run(copy: Path) -> None:
+    next_part(copy)
+    assert (verify(copy).findings, verify(copy).is_finished) == ([], False)
+    assert "a later run did not come to its end" in run(copy).stderr
+
+
+def test_an_account_from_before_plan_parts_were_counted_is_whole(copy: Path) -> None:
+    edit_json(copy / "manifest.json", lambda data: data.pop("plan_parts"))
+    next_part(copy)
+    assert run(copy).exit_code == 0
+
+
+def test_a_plan_that_has_lost_its_last_part_is_found(copy: Path) -> None:
+    next_part(copy)
+    finish_dataset(copy)
+    (copy / "plan" / "1.json").unlink()
+    assert found(copy) == {"plan": "plan"}
+    assert "1 part, the manifest accounts for 2" in run(copy).stderr
+
+
+def test_failures_of_an_unfinished_dataset_are_counted_with_the_ways_out(copy: Path) -> None:
+    (copy / "manifest.json").unlink()
+    done = run(copy, "--json")
+    assert done.exit_code == 1
+    text = done.stderr.replace("\n", " ")
+    assert "unfinished: 5 of 5 units are done, 0 inputs left to do" in text
+    assert "1 input failed: 1 truncated" in text
+    assert "--retry-failed does the failed inputs again, --max-failed 1 or more accepts them" in text
+    figures = json.loads(done.stdout)
+    assert (figures["finished"], figures["pending"], figures["failed"]) == (False, 0, {"truncated": 1})
+
+
+def test_an_unfinished_dataset_without_failures_is_not_advised_to_accept_any(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", (("train", LONG),))
+    (tmp_path / "out/manifest.json").unlink()
+    shown = run(tmp_path / "out").stderr
+    assert "with the same options" in shown
+    assert "-failed" not in shown
+
+
+def test_an_unfinished_dataset_without_a_face_says_what_finds_more(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", (("train", NO_ROWS),))
+    (tmp_path / "out/manifest.json").unlink()
+    shown = run(tmp_path / "out").stderr
+    assert "no face in any of 1 input" in shown
+    assert "--min-face" in shown
 
 
 # ---- index

@@ -11,6 +11,7 @@ from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
+from ..failures import named_failures
 from ..terminal import many, standard_error, visible
 from ..unfinished import Unfinished
 from .account import Account
@@ -120,15 +121,13 @@ def show_unfinished(unfinished: Unfinished) -> None:
     console, manifest = standard_error(), unfinished.manifest
     inputs = manifest.inputs
     counts = ", ".join(f"{inputs[name]:,} {name.replace('_', ' ')}" for name in ("ok", "partial", "no_faces"))
+    console.print(f"[bold]{_safe(str(unfinished.ledger.paths.root))}[/]: [yellow]{_safe(unfinished.state)}[/]")
     console.print(
-        f"[bold]{_safe(str(unfinished.ledger.paths.root))}[/]: [yellow]unfinished[/], "
         f"{many(manifest.rows, 'face')} of {many(inputs['total'], 'input')} so far ({counts}, "
-        f"{len(unfinished.failures):,} failed); {many(unfinished.pending, 'input')} left to do"
+        f"{len(unfinished.failures):,} failed); all other figures and the page come with the end of the run"
     )
-    for one in unfinished.failures:
-        console.print(f"  {_safe(f'{one.video_id}: {one.why}')}")
-    out = _safe(str(unfinished.ledger.paths.root))
-    console.print(f"for all figures and the page, run `facefeed precompute SRC {out}` to its end", soft_wrap=True)
+    for line in (*named_failures(unfinished.failures), *unfinished.remarks):
+        console.print(escape(line))
 
 
 def figures_of_unfinished(unfinished: Unfinished) -> dict[str, Any]:
