@@ -239,7 +239,8 @@ def test_where_no_original_and_no_person_is_named_nothing_is_said_to_be_ok(
     nothing_named(monkeypatch)
     found = said(made(tmp_path, ("train", (ANNA, BERT)), ("val", (SWAP,)), ("test", (BERT_SWAP,))))
     assert "is in more than one split" not in found.get("ok", "")
-    assert "2 of the 2 videos not labelled real name no original" in found["warning"]
+    assert "Originals are known for 0 of the 2 inputs not labelled real: " in found["warning"]
+    assert "People are known for 0 of 4 inputs: " in found["warning"]
     assert found["warning"].count("cannot be checked") == 2
 
 
@@ -261,8 +262,45 @@ def test_a_fake_without_an_original_among_others_is_counted(tmp_path: Path, monk
         Clip, "entry", lambda clip: replace(entry(clip), source_id=None) if clip == BERT_SWAP else entry(clip)
     )
     found = said(made(tmp_path, ("train", (ANNA, SWAP, BERT_SWAP))))
-    assert "No original and no known person is in more than one split." in found["ok"]
-    assert "1 of the 2 videos not labelled real names no original" in found["warning"]
+    assert "No known person is in more than one split." in found["ok"]
+    assert "Originals are known for 1 of the 2 inputs not labelled real: " in found["warning"]
+
+
+def test_of_people_who_are_known_for_few_inputs_nothing_is_said_to_be_ok(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = Clip.entry
+    monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), identity="anna" if clip == ANNA else None))
+    found = said(made(tmp_path, ("train", (ANNA, SWAP, BERT, BERT_SWAP))))
+    assert "person" not in found["ok"]
+    assert "No original is in more than one split." in found["ok"]
+    known = "People are known for 1 of 4 inputs: whether a person is in more than one split cannot be checked for"
+    assert known in found["warning"]
+
+
+@pytest.mark.parametrize(
+    ("footage", "level", "words"),
+    [
+        ("real/clip07", "warning", "Recordings are known for 0 of 3 inputs and guessed from file names for 3: "),
+        ("interview 7", "ok", "No recording is in more than one split."),
+    ],
+)
+def test_recordings_that_are_guessed_from_file_names_are_not_said_to_be_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, footage: str, level: str, words: str
+) -> None:
+    nothing_named(monkeypatch, footage=footage)
+    out = made(tmp_path, ("train", tuple(Clip(f"real/clip07/{number:04}.png", 1) for number in range(3))))
+    found = said(out)
+    assert words in found[level]
+    assert ("recording" in found.get("ok", "")) == (level == "ok")
+
+
+def test_recordings_that_are_known_for_few_inputs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = Clip.entry
+    monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), footage="f" if clip == ANNA else None))
+    found = said(made(tmp_path, ("train", (ANNA, SWAP, BERT))))
+    assert "recording" not in found["ok"]
+    assert "Recordings are known for 1 of 3 inputs: " in found["warning"]
 
 
 def test_an_original_in_two_splits_has_to_be_mended(tmp_path: Path) -> None:

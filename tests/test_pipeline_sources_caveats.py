@@ -40,8 +40,39 @@ def test_nothing_is_said_of_what_is_known(tmp_path: Path) -> None:
 def test_a_source_that_names_no_original_and_nobody_is_told_of(tmp_path: Path) -> None:
     src = lay(tmp_path, "real/a.mp4", "fake/a.mp4")
     assert "cannot be checked" in told(src)
+    assert "originals are known for 0 of the 1 input not labelled real" in told(src)
+    assert "people are known for 0 of 2 inputs" in told(src)
     (src / "t.csv").write_text("path,label,source\nreal/a.mp4,real,\nfake/a.mp4,fake,real/a.mp4\n")
-    assert "cannot be checked" not in told(src / "t.csv")
+    assert "originals" not in told(src / "t.csv")
+    assert "people are known for 0 of 2 inputs" in told(src / "t.csv")
+
+
+def test_originals_and_people_that_are_known_for_few_inputs_are_counted(tmp_path: Path) -> None:
+    src = lay(
+        tmp_path, *(f"real/{number}.mp4" for number in range(10)), *(f"fake/{number}.mp4" for number in range(10))
+    )
+    rows = [f"{label}/{number}.mp4,{label},," for label in ("real", "fake") for number in range(1, 10)]
+    rows += ["real/0.mp4,real,,anna", "fake/0.mp4,fake,real/0.mp4,"]
+    (src / "t.csv").write_text("\n".join(["path,label,source,identity", *rows]))
+    said = told(src / "t.csv")
+    assert "originals are known for 1 of the 10 inputs not labelled real" in said
+    assert "people are known for 1 of 20 inputs: whether a person is in more than one split cannot be checked" in said
+    assert "a table with the column identity" in said
+
+
+def test_clips_that_are_guessed_from_file_names_are_counted(tmp_path: Path) -> None:
+    src = lay(tmp_path, *(f"real/clip07/{number:04}.png" for number in range(5)), "real/IMG_0001.jpg")
+    assert "recordings are known for 0 of 6 inputs and guessed from file names for 5" in told(src)
+    (src / "t.csv").write_text(
+        "path,label,identity,footage\n" + "".join(f"real/clip07/{number:04}.png,real,a,x\n" for number in range(5))
+    )
+    assert told(src / "t.csv") == ""
+
+
+def test_of_emotions_originals_are_not_asked_for(tmp_path: Path) -> None:
+    src = lay(tmp_path, "a.mp4", "b.mp4")
+    (src / "t.csv").write_text("path,label,identity\na.mp4,calm,anna\nb.mp4,sad,bert\n")
+    assert told(src / "t.csv") == ""
 
 
 def test_inputs_outside_are_counted_with_the_option_that_admits_them(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from ..job import config_hash
 from ..ledger import Record
 from ..manifest import InputOutcome, Manifest, OutPaths
 from ..plan import Plan
-from .crossing import Crossing, Ties, crossings
+from ..sources import Ties
+from .crossing import Crossing, crossings
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Account:
             failures=failures,
             partial=partial,
             crossing=crossings(plan, shown),
-            ties=Ties.of(plan, shown, manifest.labels),
+            ties=Ties.of([entry for name, (entry, _) in plan.videos().items() if name in shown], manifest.labels),
             dropped_identities=frozenset(plan.dropped_identities()),
         )
 

@@ -11,7 +11,7 @@ from ..terminal import many
 from .account import Account
 from .census import SMALL_PX, UNCHANGED_BELOW, Census, Group
 from .columns import FACE, SHARPNESS
-from .crossing import Crossing, Ties
+from .crossing import Crossing
 from .words import named, percent
 
 Level = Literal["error", "warning", "ok"]
@@ -75,37 +75,16 @@ def _crossing(account: Account) -> Iterator[Finding]:
         dropped = [one.name for one in people if one.name in account.dropped_identities]
         who = many(len(dropped), "person who links", "people who link")
         yield Finding("warning", f"{who} over 30 % of all videos may be in every split: {named(dropped)}.")
-    ties = account.ties
-    checked = [
-        what
-        for what, count in (
-            ("original", ties.with_original), ("recording", ties.clips), ("known person", ties.with_person),
-        )
-        if count
-    ]  # fmt: skip
-    if checked and not account.crossing:
-        *first, last = (f"no {what}" for what in checked)
+    if (known_for_all := account.ties.known) and not account.crossing:
+        *first, last = (f"no {what}" for what in known_for_all)
         listed = f"{', '.join(first)} and {last}" if first else last
         yield Finding("ok", f"{listed.capitalize()} is in more than one split.")
-    yield from _unknown_ties(ties)
+    for one in account.ties.unknown():
+        yield Finding("warning", _sentence(one.what), _sentence(one.remedy))
 
 
-def _unknown_ties(ties: Ties) -> Iterator[Finding]:
-    lacking = ties.not_real - ties.with_original
-    if lacking > 0:
-        which = f"{lacking:,} of the {many(ties.not_real, 'video')} not labelled real"
-        yield Finding(
-            "warning",
-            f"{which} {'names' if lacking == 1 else 'name'} no original: whether an original and its fakes are in "
-            "different splits cannot be checked for them.",
-            "A table with the column source names originals.",
-        )
-    if not ties.with_person:
-        yield Finding(
-            "warning",
-            "No video says who is in it: whether a person is in more than one split cannot be checked.",
-            "A table with the column identity says it.",
-        )
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
 
 
 def _where(leaks: Sequence[Crossing]) -> str:

@@ -4,7 +4,7 @@
 |---|---|
 | layout | the `Layout` protocol, and a user's own |
 | listing, files, stems | what a layout hands on; how files are found, and found again under another suffix |
-| caveats | what a listing does not say |
+| ties, caveats | what splits must keep together, for how many inputs that is known; what a listing does not say |
 | roots | the folders that inputs may lie in |
 | dfdc, ffpp, celebdf, folder, table | the layouts that come along |
 | classes | the classes of a table |
@@ -34,6 +34,7 @@ from .listing import Entry, Listing, name_of_none
 from .nearby import refuse_nearby
 from .roots import allowed_folders, lies_in, refuse_outside
 from .table import TableFile
+from .ties import Ties
 
 _SETS: tuple[Layout, ...] = (DFDC(), FaceForensics(), CelebDF())
 _SHIPPED: tuple[Layout, ...] = (TableFile(), *_SETS, Folder())
@@ -46,6 +47,7 @@ __all__ = [
     "FoundFile",
     "Layout",
     "Listing",
+    "Ties",
     "allowed_folders",
     "caveats",
     "find_media",

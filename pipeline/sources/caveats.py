@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from .listing import Listing
 from .roots import outside_warning
+from .ties import Ties
 
 
 def caveats(listing: Listing) -> list[str]:
     """A sentence each on inputs that lie outside, inputs without a label, splits that cannot be
     checked, and columns of a table that are ignored.
     """
-    found = (outside_warning(listing), _labels(listing), _ties(listing), _columns(listing))
+    found = (outside_warning(listing), _labels(listing), *_ties(listing), _columns(listing))
     return [text for text in found if text]
 
 
@@ -23,13 +24,9 @@ def _labels(listing: Listing) -> str | None:
     return f"{unknown:,} of {len(entries):,} inputs {have} no label (layout {listing.layout}): {listing.giving_labels}"
 
 
-def _ties(listing: Listing) -> str | None:
-    if any(entry.source_id or entry.people for entry in listing.entries):
-        return None
-    return (
-        "the source names no original and no person: whether a fake and its original, or videos of one person, are in "
-        "different splits cannot be checked; a table with the columns source and identity names them"
-    )
+def _ties(listing: Listing) -> list[str]:
+    sound = [entry for entry in listing.entries if not entry.problem]
+    return [f"{one.what}; {one.remedy}" for one in Ties.of(sound, listing.labels).unknown()]
 
 
 def _columns(listing: Listing) -> str | None:

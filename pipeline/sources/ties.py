@@ -1,0 +1,97 @@
+"""For how many inputs it is known what splits must keep together, and in words where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Self
+
+from ..terminal import many
+from .clips import group_frames
+from .files import is_image
+from .listing import Entry
+
+
+class Unknown(NamedTuple):
+    """What cannot be checked, and what would say it: clauses without a full stop."""
+
+    what: str
+    remedy: str
+
+
+class Ties(NamedTuple):
+    """How many inputs say what splits must keep together, and of how many there are that could.
+
+    `fakes`: inputs that may have an original: those not labelled real; where no class is called so, all but the
+    originals that others name, if any do. `with_recording`: those that are known to be a version or frame of a
+    recording, without the `guessed` ones: images that are taken for its frames by their names alone.
+    """
+
+    inputs: int
+    with_person: int
+    has_real: bool
+    fakes: int
+    with_original: int
+    with_recording: int
+    guessed: int
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry], labels: Sequence[str]) -> Self:
+        """Counts `entries`; `labels[i]` is the name of label `i`."""
+        names = [name.lower() for name in labels]
+        with_original = sum(entry.source_id is not None for entry in entries)
+        if "real" in names:
+            fakes = sum(entry.label != names.index("real") for entry in entries)
+        else:
+            originals = {entry.source_id for entry in entries if entry.source_id is not None}
+            fakes = sum(entry.video_id not in originals for entry in entries) if originals else 0
+        recorded = [entry for entry in entries if entry.footage is not None]
+        guessed = _guessed(recorded, labels)
+        return cls(
+            inputs=len(entries),
+            with_person=sum(bool(entry.people) for entry in entries),
+            has_real="real" in names,
+            fakes=fakes,
+            with_original=with_original,
+            with_recording=len(recorded) - guessed,
+            guessed=guessed,
+        )
+
+    @property
+    def known(self) -> list[str]:
+        """What is known for all inputs that have it, so that nothing can cross splits unseen."""
+        kinds = (
+            ("original", self.with_original, self.fakes),
+            ("recording", self.with_recording, self.inputs),
+            ("known person", self.with_person, self.inputs),
+        )
+        return [what for what, count, wanted in kinds if count and count >= wanted]
+
+    def unknown(self) -> Iterator[Unknown]:
+        """What is known for some inputs or none, with the share."""
+        if self.with_original < self.fakes:
+            which = f"the {many(self.fakes, 'input')} not labelled real" if self.has_real else many(self.fakes, "input")
+            yield Unknown(
+                f"originals are known for {self.with_original:,} of {which}: whether an original and its fakes are in "
+                "different splits cannot be checked for the others",
+                "a table with the column source names originals",
+            )
+        if (self.with_recording or self.guessed) and self.with_recording < self.inputs:
+            guessed = f" and guessed from file names for {self.guessed:,}" if self.guessed else ""
+            yield Unknown(
+                f"recordings are known for {self.with_recording:,} of {many(self.inputs, 'input')}{guessed}: whether a "
+                "recording is in more than one split cannot be checked for the others",
+                "a table with the column footage names recordings",
+            )
+        if self.with_person < self.inputs:
+            yield Unknown(
+                f"people are known for {self.with_person:,} of {many(self.inputs, 'input')}: whether a person is in "
+                "more than one split cannot be checked for the others",
+                "a table with the column identity names people",
+            )
+
+
+def _guessed(recorded: Sequence[Entry], labels: Sequence[str]) -> int:
+    images = [entry for entry in recorded if is_image(entry.video_id)]
+    by_name = group_frames([replace(entry, footage=None) for entry in images], labels)
+    return sum(one.footage == other.footage for one, other in zip(images, by_name, strict=True))
