@@ -239,8 +239,8 @@ def test_where_no_original_and_no_person_is_named_nothing_is_said_to_be_ok(
     nothing_named(monkeypatch)
     found = said(made(tmp_path, ("train", (ANNA, BERT)), ("val", (SWAP,)), ("test", (BERT_SWAP,))))
     assert "is in more than one split" not in found.get("ok", "")
-    assert "Originals are known for 0 of the 2 inputs not labelled real: " in found["warning"]
-    assert "People are known for 0 of 4 inputs: " in found["warning"]
+    assert "Originals are known for 0 of the 2 videos not labelled real: " in found["warning"]
+    assert "People are known for 0 of 4 videos: " in found["warning"]
     assert found["warning"].count("cannot be checked") == 2
 
 
@@ -263,7 +263,7 @@ def test_a_fake_without_an_original_among_others_is_counted(tmp_path: Path, monk
     )
     found = said(made(tmp_path, ("train", (ANNA, SWAP, BERT_SWAP))))
     assert "No known person is in more than one split." in found["ok"]
-    assert "Originals are known for 1 of the 2 inputs not labelled real: " in found["warning"]
+    assert "Originals are known for 1 of the 2 videos not labelled real: " in found["warning"]
 
 
 def test_of_people_who_are_known_for_few_inputs_nothing_is_said_to_be_ok(
@@ -274,14 +274,14 @@ def test_of_people_who_are_known_for_few_inputs_nothing_is_said_to_be_ok(
     found = said(made(tmp_path, ("train", (ANNA, SWAP, BERT, BERT_SWAP))))
     assert "person" not in found["ok"]
     assert "No original is in more than one split." in found["ok"]
-    known = "People are known for 1 of 4 inputs: whether a person is in more than one split cannot be checked for"
+    known = "People are known for 1 of 4 videos: whether a person is in more than one split cannot be checked for"
     assert known in found["warning"]
 
 
 @pytest.mark.parametrize(
     ("footage", "level", "words"),
     [
-        ("real/clip07", "warning", "Recordings are known for 0 of 3 inputs and guessed from file names for 3: "),
+        ("real/clip07", "warning", "Recordings are known for 0 of 3 videos and guessed from file names for 3: "),
         ("interview 7", "ok", "No recording is in more than one split."),
     ],
 )
@@ -300,7 +300,7 @@ def test_recordings_that_are_known_for_few_inputs_are_counted(tmp_path: Path, mo
     monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), footage="f" if clip == ANNA else None))
     found = said(made(tmp_path, ("train", (ANNA, SWAP, BERT))))
     assert "recording" not in found["ok"]
-    assert "Recordings are known for 1 of 3 inputs: " in found["warning"]
+    assert "Recordings are known for 1 of 3 videos: " in found["warning"]
 
 
 def test_an_original_in_two_splits_has_to_be_mended(tmp_path: Path) -> None:

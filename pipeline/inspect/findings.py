@@ -79,7 +79,7 @@ def _crossing(account: Account) -> Iterator[Finding]:
         *first, last = (f"no {what}" for what in known_for_all)
         listed = f"{', '.join(first)} and {last}" if first else last
         yield Finding("ok", f"{listed.capitalize()} is in more than one split.")
-    for one in account.ties.unknown():
+    for one in account.ties.unknown("video"):
         yield Finding("warning", _sentence(one.what), _sentence(one.remedy))
 
 

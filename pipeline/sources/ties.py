@@ -67,10 +67,10 @@ class Ties(NamedTuple):
         )
         return [what for what, count, wanted in kinds if count and count >= wanted]
 
-    def unknown(self) -> Iterator[Unknown]:
-        """What is known for some inputs or none, with the share."""
+    def unknown(self, noun: str = "input") -> Iterator[Unknown]:
+        """What is known for some inputs or none, with the share; `noun` is what inputs are called."""
         if self.with_original < self.fakes:
-            which = f"the {many(self.fakes, 'input')} not labelled real" if self.has_real else many(self.fakes, "input")
+            which = f"the {many(self.fakes, noun)} not labelled real" if self.has_real else many(self.fakes, noun)
             yield Unknown(
                 f"originals are known for {self.with_original:,} of {which}: whether an original and its fakes are in "
                 "different splits cannot be checked for the others",
@@ -79,13 +79,13 @@ class Ties(NamedTuple):
         if (self.with_recording or self.guessed) and self.with_recording < self.inputs:
             guessed = f" and guessed from file names for {self.guessed:,}" if self.guessed else ""
             yield Unknown(
-                f"recordings are known for {self.with_recording:,} of {many(self.inputs, 'input')}{guessed}: whether a "
+                f"recordings are known for {self.with_recording:,} of {many(self.inputs, noun)}{guessed}: whether a "
                 "recording is in more than one split cannot be checked for the others",
                 "a table with the column footage names recordings",
             )
         if self.with_person < self.inputs:
             yield Unknown(
-                f"people are known for {self.with_person:,} of {many(self.inputs, 'input')}: whether a person is in "
+                f"people are known for {self.with_person:,} of {many(self.inputs, noun)}: whether a person is in "
                 "more than one split cannot be checked for the others",
                 "a table with the column identity names people",
             )
