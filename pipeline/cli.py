@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import time
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import FrameType
@@ -228,22 +229,26 @@ def _dry_run(
 ) -> int:
     from .dryrun import show  # noqa: PLC0415
     from .dryrun.run import dry_run  # noqa: PLC0415
+    from .dryrun.verdict import exit_code  # noqa: PLC0415
     from .request import check_cluster, prepare, retries  # noqa: PLC0415
 
     check_cluster(given["workers"], given["scheduler"])
+    started = time.monotonic()
     job, listing, config = prepare(
         src, out, options=_options(given), layout=given["layout"], detector=given["detector"],
         limits=limits, allow_roots=given["allow_roots"],
     )  # fmt: skip
+    listed = time.monotonic()
     made = dry_run(
         job, listing, config, workers=given["workers"], scheduler=given["scheduler"],
         allow_leaks=given["allow_leaks"], progress=progress, retry=retries(_reason(given["retry_failed"])),
+        listing_seconds=listed - started,
     )  # fmt: skip
     allowed = allowance.allowed(made.survey.inputs)
     show.show(made, src, allowed)
     if given["as_json"]:
         click.echo(json.dumps(show.figures(made, allowed)))
-    return show.exit_code(made, allowed)
+    return exit_code(made, allowed)
 
 
 def _options(given: dict[str, Any]) -> Any:

@@ -14,7 +14,8 @@ from .errors import InputError
 from .sources import Entry
 from .video import MediaInfo, MediaReader, Sampling
 
-_HEADERS = 12
+HEADERS = 12
+"""How many a run reads to plan."""
 _DETECT_SECONDS = 0.15  # per megapixel of a wanted frame: MTCNN on one core
 _DECODE_SECONDS = 0.006  # per megapixel of any frame
 _KEY_FRAME_STEP = 250  # x264's default distance of key frames
@@ -43,7 +44,7 @@ class CostModel:
     """
 
     def __init__(
-        self, entries: Sequence[Entry], root: Path, sampling: Sampling, reader: MediaReader, *, headers: int = _HEADERS
+        self, entries: Sequence[Entry], root: Path, sampling: Sampling, reader: MediaReader, *, headers: int = HEADERS
     ) -> None:
         step = max(1, len(entries) // headers)
         self._known: dict[str, Cost] = {}

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from ..estimate import Cost
 from ..plan import Unit
 from ..sources import Entry
+from .pace import draw_cached, draw_pace
 from .probe import Probe
 
-_RESAMPLES = 1000
+_DRAWS = 1000
 _SURE = (5.0, 95.0)  # percentiles
-_PACE = 0.20  # by which the same work takes longer or shorter on the same machine an hour later
-_OVERHEAD = (0.5, 1.3)  # starting a cluster takes half as long once its files are in memory
 _REST = 0.05  # what is never quite as in a probe, of bytes and faces
 _FOOTER_BYTES = 9_000  # of a unit's file: schema, statistics and receipt
 _FEW = 5  # families; of fewer, resampling shows less spread than there is
@@ -35,9 +34,26 @@ class Range:
     high: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """How inputs were tried: on `slots` workers, beside `others_per_core` other processes a core.
+
+    `once_seconds`: what a run spends once, however much there is to do: planning, starting the workers, their first
+    frame, ending them, the account.
+    """
+
+    slots: int
+    once_seconds: float
+    others_per_core: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What a run will come to: `seconds` of the clock, from the command to its end, with `slots` workers."""
+    """What a run will come to: `seconds` of the clock, from the command to its end, with `slots` workers.
+
+    `families`: originals with their fakes that were tried. `untried`: the share of the work that was not.
+    `others_per_core`: other processes a core while inputs were tried.
+    """
 
     seconds: Range
     size_bytes: Range
@@ -46,6 +62,14 @@ class Forecast:
     probed: int
     slots: int
     config: str
+    families: int
+    untried: float
+    others_per_core: float
+
+    @property
+    def is_from_few(self) -> bool:
+        """Whether so few families were tried that they say little of the others."""
+        return self.families < _FEW and round(self.untried, 2) > 0
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -64,38 +88,44 @@ def forecast(
     families: Sequence[Sequence[Probe]],
     *,
     is_paired: Callable[[Entry], bool],
-    overhead_seconds: float,
-    slots: int,
+    conditions: Conditions,
     config: str,
 ) -> Forecast:
-    """Scales what headers promise for all inputs of `units` by what the probed `families` (at least one) came to.
+    """Adds what was measured on the probed `families` (at least one) to what headers promise of all other inputs.
 
-    Inputs that are compared with an original are scaled apart from the others: their pace is another.
+    That is scaled by what the probed ones came to; apart for inputs that are compared with an original: their pace is
+    another.
     """
     entries = {entry.video_id: entry for unit in units for entry in unit.to_decode}
-    ratios = _Ratios(families, {name: cost(entry) for name, entry in entries.items()})
-    paired = np.array([is_paired(entry) for entry in entries.values()])
-    costs = [cost(entry) for entry in entries.values()]
-    promised = np.array([(one.seconds, one.wanted_frames, one.wanted_frames) for one in costs])
-    totals = np.stack([promised[~paired].sum(axis=0), promised[paired].sum(axis=0)])  # (2 kinds, 3 figures)
-    footers = np.array([0, _FOOTER_BYTES * len(units), 0])
-    likely = (ratios.all_families() * totals).sum(axis=0) + footers
-    drawn = (ratios.resampled() * totals).sum(axis=1) + footers  # (resamples, 3 figures)
-    spread = drawn / np.maximum(likely, 1e-9)
-    tried = ratios.seconds_tried / max(likely[0], 1e-9)
-    scale = ratios.all_families()[:, 0]
-    makespan = _makespan(
-        [sum(cost(entry).seconds * scale[int(is_paired(entry))] for entry in unit.to_decode) for unit in units], slots
-    )
-    ranges = [
-        _range(centre, spread[:, number], left=max(0.0, 1 - tried), families=len(families), least=least)
-        for number, (centre, least) in enumerate(((makespan, _PACE), (likely[1], _REST), (likely[2], _REST)))
-    ]
-    least, most = (share * overhead_seconds for share in _OVERHEAD)
-    seconds = Range(likely=ranges[0].likely + overhead_seconds, low=ranges[0].low + least, high=ranges[0].high + most)
+    costs = {name: cost(entry) for name, entry in entries.items()}
+    kinds = {name: int(is_paired(entry)) for name, entry in entries.items()}
+    tried = {one.video_id: one for family in families for one in family}
+    ratios = _Ratios(families, costs)
+    base = np.array([0.0, _FOOTER_BYTES * len(units), 0.0])  # 3 figures
+    base += sum(((one.seconds, one.size_bytes, one.faces) for one in tried.values()), start=np.zeros(3))
+    rest = np.zeros((2, 3))  # kinds, figures
+    for name in entries.keys() - tried.keys():
+        rest[kinds[name]] += (costs[name].seconds, costs[name].wanted_frames, costs[name].wanted_frames)
+    scale = ratios.all_families()
+    likely = base + (scale * rest).sum(axis=0)
+    random = np.random.default_rng(0)
+    drawn = base + (ratios.resampled(random) * rest).sum(axis=1)  # (draws, 3 figures)
+    untried = max(0.0, 1 - ratios.seconds_tried / max(likely[0], 1e-9))
+    few = _FEW_SPREAD * untried if len(families) < _FEW else 0.0
+
+    def seconds_of(entry: Entry) -> float:
+        name = entry.video_id
+        return tried[name].seconds if name in tried else float(costs[name].seconds * scale[kinds[name], 0])
+
+    work = _makespan([sum(map(seconds_of, unit.to_decode)) for unit in units], conditions.slots)
+    once = conditions.once_seconds * draw_cached(_DRAWS, random)
+    seconds = (once + work * drawn[:, 0] / max(likely[0], 1e-9)) * draw_pace(conditions.others_per_core, _DRAWS, random)
     return Forecast(
-        seconds=seconds, size_bytes=ranges[1], faces=ranges[2], inputs=len(entries),
-        probed=sum(len(family) for family in families), slots=slots, config=config,
+        seconds=_range(conditions.once_seconds + work, seconds, beyond=few * work),
+        size_bytes=_range(likely[1], drawn[:, 1], beyond=(_REST + few) * likely[1]),
+        faces=_range(likely[2], drawn[:, 2], beyond=(_REST + few) * likely[2]),
+        inputs=len(entries), probed=len(tried), slots=conditions.slots, config=config,
+        families=len(families), untried=untried, others_per_core=conditions.others_per_core,
     )  # fmt: skip
 
 
@@ -118,11 +148,10 @@ class _Ratios:
         ratios: NDArray[np.float64] = self._ratios(np.ones((1, len(self._found))))[0]
         return ratios
 
-    def resampled(self) -> NDArray[np.float64]:
-        """Ratios (resamples, 2, 3), of families drawn with replacement."""
+    def resampled(self, random: np.random.Generator) -> NDArray[np.float64]:
+        """Ratios (draws, 2, 3), of families drawn with replacement."""
         count = len(self._found)
-        drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _RESAMPLES)
-        return self._ratios(drawn)
+        return self._ratios(random.multinomial(count, np.full(count, 1 / count), _DRAWS))
 
     def _ratios(self, times: NDArray[Any]) -> NDArray[np.float64]:
         found = np.einsum("rf,fkn->rkn", times, self._found)
@@ -133,12 +162,11 @@ class _Ratios:
         return ratios
 
 
-def _range(centre: float, spread: NDArray[np.float64], *, left: float, families: int, least: float) -> Range:
-    """`left`: the share of the work that was not tried. `least`: how far off it may be all the same."""
-    low, high = (1 + (edge - 1) * np.sqrt(left) for edge in np.percentile(spread, _SURE))
-    few = _FEW_SPREAD * left if families < _FEW else 0.0
+def _range(likely: float, drawn: NDArray[np.float64], *, beyond: float) -> Range:
+    """From the low to the high draws, and `beyond` on either side: how far off it may be all the same."""
+    low, high = np.percentile(drawn, _SURE)
     return Range(
-        likely=centre, low=centre * max(0.0, min(low, 1.0) - least - few), high=centre * (max(high, 1.0) + least + few)
+        likely=float(likely), low=float(max(0.0, min(low, likely) - beyond)), high=float(max(high, likely) + beyond)
     )
 
 

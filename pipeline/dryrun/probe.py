@@ -24,7 +24,7 @@ class Probe:
     """What one input took as far as it was tried, scaled to all of it.
 
     `paired`: whether it was compared with its original. `frames`: how many were tried, of `wanted_frames`. `reason`:
-    why it failed, if it did. `is_partial`: whether some of its frames are damaged.
+    why it failed, if it did; `detail` for people. `is_partial`: whether some of its frames are damaged.
     """
 
     video_id: str
@@ -35,6 +35,7 @@ class Probe:
     faces: float
     size_bytes: float
     reason: str | None = None
+    detail: str = ""
     is_partial: bool = False
 
 
@@ -61,6 +62,22 @@ def probe_family(inputs: InputRows, family: Sequence[Entry], seconds: float) -> 
     return done
 
 
+def first_frame_seconds(inputs: InputRows, families: Sequence[Sequence[Entry]]) -> float:
+    """Searches the first frame of one of `families` twice; returns by how many seconds the second time is faster.
+
+    That is what a process does once: starting the decoder's child, setting up the detector. In a trial it would be
+    scaled with the rest: a video of 15 frames, of which 3 were tried, to 42 s instead of 9. 0 where none gives a frame.
+    """
+    for family in families:
+        times = [time.monotonic()]
+        for _ in range(2):
+            [probe] = probe_family(inputs, family[:1], 0.0)
+            times.append(time.monotonic())
+        if probe.frames:
+            return max(0.0, (times[1] - times[0]) - (times[2] - times[1]))
+    return 0.0
+
+
 class _Trial:
     """One input being tried; ends after some seconds, or at the frame at which the trial of its original ended."""
 
@@ -78,12 +95,12 @@ class _Trial:
         self._warm_up()
         started = time.monotonic()
         batches: list[pa.RecordBatch] = []
-        reason = None
+        reason, detail = None, ""
         try:
             batches += self._inputs.batches(self._entry, "train", self._family, self._limited)
         except InputError as error:
             batches.clear()
-            reason = error.reason
+            reason, detail = error.reason, error.detail
         ended = time.monotonic()
         is_partial = bool(reader.last_damage)  # which is only known at the end: no further frame will come
         wanted = self._frames if is_partial else max(reader.last_frames_wanted, self._frames)
@@ -99,6 +116,7 @@ class _Trial:
             faces=sum(batch.num_rows for batch in batches) * share,
             size_bytes=_stored_bytes(batches) * share,
             reason=reason,
+            detail=detail,
             is_partial=is_partial,
         )
 

@@ -2,55 +2,48 @@
 
 from __future__ import annotations
 
-import hashlib
-import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from distributed import Client, as_completed, get_worker
-
 from ..changes import Changes, compare, next_part, same_content
-from ..cluster import SlotPlugin, default_slots, failures_as_stops, local_client, remote_client, slots, visible_gpus
-from ..commit import make_folders
-from ..errors import RefusedError, StoppedError
-from ..estimate import CostModel
+from ..cluster import default_slots
+from ..errors import RefusedError
+from ..estimate import HEADERS, CostModel
+from ..failures import Failure
 from ..job import Job
 from ..ledger import Ledger
-from ..plan import Plan, PlanPart, Unit
+from ..plan import Plan, PlanPart
 from ..progress import Progress
-from ..sources import Entry, Listing, caveats
+from ..sources import Listing, caveats
 from ..splits import group_sizes
 from ..video import MediaReader
-from .forecast import Forecast, forecast
+from .forecast import Conditions, Forecast, forecast
 from .kept import keep_forecast
-from .probe import Probe, probe_family, tried_of
 from .survey import Survey, by_split, play_hours, refused_by_reason
+from .trials import ALL_SECONDS, Trials, families_of, try_families
 
 _HEADERS = 200
 _NAMED = 100
-_TRY_SECONDS = 4.0  # of one input
-_ALL_SECONDS = 45.0  # after which no further family is begun
-_LEAST_FAMILIES = 2  # a slot: the first is not the last that ends
+_ACCOUNT = 1.0
+"""What index and manifest take, of what planning took: 0.3 to 1.7 s after 0.3 to 1.5 s in seven runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DryRun:
     """`pending`: inputs that are left to do. `forecast` is None where there are none, or none could be tried.
 
-    `failed`: by reason, how many of those that were tried failed. `partial`: of how many some frames are damaged.
+    `tried`: inputs that were tried. `failures`: those of them that failed. `partial`: of how many some frames are
+    damaged.
     """
 
     survey: Survey
     pending: int
     forecast: Forecast | None
-    failed: Counter[str]
+    tried: int
+    failures: Sequence[Failure]
     partial: int
     seconds: float
 
@@ -65,39 +58,49 @@ def dry_run(
     allow_leaks: bool,
     progress: Progress,
     retry: Callable[[str], bool] | None = None,
+    listing_seconds: float = 0.0,
 ) -> DryRun:
     """What `precompute` would do and what that would take; writes nothing but the forecast in the user's cache.
 
-    `retry`: which failures, by reason, would be done again.
+    `retry`: which failures, by reason, would be done again. `listing_seconds`: how long it took to make `listing`.
     """
     started = time.monotonic()
     ledger = Ledger(job.paths, Plan.load(job.paths), job.config)
     changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress))
+    compared = time.monotonic()
     with MediaReader(job.limits) as reader:
         sound = [entry for entry in listing.entries if not entry.problem]
         cost = CostModel(sound, job.root, job.options.sampling, reader, headers=_HEADERS)
+    # The run itself reads fewer headers.
+    headers_seconds = (time.monotonic() - compared) * min(1.0, HEADERS / max(cost.headers_read, 1))
     part, leak = _part(ledger, listing, changes, cost, job=job, config=config, allow_leaks=allow_leaks, retry=retry)
     whole = Ledger(job.paths, Plan([*ledger.plan.parts, part]), job.config)
     units = list(whole.pending())
     survey = _survey(listing, changes, whole.plan, cost, new=sum(len(unit.to_decode) for unit in part.units), leak=leak)
-    guess, probed = None, list[list[Probe]]()
+    planning_seconds = listing_seconds + compared - started + headers_seconds
+    guess, trials = None, Trials()
     if units:
         count = workers or default_slots()
-        progress.announce(f"trying inputs for up to {_ALL_SECONDS:.0f} s")
-        probed, slot_count, overhead = _probe(job, _families(units), count, scheduler)
-        if probed:
+        progress.announce(f"trying inputs for up to {ALL_SECONDS:.0f} s")
+        trials = try_families(job, families_of(units), count, scheduler)
+        if trials.families:
             here = {entry.video_id for entry in sound}
+            conditions = Conditions(
+                slots=trials.slots, once_seconds=(1 + _ACCOUNT) * planning_seconds + trials.once_seconds,
+                others_per_core=trials.others_per_core,
+            )  # fmt: skip
             guess = forecast(
-                units, cost, probed, is_paired=lambda entry: entry.source_id in here, overhead_seconds=overhead,
-                slots=slot_count, config=job.config,
+                units, cost, trials.families, is_paired=lambda entry: entry.source_id in here, conditions=conditions,
+                config=job.config,
             )  # fmt: skip
             keep_forecast(guess, job.out)
     return DryRun(
         survey=survey,
         pending=sum(len(unit.to_decode) for unit in units),
         forecast=guess,
-        failed=Counter(one.reason for family in probed for one in family if one.reason),
-        partial=sum(one.is_partial for family in probed for one in family),
+        tried=trials.tried,
+        failures=trials.failures(),
+        partial=sum(one.is_partial for family in trials.families for one in family),
         seconds=time.monotonic() - started,
     )
 
@@ -152,73 +155,3 @@ def _survey(listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, 
         fakes=sum(entry.source_id is not None for entry in listing.entries),
         without_original=sum(entry.source_id is not None and entry.source_id not in here for entry in listing.entries),
     )
-
-
-def _families(units: Sequence[Unit]) -> list[list[Entry]]:
-    """Originals with some of their fakes, in an order that has nothing to do with their names or places."""
-    found: dict[tuple[str, str], list[Entry]] = {}
-    for unit in units:
-        for entry in unit.to_decode:
-            found.setdefault((unit.unit, entry.source_id or entry.video_id), []).append(entry)
-    shuffled = sorted(found, key=lambda key: hashlib.sha256("/".join(key).encode()).digest())
-    return [tried_of(found[key]) for key in shuffled]
-
-
-def _probe(
-    job: Job, families: Sequence[Sequence[Entry]], workers: int, scheduler: str | None
-) -> tuple[list[list[Probe]], int, float]:
-    """What the families came to, on how many slots, and the seconds that starting and ending the cluster took."""
-    with _scratch(job) as scratch, failures_as_stops():
-        began = time.monotonic()
-        with (
-            local_client(workers) if scheduler is None else remote_client(scheduler) as client,
-            slots(client, scratch, visible_gpus(), local=scheduler is None) as plugin,
-        ):
-            slot_count = len(client.nthreads())
-            ready = time.monotonic()
-            probed = list(_tried(client, plugin, families, slot_count))
-            done = time.monotonic()
-        return probed, slot_count, ready - began + time.monotonic() - done
-
-
-def _tried(client: Client, plugin: str, families: Sequence[Sequence[Entry]], slot_count: int) -> Iterator[list[Probe]]:
-    """Keeps every slot at work, as the job would, until the time is over."""
-    began = time.monotonic()
-    waiting = iter(families)
-    running = as_completed([], with_results=False)
-
-    def submit(count: int) -> None:
-        for family in islice(waiting, count):
-            running.add(client.submit(run_probe, list(family), plugin, pure=False, retries=0))
-
-    submit(slot_count * _LEAST_FAMILIES)
-    for future in running:
-        if future.status == "finished":
-            yield future.result()
-        elif isinstance(error := future.exception(), StoppedError):
-            raise error
-        # One that takes its worker down, or finds a bug, is the run's to deal with.
-        future.release()
-        if time.monotonic() - began < _ALL_SECONDS:
-            submit(1)
-
-
-def run_probe(family: list[Entry], plugin: str) -> list[Probe]:
-    """The task itself, on a worker that has the plugin of that name."""
-    held: SlotPlugin = get_worker().plugins[plugin]
-    assert held.slot is not None
-    assert held.turn is not None
-    with held.turn:
-        return probe_family(held.slot.inputs, family, _TRY_SECONDS)
-
-
-@contextmanager
-def _scratch(job: Job) -> Iterator[Job]:
-    """The job with an OUT that goes away, beside the real one so that all workers see it."""
-    parent = job.out.parent
-    while not parent.is_dir():
-        parent = parent.parent
-    with tempfile.TemporaryDirectory(dir=parent, prefix=f".{job.out.name}-dry-run-") as folder:
-        scratch = replace(job, out=Path(folder))
-        make_folders(scratch.paths)
-        yield scratch

@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..errors import TooManyFailedError
 from ..schema import SPLITS
-from ..terminal import duration_text, standard_error, visible
+from ..terminal import duration_text, many, standard_error, visible
 from .forecast import Forecast, Range
+from .pace import is_busy
 from .run import DryRun
 from .survey import Survey
+from .verdict import exit_code, way_out, why_it_would_fail
 
 _NAMED = 10
 _MOST_CLASSES = 6
@@ -27,20 +28,14 @@ def figures(made: DryRun, allowed: int) -> dict[str, Any]:
     return {
         "survey": vars(made.survey),  # `asdict` makes other things of a Counter
         "pending": made.pending,
-        "failed_of_tried": made.failed,
+        "tried": made.tried,
+        "failed_of_tried": Counter(one.reason for one in made.failures),
+        "failures": [one._asdict() for one in made.failures],
         "partial_of_tried": made.partial,
         "forecast": made.forecast.to_json() if made.forecast else None,
         "seconds": round(made.seconds, 2),
         "exit": exit_code(made, allowed),
     }
-
-
-def exit_code(made: DryRun, allowed: int) -> int:
-    """1 where the run would be refused; 3 where more inputs than `allowed`, or all, cannot even be listed."""
-    if made.survey.leak is not None:
-        return 1
-    failed = made.survey.refused.total()
-    return TooManyFailedError.exit_code if failed > allowed or failed == made.survey.inputs else 0
 
 
 def show(made: DryRun, src: Path, allowed: int) -> None:
@@ -59,19 +54,17 @@ def show(made: DryRun, src: Path, allowed: int) -> None:
         console.print(f"[yellow]warning: {escape(visible(line))}[/]")
     if survey.leak:
         console.print(f"[bold red]would be refused:[/] {escape(visible(survey.leak))}")
-    code = exit_code(made, allowed)
-    if code == TooManyFailedError.exit_code:
-        console.print(
-            f"[bold red]would end with exit 3:[/] {survey.refused.total():,} of {survey.inputs:,} inputs fail before "
-            f"they are read; at most {allowed:,} may fail (--max-failed)"
-        )
     if not made.pending:
         console.print("nothing to do")
     elif made.forecast is None:
         console.print("no forecast: none of the inputs could be tried")
     else:
         _forecast(made, made.forecast, console)
-    if made.pending and not code:
+    _trials(made, console)
+    if why := why_it_would_fail(made, allowed):
+        console.print(f"[bold red]would end with exit {exit_code(made, allowed)}:[/] {escape(visible(why))}")
+        console.print(escape(visible(way_out(made))))
+    elif made.pending and not exit_code(made, allowed):
         console.print("next: the same command without --dry-run")
 
 
@@ -83,9 +76,35 @@ def _forecast(made: DryRun, found: Forecast, console: Console) -> None:
     console.print(f"  time   {_range(found.seconds, duration_text)}")
     console.print(f"  disk   {_range(found.size_bytes, lambda value: filesize.decimal(round(value)))}")
     console.print(f"  faces  {_range(found.faces, lambda value: f'{value:,.0f}')}")
-    if made.failed:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in made.failed.most_common())
-        console.print(f"  [red]failed[/] {made.failed.total()} of those that were tried: {reasons}")
+    for line in doubts(found):
+        console.print(f"  [yellow]{line}[/]")
+
+
+def doubts(found: Forecast) -> list[str]:
+    """Why the ranges are wide, where that is not the inputs' doing."""
+    lines = []
+    if found.is_from_few:
+        tried = f"{many(found.probed, 'input')} tried, about {1 - found.untried:.0%} of the work"
+        lines.append(f"the ranges are wide: {tried}")
+    if is_busy(found.others_per_core):
+        lines.append(
+            "the range of time is wide: the machine is busy, or was in the last 15 minutes "
+            f"({found.others_per_core:.1f} other processes a core)"
+        )
+    return lines
+
+
+def _trials(made: DryRun, console: Console) -> None:
+    """What of the inputs that were tried is not whole."""
+    if made.failures:
+        reasons = ", ".join(
+            f"{count} {reason}" for reason, count in Counter(one.reason for one in made.failures).most_common()
+        )
+        console.print(f"  [red]failed[/] {len(made.failures)} of the {made.tried} that were tried: {reasons}")
+        for one in made.failures[:_NAMED]:
+            console.print(f"    {escape(visible(f'{one.video_id}: {one.why}'))}")
+        if len(made.failures) > _NAMED:
+            console.print(f"    and {len(made.failures) - _NAMED} more: --json names all of them")
     if made.partial:
         console.print(f"  [yellow]partial[/] {made.partial} of those that were tried: some of their frames are damaged")
 

@@ -1,0 +1,180 @@
+"""Trying inputs on the workers that the job would have: what they came to, on what machines."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from distributed import Client, Future, KilledWorker, as_completed, get_worker, wait
+
+from ..cluster import SlotPlugin, failures_as_stops, local_client, remote_client, slots, visible_gpus
+from ..commit import make_folders
+from ..errors import StoppedError
+from ..failures import Failure
+from ..job import Job
+from ..plan import Unit
+from ..sources import Entry
+from ..work import UnitWorker
+from .pace import load_here, other_processes_per_core
+from .probe import Probe, first_frame_seconds, probe_family, tried_of
+
+ALL_SECONDS = 45.0
+"""After which no further family is begun."""
+_TRY_SECONDS = 4.0  # of one input
+_LEAST_FAMILIES = 2  # a slot: the first is not the last that ends
+_FIRST_FAMILIES = 3  # of which one gives a worker its first frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """What was tried on `slots` workers: `families` of probes, and `lost`, inputs of families that gave none.
+
+    `once_seconds`: starting the workers, each one's first frame, and ending them. `others_per_core`: see `pace`.
+    """
+
+    families: Sequence[Sequence[Probe]] = ()
+    lost: Sequence[Failure] = ()
+    slots: int = 0
+    once_seconds: float = 0.0
+    others_per_core: float = 0.0
+
+    @property
+    def tried(self) -> int:
+        """Number of inputs."""
+        return len(self.lost) + sum(map(len, self.families))
+
+    def failures(self) -> list[Failure]:
+        """The inputs that failed, by name."""
+        failed = [
+            Failure(one.video_id, one.reason, one.detail) for family in self.families for one in family if one.reason
+        ]
+        return sorted([*failed, *self.lost])
+
+
+def families_of(units: Sequence[Unit]) -> list[list[Entry]]:
+    """Originals with some of their fakes, in an order that has nothing to do with their names or places."""
+    found: dict[tuple[str, str], list[Entry]] = {}
+    for unit in units:
+        for entry in unit.to_decode:
+            found.setdefault((unit.unit, entry.source_id or entry.video_id), []).append(entry)
+    shuffled = sorted(found, key=lambda key: hashlib.sha256("/".join(key).encode()).digest())
+    return [tried_of(found[key]) for key in shuffled]
+
+
+def try_families(job: Job, families: Sequence[Sequence[Entry]], workers: int, scheduler: str | None) -> Trials:
+    """Tries families (at least one) for about `ALL_SECONDS`; raises `StoppedError` where the cluster fails."""
+    with _scratch(job) as scratch, failures_as_stops():
+        began = loads_at = time.monotonic()
+        loads = [load_here()]
+        with (
+            local_client(workers) if scheduler is None else remote_client(scheduler) as client,
+            slots(client, scratch, visible_gpus(), local=scheduler is None) as plugin,
+        ):
+            slot_count = len(client.nthreads())
+            ready = time.monotonic()
+            if scheduler is not None:  # other machines, and workers that were there before
+                loads, loads_at = list(client.run(load_here).values()), ready
+            first_seconds = _first_frames(client, plugin, families)
+            probed, lost = _tried(client, plugin, families, slot_count)
+            done = time.monotonic()
+            others = other_processes_per_core(loads, list(client.run(load_here).values()), done - loads_at)
+        return Trials(
+            families=probed, lost=lost, slots=slot_count, others_per_core=others,
+            once_seconds=ready - began + first_seconds + time.monotonic() - done,
+        )  # fmt: skip
+
+
+def _first_frames(client: Client, plugin: str, families: Sequence[Sequence[Entry]]) -> float:
+    """Has every worker search its first frame, before anything is timed; returns what it takes more, in seconds."""
+    workers = list(client.nthreads())
+    futures = [
+        client.submit(
+            run_first_frame, list(families[number % len(families) :: len(workers)][:_FIRST_FAMILIES]), plugin,
+            workers=[worker], allow_other_workers=True, pure=False, retries=0,
+        )
+        for number, worker in enumerate(workers)
+    ]  # fmt: skip
+    wait(futures)
+    seconds = [future.result() for future in futures if not _is_lost(future)]
+    return statistics.fmean(seconds) if seconds else 0.0
+
+
+def _tried(
+    client: Client, plugin: str, families: Sequence[Sequence[Entry]], slot_count: int
+) -> tuple[list[list[Probe]], list[Failure]]:
+    """Probes, and inputs of families that gave none; keeps every slot at work, as the job would, until time is over."""
+    began = time.monotonic()
+    waiting = iter(families)
+    running = as_completed([], with_results=False)
+    family_of: dict[Future, Sequence[Entry]] = {}
+    probed: list[list[Probe]] = []
+    lost: list[Failure] = []
+
+    def submit(count: int) -> None:
+        for family in islice(waiting, count):
+            future = client.submit(run_probe, list(family), plugin, pure=False, retries=0)
+            family_of[future] = family
+            running.add(future)
+
+    submit(slot_count * _LEAST_FAMILIES)
+    for future in running:
+        family = family_of.pop(future)
+        if _is_lost(future):
+            error = future.exception()
+            why = "took its worker down" if isinstance(error, KilledWorker) else f"{type(error).__name__}: {error}"
+            lost += [Failure(entry.video_id, "crashed", why) for entry in family]
+        else:
+            probed.append(future.result())
+        future.release()
+        if time.monotonic() - began < ALL_SECONDS:
+            submit(1)
+    return probed, lost
+
+
+def _is_lost(future: Future) -> bool:
+    """Whether the family took its worker down or met a bug: the run's to deal with. Raises `StoppedError`."""
+    if future.status == "finished":
+        return False
+    if isinstance(error := future.exception(), StoppedError):
+        raise error
+    return True
+
+
+def run_probe(family: list[Entry], plugin: str) -> list[Probe]:
+    """The task itself, on a worker that has the plugin of that name."""
+    with _turn(plugin) as slot:
+        return probe_family(slot.inputs, family, _TRY_SECONDS)
+
+
+def run_first_frame(families: Sequence[Sequence[Entry]], plugin: str) -> float:
+    """What a worker's first frame takes beyond another one, in seconds, as `first_frame_seconds` of it."""
+    with _turn(plugin) as slot:
+        return first_frame_seconds(slot.inputs, families)
+
+
+@contextmanager
+def _turn(plugin: str) -> Iterator[UnitWorker]:
+    held: SlotPlugin = get_worker().plugins[plugin]
+    assert held.slot is not None
+    assert held.turn is not None
+    with held.turn:
+        yield held.slot
+
+
+@contextmanager
+def _scratch(job: Job) -> Iterator[Job]:
+    """The job with an OUT that goes away, beside the real one so that all workers see it."""
+    parent = job.out.parent
+    while not parent.is_dir():
+        parent = parent.parent
+    with tempfile.TemporaryDirectory(dir=parent, prefix=f".{job.out.name}-dry-run-") as folder:
+        scratch = replace(job, out=Path(folder))
+        make_folders(scratch.paths)
+        yield scratch

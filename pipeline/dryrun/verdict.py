@@ -1,0 +1,59 @@
+"""How the run would end, as far as the listing and the trials say: its exit code, why, and the way out."""
+
+from __future__ import annotations
+
+import math
+
+from ..errors import TooManyFailedError
+from .run import DryRun
+
+
+def exit_code(made: DryRun, allowed: int) -> int:
+    """1 where the run would be refused; 3 where more inputs than `allowed`, or all, would fail."""
+    if made.survey.leak is not None:
+        return 1
+    return TooManyFailedError.exit_code if why_it_would_fail(made, allowed) else 0
+
+
+def why_it_would_fail(made: DryRun, allowed: int) -> str:
+    """Why more inputs than `allowed`, or all, would fail; empty where that is not expected.
+
+    Of a part that was tried a share may fail as of the whole, rounded up as `--max-failed` is.
+    """
+    survey, failed = made.survey, len(made.failures)
+    refused = survey.refused.total()
+    most = (f"at most {allowed:,} may fail" if allowed else "none may fail") + " (--max-failed)"
+    if refused > allowed or refused == survey.inputs:
+        return f"{refused:,} of {survey.inputs:,} inputs fail before they are read; {most}"
+    if not failed:
+        return ""
+    left = allowed - refused
+    if failed == made.tried and (left < made.pending or _is_all(made)):
+        return f"all of the {made.tried:,} inputs that were tried failed"
+    before = f", and {refused:,} fail before they are read" if refused else ""
+    if failed > left:
+        return f"{failed:,} of the {made.tried:,} inputs that were tried failed{before}; {most}"
+    if failed > math.ceil(left * made.tried / made.pending):
+        return (
+            f"{failed:,} of the {made.tried:,} inputs that were tried failed{before}; at this share about "
+            f"{_expected(made):,} of {survey.inputs:,} would, and {most}"
+        )
+    return ""
+
+
+def way_out(made: DryRun) -> str:
+    """What to do where `why_it_would_fail`."""
+    expected = _expected(made)
+    accept = "" if expected >= made.survey.inputs else f", or accept about as many with --max-failed {expected}"
+    return f"fix them, or leave them out of SRC{accept}; then run the same command again"
+
+
+def _expected(made: DryRun) -> int:
+    """Inputs that would fail: those that are known to, and as large a share of the others as of those tried."""
+    share = len(made.failures) / max(made.tried, 1)
+    return made.survey.refused.total() + math.ceil(share * made.pending)
+
+
+def _is_all(made: DryRun) -> bool:
+    """Whether nothing but what is left to do could give rows."""
+    return made.pending + made.survey.refused.total() >= made.survey.inputs

@@ -1,0 +1,71 @@
+"""How sure a forecast of time is, by what else runs on the machine and by how much was tried."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from facefeed.pipeline.dryrun.forecast import Forecast, Range
+from facefeed.pipeline.dryrun.pace import Load, draw_pace, is_busy, other_processes_per_core
+from facefeed.pipeline.dryrun.show import doubts
+
+
+def load(processes: float, *, earlier: float = 0.0, host: str = "a", cores: int = 4) -> Load:
+    return Load(host, processes, earlier, cores)
+
+
+def averaged(before: float, during: float, seconds: float) -> float:
+    """What the kernel's average becomes."""
+    kept = math.exp(-seconds / 60)
+    return kept * before + (1 - kept) * during
+
+
+@pytest.mark.parametrize("before", [0.0, 6.0])
+@pytest.mark.parametrize("seconds", [10.0, 60.0, 600.0])
+def test_what_ran_while_inputs_were_tried_counts_and_not_what_had_ended(before: float, seconds: float) -> None:
+    workers = 2
+    after = [load(averaged(before, workers + 4, seconds))] * workers
+    assert other_processes_per_core([load(before)], after, seconds) == pytest.approx(1.0)
+    idle = [load(averaged(before, workers, seconds))] * workers
+    assert other_processes_per_core([load(before)], idle, seconds) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_quiet_moment_of_a_busy_machine_is_no_idle_machine() -> None:
+    assert other_processes_per_core([load(1.0)], [load(1.0, earlier=9.0)], 30.0) == pytest.approx(2.0)
+
+
+def test_machines_of_a_cluster_count_by_their_workers() -> None:
+    before = [load(3.0, host="a"), load(0.0, host="b")]
+    after = [load(7.0, host="a"), load(7.0, host="a"), load(7.0, host="a"), load(1.0, host="b")]
+    busy = other_processes_per_core(before, after, 1e6)
+    assert busy == pytest.approx(3 / 4 * 1.0)  # 4 others on the 4 cores of a, none on b
+    assert is_busy(busy)
+
+
+def test_a_worker_that_joined_later_is_no_obstacle() -> None:
+    assert other_processes_per_core([load(0.0)], [load(5.0, host="new")], 1.0) == pytest.approx(1.0)
+
+
+def test_the_busier_the_machine_the_wider_the_range() -> None:
+    spread = [np.log(draw_pace(others, 4000, np.random.default_rng(0))).std() for others in (0.0, 0.5, 1.0, 5.0)]
+    assert spread == sorted(spread)
+    assert 1.645 * spread[0] == pytest.approx(math.log(1.2), rel=0.1)
+    assert spread[-1] > 3 * spread[0]
+
+
+def test_each_cause_of_a_wide_range_is_one_plain_line() -> None:
+    figure = Range(likely=1.0, low=0.5, high=2.0)
+    sure = Forecast(
+        seconds=figure, size_bytes=figure, faces=figure, inputs=100, probed=20, slots=2, config="c", families=20,
+        untried=0.8, others_per_core=0.1,
+    )  # fmt: skip
+    assert doubts(sure) == []
+    assert doubts(replace(sure, others_per_core=2.25)) == [
+        "the range of time is wide: the machine is busy, or was in the last 15 minutes (2.2 other processes a core)"
+    ]
+    assert doubts(replace(sure, probed=3, families=3, untried=0.97)) == [
+        "the ranges are wide: 3 inputs tried, about 3% of the work"
+    ]
+    assert doubts(replace(sure, probed=3, families=3, untried=0.0)) == [], "all of it was tried"

@@ -1,0 +1,110 @@
+"""A dry run ends as the run would: with its exit code, what failed, and the way out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.dryrun.run import DryRun
+from facefeed.pipeline.dryrun.survey import Survey
+from facefeed.pipeline.dryrun.verdict import exit_code, way_out, why_it_would_fail
+from facefeed.pipeline.failures import Failure
+
+MakeSource = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+def dry(inputs: int, *, refused: int = 0, done: int = 0, tried: int = 0, failed: int = 0) -> DryRun:
+    """Of `inputs`, `refused` fail before they are read and `done` are done; of the others `tried` were tried."""
+    survey = Survey(
+        layout="folder", inputs=inputs, new=inputs - refused - done, size_bytes=0, hours=0, headers_read=0, by_split={},
+        groups=inputs, largest_group=1, dropped_identities=[], leak=None,
+        refused=Counter({"unreadable": refused} if refused else {}), missing=0, missing_files=[], ignored=Counter(),
+        fakes=0, without_original=0, caveats=[],
+    )  # fmt: skip
+    failures = [Failure(f"{number}.mp4", "truncated", "") for number in range(failed)]
+    return DryRun(
+        survey=survey, pending=inputs - refused - done, forecast=None, tried=tried, failures=failures, partial=0,
+        seconds=0.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("unreadable", "code"), [(0, 0), (1, 0), (2, 3), (4, 3)])
+def test_what_fails_before_it_is_read_is_weighed_against_what_may_fail(unreadable: int, code: int) -> None:
+    made = dry(4, refused=unreadable)
+    assert exit_code(made, 1) == code
+    assert exit_code(made, 4) == (3 if unreadable == 4 else 0), "an empty dataset is never what was asked for"
+
+
+@pytest.mark.parametrize(
+    ("made", "allowed", "why"),
+    [
+        (dry(30, tried=30, failed=1), 1, ""),
+        (dry(30, tried=30, failed=2), 1, "2 of the 30 inputs that were tried failed; at most 1 may fail"),
+        (dry(30, refused=1, tried=29, failed=1), 1, "1 of the 29 inputs that were tried failed, and 1 fail before"),
+        (dry(20_000, tried=40, failed=1), 200, ""),  # 1 % of 40, rounded up
+        (dry(20_000, tried=40, failed=2), 200, "at this share about 1,000 of 20,000 would, and at most 200 may fail"),
+        (dry(20_000, tried=40, failed=40), 10_000, "all of the 40 inputs that were tried failed"),
+        (dry(20_000, tried=40, failed=1), 0, "none may fail"),
+        (dry(2, tried=2, failed=2), 2, "all of the 2 inputs that were tried failed"),  # no dataset at all
+        (dry(1000, done=999, tried=1, failed=1), 10, ""),  # one of a thousand
+    ],
+)
+def test_what_failed_while_it_was_tried_is_weighed_against_what_may_fail(made: DryRun, allowed: int, why: str) -> None:
+    found = why_it_would_fail(made, allowed)
+    assert why in found
+    assert bool(found) == bool(why)
+    assert exit_code(made, allowed) == (3 if why else 0)
+
+
+def test_the_way_out_names_an_allowance_that_would_do_unless_all_fail() -> None:
+    made = dry(20_000, tried=40, failed=2)
+    assert "--max-failed 1000" in way_out(made)
+    assert exit_code(made, 1000) == 0
+    assert "--max-failed" not in way_out(dry(4, tried=4, failed=4))
+
+
+@pytest.mark.parametrize("given", [[], ["--max-failed", "100%"]])
+def test_where_every_input_fails_the_dry_run_ends_as_the_run_does(
+    tmp_path: Path, cluster_address: str, given: list[str]
+) -> None:
+    src = tmp_path / "src" / "real"
+    src.mkdir(parents=True)
+    (src / "empty.mp4").write_bytes(b"")
+    for name in ("a.mp4", "b.mp4"):
+        (src / name).write_bytes(b"not a video" * 100)
+    command = ["precompute", str(src.parent), str(tmp_path / "out"), "--scheduler", cluster_address, "--json", *given]
+    tried, done = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
+    assert (tried.exit_code, done.exit_code) == (3, 3)
+    said = re.sub(r"\s+", " ", tried.stderr)
+    assert "failed 3 of the 3 that were tried: 2 not_video, 1 empty" in said
+    assert "real/a.mp4: not_video" in said
+    assert "would end with exit 3: all of the 3 inputs that were tried failed" in said
+    assert "leave them out of SRC" in said
+    assert "next:" not in said
+    figures = json.loads(tried.stdout.splitlines()[-1])
+    assert (figures["exit"], figures["tried"], figures["failed_of_tried"]) == (3, 3, {"empty": 1, "not_video": 2})
+
+
+def test_one_failure_too_many_ends_the_dry_run_as_it_ends_the_run(
+    tmp_path: Path, make_source: MakeSource, cluster_address: str
+) -> None:
+    src = make_source("real/a.mp4", "real/b.mp4")
+    for name in ("c.mp4", "d.mp4"):
+        (src / "real" / name).write_bytes(b"not a video" * 100)
+    command = ["precompute", str(src), str(tmp_path / "out"), "--scheduler", cluster_address]
+    tried, done = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
+    assert (tried.exit_code, done.exit_code) == (3, 3)
+    said = re.sub(r"\s+", " ", tried.stderr)
+    assert "2 of the 4 inputs that were tried failed; at most 1 may fail (--max-failed)" in said
+    assert "--max-failed 2" in said
