@@ -1,7 +1,4 @@
-"""What tests of training share, importable by processes that they start: small networks, data and Trainers.
-
-Processes of training, which a test may kill and start anew: `in_processes`.
-"""
+"""What tests of training share, importable by processes that they start: small networks, data and Trainers."""
 
 from __future__ import annotations
 
@@ -9,13 +6,6 @@ import json
 import logging
 import os
 import signal
-import socket
-import subprocess
-import sys
-import traceback
-import warnings
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -130,59 +120,7 @@ class Kill(lightning.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-# ---- processes of training
-
-
-def in_processes(*stages: dict[str, Any], timeout_seconds: float = 240) -> list[list[int]]:
-    """Runs stages one after the other, each in new processes, one a rank; returns their exit codes.
-
-    A stage is the name of a function of a test module, "module:function", the number of its `ranks`, and its further
-    `arguments`. All are forked from one process that has imported Lightning and done nothing yet: that import takes
-    longer than the stages do.
-    """
-    script = "import sys, assets_train; assets_train.run_stages(sys.argv[1])"  # no file, that workers would import too
-    done = subprocess.run(
-        [sys.executable, "-c", script, json.dumps(stages)], capture_output=True, text=True, timeout=timeout_seconds,
-        check=False, env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path(__file__).parent)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def run_stages(told: str) -> None:
-    """Runs the stages that `in_processes` tells it of, and prints their exit codes."""
-    warnings.simplefilter("ignore")
-    import_module("timm")  # the classifier would, in each process anew
-    codes = []
-    for stage in json.loads(told):
-        module, name = stage["run"].split(":")
-        work, arguments, ranks = getattr(import_module(module), name), stage.get("arguments", {}), stage["ranks"]
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        processes = [_fork(work, arguments, rank, ranks, port) for rank in range(ranks)]
-        codes.append([os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes])
-    print(json.dumps(codes))
-
-
-def _fork(work: Callable[..., None], arguments: dict[str, Any], rank: int, ranks: int, port: int) -> int:
-    process = os.fork()
-    if process:
-        return process
-    code = 1
-    try:
-        if ranks > 1:  # as a launcher such as torchrun or srun would say it
-            os.environ |= {
-                "LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-            }  # fmt: skip
-        torch.set_num_threads(1)
-        work(**arguments)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
+# ---- a process of training
 
 
 def train_in_process(out: str, run: str, ranks: int, kill_at: int | None = None, workers: int = 0) -> None:

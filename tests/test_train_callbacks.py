@@ -7,8 +7,6 @@ import json
 import logging
 import pickle
 import re
-import subprocess
-import sys
 import textwrap
 import warnings
 from collections import deque
@@ -22,6 +20,7 @@ import pytest
 import torch
 from assets_clock import Clock
 from assets_loaders import wait_until
+from assets_processes import in_processes
 from facefeed.loaders.stats import ready_batches
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
@@ -557,17 +556,6 @@ def test_on_a_real_device_its_own_time_is_measured() -> None:
 
 # ---- ranks
 
-_SCRIPT = """
-import json, logging, sys, warnings
-warnings.simplefilter("ignore")
-logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-sys.path.insert(0, {tests!r})
-from test_train_callbacks import train_on_ranks
-
-if __name__ == "__main__":
-    train_on_ranks({folder!r})
-"""
-
 
 def train_on_ranks(folder: str) -> None:
     """Rank 0 has a loader with a worker that nothing waits for, rank 1 one without, that is slow."""
@@ -591,10 +579,8 @@ def train_on_ranks(folder: str) -> None:
 
 
 def test_ranks_agree_the_slowest_shows_and_all_stop_at_the_same_step(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(_SCRIPT.format(tests=str(Path(__file__).parent), folder=str(tmp_path)), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    stage = {"run": "test_train_callbacks:train_on_ranks", "ranks": 2, "arguments": {"folder": str(tmp_path)}}
+    assert in_processes(stage) == [[0, 0]]
     one, other = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
     assert one == other
     assert one["steps"] == 30

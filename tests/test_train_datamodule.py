@@ -13,6 +13,7 @@ import lightning
 import pytest
 import torch
 from assets_dataset import Clip, make_dataset
+from assets_processes import in_processes
 from assets_train import (
     TEST_FACES,
     TRAIN_FACES,
@@ -21,7 +22,6 @@ from assets_train import (
     classifier,
     data,
     foreign,
-    in_processes,
     small_dataset,
     trainer,
 )

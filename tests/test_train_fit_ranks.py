@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 import torch
 from assets_fit import STEPS, At, Minutes, config, raising, trained
-from assets_train import Seen, in_processes, small_dataset
+from assets_processes import in_processes
+from assets_train import Seen, small_dataset
 from facefeed.pipeline.errors import FacefeedError, RefusedError
 from facefeed.train import checkpoint, pictures
 from facefeed.train.datamodule import FaceDataModule

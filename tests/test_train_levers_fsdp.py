@@ -10,7 +10,7 @@ import lightning
 import pytest
 import torch
 from assets_levers import cpu, fit, images, quietly
-from assets_train import in_processes
+from assets_processes import in_processes
 from facefeed.train import checkpoint, levers
 from facefeed.train.levers import FiniteGuard, NonFiniteError
 from facefeed.train.schedule import decay_groups, decaying

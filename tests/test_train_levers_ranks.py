@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 from assets_levers import Foreign, fit, images, perceptron, weights
+from assets_processes import in_processes
 from facefeed.train.levers import FiniteGuard, NonFiniteError
 from torch.utils.data import DataLoader, Subset
 
 STEPS = 5
-
-_SCRIPT = """
-import sys
-sys.path.insert(0, {tests!r})
-from test_train_levers_ranks import on_a_rank
-
-if __name__ == "__main__":
-    on_a_rank({folder!r})
-"""
 
 
 class Trained(Foreign):
@@ -57,10 +47,8 @@ def test_two_ranks_are_one_with_both_their_batches_and_stop_together_where_one_i
     The steps are looked at every 4: from step 6 on, counted from 0, they are not finite on either rank, since the
     gradient is both ranks'; at the eighth there are two in a row, at the twelfth six.
     """
-    script = tmp_path / "train.py"
-    script.write_text(_SCRIPT.format(tests=str(Path(__file__).parent), folder=str(tmp_path)), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    stage = {"run": "test_train_levers_ranks:on_a_rank", "ranks": 2, "arguments": {"folder": str(tmp_path)}}
+    assert in_processes(stage) == [[0, 0]]
     first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1))
 
     alone = Trained()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from assets_fit import STEPS, At, Minutes, config, raising, trained
-from assets_train import Seen, in_processes, small_dataset
+from assets_processes import in_processes
+from assets_train import Seen, small_dataset
 from facefeed.train import checkpoint
 from facefeed.train.fit import Result, train
 from facefeed.train.signals import StoppedTrainingError
