@@ -5,7 +5,7 @@
 | module | what it holds |
 |---|---|
 | errors, schema, manifest, index, pages | the contract with readers, all that `facefeed.loaders` knows of this room |
-| sources/, components, leaks, splits, plan, changes, estimate, dryrun/ | what there is to do, and what it will take |
+| sources/, components, leaks, splits, plan, changes, damage, estimate, dryrun/ | the work and its cost |
 | video/, faces/, originals, pairs, encode, rows, inputs | one input's way from a file to rows |
 | commit, work, lease, ledger, finish | exactly once, whatever dies when |
 | request, cluster, stage, progress, run | the Dask job |

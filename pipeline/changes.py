@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .contents import content_sha256
+from .damage import OtherLimit
 from .errors import RefusedError
 from .job import config_hash
 from .leaks import refuse_new_leaks
@@ -29,7 +30,8 @@ class Changes:
     """Inputs by what has to be done about them. `gone` are planned, but no longer in the source: their rows stay.
 
     `refused` never reach a unit; `added`, `changed` and `touched` are as the source has them now. `touched` have a new
-    time of change and the content they had: that time is recorded, and nothing else is done about them.
+    time of change and the content they had: that time is recorded, and nothing else is done about them. `rejudged` have
+    more damaged frames than is allowed now, and are done again since that was asked for.
     """
 
     added: list[Entry] = field(default_factory=list)
@@ -37,6 +39,7 @@ class Changes:
     touched: list[Entry] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     refused: list[Entry] = field(default_factory=list)
+    rejudged: list[Entry] = field(default_factory=list)
 
 
 def compare(
@@ -117,10 +120,12 @@ def next_part(
     seed: int,
     allow_leaks: bool,
     retry: Callable[[str], bool] | None,
+    max_damaged_percent: float,
     cost_seconds: Callable[[Entry], float],
 ) -> PlanPart:
     """The units that new, changed and retried inputs make; `retry` says which failures, by reason, to redo.
 
+    Partial inputs with more damage than `max_damaged_percent` allows are redone with the failures by decode_error.
     Raises `RefusedError` where a given split leaks, or a changed input would, unless `allow_leaks`.
     """
     salt = str(len(ledger.plan.parts))
@@ -148,12 +153,16 @@ def next_part(
     units = group_units(added, assigned.split_of, config=name, salt=salt, cost_seconds=cost_seconds)
     current = {entry.video_id: entry for entry in listing.entries if not entry.problem}
     failed = _failed(ledger, retry) if retry is not None else {}
-    anew = redo.union((entry.video_id for entry in added), *failed.values())
+    if retry is not None and retry("decode_error"):
+        other = OtherLimit.of(ledger, max_damaged_percent, current)
+        changes.rejudged[:] = [current[one.video_id] for one in other.partial]
+    rejudged = {entry.video_id for entry in changes.rejudged}
+    anew = redo.union((entry.video_id for entry in added), rejudged, *failed.values())
     # What a fake's mask says depends on its original too.
     fakes = [entry for name, entry in current.items() if entry.source_id in anew and name in known and name not in anew]
     changed = {entry.video_id for entry in changes.changed}
     changes.changed.extend(entry for entry in fakes if entry.video_id not in changed)
-    changed.update(entry.video_id for entry in fakes)
+    changed.update(rejudged, (entry.video_id for entry in fakes))
     redo = anew.union(entry.video_id for entry in fakes)
     make = partial(Unit.make, config=name, salt=salt)
     redone, replaced = _replace_changed(ledger, changed, redo, current, make)

@@ -188,6 +188,7 @@ class _Lane:
         common: dict[str, Any] = {
             "video_id": entry.video_id, "size_bytes": entry.size_bytes, "mtime_ns": entry.mtime_ns,
         }  # fmt: skip
+        max_damaged_percent = self._job.limits.max_damaged_percent
         spool = self._memory.open()
         self._spools.append(spool)
         try:
@@ -203,6 +204,7 @@ class _Lane:
             self._raise_if_none_is_to_blame(error)
             return Made(InputOutcome(
                 **common, outcome="failed", reason=error.reason, detail=error.detail or None,
+                max_damaged_percent=max_damaged_percent if error.reason == "decode_error" else None,
                 # Whoever reads a file that kept the decoder waiting may wait without end.
                 sha256=None if error.reason == "timeout" else self._sha256(path, before),
                 frames_wanted=error.frames_wanted, frames_decoded=error.frames_decoded, seconds=_since(started),
@@ -211,6 +213,7 @@ class _Lane:
         outcome = InputOutcome(
             **common, outcome="partial" if reader.last_damage else "ok" if faces else "no_faces", faces=faces,
             reason="decode_error" if reader.last_damage else None, detail=reader.last_damage or None,
+            max_damaged_percent=max_damaged_percent if reader.last_damage else None,
             frames_wanted=reader.last_frames_wanted, frames_decoded=reader.last_frames_decoded,
             sha256=self._sha256(path, before), seconds=_since(started),
             faces_without_mask=without_mask if self.inputs.has_source(entry) else 0,

@@ -87,7 +87,8 @@ class InputOutcome:
     none). `reason` (see `errors.Reason`) and `detail` say why it failed, or why frames of a partial one are missing.
     `faces_without_mask`: of a fake whose original is there, how many of its `faces` could not be compared with it.
     `sha256`: of the file's bytes as they were decoded; None where they changed meanwhile or could not be read.
-    `reused`: its rows are those of the unit that this one replaces; nothing was decoded.
+    `max_damaged_percent`: the limit that one was judged by of which frames are damaged; None of all others, and where
+    a facefeed did not record it. `reused`: its rows are those of the unit that this one replaces; nothing was decoded.
     """
 
     video_id: str
@@ -101,6 +102,7 @@ class InputOutcome:
     faces: int = 0
     faces_without_mask: int = 0
     seconds: float = 0.0
+    max_damaged_percent: float | None = None
     sha256: str | None = None
     reused: bool = False
 

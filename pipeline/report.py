@@ -15,6 +15,7 @@ from .manifest import OutPaths
 from .terminal import duration_text, many, standard_error, visible
 
 if TYPE_CHECKING:
+    from .changes import Changes
     from .dryrun.forecast import Forecast
     from .run import Summary
     from .verdict import Verdict
@@ -47,6 +48,7 @@ def figures(summary: Summary) -> dict[str, Any]:
         "changes": {
             "added": len(changes.added),
             "changed": len(changes.changed),
+            "rejudged": len(changes.rejudged),
             "same_content": len(changes.touched),
             "gone": len(changes.gone),
         },
@@ -132,14 +134,7 @@ def _remarks(summary: Summary) -> list[str]:
         lines.append(f"listed in metadata, but absent on disk: {', '.join(listing.missing[:_NAMED])}")
         lines[-1] += ", ..." if len(listing.missing) > _NAMED else ""
     lines += _without_mask(summary.manifest.faces_without_mask)
-    changes = summary.changes
-    if changes.changed:
-        count = many(len(changes.changed), "input")
-        lines.append(f"done again, where rows could differ, since they or their originals had changed: {count}")
-    if changes.touched:
-        lines.append(f"not done again, with new times but the same content: {many(len(changes.touched), 'input')}")
-    if changes.gone:
-        lines.append(f"no longer in the source, rows were kept: {many(len(changes.gone), 'input')}")
+    lines += _changes(summary.changes)
     if summary.orphans:
         lines.append(f"moved to _tmp, since no unit accounts for them: {many(len(summary.orphans), 'file')}")
     if summary.dropped_identities:
@@ -148,6 +143,21 @@ def _remarks(summary: Summary) -> list[str]:
     if listing.ignored:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in listing.ignored.most_common(_NAMED))
         lines.append(f"ignored: {kinds}")
+    return lines
+
+
+def _changes(changes: Changes) -> list[str]:
+    lines = []
+    if changes.changed:
+        count = many(len(changes.changed), "input")
+        lines.append(f"done again, where rows could differ, since they or their originals had changed: {count}")
+    if changes.rejudged:
+        count = many(len(changes.rejudged), "input")
+        lines.append(f"done again, since more of them was damaged than --max-damaged allows: {count}")
+    if changes.touched:
+        lines.append(f"not done again, with new times but the same content: {many(len(changes.touched), 'input')}")
+    if changes.gone:
+        lines.append(f"no longer in the source, rows were kept: {many(len(changes.gone), 'input')}")
     return lines
 
 

@@ -22,6 +22,7 @@ from .cluster import (
     visible_gpus,
 )
 from .commit import make_folders, remove_bare
+from .damage import damage_warnings
 from .dryrun.forecast import Forecast
 from .dryrun.kept import read_forecast
 from .errors import CorruptDataError, StoppedError, TooManyFailedError, UsageError
@@ -111,6 +112,8 @@ def precompute(
     with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease, progress.on_wait):
         ledger = Ledger(paths, Plan.load(paths), job.config)
         changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress))
+        for text in damage_warnings(ledger, job.limits.max_damaged_percent, listing, retries(retry_failed)):
+            progress.warn(text)
         planned = {*ledger.plan.videos(), *(entry.video_id for entry in listing.entries)}
         refuse_known_failures(failures_of(None, changes.refused), len(planned), allowance)
         clear_attempts(paths)
@@ -149,7 +152,8 @@ def _extend_plan(
         cost = CostModel(changes.added, job.root, job.options.sampling, reader)
     part = next_part(
         ledger, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
-        allow_leaks=allow_leaks, retry=retries(retry), cost_seconds=lambda entry: cost(entry).seconds,
+        allow_leaks=allow_leaks, retry=retries(retry), max_damaged_percent=job.limits.max_damaged_percent,
+        cost_seconds=lambda entry: cost(entry).seconds,
     )  # fmt: skip
     if part.units or part.times or not ledger.plan.parts:
         ledger.plan.append(job.paths, part)

@@ -56,7 +56,7 @@ class Dataset:
         changes = compare(listing, self.plan.videos(), lambda _: same)
         part = next_part(
             self.ledger, listing, changes, config=CONFIG, ratio=self.ratio, seed=0, allow_leaks=allow_leaks,
-            retry=retry, cost_seconds=lambda _: 0.001,
+            retry=retry, max_damaged_percent=10, cost_seconds=lambda _: 0.001,
         )  # fmt: skip
         if part.units or part.times or not self.plan.parts:
             self.plan.append(self.paths, part)

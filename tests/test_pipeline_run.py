@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -29,9 +30,11 @@ from facefeed.pipeline.errors import RefusedError, StoppedError, TooManyFailedEr
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
 from facefeed.pipeline.job import Options
 from facefeed.pipeline.manifest import Manifest, OutPaths
+from facefeed.pipeline.progress import Progress
 from facefeed.pipeline.run import Allowance, Summary, precompute
 from facefeed.pipeline.verify import verify
 from facefeed.pipeline.video import DecoderLimits, Sampling
+from rich.console import Console
 
 Run = Callable[..., Summary]
 MakeSource = Callable[..., Path]
@@ -351,6 +354,57 @@ def test_a_video_that_takes_its_decoder_down_loses_only_itself(
     assert set(table(tmp_path / "out")["video_id"].to_pylist()) == {"real/a.mp4", "real/z.mp4"}
     assert summary.totals.lost_units == 0
     assert verify(tmp_path / "out").findings == []
+
+
+def test_inputs_that_another_limit_of_damage_decided_are_named_and_redone_on_request_alone(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, out = make_source("real/a.mp4"), tmp_path / "out"
+    spoil(source / "real/scratched.mp4", source / "real/a.mp4", range(20, 25))  # one of the five wanted frames
+
+    def warnings(max_damaged_percent: float, **given: Any) -> str:
+        shown = io.StringIO()
+        progress = Progress(Console(file=shown, width=10_000, highlight=False))
+        run(source, limits=DecoderLimits(max_damaged_percent=max_damaged_percent), progress=progress,
+            max_failed=Allowance(count=1), **given)  # fmt: skip
+        events = [json.loads(line) for line in shown.getvalue().splitlines()]
+        told = [one["text"] for one in events if one["event"] == "warning" and "--max-damaged" in one["text"]]
+        return "\n".join(told)
+
+    assert warnings(20) == ""
+    rows, before = table(out), written(out)
+    assert warnings(40) == ""
+    assert warnings(0) == (
+        "1 partial input has more damage than --max-damaged 0% allows and keeps its rows, since it was judged by "
+        "another limit (20%): real/scratched.mp4; with --retry-failed decode_error it is judged anew"
+    )
+    assert (written(out), table(out)) == (before, rows)
+    assert warnings(0, retry_failed="decode_error") == ""
+    assert Manifest.read(out).inputs["failed"] == {"decode_error": 1}
+    assert set(table(out)["video_id"].to_pylist()) == {"real/a.mp4"}
+    assert verify(out).findings == []
+    before = written(out)
+    assert warnings(20) == (
+        "1 input failed as decode_error that --max-damaged 20% may allow and stays failed, since it was judged by "
+        "another limit (0%): real/scratched.mp4; with --retry-failed decode_error it is judged anew"
+    )
+    assert written(out) == before
+    assert warnings(20, retry_failed="") == ""
+    assert (table(out), Manifest.read(out).inputs["partial"]) == (rows, 1)
+    assert verify(out).findings == []
+
+
+def test_of_a_unit_only_what_another_limit_of_damage_decided_is_judged_anew(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
+    spoil(source / "real/scratched.mp4", source / "real/a.mp4", range(20, 25))
+    run(source, limits=DecoderLimits(max_damaged_percent=20))
+    none = DecoderLimits(max_damaged_percent=0)
+    done = run(source, limits=none, retry_failed="decode_error", max_failed=Allowance(count=1))
+    assert (done.totals.inputs, len(done.changes.rejudged)) == (1, 1)
+    assert set(table(out)["video_id"].to_pylist()) == {"real/a.mp4", "real/b.mp4"}
+    assert verify(out).findings == []
 
 
 def test_failures_are_redone_on_request_alone(run: Run, make_source: MakeSource, tmp_path: Path) -> None:

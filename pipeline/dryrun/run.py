@@ -10,6 +10,7 @@ from typing import Any
 
 from ..changes import Changes, compare, next_part, same_content
 from ..cluster import default_slots
+from ..damage import damage_warnings
 from ..errors import RefusedError
 from ..estimate import HEADERS, CostModel
 from ..failures import Failure
@@ -73,10 +74,12 @@ def dry_run(
         cost = CostModel(sound, job.root, job.options.sampling, reader, headers=_HEADERS)
     # The run itself reads fewer headers.
     headers_seconds = (time.monotonic() - compared) * min(1.0, HEADERS / max(cost.headers_read, 1))
+    damaged = damage_warnings(ledger, job.limits.max_damaged_percent, listing, retry)
     part, leak = _part(ledger, listing, changes, cost, job=job, config=config, allow_leaks=allow_leaks, retry=retry)
     whole = Ledger(job.paths, Plan([*ledger.plan.parts, part]), job.config)
     units = list(whole.pending())
     survey = _survey(listing, changes, whole.plan, cost, new=sum(len(unit.to_decode) for unit in part.units), leak=leak)
+    survey.caveats.extend(damaged)
     planning_seconds = listing_seconds + compared - started + headers_seconds
     guess, trials = None, Trials()
     if units:
@@ -122,7 +125,8 @@ def _part(
         changes.refused[:] = [entry for entry in changes.refused if entry.problem != "bridges_splits"]
         return next_part(
             ledger, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
-            allow_leaks=allow_leaks, retry=retry, cost_seconds=lambda entry: cost(entry).seconds,
+            allow_leaks=allow_leaks, retry=retry, max_damaged_percent=job.limits.max_damaged_percent,
+            cost_seconds=lambda entry: cost(entry).seconds,
         )  # fmt: skip
 
     try:

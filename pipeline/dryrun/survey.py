@@ -19,7 +19,7 @@ class Survey:
     `groups`: how many sets of inputs no split may cut; `largest_group`: inputs in the largest one. `hours` of playing
     time are those of `headers_read` headers, the rest by their bytes. `missing_files` names the first 100 of `missing`.
     `fakes`: inputs that name an original; `without_original`: of these, those whose original is not there.
-    `caveats`: what the source does not say.
+    `caveats`: what the source does not say, and what OUT holds that another `--max-damaged` has decided.
     """
 
     layout: str

@@ -13,8 +13,8 @@ parent's side; all other modules run in the child and are the only ones that imp
 from __future__ import annotations
 
 from .frame import Frame, FrameTimes, MediaInfo
-from .limits import DecoderLimits
+from .limits import DecoderLimits, most_damaged
 from .reader import MediaReader
 from .sampling import Sampling
 
-__all__ = ["DecoderLimits", "Frame", "FrameTimes", "MediaInfo", "MediaReader", "Sampling"]
+__all__ = ["DecoderLimits", "Frame", "FrameTimes", "MediaInfo", "MediaReader", "Sampling", "most_damaged"]

@@ -10,6 +10,17 @@ from typing import Any
 from ..errors import UsageError
 
 
+def most_damaged(num_wanted: int, max_damaged_percent: float) -> int:
+    """How many of the wanted frames of a video may be damaged: rounded up, and never all.
+
+    Of a few frames the share is below one, and any share above 0 is meant to allow one.
+
+    >>> most_damaged(30, 10), most_damaged(5, 10), most_damaged(5, 0), most_damaged(5, 100)
+    (3, 1, 0, 4)
+    """
+    return min(math.ceil(max_damaged_percent * num_wanted / 100 - 1e-9), num_wanted - 1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DecoderLimits:
     """What the decoder's child process may use; raises UsageError for values that cannot be meant.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from ..errors import InputError
 from .content import Content
 from .decode import Health, configure, decode_frames
 from .frame import MediaInfo
+from .limits import most_damaged
 from .opening import check_size, choose_stream, open_video
 from .pixels import Rgb, RgbConverter
 from .sampling import Sampling
@@ -49,8 +49,7 @@ class Losses:
 
     def take(self, due: deque[int], health: Health, *, before: int) -> None:
         """Count the frames of `due` below index `before` as lost; raises InputError: decode_error for one too many."""
-        # Rounded up: of a few frames the share is below one, and any share above 0 is meant to allow one.
-        most = min(math.ceil(self.max_percent * len(self.counting) / 100 - 1e-9), len(self.counting) - 1)
+        most = most_damaged(len(self.counting), self.max_percent)
         while due and due[0] < before:
             if due[0] not in self.counting:
                 due.popleft()
