@@ -18,6 +18,7 @@ from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dryrun.forecast import Conditions, Forecast, Range, forecast
 from facefeed.pipeline.dryrun.kept import forecast_file
+from facefeed.pipeline.dryrun.pace import Others
 from facefeed.pipeline.dryrun.probe import Probe, first_frame_seconds, probe_family
 from facefeed.pipeline.dryrun.run import DryRun, dry_run
 from facefeed.pipeline.dryrun.show import figures, show
@@ -76,10 +77,9 @@ def guess(
     *,
     once_seconds: float = 0.0,
     slots: int = 1,
-    others_per_core: float = 0.0,
     is_paired: Callable[[Entry], bool] = lambda _: False,
 ) -> Forecast:
-    conditions = Conditions(slots=slots, once_seconds=once_seconds, others_per_core=others_per_core)
+    conditions = Conditions(slots=slots, once_seconds=once_seconds, others=Others())
     return forecast(units, promised, probed, is_paired=is_paired, conditions=conditions, config="c")
 
 

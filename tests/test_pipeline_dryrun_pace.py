@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from facefeed.pipeline.dryrun.forecast import Forecast, Range
-from facefeed.pipeline.dryrun.pace import Load, draw_pace, is_busy, other_processes_per_core
+from facefeed.pipeline.dryrun.pace import Load, Others, draw_pace, is_busy, other_processes
 from facefeed.pipeline.dryrun.show import doubts
 
 
@@ -27,29 +27,33 @@ def averaged(before: float, during: float, seconds: float) -> float:
 def test_what_ran_while_inputs_were_tried_counts_and_not_what_had_ended(before: float, seconds: float) -> None:
     workers = 2
     after = [load(averaged(before, workers + 4, seconds))] * workers
-    assert other_processes_per_core([load(before)], after, seconds) == pytest.approx(1.0)
+    assert other_processes([load(before)], after, seconds).now == pytest.approx(1.0)
     idle = [load(averaged(before, workers, seconds))] * workers
-    assert other_processes_per_core([load(before)], idle, seconds) == pytest.approx(0.0, abs=1e-9)
+    assert other_processes([load(before)], idle, seconds).now == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_quiet_moment_of_a_busy_machine_is_no_idle_machine() -> None:
-    assert other_processes_per_core([load(1.0)], [load(1.0, earlier=9.0)], 30.0) == pytest.approx(2.0)
+    quiet = other_processes([load(1.0)], [load(1.0, earlier=9.0)], 30.0)
+    assert quiet == Others(0.0, pytest.approx(2.0))
+    assert 1 < quiet.slowdown < 3, "it is expected to become as busy as it was, but not for sure"
+    assert other_processes([load(9.0)], [load(9.0, earlier=1.0)], 30.0).slowdown == 1
 
 
 def test_machines_of_a_cluster_count_by_their_workers() -> None:
     before = [load(3.0, host="a"), load(0.0, host="b")]
     after = [load(7.0, host="a"), load(7.0, host="a"), load(7.0, host="a"), load(1.0, host="b")]
-    busy = other_processes_per_core(before, after, 1e6)
+    busy = other_processes(before, after, 1e6).now
     assert busy == pytest.approx(3 / 4 * 1.0)  # 4 others on the 4 cores of a, none on b
     assert is_busy(busy)
 
 
 def test_a_worker_that_joined_later_is_no_obstacle() -> None:
-    assert other_processes_per_core([load(0.0)], [load(5.0, host="new")], 1.0) == pytest.approx(1.0)
+    assert other_processes([load(0.0)], [load(5.0, host="new")], 1.0).now == pytest.approx(1.0)
 
 
 def test_the_busier_the_machine_the_wider_the_range() -> None:
-    spread = [np.log(draw_pace(others, 4000, np.random.default_rng(0))).std() for others in (0.0, 0.5, 1.0, 5.0)]
+    drawn = [draw_pace(Others(count, count), 4000, np.random.default_rng(0)) for count in (0.0, 0.5, 1.0, 5.0)]
+    spread = [np.log(paces).std() for paces in drawn]
     assert spread == sorted(spread)
     assert 1.645 * spread[0] == pytest.approx(math.log(1.2), rel=0.1)
     assert spread[-1] > 3 * spread[0]

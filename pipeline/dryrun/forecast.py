@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..estimate import Cost
 from ..plan import Unit
 from ..sources import Entry
-from .pace import draw_cached, draw_pace
+from .pace import Others, draw_cached, draw_pace
 from .probe import Probe
 
 _DRAWS = 1000
@@ -36,7 +36,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """How inputs were tried: on `slots` workers, beside `others_per_core` other processes a core.
+    """How inputs were tried: on `slots` workers, beside `others`.
 
     `once_seconds`: what a run spends once, however much there is to do: planning, starting the workers, their first
     frame, ending them, the account.
@@ -44,7 +44,7 @@ class Conditions:
 
     slots: int
     once_seconds: float
-    others_per_core: float
+    others: Others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Forecast:
     """What a run will come to: `seconds` of the clock, from the command to its end, with `slots` workers.
 
     `families`: originals with their fakes that were tried. `untried`: the share of the work that was not.
-    `others_per_core`: other processes a core while inputs were tried.
+    `others_per_core`: processes beside the workers, as is usual.
     """
 
     seconds: Range
@@ -119,13 +119,13 @@ def forecast(
 
     work = _makespan([sum(map(seconds_of, unit.to_decode)) for unit in units], conditions.slots)
     once = conditions.once_seconds * draw_cached(_DRAWS, random)
-    seconds = (once + work * drawn[:, 0] / max(likely[0], 1e-9)) * draw_pace(conditions.others_per_core, _DRAWS, random)
+    seconds = (once + work * drawn[:, 0] / max(likely[0], 1e-9)) * draw_pace(conditions.others, _DRAWS, random)
     return Forecast(
-        seconds=_range(conditions.once_seconds + work, seconds, beyond=few * work),
+        seconds=_range(conditions.others.slowdown * (conditions.once_seconds + work), seconds, beyond=few * work),
         size_bytes=_range(likely[1], drawn[:, 1], beyond=(_REST + few) * likely[1]),
         faces=_range(likely[2], drawn[:, 2], beyond=(_REST + few) * likely[2]),
         inputs=len(entries), probed=len(tried), slots=conditions.slots, config=config,
-        families=len(families), untried=untried, others_per_core=conditions.others_per_core,
+        families=len(families), untried=untried, others_per_core=conditions.others.usual,
     )  # fmt: skip
 
 

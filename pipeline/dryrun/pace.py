@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 _AVERAGE_SECONDS = 60.0  # Linux's first load average forgets with this time constant
 _BUSY = 0.5  # other processes per core; below it they fit beside a worker and its decoder
 _IDLE_SPREAD = 0.12  # of the logarithm: +-20 %, by which the same work differs on an idle machine an hour later
-_BUSY_SPREAD = 0.50
+_BUSY_SPREAD = 0.45
 """Of the logarithm, where a worker gets next to nothing of its core. Measured on two cores with 2.4 to 7.5 other
-processes each: in 22 runs, at once after their dry runs, log(actual / forecast) had a root mean square of 0.40 (0.37 to
-2.2 times as long). It was the other processes that changed: starting the workers took 0.55 to 2.4 times as long as in
-the dry run.
+processes each: in 24 runs, at once after their dry runs, log(actual / forecast) had a root mean square of 0.35 with
+`Others.slowdown`, of 0.43 without. It was the other processes that changed: starting the workers took 0.3 to 2.8 times
+as long as in the dry run.
 """
 
 
@@ -39,22 +39,39 @@ def load_here() -> Load:
     return Load(socket.gethostname(), one, fifteen, os.cpu_count() or 1)
 
 
-def other_processes_per_core(before: Sequence[Load], after: Sequence[Load], seconds: float) -> float:
-    """What ran beside the workers for the `seconds` between two measurements, or in the last 15 minutes if more.
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Other processes a core: while inputs were tried, and as is usual: in the last 15 minutes, if that is more."""
 
-    `after` has one measurement for each worker. The first average's decay is taken out, so that short trials count in
-    full. What ran in 15 minutes counts since a busy machine has quiet moments: trials in one of them took 11 s, the run
-    after it 23 s. A worker counts as one process: its decoder may make it two, so a machine of its own may look
-    slightly busy.
+    now: float = 0.0
+    usual: float = 0.0
+
+    @property
+    def slowdown(self) -> float:
+        """By what factor the run is expected to be slower than trials in a quiet moment.
+
+        All the way back to what is usual would be (1 + usual) / (1 + now). Half of it, in logarithms, came true: in 24
+        runs the slope was 0.49, and after the quietest trials, 0 to 0.1 now and 2.7 usual, they took 1.5 to 2.6 times
+        as long.
+        """
+        return math.sqrt((1 + self.usual) / (1 + self.now))
+
+
+def other_processes(before: Sequence[Load], after: Sequence[Load], seconds: float) -> Others:
+    """What runs beside the workers, `seconds` after a measurement `before`; `after` has one for each worker.
+
+    The first average's decay is taken out, so that short trials count in full. A worker counts as one process: its
+    decoder may make it two, so a machine of its own may look slightly busy.
     """
     earlier = {load.host: load.processes for load in before}
     workers = Counter(load.host for load in after)
     kept = math.exp(-seconds / _AVERAGE_SECONDS)
-    others = 0.0
+    now = usual = 0.0
     for load in after:
         between = (load.processes - kept * earlier.get(load.host, load.processes)) / (1 - kept)
-        others += max(0.0, max(between, load.processes_15min) - workers[load.host]) / load.cores
-    return others / max(len(after), 1)
+        now += max(0.0, between - workers[load.host]) / load.cores
+        usual += max(0.0, load.processes_15min - workers[load.host]) / load.cores
+    return Others(now / max(len(after), 1), max(now, usual) / max(len(after), 1))
 
 
 def is_busy(others_per_core: float) -> bool:
@@ -62,10 +79,10 @@ def is_busy(others_per_core: float) -> bool:
     return others_per_core >= _BUSY
 
 
-def draw_pace(others_per_core: float, count: int, random: np.random.Generator) -> NDArray[np.float64]:
-    """Factors by which the run is slower than its trials, float64 (count,), log-normal around 1."""
-    taken = others_per_core / (1 + others_per_core)  # the share of a core that a worker does not get
-    return np.exp(random.normal(0.0, math.hypot(_IDLE_SPREAD, _BUSY_SPREAD * taken), count))
+def draw_pace(others: Others, count: int, random: np.random.Generator) -> NDArray[np.float64]:
+    """Factors by which the run is slower than its trials, float64 (count,), log-normal around `others.slowdown`."""
+    taken = others.usual / (1 + others.usual)  # the share of a core that a worker does not get
+    return others.slowdown * np.exp(random.normal(0.0, math.hypot(_IDLE_SPREAD, _BUSY_SPREAD * taken), count))
 
 
 def draw_cached(count: int, random: np.random.Generator) -> NDArray[np.float64]:

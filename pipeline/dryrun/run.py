@@ -90,7 +90,7 @@ def dry_run(
             here = {entry.video_id for entry in sound}
             conditions = Conditions(
                 slots=trials.slots, once_seconds=(1 + _ACCOUNT) * planning_seconds + trials.once_seconds,
-                others_per_core=trials.others_per_core,
+                others=trials.others,
             )  # fmt: skip
             guess = forecast(
                 units, cost, trials.families, is_paired=lambda entry: entry.source_id in here, conditions=conditions,

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from ..job import Job
 from ..plan import Unit
 from ..sources import Entry
 from ..work import UnitWorker
-from .pace import load_here, other_processes_per_core
+from .pace import Others, load_here, other_processes
 from .probe import Probe, first_frame_seconds, probe_family, tried_of
 
 ALL_SECONDS = 45.0
@@ -36,14 +36,14 @@ _FIRST_FAMILIES = 3  # of which one gives a worker its first frame
 class Trials:
     """What was tried on `slots` workers: `families` of probes, and `lost`, inputs of families that gave none.
 
-    `once_seconds`: starting the workers, each one's first frame, and ending them. `others_per_core`: see `pace`.
+    `once_seconds`: starting the workers, each one's first frame, and ending them.
     """
 
     families: Sequence[Sequence[Probe]] = ()
     lost: Sequence[Failure] = ()
     slots: int = 0
     once_seconds: float = 0.0
-    others_per_core: float = 0.0
+    others: Others = field(default_factory=Others)
 
     @property
     def tried(self) -> int:
@@ -84,9 +84,9 @@ def try_families(job: Job, families: Sequence[Sequence[Entry]], workers: int, sc
             first_seconds = _first_frames(client, plugin, families)
             probed, lost = _tried(client, plugin, families, slot_count)
             done = time.monotonic()
-            others = other_processes_per_core(loads, list(client.run(load_here).values()), done - loads_at)
+            others = other_processes(loads, list(client.run(load_here).values()), done - loads_at)
         return Trials(
-            families=probed, lost=lost, slots=slot_count, others_per_core=others,
+            families=probed, lost=lost, slots=slot_count, others=others,
             once_seconds=ready - began + first_seconds + time.monotonic() - done,
         )  # fmt: skip
 
