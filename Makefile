@@ -15,6 +15,8 @@ DEMO := .demo
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 FUZZ ?= 10
 RUNS ?= 20
+# Files with property tests: to collect all others as well takes longer than to run these.
+RANDOM := $(shell grep -l 'from hypothesis' tests/test_*.py)
 # Tests whose outcome could depend on the order in which processes and threads get on.
 CONCURRENT := $(addprefix tests/test_, $(addsuffix .py, loaders_blocks loaders_deaths loaders_leaks \
 	loaders_readahead loaders_workers pipeline_ahead pipeline_cli pipeline_commit pipeline_lanes pipeline_lease \
@@ -72,7 +74,7 @@ soak: $(READY)  ## random and concurrent tests RUNS times on a busy machine: shu
 		processes=$$(( run % 3 == 0 ? 4 : run % 3 )); began=$$SECONDS; \
 		export PYTHONHASHSEED=$$run FACEFEED_FUZZ=1; \
 		shuffled="--numprocesses $$processes --random-order --random-order-seed=$$run --hypothesis-seed=$$run"; \
-		for part in "-m hypothesis" "$(CONCURRENT)"; do \
+		for part in "-m hypothesis $(RANDOM)" "$(CONCURRENT)"; do \
 			$(BIN)/pytest -q $$part $$shuffled > .soak.log 2>&1 || { cat .soak.log; echo "run $$run failed: $$part $$shuffled"; exit 1; }; \
 			tail -n 1 .soak.log; \
 		done; \
