@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from facefeed.loaders.profiler.advice import advise
-from facefeed.loaders.profiler.profile import Point, Profile, Trial
-from facefeed.loaders.profiler.queue import Queue
+from facefeed.loaders.profiler.queue import Queue, Timeline
 from facefeed.loaders.profiler.recording import Recording
+from facefeed.loaders.profiler.result import Point, Profile, Trial
 from facefeed.loaders.profiler.situation import Situation
 from facefeed.loaders.profiler.stamps import Stamp
 from facefeed.loaders.profiler.verdict import judge
@@ -25,21 +25,33 @@ def uneven(count: int, mean: float, *, spread: float = 0.4, seed: int = 0) -> An
     return mean * drawn / drawn.mean()
 
 
+def recorded(timeline: Timeline, *, queue: Queue, stamps: Any = None, began: float = 0.0, **more: Any) -> Recording:
+    """What a loop would have recorded of that; stamps: of its batches' making, None: with their times alone."""
+    count = len(timeline.free)
+    plain = [Stamp(began + start, began + finish)
+             for start, finish in zip(timeline.start, timeline.finish, strict=True)]  # fmt: skip
+    given: dict[str, Any] = {"images": np.ones(count, np.int64), "stored_bytes": 0, **more}
+    return Recording(
+        asked=began + timeline.free, handed=began + timeline.begin, done=began + timeline.begin + timeline.step,
+        called=began + timeline.asked, returned=began + timeline.handed, began=began + timeline.begin,
+        place=np.arange(count), workers=queue.workers, prefetch=queue.prefetch if queue.workers else 0,
+        stamps=plain if stamps is None else stamps, **given,
+    )  # fmt: skip
+
+
 def recording_of(
-    load: Any, step: Any = STEP, *, workers: int = 2, prefetch: int = 2, began: float = 100.0
+    load: Any, step: Any = STEP, *, workers: int = 2, prefetch: int = 2, began: float = 100.0, lead: int = 1
 ) -> Recording:
     """What a loop would have recorded of a queue with these load and step times, its stamps with all they can hold."""
-    queue = Queue(workers=workers, prefetch=prefetch, transport=0.0004)
+    queue = Queue(workers=workers, prefetch=prefetch, transport=0.0004, lead=lead)
     timeline = queue.replay(load, step)
-    count = len(timeline.free)
-    return Recording(
-        asked=began + timeline.free, handed=began + timeline.handed, done=began + timeline.handed + timeline.step,
-        place=np.arange(count), workers=workers, prefetch=prefetch if workers else 0, images=np.full(count, BATCH),
-        stamps=[
-            _stamp(began + start, began + finish, number, workers)
-            for number, (start, finish) in enumerate(zip(timeline.start, timeline.finish, strict=True))
-        ],
-        computed=0.2 * float(timeline.step.sum()), stored_bytes=0,
+    stamps = [
+        _stamp(began + start, began + finish, number, workers)
+        for number, (start, finish) in enumerate(zip(timeline.start, timeline.finish, strict=True))
+    ]
+    return recorded(
+        timeline, queue=queue, stamps=stamps, began=began, images=np.full(len(stamps), BATCH),
+        computed=0.2 * float(timeline.step.sum()),
     )  # fmt: skip
 
 
@@ -63,7 +75,7 @@ def profile_of(live: Recording, *, emulated: bool = True, **more: Any) -> Profil
     curve: tuple[Point, ...] = ()
     if emulated and verdict.fastest_step is not None:
         steps = [verdict.fastest_step * times for times in (0.4, 0.7, 1.0, 1.4, 2.0)]
-        stalls = [Situation.of(live, 4).stall(step=step) for step in steps]
+        stalls = [Situation.of(live, 4).wait_share(step=step) for step in steps]
         curve = tuple(Point(step=step, predicted=stall, measured=min(stall + 0.01, 1.0))
                       for step, stall in zip(steps, stalls, strict=True))  # fmt: skip
     given: dict[str, Any] = {"advice": tuple(advise(live, 4)), "curve": curve, "cores": 4, **more}
@@ -86,7 +98,7 @@ def starved(steps: int = 1000) -> Profile:
                       trials=(trial_of("evaluation transform", plain), trial_of("none", none)))  # fmt: skip
 
 
-def fed(steps: int = 2000) -> Profile:
+def fed(steps: int = 4000) -> Profile:
     """Two workers that need 5 ms for a batch of a step of 10 ms."""
     return profile_of(recording_of(uneven(steps, 0.005)), emulated=False)
 

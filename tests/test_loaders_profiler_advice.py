@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from assets_profiles import recorded
 from facefeed.loaders.profiler.advice import Advice, advise
 from facefeed.loaders.profiler.queue import Queue
 from facefeed.loaders.profiler.recording import Recording
@@ -18,19 +19,14 @@ STEP = 0.010
 def recording_of(load: Any, *, workers: int = 2, prefetch: int = 2, busy: float = 0.0, loop: float = 0.0,
                  queued: float = 0.0, spans: dict[str, float] | None = None) -> Recording:  # fmt: skip
     """What a loop would have seen of a queue. busy, queued, spans: parts of each load; loop: of the step's time."""
-    queue = Queue(workers=workers, prefetch=prefetch if workers else 1, transport=0.0001)
+    queue = Queue(workers=workers, prefetch=prefetch if workers else 1, transport=0.0001, lead=1)
     timeline = queue.replay(load, STEP)
     stamps = [
         Stamp(start, finish, cpu=busy * (finish - start), queued=queued * (finish - start),
               spans={name: part * (finish - start) for name, part in (spans or {}).items()})
         for start, finish in zip(timeline.start, timeline.finish, strict=True)
     ]  # fmt: skip
-    count = len(timeline.free)
-    return Recording(
-        asked=timeline.free, handed=timeline.handed, done=timeline.handed + timeline.step, place=np.arange(count),
-        workers=workers, prefetch=prefetch if workers else 0, images=np.ones(count, np.int64), stamps=stamps,
-        stored_bytes=0, computed=loop * timeline.total_seconds,
-    )  # fmt: skip
+    return recorded(timeline, queue=queue, stamps=stamps, computed=loop * timeline.total_seconds)
 
 
 def of(advice: list[Advice], words: str) -> Advice:
@@ -44,7 +40,7 @@ def test_a_loader_that_waits_for_something_else_than_a_core_is_given_as_many_wor
     assert workers.settings == {"num_workers": 4, "prefetch_factor": 2}
     assert workers.now == pytest.approx(1 - 10.1 / 17.5, abs=0.01)
     assert workers.predicted < 0.01
-    assert str(workers) == f"workers 2 -> 4: stall {workers.now:.1%} -> 0.0%"
+    assert str(workers) == f"workers 2 -> 4: waiting {workers.now:.1%} -> 0.0%"
     assert str(replace(workers, measured=0.004)).endswith("-> 0.0%, measured 0.4%")
 
 
@@ -57,7 +53,7 @@ def test_more_workers_are_not_advised_where_the_cores_are_busy_but_more_cores_ar
 
 
 def test_a_loader_without_workers_is_given_some() -> None:
-    advice = advise(recording_of(np.full(600, STEP), workers=0, busy=1.0, loop=0.5), cores=4)
+    advice = advise(recording_of(np.full(600, 2 * STEP), workers=0, busy=1.0, loop=0.5), cores=4)
     assert advice[0].what.startswith("workers 0 -> ")
     assert advice[0].settings["prefetch_factor"] == 2
     assert advice[0].predicted < 0.01

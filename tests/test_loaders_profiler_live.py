@@ -14,8 +14,9 @@ from assets_clock import Clock
 from assets_rows import make_small, shown
 from facefeed.loaders import DevicePrefetcher, FaceDataLoader
 from facefeed.loaders.profiler import live, stamps, storage, ticks
+from facefeed.loaders.profiler.estimate import _on
 from facefeed.loaders.profiler.live import Pass, replay
-from facefeed.loaders.profiler.profile import _on, profile
+from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.recording import images_of
 from facefeed.loaders.profiler.ticks import CudaTicks, ticks_of
 from facefeed.loaders.profiler.variants import Rounds, by_transforms, with_settings
@@ -45,7 +46,7 @@ class Stream:
         self.device = max(self.device, self.host)
         return self.device
 
-    def seconds(self, marks: list[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def seconds_of(self, marks: list[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
         return np.array(marks)
 
 
@@ -64,7 +65,7 @@ class Loader:
 @pytest.mark.parametrize(("load", "stall"), [(0.004, 0.0), (0.016, 0.006 / 0.016)])
 def test_what_the_host_waits_for_while_the_device_works_is_no_stall(load: float, stall: float) -> None:
     stream = Stream()
-    seen = Pass(Loader(stream, load), stream).record(300, lambda _: stream.launch(0.010))
+    seen = Pass(Loader(stream, load)).record(300, lambda _: stream.launch(0.010), ticks=stream)
     assert judge(seen, emulated=False).live.value == pytest.approx(stall, abs=1e-3)
     assert seen.step == pytest.approx(np.full(300, 0.010))
 
@@ -84,7 +85,7 @@ def test_a_gpu_that_is_never_without_work_shows_no_stall_however_long_the_host_w
     def step(_batch: Any) -> None:
         torch.cuda._sleep(50_000_000)
 
-    seen = Pass(batches, ticks).record(100, step)
+    seen = Pass(batches).record(100, step, ticks=ticks)
     assert judge(seen, emulated=False).live.value < 0.01
     assert seen.step.mean() > 0.005
 
@@ -105,7 +106,7 @@ def test_a_stretch_ends_when_its_time_is_over() -> None:
 
 def test_how_many_batches_waited_is_known_of_each_question() -> None:
     stream = Stream()
-    seen = Pass(Loader(stream, 0.001), stream).record(20, lambda _: stream.launch(0.010))
+    seen = Pass(Loader(stream, 0.001)).record(20, lambda _: stream.launch(0.010), ticks=stream)
     assert set(seen.depth.tolist()) == {-1}  # nobody knows
     loader = DataLoader(TensorDataset(torch.zeros(100, 1)), 1, num_workers=1, multiprocessing_context="forkserver")
     depth = Pass(loader).record(100, lambda _: None).depth

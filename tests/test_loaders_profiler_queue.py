@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 
 def test_without_workers_every_step_waits_for_its_whole_batch() -> None:
     timeline = Queue(workers=0).replay([3.0, 1.0, 2.0], [10.0, 10.0, 10.0])
-    assert timeline.stall.tolist() == [3.0, 1.0, 2.0]
+    assert timeline.wait.tolist() == timeline.unmade.tolist() == [3.0, 1.0, 2.0]
     assert timeline.total_seconds == 36.0
 
 
 @pytest.mark.parametrize(("workers", "share"), [(1, 0.75), (2, 0.5), (3, 0.25), (4, 0.0), (5, 0.0)])
-def test_constant_loads_stall_until_there_are_workers_enough(workers: int, share: float) -> None:
+def test_constant_loads_are_waited_for_until_there_are_workers_enough(workers: int, share: float) -> None:
     timeline = Queue(workers=workers, prefetch=2).replay(np.full(4800, 4.0), 1.0)
-    assert timeline.stall_share(after=2 * workers) == pytest.approx(share, abs=2e-3)
+    assert timeline.wait_share(after=2 * workers) == pytest.approx(share, abs=2e-3)
 
 
 def test_two_slow_workers_give_one_long_wait_and_one_short() -> None:
-    stall = Queue(workers=2, prefetch=1).replay(np.full(20, 10.0), 1.0).stall[2:]
-    assert stall[0::2].tolist() == [8.0] * 9
-    assert stall[1::2].tolist() == [0.0] * 9
+    wait = Queue(workers=2, prefetch=1).replay(np.full(20, 10.0), 1.0).wait[2:]
+    assert wait[0::2].tolist() == [8.0] * 9
+    assert wait[1::2].tolist() == [0.0] * 9
 
 
 @pytest.mark.parametrize(("times", "starved"), [(0.9, 0), (1.1, 1)])
@@ -35,31 +35,43 @@ def test_one_slow_batch_is_hidden_as_long_as_those_ahead_of_it_last(
 ) -> None:
     queue, load = Queue(workers=workers, prefetch=prefetch), np.full(100, 0.01)
     load[50] = times * workers * prefetch
-    stall = queue.replay(load, 1.0).stall[queue.ahead :]
-    assert int((stall > 1e-9).sum()) == starved
+    wait = queue.replay(load, 1.0).wait[queue.ahead :]
+    assert int((wait > 1e-9).sum()) == starved
 
 
 def test_a_mean_below_the_steps_mean_proves_nothing() -> None:
     load = np.random.default_rng(1).exponential(0.9 * 4, 40_000)  # four workers at 90 % of their capacity, CV 1
-    assert Queue(workers=4, prefetch=2).replay(load, 1.0).stall_share(after=8) == pytest.approx(0.29, abs=0.02)
+    assert Queue(workers=4, prefetch=2).replay(load, 1.0).wait_share(after=8) == pytest.approx(0.29, abs=0.02)
 
 
-def test_handing_over_a_ready_batch_is_transport_and_no_stall() -> None:
-    timeline = Queue(workers=2, transport=0.1).replay(np.full(50, 0.01), 1.0)
-    assert timeline.stall[1:].max() == 0.0
-    assert np.diff(timeline.handed)[1:] == pytest.approx(1.1)
+def test_handing_over_is_waited_for_unless_the_host_does_it_while_the_device_works() -> None:
+    """A device that takes 1 s works on while the host, a step ahead, takes 0.1 s for a batch that is ready."""
+    for lead, wait in ((0, 0.1), (1, 0.0), (2, 0.0)):
+        timeline = Queue(workers=2, transport=0.1, lead=lead).replay(np.full(50, 0.01), 1.0)
+        assert timeline.unmade[1:].max() == 0.0
+        assert timeline.wait[3:] == pytest.approx(np.full(47, wait))
+        assert np.diff(timeline.begin)[3:] == pytest.approx(1.0 + wait)
+
+
+def test_a_host_that_is_ahead_hides_a_slow_batch_for_as_long_as_the_device_has_work() -> None:
+    load = np.full(100, 0.01)
+    load[50] = 2.5
+    waits = [Queue(workers=0, lead=lead).replay(load, 1.0).wait[50] for lead in (0, 1, 2, 3)]
+    assert waits == pytest.approx([2.5, 1.5, 0.5, 0.0])
 
 
 @given(
     loads=st.lists(st.floats(0, 10), min_size=1, max_size=40), step=st.floats(0.01, 10), workers=st.integers(0, 5),
-    prefetch=st.integers(1, 4), transport=st.floats(0, 1),
+    prefetch=st.integers(1, 4), transport=st.floats(0, 1), lead=st.integers(0, 3),
 )  # fmt: skip
-def test_time_is_spent_on_steps_transport_and_stalls_and_nothing_else(
-    loads: list[float], step: float, workers: int, prefetch: int, transport: float
+def test_time_is_spent_on_steps_and_waits_and_nothing_else(
+    loads: list[float], step: float, workers: int, prefetch: int, transport: float, lead: int
 ) -> None:
-    timeline = Queue(workers=workers, prefetch=prefetch, transport=transport).replay(loads, step)
-    spent = timeline.stall.sum() + timeline.step.sum() + transport * len(loads)
-    assert spent == pytest.approx(timeline.total_seconds)
+    timeline = Queue(workers=workers, prefetch=prefetch, transport=transport, lead=lead).replay(loads, step)
+    assert timeline.wait.sum() + timeline.step.sum() == pytest.approx(timeline.total_seconds)
+    assert (timeline.unmade <= timeline.wait + 1e-9).all()
+    if not lead:
+        assert timeline.wait - timeline.unmade == pytest.approx(np.full(len(loads), transport), abs=1e-9)
 
 
 @given(loads=st.lists(st.floats(0, 10), min_size=5, max_size=60), step=st.floats(0.01, 5), workers=st.integers(1, 4))
@@ -69,6 +81,6 @@ def test_more_ahead_never_waits_longer(loads: list[float], step: float, workers:
 
 
 def test_settings_that_no_loader_has_are_refused() -> None:
-    for wrong in ({"workers": -1}, {"workers": 1, "prefetch": 0}, {"workers": 1, "transport": -0.1}):
+    for wrong in ({"workers": -1}, {"prefetch": 0}, {"transport": -0.1}, {"lead": -1}):
         with pytest.raises(UsageError, match=r"needs at least 0 workers, 1 batch of prefetch"):
-            Queue(**wrong)  # type: ignore[arg-type]
+            Queue(**{"workers": 1, **wrong})  # type: ignore[arg-type]

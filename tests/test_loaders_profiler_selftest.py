@@ -59,6 +59,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     for module in (stamps, live, ticks, steps, scenarios, scenarios_cost):
         monkeypatch.setattr(module, "clock", moved)
     monkeypatch.setattr(steps, "time", SimpleNamespace(sleep=moved.pass_by))
+    monkeypatch.setattr(live, "another_clock", moved)
     for module in (scenarios, scenarios_cost):
         monkeypatch.setattr(module, "sleep", moved.pass_by)
     return moved
@@ -79,13 +80,14 @@ def queued(plan: Plan, stretch: Stretch, random: np.random.Generator, *, withhel
     handing[::8] += withheld
     timeline = Queue(workers=plan.workers, prefetch=plan.prefetch).replay(delays + 0.0001, stretch.steps, handing)
     recording = Recording(
-        asked=timeline.free, handed=timeline.handed, done=timeline.handed + timeline.step,
+        asked=timeline.free, handed=timeline.begin, done=timeline.begin + timeline.step,
+        called=timeline.free, returned=timeline.begin, began=timeline.begin,
         place=np.arange(len(delays)), workers=plan.workers, prefetch=plan.prefetch, stored_bytes=0,
         images=np.ones(len(delays), np.int64),
         stamps=[Stamp(start, finish) for start, finish in zip(timeline.start, timeline.finish, strict=True)],
     )  # fmt: skip
     began = timeline.finish - delays
-    return Seen(recording=recording, began=began, read=began, made=timeline.finish, handed=recording.handed,
+    return Seen(recording=recording, opened=0.0, began=began, read=began, made=timeline.finish, handed=recording.handed,
                 done=recording.done)  # fmt: skip
 
 
@@ -114,7 +116,7 @@ class Events:
     def mark(self) -> float:
         return max(self.stream.free_at, self.stream.clock())
 
-    def seconds(self, marks: list[float]) -> NDArray[np.float64]:
+    def seconds_of(self, marks: list[float]) -> NDArray[np.float64]:
         return np.array(marks)
 
 
@@ -182,19 +184,15 @@ def test_an_honest_profiler_passes(number: int, check: Bench) -> None:
 
 
 def halved(recording: Recording) -> Any:
-    return 0.5 * STALL(recording)
-
-
-def with_transport(recording: Recording) -> Any:
-    return recording.wait
+    return 0.5 * WAIT(recording)
 
 
 def without_outliers(recording: Recording) -> Any:
-    return np.minimum(STALL(recording), np.median(STALL(recording)))
+    return np.minimum(WAIT(recording), np.median(WAIT(recording)))
 
 
 def with_slow_steps(recording: Recording) -> Any:
-    return STALL(recording) + np.maximum(recording.step - np.median(recording.step), 0.0)
+    return WAIT(recording) + np.maximum(recording.step - np.median(recording.step), 0.0)
 
 
 def nothing(recording: Recording) -> Any:
@@ -228,17 +226,16 @@ def getter(name: str) -> Callable[[Recording], Any]:
     return found
 
 
-STALL, FLOOR, PERIOD, STEP = (getter(name) for name in ("stall", "floor", "period", "step"))
+WAIT, FLOOR, PERIOD, STEP = (getter(name) for name in ("wait", "floor", "period", "step"))
 
 
 @pytest.mark.parametrize(
     ("name", "defect", "numbers"),
     [
-        ("stall", halved, {1, 2, 5}),
-        ("stall", nothing, {1, 2, 3, 5}),
-        ("stall", with_transport, {8}),
-        ("stall", without_outliers, {3}),
-        ("stall", with_slow_steps, {4}),
+        ("wait", halved, {1, 2, 5}),
+        ("wait", nothing, {1, 2, 3, 5}),
+        ("wait", without_outliers, {3}),
+        ("wait", with_slow_steps, {4}),
         ("floor", far_too_high, {3}),
         ("floor", none_at_all, {8}),
         ("queue", of_one_batch, {3}),

@@ -84,9 +84,9 @@ def test_the_profilers_example_runs_and_says_what_it_found(
     make_dataset(tmp_path / "out")
     monkeypatch.chdir(tmp_path)
     (block,) = blocks("python", PROFILER)
-    given = block.replace("batch_size=16", "batch_size=1, num_workers=0").replace("steps=100", "steps=50, quick=True")
+    given = block.replace("batch_size=16", "batch_size=1, num_workers=0").replace("steps=200", "steps=50, quick=True")
     exec(given, {"__name__": "__main__"})
-    assert "exposed stall" in capsys.readouterr().out
+    assert "device waits" in capsys.readouterr().out
 
 
 def test_every_option_of_the_profiler_is_in_its_guide() -> None:

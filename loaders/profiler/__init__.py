@@ -3,7 +3,9 @@
 | module | what it holds |
 |---|---|
 | cli | the command `facefeed profile` |
-| profile | `profile(loader, step)`: the estimators in turns, then what explains them |
+| profile, result | `profile(loader, step)`: the verdict, then what explains it; what a profile found |
+| estimate, steady | the steps in one piece, until there is a steady state to judge |
+| trials | the same step on the same loader with something changed; advice that is followed |
 | live, ticks | a loader gone through with a look at the clock, the host's or a CUDA device's |
 | stamps, counters | when each batch was made, and on what the time went, from whichever process made it |
 | steps | what stands for a training step where there is no GPU |

@@ -46,7 +46,7 @@ class Advice:
 
     def __str__(self) -> str:
         tried = "" if self.measured is None else f", measured {self.measured:.1%}"
-        return f"{self.what}: stall {self.now:.1%} -> {self.predicted:.1%}{tried}"
+        return f"{self.what}: waiting {self.now:.1%} -> {self.predicted:.1%}{tried}"
 
 
 def advise(recording: Recording, cores: int) -> list[Advice]:
@@ -56,7 +56,7 @@ def advise(recording: Recording, cores: int) -> list[Advice]:
     """
     if not recording.made or not recording.ordered:
         return []
-    now = float(recording.stall[recording.steady].sum()) / recording.seconds
+    now = float(recording.wait[recording.steady].sum()) / recording.seconds
     if now <= FED_BELOW:
         return []
     situation = Situation.of(recording, cores)
@@ -77,7 +77,7 @@ def _more_workers(situation: Situation, now: float) -> list[Advice]:
     queue = situation.recording.queue
     most = max(2 * situation.cores, 2 * queue.workers, 4)
     queues = (replace(queue, workers=more, prefetch=queue.prefetch or 2) for more in range(queue.workers + 1, most + 1))
-    workers, stall = _least_that_does((one.workers, situation.stall(queue=one)) for one in queues)
+    workers, stall = _least_that_does((one.workers, situation.wait_share(queue=one)) for one in queues)
     settings = {"num_workers": workers, "prefetch_factor": queue.prefetch or 2}
     # Until now the loop made its batches itself.
     handed = "" if queue.workers else ", each batch then also to be handed over"
@@ -90,7 +90,7 @@ def _more_ahead(situation: Situation, now: float) -> list[Advice]:
     if not queue.workers:
         return []
     queues = (replace(queue, prefetch=queue.prefetch * times) for times in (2, 4, 8))
-    prefetch, stall = _least_that_does((one.prefetch, situation.stall(queue=one)) for one in queues)
+    prefetch, stall = _least_that_does((one.prefetch, situation.wait_share(queue=one)) for one in queues)
     settings = {"num_workers": queue.workers, "prefetch_factor": prefetch}
     return [Advice(what=f"prefetch {queue.prefetch} -> {prefetch}", now=now, predicted=stall, settings=settings)]
 
@@ -104,7 +104,7 @@ def _slow_batches(situation: Situation, now: float) -> list[Advice]:
         f"{int(slow.sum())} of {len(load)} batches take {load[slow].mean() / median:.0f} times as long as the others "
         f"(up to {load.max() * 1e3:.0f} ms): find their samples, make them like the others"
     )
-    return [Advice(what=what, now=now, predicted=situation.stall(load=np.where(slow, median, load)))]
+    return [Advice(what=what, now=now, predicted=situation.wait_share(load=np.where(slow, median, load)))]
 
 
 def _quicker_sampler(situation: Situation, now: float) -> list[Advice]:
@@ -116,7 +116,7 @@ def _quicker_sampler(situation: Situation, now: float) -> list[Advice]:
         f"the sampler keeps the loop for {taken * 1e3:.1f} ms a batch, which no worker can help: draw the order before "
         "the epoch begins"
     )
-    return [Advice(what=what, now=now, predicted=situation.stall(sampling=False))]
+    return [Advice(what=what, now=now, predicted=situation.wait_share(sampling=False))]
 
 
 def _cheaper_stage(situation: Situation, now: float) -> list[Advice]:
@@ -127,7 +127,7 @@ def _cheaper_stage(situation: Situation, now: float) -> list[Advice]:
     whole = sum(spans.values())
     part = seconds / whole if whole else 0.0
     what = f"{name} is {part:.0%} of a batch's making, at half of that: {_STAGES.get(name, _STAGES['other'])}"
-    return [Advice(what=what, now=now, predicted=situation.stall(load=situation.load * (1 - part / 2)))]
+    return [Advice(what=what, now=now, predicted=situation.wait_share(load=situation.load * (1 - part / 2)))]
 
 
 def _more_cores(situation: Situation, now: float) -> list[Advice]:
@@ -139,4 +139,4 @@ def _more_cores(situation: Situation, now: float) -> list[Advice]:
         f"the loop and {queue.workers} workers want more than the {cores} cores; "
         f"with {2 * cores} and workers {queue.workers} -> {doubled.workers}"
     )
-    return [Advice(what=what, now=now, predicted=situation.stall(queue=doubled, more_cores=cores))]
+    return [Advice(what=what, now=now, predicted=situation.wait_share(queue=doubled, more_cores=cores))]

@@ -16,7 +16,7 @@ import click
 if TYPE_CHECKING:
     from ..dataloader import FaceDataLoader
     from .gate import Gate
-    from .profile import Profile
+    from .result import Profile
 
 
 class _Share(click.ParamType):  # type: ignore[type-arg]
@@ -44,10 +44,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path), required=False)
 @click.option("--step-ms", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True, metavar="MS",
-              help="How long the training step takes.")  # fmt: skip
+              help="How long the device takes for a training step.")  # fmt: skip
 @click.option("--host-share", type=click.FloatRange(0, 1), default=0.2, show_default=True, metavar="SHARE",
               help="Part of the step in which it keeps a core of the host busy.")  # fmt: skip
-@click.option("--steps", type=click.IntRange(min=50), default=1000, show_default=True, metavar="N")
+@click.option("--steps", type=click.IntRange(min=50), default=4000, show_default=True, metavar="N",
+              help="Of the steady state; fewer where the loader is surely too slow.")  # fmt: skip
 @click.option("--split", type=click.Choice(["train", "val", "test"]), default="train", show_default=True)
 @click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, metavar="N")
 @click.option("--image-size", type=click.IntRange(min=1), default=224, show_default=True, metavar="PX")
@@ -57,9 +58,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
               help="An augmentation pipeline as Albumentations saves it.")  # fmt: skip
 @click.option("--against", type=click.Choice(["naive"]), help="Beside it, decoding and MTCNN inside the loader.")
 @click.option("--videos", type=click.Path(path_type=Path), metavar="SRC", help="What OUT was made from, for --against.")
-@click.option("--verify", is_flag=True, help="Try the advice as well.")
+@click.option("--verify", is_flag=True, help="Follow the advice, setting by setting, until the device is fed.")
 @click.option("--quick", is_flag=True, help="The verdict alone, without what explains it.")
-@click.option("--max-stall", type=_Share(), metavar="SHARE", help="Exit with 1 unless the stall is bound below, as 1%.")
+@click.option("--max-stall", type=_Share(), metavar="SHARE", help="Exit with 1 unless waiting is bound below, as 1%.")
 @click.option("--min-headroom", type=click.FloatRange(min=0, min_open=True), metavar="X",
               help="Exit with 1 unless the step could be so many times faster.")  # fmt: skip
 @click.option("--confidence", type=_Share(), default=0.95, show_default=True, metavar="SHARE")
@@ -71,8 +72,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def profile(out: Path | None, *, self_test: bool, **given: Any) -> None:
     """Show whether training on OUT would wait for data, and how sure that is.
 
-    A step of the stated time stands for the training step. Exits with 0 if it is fed, 1 if it waits, 4 if nothing can
-    be concluded; with --max-stall or --min-headroom these alone decide between 0 and 1.
+    A device that takes the stated time for a step is emulated. Exits with 0 if it is fed, 1 if it waits, 4 if nothing
+    can be concluded; with --max-stall or --min-headroom these alone decide between 0 and 1.
     """
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
     if self_test == (out is not None):
@@ -87,7 +88,7 @@ def _profile(
 ) -> int:  # fmt: skip
     from .gate import Gate  # noqa: PLC0415
     from .profile import profile as profiled  # noqa: PLC0415
-    from .steps import SleepingStep  # noqa: PLC0415
+    from .steps import EmulatedDevice  # noqa: PLC0415
 
     if (against is None) != (videos is None):
         raise click.UsageError("--against naive and --videos SRC belong together")
@@ -95,12 +96,12 @@ def _profile(
         raise click.UsageError("--prefetch: there is nobody to work ahead with --workers 0")
     _check_files([("--page", page), ("--trace", trace), ("--report", report)])
     gate = Gate(max_stall=max_stall, min_headroom=min_headroom)
-    loader = _loader(out, steps=steps, **loading)
+    loader, epoch = _loader(out, steps=steps, **loading)
     beside = {} if videos is None else {"naive": _naive(videos, out, loader)}
     with _telling() as tell:
         found = profiled(
-            loader, SleepingStep(step_ms / 1e3, host_share), steps=steps, confidence=confidence, against=beside,
-            verify=verify, quick=quick,
+            loader, EmulatedDevice(step_ms / 1e3, host_share), steps=steps, confidence=confidence,
+            epoch_batches=epoch, against=beside, verify=verify, quick=quick,
             progress=lambda what, done, wanted: tell(f"profiling {what}", f": {done:,} of {wanted:,} steps"),
         )  # fmt: skip
     return _reported(found, gate, page=page, trace=trace, report=report, as_json=as_json)
@@ -142,8 +143,8 @@ def _check_files(files: list[tuple[str, Path | None]]) -> None:
 def _loader(
     out: Path, *, steps: int, split: str, batch_size: int, image_size: int, workers: int | None, prefetch: int | None,
     transform: Path | None,
-) -> FaceDataLoader:  # fmt: skip
-    """As training would make it, but with an epoch that is long enough."""
+) -> tuple[FaceDataLoader, int]:  # fmt: skip
+    """As training would make it, but with an epoch that is long enough; and how many batches training's own has."""
     from ..dataloader import FaceDataLoader  # noqa: PLC0415
     from ..dataset import FaceDataset  # noqa: PLC0415
     from ..workers import default_workers  # noqa: PLC0415
@@ -152,9 +153,10 @@ def _loader(
     dataset = FaceDataset(out, split=split, image_size=image_size, **_transforms(transform))
     ahead = (default_workers() if workers is None else workers) * (prefetch or 2)
     rounds = math.ceil(4 * (steps + 10 * ahead) * batch_size / max(len(dataset), 1))
-    return FaceDataLoader(
+    loader = FaceDataLoader(
         dataset, batch_size, shuffle=True, balance=Rounds(rounds), num_workers=workers, prefetch_factor=prefetch
     )
+    return loader, -(-len(dataset) // batch_size)
 
 
 def _naive(videos: Path, out: Path, loader: FaceDataLoader) -> Any:

@@ -24,10 +24,16 @@ class Gate:
     def failures(self, verdict: Verdict) -> list[str]:
         """What a verdict does not show of it."""
         found = []
-        if self.max_stall is not None and verdict.live.upper > self.max_stall:
-            found.append(f"stall <= {verdict.live.upper:.2%}, wanted {self.max_stall:.2%}")
-        if self.min_headroom is not None and (verdict.headroom is None or verdict.headroom < self.min_headroom):
-            seen = "not known" if verdict.headroom is None else f"{verdict.headroom:.2f}x"
+        if self.max_stall is not None:
+            bounds = {"waiting": verdict.live, "starved steps": verdict.starved, "an epoch's waiting": verdict.epoch}
+            found += [
+                f"{what} <= {bound.upper:.2%}, wanted {self.max_stall:.2%}"
+                for what, bound in bounds.items()
+                if bound is not None and bound.upper > self.max_stall
+            ]
+        sure = verdict.sure_headroom
+        if self.min_headroom is not None and (sure is None or sure < self.min_headroom):
+            seen = "not known" if sure is None else f">= {sure:.2f}x"
             found.append(f"headroom {seen}, wanted {self.min_headroom:.2f}x")
         return found
 

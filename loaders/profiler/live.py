@@ -18,22 +18,32 @@ from .variants import over, source_of
 
 Step = Callable[[Any], Any]
 
+_LONGEST_DRAIN_SECONDS = 5.0
+_UNKNOWN_AHEAD = 64  # batches that a loader which does not say so may have waiting
+
+
+def another_clock() -> float:
+    """Seconds of a clock that stamps and marks do not read, and that nobody sets: what they add up to is held to it."""
+    return time.clock_gettime(_RAW)
+
+
+_RAW = getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC)
+
 
 class Pass:
     """A loader's batches in stretches of steps: an iteration goes on where it was left.
 
-    ticks: what marks the moments; None: the host's clock. opening_seconds: of the first `iter()`. first_batch_seconds:
-    from there to the first batch.
+    opening_seconds: of the first `iter()`. first_batch_seconds: from there to the first batch.
     """
 
-    def __init__(self, loader: Any, ticks: Ticks | None = None) -> None:
+    def __init__(self, loader: Any) -> None:
         self._stamps: deque[Stamp] = deque()
         source = source_of(loader)
         self._loader = loader if source is None else over(loader, stamped(source, self._stamps.append))
+        self._known = source is not None
         self._workers = source.num_workers if source is not None else 0
         self._prefetch = (source.prefetch_factor or 0) if source is not None and source.num_workers else 0
         self._ordered = bool(getattr(source, "in_order", True))
-        self._ticks: Ticks = ticks or HostTicks()
         self._batches: Iterator[Any] | None = None
         self.opening_seconds = self.first_batch_seconds = 0.0
 
@@ -42,47 +52,76 @@ class Pass:
         """Most batches that are under way at a time."""
         return self._workers * self._prefetch
 
-    def record(
-        self, steps: int, step: Step, *, keep: list[Any] | None = None, most_seconds: float = float("inf")
-    ) -> Recording:
-        """Runs `steps` steps, fewer once `most_seconds` are over. keep: a list that the batches are put into as well.
+    def drain(self) -> None:
+        """Takes all batches that may be waiting, so that what follows begins with an empty queue."""
+        until = clock() + _LONGEST_DRAIN_SECONDS
+        for _ in range(self.ahead if self._known else _UNKNOWN_AHEAD):
+            self._next()
+            if self._stamps:
+                self._stamps.popleft()
+            if clock() > until:
+                return
 
-        Raises `UsageError` where an iteration has no batch at all.
+    def reopen(self) -> None:
+        """Lets the iteration go: the next batch is a new one's first."""
+        self._batches = None
+        self._stamps.clear()
+
+    def record(
+        self, steps: int, step: Step, *, ticks: Ticks | None = None, keep: list[Any] | None = None,
+        more: Callable[[Recording], int] | None = None, most_seconds: float = float("inf"),
+    ) -> Recording:  # fmt: skip
+        """Runs `steps` steps, fewer once `most_seconds` are over.
+
+        ticks: what marks the moments; None: the host's clock. keep: a list that the batches are put into as well. more:
+        asked what is seen so far, once these steps are done, how many more it wants, until it wants none. Raises
+        `UsageError` where an iteration has no batch at all.
         """
-        ticks, marks, places, stamps = self._ticks, list[Any](), list[int](), list[Stamp]()
-        images, position = list[int](), 0
-        read, computed = storage.bytes_read(), time.process_time()
-        ticks.begin()
+        seen = _Marks(ticks or HostTicks())
         until = clock() + most_seconds
-        while len(places) < steps and not (places and clock() > until):
-            began = clock()
-            batches = self._opened() if self._batches is None else self._batches
-            marks.append(ticks.mark())
-            batch = next(batches, self)
+        while True:
+            while len(seen) < steps and not (len(seen) and clock() > until):
+                self._step(seen, step, keep)
+            recording = self._recorded(seen)
+            wanted = more(recording) if more and clock() <= until else 0
+            if wanted <= 0:
+                return recording
+            steps += wanted
+
+    def _step(self, seen: _Marks, step: Step, keep: list[Any] | None) -> None:
+        asked, called = seen.ticks.mark(), clock()
+        batch, first = self._next()
+        returned, handed = clock(), seen.ticks.mark()
+        seen.host += (called, returned, another_clock())
+        step(batch)
+        seen.marks += (asked, handed, seen.ticks.mark())
+        seen.places.append(0 if first or not seen.places else seen.places[-1] + 1)
+        seen.images.append(images_of(batch))
+        if self._stamps:  # a prefetcher is ahead of its batches, and so are their stamps
+            seen.stamps.append(self._stamps.popleft())
+        if keep is not None:
+            keep.append(batch)
+
+    def _next(self) -> tuple[Any, bool]:
+        """The next batch, and whether an iteration began with it."""
+        began = clock()
+        first = self._batches is None
+        batches = self._opened() if self._batches is None else self._batches
+        batch = next(batches, self)
+        if batch is self:
+            batch, first = next(self._opened(), self), True
             if batch is self:
-                batches, position = self._opened(), 0
-                marks[-1] = ticks.mark()
-                batch = next(batches, self)
-                if batch is self:
-                    raise UsageError("the loader has no batches; give it more rows or a smaller batch_size")
-            marks.append(ticks.mark())
-            self.first_batch_seconds = self.first_batch_seconds or clock() - began - self.opening_seconds
-            step(batch)
-            marks.append(ticks.mark())
-            places.append(position)
-            position += 1
-            images.append(images_of(batch))
-            if self._stamps:  # a prefetcher is ahead of its batches, and so are their stamps
-                stamps.append(self._stamps.popleft())
-            if keep is not None:
-                keep.append(batch)
-        asked, handed, done = ticks.seconds(marks).reshape(-1, 3).T
+                raise UsageError("the loader has no batches; give it more rows or a smaller batch_size")
+        self.first_batch_seconds = self.first_batch_seconds or clock() - began - self.opening_seconds
+        return batch, first
+
+    def _recorded(self, seen: _Marks) -> Recording:
         now = storage.bytes_read()
         return Recording(
-            asked=asked, handed=handed, done=done, place=np.array(places, np.int64), stamps=tuple(stamps),
-            workers=self._workers, prefetch=self._prefetch, ordered=self._ordered, images=np.array(images, np.int64),
-            computed=time.process_time() - computed, stamping=_cost_of(stamps, sum(images)),
-            stored_bytes=None if read is None or now is None else max(now - read, 0),
+            **seen.series(), place=np.array(seen.places, np.int64), stamps=tuple(seen.stamps), workers=self._workers,
+            prefetch=self._prefetch, ordered=self._ordered, images=np.array(seen.images, np.int64),
+            computed=time.process_time() - seen.computed, stamping=_cost_of(seen.stamps, sum(seen.images)),
+            stored_bytes=None if seen.stored is None or now is None else max(now - seen.stored, 0),
         )  # fmt: skip
 
     def close(self) -> None:
@@ -96,6 +135,31 @@ class Pass:
         return self._batches
 
 
+class _Marks:
+    """What is noted of steps while they are done, and read once they are. See `Recording`."""
+
+    def __init__(self, ticks: Ticks) -> None:
+        self.ticks = ticks
+        self.marks: list[Any] = []
+        self.host: list[float] = []
+        self.places: list[int] = []
+        self.images: list[int] = []
+        self.stamps: list[Stamp] = []
+        self.stored, self.computed = storage.bytes_read(), time.process_time()
+        ticks.begin()
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def series(self) -> dict[str, Any]:
+        """The times of a `Recording`, by name."""
+        by_device = self.ticks.seconds_of(self.marks).reshape(-1, 3).T
+        by_host = np.array(self.host, np.float64).reshape(-1, 3).T
+        return dict(
+            zip(("asked", "handed", "done", "called", "returned", "began"), (*by_device, *by_host), strict=True)
+        )
+
+
 def _cost_of(stamps: list[Stamp], images: int) -> float:
     """What the stamps cost a batch, in seconds: a look at the clock for each, and at every stage of some."""
     looks = sum(len(stamp.spans) for stamp in stamps) / len(stamps) if stamps else 0.0
@@ -104,17 +168,15 @@ def _cost_of(stamps: list[Stamp], images: int) -> float:
 
 def replay(batches: list[Any], steps: int, step: Step, ticks: Ticks | None = None) -> Recording:
     """The same step on batches that are there already, over and over: what it takes when nothing is loaded."""
-    ticks, marks = ticks or HostTicks(), list[Any]()
-    ticks.begin()
-    computed = time.process_time()
+    seen = _Marks(ticks or HostTicks())
     for number in range(steps):
-        marks.append(ticks.mark())
+        asked, called = seen.ticks.mark(), clock()
         batch = batches[number % len(batches)]
-        marks.append(ticks.mark())
+        returned, handed = clock(), seen.ticks.mark()
+        seen.host += (called, returned, another_clock())
         step(batch)
-        marks.append(ticks.mark())
-    asked, handed, done = ticks.seconds(marks).reshape(-1, 3).T
+        seen.marks += (asked, handed, seen.ticks.mark())
     return Recording(
-        asked=asked, handed=handed, done=done, place=np.arange(steps), stamps=(), workers=0, prefetch=0,
-        images=np.full(steps, images_of(batches[0])), computed=time.process_time() - computed, stored_bytes=0,
+        **seen.series(), place=np.arange(steps), stamps=(), workers=0, prefetch=0,
+        images=np.full(steps, images_of(batches[0])), computed=time.process_time() - seen.computed, stored_bytes=0,
     )  # fmt: skip

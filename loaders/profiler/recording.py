@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,27 +14,36 @@ from ..prefetch import tensors_in
 from .queue import Queue, Seconds
 from .stamps import Stamp
 
+_ROUNDING = 1e-6  # seconds
+_SERIES = ("asked", "handed", "done", "called", "returned", "began", "place", "images")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
     """Some steps, in one or more stretches. Times are of one clock (CLOCK_MONOTONIC), in seconds, float64 (steps,).
 
-    asked, handed: before and after `next()`. done: after the step. place: int64, of the step in its stretch: a stretch
-    begins with an iteration, and after a pause in which the queue filled. stamps: of the batches' making, empty where
-    the loader is none of torch's. workers, prefetch: of the loader; ordered: whether it hands out batches in the order
-    in which they were begun. images: of each batch, int64 (steps,). computed: seconds of a core that the looping
-    process took, its step's included. stored_bytes: what came from storage, not from the page cache,
-    to all processes; None where the system does not say. stamping: seconds that the stamps cost a batch, as tried.
+    asked, handed, done: when whatever does the steps came to the moment before `next()`, after it, and to the step's
+    end. called, returned: when the host came to the first two; the same where the host does the steps. began: when the
+    host came to each step, by CLOCK_MONOTONIC_RAW. place: int64, of the step in its stretch: a stretch begins with an
+    iteration, and after a pause. settled: the steps before the steady state. stamps: of the batches' making, empty
+    where the loader is none of torch's. workers, prefetch: of the loader; ordered: whether it hands out batches in the
+    order in which they were begun. images: of each batch, int64 (steps,). computed: seconds of a core that the looping
+    process took, its step's included. stored_bytes: what came from storage, not from the page cache, to all processes;
+    None where the system does not say. stamping: seconds that the stamps cost a batch, as tried.
     """
 
     asked: Seconds
     handed: Seconds
     done: Seconds
+    called: Seconds
+    returned: Seconds
+    began: Seconds
     place: NDArray[np.int64]
     stamps: Sequence[Stamp] = field(repr=False)
     workers: int
     prefetch: int
     images: NDArray[np.int64]
+    settled: int = 0
     ordered: bool = True
     computed: float = 0.0
     stored_bytes: int | None = None
@@ -43,14 +52,11 @@ class Recording:
     @classmethod
     def joined(cls, parts: Sequence[Recording]) -> Recording:
         """Several recordings of one loader, one after the other."""
-        asked, handed, done, place, images = (
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("asked", "handed", "done", "place", "images")
-        )
+        joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _SERIES}
         stored = [part.stored_bytes for part in parts]
         return cls(
-            asked=asked, handed=handed, done=done, place=place, stamps=[one for part in parts for one in part.stamps],
-            workers=parts[0].workers, prefetch=parts[0].prefetch, images=images, ordered=parts[0].ordered,
+            **joined, stamps=[one for part in parts for one in part.stamps], settled=parts[0].settled,
+            workers=parts[0].workers, prefetch=parts[0].prefetch, ordered=parts[0].ordered,
             computed=sum(part.computed for part in parts),
             stored_bytes=None if None in stored else sum(filter(None, stored)), stamping=parts[-1].stamping,
         )  # fmt: skip
@@ -60,14 +66,20 @@ class Recording:
 
     @property
     def steady(self) -> NDArray[np.bool_]:
-        """The steps of the steady state, bool (steps,): without those in which the queue fills, or is still full."""
-        return self.place >= max(self.workers * self.prefetch, 1)
+        """The steps of the steady state, bool (steps,): without those in which the queue fills."""
+        return (self.place >= max(self.workers * self.prefetch, 1)) & (np.arange(len(self)) >= self.settled)
+
+    def part(self, kept: slice) -> Recording:
+        """Some of the steps that follow each other, all of them of the steady state if the whole is."""
+        series = {name: getattr(self, name)[kept] for name in _SERIES}
+        computed = self.computed * len(series["asked"]) / max(len(self), 1)
+        return replace(self, **series, stamps=self.stamps[kept], computed=computed, settled=0)
 
     @property
     def stretches(self) -> list[slice]:
         """Where each stretch lies."""
-        starts = np.flatnonzero(self.place == 0).tolist()
-        return [slice(start, end) for start, end in itertools.pairwise([*starts, len(self)])]
+        starts = (np.flatnonzero(self.place[1:] == 0) + 1).tolist()
+        return [slice(start, end) for start, end in itertools.pairwise([0, *starts, len(self)])]
 
     @property
     def period(self) -> Seconds:
@@ -78,7 +90,7 @@ class Recording:
 
     @property
     def wait(self) -> Seconds:
-        """How long each `next()` took."""
+        """Estimator A: how long whatever does the steps had nothing to do before each; on the host, all of `next()`."""
         return self.handed - self.asked
 
     @property
@@ -88,7 +100,7 @@ class Recording:
 
     @property
     def load(self) -> Seconds:
-        """How long each batch took to make, wherever; of a loader without stamps, how long `next()` took."""
+        """How long each batch took to make, wherever; of a loader without stamps, how long it was waited for."""
         return self.finish - self.start if self.stamps else self.wait
 
     @property
@@ -102,57 +114,70 @@ class Recording:
         return np.array([stamp.finish for stamp in self.stamps])
 
     @property
+    def handover(self) -> Seconds:
+        """How long the host took for each batch once it was made and asked for: queue, unpickling, sampler."""
+        taken = self.returned - self.called
+        if not self.stamps:
+            return np.zeros(len(self))
+        made = np.clip(self.finish - self.called, 0.0, taken) if self.workers else np.minimum(self.load, taken)
+        return taken - made
+
+    @property
     def floor(self) -> float:
         """What handing over a batch that is made takes when nothing is in the way, in seconds: the tenth percentile."""
-        handing = (self.wait - self.unmade - self.sampled)[self.steady]
-        return float(np.quantile(handing, 0.1)) if len(handing) else 0.0
+        handing = (self.handover - self.sampled)[self.steady]
+        return max(float(np.quantile(handing, 0.1)), 0.0) if len(handing) else 0.0
 
     @property
     def unmade(self) -> Seconds:
         """Of each wait, how long the batch was not made yet. Without stamps nobody knows, so all of it counts."""
         if not self.stamps:
             return self.wait
-        return np.clip(self.finish - self.asked, 0.0, self.wait) - (0.0 if self.workers else self.sampled)
+        return np.maximum(np.clip(self.finish - self.asked, 0.0, self.wait) - self._sampled_first, 0.0)
 
     @property
     def sampled(self) -> Seconds:
         """How long the sampler took within each `next()`. Workers make batches meanwhile, but the loop stands still."""
         sampled = [stamp.sampled for stamp in self.stamps] if self.stamps else np.zeros(len(self))
-        return np.minimum(np.asarray(sampled, np.float64), self.wait)
+        return np.minimum(np.asarray(sampled, np.float64), self.returned - self.called)
+
+    @property
+    def _sampled_first(self) -> Seconds:
+        """Without workers the sampler comes before the making, within the same wait."""
+        return np.zeros(len(self)) if self.workers else np.minimum(self.sampled, self.wait)
+
+    @property
+    def late(self) -> Seconds:
+        """How much longer than the floor the host took for each batch that was made, where that is far longer.
+
+        The loop, its workers and the queue between them wanted more cores than there are, or the sampler was slow.
+        Within three times the floor it is the noise of a clock, and counts for transport; and without workers nobody
+        hands anything over.
+        """
+        beyond = self.handover - self.floor
+        far = beyond > 2 * self.floor if self.stamps and self.workers else np.zeros(len(self), np.bool_)
+        return np.where(far, beyond, 0.0)
+
+    @property
+    def late_by_sampler(self) -> Seconds:
+        """Of that, what the sampler took."""
+        return np.where(self.sampled > 2 * self.floor, np.minimum(self.late, self.sampled), 0.0)
 
     @property
     def sampling(self) -> Seconds:
         """Of each wait, how long the sampler kept the loop; with workers only where it is more than a clock's noise."""
         if not self.workers:
-            return self.sampled
-        return np.where(self.sampled > 2 * self.floor, np.minimum(self._late, self.sampled), 0.0)
+            return self._sampled_first
+        return np.minimum(self.late_by_sampler, self.wait - self.unmade)
 
     @property
     def contention(self) -> Seconds:
-        """Of each wait, how much longer than the floor a batch that was made took to come, where that is far longer.
-
-        The loop, its workers and the queue between them wanted more cores than there are.
-        """
-        return self._late - self.sampling if self.workers else self._late
-
-    @property
-    def _late(self) -> Seconds:
-        """What is beyond the floor; within three times that it is the noise of a clock, and counts for transport.
-
-        Without workers nobody hands anything over.
-        """
-        beyond = self.wait - self.unmade - self.floor
-        late = beyond > 2 * self.floor if self.stamps and self.workers else np.zeros(len(self), np.bool_)
-        return np.where(late, beyond, 0.0)
-
-    @property
-    def stall(self) -> Seconds:
-        """Estimator A: how long the loop waited for each batch beyond what handing one over takes."""
-        return self.unmade + self.contention + self.sampling
+        """Of each wait, how long a batch that was made did not come for want of a free core."""
+        return np.minimum(self.late - self.late_by_sampler, self.wait - self.unmade - self.sampling)
 
     @property
     def waits(self) -> NDArray[np.float64]:
-        """The moments within each `next()`, (4, steps): asked; made; a core was free; the sampler was done.
+        """The moments within each wait, (4, steps): asked; made; a core was free; the sampler was done.
 
         From there to `handed` it is handed over. Only how long each part took is known, not always their order.
         """
@@ -162,8 +187,34 @@ class Recording:
 
     @property
     def transport(self) -> Seconds:
-        """How long each batch took to be handed over."""
-        return self.wait - self.stall
+        """Of each wait, how long a batch that was made took to be handed over, unless a device's work hid it."""
+        return self.wait - self.unmade - self.contention - self.sampling
+
+    @property
+    def closure(self) -> float:
+        """Of the steady state's time by a second clock, the share that is not explained by its parts, 0 to 1.
+
+        The parts: steps, batches not made (from the stamps), sampler, no core free, and what handing over a batch that
+        is made usually takes, where nothing hides it. The time: from the beginning of one step to the next one's, as
+        the host saw it on a clock that nobody else reads.
+        """
+        steady, usual = self.steady, 0.0
+        if self.stamps and steady.any():
+            usual = max(float(np.median((self.handover - self.late)[steady])), 0.0)
+        made = np.maximum(self.called, self.finish) if self.stamps else self.called
+        free = np.maximum(self.asked, made) if self.workers or not self.stamps else self.asked
+        handing = np.clip(np.maximum(made, self.called) + usual - free, 0.0, usual) if self.workers else usual
+        parts = self.unmade + self.sampling + self.contention + handing
+        follows = steady[1:] & steady[:-1] & (self.place[1:] == self.place[:-1] + 1)
+        time = float(np.diff(self.began)[follows].sum())
+        explained = float((self.step[:-1] + parts[1:])[follows].sum())
+        return abs(time - explained) / time if time else 1.0
+
+    @property
+    def lead(self) -> int:
+        """How many steps the host was ahead of whatever does them, when it asked for a batch: the median."""
+        before = np.arange(len(self)) - np.searchsorted(self.done - _ROUNDING, self.called, side="right")
+        return int(np.median(before)) if len(self) else 0
 
     @property
     def depth(self) -> NDArray[np.int64]:
@@ -228,7 +279,8 @@ class Recording:
     def queue(self) -> Queue:
         """The loader as the model sees it."""
         return Queue(
-            workers=self.workers, prefetch=self.prefetch, transport=self.floor, turnaround=self.turnaround
+            workers=self.workers, prefetch=self.prefetch, transport=self.floor, turnaround=self.turnaround,
+            lead=self.lead,
         )  # fmt: skip
 
     @property
@@ -245,12 +297,12 @@ class Recording:
 
     def replayed(self) -> Seconds:
         """Estimator C: how long each batch should not have been made when asked for, by the queue alone, (steps,)."""
-        stall, handing = np.zeros(len(self)), self.wait - self.unmade
+        unmade, handing = np.zeros(len(self)), self.handover
         for stretch in self.stretches:
             # What was made before the stretch began was there at once.
             load = np.where(self.finish[stretch] > self.asked[stretch.start], self.load[stretch], 0.0)
-            stall[stretch] = self.queue.replay(load, self.step[stretch], handing[stretch]).stall
-        return stall
+            unmade[stretch] = self.queue.replay(load, self.step[stretch], handing[stretch]).unmade
+        return unmade
 
 
 def images_of(batch: Any) -> int:

@@ -13,10 +13,11 @@ import torch
 
 from ...pipeline.machine import usable_cores
 from .gate import Gate
-from .profile import PART_NAMES, Profile, Trial
 from .recording import Recording
+from .result import PART_NAMES, Profile, Trial
+from .verdict import Verdict
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _BAR, _COLUMN, _WIDTH = 10, 40, 80
 
 
@@ -32,7 +33,12 @@ def figures(profile: Profile, gate: Gate) -> dict[str, Any]:
     verdict = profile.verdict
     return {
         "schema": SCHEMA_VERSION,
-        "verdict": {**asdict(verdict), "headroom": verdict.headroom, "text": str(verdict)},
+        "verdict": {
+            **asdict(verdict),
+            "headroom": verdict.headroom,
+            "sure_headroom": verdict.sure_headroom,
+            "text": str(verdict),
+        },
         "estimators": {"live": verdict.live.value, "differential": profile.differential, "model": verdict.model},
         "seconds_per_step": profile.bars,
         "fetch_seconds_per_step": profile.fetch,
@@ -46,6 +52,12 @@ def figures(profile: Profile, gate: Gate) -> dict[str, Any]:
         "curve": [asdict(point) for point in profile.curve],
         "trials": {trial.name: _of_trial(trial) for trial in profile.others},
         "advice": [asdict(one) for one in profile.advice],
+        "followed": None
+        if profile.followed is None
+        else {
+            "settings": profile.followed.name,
+            "verdict": asdict(profile.followed.verdict),
+        },
         "gate": {**asdict(gate), "failures": gate.failures(verdict)},
         "environment": environment(),
     }
@@ -54,7 +66,7 @@ def figures(profile: Profile, gate: Gate) -> dict[str, Any]:
 def _of_trial(trial: Trial) -> dict[str, Any]:
     recording, verdict = trial.recording, trial.verdict
     return {
-        "steps": verdict.steps, "stall": asdict(verdict.live), "images_per_second": recording.images_per_second,
+        "steps": verdict.steps, "waiting": asdict(verdict.live), "images_per_second": recording.images_per_second,
         "seconds_per_batch": recording.spans, "stored_per_image": verdict.stored_per_image,
     }  # fmt: skip
 
@@ -64,9 +76,9 @@ def text(profile: Profile, gate: Gate) -> str:
     verdict, live = profile.verdict, profile.live
     model = "-" if verdict.model is None else f"{verdict.model:.2%}"
     lines = [
-        f"  A  live, by the clock        {verdict.live.value:7.2%}  of the time, the step waited",
+        f"  A  live, by the clock        {verdict.live.value:7.2%}  of the time, the device waited",
         f"  B  against replayed batches  {profile.differential:7.2%}  slower than with preloaded batches",
-        f"  C  the queue's model         {model:>7}  what A should be, from times alone",
+        f"  C  the queue's model         {model:>7}  what A should be in the second half, from the first",
         *_side_by_side(
             _bars("a step", {PART_NAMES[name]: value for name, value in profile.bars.items()}),
             _bars("a batch's making", live.spans),
@@ -75,6 +87,7 @@ def text(profile: Profile, gate: Gate) -> str:
         *_advice(profile),
         f"  {_how(live)}, {live.images_per_second:,.0f} images/s; "
         f"iter() {profile.opening_seconds:.2f} s, first batch {profile.first_batch_seconds:.2f} s after it",
+        f"  steady after {verdict.settled:,} steps, judged on {verdict.steps:,}{_epoch(verdict)}",
     ]
     lines += [f"  not shown: {one}" for one in gate.failures(verdict)]
     return "\n".join([*map(_wrapped, lines), "", _wrapped(str(verdict))])
@@ -93,7 +106,7 @@ def _trials(profile: Profile) -> list[str]:
     if not profile.others:
         return []
     rows = [
-        f"    {one.name:<22} {one.recording.images_per_second:8,.0f} images/s  stall {one.verdict.live.value:6.1%}"
+        f"    {one.name:<22} {one.recording.images_per_second:8,.0f} images/s  waits {one.verdict.live.value:6.1%}"
         for one in (profile.this, *profile.others)
     ]
     return ["  the same step with", *rows]
@@ -101,7 +114,15 @@ def _trials(profile: Profile) -> list[str]:
 
 def _advice(profile: Profile) -> list[str]:
     rows = [f"    {one}{'' if one.settings else ', yours to try'}" for one in profile.advice]
+    if profile.followed is not None:
+        rows.append(f"    give the loader {profile.followed.name}: {profile.followed.verdict.word}")
     return ["  what would help", *rows] if rows else []
+
+
+def _epoch(verdict: Verdict) -> str:
+    if verdict.epoch is None:
+        return ""
+    return f"; an epoch's beginning waits {verdict.epoch_start:.2f} s, {verdict.epoch.value:.1%} of an epoch in all"
 
 
 def _how(live: Recording) -> str:

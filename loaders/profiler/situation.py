@@ -18,6 +18,7 @@ from .recording import Recording
 
 _HALVINGS = 14
 _ROUNDS = 4
+_LOOKED_AT = 1000
 _TURN_SECONDS = 0.002
 """What a loop waits for its turn when others compute on all cores: half of Linux's time slice of 3 to 4 ms, and about
 what was measured where one worker was added to a loop on two cores."""
@@ -42,7 +43,9 @@ class Situation:
 
     @classmethod
     def of(cls, recording: Recording, cores: int) -> Situation:
-        """As it was measured."""
+        """As it was measured, over the last thousand steps at most: more would take long and say little more."""
+        kept = np.flatnonzero(recording.steady)[-_LOOKED_AT:]
+        recording = recording.part(slice(kept[0], kept[-1] + 1)) if len(kept) else recording
         made = recording.made
         cpu, queued = (np.array([getattr(stamp, name) for stamp in made]) for name in ("cpu", "queued"))
         measured = recording.load[recording.steady]
@@ -57,11 +60,11 @@ class Situation:
             crowding=float(measured.sum()) / expected,
         )  # fmt: skip
 
-    def stall(
+    def wait_share(
         self, *, step: float | None = None, queue: Queue | None = None, load: Seconds | None = None,
         more_cores: int = 0, sampling: bool = True,
     ) -> float:  # fmt: skip
-        """The share of the time that steps would wait, 0 to 1, with another mean step, queue, loads or more cores.
+        """The share of the time that the device would wait, 0 to 1, with another step, queue, loads or more cores.
 
         sampling: without it the sampler takes no time.
         """
@@ -72,35 +75,34 @@ class Situation:
         loads = load * self.crowding * max(wanted, 1.0)
         steps = recording.step[steady]
         steps = steps if step is None else steps * (step / steps.mean())
-        late, count = recording.contention[steady], len(load)
-        sampled = recording.sampling[steady] * sampling
+        count = len(load)
+        sampled = (recording.late_by_sampler if recording.workers else recording.sampled)[steady]
+        late = recording.late[steady] - (sampled if recording.workers else 0.0)
+        handing, sampled = recording.handover[steady] - late - sampled, sampled * sampling
         for _ in range(_ROUNDS):  # how late depends on the pace, and the pace on how late
             # Twice over, and without the first time: the queue fills in it.
-            timeline = queue.replay(
-                *(np.tile(each, 2) for each in (loads, steps, recording.transport[steady] + late + sampled))
-            )
-            seconds = timeline.total_seconds - float(timeline.free[count])
-            share = float(timeline.stall[count:].sum() + late.sum() + sampled.sum()) / seconds
-            working = float(loads.sum()) / seconds
-            late = self._late(timeline.stall[count:] > 0, queue.workers, working, self.cores + more_cores)
+            timeline = queue.replay(*(np.tile(each, 2) for each in (loads, steps, handing + late + sampled)))
+            share = timeline.wait_share(after=count)
+            working = float(loads.sum()) / (timeline.total_seconds - float(timeline.free[count]))
+            late = self._late(timeline.unmade[count:] > 0, queue.workers, working, self.cores + more_cores)
         return share
 
-    def fastest_step(self, stall_share: float) -> float | None:
+    def fastest_step(self, wait_share: float) -> float | None:
         """The shortest mean step, in seconds, that waits for no more than that share; None where nothing is enough."""
         between = float(self.load.mean()) * self.crowding / max(self.recording.workers, 1)
         slow = between
-        while self.stall(step=slow) > stall_share:
+        while self.wait_share(step=slow) > wait_share:
             slow *= 2
             if slow > _LONGEST * between:
                 return None
         fast = slow / 2
-        while self.stall(step=fast) <= stall_share:
+        while self.wait_share(step=fast) <= wait_share:
             slow, fast = fast, fast / 2
             if fast < between / _LONGEST:
                 return slow
         for _ in range(_HALVINGS):
             middle = math.sqrt(fast * slow)
-            fast, slow = (middle, slow) if self.stall(step=middle) > stall_share else (fast, middle)
+            fast, slow = (middle, slow) if self.wait_share(step=middle) > wait_share else (fast, middle)
         return slow
 
     def _late(self, waited: NDArray[np.bool_], workers: int, working: float, cores: int) -> Seconds:
@@ -109,7 +111,8 @@ class Situation:
         waited: for which batches the loop was there before they were made; these still have to come all the way.
         """
         recording = self.recording
-        seen, found = recording.contention[recording.steady], recording.unmade[recording.steady] > 0
+        seen = (recording.late - recording.late_by_sampler)[recording.steady]
+        found = recording.unmade[recording.steady] > 0
         each = [float(seen[kind].mean()) if kind.any() else float(seen.mean()) for kind in (found, ~found)]
         measured = np.where(waited, *each)
         working_now = float(recording.load[recording.steady].sum()) / recording.seconds

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
 from .stamps import clock
@@ -13,7 +16,7 @@ from .stamps import clock
 
 @dataclass(frozen=True)
 class SleepingStep:
-    """Takes `seconds`, of which the host computes a `host_share` and sleeps the rest, as it does beside a busy GPU.
+    """Takes `seconds`, of which the host computes a `host_share` and sleeps the rest, as in a loop that reads its loss.
 
     A step that only slept would give the loader the whole machine; one that only computed would take a core away that
     a GPU leaves free.
@@ -23,15 +26,63 @@ class SleepingStep:
     host_share: float = 0.2
 
     def __post_init__(self) -> None:
-        if not 0 < self.seconds < math.inf or not 0 <= self.host_share <= 1:
-            raise UsageError(f"{self}: needs more than 0 seconds and a host_share from 0 to 1; try 0.01 and 0.2")
+        _check(self, self.seconds, self.host_share)
 
     def __call__(self, _batch: Any) -> None:
         """Takes its time."""
         began = clock()
-        busy_until, done = began + self.seconds * self.host_share, began + self.seconds
-        while clock() < busy_until:
-            pass
-        rest = done - clock()
-        if rest > 0:
-            time.sleep(rest)
+        _compute(began + self.seconds * self.host_share)
+        _sleep_until(began + self.seconds)
+
+
+@dataclass
+class EmulatedDevice:
+    """A device whose every step takes `seconds`, as a GPU's that is told in time: the step, and the marks of its clock.
+
+    The host computes for a `host_share` of that, launching the step, and goes on; it is at most one step ahead. So what
+    the host does while the device works, such as taking the next batch, is no waiting of the device. Its clock is
+    worked out, not slept: no timer of the system's makes a step longer.
+    """
+
+    seconds: float
+    host_share: float = 0.2
+    _free_at: float = field(default=-math.inf, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check(self, self.seconds, self.host_share)
+
+    def __call__(self, _batch: Any) -> None:
+        """Launches a step, and waits until it begins."""
+        told = clock()
+        begins = max(told, self._free_at)
+        self._free_at = begins + self.seconds
+        _compute(told + self.seconds * self.host_share)
+        _sleep_until(begins)
+
+    def begin(self) -> None:
+        """Until the device is idle."""
+        _sleep_until(self._free_at)
+
+    def mark(self) -> float:
+        """When the device has done all it was told so far: now, if it has nothing to do."""
+        return max(clock(), self._free_at)
+
+    def seconds_of(self, marks: list[float]) -> NDArray[np.float64]:
+        """The marks as they are."""
+        return np.array(marks, np.float64)
+
+
+def _check(step: Any, seconds: float, host_share: float) -> None:
+    if not 0 < seconds < math.inf or not 0 <= host_share <= 1:
+        raise UsageError(f"{step}: needs more than 0 seconds and a host_share from 0 to 1; try 0.01 and 0.2")
+
+
+def _compute(until: float) -> None:
+    while clock() < until:
+        pass
+
+
+def _sleep_until(moment: float) -> None:
+    rest = moment - clock()
+    if rest > 0:
+        time.sleep(rest)

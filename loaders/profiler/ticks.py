@@ -12,7 +12,7 @@ from .stamps import clock
 
 
 class Ticks(Protocol):
-    """What a loop marks its moments with; `seconds` gives them on CLOCK_MONOTONIC, once it is over."""
+    """What a loop marks its moments with; `seconds_of` gives them on CLOCK_MONOTONIC, once it is over."""
 
     def begin(self) -> None:
         """Called before the first mark of a stretch."""
@@ -20,7 +20,7 @@ class Ticks(Protocol):
     def mark(self) -> Any:
         """Now. Must cost next to nothing, and must not wait for the device."""
 
-    def seconds(self, marks: list[Any]) -> NDArray[np.float64]:
+    def seconds_of(self, marks: list[Any]) -> NDArray[np.float64]:
         """The marks' times, in their order, float64 (marks,). May wait."""
 
 
@@ -34,7 +34,7 @@ class HostTicks:
         """Now."""
         return clock()
 
-    def seconds(self, marks: list[float]) -> NDArray[np.float64]:
+    def seconds_of(self, marks: list[float]) -> NDArray[np.float64]:
         """The marks as they are."""
         return np.array(marks, np.float64)
 
@@ -64,7 +64,7 @@ class CudaTicks:
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-    def seconds(self, marks: list[torch.cuda.Event]) -> NDArray[np.float64]:
+    def seconds_of(self, marks: list[torch.cuda.Event]) -> NDArray[np.float64]:
         """Waits for the last mark; from one to the next, since an event's milliseconds are float32."""
         assert self._began is not None
         began, before = self._began

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..whole import write_whole
-from .profile import Profile
 from .recording import Recording
+from .result import Profile
 from .stamps import Stamp
 
 _LOOP, _FIRST_WORKER = 1, 2  # processes of the trace: numbers of its own, since a pid may be any number

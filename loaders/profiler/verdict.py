@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,19 +12,22 @@ from ...pipeline.machine import usable_cores
 from .bounds import Bounded, block_length, rate, share
 from .recording import Recording
 from .situation import Situation
+from .steady import unsteady
 
-FED_BELOW, _STARVED_ABOVE = 0.01, 0.05
-_MUCH_HANDING, _MOST_HANDING = 0.05, 0.25
+FED_BELOW, STARVED_ABOVE = 0.01, 0.02
+_MUCH_HANDING = 0.05
 _HUGE = 100.0
-_MOST_OPEN = 0.02  # of the time unaccounted for, and of the two estimators apart
+_MOST_OPEN = 0.02  # of the time unaccounted for, and of the two estimators apart,
+_OF_ITSELF = 0.1  # besides a tenth of the waiting
 _MOST_OVERHEAD = 0.01
-_FEWEST_BLOCKS = 20
+FEWEST_BLOCKS = 20
+_PART_STEPS = 300
 WARM_BYTES = 1000
 """What an image may bring from storage, with all that a process reads besides, where files are in the page cache."""
 
 
 class Word(StrEnum):
-    """FED: both upper bounds under 1 %. STARVED: the stall's lower bound over 5 %. MARGINAL: between."""
+    """FED: all upper bounds under 1 %. STARVED: the wait's lower bound over 2 %. MARGINAL: between."""
 
     FED = "FED"
     MARGINAL = "MARGINAL"
@@ -35,23 +39,29 @@ class Word(StrEnum):
 class Verdict:
     """What a recording shows of its steady state. Shares are 0 to 1, times in seconds.
 
-    live: estimator A, measured stall over time. handing: share of the time that goes into handing over batches that are
-    there, which is no stall. model: estimator C, the same by the queue, from how long batches were made, handed over
-    and worked on; None of a loader whose batches bear no stamps, or come in any order. starved: share of steps that
-    waited longer than `threshold`. closure: share of the time that is neither step, nor transport, nor stall. step,
-    transport, load: medians. fastest_step: the shortest mean step with at most 1 % of stall. overhead: of the profiler
-    itself, as a share of the time. stored_per_image: bytes an image that came from storage; None where the system does
-    not say. reasons: why nothing can be concluded.
+    live: estimator A, the time in which the device waited over all time. model: estimator C, the same by the queue,
+    from how long batches were made, handed over and worked on in the first half, for the second one; None of a loader
+    whose batches bear no stamps, or come in any order. starved: share of steps that waited longer than `threshold`.
+    epoch: the wait of a whole epoch of `epoch_batches`, of which `epoch_start` seconds until its queue is filled; None
+    where the loader has no length. handing: share of the time that the host takes to hand over batches that are there,
+    hidden by a device's work or not. closure: see `Recording.closure`. step, transport, load: medians. fastest_step:
+    the shortest mean step with at most 1 % of waiting, and slowest_fastest its upper bound. settled: steps that came
+    before the steady state. overhead: of the profiler itself, as a share of the time. stored_per_image: bytes an image
+    that came from storage; None where the system does not say. reasons: why nothing can be concluded.
     """
 
     word: Word
     emulated: bool
     steps: int
+    settled: int
     block: int
     live: Bounded
     model: float | None
     starved: Bounded
     starved_steps: int
+    epoch: Bounded | None
+    epoch_batches: int | None
+    epoch_start: float
     threshold: float
     closure: float
     handing: float
@@ -59,6 +69,7 @@ class Verdict:
     transport: float
     load: float
     fastest_step: float | None
+    slowest_fastest: float | None
     mean_step: float
     overhead: float
     stored_per_image: float | None
@@ -68,6 +79,11 @@ class Verdict:
     def headroom(self) -> float | None:
         """How many times faster the step could be before it waits for 1 % of the time."""
         return self.mean_step / self.fastest_step if self.fastest_step else None
+
+    @property
+    def sure_headroom(self) -> float | None:
+        """Its lower bound, with the confidence of the others."""
+        return self.mean_step / self.slowest_fastest if self.slowest_fastest else None
 
     @property
     def cache(self) -> str:
@@ -83,13 +99,15 @@ class Verdict:
         return self.handing > _MUCH_HANDING
 
     def __str__(self) -> str:
-        parts = [f"{'EMULATED ' if self.emulated else ''}{self.word}  exposed stall {self.live}"]
+        parts = [f"{'EMULATED ' if self.emulated else ''}{self.word}  device waits {self.live}"]
         parts.append(f"starved {self.starved_steps}/{self.steps} (<= {self.starved.upper:.2%})")
+        if self.epoch is not None:
+            parts.append(f"epoch of {self.epoch_batches:,} batches {self.epoch}")
         if self.fastest_step is not None:
             fastest = f"{self.fastest_step * 1e3:.1f} ms"
             if self.emulated:
                 parts.append(f"sustains steps >= {fastest}")
-            parts.append(f"headroom {times(self.headroom)} (1 % stall at {fastest})")
+            parts.append(f"headroom {times(self.headroom)} (>= {times(self.sure_headroom)}, 1 % waiting at {fastest})")
         if self.much_handing:
             parts.append(f"transport {self.handing:.1%}")
         parts += [self.cache, f"closure {self.closure:.1%}"]
@@ -104,67 +122,133 @@ def times(headroom: float | None) -> str:
 
 
 def judge(
-    recording: Recording, *, emulated: bool, confidence: float = 0.95, cores: int | None = None
+    recording: Recording, *, emulated: bool, confidence: float = 0.95, cores: int | None = None,
+    epoch: Epoch | None = None,
 ) -> Verdict:  # fmt: skip
     """The verdict on a recording. emulated: the step was no real one, so it says nothing of a GPU.
 
-    cores: that it was made on; None: those that this process may use.
+    cores: that it was made on; None: those that this process may use. epoch: as long as the loader's own, if it is to
+    be judged as well.
     """
     steady = recording.steady
-    stall, period, step = recording.stall[steady], recording.period[steady], recording.step[steady]
-    count, total = len(stall), float(period.sum())
-    floor = recording.floor
-    threshold = max(0.01 * float(np.median(step)), 3 * floor) if count else 0.0
-    block = block_length(stall, least=max(recording.workers * recording.prefetch, 1))
-    live = share(stall, period, block=block, confidence=confidence)
-    starved = rate(stall > threshold, block=block, confidence=confidence)
-    spent = float(step.sum() + recording.transport[steady].sum() + stall.sum())
-    closure = abs(total - spent) / total if total else 1.0
+    wait, period, step = recording.wait[steady], recording.period[steady], recording.step[steady]
+    count, total = len(wait), float(period.sum())
+    threshold = max(0.01 * float(np.median(step)), 3 * recording.floor) if count else 0.0
+    block = block_length(wait, least=max(recording.workers, 1))
+    live = share(wait, period, block=block, confidence=confidence)
+    starved = rate(wait > threshold, block=block, confidence=confidence)
     modelled = bool(recording.made) and recording.ordered
-    model = _by_model(recording) if modelled else None
-    fastest = Situation.of(recording, cores or usable_cores()).fastest_step(FED_BELOW) if modelled else None
+    cores = cores or usable_cores()
+    model = Agreement.of(recording, cores, confidence) if modelled and count > 1 else None
+    fastest, slowest = _fastest_step(recording, cores, confidence) if modelled and count else (None, None)
     overhead, stored = recording.overhead, recording.stored_per_image
-    handing = float(recording.transport[steady].sum()) / total if total else 0.0
-    reasons = _doubts(count, block, closure, live.value, model)
-    if handing > _MOST_HANDING:
-        reasons += (f"handing over takes {handing:.0%} of the time, and what goes on in it is not seen",)
+    closure = recording.closure
+    reasons = _doubts(count, block, closure, model)
+    moving = unsteady(recording)
+    reasons += (moving,) if moving else ()
     if overhead > _MOST_OVERHEAD:
         reasons += (f"the profiler itself takes {overhead:.1%} of the time",)
     if stored is None:
         reasons += ("the system does not say what came from storage",)
+    whole = None if epoch is None else epoch.share(live, total / count if count else 0.0)
     return Verdict(
-        word=_word(live, starved, reasons), emulated=emulated, steps=count, block=block, live=live, model=model,
-        starved=starved, starved_steps=int((stall > threshold).sum()), threshold=threshold, closure=closure,
-        handing=handing,
-        step=_median(step), transport=floor, load=_median(recording.load[steady]), fastest_step=fastest,
-        mean_step=float(step.mean()) if count else 0.0, overhead=overhead, stored_per_image=stored, reasons=reasons,
+        word=_word([live, starved] if whole is None else [live, starved, whole], live, reasons), emulated=emulated,
+        steps=count, settled=recording.settled, block=block, live=live, model=None if model is None else model.model,
+        starved=starved, starved_steps=int((wait > threshold).sum()), threshold=threshold, closure=closure,
+        epoch=whole, epoch_batches=None if epoch is None else epoch.batches, epoch_start=epoch.start if epoch else 0.0,
+        handing=float(recording.handover[steady].sum()) / total if total else 0.0,
+        step=_median(step), transport=recording.floor, load=_median(recording.load[steady]), fastest_step=fastest,
+        slowest_fastest=slowest, mean_step=float(step.mean()) if count else 0.0, overhead=overhead,
+        stored_per_image=stored, reasons=reasons,
     )  # fmt: skip
 
 
-def _by_model(recording: Recording) -> float:
-    steady = recording.steady
-    stall = recording.replayed()[steady] + recording.contention[steady] + recording.sampling[steady]
-    spent = float(stall.sum() + recording.step[steady].sum() + recording.transport[steady].sum())
-    return float(stall.sum()) / spent if spent else 0.0
+@dataclass(frozen=True, kw_only=True)
+class Epoch:
+    """A whole epoch. batches: in it. start: seconds of waiting from its beginning until the queue is as it stays."""
+
+    batches: int
+    start: float
+
+    def share(self, live: Bounded, period: float) -> Bounded:
+        """The time waited in an epoch whose other steps take `period` seconds and wait as `live` has it."""
+        rest = self.batches * period
+        found = [(self.start + each * rest) / (self.start + rest) if rest else 1.0
+                 for each in (live.value, live.lower, live.upper)]  # fmt: skip
+        return Bounded(value=found[0], lower=found[1], upper=found[2], confidence=live.confidence)
 
 
-def _doubts(count: int, block: int, closure: float, live: float, model: float | None) -> tuple[str, ...]:
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Estimator C, fitted on the first half of a steady state, beside what the clock says of both halves."""
+
+    model: float
+    first: Bounded
+    second: Bounded
+
+    @classmethod
+    def of(cls, recording: Recording, cores: int, confidence: float) -> Agreement:
+        """Of a recording with stamps, of two steady steps or more."""
+        kept = np.flatnonzero(recording.steady)
+        middle = kept[len(kept) // 2]
+        halves = [recording.part(one) for one in (slice(kept[0], middle), slice(middle, kept[-1] + 1))]
+        first, second = (
+            share(half.wait, half.period, block=block_length(half.wait, least=max(recording.workers, 1)),
+                  confidence=confidence)
+            for half in halves
+        )  # fmt: skip
+        return cls(model=Situation.of(halves[0], cores).wait_share(), first=first, second=second)
+
+    @property
+    def apart(self) -> bool:
+        """Whether they contradict each other by more than a small difference, and than chance in either half explains.
+
+        The model's own uncertainty is that of the half it was fitted on.
+        """
+        above, below = self.first.upper - self.first.value, self.first.value - self.first.lower
+        far = abs(self.model - self.second.value) > _MOST_OPEN + _OF_ITSELF * self.second.value
+        return far and (self.model + above < self.second.lower or self.model - below > self.second.upper)
+
+
+def _fastest_step(recording: Recording, cores: int, confidence: float) -> tuple[float | None, float | None]:
+    """The fastest step with 1 % of waiting, seconds, and its upper bound: the slowest of several parts of the run.
+
+    Each part's own lies above what is usual in half of all cases, so the slowest of five does in 31 of 32.
+    """
+    whole = Situation.of(recording, cores).fastest_step(FED_BELOW)
+    kept = np.flatnonzero(recording.steady)
+    parts = math.ceil(-math.log2(1 - confidence))
+    each = min(len(kept) // parts, _PART_STEPS)
+    if whole is None or each < FEWEST_BLOCKS:
+        return whole, None
+    found = [
+        Situation.of(recording.part(slice(first, first + each)), cores).fastest_step(FED_BELOW)
+        for first in np.linspace(kept[0], kept[-1] + 1 - each, parts).astype(int)
+    ]
+    known = [one for one in found if one is not None]
+    return whole, max(whole, *known) if len(known) == parts else None
+
+
+def _doubts(count: int, block: int, closure: float, model: Agreement | None) -> tuple[str, ...]:
     doubts = []
-    if count < _FEWEST_BLOCKS * block:
-        doubts.append(f"too few steps: {count}, needs {_FEWEST_BLOCKS * block}")
+    if count < FEWEST_BLOCKS * block:
+        doubts.append(f"too few steps: {count}, needs {FEWEST_BLOCKS * block}")
     if closure > _MOST_OPEN:
         doubts.append(f"{closure:.1%} of the time is not accounted for")
-    if model is not None and abs(model - live) > _MOST_OPEN:
-        doubts.append(f"the queue's model says {model:.1%} of stall, the clock {live:.1%}")
+    if model is not None and model.apart:
+        doubts.append(
+            f"the queue's model, from the first half, says {model.model:.1%} of waiting, the clock of the second half "
+            f"{model.second.value:.1%}"
+        )
     return tuple(doubts)
 
 
-def _word(live: Bounded, starved: Bounded, reasons: tuple[str, ...]) -> Word:
+def _word(bounds: list[Bounded], live: Bounded, reasons: tuple[str, ...]) -> Word:
     if reasons:
         return Word.INCONCLUSIVE
-    if live.upper < FED_BELOW and starved.upper < FED_BELOW:
+    if all(one.upper < FED_BELOW for one in bounds):
         return Word.FED
-    return Word.STARVED if live.lower > _STARVED_ABOVE else Word.MARGINAL
+    return Word.STARVED if live.lower > STARVED_ABOVE else Word.MARGINAL
 
 
 def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:

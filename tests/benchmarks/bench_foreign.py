@@ -34,7 +34,8 @@ import cv2
 import numpy as np
 import torch
 from facefeed.loaders.profiler.live import Pass
-from facefeed.loaders.profiler.profile import Profile, profile
+from facefeed.loaders.profiler.profile import profile
+from facefeed.loaders.profiler.result import Profile
 from facefeed.loaders.profiler.steps import SleepingStep
 from facefeed.loaders.profiler.variants import with_settings
 from peers import envs, faces

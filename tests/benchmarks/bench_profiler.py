@@ -148,10 +148,12 @@ def points(passing: Pass, between: float, steps: int) -> dict[str, Any]:
     tried = np.geomspace(0.4, 2.5, 10) * between
     before, found = passing.record(steps // 2, base), []
     for number in np.random.default_rng(0).permutation(len(tried)):
+        passing.drain()
         seen = passing.record(steps, replace(base, seconds=float(tried[number])))
+        passing.drain()
         after = passing.record(steps // 2, base)  # other jobs come and go: the prediction rests on what lies around it
         step = float(seen.step[seen.steady].mean())
-        predicted = Situation.of(Recording.joined([before, after]), usable_cores()).stall(step=step)
+        predicted = Situation.of(Recording.joined([before, after]), usable_cores()).wait_share(step=step)
         measured = judge(seen, emulated=True).live.value
         found.append({"step_seconds": step, "measured": measured, "predicted": predicted})
         before = after

@@ -7,8 +7,8 @@ from bokeh.models import ColumnDataSource, NumeralTickFormatter
 from bokeh.models.annotations.geometry import Whisker
 from bokeh.plotting import figure
 
-from ..profile import Profile
 from ..recording import Recording
+from ..result import Profile
 from ..verdict import Verdict
 from . import plots
 from .plots import INK, MAKING, QUIET, STAGES, STALL, STEP, Section, Table, milliseconds, percent
@@ -85,9 +85,9 @@ def trials(profile: Profile) -> Section | None:
         key="trials", title="The same step with other loaders",
         read="Left: how many images a second get through; the dashed line is what the step alone allows. Right: how "
         f"much of the time it waits; a whisker spans the {confidence} bounds, wide where few steps were tried.",
-        plots={"images a second of each loader": _throughput(rows, limit), "stall of each loader": _stalls(rows)},
+        plots={"images a second of each loader": _throughput(rows, limit), "waiting of each loader": _stalls(rows)},
         table=Table(
-            ("loader", "images/s", "stall", f"bounds ({confidence})", "steps", "a batch's making"),
+            ("loader", "images/s", "waiting", f"bounds ({confidence})", "steps", "a batch's making"),
             [
                 (name, f"{recording.images_per_second:,.0f}", percent(verdict.live.value),
                  f"{percent(verdict.live.lower)} to {percent(verdict.live.upper)}", f"{verdict.steps:,}",
@@ -122,12 +122,12 @@ def _throughput(rows: list[_Row], limit: float) -> figure:
 def _stalls(rows: list[_Row]) -> figure:
     stalls = [verdict.live for _, _, verdict in rows]
     longest = max(5.0, *(one.upper * 105 for one in stalls))
-    made = plots.rows_plot([name for name, _, _ in rows], "stall (% of the time)", (0.0, longest))
+    made = plots.rows_plot([name for name, _, _ in rows], "waiting (% of the time)", (0.0, longest))
     source = ColumnDataSource({
         "y": list(range(len(rows))), "what": [name for name, _, _ in rows],
         **{side: [getattr(one, side) * 100 for one in stalls] for side in ("value", "lower", "upper")},
     })  # fmt: skip
     bars = made.hbar(y="y", left=0, right="value", height=0.6, color=STALL, alpha=0.75, source=source)
     made.add_layout(Whisker(base="y", lower="lower", upper="upper", dimension="width", source=source, line_color=INK))
-    plots.hover(made, [bars], ("", "@what"), ("stall", "@value{0.0} %"), ("bounds", "@lower{0.0} to @upper{0.0} %"))
+    plots.hover(made, [bars], ("", "@what"), ("waits", "@value{0.0} %"), ("bounds", "@lower{0.0} to @upper{0.0} %"))
     return made

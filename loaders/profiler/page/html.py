@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from ...whole import write_whole
 from ..gate import Gate
-from ..profile import Profile
+from ..result import Profile
 from . import plots, sentences
 from .cost import stages, trials
 from .step import curve, distributions, waterfall

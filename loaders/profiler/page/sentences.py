@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..advice import Advice
-from ..profile import Profile
 from ..report import environment
-from ..verdict import FED_BELOW, Word, times
+from ..result import Profile
+from ..verdict import FED_BELOW, Verdict, Word, times
 from .plots import Table, milliseconds, percent
 
 
@@ -53,10 +53,14 @@ def banner(profile: Profile) -> Banner:
             meaning += " Under 1 % would count as fed: more steps would show it."
     elif verdict.word is Word.MARGINAL:
         meaning = (f"{counted}; up to {percent(live.upper)} of the time with {sure}. That is not surely under the 1 % "
-                   "that counts as fed, nor surely over the 5 % that counts as starved.")  # fmt: skip
+                   "that counts as fed, nor surely over the 2 % that counts as starved.")  # fmt: skip
     else:
         meaning = (f"{counted}; with {sure}, at most {percent(live.upper)} of the time and at most "
                    f"{percent(verdict.starved.upper)} of all steps. Under 1 % counts as fed.")  # fmt: skip
+    if verdict.epoch is not None and verdict.epoch.upper >= FED_BELOW > live.upper:
+        meaning += (f" But an epoch has only {verdict.epoch_batches:,} batches, and the device waits "
+                    f"{milliseconds(verdict.epoch_start)} at its beginning: {percent(verdict.epoch.value)} of a whole "
+                    "epoch.")  # fmt: skip
     return Banner(word=verdict.word.value, headline=headline, meaning=meaning, emulated=_emulated(profile))
 
 
@@ -66,9 +70,9 @@ def _emulated(profile: Profile) -> str:
     alone = profile.alone
     taken, busy = float(alone.step.mean()), min(alone.computed / max(float(alone.step.sum()), 1e-9), 1.0)
     return (
-        f"No GPU took part. A pause of {milliseconds(taken)} stood for every training step, in which one core of the "
-        f"host was busy {percent(busy)} of the time, as beside a GPU that computes. So this shows what the loader "
-        "delivers on this machine, not that a GPU is fed: compare it with how long your own step takes."
+        f"No GPU took part. A device that takes {milliseconds(taken)} for every training step was emulated; one core "
+        f"of the host was busy {percent(busy)} of the time, as beside a GPU that computes. So this shows what the "
+        "loader delivers on this machine, not that a GPU is fed: compare it with how long your own step takes."
     )
 
 
@@ -95,8 +99,9 @@ def handing(profile: Profile) -> str:
     if not verdict.much_handing:
         return ""
     return (
-        f"Apart from waiting, {percent(verdict.handing)} of the time goes into passing on batches that are ready "
-        "(transport). No worker can take that away; larger batches or smaller ones in bytes can: `batch_size`, and "
+        f"The host takes {percent(verdict.handing)} of the time to pass on batches that are ready (transport). A "
+        "device that works meanwhile does not wait for it; a loop that reads the loss of every step does. No worker "
+        "can take it away; larger batches or smaller ones in bytes can: `batch_size`, and "
         '`dtype="uint8"`, normalised on the device.'
     )
 
@@ -132,21 +137,21 @@ def instead(profile: Profile) -> str:
 
 
 def estimators(profile: Profile) -> Table:
-    """The three ways in which the stall was found."""
+    """The three ways in which the waiting was found."""
     verdict = profile.verdict
     bounds = f"{percent(verdict.live.lower)} to {percent(verdict.live.upper)}"
     if verdict.model is None:
         model = ("Not known: it needs to see when each batch was made, as of torch's loaders, and holds where they "
                  "keep their order.")  # fmt: skip
     else:
-        model = ("Computed: how long a DataLoader's queue has to wait, given how long each batch and each step took; "
-                 "waits for a free core are added as they were measured. It should be close to A.")  # fmt: skip
-    return Table(("", "stall", "how it was found"), [
-        ("A  live, by the clock", percent(verdict.live.value), f"Measured: how long each step had no batch to work on. "
+        model = ("Computed: how long the device should wait in the second half, by a DataLoader's queue, given how "
+                 "long batches, hand-overs and steps took in the first. It should be close to A.")  # fmt: skip
+    return Table(("", "waiting", "how it was found"), [
+        ("A  live, by the clock", percent(verdict.live.value), f"Measured: how long the device had nothing to work on. "
          f"{percent(verdict.live.confidence)} bounds on either side: {bounds}."),
         ("B  against replayed batches", percent(profile.differential), "Measured in another way: how much less time "
-         "the same step takes on preloaded batches. It holds more than waiting, also transport and a step slowed down "
-         "by loading beside it, so it should not be below A."),
+         "the same step takes on preloaded batches. It also holds a step slowed down by loading beside it, so it "
+         "should not be below A."),
         ("C  the queue's model", "none" if verdict.model is None else percent(verdict.model), model),
     ])  # fmt: skip
 
@@ -159,13 +164,26 @@ def facts(profile: Profile) -> dict[str, str]:
         f"{milliseconds(verdict.threshold)}; at most {percent(verdict.starved.upper)} of all steps with "
         f"{percent(verdict.starved.confidence)} confidence",
         "Throughput": f"{live.images_per_second:,.0f} images/s in batches of {live.images_per_batch:,.0f}",
-        "Transport": f"{percent(verdict.handing)} of the time goes into passing on batches that are ready",
-        "Closure": f"{percent(verdict.closure)} of the time is neither step nor transport nor wait",
+        "Transport": f"{percent(verdict.handing)} of the time the host passes on batches that are ready",
+        "Closure": f"{percent(verdict.closure)} of the time by a second clock is not explained by steps and waits",
+        "Steady state": f"after {verdict.settled:,} steps, of which the first filled the queue; judged on "
+        f"{verdict.steps:,}",
+        **_whole_epoch(verdict),
         "Page cache": verdict.cache.removeprefix("cache "),
         "Opening": f"{milliseconds(profile.opening_seconds)} for iter(), then "
-        f"{milliseconds(profile.first_batch_seconds)} to the first batch; neither is part of the stall",
+        f"{milliseconds(profile.first_batch_seconds)} to the first batch, once",
         **({"Profiler's own cost": f"{percent(verdict.overhead)} of the time"} if live.stamps else {}),
     }  # fmt: skip
+
+
+def _whole_epoch(verdict: Verdict) -> dict[str, str]:
+    if verdict.epoch is None:
+        return {}
+    found = (
+        f"waits {percent(verdict.epoch.value)} of {verdict.epoch_batches:,} batches' time, at most "
+        f"{percent(verdict.epoch.upper)}; {milliseconds(verdict.epoch_start)} of it at the beginning"
+    )
+    return {"Whole epoch": found}
 
 
 def surroundings(profile: Profile) -> dict[str, str]:

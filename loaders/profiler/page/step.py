@@ -9,8 +9,8 @@ from bokeh.models import ColumnDataSource
 from bokeh.models.annotations.labels import Label
 from bokeh.plotting import figure
 
-from ..profile import PART_NAMES, Point, Profile
 from ..queue import Seconds
+from ..result import PART_NAMES, Point, Profile
 from ..situation import Situation
 from . import plots
 from .plots import HANDING, INK, MAKING, NO_CORE, QUIET, SAMPLER, SOFT, STALL, STEP, Section, milliseconds, percent
@@ -26,17 +26,21 @@ _BARS = {
     "step alone": (PART_NAMES["step alone"], STEP, "the same step on batches that are there already"),
     "copy": (PART_NAMES["copy"], "#6f9fd0", "bringing the batch to the device"),
     "slower step": (PART_NAMES["slower step"], MAKING, "the step is slower while batches are being made beside it"),
-    "transport": (PART_NAMES["transport"], HANDING, "passing a batch that is made from its worker to the loop"),
-    "sampling": (PART_NAMES["sampling"], SAMPLER, "the sampler chooses the next samples, in the loop itself: a stall"),
+    "transport": (
+        PART_NAMES["transport"],
+        HANDING,
+        "passing a batch that is made from its worker to the loop, where the device waits for it",
+    ),
+    "sampling": (PART_NAMES["sampling"], SAMPLER, "the sampler chooses the next samples, in the loop itself"),
     "contention": (
         PART_NAMES["contention"],
         NO_CORE,
-        "the batch is made, but no core is free to hand it over: a stall",
+        "the batch is made, but no core is free to hand it over",
     ),
-    "preparation": (PART_NAMES["preparation"], STALL, "the batch is still being made: a stall"),
+    "preparation": (PART_NAMES["preparation"], STALL, "the batch is still being made"),
     "fetch": ("cold cache", "#a63d8f", "what comes on top while no file is in the page cache"),
 }
-_WAITS = ("sampling", "contention", "preparation")
+_WAITS = ("transport", "sampling", "contention", "preparation")
 
 
 def waterfall(profile: Profile) -> Section:
@@ -53,8 +57,8 @@ def waterfall(profile: Profile) -> Section:
         rows.append((*_BARS["fetch"], period, period + fetch))
     return Section(
         key="waterfall", title="Where a step's time goes",
-        read="From the top down, each bar adds its part to those above it. Red and orange is time in which the device "
-        f"waits: {milliseconds(waits)} of {milliseconds(period)} a step.",
+        read="From the top down, each bar adds its part to those above it. Grey, orange and red is time in which the "
+        f"device waits: {milliseconds(waits)} of {milliseconds(period)} a step.",
         plots={"bars that add up to a step's time": _waterfall_plot(rows)},
     )  # fmt: skip
 
@@ -81,7 +85,7 @@ def _waterfall_plot(rows: Sequence[tuple[str, str, str, float, float]]) -> figur
 
 
 def curve(profile: Profile) -> Section:
-    """The stall against the step's time: by the model, and where it was tried."""
+    """The waiting against the step's time: by the model, and where it was tried."""
     verdict = profile.verdict
     title, key = "Would a faster step starve?", "curve"
     if verdict.model is None or not verdict.mean_step:
@@ -102,7 +106,7 @@ def curve(profile: Profile) -> Section:
         key=key, title=title,
         read="Left is a faster step. The line is what the queue's model predicts from how long batches were made and "
         "handed over at your step; dots were measured.",
-        plots={"the stall against the step's time": _curve_plot(profile, faster)},
+        plots={"waiting against the step's time": _curve_plot(profile, faster)},
         legend={"predicted": STEP, **measured, "your step": STALL, "a faster device, predicted": _FASTER_COLOUR},
         notes=tuple(notes),
     )  # fmt: skip
@@ -127,7 +131,7 @@ def _agreement(points: Sequence[Point]) -> str:
 
 def _predicted(profile: Profile, steps: Sequence[float]) -> list[float]:
     situation = Situation.of(profile.live, profile.cores)
-    return [situation.stall(step=step) for step in steps]
+    return [situation.wait_share(step=step) for step in steps]
 
 
 def _curve_plot(profile: Profile, faster: dict[int, float]) -> figure:
@@ -138,7 +142,7 @@ def _curve_plot(profile: Profile, faster: dict[int, float]) -> figure:
     predicted = np.array(_predicted(profile, steps.tolist())) * 100
     far = float(steps[-_CURVE_POINTS // 4])  # what stands to the right of it would not fit
     top = 1.2 * max(predicted.max(), verdict.live.value * 100, tried[:, 1].max(initial=0.0), 4.0)
-    made = plots.plot(330, "step time (ms)", "stall (% of the time)", (steps[0] * 1e3, steps[-1] * 1e3),
+    made = plots.plot(330, "step time (ms)", "waiting (% of the time)", (steps[0] * 1e3, steps[-1] * 1e3),
                       (-0.03 * top, top), x_axis_type="log")  # fmt: skip
     if verdict.fastest_step is not None:
         plots.mark(made, verdict.fastest_step * 1e3)
@@ -154,7 +158,7 @@ def _curve_plot(profile: Profile, faster: dict[int, float]) -> figure:
     for times, stall in faster.items():
         _label(made, now / times * 1e3, stall * 100, f"{times}x faster")
     _label(made, now * 1e3, verdict.live.value * 100, "your step", to_left=now > far, above_px=22 if now > far else 6)
-    plots.hover(made, shown, ("step", "@x{0,0.0} ms"), ("stall", "@y{0.0} %"))
+    plots.hover(made, shown, ("step", "@x{0,0.0} ms"), ("waits", "@y{0.0} %"))
     return made
 
 

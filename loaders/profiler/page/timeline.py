@@ -10,8 +10,8 @@ import numpy as np
 from bokeh.models import ColumnDataSource, FixedTicker
 from bokeh.plotting import figure
 
-from ..profile import Profile
 from ..recording import Recording
+from ..result import Profile
 from ..stamps import Stamp
 from . import plots
 from .plots import HANDING, MAKING, NO_CORE, SAMPLER, STAGES, STALL, STEP, WHOLE, Section, percent
@@ -67,7 +67,7 @@ def timeline(profile: Profile) -> Section | None:
 
 def typical(recording: Recording, steps: int = _STEPS_SHOWN) -> slice | None:
     """Steady steps in a row, of one stretch, whose stall is closest to that of all; of several, the middle ones."""
-    steady, stall, period = recording.steady, recording.stall, recording.period
+    steady, stall, period = recording.steady, recording.wait, recording.period
     if not steady.any():
         return None
     usual = float(stall[steady].sum() / period[steady].sum())

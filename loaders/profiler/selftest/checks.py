@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from ..queue import Seconds
+from ..recording import Recording
 from ..verdict import Word, judge
 from .scenarios import Plan, Seen, Stretch
 
@@ -110,17 +111,16 @@ def tolerance(seen: Seen) -> float:
 def constant_delay(play: Player) -> Check:
     """1: without workers, every step waits for exactly its batch."""
     [seen] = play(Plan(stretches=[_falling(1)]))
-    truth = seen.injected + seen.withheld
     points = tuple(
-        Point(label=f"{delay * 1e3:.0f} ms", injected=float(truth[kept].mean()), estimator="A",
-              recovered=float(seen.recording.stall[kept].mean()), allowed=tolerance(seen))
+        Point(label=f"{delay * 1e3:.0f} ms", injected=float(seen.waited[kept].mean()), estimator="A",
+              recovered=float(seen.recording.wait[kept].mean()), allowed=tolerance(seen))
         for delay, kept in _kept(1)
     )  # fmt: skip
     return Check(number=1, name="without workers, a delay is the stall", points=points, detail=_farthest(points))
 
 
 def with_workers(play: Player, progress: Callable[[str], None]) -> tuple[Check, Check]:
-    """2: with workers, the stall is what the queue's model makes of the delays. 3: an outlier starves a step or none.
+    """2: with workers, the wait is what the loop's own clock says. 3: an outlier starves a step or none.
 
     Both of the same loaders, so that workers are started once.
     """
@@ -134,7 +134,7 @@ def with_workers(play: Player, progress: Callable[[str], None]) -> tuple[Check, 
         delays += _of_delays(name, ahead, first)
         outliers += _of_outliers(name, others)
     return (
-        Check(number=2, name="delays in workers stall as the queue's model says", points=tuple(delays),
+        Check(number=2, name="a delay in workers is waited for as the loop's clock says", points=tuple(delays),
               detail=_farthest(delays)),
         Check(number=3, name="one slow batch starves one step, if it outlasts the queue", points=tuple(outliers),
               detail=f"{len(_LOADERS)} loaders, by the clock and by the model, the median of {_OUTLIER_REPEATS} each"),
@@ -148,10 +148,10 @@ def delayed_step(play: Player) -> Check:
     longer = np.repeat([0.0, *_DELAYS], [ahead, *[_REPEATS] * len(_DELAYS)])
     stretch = Stretch(delays=np.full(len(longer), _QUICK_SECONDS), steps=STEP_SECONDS + longer)
     [seen] = play(Plan(workers=workers, prefetch=prefetch, stretches=[stretch]))
-    truth = seen.injected + seen.withheld
     points = tuple(
-        Point(label=f"{delay * 1e3:.0f} ms in the step", injected=float(truth[longer == delay].mean()), estimator="A",
-              recovered=float(seen.recording.stall[longer == delay].mean()), allowed=tolerance(seen))
+        Point(label=f"{delay * 1e3:.0f} ms in the step", estimator="A",
+              injected=float(seen.waited[longer == delay].mean()),
+              recovered=float(seen.recording.wait[longer == delay].mean()), allowed=tolerance(seen))
         for delay in _DELAYS
     )  # fmt: skip
     return Check(number=4, name="a delay in the step is no stall", points=points, detail=_farthest(points))
@@ -165,11 +165,11 @@ def null_runs(play: Player) -> Check:
     seen = play(Plan(workers=workers, prefetch=prefetch, stretches=[null] * _NULL_RUNS))
     alarms, lower = zip(*map(_alarm, seen), strict=True)
     # An alarm forgives what handing over takes. So that it is not simply added, the usual step must not wait at all.
-    usual = np.median(np.concatenate([one.recording.stall[one.recording.steady] for one in seen]))
+    usual = np.median(np.concatenate([_beyond_handing(one.recording) for one in seen]))
     points = (
         Point(label="false alarms", injected=0, recovered=sum(alarms), allowed=_MOST_ALARMS, unit="count"),
-        Point(label="the usual stall", injected=0, recovered=float(usual), allowed=0.02 * _NULL_STEP_SECONDS,
-              estimator="A"),
+        Point(label="the usual wait beyond handing over", injected=0, recovered=float(usual), estimator="A",
+              allowed=0.02 * _NULL_STEP_SECONDS),
     )  # fmt: skip
     detail = (
         f"false alarms: {sum(alarms)} in {len(seen)} runs of {_NULL_STEPS} steps; the highest lower bound of a stall "
@@ -186,9 +186,14 @@ def _alarm(seen: Seen) -> tuple[bool, float]:
     recording = seen.recording
     verdict = judge(recording, emulated=True)
     lower = verdict.live.lower * float(recording.period[recording.steady].mean())
-    truth = float((seen.injected + seen.withheld)[recording.steady].mean())
+    truth = float(seen.waited[recording.steady].mean())
     allowed = max(0.02 * _NULL_STEP_SECONDS, 3 * seen.floor)
     return (verdict.word is Word.STARVED and lower > truth) or lower > truth + allowed, lower
+
+
+def _beyond_handing(recording: Recording) -> Seconds:
+    """Of the steady waits, what is more than handing over a batch that is made."""
+    return (recording.wait - recording.transport)[recording.steady]
 
 
 def _falling(ahead: int) -> Stretch:
@@ -204,10 +209,10 @@ def _kept(ahead: int) -> list[tuple[float, slice]]:
 
 
 def _of_delays(name: str, ahead: int, seen: Seen) -> list[Point]:
-    """A beside what was injected and what the machine withheld besides; C, which knows nothing of that, without."""
-    injected, recording = seen.injected, seen.recording
+    """A beside the loop's own clock; C, which looks at no wait, beside what passed there before batches were made."""
+    recording = seen.recording
     pairs: dict[Estimator, tuple[Seconds, Seconds]] = {
-        "A": (recording.stall, injected + seen.withheld), "C": (recording.replayed(), injected),
+        "A": (recording.wait, seen.waited), "C": (recording.replayed(), seen.unready),
     }  # fmt: skip
     return [
         Point(label=f"{name}, {delay * 1e3:.0f} ms", injected=float(truth[kept].mean()),
@@ -246,7 +251,7 @@ def _starved(seen: Seen) -> tuple[int, int]:
     """How many steps are said to starve: by the clock, without those that the machine itself held up; by the model."""
     recording = seen.recording
     verdict = judge(recording, emulated=True)
-    late = (recording.stall > verdict.threshold) & (seen.withheld > 0) & (seen.injected == 0) & recording.steady
+    late = (recording.wait > verdict.threshold) & (seen.withheld > 0) & (seen.unready == 0) & recording.steady
     modelled = (recording.replayed() > verdict.threshold) & recording.steady
     return verdict.starved_steps - int(late.sum()), int(modelled.sum())
 

@@ -40,7 +40,7 @@ def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
     for part in (_HIDDEN_PART, _EXPOSED_PART):
         delays = np.full(_DEVICE_STEPS, part * device.seconds)
         [seen] = play(Plan(stretches=[Stretch(delays=delays, steps=np.zeros(_DEVICE_STEPS))]), device)
-        waits, steady = float(seen.waits.mean()), seen.recording.steady
+        waits, steady = float(seen.waited[1:].mean()), seen.recording.steady
         # The device goes idle once its work is done; until the host comes with more, it waits.
         exposed = max(waits + float(seen.steps.mean()) - device.seconds, 0.0)
         label = f"{delays[0] * 1e3:.0f} ms beside {device.seconds * 1e3:.0f} ms of work"
@@ -48,7 +48,7 @@ def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
             Point(label=f"{label}, the host's wait", injected=float(seen.delays[1:].mean()), recovered=waits,
                   allowed=tolerance(seen)),
             Point(label=f"{label}, the stall", injected=exposed, estimator="A",
-                  recovered=float(seen.recording.stall[steady].mean()), allowed=tolerance(seen)),
+                  recovered=float(seen.recording.wait[steady].mean()), allowed=tolerance(seen)),
         ]  # fmt: skip
     hidden, exposed_stall = points[1], points[3]
     detail = (

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ...workers import WorkerInit, start_context
 from ..live import Pass
-from ..queue import Queue, Seconds
+from ..queue import Seconds
 from ..recording import Recording
 from ..steps import SleepingStep
 from ..ticks import CudaTicks, Ticks
@@ -61,12 +61,13 @@ class Plan:
 class Seen:
     """A stretch as the profiler recorded it, and as items and steps saw it. Times are of one clock, float64 (steps,).
 
-    began, read, made: of each batch: before its item, after the item's file was read, once it was collated. handed,
-    done: the beginning and the end of each step. stored_bytes: what storage gave this process meanwhile, as the system
-    counts it.
+    opened: before the first batch was asked for. began, read, made: of each batch: before its item, after the item's
+    file was read, once it was collated. handed, done: the beginning and the end of each step. stored_bytes: what
+    storage gave this process meanwhile, as the system counts it.
     """
 
     recording: Recording
+    opened: float
     began: Seconds
     read: Seconds
     made: Seconds
@@ -85,27 +86,29 @@ class Seen:
         return self.done - self.handed
 
     @property
-    def waits(self) -> Seconds:
-        """How long the host waited for each batch but the first, (steps - 1,)."""
-        return self.handed[1:] - self.done[:-1]
+    def waited(self) -> Seconds:
+        """How long the loop waited for each batch, by its own clock, (steps,)."""
+        return self.handed - self.free
+
+    @property
+    def free(self) -> Seconds:
+        """When the loop was free for each batch, (steps,)."""
+        return np.append(self.opened, self.done[:-1])
+
+    @property
+    def unready(self) -> Seconds:
+        """How long each batch was not made while the loop waited for it, (steps,)."""
+        return np.clip(self.made - np.maximum(self.free, self.began), 0.0, self.waited)
 
     @property
     def handing(self) -> Seconds:
-        """What each wait took besides the making of its batch; of the first, which nobody saw, the median, (steps,)."""
-        making = self.made[1:] - np.maximum(self.done[:-1], self.began[1:])
-        found = self.waits - np.maximum(making, 0.0)
-        return np.append(np.median(found), found)
+        """What each wait took besides, (steps,)."""
+        return self.waited - self.unready
 
     @property
     def floor(self) -> float:
         """What that takes when nothing is in the way, in seconds: the profiler's own floor may be what is wrong."""
         return float(np.quantile(self.handing, 0.1))
-
-    @property
-    def injected(self) -> Seconds:
-        """How long each step must have waited for its batch to be made, by the queue alone, (steps,)."""
-        queue = Queue(workers=self.recording.workers, prefetch=self.recording.prefetch)
-        return queue.replay(self.delays, self.steps, self.handing).stall
 
     @property
     def withheld(self) -> Seconds:
@@ -182,19 +185,19 @@ def play(plan: Plan, device: Device | None = None) -> list[Seen]:
         options = {"prefetch_factor": plan.prefetch, "multiprocessing_context": start_context(None),
                    "worker_init_fn": WorkerInit(None)}  # fmt: skip
     loader = DataLoader(Items(delays), 1, collate_fn=timed, num_workers=plan.workers, **options)
-    passing = Pass(loader, None if device is None else device.ticks)
+    passing = Pass(loader)
     passing.record(opening, lambda _: None)
     seen = []
     for stretch in plan.stretches:
         if plan.workers:
             sleep(_PAUSE_SECONDS)
         steps = [device.work if device else SleepingStep(seconds, HOST_SHARE) for seconds in stretch.steps]
-        seen.append(seen_of(passing, steps))
+        seen.append(seen_of(passing, steps, None if device is None else device.ticks))
     passing.close()
     return seen
 
 
-def seen_of(passing: Pass, steps: Sequence[Callable[[Any], None]]) -> Seen:
+def seen_of(passing: Pass, steps: Sequence[Callable[[Any], None]], ticks: Ticks | None = None) -> Seen:
     """One stretch of a loader whose batches are times, with its steps."""
     times, batches, step = list[float](), list[torch.Tensor](), iter(steps)
 
@@ -203,13 +206,14 @@ def seen_of(passing: Pass, steps: Sequence[Callable[[Any], None]]) -> Seen:
         next(step)(batch)
         times.append(clock())
 
-    stored = stored_bytes()
-    recording = passing.record(len(steps), taken, keep=batches)
+    stored, opened = stored_bytes(), clock()
+    recording = passing.record(len(steps), taken, ticks=ticks, keep=batches)
     stored = stored_bytes() - stored
     began, read, made = torch.cat(batches).T.numpy()
     handed, done = np.array(times).reshape(-1, 2).T
     return Seen(
-        recording=recording, began=began, read=read, made=made, handed=handed, done=done, stored_bytes=stored
+        recording=recording, opened=opened, began=began, read=read, made=made, handed=handed, done=done,
+        stored_bytes=stored,
     )  # fmt: skip
 
 

@@ -1,0 +1,110 @@
+"""The profiler beside a plain loop's own clock: loaders a little too slow behind deep queues, and one fast enough.
+
+    python tests/benchmarks/bench_deep_queues.py [--queues 2x1 2x4 8x2 16x4] [--paces 1.03 1.07 0.6] [--repeats 1]
+
+Workers sleep, so that no core is short; a step sleeps for 20 ms as well. The truth is a loop of --steps steps that
+knows nothing of the profiler: how long each `next()` took, once the queue has had three times the steps that it takes
+to run empty. The profiler then looks at a loader of the same kind, under the same step and under the emulated device,
+which does not wait for what its host does meanwhile: batches that are ready are handed over for nothing. Prints one
+JSON object with every repeat; a table goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from facefeed.loaders.profiler.profile import profile
+from facefeed.loaders.profiler.steps import EmulatedDevice, SleepingStep
+from torch.utils.data import DataLoader, Dataset
+
+STEP_SECONDS = 0.02
+ENDLESS = 1_000_000
+
+
+class Sleeping(Dataset[torch.Tensor]):
+    """Items that take a given time and no core."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return ENDLESS
+
+    def __getitem__(self, wanted: int) -> torch.Tensor:
+        time.sleep(self.seconds)
+        return torch.tensor(wanted)
+
+
+def loader_of(workers: int, prefetch: int, pace: float) -> DataLoader[torch.Tensor]:
+    """Needs `pace` times as long for a batch as a step takes."""
+    items = Sleeping(workers * pace * STEP_SECONDS)
+    return DataLoader(
+        items, 1, num_workers=workers, prefetch_factor=prefetch, multiprocessing_context="forkserver",
+        sampler=range(ENDLESS),
+    )  # fmt: skip
+
+
+def plain(workers: int, prefetch: int, pace: float, steps: int) -> dict[str, float]:
+    """A loop as anybody writes it, with two looks at the clock."""
+    left = round(3 * workers * prefetch / (pace - 1)) if pace > 1 else 3 * workers * prefetch
+    batches, waits, periods = iter(loader_of(workers, prefetch, pace)), [], []
+    for _ in range(left + steps):
+        asked = time.perf_counter()
+        next(batches)
+        handed = time.perf_counter()
+        time.sleep(STEP_SECONDS)
+        waits.append(handed - asked)
+        periods.append(time.perf_counter() - asked)
+    return {"waits": sum(waits[left:]) / sum(periods[left:]), "left_out": left, "steps": steps}
+
+
+def profiled(workers: int, prefetch: int, pace: float, step: Any) -> dict[str, Any]:
+    """The same to the profiler."""
+    began = time.perf_counter()
+    found = profile(loader_of(workers, prefetch, pace), step, quick=True, epoch_batches=ENDLESS).verdict
+    return {
+        "word": found.word.value, "waits": found.live.value, "lower": found.live.lower, "upper": found.live.upper,
+        "model": found.model, "steps": found.steps, "settled": found.settled, "closure": found.closure,
+        "reasons": found.reasons, "seconds": time.perf_counter() - began,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--queues", nargs="+", default=["2x1", "2x4", "8x2", "16x4"])
+    parser.add_argument("--paces", type=float, nargs="+", default=[1.03, 1.07, 1.15, 0.6])
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=3000, help="of the plain loop; the profiler decides itself")
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore", message="This DataLoader will create")
+    steps = {"sleeping": SleepingStep(STEP_SECONDS, 0.0), "emulated": EmulatedDevice(STEP_SECONDS, 0.2)}
+    found = []
+    for repeat in range(given.repeats):
+        for queue in given.queues:
+            workers, prefetch = map(int, queue.split("x"))
+            for pace in given.paces:
+                truth = plain(workers, prefetch, pace, given.steps)
+                print(
+                    f"{queue:>5} pace {pace:.2f}: a plain loop waits {truth['waits']:.2%}", file=sys.stderr, flush=True
+                )
+                for name, step in steps.items():
+                    seen = profiled(workers, prefetch, pace, step)
+                    found.append({"repeat": repeat, "queue": queue, "pace": pace, "step": name, "plain": truth,
+                                  "profiled": seen, "load": os.getloadavg()[0]})  # fmt: skip
+                    print(f"      {name:<9} {seen['waits']:.2%} ({seen['lower']:.2%} to {seen['upper']:.2%}) "
+                          f"{seen['word']}, model {seen['model']:.2%}, {seen['steps']} steps after {seen['settled']} "
+                          f"{seen['reasons']}", file=sys.stderr, flush=True)  # fmt: skip
+    apart = [abs(one["plain"]["waits"] - one["profiled"]["waits"]) for one in found if one["step"] == "sleeping"]
+    print(json.dumps({"most_apart": float(np.max(apart)), "found": found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""What is judged of a loader is how it goes on, however deep its queue, and not how it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from assets_clock import Clock
+from assets_profiles import recording_of, uneven
+from facefeed.loaders.profiler import estimate, live, profile, stamps, steady, steps, ticks
+from facefeed.loaders.profiler.recording import Recording
+from facefeed.loaders.profiler.steps import EmulatedDevice
+from facefeed.loaders.profiler.verdict import Word, judge
+
+STEP = 0.02
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    moved = Clock()
+    for module in (live, stamps, ticks):
+        monkeypatch.setattr(module, "clock", moved)
+    monkeypatch.setattr(live, "another_clock", moved)
+    return moved
+
+
+@dataclass
+class Queued:
+    """Batches of `workers` that each take `load` seconds and work `prefetch` batches ahead, on a clock that is moved.
+
+    The queue goes on while nobody asks, as processes do, and is full when it is first asked.
+    """
+
+    clock: Clock
+    load: float
+    workers: int
+    prefetch: int
+    finish: list[float] = field(default_factory=list)
+    handed: list[float] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        ahead = self.workers * self.prefetch
+        self.clock.pass_by(self.load * (self.prefetch + 1))
+        while True:
+            number = len(self.finish)
+            idle = self.finish[number - self.workers] if number >= self.workers else 0.0
+            begun = max(idle, self.handed[number - ahead] if number >= ahead else 0.0)
+            self.finish.append(begun + self.load)
+            self.clock.now = max(self.clock.now, self.finish[-1])
+            self.handed.append(self.clock.now)
+            yield torch.zeros(1)
+
+
+@pytest.mark.parametrize("too_slow", [0.03, 0.07, 0.15])
+@pytest.mark.parametrize(("workers", "prefetch"), [(2, 1), (8, 2), (4, 4), (16, 4)])
+def test_a_loader_that_is_a_little_too_slow_cannot_hide_in_its_queue(
+    too_slow: float, workers: int, prefetch: int, clock: Clock
+) -> None:
+    loader = Queued(clock, workers * STEP * (1 + too_slow), workers, prefetch)
+    found = profile.profile(loader, lambda _: clock.pass_by(STEP), steps=1000, quick=True).verdict
+    truth = too_slow / (1 + too_slow)
+    assert found.live.value == pytest.approx(truth, abs=0.01)
+    assert found.live.lower <= truth <= found.live.upper
+    assert found.word is Word.STARVED
+
+
+@pytest.mark.parametrize(("workers", "prefetch"), [(2, 1), (8, 2), (16, 8)])
+def test_a_loader_with_room_to_spare_feeds_the_step_at_the_defaults(workers: int, prefetch: int, clock: Clock) -> None:
+    loader = Queued(clock, workers * STEP / 1.3, workers, prefetch)
+    found = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True).verdict
+    assert found.word is Word.FED
+    assert found.steps >= estimate.DEFAULT_STEPS - 1
+
+
+def test_a_slow_loader_is_not_watched_longer_than_it_takes_to_be_sure(clock: Clock) -> None:
+    loader = Queued(clock, 4 * STEP, 2, 2)
+    found = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True)
+    assert found.verdict.word is Word.STARVED
+    assert len(found.live) <= estimate.DEFAULT_STEPS / 2
+
+
+def test_waits_while_the_queue_fills_are_no_part_of_the_steady_state() -> None:
+    recording = recording_of(np.concatenate([np.full(200, 6 * STEP), np.full(3800, STEP)]), STEP, workers=2, prefetch=4)
+    cut = steady.settled_after(recording)
+    assert 200 <= cut <= 240
+    assert steady.settled_after(recording_of(uneven(2000, 0.9 * STEP), STEP)) <= 20
+
+
+def test_a_machine_that_becomes_slower_on_the_way_has_no_steady_state() -> None:
+    load = np.concatenate([np.full(3000, STEP), np.full(1000, 3 * STEP)])
+    verdict = judge(recording_of(load, STEP), emulated=False, cores=4)
+    assert verdict.word is Word.INCONCLUSIVE
+    assert any(reason.startswith("no steady state: waiting went from 0.0") for reason in verdict.reasons)
+
+
+def test_a_queue_that_still_empties_has_not_shown_yet_how_long_the_device_will_wait() -> None:
+    """Three per cent too slow, behind a queue of 64 that was full: for 2,000 steps nothing waits."""
+    begun = np.full(64, 1e-6)
+    load = np.concatenate([begun, np.full(1500, 16 * 1.03 * STEP)])
+    verdict = judge(recording_of(load, STEP, workers=16, prefetch=4), emulated=False, cores=64)
+    assert verdict.live.value < 0.001
+    assert verdict.word is Word.INCONCLUSIVE
+    assert any(reason.startswith("no steady state: the queue loses") for reason in verdict.reasons)
+
+
+# ---- what the parts add up to
+
+
+def closure_without(part: str, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> float:
+    monkeypatch.setattr(Recording, part, property(lambda one: np.zeros(len(one))))
+    return recording.closure
+
+
+@pytest.mark.parametrize("part", ["unmade", "contention", "sampling", "step"])
+def test_a_part_that_is_left_out_of_a_steps_time_is_missed(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = recording_of(np.full(1000, 2.2 * STEP), STEP, lead=0)
+    every = np.arange(1000) % 2 == 0
+    late, sampled = np.where(every, 0.003, 0.0), np.where(~every, 0.004, 0.0)
+    held = held_up(recording, late + sampled)
+    for stamp, seconds in zip(held.stamps, sampled, strict=True):
+        stamp.sampled = float(seconds)
+    assert held.closure < 0.005
+    assert closure_without(part, held, monkeypatch) > 0.02
+
+
+def held_up(recording: Recording, seconds: Any) -> Recording:
+    """The same, every batch handed over later by so much, and all that follows as well."""
+    before, since = np.cumsum(seconds) - seconds, np.cumsum(seconds)
+    moved = {name: getattr(recording, name) + before for name in ("asked", "called")}
+    moved |= {name: getattr(recording, name) + since for name in ("handed", "returned", "began", "done")}
+    made = [stamps.Stamp(one.start + more, one.finish + more, cpu=one.cpu)
+            for one, more in zip(recording.stamps, before, strict=True)]  # fmt: skip
+    return Recording(**{**recording.__dict__, **moved, "stamps": made})
+
+
+def test_a_second_clock_that_says_something_else_is_believed() -> None:
+    recording = recording_of(np.full(1000, STEP), STEP)
+    slower = Recording(**{**recording.__dict__, "began": 1.05 * recording.began})
+    assert slower.closure == pytest.approx(0.05 / 1.05, rel=0.05)
+    assert judge(slower, emulated=False, cores=4).word is Word.INCONCLUSIVE
+
+
+# ---- the emulated device
+
+
+def test_what_the_host_does_while_the_emulated_device_works_is_not_waited_for(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches of 15 ms made by the host, steps of 20 ms of which launching takes 4: the host is done in 19."""
+    monkeypatch.setattr(steps, "clock", lambda: looked(clock))
+    monkeypatch.setattr(steps, "time", SimpleNamespace(sleep=clock.pass_by))
+
+    def made(seconds: float) -> Iterator[torch.Tensor]:
+        while True:
+            clock.pass_by(seconds)
+            yield torch.zeros(1)
+
+    for seconds, wait in ((0.015, 0.0), (0.019, 0.003)):
+        device = EmulatedDevice(STEP, 0.2)
+        seen = live.Pass(Iterated(lambda seconds=seconds: made(seconds))).record(50, device, ticks=device)
+        assert seen.wait[5:] == pytest.approx(np.full(45, wait), abs=1e-4)
+        assert seen.step == pytest.approx(np.full(50, STEP), abs=1e-4)
+        assert seen.lead == 1
+
+
+def looked(clock: Clock) -> float:
+    """Moves a little at every look, so that who computes until a moment gets there."""
+    clock.pass_by(1e-6)
+    return clock.now
+
+
+@dataclass
+class Iterated:
+    """A loader whose iterations are these."""
+
+    begin: Callable[[], Iterator[torch.Tensor]]
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return self.begin()

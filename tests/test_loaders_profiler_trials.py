@@ -1,0 +1,72 @@
+"""Advice that is followed: tried one after the other, each from where the last one that helped has led."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from assets_profiles import profile_of, recording_of, trial_of, uneven
+from facefeed.loaders.profiler.estimate import Estimation
+from facefeed.loaders.profiler.gate import Gate
+from facefeed.loaders.profiler.report import figures, text
+from facefeed.loaders.profiler.result import Profile, Trial
+from facefeed.loaders.profiler.steps import EmulatedDevice
+from facefeed.loaders.profiler.trials import Trials
+from facefeed.loaders.profiler.verdict import Word
+from torch.utils.data import DataLoader, TensorDataset
+
+Load = Callable[[int, int], float]
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Load], Profile]:
+    """The profile of two starving workers once its advice was followed; `load`: of a batch under such settings."""
+
+    def run(load: Load) -> Profile:
+        loader = DataLoader(TensorDataset(torch.zeros(8)), 4, num_workers=2, prefetch_factor=2)
+        trials = Trials(Estimation(
+            loader, EmulatedDevice(0.01), steps=4000, confidence=0.95, device=None, epoch_batches=None,
+            progress=lambda *_: None,
+        ))  # fmt: skip
+
+        def measured(name: str, other: Any, steps: int) -> Trial:
+            workers, prefetch = other.num_workers, other.prefetch_factor
+            loads = uneven(steps, load(workers, prefetch), spread=0.2)
+            return trial_of(name, recording_of(loads, workers=workers, prefetch=prefetch))
+
+        monkeypatch.setattr(trials, "one", lambda name, other: measured(name, other, 300))
+        monkeypatch.setattr(trials, "_in_full", lambda name, other: measured(name, other, 4000))
+        return trials.followed(profile_of(recording_of(uneven(1000, load(2, 2), spread=0.2))))
+
+    return run
+
+
+def test_settings_that_feed_the_device_are_measured_in_full_and_printed_to_paste(
+    followed: Callable[[Load], Profile],
+) -> None:
+    found = followed(lambda _workers, _prefetch: 0.028)
+    assert found.followed is not None
+    assert found.followed.name == "num_workers=3, prefetch_factor=2"
+    assert (found.followed.verdict.word, found.followed.verdict.steps) == (Word.FED, 3994)
+    assert found.advice[0].measured == found.followed.verdict.live.value < 0.001
+    assert "give the loader num_workers=3, prefetch_factor=2: FED" in text(found, Gate())
+    assert figures(found, Gate())["followed"]["settings"] == found.followed.name
+
+
+def test_what_helps_in_part_is_gone_on_from(followed: Callable[[Load], Profile]) -> None:
+    """Every worker more makes all of them slower: what was predicted is not enough, what follows from there is."""
+    found = followed(lambda workers, _prefetch: 0.028 * (1 + 0.1 * (workers - 2)))
+    tried = [one for one in found.advice if one.measured is not None]
+    assert len(tried) >= 2
+    assert [one.what for one in tried[:2]] == ["workers 2 -> 3", "workers 3 -> 4"]
+    assert found.followed is not None
+    assert found.followed.name == "num_workers=4, prefetch_factor=2"
+
+
+def test_settings_that_do_not_help_are_not_recommended(followed: Callable[[Load], Profile]) -> None:
+    found = followed(lambda workers, _prefetch: 0.014 * workers)
+    assert found.followed is None
+    assert found.advice[0].failed
+    assert "give the loader" not in text(found, Gate())
