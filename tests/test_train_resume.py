@@ -108,6 +108,19 @@ def test_a_checkpoint_of_the_new_size_goes_on_as_any_other(out: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("size", [4, 16])
+def test_a_run_that_ends_at_a_number_of_steps_comes_to_the_end_of_its_schedule(
+    out: Path, tmp_path: Path, size: int
+) -> None:
+    options: dict[str, Any] = {"learning_rate": 0.1, "warmup_steps": 0, "schedule": "linear"}
+    rest = _Rates()
+    trainer(max_steps=8, max_epochs=-1, callbacks=[_SaveEach(tmp_path)]).fit(classifier(**options), data(out))
+    trainer(max_steps=8, max_epochs=-1, callbacks=[rest]).fit(
+        classifier(**options), data(out, batch_size=size), ckpt_path=tmp_path / "4.ckpt"
+    )
+    assert rest.steps == pytest.approx([0.1 * (8 - step) / 8 for step in range(4, 8)])
+
+
+@pytest.mark.parametrize("size", [4, 16])
 def test_the_learning_rate_is_that_of_a_run_of_the_new_size_at_that_image(out: Path, tmp_path: Path, size: int) -> None:
     options: dict[str, Any] = {"learning_rate": 0.1, "warmup_steps": 4, "schedule": "linear"}
     wanted, rest = _Rates(), _Rates()

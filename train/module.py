@@ -124,9 +124,12 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
     def _move_schedule(self) -> None:
         """To where a run of the present steps would be by now, if those of the checkpoint were of another size.
 
-        It keeps its count in checkpoints, so that later resumes go on from there.
+        It keeps its count in checkpoints, so that later resumes go on from there. A run that `max_steps` ends has as
+        many steps whatever their size, and those that were made are counted already.
         """
         data, schedule = self.trainer.datamodule, self.lr_schedulers()
+        if isinstance(data, FaceDataModule) and self._total_steps == self.trainer.max_steps:
+            data.resumed_at = None
         if isinstance(data, FaceDataModule) and data.resumed_at and isinstance(schedule, LambdaLR):
             schedule.last_epoch = optimizer_step(self.trainer, *data.resumed_at) - 1
             schedule.step()
