@@ -60,6 +60,20 @@ def test_originals_and_people_that_are_known_for_few_inputs_are_counted(tmp_path
     assert "a table with the column identity" in said
 
 
+def test_an_original_of_an_original_does_not_stand_for_one_that_a_fake_lacks(tmp_path: Path) -> None:
+    src = lay(tmp_path, "a.mp4", "b.mp4", "c.mp4", "d.mp4")
+    (src / "t.csv").write_text("path,label,source\na.mp4,real,\nb.mp4,real,a.mp4\nc.mp4,fake,\n")
+    assert "originals are known for 0 of the 1 input not labelled real" in told(src / "t.csv")
+    (src / "t.csv").write_text("path,label,source\na.mp4,x,\nb.mp4,x,a.mp4\nc.mp4,x,b.mp4\nd.mp4,y,\n")
+    assert "originals are known for 1 of 2 inputs" in told(src / "t.csv")
+
+
+def test_a_class_of_real_videos_may_have_any_of_its_usual_names(tmp_path: Path) -> None:
+    src = lay(tmp_path, "a.mp4", "b.mp4")
+    (src / "t.csv").write_text("path,label\na.mp4,pristine\nb.mp4,deepfakes\n")
+    assert "originals are known for 0 of the 1 input not labelled real" in told(src / "t.csv")
+
+
 def test_clips_that_are_guessed_from_file_names_are_counted(tmp_path: Path) -> None:
     src = lay(tmp_path, *(f"real/clip07/{number:04}.png" for number in range(5)), "real/IMG_0001.jpg")
     assert "recordings are known for 0 of 6 inputs and guessed from file names for 5" in told(src)

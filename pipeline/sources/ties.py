@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple, Self
 
 from ..terminal import many
-from .clips import group_frames
+from .clips import REAL_NAMES, group_frames
 from .files import is_image
 from .listing import Entry
 
@@ -23,8 +23,9 @@ class Ties(NamedTuple):
     """How many inputs say what splits must keep together, and of how many there are that could.
 
     `fakes`: inputs that may have an original: those not labelled real; where no class is called so, all but the
-    originals that others name, if any do. `with_recording`: those that are known to be a version or frame of a
-    recording, without the `guessed` ones: images that are taken for its frames by their names alone.
+    originals that others name, if any do; `with_original`: of these. `with_recording`: those that are known to be a
+    version or frame of a recording, without the `guessed` ones: images that are taken for its frames by their names
+    alone.
     """
 
     inputs: int
@@ -38,21 +39,20 @@ class Ties(NamedTuple):
     @classmethod
     def of(cls, entries: Sequence[Entry], labels: Sequence[str]) -> Self:
         """Counts `entries`; `labels[i]` is the name of label `i`."""
-        names = [name.lower() for name in labels]
-        with_original = sum(entry.source_id is not None for entry in entries)
-        if "real" in names:
-            fakes = sum(entry.label != names.index("real") for entry in entries)
+        real = {number for number, name in enumerate(labels) if name.lower() in REAL_NAMES}
+        originals = {entry.source_id for entry in entries if entry.source_id is not None}
+        if real:
+            fakes = [entry for entry in entries if entry.label not in real]
         else:
-            originals = {entry.source_id for entry in entries if entry.source_id is not None}
-            fakes = sum(entry.video_id not in originals for entry in entries) if originals else 0
+            fakes = [entry for entry in entries if entry.video_id not in originals] if originals else []
         recorded = [entry for entry in entries if entry.footage is not None]
         guessed = _guessed(recorded, labels)
         return cls(
             inputs=len(entries),
             with_person=sum(bool(entry.people) for entry in entries),
-            has_real="real" in names,
-            fakes=fakes,
-            with_original=with_original,
+            has_real=bool(real),
+            fakes=len(fakes),
+            with_original=sum(entry.source_id is not None for entry in fakes),
             with_recording=len(recorded) - guessed,
             guessed=guessed,
         )
