@@ -69,6 +69,12 @@ def failures_of(ledger: Ledger | None, refused: Iterable[Entry]) -> list[Failure
     return sorted([*found, *(Failure(one.video_id, str(one.problem), one.detail or "") for one in refused)])
 
 
+def failures_there(ledger: Ledger, refused: Iterable[Entry], gone: Iterable[str]) -> list[Failure]:
+    """`failures_of` what may be too much: without `gone`, inputs that were taken out of the source and left no rows."""
+    left = set(gone)
+    return [one for one in failures_of(ledger, refused) if one.video_id not in left]
+
+
 def refuse_known_failures(failures: Sequence[Failure], total: int, allowance: Allowance) -> None:
     """Raises `TooManyFailedError` before the work begins, where its end is known already."""
     allowed = allowance.allowed(total)

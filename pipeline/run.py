@@ -28,7 +28,7 @@ from .dryrun.kept import read_forecast
 from .errors import CorruptDataError, StoppedError, TooManyFailedError, UsageError
 from .estimate import CostModel
 from .faces import FaceDetector
-from .failures import Allowance, Failure, check_failures, failures_of, refuse_known_failures
+from .failures import Allowance, Failure, check_failures, failures_of, failures_there, refuse_known_failures
 from .finish import (
     account,
     clear_attempts,
@@ -118,10 +118,9 @@ def precompute(
         refuse_known_failures(failures_of(None, changes.refused), len(planned), allowance)
         clear_attempts(paths)
         orphans = set_orphans_aside(ledger)
-        ledger = _extend_plan(ledger, job, config, listing, changes, allow_leaks=allow_leaks, retry=retry_failed)
-        if any(ledger.pending()):
-            failures = _failures_there(ledger, changes)
-            refuse_known_failures(failures, len(ledger.owner) + len(changes.refused), allowance)
+        ledger = _extend_plan(
+            ledger, job, config, listing, changes, allowance=allowance, allow_leaks=allow_leaks, retry=retry_failed
+        )
         totals = _work(job, ledger, progress, workers, scheduler)
         manifest = _account(ledger, config, changes, len(listing.missing), allowance)
     return Summary(
@@ -145,6 +144,7 @@ def _extend_plan(
     listing: Listing,
     changes: Changes,
     *,
+    allowance: Allowance,
     allow_leaks: bool,
     retry: str | None,
 ) -> Ledger:
@@ -155,15 +155,15 @@ def _extend_plan(
         allow_leaks=allow_leaks, retry=retries(retry), max_damaged_percent=job.limits.max_damaged_percent,
         cost_seconds=lambda entry: cost(entry).seconds,
     )  # fmt: skip
-    if part.units or part.times or not ledger.plan.parts:
+    grows = part.units or part.times or not ledger.plan.parts
+    plan = Plan([*ledger.plan.parts, part]) if grows else ledger.plan
+    grown = Ledger(job.paths, plan, ledger.config)
+    if any(grown.pending()):  # before the plan grows: where nothing is done, a finished OUT stays finished
+        failures = failures_there(grown, changes.refused, changes.gone)
+        refuse_known_failures(failures, len(grown.owner) + len(changes.refused), allowance)
+    if grows:
         ledger.plan.append(job.paths, part)
     return Ledger(job.paths, ledger.plan, ledger.config)
-
-
-def _failures_there(ledger: Ledger, changes: Changes) -> list[Failure]:
-    """What may be too much: without inputs that the user has taken out of the source, which left no rows."""
-    gone = set(changes.gone)
-    return [one for one in failures_of(ledger, changes.refused) if one.video_id not in gone]
 
 
 def _account(ledger: Ledger, config: dict[str, Any], changes: Changes, missing: int, allowance: Allowance) -> Manifest:
@@ -172,7 +172,7 @@ def _account(ledger: Ledger, config: dict[str, Any], changes: Changes, missing: 
         raise StoppedError(f"{out}: {left} units have no receipt that this host can see; run the same command again")
     set_orphans_aside(ledger)  # of units that were split in this run
     manifest = account(ledger, config, changes.refused, missing)
-    check_failures(manifest, _failures_there(ledger, changes), allowance, out)
+    check_failures(manifest, failures_there(ledger, changes.refused, changes.gone), allowance, out)
     _index(ledger, manifest)
     publish_manifest(ledger.paths, manifest)
     remove_replaced(ledger)

@@ -24,18 +24,23 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 
-def dry(inputs: int, *, refused: int = 0, done: int = 0, tried: int = 0, failed: int = 0) -> DryRun:
-    """Of `inputs`, `refused` fail before they are read and `done` are done; of the others `tried` were tried."""
+def dry(
+    inputs: int, *, refused: int = 0, done: int = 0, lost: int = 0, tried: int = 0, failed: int = 0, crashed: int = 0
+) -> DryRun:  # fmt: skip
+    """Of `inputs`, `refused` fail before they are read and `done` are done, of which `lost` failed; of the others
+    `tried` were tried, of which `failed` failed and `crashed` were lost with their workers.
+    """
     survey = Survey(
         layout="folder", inputs=inputs, new=inputs - refused - done, size_bytes=0, hours=0, headers_read=0, by_split={},
         groups=inputs, largest_group=1, dropped_identities=[], leak=None,
         refused=Counter({"unreadable": refused} if refused else {}), missing=0, missing_files=[], ignored=Counter(),
         fakes=0, without_original=0, caveats=[],
     )  # fmt: skip
-    failures = [Failure(f"{number}.mp4", "truncated", "") for number in range(failed)]
+    reasons = ["truncated"] * failed + ["crashed"] * crashed
+    failures = [Failure(f"{number}.mp4", reason, "") for number, reason in enumerate(reasons)]
     return DryRun(
-        survey=survey, pending=inputs - refused - done, forecast=None, tried=tried, failures=failures, partial=0,
-        seconds=0.0,
+        survey=survey, pending=inputs - refused - done, forecast=None, known=refused + lost, tried=tried,
+        failures=failures, partial=0, seconds=0.0,
     )  # fmt: skip
 
 
@@ -51,13 +56,22 @@ def test_what_fails_before_it_is_read_is_weighed_against_what_may_fail(unreadabl
     [
         (dry(30, tried=30, failed=1), 1, ""),
         (dry(30, tried=30, failed=2), 1, "2 of the 30 inputs that were tried failed; at most 1 may fail"),
-        (dry(30, refused=1, tried=29, failed=1), 1, "1 of the 29 inputs that were tried failed, and 1 fail before"),
+        (
+            dry(30, refused=1, tried=29, failed=1),
+            1,
+            "1 of the 29 inputs that were tried failed, and 1 have failed, or",
+        ),
         (dry(20_000, tried=40, failed=1), 200, ""),  # 1 % of 40, rounded up
         (dry(20_000, tried=40, failed=2), 200, "at this share about 1,000 of 20,000 would, and at most 200 may fail"),
         (dry(20_000, tried=40, failed=40), 10_000, "all of the 40 inputs that were tried failed"),
         (dry(20_000, tried=40, failed=1), 0, "none may fail"),
         (dry(2, tried=2, failed=2), 2, "all of the 2 inputs that were tried failed"),  # no dataset at all
         (dry(1000, done=999, tried=1, failed=1), 10, ""),  # one of a thousand
+        (dry(30, done=30, lost=5), 0, "5 of 30 inputs have failed, or fail before they are read; none may fail"),
+        (dry(30, done=30, lost=5), 5, ""),
+        (dry(30, done=20, lost=1, tried=10, failed=1), 1, "1 of the 10 inputs that were tried failed, and 1 have"),
+        (dry(30, tried=12, crashed=6), 0, ""),  # of which the run would lose one, or none
+        (dry(30, tried=6, crashed=6), 2, "all of the 6 inputs that were tried failed"),
     ],
 )
 def test_what_failed_while_it_was_tried_is_weighed_against_what_may_fail(made: DryRun, allowed: int, why: str) -> None:

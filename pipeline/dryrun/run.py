@@ -13,7 +13,7 @@ from ..cluster import default_slots
 from ..damage import damage_warnings
 from ..errors import RefusedError
 from ..estimate import HEADERS, CostModel
-from ..failures import Failure
+from ..failures import Failure, failures_there
 from ..job import Job
 from ..ledger import Ledger
 from ..plan import Plan, PlanPart
@@ -36,13 +36,15 @@ _ACCOUNT = 1.0
 class DryRun:
     """`pending`: inputs that are left to do. `forecast` is None where there are none, or none could be tried.
 
-    `tried`: inputs that were tried. `failures`: those of them that failed. `partial`: of how many some frames are
+    `known`: inputs that have failed already, or fail before they are read. `tried`: inputs that were tried. `failures`:
+    those of them that failed. `partial`: of how many some frames are
     damaged.
     """
 
     survey: Survey
     pending: int
     forecast: Forecast | None
+    known: int
     tried: int
     failures: Sequence[Failure]
     partial: int
@@ -101,6 +103,7 @@ def dry_run(
         survey=survey,
         pending=sum(len(unit.to_decode) for unit in units),
         forecast=guess,
+        known=len(failures_there(whole, changes.refused, changes.gone)),
         tried=trials.tried,
         failures=trials.failures(),
         partial=sum(one.is_partial for family in trials.families for one in family),

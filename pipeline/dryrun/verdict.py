@@ -20,22 +20,22 @@ def why_it_would_fail(made: DryRun, allowed: int) -> str:
 
     Of a part that was tried a share may fail as of the whole, rounded up as `--max-failed` is.
     """
-    survey, failed = made.survey, len(made.failures)
-    refused = survey.refused.total()
+    survey, refused = made.survey, made.known
+    tried, failed = _told_apart(made)
     most = (f"at most {allowed:,} may fail" if allowed else "none may fail") + " (--max-failed)"
     if refused > allowed or refused == survey.inputs:
-        return f"{refused:,} of {survey.inputs:,} inputs fail before they are read; {most}"
+        return f"{refused:,} of {survey.inputs:,} inputs have failed, or fail before they are read; {most}"
     if not failed:
         return ""
     left = allowed - refused
-    if failed == made.tried and (left < made.pending or _is_all(made)):
-        return f"all of the {made.tried:,} inputs that were tried failed"
-    before = f", and {refused:,} fail before they are read" if refused else ""
+    if failed == tried and (left < made.pending or _is_all(made)):
+        return f"all of the {tried:,} inputs that were tried failed"
+    before = f", and {refused:,} have failed, or fail before they are read" if refused else ""
     if failed > left:
-        return f"{failed:,} of the {made.tried:,} inputs that were tried failed{before}; {most}"
-    if failed > math.ceil(left * made.tried / made.pending):
+        return f"{failed:,} of the {tried:,} inputs that were tried failed{before}; {most}"
+    if failed > math.ceil(left * tried / made.pending):
         return (
-            f"{failed:,} of the {made.tried:,} inputs that were tried failed{before}; at this share about "
+            f"{failed:,} of the {tried:,} inputs that were tried failed{before}; at this share about "
             f"{_expected(made):,} of {survey.inputs:,} would, and {most}"
         )
     return ""
@@ -50,10 +50,20 @@ def way_out(made: DryRun) -> str:
 
 def _expected(made: DryRun) -> int:
     """Inputs that would fail: those that are known to, and as large a share of the others as of those tried."""
-    share = len(made.failures) / max(made.tried, 1)
-    return made.survey.refused.total() + math.ceil(share * made.pending)
+    tried, failed = _told_apart(made)
+    return made.known + math.ceil(failed / max(tried, 1) * made.pending)
+
+
+def _told_apart(made: DryRun) -> tuple[int, int]:
+    """Inputs of which the trial says whether they fail, and how many do.
+
+    A worker that is lost takes innocent inputs along, which the run would do again one by one: they count only where
+    nothing else was tried.
+    """
+    lost = sum(one.reason == "crashed" for one in made.failures)
+    return (made.tried - lost, len(made.failures) - lost) if lost < made.tried else (made.tried, lost)
 
 
 def _is_all(made: DryRun) -> bool:
     """Whether nothing but what is left to do could give rows."""
-    return made.pending + made.survey.refused.total() >= made.survey.inputs
+    return made.pending + made.known >= made.survey.inputs
