@@ -53,6 +53,12 @@ def test_handing_over_is_waited_for_unless_the_host_does_it_while_the_device_wor
         assert np.diff(timeline.begin)[3:] == pytest.approx(1.0 + wait)
 
 
+def test_a_host_that_launches_and_makes_batches_has_less_time_for_either() -> None:
+    """Steps of 20 ms, of which launching takes 4; batches of 18 ms that the host makes itself: 22 a step."""
+    timeline = Queue(workers=0, lead=1, launch=0.004).replay(np.full(200, 0.018), 0.020)
+    assert timeline.wait_share(after=5) == pytest.approx(0.002 / 0.022, rel=0.01)
+
+
 def test_a_host_that_is_ahead_hides_a_slow_batch_for_as_long_as_the_device_has_work() -> None:
     load = np.full(100, 0.01)
     load[50] = 2.5

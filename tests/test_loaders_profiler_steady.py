@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +13,10 @@ import torch
 from assets_clock import Clock
 from assets_profiles import recording_of, uneven
 from facefeed.loaders.profiler import estimate, live, profile, stamps, steady, steps, ticks
+from facefeed.loaders.profiler.gate import Gate
 from facefeed.loaders.profiler.recording import Recording
 from facefeed.loaders.profiler.steps import EmulatedDevice
-from facefeed.loaders.profiler.verdict import Word, judge
+from facefeed.loaders.profiler.verdict import Epoch, Word, judge
 
 STEP = 0.02
 
@@ -143,6 +144,42 @@ def test_a_second_clock_that_says_something_else_is_believed() -> None:
     slower = Recording(**{**recording.__dict__, "began": 1.05 * recording.began})
     assert slower.closure == pytest.approx(0.05 / 1.05, rel=0.05)
     assert judge(slower, emulated=False, cores=4).word is Word.INCONCLUSIVE
+
+
+def test_a_slow_sampler_without_workers_is_accounted_for_once() -> None:
+    """Its 2 ms are in the wait, and no part of handing over."""
+    recording = recording_of(np.full(500, STEP / 4), STEP, workers=0, lead=0)
+    held = held_up(recording, np.full(500, 0.002))
+    made = [replace(one, start=one.start + 0.002, finish=one.finish + 0.002, sampled=0.002) for one in held.stamps]
+    assert replace(held, stamps=made).closure < 0.005
+
+
+# ---- whole epochs
+
+
+def test_the_beginning_of_an_epoch_counts_as_much_as_the_epoch_is_short() -> None:
+    recording = recording_of(np.full(4000, STEP / 2), STEP)
+    long, short, tiny = (
+        judge(recording, emulated=False, cores=4, epoch=Epoch(batches=batches, starts=(0.2, 0.3, 0.6)))
+        for batches in (20_000, 1000, 100)
+    )
+    assert [one.word for one in (long, short, tiny)] == [Word.FED, Word.MARGINAL, Word.STARVED]
+    assert tiny.epoch is not None
+    assert tiny.epoch.value == pytest.approx(0.3 / 2.3, rel=0.01)
+    assert tiny.epoch.lower == pytest.approx(0.2 / 2.2, rel=0.01)
+    assert tiny.epoch.upper > 0.6 / 2.6
+    gate = Gate(max_stall=0.01)
+    assert gate.failures(long) == []
+    assert [failure.split(" <=")[0] for failure in gate.failures(short)] == ["an epoch's waiting"]
+
+
+def test_short_epochs_are_no_contradiction_between_model_and_clock() -> None:
+    """Forty epochs of fifty batches; the first of each waits for 0.3 s, and is no step of the steady state."""
+    parts = [recording_of(np.full(50, STEP), STEP, workers=4, began=100.0 + 10 * number) for number in range(40)]
+    verdict = judge(Recording.joined(parts), emulated=False, cores=64)
+    assert verdict.steps == 40 * (50 - 8)
+    assert verdict.model == pytest.approx(verdict.live.value, abs=0.01)
+    assert not [reason for reason in verdict.reasons if "model" in reason]
 
 
 # ---- the emulated device

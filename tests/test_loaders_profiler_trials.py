@@ -70,3 +70,13 @@ def test_settings_that_do_not_help_are_not_recommended(followed: Callable[[Load]
     assert found.followed is None
     assert found.advice[0].failed
     assert "give the loader" not in text(found, Gate())
+
+
+def test_settings_that_make_it_worse_are_not_gone_on_from(followed: Callable[[Load], Profile]) -> None:
+    """Three workers are far slower than two; what would follow from there is not tried, a longer queue is."""
+    loads = {2: 0.024, 3: 0.090}
+    found = followed(lambda workers, _prefetch: loads.get(workers, 0.3))
+    tried = [one for one in found.advice if one.measured is not None]
+    assert tried[0].failed
+    assert all(one.settings["num_workers"] <= 3 for one in tried)
+    assert found.followed is None or found.followed.verdict.live.value < found.verdict.live.value

@@ -9,7 +9,7 @@
 | live, ticks | a loader gone through with a look at the clock, the host's or a CUDA device's |
 | stamps, counters | when each batch was made, and on what the time went, from whichever process made it |
 | steps | what stands for a training step where there is no GPU |
-| recording | what was seen, and estimator A: the wait beyond what handing a batch over takes |
+| recording | what was seen, and estimator A: how long the device waited, and for what |
 | queue | estimator C: the DataLoader's queue, replayed |
 | situation | what the same loader would do under another step, with other workers, on other cores |
 | bounds | intervals for series whose values follow each other |

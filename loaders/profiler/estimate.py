@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from ...pipeline.errors import UsageError
@@ -29,7 +28,7 @@ DEFAULT_STEPS = 4000
 REPLAYED_STEPS = 125
 _CHUNK_STEPS = 1000  # then it is asked whether these were enough
 _MOST_STEPS = 4  # times those that are wanted, until a queue has settled
-_EPOCH_STARTS = 3
+_EPOCH_STARTS = 5
 _LONGEST_START_SECONDS = 20.0
 _SAID_EVERY = 50
 
@@ -118,7 +117,7 @@ class Estimation:
                 most_seconds=_LONGEST_START_SECONDS,
             )  # fmt: skip
             starts.append(max(float(seen.wait.sum()) - usual * len(seen), 0.0))
-        return Epoch(batches=batches, start=float(np.median(starts)))
+        return Epoch(batches=batches, starts=starts)
 
     def ticks(self, step: Step) -> Ticks:
         """What marks the moments of a step: its device's clock."""
@@ -144,7 +143,7 @@ def _length(loader: Any) -> int | None:
     """Batches of an epoch; None where the loader does not say."""
     try:
         return len(loader) or None
-    except TypeError:
+    except (TypeError, NotImplementedError):
         return None
 
 

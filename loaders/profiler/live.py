@@ -45,6 +45,7 @@ class Pass:
         self._prefetch = (source.prefetch_factor or 0) if source is not None and source.num_workers else 0
         self._ordered = bool(getattr(source, "in_order", True))
         self._batches: Iterator[Any] | None = None
+        self._reopens = False
         self.opening_seconds = self.first_batch_seconds = 0.0
 
     @property
@@ -63,9 +64,11 @@ class Pass:
                 return
 
     def reopen(self) -> None:
-        """Lets the iteration go: the next batch is a new one's first."""
-        self._batches = None
-        self._stamps.clear()
+        """The next batch is the first of a new iteration; until then the present one and its workers stay.
+
+        Where these have to end, they do so while that batch is waited for, as at the end of an epoch.
+        """
+        self._reopens = True
 
     def record(
         self, steps: int, step: Step, *, ticks: Ticks | None = None, keep: list[Any] | None = None,
@@ -105,6 +108,9 @@ class Pass:
     def _next(self) -> tuple[Any, bool]:
         """The next batch, and whether an iteration began with it."""
         began = clock()
+        if self._reopens:
+            self._batches, self._reopens = None, False
+            self._stamps.clear()
         first = self._batches is None
         batches = self._opened() if self._batches is None else self._batches
         batch = next(batches, self)

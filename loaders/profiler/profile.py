@@ -29,14 +29,14 @@ def profile(
     is done with a batch; an `EmulatedDevice` stands for one where there is no GPU. device: that the step runs on; None:
     the host. steps: of the steady state, which begins where the queue has settled; fewer where the loader is surely too
     slow. epoch_batches: of the epoch that is judged as a whole; None: the loader's own length, if it has one. against:
-    other loaders, by name, that the same step is tried on. verify: tries the advice as well. quick: the verdict alone,
-    without what explains it. progress: called with what is being done, steps done and steps in all.
+    other loaders, by name, that the same step is tried on. verify: follows the advice as well. quick: the verdict
+    alone, without what explains it. progress: called with what is being done, steps done and steps in all.
 
     The steps are done in one piece, after the queue was emptied: a pause would let it fill, and a full one hides for
     hundreds of steps that a loader is too slow.
     """
     if steps < 50:
-        raise UsageError(f"steps={steps}: must be at least 50; try 1000")
+        raise UsageError(f"steps={steps}: must be at least 50; try 4000")
     if not 0 < confidence < 1:
         raise UsageError(f"confidence={confidence}: must be between 0 and 1; try 0.95")
     if isinstance(loader, Iterator):

@@ -4,7 +4,7 @@ torch gives its first `workers x prefetch` batches out at once, then one more fo
 them in turn, and batches are handed over in order (`torch/utils/data/dataloader.py`, `_MultiProcessingDataLoaderIter`).
 So with load times L and step times S
 
-    asked[n]  = max(handed[n - 1], done[n - 1 - lead])
+    asked[n]  = max(handed[n - 1] + launch, done[n - 1 - lead])
     start[n]  = max(finish[n - workers] + turnaround, handed[n - workers * prefetch])
     finish[n] = start[n] + L[n]
     handed[n] = max(asked[n], finish[n]) + transport
@@ -12,8 +12,8 @@ So with load times L and step times S
     wait[n]   = begin[n] - done[n - 1]
 
 where the host asks for a batch `lead` steps before the device is free: 0 where the host does the step itself, 1 where
-it goes on while a device works. Without workers a batch is made when it is asked for. Everything is in seconds; nothing
-here reads a clock.
+it goes on while a device works, after `launch` seconds in which it launched the step before. Without workers a batch is
+made when it is asked for. Everything is in seconds; nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Timeline:
 @dataclass(frozen=True, kw_only=True)
 class Queue:
     """A loader's settings. prefetch: batches a worker. In seconds: transport, that a batch which is made takes to hand
-    over; turnaround, that a worker takes between two batches. lead: steps that the host is ahead of the device.
+    over; turnaround, that a worker takes between two batches; launch, that the host takes to launch a step. lead: steps
+    that the host is ahead of the device.
     """
 
     workers: int
@@ -77,6 +78,7 @@ class Queue:
     transport: float = 0.0
     turnaround: float = 0.0
     lead: int = 0
+    launch: float = 0.0
 
     def __post_init__(self) -> None:
         if self.workers < 0 or (self.workers and self.prefetch < 1) or self.transport < 0 or self.lead < 0:
@@ -101,7 +103,7 @@ class Queue:
         workers, ahead, lead = self.workers, self.ahead, self.lead
         for n in range(count):
             free[n] = done[n - 1] if n else 0.0
-            asked[n] = max(handed[n - 1] if n else 0.0, done[n - 1 - lead] if n > lead else 0.0)
+            asked[n] = max(handed[n - 1] + self.launch if n else 0.0, done[n - 1 - lead] if n > lead else 0.0)
             if workers == 0:
                 start[n] = asked[n]
             else:

@@ -69,23 +69,35 @@ class Recording:
         """The steps of the steady state, bool (steps,): without those in which the queue fills."""
         return (self.place >= max(self.workers * self.prefetch, 1)) & (np.arange(len(self)) >= self.settled)
 
-    def part(self, kept: slice) -> Recording:
-        """Some of the steps that follow each other, all of them of the steady state if the whole is."""
+    def part(self, kept: NDArray[np.intp]) -> Recording:
+        """The steps of these places in the recording, in their order."""
         series = {name: getattr(self, name)[kept] for name in _SERIES}
         computed = self.computed * len(series["asked"]) / max(len(self), 1)
-        return replace(self, **series, stamps=self.stamps[kept], computed=computed, settled=0)
+        return replace(
+            self,
+            **series,
+            stamps=[self.stamps[one] for one in kept] if self.stamps else (),
+            computed=computed,
+            settled=0,
+        )
+
+    @property
+    def _breaks(self) -> NDArray[np.bool_]:
+        """Whether a step does not follow the one before it, bool (steps - 1,)."""
+        broken: NDArray[np.bool_] = self.place[1:] != self.place[:-1] + 1
+        return broken
 
     @property
     def stretches(self) -> list[slice]:
         """Where each stretch lies."""
-        starts = (np.flatnonzero(self.place[1:] == 0) + 1).tolist()
+        starts = (np.flatnonzero(self._breaks) + 1).tolist()
         return [slice(start, end) for start, end in itertools.pairwise([0, *starts, len(self)])]
 
     @property
     def period(self) -> Seconds:
         """From one question to the next; the last of a stretch to the end of its step."""
         until = np.append(self.asked[1:], np.nan)
-        last = np.append(self.place[1:] == 0, True)
+        last = np.append(self._breaks, True)
         return np.where(last, self.done, until) - self.asked
 
     @property
@@ -191,21 +203,28 @@ class Recording:
         return self.wait - self.unmade - self.contention - self.sampling
 
     @property
+    def launch(self) -> float:
+        """Seconds that a host which is ahead of its device computes a step, besides taking the batch."""
+        if not self.lead:
+            return 0.0  # it does the step itself
+        making = 0.0 if self.workers else sum(stamp.cpu for stamp in self.stamps)
+        return max((self.computed - making) / len(self) - float(np.median(self.handover)), 0.0)
+
+    @property
     def closure(self) -> float:
         """Of the steady state's time by a second clock, the share that is not explained by its parts, 0 to 1.
 
-        The parts: steps, batches not made (from the stamps), sampler, no core free, and what handing over a batch that
-        is made usually takes, where nothing hides it. The time: from the beginning of one step to the next one's, as
-        the host saw it on a clock that nobody else reads.
+        The parts: steps, batches not made (from the stamps), sampler, no core free, and of what is left of each wait no
+        more than handing over a batch that is made usually takes. The time: from the beginning of one step to the next
+        one's, as the host saw it on a clock that nobody else reads.
         """
         steady, usual = self.steady, 0.0
         if self.stamps and steady.any():
-            usual = max(float(np.median((self.handover - self.late)[steady])), 0.0)
-        made = np.maximum(self.called, self.finish) if self.stamps else self.called
-        free = np.maximum(self.asked, made) if self.workers or not self.stamps else self.asked
-        handing = np.clip(np.maximum(made, self.called) + usual - free, 0.0, usual) if self.workers else usual
-        parts = self.unmade + self.sampling + self.contention + handing
-        follows = steady[1:] & steady[:-1] & (self.place[1:] == self.place[:-1] + 1)
+            alone = self.handover - (self.late if self.workers else self.sampled)
+            usual = max(float(np.median(alone[steady])), 0.0)
+        parts = self.unmade + self.sampling + self.contention
+        parts = parts + np.clip(self.wait - parts, 0.0, usual)
+        follows = steady[1:] & steady[:-1] & ~self._breaks
         time = float(np.diff(self.began)[follows].sum())
         explained = float((self.step[:-1] + parts[1:])[follows].sum())
         return abs(time - explained) / time if time else 1.0
@@ -280,7 +299,7 @@ class Recording:
         """The loader as the model sees it."""
         return Queue(
             workers=self.workers, prefetch=self.prefetch, transport=self.floor, turnaround=self.turnaround,
-            lead=self.lead,
+            lead=self.lead, launch=self.launch,
         )  # fmt: skip
 
     @property

@@ -45,7 +45,7 @@ class Situation:
     def of(cls, recording: Recording, cores: int) -> Situation:
         """As it was measured, over the last thousand steps at most: more would take long and say little more."""
         kept = np.flatnonzero(recording.steady)[-_LOOKED_AT:]
-        recording = recording.part(slice(kept[0], kept[-1] + 1)) if len(kept) else recording
+        recording = recording.part(kept) if len(kept) else recording
         made = recording.made
         cpu, queued = (np.array([getattr(stamp, name) for stamp in made]) for name in ("cpu", "queued"))
         measured = recording.load[recording.steady]

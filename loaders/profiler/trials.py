@@ -51,24 +51,27 @@ class Trials:
         verdict.
         """
         advice, tried, seen = list(found.advice), list[Advice](), list[Mapping[str, int]]()
-        best: Trial | None = None
+        best, waits = None, found.verdict.live.value
         while (one := next((one for one in advice if one.settings and one.settings not in seen), None)) is not None:
             seen.append(one.settings)
-            code = ", ".join(f"{name}={value}" for name, value in one.settings.items())
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="This DataLoader will create")  # so many on purpose
-                trial = self.one(code, with_settings(self.loader, **one.settings))
-                if trial.verdict.live.value <= FED_BELOW:
-                    trial = self._in_full(code, with_settings(self.loader, **one.settings))
-            waits = trial.verdict.live.value
-            tried.append(replace(one, measured=waits))
-            if best is None or waits < best.verdict.live.value:
-                best, advice = trial, advise(trial.recording, found.cores)
+            trial = self._followed(one.settings)
+            tried.append(replace(one, measured=trial.verdict.live.value))
+            if trial.verdict.live.value < waits:
+                best, waits, advice = trial, trial.verdict.live.value, advise(trial.recording, found.cores)
             if trial.verdict.word is Word.FED or len(tried) == _MOST_TRIED:
                 break
-        better = best is not None and not all(one.failed for one in tried)
         left = [one for one in found.advice if one.what not in {each.what for each in tried}]
-        return replace(found, advice=(*tried, *left), followed=best if better else None)
+        return replace(found, advice=(*tried, *left), followed=best)
+
+    def _followed(self, settings: Mapping[str, int]) -> Trial:
+        """In few steps; where these wait for next to nothing, in as many as the verdict if an epoch has them."""
+        code, loader = ", ".join(f"{name}={value}" for name, value in settings.items()), self.loader
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="This DataLoader will create")  # so many on purpose
+            trial = self.one(code, with_settings(loader, **settings))
+            if trial.verdict.steps and trial.verdict.live.value <= FED_BELOW:
+                trial = self._in_full(code, with_settings(loader, **settings))
+        return trial
 
     def _in_full(self, name: str, loader: Any) -> Trial:
         run = Estimation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,13 +22,15 @@ _MOST_OPEN = 0.02  # of the time unaccounted for, and of the two estimators apar
 _OF_ITSELF = 0.1  # besides a tenth of the waiting
 _MOST_OVERHEAD = 0.01
 FEWEST_BLOCKS = 20
-_PART_STEPS = 300
 WARM_BYTES = 1000
 """What an image may bring from storage, with all that a process reads besides, where files are in the page cache."""
 
 
 class Word(StrEnum):
-    """FED: all upper bounds under 1 %. STARVED: the wait's lower bound over 2 %. MARGINAL: between."""
+    """FED: all upper bounds under 1 %. STARVED: the lower bound of the waiting, steady or of a whole epoch, over 2 %.
+
+    MARGINAL: between.
+    """
 
     FED = "FED"
     MARGINAL = "MARGINAL"
@@ -141,6 +144,8 @@ def judge(
     cores = cores or usable_cores()
     model = Agreement.of(recording, cores, confidence) if modelled and count > 1 else None
     fastest, slowest = _fastest_step(recording, cores, confidence) if modelled and count else (None, None)
+    if slowest is not None and live.upper > FED_BELOW:  # then the step itself is not surely slow enough
+        slowest = max(slowest, float(step.mean()))
     overhead, stored = recording.overhead, recording.stored_per_image
     closure = recording.closure
     reasons = _doubts(count, block, closure, model)
@@ -152,7 +157,7 @@ def judge(
         reasons += ("the system does not say what came from storage",)
     whole = None if epoch is None else epoch.share(live, total / count if count else 0.0)
     return Verdict(
-        word=_word([live, starved] if whole is None else [live, starved, whole], live, reasons), emulated=emulated,
+        word=_word(live, starved, whole, reasons), emulated=emulated,
         steps=count, settled=recording.settled, block=block, live=live, model=None if model is None else model.model,
         starved=starved, starved_steps=int((wait > threshold).sum()), threshold=threshold, closure=closure,
         epoch=whole, epoch_batches=None if epoch is None else epoch.batches, epoch_start=epoch.start if epoch else 0.0,
@@ -165,16 +170,23 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """A whole epoch. batches: in it. start: seconds of waiting from its beginning until the queue is as it stays."""
+    """A whole epoch. batches: in it. starts: seconds of waiting from its beginning until the queue is as it stays, as
+    measured some times.
+    """
 
     batches: int
-    start: float
+    starts: Sequence[float]
+
+    @property
+    def start(self) -> float:
+        """The median."""
+        return float(np.median(self.starts))
 
     def share(self, live: Bounded, period: float) -> Bounded:
         """The time waited in an epoch whose other steps take `period` seconds and wait as `live` has it."""
         rest = self.batches * period
-        found = [(self.start + each * rest) / (self.start + rest) if rest else 1.0
-                 for each in (live.value, live.lower, live.upper)]  # fmt: skip
+        each = ((self.start, live.value), (min(self.starts), live.lower), (max(self.starts), live.upper))
+        found = [(start + part * rest) / (start + rest) if rest else 1.0 for start, part in each]
         return Bounded(value=found[0], lower=found[1], upper=found[2], confidence=live.confidence)
 
 
@@ -189,9 +201,7 @@ class Agreement:
     @classmethod
     def of(cls, recording: Recording, cores: int, confidence: float) -> Agreement:
         """Of a recording with stamps, of two steady steps or more."""
-        kept = np.flatnonzero(recording.steady)
-        middle = kept[len(kept) // 2]
-        halves = [recording.part(one) for one in (slice(kept[0], middle), slice(middle, kept[-1] + 1))]
+        halves = [recording.part(half) for half in np.array_split(np.flatnonzero(recording.steady), 2)]
         first, second = (
             share(half.wait, half.period, block=block_length(half.wait, least=max(recording.workers, 1)),
                   confidence=confidence)
@@ -213,18 +223,15 @@ class Agreement:
 def _fastest_step(recording: Recording, cores: int, confidence: float) -> tuple[float | None, float | None]:
     """The fastest step with 1 % of waiting, seconds, and its upper bound: the slowest of several parts of the run.
 
-    Each part's own lies above what is usual in half of all cases, so the slowest of five does in 31 of 32.
+    Each part's own lies above what is usual in half of all cases, so the slowest of five does in 31 of 32; of batches
+    that are so rare that most parts have none it says nothing, but then the wait's own bound does.
     """
     whole = Situation.of(recording, cores).fastest_step(FED_BELOW)
-    kept = np.flatnonzero(recording.steady)
     parts = math.ceil(-math.log2(1 - confidence))
-    each = min(len(kept) // parts, _PART_STEPS)
-    if whole is None or each < FEWEST_BLOCKS:
+    kept = np.array_split(np.flatnonzero(recording.steady), parts)
+    if whole is None or len(kept[-1]) < FEWEST_BLOCKS:
         return whole, None
-    found = [
-        Situation.of(recording.part(slice(first, first + each)), cores).fastest_step(FED_BELOW)
-        for first in np.linspace(kept[0], kept[-1] + 1 - each, parts).astype(int)
-    ]
+    found = [Situation.of(recording.part(one), cores).fastest_step(FED_BELOW) for one in kept]
     known = [one for one in found if one is not None]
     return whole, max(whole, *known) if len(known) == parts else None
 
@@ -243,12 +250,13 @@ def _doubts(count: int, block: int, closure: float, model: Agreement | None) -> 
     return tuple(doubts)
 
 
-def _word(bounds: list[Bounded], live: Bounded, reasons: tuple[str, ...]) -> Word:
+def _word(live: Bounded, starved: Bounded, epoch: Bounded | None, reasons: tuple[str, ...]) -> Word:
     if reasons:
         return Word.INCONCLUSIVE
-    if all(one.upper < FED_BELOW for one in bounds):
+    waits = [live] if epoch is None else [live, epoch]
+    if all(one.upper < FED_BELOW for one in (*waits, starved)):
         return Word.FED
-    return Word.STARVED if live.lower > STARVED_ABOVE else Word.MARGINAL
+    return Word.STARVED if max(one.lower for one in waits) > STARVED_ABOVE else Word.MARGINAL
 
 
 def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:

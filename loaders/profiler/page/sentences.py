@@ -44,8 +44,10 @@ def banner(profile: Profile) -> Banner:
         meaning = f"{headline}, as far as the clock shows, but that cannot be relied on: {'; '.join(verdict.reasons)}."
         headline = "No verdict: the measurement is not good enough"
     elif verdict.word is Word.STARVED:
-        meaning = (f"{counted}; at least {percent(live.lower)} of the time with {sure}. Without the waits, the same "
-                   f"training would be done in {percent(1 - live.value)} of its time.")  # fmt: skip
+        of_all = live if verdict.epoch is None else max(live, verdict.epoch, key=lambda one: one.lower)
+        whole = "" if of_all is live else f", and a whole epoch waits for {percent(of_all.value)} of its time"
+        meaning = (f"{counted}{whole}; at least {percent(of_all.lower)} of the time with {sure}. Without the waits, "
+                   f"the same training would be done in {percent(1 - of_all.value)} of its time.")  # fmt: skip
     elif not verdict.starved_steps:
         headline = f"{step} never waited for data"
         meaning = f"{counted}; with {sure}, at most {percent(verdict.starved.upper)} of all steps would."
