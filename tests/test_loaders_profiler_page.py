@@ -26,11 +26,11 @@ from conftest import needs_program
 from facefeed.loaders.profiler.gate import Gate
 from facefeed.loaders.profiler.page.cost import binding
 from facefeed.loaders.profiler.page.html import write_page
-from facefeed.loaders.profiler.page.sentences import handing, sustained
+from facefeed.loaders.profiler.page.sentences import banner, handing, instead, sustained
 from facefeed.loaders.profiler.page.step import curve
 from facefeed.loaders.profiler.recording import Recording
 from facefeed.loaders.profiler.result import Profile
-from facefeed.loaders.profiler.verdict import Word
+from facefeed.loaders.profiler.verdict import Epoch, Word, judge
 from facefeed.pipeline.errors import UsageError
 
 NASTY = "</script><b>x</b> \"'&"
@@ -174,6 +174,15 @@ def test_the_head_says_what_is_wrong_and_what_to_do(name: str, said: list[str], 
     for sentence in said:
         assert sentence in text
     assert str(MADE[name]().verdict).split("  ")[0] in text  # the exact line as well
+
+
+def test_epochs_that_begin_slowly_are_named_as_what_is_wrong() -> None:
+    found = fed()
+    short = judge(found.live, emulated=True, cores=4, epoch=Epoch(batches=100, starts=(0.3,)))
+    told = banner(replace(found, verdict=short, advice=()))
+    assert (told.word, told.headline) == ("STARVED", "An epoch of 100 batches waits for data 23\u00a0% of its time")
+    assert "0 of 3,996 steps waited once the queue was filled" in told.meaning
+    assert instead(replace(found, verdict=short)).startswith("The loader keeps up once its queue is filled")
 
 
 def test_advice_that_was_tried_and_did_not_help_comes_last_and_says_so(pages: dict[str, Path]) -> None:

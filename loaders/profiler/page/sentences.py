@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..advice import Advice
 from ..report import environment
 from ..result import Profile
-from ..verdict import FED_BELOW, Verdict, Word, times
+from ..verdict import FED_BELOW, STARVED_ABOVE, Verdict, Word, times
 from .plots import Table, milliseconds, percent
 
 
@@ -44,10 +44,15 @@ def banner(profile: Profile) -> Banner:
         meaning = f"{headline}, as far as the clock shows, but that cannot be relied on: {'; '.join(verdict.reasons)}."
         headline = "No verdict: the measurement is not good enough"
     elif verdict.word is Word.STARVED:
-        of_all = live if verdict.epoch is None else max(live, verdict.epoch, key=lambda one: one.lower)
-        whole = "" if of_all is live else f", and a whole epoch waits for {percent(of_all.value)} of its time"
-        meaning = (f"{counted}{whole}; at least {percent(of_all.lower)} of the time with {sure}. Without the waits, "
-                   f"the same training would be done in {percent(1 - of_all.value)} of its time.")  # fmt: skip
+        waits = live
+        if verdict.epoch is not None and _begins_slowly(verdict):
+            waits = verdict.epoch
+            counted = f"{counted} once the queue was filled, but an epoch begins with an empty one"
+            headline = (
+                f"An epoch of {verdict.epoch_batches:,} batches waits for data {percent(waits.value)} of its time"
+            )
+        meaning = (f"{counted}; at least {percent(waits.lower)} of the time with {sure}. Without the waits, the same "
+                   f"training would be done in {percent(1 - waits.value)} of its time.")  # fmt: skip
     elif not verdict.starved_steps:
         headline = f"{step} never waited for data"
         meaning = f"{counted}; with {sure}, at most {percent(verdict.starved.upper)} of all steps would."
@@ -59,11 +64,16 @@ def banner(profile: Profile) -> Banner:
     else:
         meaning = (f"{counted}; with {sure}, at most {percent(live.upper)} of the time and at most "
                    f"{percent(verdict.starved.upper)} of all steps. Under 1 % counts as fed.")  # fmt: skip
-    if verdict.epoch is not None and verdict.epoch.upper >= FED_BELOW > live.upper:
+    if verdict.word is Word.MARGINAL and verdict.epoch is not None and verdict.epoch.upper >= FED_BELOW > live.upper:
         meaning += (f" But an epoch has only {verdict.epoch_batches:,} batches, and the device waits "
                     f"{milliseconds(verdict.epoch_start)} at its beginning: {percent(verdict.epoch.value)} of a whole "
                     "epoch.")  # fmt: skip
     return Banner(word=verdict.word.value, headline=headline, meaning=meaning, emulated=_emulated(profile))
+
+
+def _begins_slowly(verdict: Verdict) -> bool:
+    """Whether it is the beginning of its epochs alone that makes a loader too slow."""
+    return verdict.epoch is not None and verdict.live.lower <= STARVED_ABOVE < verdict.epoch.lower
 
 
 def _emulated(profile: Profile) -> str:
@@ -130,6 +140,9 @@ def instead(profile: Profile) -> str:
     word = profile.verdict.word
     if word is Word.FED:
         return "Nothing needs to change."
+    if word is Word.STARVED and _begins_slowly(profile.verdict):
+        return ("The loader keeps up once its queue is filled; epochs are too short for that to matter. More data, "
+                "smaller batches, or epochs that go through the data several times wait less.")  # fmt: skip
     if word is Word.INCONCLUSIVE or not profile.verdict.starved_steps:
         return "Measure again, with more steps and while nothing else runs on the machine."
     if not profile.live.stamps:
