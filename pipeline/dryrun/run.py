@@ -37,8 +37,7 @@ class DryRun:
     """`pending`: inputs that are left to do. `forecast` is None where there are none, or none could be tried.
 
     `known`: inputs that have failed already, or fail before they are read. `tried`: inputs that were tried. `failures`:
-    those of them that failed. `partial`: of how many some frames are
-    damaged.
+    those of them that failed. `partial`: of how many some frames are damaged.
     """
 
     survey: Survey
@@ -82,7 +81,7 @@ def dry_run(
     units = list(whole.pending())
     survey = _survey(listing, changes, whole.plan, cost, new=sum(len(unit.to_decode) for unit in part.units), leak=leak)
     survey.caveats.extend(damaged)
-    planning_seconds = listing_seconds + compared - started + headers_seconds
+    planning_seconds = listing_seconds + headers_seconds
     guess, trials = None, Trials()
     if units:
         count = workers or default_slots()
@@ -91,8 +90,8 @@ def dry_run(
         if trials.families:
             here = {entry.video_id for entry in sound}
             conditions = Conditions(
-                slots=trials.slots, once_seconds=(1 + _ACCOUNT) * planning_seconds + trials.once_seconds,
-                others=trials.others,
+                slots=trials.slots, others=trials.others,
+                once_seconds=compared - started + (1 + _ACCOUNT) * planning_seconds + trials.once_seconds,
             )  # fmt: skip
             guess = forecast(
                 units, cost, trials.families, is_paired=lambda entry: entry.source_id in here, conditions=conditions,
