@@ -56,6 +56,17 @@ def trainer(**options: Any) -> lightning.Trainer:
     return lightning.Trainer(**{**quiet, **options})
 
 
+class SaveEach(lightning.Callback):
+    """Saves after every batch, as `<batches>.ckpt`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.batches = folder, 0
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        self.batches += 1
+        trainer.save_checkpoint(self.folder / f"{self.batches}.ckpt")
+
+
 class Seen(lightning.Callback):
     """Notes the faces of every training batch: `steps`, a list of (epoch, face_ids); and in a file, a line each."""
 

@@ -11,6 +11,8 @@ from assets_loaders import slowly
 from assets_rows import make_small, shown
 from click.testing import CliRunner
 from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.profiler.cli import profile as command
+from facefeed.loaders.profiler.estimate import DEFAULT_STEPS
 from facefeed.loaders.profiler.live import Pass
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.steps import SleepingStep
@@ -90,6 +92,10 @@ def test_the_command_writes_its_report_and_ends_with_one_json_object(dataset: Pa
     assert sum(figures["seconds_per_step"].values()) > 0.001
     assert (tmp_path / "profile.html").stat().st_size > 100_000
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_the_command_takes_as_many_steps_as_a_profile_does_from_python() -> None:
+    assert {option.name: option.default for option in command.params}["steps"] == DEFAULT_STEPS
 
 
 @pytest.mark.parametrize(("option", "value"), [("--max-stall", "2"), ("--max-stall", "x"), ("--confidence", "95")])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import albumentations
-import lightning
 import pytest
 import torch
 from assets_dataset import Clip, make_dataset
@@ -18,6 +17,7 @@ from assets_train import (
     TEST_FACES,
     TRAIN_FACES,
     VAL_FACES,
+    SaveEach,
     Seen,
     classifier,
     data,
@@ -54,17 +54,6 @@ def faces(loader: Any) -> list[str]:
 # ---- resume
 
 
-class _SaveEach(lightning.Callback):
-    """Saves after every batch, as `<batches>.ckpt`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.batches = folder, 0
-
-    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        self.batches += 1
-        trainer.save_checkpoint(self.folder / f"{self.batches}.ckpt")
-
-
 @pytest.mark.parametrize(
     "options", [{}, {"accumulate_grad_batches": 3}, {"val_check_interval": 3}, {"limit_train_batches": 5}], ids=str
 )
@@ -72,7 +61,7 @@ def test_a_run_resumed_from_any_batch_sees_exactly_the_batches_that_were_left(
     out: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     whole, once = Seen(), foreign()
-    trainer(max_epochs=2, callbacks=[whole, _SaveEach(tmp_path)], **options).fit(once, data(out))
+    trainer(max_epochs=2, callbacks=[whole, SaveEach(tmp_path)], **options).fit(once, data(out))
     epoch_batches = options.get("limit_train_batches", 7)
     assert len(whole.steps) == 2 * epoch_batches
     for batches in range(1, len(whole.steps)):
@@ -204,7 +193,7 @@ def test_a_dataset_with_one_class_or_unknown_labels_in_training_is_trained_on_wh
 def test_a_folder_that_is_no_dataset_and_a_checkpoint_of_another_order_are_refused(out: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="manifest"):
         FaceDataModule(tmp_path)
-    saving = _SaveEach(tmp_path)
+    saving = SaveEach(tmp_path)
     trainer(max_epochs=1, limit_train_batches=2, callbacks=[saving]).fit(foreign(), data(out))
     with pytest.raises(UsageError, match="seed=0, this loader 1; make the loader with the same data and settings"):
         trainer(max_epochs=1).fit(foreign(), data(out, seed=1), ckpt_path=tmp_path / "1.ckpt")
@@ -212,7 +201,7 @@ def test_a_folder_that_is_no_dataset_and_a_checkpoint_of_another_order_are_refus
 
 def test_testing_a_checkpoint_leaves_the_next_training_alone(out: Path, tmp_path: Path) -> None:
     module, model = data(out), classifier()
-    trainer(max_epochs=1, limit_train_batches=2, callbacks=[_SaveEach(tmp_path)]).fit(model, module)
+    trainer(max_epochs=1, limit_train_batches=2, callbacks=[SaveEach(tmp_path)]).fit(model, module)
     trainer().test(model, module, ckpt_path=tmp_path / "1.ckpt", verbose=False)
     seen = Seen()
     trainer(max_epochs=1, limit_train_batches=2, callbacks=[seen]).fit(model, module)

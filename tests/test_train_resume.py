@@ -10,7 +10,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
-from assets_train import TRAIN_FACES, Foreign, Seen, classifier, data, small_dataset, trainer
+from assets_train import TRAIN_FACES, Foreign, SaveEach, Seen, classifier, data, small_dataset, trainer
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -26,15 +26,8 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     torch.set_num_threads(threads)
 
 
-class _SaveEach(lightning.Callback):
-    """Saves after every batch, and every epoch, as `<batches>.ckpt` and `<batches> after.ckpt`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.batches = folder, 0
-
-    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        self.batches += 1
-        trainer.save_checkpoint(self.folder / f"{self.batches}.ckpt")
+class _SaveEach(SaveEach):
+    """Saves after every epoch as well, as `<batches> after.ckpt`."""
 
     def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
         trainer.save_checkpoint(self.folder / f"{self.batches} after.ckpt")

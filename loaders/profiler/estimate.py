@@ -11,14 +11,13 @@ import torch
 
 from ...pipeline.errors import UsageError
 from ..prefetch import tensors_in
-from .bounds import block_length, share
 from .live import Pass, Step, replay
 from .recording import Recording
 from .result import Profile
 from .steady import settled_after, unsteady
 from .steps import EmulatedDevice, SleepingStep
 from .ticks import Ticks, ticks_of
-from .verdict import FEWEST_BLOCKS, STARVED_ABOVE, Epoch, Verdict, judge
+from .verdict import FEWEST_BLOCKS, STARVED_ABOVE, Epoch, Verdict, judge, waiting
 
 Progress = Callable[[str, int, int], None]
 
@@ -96,9 +95,7 @@ class Estimation:
             missing = max(missing, _CHUNK_STEPS)
         elif steady.any():
             looks = _MOST_STEPS * max(self.steps / _CHUNK_STEPS, 1)
-            block = block_length(found.wait[steady], least=max(found.workers, 1))
-            waits = share(found.wait[steady], found.period[steady], block=block,
-                          confidence=1 - (1 - self.confidence) / looks)  # fmt: skip
+            waits, block = waiting(found, 1 - (1 - self.confidence) / looks)
             if steady.sum() >= FEWEST_BLOCKS * block and waits.lower > STARVED_ABOVE:
                 return 0
         return min(missing, _CHUNK_STEPS, left)

@@ -33,7 +33,7 @@ PART_NAMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """Of the starvation curve: the mean step in seconds, and the stall by the model and by the clock, 0 to 1.
+    """Of the starvation curve: the mean step in seconds, and the waiting by the model and by the clock, 0 to 1.
 
     pace: how many times as long as at the step in question batches took to make meanwhile.
     """

@@ -20,6 +20,7 @@ _FIRST, _LAST = 0.25, 0.5  # of the rest: its beginning and its end, as Geweke c
 _SURE = 3.0  # standard errors
 _MATTERS, _OF_ITSELF = 0.005, 0.1  # of the time, and of the waiting: a smaller difference changes no verdict
 _FEWEST_BLOCKS = 4
+_ROUNDING = 1e-12  # of a sum of squares: its last digits
 
 
 def settled_after(recording: Recording) -> int:
@@ -38,9 +39,6 @@ def settled_after(recording: Recording) -> int:
     powers = squares - sums**2 / left
     powers[powers < _ROUNDING * squares] = 0.0
     return int(np.argmin((powers / left**2)[: count // 2 + 1])) * together
-
-
-_ROUNDING = 1e-12  # of a sum of squares: its last digits
 
 
 def unsteady(recording: Recording) -> str:

@@ -85,7 +85,7 @@ class Verdict:
 
     @property
     def sure_headroom(self) -> float | None:
-        """Its lower bound, with the confidence of the others."""
+        """Its lower bound; of batches that are rarer than a part of the run sees it knows nothing."""
         return self.mean_step / self.slowest_fastest if self.slowest_fastest else None
 
     @property
@@ -137,8 +137,7 @@ def judge(
     wait, period, step = recording.wait[steady], recording.period[steady], recording.step[steady]
     count, total = len(wait), float(period.sum())
     threshold = max(0.01 * float(np.median(step)), 3 * recording.floor) if count else 0.0
-    block = block_length(wait, least=max(recording.workers, 1))
-    live = share(wait, period, block=block, confidence=confidence)
+    live, block = waiting(recording, confidence)
     starved = rate(wait > threshold, block=block, confidence=confidence)
     modelled = bool(recording.made) and recording.ordered
     cores = cores or usable_cores()
@@ -166,6 +165,14 @@ def judge(
         slowest_fastest=slowest, mean_step=float(step.mean()) if count else 0.0, overhead=overhead,
         stored_per_image=stored, reasons=reasons,
     )  # fmt: skip
+
+
+def waiting(recording: Recording, confidence: float) -> tuple[Bounded, int]:
+    """Estimator A of the steady state, the time waited over all time, and how many steps its bounds take together."""
+    steady = recording.steady
+    wait = recording.wait[steady]
+    block = block_length(wait, least=max(recording.workers, 1))
+    return share(wait, recording.period[steady], block=block, confidence=confidence), block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,11 +209,7 @@ class Agreement:
     def of(cls, recording: Recording, cores: int, confidence: float) -> Agreement:
         """Of a recording with stamps, of two steady steps or more."""
         halves = [recording.part(half) for half in np.array_split(np.flatnonzero(recording.steady), 2)]
-        first, second = (
-            share(half.wait, half.period, block=block_length(half.wait, least=max(recording.workers, 1)),
-                  confidence=confidence)
-            for half in halves
-        )  # fmt: skip
+        first, second = (waiting(half, confidence)[0] for half in halves)
         return cls(model=Situation.of(halves[0], cores).wait_share(), first=first, second=second)
 
     @property
