@@ -73,7 +73,7 @@ soak: $(READY)  ## random and concurrent tests RUNS times on a busy machine: shu
 	for run in $$(seq $(RUNS)); do \
 		processes=$$(( run % 3 == 0 ? 4 : run % 3 )); began=$$SECONDS; \
 		export PYTHONHASHSEED=$$run FACEFEED_FUZZ=1; \
-		shuffled="--numprocesses $$processes --random-order --random-order-seed=$$run --hypothesis-seed=$$run"; \
+		shuffled="--numprocesses $$processes --dist loadfile --random-order --random-order-seed=$$run --hypothesis-seed=$$run"; \
 		for part in "-m hypothesis $(RANDOM)" "$(CONCURRENT)"; do \
 			$(BIN)/pytest -q $$part $$shuffled > .soak.log 2>&1 || { cat .soak.log; echo "run $$run failed: $$part $$shuffled"; exit 1; }; \
 			tail -n 1 .soak.log; \
