@@ -9,11 +9,12 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .commit import check_file, sha256_of, sync_folder, write_durably, writing
-from .errors import CorruptDataError
+from .errors import CorruptDataError, UsageError
 from .index import IndexBuilder, index_schema
 from .ledger import Ledger
 from .manifest import InputOutcome, Manifest, OutPaths, Receipt, count_inputs
@@ -140,6 +141,21 @@ def publish_manifest(paths: OutPaths, manifest: Manifest) -> None:
     """The last thing a run writes: from here on the dataset is finished, with the index that was written last."""
     write_durably(paths.manifest, manifest.to_json(), paths.temporary)
     put_index(paths)
+
+
+def count_plan_parts(ledger: Ledger) -> None:
+    """Completes a manifest that does not say of how many parts of the plan it is the account, before the plan grows.
+
+    Else a run that ends early would leave it as the account of the grown plan. A damaged one stays: this run's takes
+    its place.
+    """
+    try:
+        manifest = Manifest.read(ledger.paths.root)
+    except (CorruptDataError, UsageError):
+        return
+    if manifest.plan_parts is None:
+        counted = replace(manifest, plan_parts=len(ledger.plan.parts))
+        write_durably(ledger.paths.manifest, counted.to_json(), ledger.paths.temporary)
 
 
 def put_index(paths: OutPaths) -> None:

@@ -32,6 +32,7 @@ from .failures import Allowance, Failure, check_failures, failures_of, failures_
 from .finish import (
     account,
     clear_attempts,
+    count_plan_parts,
     publish_manifest,
     remove_replaced,
     set_damaged_aside,
@@ -162,6 +163,7 @@ def _extend_plan(
         failures = failures_there(grown, changes.refused, changes.gone)
         refuse_known_failures(failures, len(grown.owner) + len(changes.refused), allowance)
     if grows:
+        count_plan_parts(ledger)
         ledger.plan.append(job.paths, part)
     return Ledger(job.paths, ledger.plan, ledger.config)
 

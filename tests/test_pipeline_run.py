@@ -32,6 +32,7 @@ from facefeed.pipeline.job import Options
 from facefeed.pipeline.manifest import Manifest, OutPaths
 from facefeed.pipeline.progress import Progress
 from facefeed.pipeline.run import Allowance, Summary, precompute
+from facefeed.pipeline.stage import Stage
 from facefeed.pipeline.verify import verify
 from facefeed.pipeline.video import DecoderLimits, Sampling
 from rich.console import Console
@@ -340,6 +341,39 @@ def test_a_finished_dataset_is_unfinished_again_after_a_later_run_that_ends_earl
     assert "a later run did not come to its end" in refused.stderr
     run(source, max_failed=Allowance(count=1))
     assert (verify(out).findings, verify(out).is_finished) == ([], True)
+
+
+def test_an_interrupted_later_run_on_a_dataset_that_did_not_count_its_plan_parts_is_unfinished(
+    run: Run, make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
+    run(source)
+    manifest = json.loads((out / "manifest.json").read_bytes())
+    del manifest["plan_parts"]
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    make_source("real/new.mp4")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Stage, "run", interrupted)
+        run(source)
+    verdict = verify(out)
+    assert (verdict.findings, verdict.is_finished, verdict.pending) == ([], False, 1)
+    shown = CliRunner().invoke(main, ["inspect", str(out), "--page", str(tmp_path / "inspect.html")]).stderr
+    assert "unfinished: a later run did not come to its end" in shown
+    run(source)
+    assert (verify(out).findings, verify(out).is_finished) == ([], True)
+
+
+def test_a_damaged_manifest_is_replaced_by_the_next_run(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    source, out = make_source("real/a.mp4"), tmp_path / "out"
+    run(source)
+    (out / "manifest.json").write_text("{")
+    make_source("real/new.mp4")
+    assert run(source).manifest == Manifest.read(out)
+    assert verify(out).findings == []
 
 
 def test_a_run_that_is_refused_for_failures_of_before_leaves_a_finished_dataset_finished(
