@@ -15,6 +15,8 @@ DEMO := .demo
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 FUZZ ?= 10
 RUNS ?= 20
+# The run that `make soak` begins with: FIRST=8 RUNS=8 repeats the eighth, FIRST=8 goes on with it.
+FIRST ?= 1
 # Files with property tests: to collect all others as well takes longer than to run these.
 RANDOM := $(shell grep -l 'from hypothesis' tests/test_*.py)
 # Tests whose outcome could depend on the order in which processes and threads get on.
@@ -68,9 +70,9 @@ fuzz: $(READY)  ## property tests with FUZZ times as many examples, new at every
 	@echo "make fuzz SEED=$(SEED) FUZZ=$(FUZZ)"
 	FACEFEED_FUZZ=$(FUZZ) $(BIN)/pytest -m hypothesis --hypothesis-seed=$(SEED) --numprocesses 2 --dist loadfile
 
-soak: $(READY)  ## random and concurrent tests RUNS times on a busy machine: shuffled, 1, 2 and 4 processes, new hash seeds
+soak: $(READY)  ## random and concurrent tests, runs FIRST to RUNS on a busy machine: shuffled, 1, 2 and 4 processes, new hash seeds
 	@$(BIN)/python -c 'while True: pass' & busy=$$!; trap "kill $$busy" EXIT; \
-	for run in $$(seq $(RUNS)); do \
+	for run in $$(seq $(FIRST) $(RUNS)); do \
 		processes=$$(( run % 3 == 0 ? 4 : run % 3 )); began=$$SECONDS; \
 		export PYTHONHASHSEED=$$run FACEFEED_FUZZ=1; \
 		shuffled="--numprocesses $$processes --dist loadfile --random-order --random-order-seed=$$run --hypothesis-seed=$$run"; \

@@ -61,4 +61,6 @@ def _end(batches: Any) -> None:
         signal_handling._remove_worker_pids(id(batches))  # type: ignore[attr-defined]  # noqa: SLF001
     for worker in batches._workers:  # noqa: SLF001
         worker.kill()
+        if worker.exitcode is not None:  # so Python says of all whose fork server is dead, and kills none of them
+            worker._popen.close()  # they take the loader for gone then, and end; see `WorkerInit`  # noqa: SLF001
     batches._worker_result_queue._writer.close()  # noqa: SLF001

@@ -141,6 +141,16 @@ class FailingStart:
         raise LookupError("no such camera")
 
 
+@dataclass(frozen=True)
+class StartsLate:
+    """A `worker_init_fn` that keeps worker 1 until the process that started it is gone."""
+
+    def __call__(self, worker: int) -> None:
+        server = os.getppid()
+        while worker == 1 and os.getppid() == server:
+            time.sleep(0.01)
+
+
 def poisoned(deed: str, out: Path, step: int, **options: Any) -> Poison:
     """A transform that does its deed on an image of a step of epoch 0."""
     batches = loader(out, num_workers=0, dtype="uint8", **options)

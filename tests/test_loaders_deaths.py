@@ -19,6 +19,7 @@ from assets_loaders import (
     DEADLINE_SECONDS,
     FIELDS,
     FailingStart,
+    StartsLate,
     is_sending,
     loader,
     poisoned,
@@ -149,8 +150,10 @@ def test_a_worker_that_is_killed_while_it_sends_leaves_nobody_waiting(dataset: P
 
 
 @pytest.mark.chaos
-def test_when_the_fork_server_is_killed_the_run_ends(dataset: Path) -> None:
-    batches = loader(dataset, num_workers=2)
+@pytest.mark.parametrize("started", [None, StartsLate()], ids=["all", "but for one"])
+def test_when_the_fork_server_is_killed_the_run_ends(dataset: Path, started: StartsLate | None) -> None:
+    """Python takes its workers for dead then, and torch's look for the server that is there when they have started."""
+    batches = loader(dataset, num_workers=2, worker_init_fn=started)
     running = iter(batches)
     next(running)
     workers = [psutil.Process(pid) for pid in worker_pids(batches)]
