@@ -238,7 +238,7 @@ def test_nothing_is_made_and_the_word_is_good(
     ), said
 
     again = run_dry(src, out, small_options, cluster_address)
-    assert (again.forecast, again.survey.new) == (None, 0)
+    assert (again.forecast, again.survey.new, exit_code(again, 0)) == (None, 0, 0)
     show(again, src, 0)
     assert "nothing to do" in capsys.readouterr().err
 
@@ -368,6 +368,21 @@ def test_what_would_be_retried_is_in_the_forecast(
     assert run_dry(src, out, small_options, cluster_address, retry=lambda reason: reason == "not_video").pending == 1
 
 
+def test_where_all_that_is_new_fails_rows_that_stay_make_a_dataset(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
+) -> None:
+    src, out = make_source("a.mp4", "b.mp4"), tmp_path / "out"
+    table = src / "videos.csv"
+    table.write_text("path,label,source\na.mp4,real,\nb.mp4,fake,a.mp4\n")
+    settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
+    precompute(table, out, **settings)
+    (src / "b.mp4").write_bytes(b"not a video" * 100)
+    made = run_dry(table, out, small_options, cluster_address)
+    assert (made.pending, made.tried, len(made.failures)) == (1, 1, 1)
+    assert exit_code(made, 1) == 0
+    assert precompute(table, out, max_failed=Allowance(count=1), **settings).manifest.rows == 5
+
+
 def test_pairs_and_what_is_missing_are_told(
     tmp_path: Path,
     make_source: MakeSource,
@@ -392,7 +407,7 @@ def test_the_command_says_it_in_tables_and_in_json(
     src = make_source("real/a.mp4", "fake/b.mp4")
     arguments = ["precompute", str(src), str(tmp_path / "out"), "--dry-run", "--json", "--scheduler", cluster_address]
     done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 0, done.stderr
+    assert done.exit_code == 3, done.stderr  # frames that show their numbers have no face
     said = json.loads(done.stdout.splitlines()[-1])
     assert said["survey"]["inputs"] == 2
     assert set(said["forecast"]["seconds"]) == set(Range.__slots__)

@@ -25,28 +25,31 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 
 def dry(
-    inputs: int, *, refused: int = 0, done: int = 0, lost: int = 0, tried: int = 0, failed: int = 0, crashed: int = 0
+    inputs: int, *, refused: int = 0, bridging: int = 0, done: int = 0, lost: int = 0, tried: int = 0, failed: int = 0,
+    crashed: int = 0, leak: str | None = None, faceless: bool = False,
 ) -> DryRun:  # fmt: skip
-    """Of `inputs`, `refused` fail before they are read and `done` are done, of which `lost` failed; of the others
-    `tried` were tried, of which `failed` failed and `crashed` were lost with their workers.
+    """Of `inputs`, `refused` and `bridging` fail before they are read and `done` are done, of which `lost` failed; of
+    the others `tried` were tried, of which `failed` failed and `crashed` were lost with their workers. Each input that
+    does not fail has a face, unless they are `faceless`.
     """
     survey = Survey(
-        layout="folder", inputs=inputs, new=inputs - refused - done, size_bytes=0, hours=0, headers_read=0, by_split={},
-        groups=inputs, largest_group=1, dropped_identities=[], leak=None,
-        refused=Counter({"unreadable": refused} if refused else {}), missing=0, missing_files=[], ignored=Counter(),
+        layout="folder", inputs=inputs, new=inputs - refused - bridging - done, size_bytes=0, hours=0, headers_read=0,
+        by_split={}, groups=inputs, largest_group=1, dropped_identities=[], leak=leak,
+        refused=Counter(unreadable=refused, bridges_splits=bridging), missing=0, missing_files=[], ignored=Counter(),
         fakes=0, without_original=0, caveats=[],
     )  # fmt: skip
     reasons = ["truncated"] * failed + ["crashed"] * crashed
     failures = [Failure(f"{number}.mp4", reason, "") for number, reason in enumerate(reasons)]
     return DryRun(
-        survey=survey, pending=inputs - refused - done, forecast=None, known=refused + lost, tried=tried,
-        failures=failures, partial=0, seconds=0.0,
+        survey=survey, pending=inputs - refused - bridging - done, forecast=None, known=refused + bridging + lost,
+        tried=tried, failures=failures, partial=0, any_face=not faceless and (done > lost or tried > len(failures)),
+        seconds=0.0,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(("unreadable", "code"), [(0, 0), (1, 0), (2, 3), (4, 3)])
 def test_what_fails_before_it_is_read_is_weighed_against_what_may_fail(unreadable: int, code: int) -> None:
-    made = dry(4, refused=unreadable)
+    made = dry(4, refused=unreadable, tried=4 - unreadable)
     assert exit_code(made, 1) == code
     assert exit_code(made, 4) == (3 if unreadable == 4 else 0), "an empty dataset is never what was asked for"
 
@@ -83,9 +86,43 @@ def test_what_failed_while_it_was_tried_is_weighed_against_what_may_fail(made: D
 
 def test_the_way_out_names_an_allowance_that_would_do_unless_all_fail() -> None:
     made = dry(20_000, tried=40, failed=2)
-    assert "--max-failed 1000" in way_out(made)
+    assert "--max-failed 1000" in way_out(made, 200)
     assert exit_code(made, 1000) == 0
-    assert "--max-failed" not in way_out(dry(4, tried=4, failed=4))
+    assert "--max-failed" not in way_out(dry(4, tried=4, failed=4), 1)
+    assert "--max-failed" not in way_out(dry(4, tried=4, failed=2, faceless=True), 1), "without them there is nothing"
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (dry(30, tried=12, faceless=True), "no face in any of the 12 inputs that were tried"),
+        (dry(30, tried=12, failed=1, faceless=True), "no face in any of the 12 inputs that were tried"),
+        (dry(30, done=20, tried=10, faceless=True), "no face in any of the 10 inputs that were tried"),
+        (dry(30, done=30, faceless=True), "no face in any of 30 inputs"),
+        (dry(30, tried=12), ""),
+        (dry(30, done=30), ""),
+        (dry(30, done=20, tried=10, failed=5), ""),
+    ],
+)
+def test_where_no_face_is_found_the_run_is_expected_to_fail(made: DryRun, why: str) -> None:
+    assert why_it_would_fail(made, 10) == why
+    assert exit_code(made, 10) == (3 if why else 0)
+    assert not why or "--min-face" in way_out(made, 10)
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        (dry(4, refused=2, tried=2, leak="anna"), 3),
+        (dry(4, refused=1, tried=3, leak="anna"), 1),
+        (dry(4, refused=1, bridging=1, tried=2, leak="anna"), 1),  # that two splits are bridged is found after leaks
+        (dry(4, tried=4, failed=4, leak="anna"), 1),  # nothing is tried
+        (dry(4, tried=4, faceless=True, leak="anna"), 1),
+    ],
+)
+def test_of_a_leak_and_too_many_failures_the_one_that_the_run_meets_first_decides(made: DryRun, code: int) -> None:
+    assert exit_code(made, 1) == code
+    assert bool(why_it_would_fail(made, 1)) == (code == 3)
 
 
 @pytest.mark.parametrize("given", [[], ["--max-failed", "100%"]])
@@ -121,4 +158,39 @@ def test_one_failure_too_many_ends_the_dry_run_as_it_ends_the_run(
     assert (tried.exit_code, done.exit_code) == (3, 3)
     said = re.sub(r"\s+", " ", tried.stderr)
     assert "2 of the 4 inputs that were tried failed; at most 1 may fail (--max-failed)" in said
-    assert "--max-failed 2" in said
+    for one in (tried, done):
+        assert "--max-failed 2" not in one.stderr, "the other two have no face"
+
+
+def test_where_no_face_is_found_the_dry_run_ends_as_the_run_does(
+    tmp_path: Path, make_source: MakeSource, cluster_address: str
+) -> None:
+    src = make_source("real/a.mp4", "real/b.mp4")
+    command = ["precompute", str(src), str(tmp_path / "out"), "--scheduler", cluster_address, "--json"]
+    # Again when all is done, since the run then ends so again.
+    tried, done, again = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], [], ["--dry-run"]))
+    assert (tried.exit_code, done.exit_code, again.exit_code) == (3, 3, 3)
+    assert json.loads(tried.stdout.splitlines()[-1])["exit"] == 3
+    for one, which in ((tried, "the 2 inputs that were tried"), (done, "2 inputs"), (again, "2 inputs")):
+        said = re.sub(r"\s+", " ", one.stderr)
+        assert f"no face in any of {which}" in said
+        assert "need a lower --min-face or --min-score" in said
+        assert "next:" not in said
+
+
+def test_a_leak_beside_too_many_refused_inputs_ends_the_dry_run_as_it_ends_the_run(
+    tmp_path: Path, make_source: MakeSource, cluster_address: str
+) -> None:
+    src = make_source("a.mp4", "b.mp4")
+    outside = make_source("c.mp4", root=tmp_path / "elsewhere") / "c.mp4"
+    (src / "c.mp4").symlink_to(outside)
+    (src / "d.mp4").symlink_to(outside)
+    table = src / "videos.csv"
+    rows = ["a.mp4,real,train,anna", "b.mp4,real,test,anna", "c.mp4,real,train,", "d.mp4,real,test,"]
+    table.write_text("\n".join(["path,label,split,identity", *rows]) + "\n")
+    command = ["precompute", str(table), str(tmp_path / "out"), "--scheduler", cluster_address]
+    tried, done = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
+    assert (tried.exit_code, done.exit_code) == (3, 3)
+    said = re.sub(r"\s+", " ", tried.stderr)
+    assert "would be refused: " in said
+    assert "would end with exit 3: 2 of 4 inputs have failed, or fail before they are read" in said

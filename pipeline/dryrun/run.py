@@ -37,7 +37,8 @@ class DryRun:
     """`pending`: inputs that are left to do. `forecast` is None where there are none, or none could be tried.
 
     `known`: inputs that have failed already, or fail before they are read. `tried`: inputs that were tried. `failures`:
-    those of them that failed. `partial`: of how many some frames are damaged.
+    those of them that failed. `partial`: of how many some frames are damaged. `any_face`: whether one was found, or
+    stands in OUT already and stays.
     """
 
     survey: Survey
@@ -47,6 +48,7 @@ class DryRun:
     tried: int
     failures: Sequence[Failure]
     partial: int
+    any_face: bool
     seconds: float
 
 
@@ -106,6 +108,11 @@ def dry_run(
         tried=trials.tried,
         failures=trials.failures(),
         partial=sum(one.is_partial for family in trials.families for one in family),
+        any_face=(
+            any(one.faces for family in trials.families for one in family)
+            or any(receipt.rows for _, _, receipt in whole.done())
+            or any(unit.reuses for unit in units)
+        ),
         seconds=time.monotonic() - started,
     )
 

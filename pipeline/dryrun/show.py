@@ -63,7 +63,7 @@ def show(made: DryRun, src: Path, allowed: int) -> None:
     _trials(made, console)
     if why := why_it_would_fail(made, allowed):
         console.print(f"[bold red]would end with exit {exit_code(made, allowed)}:[/] {escape(visible(why))}")
-        console.print(escape(visible(way_out(made))))
+        console.print(escape(visible(way_out(made, allowed))))
     elif made.pending and not exit_code(made, allowed):
         console.print("next: the same command without --dry-run")
 

@@ -5,21 +5,33 @@ from __future__ import annotations
 import math
 
 from ..errors import TooManyFailedError
+from ..failures import MORE_FACES
+from ..terminal import many
 from .run import DryRun
 
 
 def exit_code(made: DryRun, allowed: int) -> int:
-    """1 where the run would be refused; 3 where more inputs than `allowed`, or all, would fail."""
-    if made.survey.leak is not None:
-        return 1
-    return TooManyFailedError.exit_code if why_it_would_fail(made, allowed) else 0
+    """3 where more inputs than `allowed`, or all, would fail, or none would have a face; 1 where a leak comes before
+    that.
+    """
+    if why_it_would_fail(made, allowed):
+        return TooManyFailedError.exit_code
+    return 0 if made.survey.leak is None else 1
 
 
 def why_it_would_fail(made: DryRun, allowed: int) -> str:
-    """Why more inputs than `allowed`, or all, would fail; empty where that is not expected.
+    """Why the run would end as one with too many failures; empty where that is not expected.
 
-    Of a part that was tried a share may fail as of the whole, rounded up as `--max-failed` is.
+    A leak is refused before anything is tried, but after what the listing alone refuses.
     """
+    refused = made.survey.refused
+    if made.survey.leak is not None and refused.total() - refused["bridges_splits"] <= allowed:
+        return ""
+    return _too_many(made, allowed) or _no_face(made)
+
+
+def _too_many(made: DryRun, allowed: int) -> str:
+    """Of a part that was tried a share may fail as of the whole, rounded up as `--max-failed` is."""
     survey, refused = made.survey, made.known
     tried, failed = _told_apart(made)
     most = (f"at most {allowed:,} may fail" if allowed else "none may fail") + " (--max-failed)"
@@ -28,7 +40,7 @@ def why_it_would_fail(made: DryRun, allowed: int) -> str:
     if not failed:
         return ""
     left = allowed - refused
-    if failed == tried and (left < made.pending or _is_all(made)):
+    if failed == tried and (left < made.pending or not made.any_face):
         return f"all of the {tried:,} inputs that were tried failed"
     before = f", and {refused:,} have failed, or fail before they are read" if refused else ""
     if failed > left:
@@ -41,11 +53,22 @@ def why_it_would_fail(made: DryRun, allowed: int) -> str:
     return ""
 
 
-def way_out(made: DryRun) -> str:
+def _no_face(made: DryRun) -> str:
+    if made.any_face:
+        return ""
+    return "no face in any of " + (
+        f"the {made.tried:,} inputs that were tried" if made.pending else many(made.survey.inputs, "input")
+    )
+
+
+def way_out(made: DryRun, allowed: int) -> str:
     """What to do where `why_it_would_fail`."""
+    if not _too_many(made, allowed):
+        return MORE_FACES
     expected = _expected(made)
-    accept = "" if expected >= made.survey.inputs else f", or accept about as many with --max-failed {expected}"
-    return f"fix them, or leave them out of SRC{accept}; then run the same command again"
+    accept = made.any_face and expected < made.survey.inputs
+    accepted = f", or accept about as many with --max-failed {expected}" if accept else ""
+    return f"fix them, or leave them out of SRC{accepted}; then run the same command again"
 
 
 def _expected(made: DryRun) -> int:
@@ -62,8 +85,3 @@ def _told_apart(made: DryRun) -> tuple[int, int]:
     """
     lost = sum(one.reason == "crashed" for one in made.failures)
     return (made.tried - lost, len(made.failures) - lost) if lost < made.tried else (made.tried, lost)
-
-
-def _is_all(made: DryRun) -> bool:
-    """Whether nothing but what is left to do could give rows."""
-    return made.pending + made.known >= made.survey.inputs
