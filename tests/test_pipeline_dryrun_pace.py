@@ -23,13 +23,30 @@ def averaged(before: float, during: float, seconds: float) -> float:
 
 
 @pytest.mark.parametrize("before", [0.0, 6.0])
-@pytest.mark.parametrize("seconds", [10.0, 60.0, 600.0])
+@pytest.mark.parametrize("seconds", [15.0, 60.0, 600.0])
 def test_what_ran_while_inputs_were_tried_counts_and_not_what_had_ended(before: float, seconds: float) -> None:
     workers = 2
     after = [load(averaged(before, workers + 4, seconds))] * workers
     assert other_processes([load(before)], after, seconds).now == pytest.approx(1.0)
     idle = [load(averaged(before, workers, seconds))] * workers
     assert other_processes([load(before)], idle, seconds).now == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 4.0, 9.0, 14.9])
+@pytest.mark.parametrize(("workers", "cores"), [(1, 1), (2, 2), (16, 16), (1, 16)])
+def test_short_trials_on_an_idle_machine_do_not_call_it_busy(seconds: float, workers: int, cores: int) -> None:
+    own = cores + 2 * workers + 1  # all compute, decode and crop at the moments at which the kernel looks
+    updates = int(seconds // 5) + 1
+    after = [load(averaged(0.0, own, 5 * updates), cores=cores)] * workers
+    assert not is_busy(other_processes([load(0.0, cores=cores)], after, seconds).usual)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 4.0, 9.0, 14.9])
+def test_short_trials_on_a_busy_machine_call_it_busy(seconds: float) -> None:
+    workers, others = 2, 6.0
+    updates = int(seconds // 5) + 1
+    after = [load(averaged(others, others + workers, 5 * updates), cores=2)] * workers
+    assert is_busy(other_processes([load(others, cores=2)], after, seconds).usual)
 
 
 def test_a_quiet_moment_of_a_busy_machine_is_no_idle_machine() -> None:

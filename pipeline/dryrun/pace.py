@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _AVERAGE_SECONDS = 60.0  # Linux's first load average forgets with this time constant
+_LEAST_SECONDS = 15.0  # three updates of it: what it says of less time is what the kernel saw at one or two moments
 _BUSY = 0.5  # other processes per core; below it they fit beside a worker and its decoder
 _IDLE_SPREAD = 0.12  # of the logarithm: +-20 %, by which the same work differs on an idle machine an hour later
 _BUSY_SPREAD = 0.45
@@ -60,16 +61,20 @@ class Others:
 def other_processes(before: Sequence[Load], after: Sequence[Load], seconds: float) -> Others:
     """What runs beside the workers, `seconds` after a measurement `before`; `after` has one for each worker.
 
-    The first average's decay is taken out, so that short trials count in full. A worker counts as one process: its
-    decoder may make it two, so a machine of its own may look slightly busy.
+    The first average's decay is taken out, so that it is of these `seconds` alone. Not where they are few: the kernel
+    updates it every 5 s by what it sees at that moment, of the run up to four processes and threads a core, which would
+    then count several times over. In less than 15 s these add less to the average as it is than makes a machine busy.
+    A worker counts as one process: its decoder may make it two, so a machine of its own may look slightly busy.
     """
     earlier = {load.host: load.processes for load in before}
     workers = Counter(load.host for load in after)
     kept = math.exp(-seconds / _AVERAGE_SECONDS)
     now = usual = 0.0
     for load in after:
-        between = (load.processes - kept * earlier.get(load.host, load.processes)) / (1 - kept)
-        now += max(0.0, between - workers[load.host]) / load.cores
+        average = load.processes
+        if seconds >= _LEAST_SECONDS:
+            average = (average - kept * earlier.get(load.host, average)) / (1 - kept)
+        now += max(0.0, average - workers[load.host]) / load.cores
         usual += max(0.0, load.processes_15min - workers[load.host]) / load.cores
     return Others(now / max(len(after), 1), max(now, usual) / max(len(after), 1))
 
