@@ -303,6 +303,16 @@ def test_recordings_that_are_known_for_few_inputs_are_counted(tmp_path: Path, mo
     assert "Recordings are known for 1 of 3 videos: " in found["warning"]
 
 
+def test_where_no_row_names_its_recording_none_is_said_to_be_in_one_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = Clip.entry
+    monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), footage=clip.name))  # as a table's empty cell
+    found = said(made(tmp_path, ("train", (ANNA, SWAP, BERT))))
+    assert "recording" not in found["ok"]
+    assert "Recordings are known for 0 of 3 videos: " in found["warning"]
+
+
 def test_an_original_in_two_splits_has_to_be_mended(tmp_path: Path) -> None:
     out = made(tmp_path, ("train", (ANNA, BERT)), ("test", (SWAP,)))
     assert "1 original is in more than one split: real/anna.mp4 in train and test." in said(out)["error"]

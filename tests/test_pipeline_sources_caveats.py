@@ -83,6 +83,14 @@ def test_clips_that_are_guessed_from_file_names_are_counted(tmp_path: Path) -> N
     assert told(src / "t.csv") == ""
 
 
+def test_a_column_footage_that_is_empty_in_all_rows_says_nothing_of_recordings(tmp_path: Path) -> None:
+    src = lay(tmp_path, "a.mp4", "b.mp4", "c.png")
+    (src / "t.csv").write_text("path,label,identity,footage\na.mp4,real,a,\nb.mp4,real,b,\nc.png,real,c,\n")
+    assert "recordings are known for 0 of 3 inputs: " in told(src / "t.csv")
+    (src / "t.csv").write_text("path,label,identity,footage\na.mp4,real,a,x\nb.mp4,real,b,\nc.png,real,c,\n")
+    assert told(src / "t.csv") == "", "in a column that is filled in, a row without is alone"
+
+
 def test_of_emotions_originals_are_not_asked_for(tmp_path: Path) -> None:
     src = lay(tmp_path, "a.mp4", "b.mp4")
     (src / "t.csv").write_text("path,label,identity\na.mp4,calm,anna\nb.mp4,sad,bert\n")

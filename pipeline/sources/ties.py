@@ -23,9 +23,9 @@ class Ties(NamedTuple):
     """How many inputs say what splits must keep together, and of how many there are that could.
 
     `fakes`: inputs that may have an original: those not labelled real; where no class is called so, all but the
-    originals that others name, if any do; `with_original`: of these. `with_recording`: those that are known to be a
-    version or frame of a recording, without the `guessed` ones: images that are taken for its frames by their names
-    alone.
+    originals that others name, if any do; `with_original`: of these. `has_recordings`: whether any is said to be a
+    version or frame of a recording; `with_recording`: those of which that is known, without the `guessed` ones: images
+    that are taken for its frames by their names alone.
     """
 
     inputs: int
@@ -33,6 +33,7 @@ class Ties(NamedTuple):
     has_real: bool
     fakes: int
     with_original: int
+    has_recordings: bool
     with_recording: int
     guessed: int
 
@@ -47,13 +48,16 @@ class Ties(NamedTuple):
             fakes = [entry for entry in entries if entry.video_id not in originals] if originals else []
         recorded = [entry for entry in entries if entry.footage is not None]
         guessed = _guessed(recorded, labels)
+        # A table's row without footage is alone; where all are, its column was never filled in, and nothing is known.
+        is_named = any(entry.footage != entry.video_id for entry in recorded)
         return cls(
             inputs=len(entries),
             with_person=sum(bool(entry.people) for entry in entries),
             has_real=bool(real),
             fakes=len(fakes),
             with_original=sum(entry.source_id is not None for entry in fakes),
-            with_recording=len(recorded) - guessed,
+            has_recordings=bool(recorded),
+            with_recording=len(recorded) - guessed if is_named else 0,
             guessed=guessed,
         )
 
@@ -76,7 +80,7 @@ class Ties(NamedTuple):
                 "different splits cannot be checked for the others",
                 "a table with the column source names originals",
             )
-        if (self.with_recording or self.guessed) and self.with_recording < self.inputs:
+        if self.has_recordings and self.with_recording < self.inputs:
             guessed = f" and guessed from file names for {self.guessed:,}" if self.guessed else ""
             yield Unknown(
                 f"recordings are known for {self.with_recording:,} of {many(self.inputs, noun)}{guessed}: whether a "
