@@ -15,11 +15,12 @@ import pytest
 import torch
 from assets_dataset import Clip, make_dataset
 from assets_fit import trained
-from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, small_dataset
+from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, classifier, data, small_dataset, trainer
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.manifest import OutPaths, Receipt
+from facefeed.train.datamodule import FaceDataModule
 from facefeed.train.evaluate import evaluate
 from facefeed.train.fit import Result
 
@@ -185,6 +186,20 @@ def test_videos_that_were_trained_on_are_counted_in_a_dataset_with_one_more(resu
     assert trained_videos(3, 4) in warnings_of(result.checkpoint, tmp_path / "grown", "train")[0]
     make_dataset(tmp_path / "drawn", (("test", (*clips[:2], Clip("real/gina.mp4", 5))),))
     assert trained_videos(2, 3) in warnings_of(result.checkpoint, tmp_path / "drawn", "test")[0]
+
+
+def test_videos_that_a_subclass_of_the_data_module_trained_on_are_counted(
+    out: Path, other: Path, tmp_path: Path
+) -> None:
+    class Mine(FaceDataModule):
+        """As a user's own, with other loaders or transforms."""
+
+    mine = Mine(out, data(out).options)
+    fit = trainer(max_steps=1, limit_val_batches=0)
+    fit.fit(classifier(), mine)
+    fit.save_checkpoint(tmp_path / "mine.ckpt")
+    assert trained_videos(3, 3) in warnings_of(tmp_path / "mine.ckpt", out, "train")[0]
+    assert warnings_of(tmp_path / "mine.ckpt", other, "all") == []
 
 
 def with_contents(out: Path, content_of: Callable[[str], str]) -> Path:

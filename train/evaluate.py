@@ -13,7 +13,7 @@ import torch
 from ..loaders import FaceDataLoader, FaceDataset
 from ..pipeline.errors import UsageError
 from . import checkpoint as checkpoints
-from .datamodule import VIDEOS, FaceDataModule
+from .datamodule import VIDEOS
 from .module import FaceClassifier
 from .options import DataOptions
 from .scores import Scores
@@ -67,7 +67,7 @@ def evaluate(
     model = checkpoints.classifier(checkpoint, held)
     data = _data_options(checkpoint, held)
     data = replace(data, num_workers=num_workers if num_workers is not None else data.num_workers)
-    state = held.get(FaceDataModule.__qualname__)
+    state = _state(held)
     names = _names([Path(out) for out in outs])
     asked = [_asked(Path(out), split, data, model) for out in outs]
     refusals = [one for one in asked if isinstance(one, UsageError)]
@@ -81,9 +81,18 @@ def evaluate(
             ))  # fmt: skip
             continue
         dataset, places = one
-        notes = [f"{name}: {note}" for note in _on_training(dataset, state if isinstance(state, dict) else {})]
+        notes = [f"{name}: {note}" for note in _on_training(dataset, state)]
         found.append(_evaluated(model, dataset, data, places, name=name, split=split, notes=notes, progress=progress))
     return found
+
+
+def _state(held: dict[str, Any]) -> dict[str, Any]:
+    """The state of a `FaceDataModule`; empty where there is none.
+
+    Lightning names it after the module's class, which may be a subclass: so it is known by what it holds.
+    """
+    states = (one for one in held.values() if isinstance(one, dict))
+    return next((one for one in states if one.keys() >= {"fingerprint", "global_batch"}), {})
 
 
 def _on_training(dataset: FaceDataset, state: dict[str, Any]) -> list[str]:
