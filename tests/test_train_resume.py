@@ -11,6 +11,7 @@ import lightning
 import pytest
 import torch
 from assets_train import TRAIN_FACES, Foreign, SaveEach, Seen, classifier, data, small_dataset, trainer
+from facefeed.train.levers.accumulate import ShortGroup
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -41,6 +42,21 @@ class _Rates(lightning.Callback):
 
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
         self.steps.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+
+class _Groups(lightning.Callback):
+    """Of how many batches each step of the optimizer is."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self._batches = 0
+
+    def on_after_backward(self, *_: Any) -> None:
+        self._batches += 1
+
+    def on_before_optimizer_step(self, *_: Any) -> None:
+        self.steps.append(self._batches)
+        self._batches = 0
 
 
 class _Asking(Foreign):
@@ -136,3 +152,51 @@ def test_it_is_said_that_steps_are_of_another_size(out: Path, tmp_path: Path) ->
     trainer(max_epochs=1, callbacks=[_SaveEach(tmp_path)]).fit(_Asking(), data(out))
     with pytest.warns(UserWarning, match="global_batch=4: the checkpoint is of 8 images a step; training goes on at"):
         trainer(max_epochs=1).fit(_Asking(), data(out, batch_size=4), ckpt_path=tmp_path / "2.ckpt")
+
+
+@pytest.mark.parametrize(
+    ("before", "batches", "size", "group", "groups"),
+    [
+        (2, 2, SIZE, 4, [2, 3]),
+        (2, 4, SIZE, 4, [3]),
+        (2, 6, SIZE, 4, [1]),
+        (4, 4, SIZE, 2, [2, 1]),
+        (4, 4, 2 * SIZE, 4, [2]),
+        (4, 4, SIZE // 2, 4, [4, 1]),
+    ],
+)
+def test_groups_of_another_size_begin_where_the_epoch_did_so_the_first_may_have_fewer_batches(
+    out: Path, tmp_path: Path, before: int, batches: int, size: int, group: int, groups: list[int]
+) -> None:
+    trainer(max_epochs=1, accumulate_grad_batches=before, callbacks=[SaveEach(tmp_path)]).fit(_Asking(), data(out))
+    rest = _Groups()
+    fit = trainer(max_epochs=1, accumulate_grad_batches=group, callbacks=[rest, ShortGroup(group)])
+    fit.fit(_Asking(), data(out, batch_size=size), ckpt_path=tmp_path / f"{batches}.ckpt")
+    assert rest.steps == groups
+
+
+def test_a_first_group_of_fewer_batches_is_averaged_over_those(out: Path, tmp_path: Path) -> None:
+    trainer(max_epochs=1, accumulate_grad_batches=2, callbacks=[SaveEach(tmp_path)]).fit(_Asking(), data(out))
+    before = torch.load(tmp_path / "2.ckpt", weights_only=True)["state_dict"]
+    weights = []
+    for group in (2, 4):
+        model = _Asking()
+        fit = trainer(max_epochs=1, max_steps=2, accumulate_grad_batches=group, callbacks=[ShortGroup(group)])
+        fit.fit(model, data(out), ckpt_path=tmp_path / "2.ckpt")
+        weights.append(model.state_dict())
+    assert not torch.equal(weights[0]["head.weight"], before["head.weight"])
+    assert all(map(torch.equal, *(one.values() for one in weights)))
+
+
+@pytest.mark.parametrize("batches", [3, 4, 5])
+def test_in_mid_group_the_learning_rate_is_that_of_the_group(out: Path, tmp_path: Path, batches: int) -> None:
+    options: dict[str, Any] = {"learning_rate": 0.1, "warmup_steps": 0, "schedule": "linear"}
+    trainer(max_epochs=1, callbacks=[SaveEach(tmp_path)]).fit(classifier(**options), data(out))
+    wanted, rest = _Rates(), _Rates()
+    trainer(max_epochs=2, accumulate_grad_batches=4, callbacks=[wanted]).fit(
+        classifier(**options), data(out, batch_size=SIZE // 2)
+    )
+    trainer(max_epochs=2, accumulate_grad_batches=4, callbacks=[rest]).fit(
+        classifier(**options), data(out, batch_size=SIZE // 2), ckpt_path=tmp_path / f"{batches}.ckpt"
+    )
+    assert rest.steps == pytest.approx(wanted.steps[2 * batches :])

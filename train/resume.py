@@ -41,7 +41,11 @@ class CountAnew(Callback):  # type: ignore[misc]  # Lightning is not followed
 
 
 def optimizer_step(trainer: Any, epoch: int, step: int) -> int:
-    """How many optimizer steps a run has made by a step of an epoch, if all its steps were of the present size."""
+    """How many optimizer steps a run has made by a step of an epoch, if all its steps were of the present size.
+
+    In the middle of a group of accumulated batches that group's step is yet to come; an epoch ends with a step.
+    """
     group: int = trainer.accumulate_grad_batches
     steps: int = trainer.num_training_batches
-    return epoch * math.ceil(steps / group) + math.ceil(min(step, steps) / group)
+    an_epoch = math.ceil(steps / group)
+    return epoch * an_epoch + (step // group if step < steps else an_epoch)
