@@ -110,16 +110,20 @@ class WorkerInit:
     def __call__(self, worker_id: int) -> None:
         """Called by torch in the worker."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # in all threads, also those that imports have started
-        if (loader := multiprocessing.parent_process()) is not None:
-            threading.Thread(target=_end_with, args=(loader.sentinel,), name="facefeed-end", daemon=True).start()
+        end_with_parent()
         cv2.setNumThreads(0)
         allow_many_files()
         if self.then is not None:
             self.then(worker_id)
 
 
+def end_with_parent() -> None:
+    """Ends this process at once, and with it all that it shares, as soon as the process is gone that wanted it."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), name="facefeed-end", daemon=True).start()
+
+
 def _end_with(sentinel: int) -> None:
-    """Ends this process at once, and with it all that it shares, as soon as the loader's process is gone."""
     wait([sentinel])
     os._exit(1)
 

@@ -10,6 +10,7 @@ import torch
 from assets_profiles import profile_of, recording_of, trial_of, uneven
 from facefeed.loaders.profiler.estimate import Estimation
 from facefeed.loaders.profiler.gate import Gate
+from facefeed.loaders.profiler.ranks import Ranks
 from facefeed.loaders.profiler.report import figures, text
 from facefeed.loaders.profiler.result import Profile, Trial
 from facefeed.loaders.profiler.steps import EmulatedDevice
@@ -28,7 +29,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Load], Profile]:
         loader = DataLoader(TensorDataset(torch.zeros(8)), 4, num_workers=2, prefetch_factor=2)
         trials = Trials(Estimation(
             loader, EmulatedDevice(0.01), steps=4000, confidence=0.95, device=None, epoch_batches=None,
-            progress=lambda *_: None,
+            progress=lambda *_: None, ranks=Ranks(),
         ))  # fmt: skip
 
         def measured(name: str, other: Any, steps: int) -> Trial:

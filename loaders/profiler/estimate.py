@@ -7,11 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...pipeline.errors import UsageError
+from ...pipeline.machine import usable_cores
+from ..local_ranks import count_local_ranks
 from ..prefetch import tensors_in
+from .job import seen_by, together
 from .live import Pass, Step, replay
+from .queue import Seconds
+from .ranks import Ranks
 from .recording import Recording
 from .result import Profile
 from .steady import settled_after, unsteady
@@ -37,11 +43,12 @@ class Estimation:
 
     def __init__(
         self, loader: Any, step: Step, *, steps: int, confidence: float, device: Any, epoch_batches: int | None,
-        progress: Progress,
+        progress: Progress, ranks: Ranks,
     ) -> None:  # fmt: skip
         self.loader, self.step, self.steps, self.confidence = loader, step, steps, confidence
-        self.device, self.epoch_batches, self.progress = device, epoch_batches, progress
+        self.device, self.epoch_batches, self.progress, self.ranks = device, epoch_batches, progress, ranks
         self.passing = Pass(loader)
+        self.cores = max(usable_cores() // count_local_ranks(), 1)
         self.emulated = isinstance(step, (SleepingStep, EmulatedDevice))
 
     def estimated(self) -> Profile:
@@ -55,7 +62,7 @@ class Estimation:
             passing.record(min(self.steps, _CHUNK_STEPS), self._counting("the loader"), ticks=self.ticks(self.step),
                            more=self._wanted)
         )  # fmt: skip
-        if not live.steady.any():
+        if not all(self.ranks.gathered(bool(live.steady.any()))):
             raise UsageError(
                 f"an epoch has {int(live.place.max()) + 1} batches, of which {passing.ahead} are made ahead: it ends "
                 "before its steady state; give more data, a smaller batch_size or fewer workers"
@@ -63,10 +70,14 @@ class Estimation:
         replayed.append(self._replays(kept, on_device))
         alone, resident = (None if None in each else Recording.joined(each) for each in zip(*replayed, strict=True))
         assert alone is not None
+        epoch = self._epoch(live)
+        seen = seen_by(self.ranks.number, self.judged(live, epoch), live, epoch)
+        verdict, ranks = together(self.ranks.gathered(seen))
         return Profile(
-            verdict=self.judged(live, self._epoch(live)), live=live, alone=alone, resident=resident,
+            verdict=verdict, ranks=ranks, rank=self.ranks.number, live=live, alone=alone, resident=resident,
             opening_seconds=passing.opening_seconds, first_batch_seconds=passing.first_batch_seconds,
             step=str(self.step) if self.emulated else getattr(self.step, "__qualname__", type(self.step).__name__),
+            cores=self.cores,
         )  # fmt: skip
 
     def _replays(self, kept: list[Any], on_device: list[Any] | None) -> tuple[Recording, Recording | None]:
@@ -79,15 +90,21 @@ class Estimation:
         return alone, resident
 
     def _settled(self, recording: Recording) -> Recording:
-        """With the steps that its queue took to settle."""
-        return replace(recording, settled=settled_after(recording))
+        """With the steps that its queue took to settle; of several ranks, the last to."""
+        return replace(recording, settled=self.ranks.most(settled_after(recording)))
 
     def _wanted(self, recording: Recording) -> int:
         """How many more steps: until there are as many as were asked for after the queue has settled, if it does.
 
-        None more where the loader is surely too slow. Each look may be wrong, so each takes a part of the doubt.
+        None more where the loader is surely too slow. Each look may be wrong, so each takes a part of the doubt. Of
+        several ranks, as many as any of them wants, and none more where one of them is surely too slow.
         """
         found = self._settled(recording)
+        wanted = self.ranks.gathered(self._wanted_here(found))
+        return 0 if None in wanted else max(filter(None, wanted), default=0)
+
+    def _wanted_here(self, found: Recording) -> int | None:
+        """As many as this rank wants; None where its loader is surely too slow."""
         steady = found.steady
         left = _MOST_STEPS * (self.steps + 2 * self.passing.ahead) - len(found)
         missing = self.steps - int(steady.sum())
@@ -97,24 +114,30 @@ class Estimation:
             looks = _MOST_STEPS * max(self.steps / _CHUNK_STEPS, 1)
             waits, block = waiting(found, 1 - (1 - self.confidence) / looks)
             if steady.sum() >= FEWEST_BLOCKS * block and waits.lower > STARVED_ABOVE:
-                return 0
+                return None
         return min(missing, _CHUNK_STEPS, left)
 
     def _epoch(self, live: Recording) -> Epoch | None:
         """What a whole epoch waits more than the steady state does."""
-        batches = self.epoch_batches or _length(self.loader)
-        if batches is None:
+        lengths = self.ranks.gathered(self.epoch_batches or _length(self.loader))
+        if None in lengths:
             return None
-        usual, starts = float(live.wait[live.steady].mean()), list[float]()
+        batches = max(filter(None, lengths))
+        usual, starts = float(self._longest(live)[live.steady].mean()), list[float]()
+        # A count, and no limit of time: of several ranks all have to do the same steps.
+        affordable = round(_LONGEST_START_SECONDS / float(live.period[live.steady].mean()))
+        steps = self.ranks.most(max(min(2 * self.passing.ahead + 1, batches, affordable), 1))
         for number in range(_EPOCH_STARTS):
             self.progress("the beginning of an epoch", number, _EPOCH_STARTS)
             self.passing.reopen()
-            seen = self.passing.record(
-                min(2 * self.passing.ahead + 1, batches), self.step, ticks=self.ticks(self.step),
-                most_seconds=_LONGEST_START_SECONDS,
-            )  # fmt: skip
-            starts.append(max(float(seen.wait.sum()) - usual * len(seen), 0.0))
+            seen = self.passing.record(steps, self.step, ticks=self.ticks(self.step))
+            starts.append(max(float(self._longest(seen).sum()) - usual * len(seen), 0.0))
         return Epoch(batches=batches, starts=starts)
+
+    def _longest(self, recording: Recording) -> Seconds:
+        """Of each step, how long the rank waited that waited longest."""
+        longest: Seconds = np.max(self.ranks.gathered(recording.wait), axis=0)
+        return longest
 
     def ticks(self, step: Step) -> Ticks:
         """What marks the moments of a step: its device's clock."""
@@ -133,7 +156,10 @@ class Estimation:
 
     def judged(self, recording: Recording, epoch: Epoch | None = None) -> Verdict:
         """The verdict on a recording of this step."""
-        return judge(recording, emulated=self.emulated, confidence=self.confidence, epoch=epoch)
+        return judge(
+            recording, emulated=self.emulated, confidence=self.confidence, epoch=epoch, ranks=self.ranks.count,
+            cores=self.cores,
+        )  # fmt: skip
 
 
 def _length(loader: Any) -> int | None:

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from ...pipeline.errors import UsageError
+from .advice import advise
 from .estimate import DEFAULT_STEPS, Estimation, Progress
 from .live import Step
+from .ranks import Ranks, ranks_of_this_job
 from .result import Profile
 from .trials import Trials
 from .variants import source_of
@@ -34,6 +36,10 @@ def profile(
 
     The steps are done in one piece, after the queue was emptied: a pause would let it fill, and a full one hides for
     hundreds of steps that a loader is too slow.
+
+    Inside a job of torch.distributed all ranks have to call it; each does the same number of steps, which are expected
+    to keep the ranks together, as summing gradients does. The verdict is that on the job, and `ranks` in the result
+    says what each of them saw; of what explains it there is the advice alone.
     """
     if steps < 50:
         raise UsageError(f"steps={steps}: must be at least 50; try 4000")
@@ -45,19 +51,25 @@ def profile(
         raise UsageError(
             f"{type(loader).__name__}: has no batches to iterate over; give a loader, or a list of batches"
         )
-    with _undisturbed(loader):
+    with _undisturbed(loader), ranks_of_this_job() as ranks:
+        if ranks.count > 1 and (verify or against):
+            raise UsageError(
+                f"profile() inside a job of {ranks.count} ranks: neither verify nor against; try settings one by one"
+            )
         return _profiled(
-            loader, step, steps=steps, confidence=confidence, device=device, epoch_batches=epoch_batches,
+            loader, step, steps=steps, confidence=confidence, device=device, epoch_batches=epoch_batches, ranks=ranks,
             against=against or {}, verify=verify, quick=quick, progress=progress or _silent,
         )  # fmt: skip
 
 
 def _profiled(
-    loader: Any, step: Step, *, against: Mapping[str, Any], verify: bool, quick: bool, **settings: Any
+    loader: Any, step: Step, *, ranks: Ranks, against: Mapping[str, Any], verify: bool, quick: bool, **settings: Any
 ) -> Profile:  # fmt: skip
-    run = Estimation(loader, step, **settings)
+    run = Estimation(loader, step, ranks=ranks, **settings)
     found, trials = run.estimated(), Trials(run)
-    if not quick:
+    if not quick and ranks.count > 1:  # each trial would take as long as one rank likes
+        found = replace(found, advice=tuple(advise(found.live, found.cores)))
+    elif not quick:
         found = trials.explained(found)
         found = trials.followed(found) if verify else found
     run.passing.close()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ...pipeline.machine import usable_cores
 from .advice import Advice
+from .job import Rank
 from .recording import Recording
 from .verdict import Verdict
 
@@ -45,14 +46,32 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tried:
+    """Settings of the loader, what they came to, and images a second of all ranks."""
+
+    num_workers: int
+    prefetch_factor: int | None
+    verdict: Verdict
+    images_per_second: float
+
+    @property
+    def code(self) -> str:
+        """To paste."""
+        ahead = f", prefetch_factor={self.prefetch_factor}" if self.prefetch_factor else ""
+        return f"num_workers={self.num_workers}{ahead}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Profile:
     """What a profile found. Times in seconds, shares 0 to 1.
 
-    live: all steps under load. alone: the same step on batches that were there already; resident: that were on the
-    device, where that is another place. opening_seconds: of the first `iter()`; first_batch_seconds: from there to the
-    first batch. cold: after the page cache was emptied, where that worked. trials: the loader with other transforms,
-    and others beside it. followed: with the best of the advised settings, which are its name; None where none was tried
-    or helped.
+    verdict: what it all comes to; within a job of several ranks that of the job, and `ranks` says what each of them
+    saw; `rank` is the one that all the rest is of. live: all steps under load. alone: the same step on batches that
+    were there already; resident: that were on the device, where that is another place. opening_seconds: of the first
+    `iter()`; first_batch_seconds: from there to the first batch. cold: after the page cache was emptied, where that
+    worked. trials: the loader with other transforms, and others beside it. followed: with the best of the advised
+    settings, which are its name; None where none was tried or helped. cores: that this rank can count on. sweep: what
+    other settings came to, the best first.
     """
 
     verdict: Verdict
@@ -68,6 +87,14 @@ class Profile:
     followed: Trial | None = None
     advice: tuple[Advice, ...] = ()
     cores: int = field(default_factory=usable_cores)
+    ranks: tuple[Rank, ...] = ()
+    rank: int = 0
+    sweep: tuple[Tried, ...] = ()
+
+    @property
+    def own(self) -> Verdict:
+        """The verdict on this loader alone, whatever other ranks of its job wait for."""
+        return self.ranks[self.rank].verdict if self.ranks else self.verdict
 
     @property
     def differential(self) -> float:
@@ -77,7 +104,7 @@ class Profile:
     @property
     def this(self) -> Trial:
         """The loader in question, as the others are."""
-        return Trial(name="this loader", recording=self.live, verdict=self.verdict)
+        return Trial(name="this loader", recording=self.live, verdict=self.own)
 
     @property
     def others(self) -> tuple[Trial, ...]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import distributed
 
 from ...pipeline.errors import UsageError
 from .stamps import clock
@@ -63,13 +65,59 @@ class EmulatedDevice:
         """Until the device is idle."""
         _sleep_until(self._free_at)
 
-    def mark(self) -> float:
+    def mark(self) -> Any:
         """When the device has done all it was told so far: now, if it has nothing to do."""
         return max(clock(), self._free_at)
 
-    def seconds_of(self, marks: list[float]) -> NDArray[np.float64]:
+    def seconds_of(self, marks: list[Any]) -> NDArray[np.float64]:
         """The marks as they are."""
         return np.array(marks, np.float64)
+
+
+@dataclass
+class EmulatedRank(EmulatedDevice):
+    """The device of one of several ranks on this host, whose steps end together, as when they sum up their gradients.
+
+    Its step begins with its own batch and ends `seconds` after the last rank's began. Needs torch.distributed's default
+    group; the ranks tell each other when they began while their devices work.
+    """
+
+    _ends: list[float] = field(default_factory=list, init=False, repr=False)
+    _told: tuple[Any, torch.Tensor] | None = field(default=None, init=False, repr=False)
+    _begun: int = field(default=0, init=False, repr=False)
+
+    def __call__(self, _batch: Any) -> None:
+        """Launches a step, and waits until this rank's part of it begins."""
+        told = clock()
+        _compute(told + self.seconds * self.host_share)
+        begins = max(told, self._end())
+        moment = torch.tensor([begins], dtype=torch.float64)
+        self._told = distributed.all_reduce(moment, distributed.ReduceOp.MAX, async_op=True), moment
+        self._begun += 1
+        _sleep_until(begins)
+
+    def _end(self) -> float:
+        """When the last step ends that was begun."""
+        if self._told is not None:
+            work, moment = self._told
+            work.wait()
+            self._ends.append(float(moment) + self.seconds)
+            self._told = None
+        return self._ends[-1] if self._ends else -math.inf
+
+    def begin(self) -> None:
+        """Until the devices are idle."""
+        _sleep_until(self._end())
+
+    def mark(self) -> Any:
+        """Now, and how many steps the device was told: the others' part in these may not be known yet."""
+        return clock(), self._begun
+
+    def seconds_of(self, marks: list[Any]) -> NDArray[np.float64]:
+        """When the device had done all that it was told before each mark."""
+        self._end()
+        ends = [-math.inf, *self._ends]
+        return np.array([max(moment, ends[begun]) for moment, begun in marks], np.float64)
 
 
 def _check(step: Any, seconds: float, host_share: float) -> None:

@@ -77,6 +77,7 @@ class Trials:
         run = Estimation(
             loader, self.step, steps=self.run.steps, confidence=self.run.confidence, device=self.run.device,
             epoch_batches=self.run.epoch_batches, progress=lambda _, *done: self.progress(name, *done),
+            ranks=self.run.ranks,
         )  # fmt: skip
         found = run.estimated()
         run.passing.close()

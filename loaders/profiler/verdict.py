@@ -50,7 +50,8 @@ class Verdict:
     hidden by a device's work or not. closure: see `Recording.closure`. step, transport, load: medians. fastest_step:
     the shortest mean step with at most 1 % of waiting, and slowest_fastest its upper bound. settled: steps that came
     before the steady state. overhead: of the profiler itself, as a share of the time. stored_per_image: bytes an image
-    that came from storage; None where the system does not say. reasons: why nothing can be concluded.
+    that came from storage; None where the system does not say. reasons: why nothing can be concluded. ranks: of a job,
+    what each waited itself; all that is said then is said of the job, which waits for the last of its ranks.
     """
 
     word: Word
@@ -77,6 +78,7 @@ class Verdict:
     overhead: float
     stored_per_image: float | None
     reasons: tuple[str, ...] = ()
+    ranks: tuple[float, ...] = ()
 
     @property
     def headroom(self) -> float | None:
@@ -102,7 +104,10 @@ class Verdict:
         return self.handing > _MUCH_HANDING
 
     def __str__(self) -> str:
-        parts = [f"{'EMULATED ' if self.emulated else ''}{self.word}  device waits {self.live}"]
+        who = f"some of {len(self.ranks)} ranks wait" if self.ranks else "device waits"
+        parts = [f"{'EMULATED ' if self.emulated else ''}{self.word}  {who} {self.live}"]
+        if self.ranks:
+            parts.append(f"each {min(self.ranks):.2%} to {max(self.ranks):.2%}")
         parts.append(f"starved {self.starved_steps}/{self.steps} (<= {self.starved.upper:.2%})")
         if self.epoch is not None:
             parts.append(f"epoch of {self.epoch_batches:,} batches {self.epoch}")
@@ -126,12 +131,13 @@ def times(headroom: float | None) -> str:
 
 def judge(
     recording: Recording, *, emulated: bool, confidence: float = 0.95, cores: int | None = None,
-    epoch: Epoch | None = None,
+    epoch: Epoch | None = None, ranks: int = 1,
 ) -> Verdict:  # fmt: skip
     """The verdict on a recording. emulated: the step was no real one, so it says nothing of a GPU.
 
     cores: that it was made on; None: those that this process may use. epoch: as long as the loader's own, if it is to
-    be judged as well.
+    be judged as well. ranks: that do their steps together, of which this is one: none may wait for more than its part
+    of 1 % if the job is to wait for no more than that, so that is what headroom means then.
     """
     steady = recording.steady
     wait, period, step = recording.wait[steady], recording.period[steady], recording.step[steady]
@@ -142,7 +148,7 @@ def judge(
     modelled = bool(recording.made) and recording.ordered
     cores = cores or usable_cores()
     model = Agreement.of(recording, cores, confidence) if modelled and count > 1 else None
-    fastest, slowest = _fastest_step(recording, cores, confidence) if modelled and count else (None, None)
+    fastest, slowest = _fastest_step(recording, cores, confidence, ranks) if modelled and count else (None, None)
     if slowest is not None and live.upper > FED_BELOW:  # then the step itself is not surely slow enough
         slowest = max(slowest, float(step.mean()))
     overhead, stored = recording.overhead, recording.stored_per_image
@@ -156,7 +162,7 @@ def judge(
         reasons += ("the system does not say what came from storage",)
     whole = None if epoch is None else epoch.share(live, total / count if count else 0.0)
     return Verdict(
-        word=_word(live, starved, whole, reasons), emulated=emulated,
+        word=word_of(live, starved, whole, reasons), emulated=emulated,
         steps=count, settled=recording.settled, block=block, live=live, model=None if model is None else model.model,
         starved=starved, starved_steps=int((wait > threshold).sum()), threshold=threshold, closure=closure,
         epoch=whole, epoch_batches=None if epoch is None else epoch.batches, epoch_start=epoch.start if epoch else 0.0,
@@ -223,18 +229,18 @@ class Agreement:
         return far and (self.model + above < self.second.lower or self.model - below > self.second.upper)
 
 
-def _fastest_step(recording: Recording, cores: int, confidence: float) -> tuple[float | None, float | None]:
+def _fastest_step(recording: Recording, cores: int, confidence: float, ranks: int) -> tuple[float | None, float | None]:
     """The fastest step with 1 % of waiting, seconds, and its upper bound: the slowest of several parts of the run.
 
     Each part's own lies above what is usual in half of all cases, so the slowest of five does in 31 of 32; of batches
     that are so rare that most parts have none it says nothing, but then the wait's own bound does.
     """
-    whole = Situation.of(recording, cores).fastest_step(FED_BELOW)
+    whole = Situation.of(recording, cores).fastest_step(FED_BELOW / ranks)
     parts = math.ceil(-math.log2(1 - confidence))
     kept = np.array_split(np.flatnonzero(recording.steady), parts)
     if whole is None or len(kept[-1]) < FEWEST_BLOCKS:
         return whole, None
-    found = [Situation.of(recording.part(one), cores).fastest_step(FED_BELOW) for one in kept]
+    found = [Situation.of(recording.part(one), cores).fastest_step(FED_BELOW / ranks) for one in kept]
     known = [one for one in found if one is not None]
     return whole, max(whole, *known) if len(known) == parts else None
 
@@ -253,7 +259,8 @@ def _doubts(count: int, block: int, closure: float, model: Agreement | None) -> 
     return tuple(doubts)
 
 
-def _word(live: Bounded, starved: Bounded, epoch: Bounded | None, reasons: tuple[str, ...]) -> Word:
+def word_of(live: Bounded, starved: Bounded, epoch: Bounded | None, reasons: tuple[str, ...]) -> Word:
+    """What these bounds are called."""
     if reasons:
         return Word.INCONCLUSIVE
     waits = [live] if epoch is None else [live, epoch]

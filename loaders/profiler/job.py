@@ -1,0 +1,125 @@
+"""A job of several ranks: each waits for its own batches, and all for the last of them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...pipeline.errors import UsageError
+from .bounds import Values, block_length, rate, share
+from .recording import Recording
+from .verdict import Epoch, Verdict, word_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """One rank of a job: its own verdict, and what its waits were for. Shares are 0 to 1.
+
+    waits: share of its time by what the waits were for, named as in `Profile.bars`. held_up: of all that the job
+    waited, the share in steps to which this rank's batch came last. stage: of a batch's making that takes longest, and
+    its share of it; None where batches bear no stamps.
+    """
+
+    number: int
+    host: str
+    verdict: Verdict
+    waits: dict[str, float]
+    held_up: float
+    images_per_second: float
+    stage: tuple[str, float] | None
+
+    @property
+    def cause(self) -> tuple[str, float]:
+        """What it waited for most, and how much of its time."""
+        return max(self.waits.items(), key=lambda one: one[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a rank tells the others: itself, and the times of its steps.
+
+    memory: steps that a block has at least. epoch: of the job, so the same on all ranks.
+    """
+
+    rank: Rank
+    wait: Values
+    period: Values
+    step: Values
+    steady: NDArray[np.bool_]
+    memory: int
+    epoch: Epoch | None
+
+
+def together(seen: Sequence[Seen]) -> tuple[Verdict, tuple[Rank, ...]]:
+    """The verdict on the whole job, and its ranks; of a rank that is alone its own, and none.
+
+    In each step all ranks wait until the last one's batch is there, since their gradients are summed: so the job waits
+    for the longest of their waits.
+    """
+    if len(seen) == 1:
+        return seen[0].rank.verdict, ()
+    steady = np.logical_and.reduce([one.steady for one in seen])
+    if not steady.any():
+        raise UsageError("the ranks have no step of their steady states in common; give more data or fewer workers")
+    waits = np.array([one.wait[steady] for one in seen])
+    longest = waits.max(axis=0)
+    held_up = [float(longest[waits.argmax(axis=0) == number].sum()) for number in range(len(seen))]
+    whole = max(sum(held_up), 1e-12)
+    found = tuple(replace(one.rank, held_up=part / whole) for one, part in zip(seen, held_up, strict=True))
+    return _of_all(seen, steady, longest), found
+
+
+def seen_by(number: int, verdict: Verdict, live: Recording, epoch: Epoch | None) -> Seen:
+    """What rank `number` has seen."""
+    steady, spans = live.steady, live.spans
+    parts = {"transport": live.transport, "sampling": live.sampling, "contention": live.contention,
+             "preparation": live.unmade}  # fmt: skip
+    stage = max(spans.items(), key=lambda one: one[1]) if spans else None
+    rank = Rank(
+        number=number, host=socket.gethostname(), verdict=verdict, held_up=0.0,
+        waits={name: float(part[steady].sum()) / max(live.seconds, 1e-12) for name, part in parts.items()},
+        images_per_second=live.images_per_second,
+        stage=None if stage is None else (stage[0], stage[1] / sum(spans.values())),
+    )  # fmt: skip
+    return Seen(
+        rank=rank, wait=live.wait, period=live.period, step=live.step, steady=steady, memory=max(live.workers, 1),
+        epoch=epoch,
+    )  # fmt: skip
+
+
+def slowest(ranks: Sequence[Rank]) -> int:
+    """The number of the rank that held the others up most; the first where none ever waited."""
+    return max(ranks, key=lambda one: (one.held_up, one.verdict.live.value, -one.number)).number
+
+
+def _of_all(seen: Sequence[Seen], steady: NDArray[np.bool_], longest: Values) -> Verdict:
+    """What every rank's verdict says of its own loader is said of the worst; the waits are the job's own."""
+    verdicts = [one.rank.verdict for one in seen]
+    confidence = verdicts[0].live.confidence
+    period = np.mean([one.period[steady] for one in seen], axis=0)
+    step = np.min([one.step[steady] for one in seen], axis=0)  # the last one's: the others' also wait for it
+    block = block_length(longest, least=max(one.memory for one in seen))
+    threshold = max(one.threshold for one in verdicts)
+    live = share(longest, period, block=block, confidence=confidence)
+    starved = rate(longest > threshold, block=block, confidence=confidence)
+    epoch = seen[0].epoch
+    whole = epoch.share(live, float(period.mean())) if epoch is not None else None
+    reasons = tuple(f"rank {number}: {one}" for number, verdict in enumerate(verdicts) for one in verdict.reasons)
+    fastest, slowest_fastest, stored = (
+        None if None in values else max(values)
+        for values in ([getattr(one, name) for one in verdicts]
+                       for name in ("fastest_step", "slowest_fastest", "stored_per_image"))
+    )  # fmt: skip
+    return replace(
+        verdicts[0], word=word_of(live, starved, whole, reasons), steps=len(longest), block=block, live=live,
+        model=None, starved=starved, starved_steps=int((longest > threshold).sum()), epoch=whole,
+        threshold=threshold, step=float(np.median(step)),
+        mean_step=float(step.mean()), fastest_step=fastest, slowest_fastest=slowest_fastest, stored_per_image=stored,
+        **{name: max(getattr(one, name) for one in verdicts)
+           for name in ("settled", "closure", "handing", "transport", "load", "overhead")},
+        reasons=reasons, ranks=tuple(one.live.value for one in verdicts),
+    )  # fmt: skip

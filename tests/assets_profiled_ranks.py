@@ -1,0 +1,86 @@
+"""What the ranks of a job do that is profiled, each in a process of its own that imports this: for `in_ranks`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+from assets_clock import Clock
+from assets_profiles import STEP
+from facefeed.loaders.profiler import live, ranks, stamps, steps, ticks
+from facefeed.loaders.profiler.job import slowest
+from facefeed.loaders.profiler.profile import profile
+from facefeed.loaders.profiler.steps import EmulatedRank
+from facefeed.pipeline.errors import UsageError
+
+
+@dataclass
+class Made:
+    """Batches of two workers that each take `load` seconds and work two batches ahead, on a clock that is moved."""
+
+    clock: Clock
+    load: float
+    finish: list[float] = field(default_factory=list)
+    handed: list[float] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while True:
+            number = len(self.finish)
+            idle = self.finish[number - 2] if number >= 2 else 0.0
+            self.finish.append(max(idle, self.handed[number - 4] if number >= 4 else 0.0) + self.load)
+            self.clock.now = max(self.clock.now, self.finish[-1])
+            self.handed.append(self.clock.now)
+            yield torch.zeros(1)
+
+
+def profiled(rank: int, loads: list[float], steps_wanted: int) -> dict[str, Any]:
+    """One rank's profile, on a clock of its own, under a step that sums something up over all ranks."""
+    clock, done = Clock(), list[int]()
+    for module in (live, stamps, ticks):
+        module.clock = clock  # type: ignore[attr-defined]
+    live.another_clock = clock
+
+    def step(_: Any) -> None:
+        total = torch.tensor([len(done)])
+        torch.distributed.all_reduce(total)
+        assert int(total) == len(done) * len(loads)  # else a rank does another step than the others
+        done.append(1)
+        clock.pass_by(STEP)
+
+    found = profile(Made(clock, loads[rank]), step, steps=steps_wanted)
+    return {"done": len(done), "verdict": found.verdict, "ranks": len(found.ranks), "slowest": slowest(found.ranks),
+            "rank": found.rank, "advice": found.advice}  # fmt: skip
+
+
+def alone_in_a_job(rank: int) -> str:
+    """What the only rank of a job that asks for a profile is told."""
+    ranks._LONGEST_APART = timedelta(seconds=1)
+    if rank:
+        return ""
+    with pytest.raises(UsageError) as refused:
+        profile([torch.zeros(1)], lambda _: None, steps=60)
+    return str(refused.value)
+
+
+def verified(_rank: int) -> str:
+    with pytest.raises(UsageError) as refused:
+        profile([torch.zeros(1)], lambda _: None, steps=60, verify=True)
+    return str(refused.value)
+
+
+def coupled(rank: int, told: list[float]) -> list[float]:
+    """When a rank's device is done with each of some steps, the first of which it was told at `told`."""
+    clock = Clock()
+    steps.clock = clock
+    steps._sleep_until = steps._compute = lambda moment: clock.pass_by(max(moment - clock(), 0.0))
+    device = EmulatedRank(STEP, 0.2)
+    clock.pass_by(told[rank])
+    marks = []
+    for _ in range(3):
+        device(None)
+        marks.append(device.mark())
+    return device.seconds_of(marks).tolist()
