@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from ..pipeline.index import Index
 from . import arguments
 from .arrange import Arrangement
 from .order import Rows, hashes, key_of
+
+BalanceName = Literal["none", "classes", "pairs"]
+"""What commands call these."""
 
 _MOST_WEIGHT = 1e9  # so that the sum over any number of rows keeps its digits
 
@@ -130,6 +133,22 @@ class Pairs:
         arrange.check(real, share=0.5)
         orphans = int((arrange.index.codes("source_id", rows) >= 0).sum()) - len(fake)
         return _PairMix(real, fake, arrange, [f"{orphans:,} fakes without rows of their source"] if orphans else [])
+
+
+def balance_of(name: BalanceName, index: Index, rows: Rows) -> Quotas | Pairs | None:
+    """The balance that a command calls so, for these rows: "classes" takes as many of each label that they have.
+
+    Raises `UsageError` where no row has a known label.
+    """
+    if name == "none":
+        return None
+    if name == "pairs":
+        return Pairs()
+    present = np.unique(index.numbers("label", rows))
+    names = [index.labels[number] for number in present if number >= 0]
+    if not names:
+        raise UsageError("balance=classes: no face of this split has a known label; take none")
+    return Quotas(dict.fromkeys(names, 1))
 
 
 @dataclass

@@ -88,8 +88,8 @@ class EpochSampler(DistributedSampler[int]):
             if rank >= num_replicas:
                 raise UsageError(f"rank={rank}: must be in 0..{num_replicas - 1}")
         self._rank, self._num_replicas = rank, num_replicas
-        self._bound: tuple[int, Mix] | None = None
-        self._ordered: tuple[tuple[int, int], Rows] | None = None
+        self._bound: tuple[tuple[int, Balance], Mix] | None = None
+        self._ordered: tuple[tuple[int, int, Balance], Rows] | None = None
 
     @property
     def rank(self) -> int:  # type: ignore[override]
@@ -112,7 +112,8 @@ class EpochSampler(DistributedSampler[int]):
     @property
     def mix(self) -> Mix:
         """The balance, bound to the dataset's rows; raises `UsageError` where they cannot give it."""
-        if self._bound is None or self._bound[0] != self.global_batch:
+        wanted = self.global_batch, self.balance
+        if self._bound is None or self._bound[0] != wanted:
             arrange = Arrangement(
                 index=self.dataset.index, shuffling=self.shuffling, batch_images=self.global_batch,
                 max_per_video=self.max_per_video,
@@ -122,7 +123,7 @@ class EpochSampler(DistributedSampler[int]):
                 raise UsageError(
                     f"batch_size={self.batch_size}: cannot hold {self.balance} exactly; take a multiple of {mix.unit}"
                 )
-            self._bound = self.global_batch, mix
+            self._bound = wanted, mix
         return self._bound[1]
 
     @property
@@ -147,7 +148,7 @@ class EpochSampler(DistributedSampler[int]):
 
     def rows(self, epoch: int) -> Rows:
         """All rows of an epoch in order, of all ranks: uint32 (rows,)."""
-        state = epoch, self.global_batch
+        state = epoch, self.global_batch, self.balance
         if self._ordered is None or self._ordered[0] != state:
             key = key_of(self.dataset.index.fingerprint, self.seed)
             rows = self.mix.epoch(epoch, key) if len(self.dataset.rows) else self.dataset.rows

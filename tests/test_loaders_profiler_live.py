@@ -19,7 +19,7 @@ from facefeed.loaders.profiler.live import Pass, replay
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.recording import images_of
 from facefeed.loaders.profiler.ticks import CudaTicks, ticks_of
-from facefeed.loaders.profiler.variants import Rounds, by_transforms, with_settings
+from facefeed.loaders.profiler.variants import by_transforms, prolonged, with_settings
 from facefeed.loaders.profiler.verdict import judge
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
@@ -311,7 +311,7 @@ def test_images_are_counted_wherever_a_batch_has_them() -> None:
 def test_a_longer_epoch_has_every_face_as_often_and_never_in_the_same_order(dataset: Path) -> None:
     options: dict[str, Any] = {"image_size": 16, "num_workers": 0, "dtype": "uint8"}
     once = shown(FaceDataLoader(dataset, 10, **options))
-    thrice = shown(FaceDataLoader(dataset, 10, balance=Rounds(3), **options))
+    thrice = shown(prolonged(FaceDataLoader(dataset, 10, **options), 3))
     rounds = [thrice[first : first + 107] for first in (0, 107, 214)]
     assert all(sorted(one) == sorted(once) for one in rounds)
     assert rounds[0] != rounds[1] != rounds[2]

@@ -214,7 +214,7 @@ def test_a_step_that_waits_more_than_the_model_explains_is_not_said_to_be_sustai
     found = fed()
     waiting = replace(found, verdict=replace(found.verdict, word=Word.STARVED, live=starved().verdict.live))
     assert "by the clock this step waits more" in sustained(waiting)
-    assert "1.6 times too fast for it" in sustained(starved())
+    assert "1.6 times too fast for that" in sustained(starved())
 
 
 def test_dots_that_lie_far_off_the_line_are_said_to_be_the_ones_to_rely_on() -> None:

@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from ..loaders import FaceDataLoader, FaceDataset, Pairs, Quotas
+from ..loaders import FaceDataLoader, FaceDataset
+from ..loaders.balance import balance_of
 from ..pipeline.errors import UsageError
 from ..pipeline.manifest import Manifest
 from .options import DataOptions
@@ -133,18 +133,8 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
     def _balanced(self, dataset: FaceDataset) -> FaceDataLoader:
         if not len(dataset):
             raise UsageError(f"{self.out}: has no face to train on, its split train is empty; see `facefeed inspect`")
-        return FaceDataLoader(dataset, balance=self._balance(dataset), **self.loader_arguments())
-
-    def _balance(self, dataset: FaceDataset) -> Quotas | Pairs | None:
-        if self.options.balance == "pairs":
-            return Pairs()
-        if self.options.balance == "none":
-            return None
-        present = np.unique(dataset.index.numbers("label", dataset.rows))
-        names = [self.classes[number] for number in present if number >= 0]
-        if not names:
-            raise UsageError(f"{self.out}: no face of its split train has a known label, so none can be learned from")
-        return Quotas(dict.fromkeys(names, 1))
+        balance = balance_of(self.options.balance, dataset.index, dataset.rows)
+        return FaceDataLoader(dataset, balance=balance, **self.loader_arguments())
 
 
 def _transforms(file: str | None) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ..dataloader import FaceDataLoader
+    from .asked import Asked
     from .gate import Gate
     from .result import Profile
 
@@ -37,7 +36,30 @@ class _Share(click.ParamType):  # type: ignore[type-arg]
         return number
 
 
-_LONG_EPOCH = 10_000  # batches: more than anybody waits for when each is made from videos
+class _Axis(click.ParamType):  # type: ignore[type-arg]
+    """Numbers to try of one setting: workers=0..16, prefetch=1,2,4."""
+
+    name = "axis"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, list[int]]:
+        """To its name and numbers."""
+        if isinstance(value, tuple):
+            return value
+        name, _, numbers = value.partition("=")
+        least = {"workers": 0, "prefetch": 1}.get(name)
+        tried = [number for part in numbers.split(",") for number in _numbers(part)]
+        if least is None or not tried or min(tried) < least:
+            self.fail(f"{value!r}: must be such as workers=0..16, workers=0,2,4 or prefetch=1,2,4", param, ctx)
+        return name, tried
+
+
+def _numbers(text: str) -> list[int]:
+    """3: itself; 0..3: all from the first to the last; none where it is no number."""
+    first, dots, last = text.partition("..")
+    ends = (first, last if dots else first)
+    return list(range(int(ends[0]), int(ends[1]) + 1)) if all(map(str.isdecimal, ends)) else []
+
+
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -54,6 +76,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--image-size", type=click.IntRange(min=1), default=224, show_default=True, metavar="PX")
 @click.option("--workers", type=click.IntRange(min=0), metavar="N", help="Default: one a usable core.")
 @click.option("--prefetch", type=click.IntRange(min=1), metavar="N", help="Batches a worker. Default: 2.")
+@click.option("--ranks", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
+              help="Processes on this host that do their steps together, as GPUs do.")  # fmt: skip
+@click.option("--sweep", type=_Axis(), multiple=True, metavar="NAME=NUMBERS",
+              help="Measure other settings: workers=0..16, prefetch=1,2,4. May be given twice.")  # fmt: skip
+@click.option("--shuffle", type=click.Choice(["full", "window", "none"]), default="full", show_default=True)
+@click.option("--balance", type=click.Choice(["none", "classes", "pairs"]), default="none", show_default=True)
 @click.option("--transform", type=_FILE, metavar="FILE.yaml",
               help="An augmentation pipeline as Albumentations saves it.")  # fmt: skip
 @click.option("--against", type=click.Choice(["naive"]), help="Beside it, decoding and MTCNN inside the loader.")
@@ -82,29 +110,43 @@ def profile(out: Path | None, *, self_test: bool, **given: Any) -> None:
 
 
 def _profile(
-    out: Path, *, step_ms: float, host_share: float, steps: int, max_stall: float | None, min_headroom: float | None,
-    confidence: float, against: str | None, videos: Path | None, verify: bool, quick: bool, page: Path,
-    trace: Path | None, report: Path | None, as_json: bool, **loading: Any,
+    out: Path, *, max_stall: float | None, min_headroom: float | None, against: str | None, page: Path,
+    trace: Path | None, report: Path | None, as_json: bool, sweep: tuple[tuple[str, list[int]], ...], **given: Any,
 ) -> int:  # fmt: skip
+    from .asked import Asked  # noqa: PLC0415
     from .gate import Gate  # noqa: PLC0415
-    from .profile import profile as profiled  # noqa: PLC0415
-    from .steps import EmulatedDevice  # noqa: PLC0415
+    from .host import profiled_by_ranks  # noqa: PLC0415
 
-    if (against is None) != (videos is None):
-        raise click.UsageError("--against naive and --videos SRC belong together")
-    if loading["workers"] == 0 and loading["prefetch"] is not None:
-        raise click.UsageError("--prefetch: there is nobody to work ahead with --workers 0")
+    asked = Asked(out=out, sweep=dict(sweep), **given)
+    _check(asked, against, [name for name, _ in sweep])
     _check_files([("--page", page), ("--trace", trace), ("--report", report)])
     gate = Gate(max_stall=max_stall, min_headroom=min_headroom)
-    loader, epoch = _loader(out, steps=steps, **loading)
-    beside = {} if videos is None else {"naive": _naive(videos, out, loader)}
     with _telling() as tell:
-        found = profiled(
-            loader, EmulatedDevice(step_ms / 1e3, host_share), steps=steps, confidence=confidence,
-            epoch_batches=epoch, against=beside, verify=verify, quick=quick,
-            progress=lambda what, done, wanted: tell(f"profiling {what}", f": {done:,} of {wanted:,} steps"),
-        )  # fmt: skip
+
+        def progress(what: str, done: int, wanted: int) -> None:
+            tell(f"profiling {what}", f": {done:,} of {wanted:,} steps")
+
+        found = profiled_by_ranks(asked, progress) if asked.ranks > 1 else asked.profiled(progress)
     return _reported(found, gate, page=page, trace=trace, report=report, as_json=as_json)
+
+
+def _check(asked: Asked, against: str | None, axes: list[str]) -> None:
+    """Options that contradict each other."""
+    if (against is None) != (asked.videos is None):
+        raise click.UsageError("--against naive and --videos SRC belong together")
+    if asked.workers == 0 and (asked.prefetch is not None or "prefetch" in axes):
+        raise click.UsageError("--prefetch: there is nobody to work ahead with --workers 0")
+    for name in axes:
+        if getattr(asked, name) is not None:
+            raise click.UsageError(f"--{name} and --sweep {name}=...: give one of them")
+        if axes.count(name) > 1:
+            raise click.UsageError(f"--sweep {name}=...: given twice; write all numbers into one, as {name}=1,2,4")
+    if axes and asked.verify:
+        raise click.UsageError("--verify and --sweep: both try other settings; give one of them")
+    if asked.ranks > 1 and (asked.verify or against):
+        raise click.UsageError(
+            "--verify and --against try one loader after the other, which --ranks does not; take --sweep, or one rank"
+        )
 
 
 @contextmanager
@@ -138,54 +180,6 @@ def _check_files(files: list[tuple[str, Path | None]]) -> None:
         if path.resolve() in seen:
             raise click.UsageError(f"{option} {path}: is named twice; give each its own file")
         seen.add(path.resolve())
-
-
-def _loader(
-    out: Path, *, steps: int, split: str, batch_size: int, image_size: int, workers: int | None, prefetch: int | None,
-    transform: Path | None,
-) -> tuple[FaceDataLoader, int]:  # fmt: skip
-    """As training would make it, but with an epoch that is long enough; and how many batches training's own has."""
-    from ..dataloader import FaceDataLoader  # noqa: PLC0415
-    from ..dataset import FaceDataset  # noqa: PLC0415
-    from ..workers import default_workers  # noqa: PLC0415
-    from .variants import Rounds  # noqa: PLC0415
-
-    dataset = FaceDataset(out, split=split, image_size=image_size, **_transforms(transform))
-    ahead = (default_workers() if workers is None else workers) * (prefetch or 2)
-    rounds = math.ceil(4 * (steps + 10 * ahead) * batch_size / max(len(dataset), 1))
-    loader = FaceDataLoader(
-        dataset, batch_size, shuffle=True, balance=Rounds(rounds), num_workers=workers, prefetch_factor=prefetch
-    )
-    return loader, -(-len(dataset) // batch_size)
-
-
-def _naive(videos: Path, out: Path, loader: FaceDataLoader) -> Any:
-    """The same faces, batches and workers, but made from the videos in every step."""
-    from importlib.metadata import entry_points  # noqa: PLC0415
-
-    from torch.utils.data import DataLoader, RandomSampler  # noqa: PLC0415
-
-    baseline = entry_points(group="facefeed.baselines")["onthefly"].load()
-    ours: Any = loader.dataset
-    dataset = baseline(videos, out, split=ours.split, image_size=ours.image_size)
-    dataset[0]  # says now whether these are the videos
-    workers = loader.num_workers
-    endless = RandomSampler(dataset, num_samples=_LONG_EPOCH * (loader.batch_size or 1))
-    return DataLoader(
-        dataset, loader.batch_size, sampler=endless, num_workers=workers, prefetch_factor=1 if workers else None,
-        multiprocessing_context="forkserver" if workers else None,
-    )  # fmt: skip
-
-
-def _transforms(file: Path | None) -> dict[str, Any]:
-    """The dataset's argument for a pipeline in a file."""
-    if file is None:
-        return {}
-    from ..augment import FaceCompose  # noqa: PLC0415
-    from ..augment.pipeline_file import read_pipeline  # noqa: PLC0415
-
-    pipeline = read_pipeline(file)
-    return {"face_transform" if isinstance(pipeline, FaceCompose) else "transform": pipeline}
 
 
 def _reported(

@@ -13,6 +13,7 @@ import torch
 
 from ...pipeline.machine import usable_cores
 from .gate import Gate
+from .job import Rank
 from .recording import Recording
 from .result import PART_NAMES, Profile, Trial
 from .verdict import Verdict
@@ -58,6 +59,20 @@ def figures(profile: Profile, gate: Gate) -> dict[str, Any]:
             "settings": profile.followed.name,
             "verdict": asdict(profile.followed.verdict),
         },
+        "ranks": [_of_rank(rank) for rank in profile.ranks],
+        "sweep": [
+            {
+                "num_workers": one.num_workers,
+                "prefetch_factor": one.prefetch_factor,
+                "word": one.verdict.word,
+                "waiting": asdict(one.verdict.live),
+                "starved": asdict(one.verdict.starved),
+                "steps": one.verdict.steps,
+                "images_per_second": one.images_per_second,
+                "reasons": one.verdict.reasons,
+            }
+            for one in profile.sweep
+        ],
         "gate": {**asdict(gate), "failures": gate.failures(verdict)},
         "environment": environment(),
     }
@@ -71,12 +86,22 @@ def _of_trial(trial: Trial) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _of_rank(rank: Rank) -> dict[str, Any]:
+    return {
+        "rank": rank.number, "host": rank.host, "waiting": asdict(rank.verdict.live), "waiting_for": rank.waits,
+        "held_up": rank.held_up, "images_per_second": rank.images_per_second,
+        "longest_stage": None if rank.stage is None else {"name": rank.stage[0], "share": rank.stage[1]},
+    }  # fmt: skip
+
+
 def text(profile: Profile, gate: Gate) -> str:
     """One screen of 80 columns, the verdict at its end."""
-    verdict, live = profile.verdict, profile.live
-    model = "-" if verdict.model is None else f"{verdict.model:.2%}"
+    verdict, own, live = profile.verdict, profile.own, profile.live
+    model = "-" if own.model is None else f"{own.model:.2%}"
     lines = [
-        f"  A  live, by the clock        {verdict.live.value:7.2%}  of the time, the device waited",
+        *_sweep(profile),
+        *_ranks(profile),
+        f"  A  live, by the clock        {own.live.value:7.2%}  of the time, the device waited",
         f"  B  against replayed batches  {profile.differential:7.2%}  slower than with preloaded batches",
         f"  C  the queue's model         {model:>7}  what A should be in the second half, from the first",
         *_side_by_side(
@@ -117,6 +142,35 @@ def _advice(profile: Profile) -> list[str]:
     if profile.followed is not None:
         rows.append(f"    give the loader {profile.followed.name}: {profile.followed.verdict.word}")
     return ["  what would help", *rows] if rows else []
+
+
+def _sweep(profile: Profile) -> list[str]:
+    """What each setting came to; the first is the one that the rest is about."""
+    if not profile.sweep:
+        return []
+    rows = [
+        f"    {one.code:<34} {one.verdict.live.value:6.2%} {one.verdict.live.upper:8.2%} {one.images_per_second:9,.0f}"
+        f"  {one.verdict.word}"
+        for one in profile.sweep
+    ]
+    return [f"  {'settings, measured':<36}  waits  at most  images/s", *rows, "  of the first, measured again:"]
+
+
+def _ranks(profile: Profile) -> list[str]:
+    """A line a rank; all that follows is of the one that held the others up most."""
+    if not profile.ranks:
+        return []
+    rows = []
+    for rank in profile.ranks:
+        name, part = rank.cause
+        live = rank.verdict.live
+        cause = f"{PART_NAMES[name]} {part:.2%}" if part else "-"
+        rows.append(f"    {rank.number:>4}  {live.value:7.2%} {live.upper:8.2%} {rank.held_up:8.0%} "
+                    f"{rank.images_per_second:9,.0f}  {cause}")  # fmt: skip
+    return [
+        "    rank    waits  at most  last in  images/s  mostly", *rows,
+        f"  of rank {profile.rank}, which the others waited for most:",
+    ]  # fmt: skip
 
 
 def _epoch(verdict: Verdict) -> str:

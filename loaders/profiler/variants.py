@@ -13,7 +13,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from ..arrange import Arrangement
-from ..balance import Mix, Natural
+from ..balance import Balance, Mix
 from ..batch import BatchSource
 from ..dataloader import FaceDataLoader
 from ..order import Rows
@@ -23,13 +23,14 @@ from ..workers import start_context
 
 @dataclass(frozen=True)
 class Rounds:
-    """A balance: every row `rounds` times an epoch, each time in another order."""
+    """A balance: what another one has in `rounds` epochs in a single one, each time in another order."""
 
     rounds: int
+    balance: Balance
 
     def bind(self, rows: Rows, arrange: Arrangement) -> Mix:
         """See `Balance`."""
-        once = Natural().bind(rows, arrange)
+        once = self.balance.bind(rows, arrange)
         return _RoundsMix(once, self.rounds, once.unit, once.notes)
 
 
@@ -79,6 +80,14 @@ def with_settings(loader: Any, *, num_workers: int, prefetch_factor: int) -> Any
     if num_workers and not source.num_workers and isinstance(source, FaceDataLoader):
         made.multiprocessing_context = start_context(None)
     return over(loader, made)
+
+
+def prolonged(loader: FaceDataLoader, rounds: int) -> FaceDataLoader:
+    """The loader with an epoch as long as so many of its own."""
+    made = loader.over(_maker_of(loader))
+    order: Any = made.sampler
+    order.balance = Rounds(rounds, order.balance)
+    return made
 
 
 def by_transforms(loader: FaceDataLoader) -> dict[str, FaceDataLoader]:

@@ -38,7 +38,7 @@ from facefeed.loaders.profiler.recording import Recording
 from facefeed.loaders.profiler.situation import Situation
 from facefeed.loaders.profiler.stamps import Stamp, cost, stamped
 from facefeed.loaders.profiler.steps import SleepingStep
-from facefeed.loaders.profiler.variants import Rounds
+from facefeed.loaders.profiler.variants import prolonged
 from facefeed.loaders.profiler.verdict import judge
 from facefeed.pipeline.machine import usable_cores
 from torch.utils.data import DataLoader
@@ -53,7 +53,7 @@ SLEEP_SECONDS = 0.0015
 def loader_of(out: Path, *, workers: int = 2) -> FaceDataLoader:
     """As a user's, but with an epoch that does not end meanwhile."""
     dataset = FaceDataset(out, face_transform=read_pipeline(ROOT / "loaders" / "augment" / "example.yaml"))
-    return FaceDataLoader(dataset, 16, shuffle=True, num_workers=workers, balance=Rounds(200_000 // len(dataset)))
+    return prolonged(FaceDataLoader(dataset, 16, shuffle=True, num_workers=workers), 200_000 // len(dataset))
 
 
 def told(words: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from bokeh.models import ColumnDataSource, NumeralTickFormatter
 from bokeh.models.annotations.geometry import Whisker
@@ -80,12 +82,15 @@ def trials(profile: Profile) -> Section | None:
         return None
     rows = [(one.name, one.recording, one.verdict) for one in (profile.this, *others)]
     limit = profile.live.images_per_batch / float(profile.alone.step.mean())
-    confidence = percent(profile.verdict.live.confidence)
+    confidence = percent(profile.own.live.confidence)
     return Section(
         key="trials", title="The same step with other loaders",
         read="Left: how many images a second get through; the dashed line is what the step alone allows. Right: how "
         f"much of the time it waits; a whisker spans the {confidence} bounds, wide where few steps were tried.",
-        plots={"images a second of each loader": _throughput(rows, limit), "waiting of each loader": _stalls(rows)},
+        plots={
+            "images a second of each loader": _throughput(rows, limit),
+            "waiting of each loader": waits_plot([(name, verdict) for name, _, verdict in rows]),
+        },
         table=Table(
             ("loader", "images/s", "waiting", f"bounds ({confidence})", "steps", "a batch's making"),
             [
@@ -119,12 +124,13 @@ def _throughput(rows: list[_Row], limit: float) -> figure:
     return made
 
 
-def _stalls(rows: list[_Row]) -> figure:
-    stalls = [verdict.live for _, _, verdict in rows]
+def waits_plot(rows: Sequence[tuple[str, Verdict]]) -> figure:
+    """A row for each name, as long as the waiting, with a whisker from bound to bound."""
+    stalls = [verdict.live for _, verdict in rows]
     longest = max(5.0, *(one.upper * 105 for one in stalls))
-    made = plots.rows_plot([name for name, _, _ in rows], "waiting (% of the time)", (0.0, longest))
+    made = plots.rows_plot([name for name, _ in rows], "waiting (% of the time)", (0.0, longest))
     source = ColumnDataSource({
-        "y": list(range(len(rows))), "what": [name for name, _, _ in rows],
+        "y": list(range(len(rows))), "what": [name for name, _ in rows],
         **{side: [getattr(one, side) * 100 for one in stalls] for side in ("value", "lower", "upper")},
     })  # fmt: skip
     bars = made.hbar(y="y", left=0, right="value", height=0.6, color=STALL, alpha=0.75, source=source)

@@ -14,10 +14,11 @@ from ..gate import Gate
 from ..result import Profile
 from . import plots, sentences
 from .cost import stages, trials
+from .several import ranks, sweep
 from .step import curve, distributions, waterfall
 from .timeline import depth, timeline, without_precomputing
 
-_SECTIONS = (waterfall, curve, distributions, timeline, depth, stages, trials, without_precomputing)
+_SECTIONS = (ranks, sweep, waterfall, curve, distributions, timeline, depth, stages, trials, without_precomputing)
 
 
 def write_page(profile: Profile, gate: Gate, page: Path) -> int:

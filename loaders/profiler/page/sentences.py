@@ -38,6 +38,7 @@ def banner(profile: Profile) -> Banner:
     verdict = profile.verdict
     live, sure = verdict.live, f"{percent(verdict.live.confidence)} confidence"
     step = f"A step of {milliseconds(profile.alone.step.mean())}" if verdict.emulated else "Your step"
+    step += f" on {len(verdict.ranks)} ranks" if verdict.ranks else ""
     headline = f"{step} waits for data {percent(live.value)} of the time"
     counted = f"{verdict.starved_steps:,} of {verdict.steps:,} steps waited"
     if verdict.word is Word.INCONCLUSIVE:
@@ -93,16 +94,17 @@ def sustained(profile: Profile) -> str:
     verdict = profile.verdict
     if verdict.fastest_step is None or not verdict.headroom:
         return ""
-    images = profile.live.images_per_batch
+    images = profile.live.images_per_batch * max(len(profile.ranks), 1)
     steps = f"steps of {milliseconds(verdict.fastest_step)} or more ({images / verdict.fastest_step:,.0f} images/s)"
+    who = f"The loaders of {len(profile.ranks)} ranks" if profile.ranks else "This loader"
     if verdict.headroom >= 1 and verdict.live.value > FED_BELOW:
-        return (f"By the model, this loader would sustain {steps}; but by the clock this step waits more than the "
+        return (f"By the model, {who.lower()} would sustain {steps}; but by the clock this step waits more than the "
                 "model explains. Look at what else runs on the machine.")  # fmt: skip
-    told = f"This loader sustains {steps} with at most 1\u00a0% of waiting"
+    told = f"{who} {'sustain' if profile.ranks else 'sustains'} {steps} with at most 1\u00a0% of waiting"
     if verdict.headroom >= 1:
         faster = times(verdict.headroom).replace("x", " times")
         return f"{told}: the step could be {faster} as fast before it waits."
-    return f"{told}; this step is {1 / verdict.headroom:.1f} times too fast for it."
+    return f"{told}; this step is {1 / verdict.headroom:.1f} times too fast for that."
 
 
 def handing(profile: Profile) -> str:
@@ -153,7 +155,7 @@ def instead(profile: Profile) -> str:
 
 def estimators(profile: Profile) -> Table:
     """The three ways in which the waiting was found."""
-    verdict = profile.verdict
+    verdict = profile.own
     bounds = f"{percent(verdict.live.lower)} to {percent(verdict.live.upper)}"
     if verdict.model is None:
         model = ("Not known: it needs to see when each batch was made, as of torch's loaders, and holds where they "
@@ -178,7 +180,7 @@ def facts(profile: Profile) -> dict[str, str]:
         "Steps that waited": f"{verdict.starved_steps:,} of {verdict.steps:,} for over "
         f"{milliseconds(verdict.threshold)}; at most {percent(verdict.starved.upper)} of all steps with "
         f"{percent(verdict.starved.confidence)} confidence",
-        "Throughput": f"{live.images_per_second:,.0f} images/s in batches of {live.images_per_batch:,.0f}",
+        "Throughput": _throughput(profile),
         "Transport": f"{percent(verdict.handing)} of the time the host passes on batches that are ready",
         "Closure": f"{percent(verdict.closure)} of the time by a second clock is not explained by steps and waits",
         "Steady state": f"after {verdict.settled:,} steps, of which the first filled the queue; judged on "
@@ -191,6 +193,13 @@ def facts(profile: Profile) -> dict[str, str]:
     }  # fmt: skip
 
 
+def _throughput(profile: Profile) -> str:
+    live = profile.live
+    told = f"{live.images_per_second:,.0f} images/s in batches of {live.images_per_batch:,.0f}"
+    whole = sum(rank.images_per_second for rank in profile.ranks)
+    return f"{told} on this rank, {whole:,.0f} images/s on all {len(profile.ranks)}" if profile.ranks else told
+
+
 def _whole_epoch(verdict: Verdict) -> dict[str, str]:
     if verdict.epoch is None:
         return {}
@@ -201,6 +210,10 @@ def _whole_epoch(verdict: Verdict) -> dict[str, str]:
     return {"Whole epoch": found}
 
 
+def _shared(profile: Profile) -> str:
+    return f", {profile.cores} for each rank" if profile.ranks else ""
+
+
 def surroundings(profile: Profile) -> dict[str, str]:
     """The environment: what the figures hold for."""
     about, live = environment(), profile.live
@@ -208,7 +221,7 @@ def surroundings(profile: Profile) -> dict[str, str]:
     return {
         "Loader": loader if live.stamps else "not one of torch's",
         "Step": profile.step,
-        "Cores": f"{profile.cores} usable, {about['machine']}",
+        "Cores": f"{about['cores']} usable{_shared(profile)}, {about['machine']}",
         "Device": about["device"] or "no GPU",
         "Software": f"Python {about['python']}, torch {about['torch']}",
     }

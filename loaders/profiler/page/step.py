@@ -180,7 +180,7 @@ def distributions(profile: Profile) -> Section | None:
     if not live.stamps or not steady.any():
         return None
     load, step = live.load[steady], live.step[steady]
-    hidden = live.queue.ahead * profile.verdict.step
+    hidden = live.queue.ahead * profile.own.step
     ends = [float(value) for value in (load.min(), step.min(), load.max(), step.max(), hidden) if value > 0]
     edges = np.geomspace(0.9 * min(ends), 1.15 * max(ends), _BINS + 1)
     told = "Without workers there is no queue that could hide a slow batch: each is waited for in full."
@@ -189,7 +189,7 @@ def distributions(profile: Profile) -> Section | None:
         plots.mark(batches, hidden * 1e3, colour=STALL)
         told = (
             f"The dashed line is {live.workers} workers x {live.prefetch} batches ahead x a step of "
-            f"{milliseconds(profile.verdict.step)} = {milliseconds(hidden)}: a batch that takes longer cannot be "
+            f"{milliseconds(profile.own.step)} = {milliseconds(hidden)}: a batch that takes longer cannot be "
             f"hidden by the queue, however fast the others are. {int((load > hidden).sum()):,} of {len(load):,} did."
         )
     return Section(

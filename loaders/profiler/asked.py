@@ -1,0 +1,117 @@
+"""What the command is asked to profile, as a value that processes can be sent; and how it is done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ..balance import BalanceName, balance_of
+from ..dataloader import FaceDataLoader
+from ..dataset import FaceDataset
+from ..workers import default_workers
+from .estimate import Progress
+from .profile import profile
+from .result import Profile
+from .steps import EmulatedDevice, EmulatedRank
+from .sweep import Settings, settings_of, swept
+from .variants import prolonged
+
+_LONG_EPOCH = 10_000  # batches: more than anybody waits for when each is made from videos
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The options of `facefeed profile OUT`, as they are named there. sweep: the numbers to try, by "workers" and
+    "prefetch".
+    """
+
+    out: Path
+    step_ms: float
+    host_share: float
+    steps: int
+    confidence: float
+    split: str
+    batch_size: int
+    image_size: int
+    workers: int | None
+    prefetch: int | None
+    shuffle: Literal["full", "window", "none"]
+    balance: BalanceName
+    transform: Path | None
+    ranks: int
+    sweep: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    videos: Path | None = None
+    verify: bool = False
+    quick: bool = False
+
+    def profiled(self, progress: Progress) -> Profile:
+        """The profile; of a sweep, of its best settings, measured once more than the others."""
+        if not self.sweep:
+            return self._of(self._settings, progress, quick=self.quick)
+
+        def measured(settings: Settings) -> Profile:
+            workers, prefetch = settings
+            what = f"{workers} workers x {prefetch} ahead" if workers else "no workers"
+            return self._of(settings, lambda _, *done: progress(what, *done), quick=True)
+
+        tried = swept(settings_of(self.sweep, *self._settings), measured)
+        best = tried[0].num_workers, tried[0].prefetch_factor
+        return replace(self._of(best, progress, quick=self.quick), sweep=tried)
+
+    @property
+    def _settings(self) -> Settings:
+        workers = default_workers(self.ranks) if self.workers is None else self.workers
+        return workers, (self.prefetch or 2) if workers else None
+
+    def _of(self, settings: Settings, progress: Progress, *, quick: bool) -> Profile:
+        loader, epoch = self._loader(settings)
+        device = EmulatedRank if self.ranks > 1 else EmulatedDevice
+        beside = {} if self.videos is None else {"naive": self._naive(self.videos, loader)}
+        return profile(
+            loader, device(self.step_ms / 1e3, self.host_share), steps=self.steps, confidence=self.confidence,
+            epoch_batches=epoch, against=beside, verify=self.verify, quick=quick, progress=progress,
+        )  # fmt: skip
+
+    def _loader(self, settings: Settings) -> tuple[FaceDataLoader, int]:
+        """As training would make it, but with an epoch that is long enough; and how many batches training's own has."""
+        workers, prefetch = settings
+        dataset = FaceDataset(
+            self.out, split=self.split, image_size=self.image_size, **_transforms(self.transform)
+        )  # fmt: skip
+        loader = FaceDataLoader(
+            dataset, self.batch_size, shuffle=False if self.shuffle == "none" else self.shuffle,
+            balance=balance_of(self.balance, dataset.index, dataset.rows), num_workers=workers,
+            prefetch_factor=prefetch, local_ranks=self.ranks,
+        )  # fmt: skip
+        epoch = max(len(loader), 1)
+        return prolonged(loader, math.ceil(4 * (self.steps + 10 * workers * (prefetch or 0)) / epoch)), epoch
+
+    def _naive(self, videos: Path, loader: FaceDataLoader) -> Any:
+        """The same faces, batches and workers, but made from the videos in every step."""
+        from importlib.metadata import entry_points  # noqa: PLC0415
+
+        from torch.utils.data import DataLoader, RandomSampler  # noqa: PLC0415
+
+        baseline = entry_points(group="facefeed.baselines")["onthefly"].load()
+        dataset = baseline(videos, self.out, split=self.split, image_size=self.image_size)
+        dataset[0]  # says now whether these are the videos
+        workers = loader.num_workers
+        endless = RandomSampler(dataset, num_samples=_LONG_EPOCH * self.batch_size)
+        return DataLoader(
+            dataset, self.batch_size, sampler=endless, num_workers=workers, prefetch_factor=1 if workers else None,
+            multiprocessing_context="forkserver" if workers else None,
+        )  # fmt: skip
+
+
+def _transforms(file: Path | None) -> dict[str, Any]:
+    """The dataset's argument for a pipeline in a file."""
+    if file is None:
+        return {}
+    from ..augment import FaceCompose  # noqa: PLC0415
+    from ..augment.pipeline_file import read_pipeline  # noqa: PLC0415
+
+    pipeline = read_pipeline(file)
+    return {"face_transform" if isinstance(pipeline, FaceCompose) else "transform": pipeline}

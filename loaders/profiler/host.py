@@ -1,0 +1,115 @@
+"""The ranks of a job that is tried out: processes of this host, which share its cores, its memory and its storage."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+
+from ...pipeline.errors import FacefeedError
+from ...pipeline.machine import usable_cores
+from ..workers import end_with_parent, start_context
+from .asked import Asked
+from .estimate import Progress
+from .job import slowest
+from .result import Profile
+
+_LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
+_SECONDS_TO_LOOK = 5.0
+
+_Running = dict[Connection, BaseProcess]
+
+
+class RankDiedError(FacefeedError, RuntimeError):
+    """A rank that was tried out ended before it was done."""
+
+    exit_code = 1
+
+
+def profiled_by_ranks(asked: Asked, progress: Progress) -> Profile:
+    """What `asked.ranks` processes of this host find together: as the rank saw it that held the others up most.
+
+    Raises what a rank raises, and `RankDiedError` where one ends.
+    """
+    found = list[Profile]()
+    with tempfile.TemporaryDirectory(prefix="facefeed-ranks-") as folder, _started(asked, Path(folder)) as ranks:
+        running = dict(ranks)
+        while running:
+            for one in wait([*running]):
+                assert isinstance(one, Connection)
+                try:
+                    heard = one.recv()
+                except EOFError:
+                    raise _cause(running, one) from None
+                if isinstance(heard, FacefeedError):
+                    raise heard
+                if isinstance(heard, tuple):
+                    progress(*heard)
+                else:
+                    del running[one]
+                    found += [heard] if heard is not None else []
+    return found[0]
+
+
+def _cause(running: _Running, ended: Connection) -> FacefeedError:
+    """Of a rank that has ended without a word: what another one said first, after which none can go on; or its end."""
+    for one in running:
+        while one is not ended and one.poll():
+            if isinstance(heard := one.recv(), FacefeedError):
+                return heard
+    process = running[ended]
+    process.join(_SECONDS_TO_LOOK)
+    code = process.exitcode or 0
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}; its error is above"
+    return RankDiedError(f"{process.name} {how}")
+
+
+@contextmanager
+def _started(asked: Asked, folder: Path) -> Iterator[_Running]:
+    """The ranks and what they are heard through; none is left afterwards, and their workers end with them."""
+    context, ranks = start_context(None), _Running()
+    try:
+        for number in range(asked.ranks):
+            heard, telling = Pipe(duplex=False)
+            with telling:
+                process: Any = context.Process(  # type: ignore[attr-defined]
+                    target=_rank, args=(number, asked, str(folder / "meeting"), telling), name=f"rank {number}"
+                )
+                process.start()
+            ranks[heard] = process
+        yield ranks
+    finally:
+        for heard, process in ranks.items():
+            process.kill()
+            process.join()
+            heard.close()
+
+
+def _rank(number: int, asked: Asked, meeting: str, telling: Connection) -> None:
+    """One of the ranks, in a process of its own: as a launcher such as torchrun would start it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for who started it, and ends it
+    end_with_parent()
+    os.environ.update(
+        RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE=str(asked.ranks), LOCAL_WORLD_SIZE=str(asked.ranks),
+        NO_ALBUMENTATIONS_UPDATE="1",
+    )  # fmt: skip
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK)  # a host's own name may lead nowhere
+    torch.set_num_threads(max(usable_cores() // asked.ranks, 1))
+    distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=number, world_size=asked.ranks)
+    try:
+        found = asked.profiled(lambda *told: None if number else telling.send(told))
+        telling.send(found if slowest(found.ranks) == number else None)
+    except FacefeedError as error:
+        telling.send(error)
+    distributed.destroy_process_group()

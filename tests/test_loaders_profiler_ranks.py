@@ -1,0 +1,224 @@
+"""What is said of a job of several ranks: it waits for whichever is last, and all ranks do the same steps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from assets_profiled_ranks import alone_in_a_job, coupled, profiled, verified
+from assets_profiles import STEP, profile_of, recording_of
+from assets_ranks import in_ranks
+from assets_rows import make_small
+from click.testing import CliRunner
+from facefeed.loaders.profiler.asked import Asked
+from facefeed.loaders.profiler.gate import Gate
+from facefeed.loaders.profiler.host import RankDiedError, profiled_by_ranks
+from facefeed.loaders.profiler.job import Seen, seen_by, slowest, together
+from facefeed.loaders.profiler.page.html import write_page
+from facefeed.loaders.profiler.recording import Recording
+from facefeed.loaders.profiler.report import figures, text
+from facefeed.loaders.profiler.result import Profile
+from facefeed.loaders.profiler.verdict import Word, judge
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small(tmp_path_factory.mktemp("ranks") / "out")
+
+
+# ---- what a job waits for
+
+
+def seen_of(*recordings: Recording) -> list[Seen]:
+    """What ranks have seen that recorded this."""
+    return [
+        seen_by(number, judge(one, emulated=True, cores=4, ranks=len(recordings)), one, None)
+        for number, one in enumerate(recordings)
+    ]
+
+
+def one_is_slow(count: int = 2000) -> tuple[Recording, Recording]:
+    """Of two ranks, whose steps end together, the second's batches are a tenth too slow for two workers."""
+    slow = recording_of(np.full(count, 2.2 * STEP))
+    return recording_of(np.full(count, STEP), STEP + slow.wait), slow
+
+
+def late_every(count: int, first: int) -> Any:
+    """Batches that are made in time, but for one in `count`, which takes 14 steps, of which the queue hides four."""
+    load = np.full(4000, STEP)
+    load[first::count] = 14 * STEP
+    return load
+
+
+def test_ranks_that_wait_in_turn_keep_each_other_waiting_all_the_time() -> None:
+    job, found = together(seen_of(recording_of(late_every(400, 100)), recording_of(late_every(400, 300))))
+    own = [rank.verdict.live.value for rank in found]
+    assert own[0] == pytest.approx(own[1], rel=0.05)
+    assert job.live.value == pytest.approx(sum(own), rel=0.02)
+    assert job.live.lower <= job.live.value <= job.live.upper
+    assert job.starved_steps == sum(rank.verdict.starved_steps for rank in found)
+    assert [rank.held_up for rank in found] == pytest.approx([0.5, 0.5], abs=0.05)
+    assert job.ranks == tuple(own)
+    assert str(job).startswith("EMULATED STARVED  some of 2 ranks wait")
+
+
+def test_the_rank_that_the_others_wait_for_is_named_with_its_cause() -> None:
+    job, found = together(seen_of(*one_is_slow()))
+    assert slowest(found) == 1
+    assert (found[0].held_up, found[1].held_up) == pytest.approx((0.0, 1.0), abs=0.01)
+    assert found[1].cause[0] == "preparation"
+    assert sum(found[1].waits.values()) == pytest.approx(found[1].verdict.live.value)
+    assert found[1].stage == ("decode", pytest.approx(0.4, abs=0.01))
+    assert job.word is Word.STARVED
+    assert job.live.value == pytest.approx(found[1].verdict.live.value, rel=0.005)
+
+
+def test_what_one_rank_cannot_conclude_the_job_cannot_either() -> None:
+    slower = np.concatenate([np.full(3000, STEP), np.full(1000, 3 * STEP)])
+    job, _ = together(seen_of(recording_of(np.full(4000, STEP)), recording_of(slower)))
+    assert job.word is Word.INCONCLUSIVE
+    assert [one.split(":")[0] for one in job.reasons] == ["rank 1"] * len(job.reasons) != []
+
+
+def test_more_ranks_leave_each_of_them_less_headroom() -> None:
+    """Each may wait for its part of 1 % alone, if the job is to wait for no more than that."""
+    load = np.full(4000, STEP)
+    load[::100] = 8 * STEP
+    alone, of_eight = (judge(recording_of(load), emulated=True, cores=4, ranks=count).headroom for count in (1, 8))
+    assert alone is not None
+    assert of_eight is not None
+    assert of_eight < 0.95 * alone
+
+
+def test_a_rank_that_is_alone_is_judged_as_ever() -> None:
+    (alone,) = seen_of(recording_of(np.full(1000, STEP)))
+    assert together([alone]) == (alone.rank.verdict, ())
+
+
+def of_two_ranks() -> Profile:
+    """A profile of a job, as the rank saw it that held the other up."""
+    recordings = one_is_slow()
+    verdict, found = together(seen_of(*recordings))
+    return replace(profile_of(recordings[1]), verdict=verdict, ranks=found, rank=1, curve=())
+
+
+def test_the_terminal_has_a_line_for_each_rank_and_the_rest_is_of_the_slowest() -> None:
+    lines = text(of_two_ranks(), Gate()).splitlines()
+    assert lines[0].split() == ["rank", "waits", "at", "most", "last", "in", "images/s", "mostly"]
+    assert lines[2].split()[0] == "1"
+    assert lines[2].rstrip().endswith("%")
+    assert "not ready" in lines[2]
+    assert lines[3] == "  of rank 1, which the others waited for most:"
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_report_and_the_page_have_every_rank(tmp_path: Path) -> None:
+    found = of_two_ranks()
+    told = figures(found, Gate())["ranks"]
+    assert [one["rank"] for one in told] == [0, 1]
+    assert told[1]["waiting"]["value"] == pytest.approx(found.ranks[1].verdict.live.value)
+    assert told[1]["longest_stage"]["name"] == "decode"
+    write_page(found, Gate(), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "Which rank the others wait for" in page
+    assert "on 2 ranks waits for data" in page
+
+
+# ---- a running job
+
+
+def test_inside_a_job_all_ranks_do_the_same_steps_and_come_to_the_same_verdict(tmp_path: Path) -> None:
+    """One alone would have gone on to its 2,000 steps; the other is surely too slow before that."""
+    fast, slow = in_ranks(2, profiled, tmp_path / "ranks", [STEP, 2 * 1.15 * STEP], 2000)
+    assert fast["done"] == slow["done"] < 2000
+    assert fast["verdict"] == slow["verdict"]
+    assert fast["verdict"].word is Word.STARVED
+    assert fast["verdict"].live.value == pytest.approx(0.15 / 1.15, abs=0.01)
+    assert (fast["ranks"], fast["slowest"], fast["rank"], slow["rank"]) == (2, 1, 0, 1)
+
+
+def test_inside_a_job_that_is_fed_all_ranks_go_on_to_the_end(tmp_path: Path) -> None:
+    found = in_ranks(2, profiled, tmp_path / "ranks", [STEP, 1.2 * STEP], 4000)
+    assert [one["verdict"].word for one in found] == [Word.FED, Word.FED]
+    assert found[0]["verdict"].steps >= 3990
+
+
+def test_a_rank_that_asks_alone_is_told_so_and_does_not_hang(tmp_path: Path) -> None:
+    assert "each of them has to call it" in in_ranks(2, alone_in_a_job, tmp_path / "ranks")[0]
+
+
+def test_what_a_job_cannot_try_is_refused_on_every_rank(tmp_path: Path) -> None:
+    assert all("neither verify nor against" in one for one in in_ranks(2, verified, tmp_path / "ranks"))
+
+
+# ---- an emulated device that is one of several
+
+
+def test_a_step_ends_on_all_ranks_where_it_ends_on_the_last(tmp_path: Path) -> None:
+    found = in_ranks(2, coupled, tmp_path / "ranks", [0.0, 3 * STEP])
+    assert found[0] == found[1] == pytest.approx([4 * STEP, 5 * STEP, 6 * STEP])
+
+
+# ---- ranks on this host
+
+
+def asked(dataset: Path, **more: Any) -> Asked:
+    given: dict[str, Any] = {
+        "out": dataset, "step_ms": 1.0, "host_share": 0.0, "steps": 60, "confidence": 0.95, "split": "train",
+        "batch_size": 5, "image_size": 16, "workers": 0, "prefetch": None, "shuffle": "full", "balance": "none",
+        "transform": None, "ranks": 2, "quick": True,
+    }  # fmt: skip
+    return Asked(**{**given, **more})
+
+
+def test_the_command_measures_ranks_on_this_host(dataset: Path, tmp_path: Path) -> None:
+    given = ["profile", str(dataset), "--ranks", "2", "--workers", "0", "--batch-size", "4", "--image-size", "16",
+             "--balance", "classes", "--shuffle", "window", "--steps", "60", "--step-ms", "1", "--json",
+             "--page", str(tmp_path / "profile.html")]  # fmt: skip
+    result = CliRunner().invoke(main, given)
+    told = json.loads(result.stdout)
+    assert result.exit_code == told["exit"] in (1, 4)
+    assert [one["rank"] for one in told["ranks"]] == [0, 1]
+    assert len(told["verdict"]["ranks"]) == 2
+    assert told["verdict"]["epoch_batches"] == 14  # half of what one rank's epoch has
+    assert told["step"].startswith("EmulatedRank(seconds=0.001")
+    assert result.stderr.startswith("profiling the loader\n")
+
+
+def test_what_a_rank_refuses_the_command_refuses(dataset: Path) -> None:
+    with pytest.raises(UsageError, match="cannot hold"):
+        profiled_by_ranks(asked(dataset, balance="classes"), lambda *_: None)
+
+
+def test_a_rank_that_is_killed_ends_the_measurement_and_leaves_no_process(dataset: Path) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    started = set[psutil.Process]()
+
+    def kill_one(*_: Any) -> None:
+        if not started:
+            started.update(set(psutil.Process().children(recursive=True)) - before)
+            min(started, key=lambda one: one.pid).kill()
+
+    with pytest.raises(RankDiedError, match=r"rank [01] was killed by signal 9"):
+        profiled_by_ranks(asked(dataset, steps=4000), kill_one)
+    assert psutil.wait_procs(started, timeout=30)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--verify"], "take --sweep, or one rank"),
+        (["--against", "naive", "--videos", "nowhere"], "take --sweep, or one rank"),
+    ],
+)
+def test_what_ranks_cannot_do_is_said_before_any_is_started(dataset: Path, given: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, ["profile", str(dataset), "--ranks", "2", *given])
+    assert result.exit_code == 2
+    assert said in result.stderr

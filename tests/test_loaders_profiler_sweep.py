@@ -1,0 +1,106 @@
+"""Settings that are measured one after the other: which come first, and how numbers are given."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from assets_profiles import STEP, profile_of, recording_of, uneven
+from assets_rows import make_small
+from click.testing import CliRunner
+from facefeed.loaders.profiler.gate import Gate
+from facefeed.loaders.profiler.page.html import write_page
+from facefeed.loaders.profiler.report import figures, text
+from facefeed.loaders.profiler.result import Profile
+from facefeed.loaders.profiler.sweep import Settings, settings_of, swept
+from facefeed.loaders.profiler.verdict import Word
+from facefeed.pipeline.cli import main
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_small(tmp_path_factory.mktemp("sweep") / "out")
+
+
+def measured(settings: Settings) -> Profile:
+    """Each worker takes 28 ms for a batch, so that three are enough for a step of 10 ms."""
+    workers, prefetch = settings
+    return profile_of(recording_of(uneven(4000, 2.8 * STEP, spread=0.1), workers=workers, prefetch=prefetch or 0))
+
+
+@pytest.fixture(scope="module")
+def found() -> Profile:
+    """Of the best settings, with all that were tried."""
+    tried = swept(settings_of({"workers": [0, 2, 3], "prefetch": [2, 4]}, 1, None), measured)
+    return replace(measured((3, 2)), sweep=tried)
+
+
+def test_all_settings_on_the_axes_are_tried_once_the_cheapest_first() -> None:
+    assert settings_of({"workers": [2, 0, 1], "prefetch": [4, 1]}, 7, None) == [
+        (0, None), (1, 1), (1, 4), (2, 1), (2, 4),
+    ]  # fmt: skip
+    assert settings_of({"prefetch": [1, 2]}, 3, None) == [(3, 1), (3, 2)]
+    assert settings_of({"workers": [1, 2]}, 3, 5) == [(1, 5), (2, 5)]
+
+
+def test_the_cheapest_that_feeds_the_device_comes_first_and_then_who_waits_least(found: Profile) -> None:
+    fed, rest = found.sweep[:2], found.sweep[2:]
+    assert [one.verdict.word for one in found.sweep] == [Word.FED] * 2 + [Word.STARVED] * 3
+    assert [one.code for one in fed] == ["num_workers=3, prefetch_factor=2", "num_workers=3, prefetch_factor=4"]
+    waits = [one.verdict.live.upper for one in rest]
+    assert waits == sorted(waits)
+    assert rest[-1].code == "num_workers=0"
+
+
+def test_what_could_not_be_concluded_comes_last() -> None:
+    doubtful = profile_of(recording_of(np.concatenate([np.full(3000, STEP), np.full(1000, 3 * STEP)])))
+    tried = swept([(2, 2), (1, 2)], lambda one: doubtful if one[0] == 2 else measured(one))
+    assert [one.verdict.word for one in tried] == [Word.STARVED, Word.INCONCLUSIVE]
+
+
+def test_terminal_report_and_page_have_every_setting(found: Profile, tmp_path: Path) -> None:
+    lines = text(found, Gate()).splitlines()
+    assert [line.split()[0] for line in lines[1:6]] == [one.code.split()[0] for one in found.sweep]
+    assert lines[1].split()[-1] == "FED"
+    assert max(map(len, lines)) <= 80
+    told = figures(found, Gate())["sweep"]
+    assert (told[0]["num_workers"], told[0]["prefetch_factor"], told[0]["word"]) == (3, 2, "FED")
+    write_page(found, Gate(), tmp_path / "page.html")
+    assert "Settings that were measured" in (tmp_path / "page.html").read_text()
+
+
+def test_the_command_measures_each_setting_and_the_best_again(dataset: Path, tmp_path: Path) -> None:
+    given = ["profile", str(dataset), "--batch-size", "5", "--image-size", "16", "--sweep", "workers=0..1", "--steps",
+             "60", "--step-ms", "1", "--quick", "--json", "--page", str(tmp_path / "profile.html")]  # fmt: skip
+    result = CliRunner().invoke(main, given)
+    told = json.loads(result.stdout)
+    assert result.exit_code == told["exit"]
+    assert {one["num_workers"] for one in told["sweep"]} == {0, 1}
+    assert told["workers"] == told["sweep"][0]["num_workers"]
+    lines = result.stderr.splitlines()
+    assert lines[:2] == ["profiling no workers", "profiling 1 workers x 2 ahead"]
+
+
+@pytest.mark.parametrize("numbers", ["workers", "workers=", "workers=4..1", "workers=-1", "threads=1..2", "prefetch=0"])
+def test_numbers_that_are_none_are_refused(dataset: Path, numbers: str) -> None:
+    result = CliRunner().invoke(main, ["profile", str(dataset), "--sweep", numbers])
+    assert result.exit_code == 2
+    assert "must be such as workers=0..16" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--sweep", "workers=1,2", "--workers", "1"], "give one of them"),
+        (["--sweep", "prefetch=1,2", "--sweep", "prefetch=4"], "given twice"),
+        (["--sweep", "workers=1,2", "--verify"], "both try other settings"),
+        (["--sweep", "prefetch=1,2", "--workers", "0"], "there is nobody to work ahead"),
+    ],
+)
+def test_a_sweep_of_what_is_fixed_is_refused(dataset: Path, given: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, ["profile", str(dataset), *given])
+    assert result.exit_code == 2
+    assert said in result.stderr
