@@ -41,9 +41,9 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
     on_starved: "warn", once a fit; "fail": raise `StarvedError`, on all ranks at the same step; "ignore": only log.
 
     On CUDA stall is what the device had no work in, by events that are read two steps later and never waited for; with
-    several ranks the host waits for the device once a window, to exchange figures. Elsewhere it is all of a fetch; of
-    one that found its batch ready only what is far more than handing it over usually takes. Checkpoints hold nothing of
-    it: a resumed fit begins with a first window. Raises `UsageError` on arguments that cannot be meant.
+    several ranks the host waits for the device once a window, to exchange figures. Elsewhere it is all of a fetch, as
+    in a profile: the loop stands still also while a batch that is ready is handed over. Checkpoints hold nothing of it:
+    a resumed fit begins with a first window. Raises `UsageError` on arguments that cannot be meant.
     """
 
     def __init__(

@@ -25,9 +25,8 @@ class Waits:
         self._opened: float | None = None
         self._latest = 0.0
         self._marks: list[Any] = []  # of the step at hand: before and after each fetch
-        self._ready: list[bool] = []  # whether each of these found a batch that was made
-        self._unread: deque[tuple[list[Any], list[bool]]] = deque()  # the same of the steps before it, with their ends
-        self._waits: list[tuple[float, bool]] = []
+        self._unread: deque[list[Any]] = deque()  # the same of the steps before it, with their ends
+        self._waits: list[float] = []
         self._seconds = 0.0
 
     def opened(self) -> None:
@@ -42,22 +41,20 @@ class Waits:
     def handed(self) -> None:
         """It is there."""
         self._marks.append(_mark(self._device))
-        was_ready = self.queue.handed()
-        self._ready.append(was_ready and self._device.type != "cuda")  # a device shows its own idleness
+        self.queue.handed()
         self._latest = clock()
 
     def done(self) -> float | None:
         """A step is done. Of an epoch's first one only this is kept: the seconds until its batch was there."""
         marks, self._marks = self._marks, []
-        ready, self._ready = self._ready, []
         if self._opened is not None:
             seconds, self._opened = self._latest - self._opened, None
             return seconds
         if marks:
-            self._unread.append(([*marks, _mark(self._device)], ready))
-        while self._unread and _is_over(self._unread[0][0][-1], steps_ago=len(self._unread) - 1):
-            marks, ready = self._unread.popleft()
-            self._waits += zip(map(_seconds, marks[:-1:2], marks[1::2]), ready, strict=True)
+            self._unread.append([*marks, _mark(self._device)])
+        while self._unread and _is_over(self._unread[0][-1], steps_ago=len(self._unread) - 1):
+            marks = self._unread.popleft()
+            self._waits += map(_seconds, marks[:-1:2], marks[1::2])
             self._seconds += _seconds(marks[0], marks[-1])
         return None
 
@@ -70,8 +67,8 @@ class Waits:
         self._waits, self._seconds = [], 0.0
         if not seconds:
             return [math.nan, math.nan, self.queue.mean()]
-        longest = float(np.quantile([wait for wait, _ in waits], 0.99, method="higher"))
-        return [_stalled(waits) / seconds, 1e3 * longest, self.queue.mean()]
+        longest = float(np.quantile(waits, 0.99, method="higher"))
+        return [sum(waits) / seconds, 1e3 * longest, self.queue.mean()]
 
 
 def tap(profiler: Any, waits: Waits) -> None:
@@ -104,16 +101,6 @@ def untap(profiler: Any) -> None:
     """Lets the methods of the profiler's class show again."""
     for name in ("start", "stop"):
         profiler.__dict__.pop(name, None)
-
-
-def _stalled(waits: list[tuple[float, bool]]) -> float:
-    """Seconds of waiting in (wait, whether the batch was ready): handing over what is ready is none, as in a profile.
-
-    Unless it takes over three times as long as usual: then no core was free for it.
-    """
-    handing = [wait for wait, ready in waits if ready]
-    floor = float(np.quantile(handing, 0.1)) if handing else 0.0
-    return sum(wait if not ready else wait - floor if wait > 3 * floor else 0.0 for wait, ready in waits)
 
 
 def _mark(device: torch.device) -> Any:
@@ -153,15 +140,13 @@ class Queue:
         known = len(running) == 1 and hasattr(running[0], "_worker_result_queue")
         self._found = ready_batches(running[0]) if known else None
 
-    def handed(self) -> bool:
-        """It is there; whether it was made when it was asked for, False where nobody knows."""
+    def handed(self) -> None:
+        """It is there."""
         loader = self._face_loader()
         found = self._found if loader is None else loader.stats().latest_ready
-        if found is None:
-            return False
-        self._asked += 1
-        self._ready += found
-        return found > 0
+        if found is not None:
+            self._asked += 1
+            self._ready += found
 
     def mean(self) -> float:
         """Of the time since the last call; NaN where nobody knows."""
