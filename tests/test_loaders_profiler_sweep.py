@@ -63,7 +63,8 @@ def test_what_could_not_be_concluded_comes_last() -> None:
 
 def test_terminal_report_and_page_have_every_setting(found: Profile, tmp_path: Path) -> None:
     lines = text(found, Gate()).splitlines()
-    assert [line.split()[0] for line in lines[1:6]] == [one.code.split()[0] for one in found.sweep]
+    assert [line.split()[:2] for line in lines[1:6]] == [["3", "2"], ["3", "4"], ["2", "4"], ["2", "2"], ["0", "-"]]
+    assert lines[6] == "  of num_workers=3, prefetch_factor=2, measured again:"
     assert lines[1].split()[-1] == "FED"
     assert max(map(len, lines)) <= 80
     told = figures(found, Gate())["sweep"]

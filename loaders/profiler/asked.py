@@ -16,7 +16,7 @@ from .estimate import Progress
 from .profile import profile
 from .result import Profile
 from .steps import EmulatedDevice, EmulatedRank
-from .sweep import Settings, settings_of, swept
+from .sweep import Settings, settings_of, swept, told
 from .variants import prolonged
 
 _LONG_EPOCH = 10_000  # batches: more than anybody waits for when each is made from videos
@@ -53,9 +53,7 @@ class Asked:
             return self._of(self._settings, progress, quick=self.quick)
 
         def measured(settings: Settings) -> Profile:
-            workers, prefetch = settings
-            what = f"{workers} workers x {prefetch} ahead" if workers else "no workers"
-            return self._of(settings, lambda _, *done: progress(what, *done), quick=True)
+            return self._of(settings, lambda _, *done: progress(told(settings), *done), quick=True)
 
         tried = swept(settings_of(self.sweep, *self._settings), measured)
         best = tried[0].num_workers, tried[0].prefetch_factor

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ...pipeline.machine import usable_cores
+from .bounds import Bounded
 from .gate import Gate
 from .job import Rank
 from .recording import Recording
@@ -149,11 +150,20 @@ def _sweep(profile: Profile) -> list[str]:
     if not profile.sweep:
         return []
     rows = [
-        f"    {one.code:<34} {one.verdict.live.value:6.2%} {one.verdict.live.upper:8.2%} {one.images_per_second:9,.0f}"
-        f"  {one.verdict.word}"
+        f"    {one.num_workers:7} {one.prefetch_factor or '-':>6}  {one.verdict.live.value:7.2%} "
+        f"{one.verdict.live.upper:8.2%} {_upper(one.verdict.epoch):>10}"
+        f" {one.images_per_second:9,.0f}  {one.verdict.word}"
         for one in profile.sweep
     ]
-    return [f"  {'settings, measured':<36}  waits  at most  images/s", *rows, "  of the first, measured again:"]
+    return [
+        "    workers  ahead    waits  at most   epoch <=  images/s",
+        *rows,
+        f"  of {profile.sweep[0].code}, measured again:",
+    ]
+
+
+def _upper(bounded: Bounded | None) -> str:
+    return "-" if bounded is None else f"{bounded.upper:.2%}"
 
 
 def _ranks(profile: Profile) -> list[str]:

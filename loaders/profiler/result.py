@@ -60,6 +60,12 @@ class Tried:
         ahead = f", prefetch_factor={self.prefetch_factor}" if self.prefetch_factor else ""
         return f"num_workers={self.num_workers}{ahead}"
 
+    @property
+    def most_waiting(self) -> float:
+        """The upper bound of what the device waits, in the steady state or over a whole epoch."""
+        epoch = self.verdict.epoch
+        return max(self.verdict.live.upper, 0.0 if epoch is None else epoch.upper)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:

@@ -30,11 +30,17 @@ def swept(settings: Iterable[Settings], measure: Callable[[Settings], Profile]) 
     return tuple(sorted(tried, key=_rank))
 
 
+def told(settings: Settings) -> str:
+    """In words."""
+    workers, prefetch = settings
+    return f"{workers} workers x {prefetch} ahead" if workers else "no workers"
+
+
 def _rank(one: Tried) -> tuple[bool, int, float, tuple[int, int]]:
     cost = _cost((one.num_workers, one.prefetch_factor))
     if one.verdict.word is Word.FED:
         return False, 0, 0.0, cost
-    return True, int(one.verdict.word is Word.INCONCLUSIVE), one.verdict.live.upper, cost
+    return True, int(one.verdict.word is Word.INCONCLUSIVE), one.most_waiting, cost
 
 
 def _cost(settings: Settings) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from .several import ranks, sweep
 from .step import curve, distributions, waterfall
 from .timeline import depth, timeline, without_precomputing
 
-_SECTIONS = (ranks, sweep, waterfall, curve, distributions, timeline, depth, stages, trials, without_precomputing)
+_SECTIONS = (sweep, ranks, waterfall, curve, distributions, timeline, depth, stages, trials, without_precomputing)
 
 
 def write_page(profile: Profile, gate: Gate, page: Path) -> int:

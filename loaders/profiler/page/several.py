@@ -6,7 +6,8 @@ from bokeh.models import ColumnDataSource
 from bokeh.plotting import figure
 
 from ..job import Rank
-from ..result import PART_NAMES, Profile
+from ..result import PART_NAMES, Profile, Tried
+from ..sweep import told
 from ..verdict import times
 from . import plots
 from .cost import waits_plot
@@ -20,7 +21,7 @@ def sweep(profile: Profile) -> Section | None:
     tried = profile.sweep
     if not tried:
         return None
-    rows = [(one.code, one.verdict) for one in tried]
+    rows = [(told((one.num_workers, one.prefetch_factor)), one.verdict) for one in tried]
     confidence = percent(tried[0].verdict.live.confidence)
     return Section(
         key="sweep", title="Settings that were measured",
@@ -28,13 +29,19 @@ def sweep(profile: Profile) -> Section | None:
         f"a whisker spans the {confidence} bounds. All the rest of this page is about the first, measured once more.",
         plots={"waiting with each setting": waits_plot(rows)},
         table=Table(
-            ("settings", "", "waiting", f"bounds ({confidence})", "starved steps", "headroom", "images/s", "steps"),
-            [(one.code, one.verdict.word.value, percent(one.verdict.live.value),
-              f"{percent(one.verdict.live.lower)} to {percent(one.verdict.live.upper)}",
-              f"at most {percent(one.verdict.starved.upper)}", times(one.verdict.headroom),
-              f"{one.images_per_second:,.0f}", f"{one.verdict.steps:,}") for one in tried],
+            ("settings", "", "waiting", f"bounds ({confidence})", "of an epoch", "headroom", "images/s", "steps"),
+            [_setting(one) for one in tried],
         ),
         notes=tuple(f"{one.code}: {'; '.join(one.verdict.reasons)}." for one in tried if one.verdict.reasons),
+    )  # fmt: skip
+
+
+def _setting(tried: Tried) -> tuple[str, ...]:
+    verdict, live = tried.verdict, tried.verdict.live
+    return (
+        tried.code, verdict.word.value, percent(live.value), f"{percent(live.lower)} to {percent(live.upper)}",
+        "not known" if verdict.epoch is None else f"at most {percent(verdict.epoch.upper)}", times(verdict.headroom),
+        f"{tried.images_per_second:,.0f}", f"{verdict.steps:,}",
     )  # fmt: skip
 
 

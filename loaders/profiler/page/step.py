@@ -84,9 +84,11 @@ def _waterfall_plot(rows: Sequence[tuple[str, str, str, float, float]]) -> figur
 # ---- the starvation curve
 
 
-def curve(profile: Profile) -> Section:
-    """The waiting against the step's time: by the model, and where it was tried."""
+def curve(profile: Profile) -> Section | None:
+    """The waiting against the step's time: by the model, and where it was tried; of a job no model says it."""
     verdict = profile.verdict
+    if profile.ranks:
+        return None
     title, key = "Would a faster step starve?", "curve"
     if verdict.model is None or not verdict.mean_step:
         why = ("Not known: how long each batch takes to make is seen of torch's loaders alone, and the queue's model "
