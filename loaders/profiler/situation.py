@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,24 +69,44 @@ class Situation:
 
         sampling: without it the sampler takes no time.
         """
-        recording = self.recording
-        steady = recording.steady
-        queue, load = queue or recording.queue, self.load if load is None else load
+        queue, load = queue or self._queue, self.load if load is None else load
         wanted = max(queue.workers, 1) * self.busy / (self.free + more_cores)
         loads = load * self.crowding * max(wanted, 1.0)
-        steps = recording.step[steady]
+        handing, late, sampled, steps = self._parts
+        sampled = sampled * sampling
         steps = steps if step is None else steps * (step / steps.mean())
         count = len(load)
-        sampled = (recording.late_by_sampler if recording.workers else recording.sampled)[steady]
-        late = recording.late[steady] - (sampled if recording.workers else 0.0)
-        handing, sampled = recording.handover[steady] - late - sampled, sampled * sampling
         for _ in range(_ROUNDS):  # how late depends on the pace, and the pace on how late
             # Twice over, and without the first time: the queue fills in it.
             timeline = queue.replay(*(np.tile(each, 2) for each in (loads, steps, handing + late + sampled)))
             share = timeline.wait_share(after=count)
             working = float(loads.sum()) / (timeline.total_seconds - float(timeline.free[count]))
-            late = self._late(timeline.unmade[count:] > 0, queue.workers, working, self.cores + more_cores)
+            later = self._late(timeline.unmade[count:] > 0, queue.workers, working, self.cores + more_cores)
+            if np.array_equal(later, late):
+                break
+            late = later
         return share
+
+    @cached_property
+    def _queue(self) -> Queue:
+        return self.recording.queue
+
+    @cached_property
+    def _parts(self) -> tuple[Seconds, Seconds, Seconds, Seconds]:
+        """Of each steady step: handing over, how late for want of a core, the sampler, and the step itself."""
+        recording, steady = self.recording, self.recording.steady
+        sampled = (recording.late_by_sampler if recording.workers else recording.sampled)[steady]
+        late = recording.late[steady] - (sampled if recording.workers else 0.0)
+        return recording.handover[steady] - late - sampled, late, sampled, recording.step[steady]
+
+    @cached_property
+    def _lateness(self) -> tuple[float, float, float]:
+        """How late batches came that the loop was there before, and others; how likely all cores were taken then."""
+        recording, steady = self.recording, self.recording.steady
+        seen, found = (recording.late - recording.late_by_sampler)[steady], recording.unmade[steady] > 0
+        before, after = (float(seen[kind].mean()) if kind.any() else float(seen.mean()) for kind in (found, ~found))
+        working = float(recording.load[steady].sum()) / recording.seconds
+        return before, after, _all_taken(recording.workers, working * self.busy, self.cores)
 
     def fastest_step(self, wait_share: float) -> float | None:
         """The shortest mean step, in seconds, that waits for no more than that share; None where nothing is enough."""
@@ -110,13 +131,8 @@ class Situation:
 
         waited: for which batches the loop was there before they were made; these still have to come all the way.
         """
-        recording = self.recording
-        seen = (recording.late - recording.late_by_sampler)[recording.steady]
-        found = recording.unmade[recording.steady] > 0
-        each = [float(seen[kind].mean()) if kind.any() else float(seen.mean()) for kind in (found, ~found)]
-        measured = np.where(waited, *each)
-        working_now = float(recording.load[recording.steady].sum()) / recording.seconds
-        now = _all_taken(recording.workers, working_now * self.busy, self.cores)
+        before, after, now = self._lateness
+        measured = np.where(waited, before, after)
         there = _all_taken(workers, working * self.busy, cores)
         if there <= now:
             return measured * (there / now if now else 1.0)
