@@ -45,11 +45,12 @@ def profiled(rank: int, loads: list[float], steps_wanted: int) -> dict[str, Any]
     live.another_clock = clock
 
     def step(_: Any) -> None:
-        total = torch.tensor([len(done)])
+        total, latest = torch.tensor([len(done)]), torch.tensor([clock.now], dtype=torch.float64)
         torch.distributed.all_reduce(total)
+        torch.distributed.all_reduce(latest, torch.distributed.ReduceOp.MAX)
         assert int(total) == len(done) * len(loads)  # else a rank does another step than the others
         done.append(1)
-        clock.pass_by(STEP)
+        clock.now = float(latest) + STEP
 
     found = profile(Made(clock, loads[rank]), step, steps=steps_wanted)
     return {"done": len(done), "verdict": found.verdict, "ranks": len(found.ranks), "slowest": slowest(found.ranks),
@@ -63,6 +64,12 @@ def alone_in_a_job(rank: int) -> str:
         return ""
     with pytest.raises(UsageError) as refused:
         profile([torch.zeros(1)], lambda _: None, steps=60)
+    return str(refused.value)
+
+
+def asked_differently(rank: int) -> str:
+    with pytest.raises(UsageError) as refused:
+        profile([torch.zeros(1)], lambda _: None, steps=60 + 10 * rank)
     return str(refused.value)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-from assets_profiled_ranks import alone_in_a_job, coupled, profiled, verified
+from assets_profiled_ranks import alone_in_a_job, asked_differently, coupled, profiled, verified
 from assets_profiles import STEP, profile_of, recording_of
 from assets_ranks import in_ranks
 from assets_rows import make_small
@@ -24,6 +27,7 @@ from facefeed.loaders.profiler.recording import Recording
 from facefeed.loaders.profiler.report import figures, text
 from facefeed.loaders.profiler.result import Profile
 from facefeed.loaders.profiler.verdict import Word, judge
+from facefeed.loaders.workers import start_context
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import UsageError
 
@@ -36,18 +40,32 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---- what a job waits for
 
 
+ALONE = recording_of(np.full(100, 1e-6), workers=0)
+"""The same step on batches that are there."""
+
+
 def seen_of(*recordings: Recording) -> list[Seen]:
     """What ranks have seen that recorded this."""
     return [
-        seen_by(number, judge(one, emulated=True, cores=4, ranks=len(recordings)), one, None)
+        seen_by(number, judge(one, emulated=True, cores=4, ranks=len(recordings)), one, ALONE, None)
         for number, one in enumerate(recordings)
     ]
 
 
-def one_is_slow(count: int = 2000) -> tuple[Recording, Recording]:
-    """Of two ranks, whose steps end together, the second's batches are a tenth too slow for two workers."""
-    slow = recording_of(np.full(count, 2.2 * STEP))
-    return recording_of(np.full(count, STEP), STEP + slow.wait), slow
+def coupled_ranks(*loads: Any) -> list[Recording]:
+    """Ranks whose steps end together, with these times of batches: a step lasts until the last rank's is done."""
+    waits, steps = None, [np.full(len(load), STEP) for load in loads]
+    while True:
+        ranks = [recording_of(load, step) for load, step in zip(loads, steps, strict=True)]
+        before, waits = waits, np.array([rank.wait for rank in ranks])
+        if before is not None and np.allclose(waits, before, atol=1e-9):
+            return ranks
+        steps = [STEP + waits.max(axis=0) - wait for wait in waits]
+
+
+def one_is_slow() -> list[Recording]:
+    """Of two ranks the second's batches are a tenth too slow for two workers."""
+    return coupled_ranks(np.full(2000, STEP), np.full(2000, 2.2 * STEP))
 
 
 def late_every(count: int, first: int) -> Any:
@@ -58,7 +76,7 @@ def late_every(count: int, first: int) -> Any:
 
 
 def test_ranks_that_wait_in_turn_keep_each_other_waiting_all_the_time() -> None:
-    job, found = together(seen_of(recording_of(late_every(400, 100)), recording_of(late_every(400, 300))))
+    job, found = together(seen_of(*coupled_ranks(late_every(400, 100), late_every(400, 300))))
     own = [rank.verdict.live.value for rank in found]
     assert own[0] == pytest.approx(own[1], rel=0.05)
     assert job.live.value == pytest.approx(sum(own), rel=0.02)
@@ -80,9 +98,42 @@ def test_the_rank_that_the_others_wait_for_is_named_with_its_cause() -> None:
     assert job.live.value == pytest.approx(found[1].verdict.live.value, rel=0.005)
 
 
+def test_the_wait_for_other_ranks_is_a_part_of_its_own_and_not_a_slower_step() -> None:
+    recordings = one_is_slow()
+    verdict, found = together(seen_of(*recordings))
+    fast = replace(profile_of(recordings[0]), verdict=verdict, ranks=found, rank=0)
+    assert fast.bars["other ranks"] == pytest.approx(recordings[1].wait.mean(), rel=0.02)
+    assert sum(fast.bars.values()) == pytest.approx(recordings[0].period[recordings[0].steady].mean(), rel=0.01)
+    slow = replace(profile_of(recordings[1]), verdict=verdict, ranks=found, rank=1)
+    assert "other ranks" not in slow.bars
+
+
+def test_nothing_is_concluded_of_ranks_that_come_together_only_every_other_step() -> None:
+    """Each waits for a step's length, one in even steps and the other in odd ones: a third of the time is lost."""
+    even = recording_of(np.where(np.arange(4000) % 2, 0.0, 2 * STEP), STEP, workers=0)
+    odd = recording_of(np.where(np.arange(4000) % 2, 2 * STEP, 0.0), STEP, workers=0)
+    job, _ = together(seen_of(even, odd))
+    assert job.word is Word.INCONCLUSIVE
+    assert any("do not end their steps together" in one for one in job.reasons)
+
+
+def test_a_wait_that_a_slower_rank_hides_is_not_said_to_keep_the_job_waiting() -> None:
+    """One waits 8 ms and computes 5, the other computes 20 without a wait: nothing is lost."""
+    waits = recording_of(np.full(2000, 0.008), 0.012, workers=0, lead=0)
+    computes = recording_of(np.full(2000, 1e-6), 0.020, workers=0, lead=0)
+    verdicts = [judge(one, emulated=False, cores=4, ranks=2) for one in (waits, computes)]
+    alone = recording_of(np.full(100, 1e-6), 0.020, workers=0)
+    job, _ = together([
+        seen_by(number, verdict, one, alone, None)
+        for number, (verdict, one) in enumerate(zip(verdicts, (waits, computes), strict=True))
+    ])  # fmt: skip
+    assert job.word is Word.INCONCLUSIVE
+    assert any("longer than on batches at hand" in one for one in job.reasons)
+
+
 def test_what_one_rank_cannot_conclude_the_job_cannot_either() -> None:
     slower = np.concatenate([np.full(3000, STEP), np.full(1000, 3 * STEP)])
-    job, _ = together(seen_of(recording_of(np.full(4000, STEP)), recording_of(slower)))
+    job, _ = together(seen_of(*coupled_ranks(np.full(4000, STEP), slower)))
     assert job.word is Word.INCONCLUSIVE
     assert [one.split(":")[0] for one in job.reasons] == ["rank 1"] * len(job.reasons) != []
 
@@ -115,7 +166,7 @@ def test_the_terminal_has_a_line_for_each_rank_and_the_rest_is_of_the_slowest() 
     assert lines[2].split()[0] == "1"
     assert lines[2].rstrip().endswith("%")
     assert "not ready" in lines[2]
-    assert lines[3] == "  of rank 1, which the others waited for most:"
+    assert lines[7] == "  of rank 1, which the others waited for most:"
     assert max(map(len, lines)) <= 80
 
 
@@ -178,6 +229,11 @@ def asked(dataset: Path, **more: Any) -> Asked:
     return Asked(**{**given, **more})
 
 
+def test_ranks_that_were_asked_for_different_things_are_told_so(tmp_path: Path) -> None:
+    told = in_ranks(2, asked_differently, tmp_path / "ranks")
+    assert told == ["steps: has to be the same on all ranks, and is 60, 70"] * 2
+
+
 def test_the_command_measures_ranks_on_this_host(dataset: Path, tmp_path: Path) -> None:
     given = ["profile", str(dataset), "--ranks", "2", "--workers", "0", "--batch-size", "4", "--image-size", "16",
              "--balance", "classes", "--shuffle", "window", "--steps", "60", "--step-ms", "1", "--json",
@@ -197,18 +253,39 @@ def test_what_a_rank_refuses_the_command_refuses(dataset: Path) -> None:
         profiled_by_ranks(asked(dataset, balance="classes"), lambda *_: None)
 
 
-def test_a_rank_that_is_killed_ends_the_measurement_and_leaves_no_process(dataset: Path) -> None:
-    before = set(psutil.Process().children(recursive=True))
-    started = set[psutil.Process]()
+def processes() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
 
-    def kill_one(*_: Any) -> None:
+
+@pytest.mark.parametrize("killed", [1, 2])
+def test_ranks_that_are_killed_end_the_measurement_and_leave_no_process(dataset: Path, killed: int) -> None:
+    start_context(None)  # the fork server stays
+    before, started = processes(), set[psutil.Process]()
+
+    def kill(*_: Any) -> None:
         if not started:
-            started.update(set(psutil.Process().children(recursive=True)) - before)
-            min(started, key=lambda one: one.pid).kill()
+            started.update(processes() - before)
+            for one in sorted(started, key=lambda one: one.pid)[:killed]:
+                one.kill()
 
     with pytest.raises(RankDiedError, match=r"rank [01] was killed by signal 9"):
-        profiled_by_ranks(asked(dataset, steps=4000), kill_one)
+        profiled_by_ranks(asked(dataset, steps=4000), kill)
+    assert len(started) == 2
     assert psutil.wait_procs(started, timeout=30)[1] == []
+
+
+def test_ctrl_c_while_ranks_are_started_leaves_no_process(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_context(None)
+    before, start = processes(), ForkServerProcess.start
+
+    def interrupted(process: ForkServerProcess) -> None:
+        start(process)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(ForkServerProcess, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        profiled_by_ranks(asked(dataset), lambda *_: None)
+    assert psutil.wait_procs(processes() - before, timeout=0)[1] == []
 
 
 @pytest.mark.parametrize(

@@ -219,3 +219,15 @@ class Iterated:
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         return self.begin()
+
+
+def test_what_the_profiler_takes_to_look_at_what_it_saw_is_no_part_of_the_loops_time(clock: Clock) -> None:
+    def more(recording: Recording) -> int:
+        clock.pass_by(5 * STEP)
+        return 100 if len(recording) < 300 else 0
+
+    seen = live.Pass([torch.zeros(1)] * 1000).record(100, lambda _: clock.pass_by(STEP), more=more)
+    assert len(seen) == 300
+    assert seen.period == pytest.approx(np.full(300, STEP))
+    assert seen.closure < 0.001
+    assert seen.steady.sum() == 299

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ...pipeline.errors import UsageError
 from ..balance import BalanceName, balance_of
 from ..dataloader import FaceDataLoader
 from ..dataset import FaceDataset
@@ -49,29 +50,35 @@ class Asked:
 
     def profiled(self, progress: Progress) -> Profile:
         """The profile; of a sweep, of its best settings, measured once more than the others."""
-        if not self.sweep:
-            return self._of(self._settings, progress, quick=self.quick)
+        if self.sweep:
+            return self._swept(progress)
+        loader, epoch = self._loader(self._settings)
+        device = EmulatedRank if self.ranks > 1 else EmulatedDevice
+        beside = {} if self.videos is None else {"naive": self._naive(self.videos, loader)}
+        return profile(
+            loader, device(self.step_ms / 1e3, self.host_share), steps=self.steps, confidence=self.confidence,
+            epoch_batches=epoch, against=beside, verify=self.verify, quick=self.quick, progress=progress,
+        )  # fmt: skip
+
+    def _swept(self, progress: Progress) -> Profile:
+        wanted = settings_of(self.sweep, *self._settings)
 
         def measured(settings: Settings) -> Profile:
-            return self._of(settings, lambda _, *done: progress(told(settings), *done), quick=True)
+            what = f"setting {wanted.index(settings) + 1} of {len(wanted)}, {told(settings)}"
+            one = replace(self._with(settings), quick=True, videos=None)
+            return one.profiled(lambda _, *done: progress(what, *done))
 
-        tried = swept(settings_of(self.sweep, *self._settings), measured)
-        best = tried[0].num_workers, tried[0].prefetch_factor
-        return replace(self._of(best, progress, quick=self.quick), sweep=tried)
+        tried = swept(wanted, measured)
+        best = self._with((tried[0].num_workers, tried[0].prefetch_factor))
+        return replace(best.profiled(progress), sweep=tried)
+
+    def _with(self, settings: Settings) -> Asked:
+        return replace(self, sweep={}, workers=settings[0], prefetch=settings[1])
 
     @property
     def _settings(self) -> Settings:
         workers = default_workers(self.ranks) if self.workers is None else self.workers
         return workers, (self.prefetch or 2) if workers else None
-
-    def _of(self, settings: Settings, progress: Progress, *, quick: bool) -> Profile:
-        loader, epoch = self._loader(settings)
-        device = EmulatedRank if self.ranks > 1 else EmulatedDevice
-        beside = {} if self.videos is None else {"naive": self._naive(self.videos, loader)}
-        return profile(
-            loader, device(self.step_ms / 1e3, self.host_share), steps=self.steps, confidence=self.confidence,
-            epoch_batches=epoch, against=beside, verify=self.verify, quick=quick, progress=progress,
-        )  # fmt: skip
 
     def _loader(self, settings: Settings) -> tuple[FaceDataLoader, int]:
         """As training would make it, but with an epoch that is long enough; and how many batches training's own has."""
@@ -84,7 +91,13 @@ class Asked:
             balance=balance_of(self.balance, dataset.index, dataset.rows), num_workers=workers,
             prefetch_factor=prefetch, local_ranks=self.ranks,
         )  # fmt: skip
-        epoch = max(len(loader), 1)
+        order: Any = loader.sampler
+        if (images := order.images) < self.batch_size * self.ranks:
+            raise UsageError(
+                f"--batch-size {self.batch_size}: an epoch of {images:,} images has no whole step of {self.ranks} x "
+                f"{self.batch_size}; take {images // self.ranks} or less"
+            )
+        epoch = len(loader)
         return prolonged(loader, math.ceil(4 * (self.steps + 10 * workers * (prefetch or 0)) / epoch)), epoch
 
     def _naive(self, videos: Path, loader: FaceDataLoader) -> Any:

@@ -57,9 +57,11 @@ def _numbers(text: str) -> list[int]:
     """3: itself; 0..3: all from the first to the last; none where it is no number."""
     first, dots, last = text.partition("..")
     ends = (first, last if dots else first)
-    return list(range(int(ends[0]), int(ends[1]) + 1)) if all(map(str.isdecimal, ends)) else []
+    sound = all(one.isdecimal() and len(one) <= _MOST_DIGITS for one in ends)
+    return list(range(int(ends[0]), int(ends[1]) + 1)) if sound else []
 
 
+_MOST_DIGITS = 4  # nobody has so many workers
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 

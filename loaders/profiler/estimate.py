@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
 from ...pipeline.machine import usable_cores
@@ -62,7 +63,7 @@ class Estimation:
             passing.record(min(self.steps, _CHUNK_STEPS), self._counting("the loader"), ticks=self.ticks(self.step),
                            more=self._wanted)
         )  # fmt: skip
-        if not all(self.ranks.gathered(bool(live.steady.any()))):
+        if not self._steady(live).any():
             raise UsageError(
                 f"an epoch has {int(live.place.max()) + 1} batches, of which {passing.ahead} are made ahead: it ends "
                 "before its steady state; give more data, a smaller batch_size or fewer workers"
@@ -71,7 +72,7 @@ class Estimation:
         alone, resident = (None if None in each else Recording.joined(each) for each in zip(*replayed, strict=True))
         assert alone is not None
         epoch = self._epoch(live)
-        seen = seen_by(self.ranks.number, self.judged(live, epoch), live, epoch)
+        seen = seen_by(self.ranks.number, self.judged(live, epoch), live, alone, epoch)
         verdict, ranks = together(self.ranks.gathered(seen))
         return Profile(
             verdict=verdict, ranks=ranks, rank=self.ranks.number, live=live, alone=alone, resident=resident,
@@ -123,7 +124,7 @@ class Estimation:
         if None in lengths:
             return None
         batches = max(filter(None, lengths))
-        usual, starts = float(self._longest(live)[live.steady].mean()), list[float]()
+        usual, starts = float(self._longest(live)[self._steady(live)].mean()), list[float]()
         # A count, and no limit of time: of several ranks all have to do the same steps.
         affordable = round(_LONGEST_START_SECONDS / float(live.period[live.steady].mean()))
         steps = self.ranks.most(max(min(2 * self.passing.ahead + 1, batches, affordable), 1))
@@ -138,6 +139,11 @@ class Estimation:
         """Of each step, how long the rank waited that waited longest."""
         longest: Seconds = np.max(self.ranks.gathered(recording.wait), axis=0)
         return longest
+
+    def _steady(self, recording: Recording) -> NDArray[np.bool_]:
+        """The steps that are of the steady state on all ranks."""
+        steady: NDArray[np.bool_] = np.logical_and.reduce(self.ranks.gathered(recording.steady))
+        return steady
 
     def ticks(self, step: Step) -> Ticks:
         """What marks the moments of a step: its device's clock."""

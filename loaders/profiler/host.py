@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -65,12 +65,15 @@ def profiled_by_ranks(asked: Asked, progress: Progress) -> Profile:
 def _cause(running: _Running, ended: Connection) -> FacefeedError:
     """Of a rank that has ended without a word: what another one said first, after which none can go on; or its end."""
     for one in running:
-        while one is not ended and one.poll():
-            if isinstance(heard := one.recv(), FacefeedError):
-                return heard
+        with suppress(EOFError):  # it has ended too
+            while one is not ended and one.poll():
+                if isinstance(heard := one.recv(), FacefeedError):
+                    return heard
     process = running[ended]
     process.join(_SECONDS_TO_LOOK)
-    code = process.exitcode or 0
+    code = process.exitcode
+    if code is None:
+        return RankDiedError(f"{process.name} is not heard of any more")
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}; its error is above"
     return RankDiedError(f"{process.name} {how}")
 
@@ -82,18 +85,28 @@ def _started(asked: Asked, folder: Path) -> Iterator[_Running]:
     try:
         for number in range(asked.ranks):
             heard, telling = Pipe(duplex=False)
-            with telling:
-                process: Any = context.Process(  # type: ignore[attr-defined]
-                    target=_rank, args=(number, asked, str(folder / "meeting"), telling), name=f"rank {number}"
-                )
+            process: Any = context.Process(  # type: ignore[attr-defined]
+                target=_rank, args=(number, asked, str(folder / "meeting"), telling), name=f"rank {number}"
+            )
+            with telling, _stops_held():  # whoever is started is known, and ended with the others
                 process.start()
-            ranks[heard] = process
+                ranks[heard] = process
         yield ranks
     finally:
         for heard, process in ranks.items():
             process.kill()
             process.join()
             heard.close()
+
+
+@contextmanager
+def _stops_held() -> Iterator[None]:
+    """Puts off Ctrl-C and requests to end; what was started before does not inherit that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _rank(number: int, asked: Asked, meeting: str, telling: Connection) -> None:

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...pipeline.errors import UsageError
-from .bounds import Values, block_length, rate, share
+from .bounds import Bounded, Values, block_length, rate, share
 from .recording import Recording
-from .verdict import Epoch, Verdict, word_of
+from .verdict import MOST_OPEN, Epoch, Verdict, far_apart, few_steps, word_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +19,8 @@ class Rank:
     """One rank of a job: its own verdict, and what its waits were for. Shares are 0 to 1.
 
     waits: share of its time by what the waits were for, named as in `Profile.bars`. held_up: of all that the job
-    waited, the share in steps to which this rank's batch came last. stage: of a batch's making that takes longest, and
+    waited, the share in steps to which this rank's batch came last. for_others: seconds that a step of its own lasts
+    longer because other ranks wait for theirs. stage: of a batch's making that takes longest, and
     its share of it; None where batches bear no stamps.
     """
 
@@ -29,6 +29,7 @@ class Rank:
     verdict: Verdict
     waits: dict[str, float]
     held_up: float
+    for_others: float
     images_per_second: float
     stage: tuple[str, float] | None
 
@@ -42,7 +43,8 @@ class Rank:
 class Seen:
     """What a rank tells the others: itself, and the times of its steps.
 
-    memory: steps that a block has at least. epoch: of the job, so the same on all ranks.
+    memory: steps that a block has at least. alone: seconds of a step on batches that were there already. epoch: of the
+    job, so the same on all ranks.
     """
 
     rank: Rank
@@ -51,6 +53,7 @@ class Seen:
     step: Values
     steady: NDArray[np.bool_]
     memory: int
+    alone: float
     epoch: Epoch | None
 
 
@@ -58,36 +61,39 @@ def together(seen: Sequence[Seen]) -> tuple[Verdict, tuple[Rank, ...]]:
     """The verdict on the whole job, and its ranks; of a rank that is alone its own, and none.
 
     In each step all ranks wait until the last one's batch is there, since their gradients are summed: so the job waits
-    for the longest of their waits.
+    for the longest of their waits. That holds where they end their steps together and compute equally long in them; of
+    others nothing is concluded, since their waits would then come to more than their steps take longer than without.
     """
     if len(seen) == 1:
         return seen[0].rank.verdict, ()
     steady = np.logical_and.reduce([one.steady for one in seen])
-    if not steady.any():
-        raise UsageError("the ranks have no step of their steady states in common; give more data or fewer workers")
     waits = np.array([one.wait[steady] for one in seen])
     longest = waits.max(axis=0)
     held_up = [float(longest[waits.argmax(axis=0) == number].sum()) for number in range(len(seen))]
     whole = max(sum(held_up), 1e-12)
-    found = tuple(replace(one.rank, held_up=part / whole) for one, part in zip(seen, held_up, strict=True))
+    last = np.min([one.step for one in seen], axis=0)
+    found = tuple(
+        replace(one.rank, held_up=part / whole, for_others=float((one.step - last)[one.steady].mean()))
+        for one, part in zip(seen, held_up, strict=True)
+    )
     return _of_all(seen, steady, longest), found
 
 
-def seen_by(number: int, verdict: Verdict, live: Recording, epoch: Epoch | None) -> Seen:
-    """What rank `number` has seen."""
+def seen_by(number: int, verdict: Verdict, live: Recording, alone: Recording, epoch: Epoch | None) -> Seen:
+    """What rank `number` has seen; alone: the same step on batches that were there already."""
     steady, spans = live.steady, live.spans
     parts = {"transport": live.transport, "sampling": live.sampling, "contention": live.contention,
              "preparation": live.unmade}  # fmt: skip
     stage = max(spans.items(), key=lambda one: one[1]) if spans else None
     rank = Rank(
-        number=number, host=socket.gethostname(), verdict=verdict, held_up=0.0,
+        number=number, host=socket.gethostname(), verdict=verdict, held_up=0.0, for_others=0.0,
         waits={name: float(part[steady].sum()) / max(live.seconds, 1e-12) for name, part in parts.items()},
         images_per_second=live.images_per_second,
         stage=None if stage is None else (stage[0], stage[1] / sum(spans.values())),
     )  # fmt: skip
     return Seen(
         rank=rank, wait=live.wait, period=live.period, step=live.step, steady=steady, memory=max(live.workers, 1),
-        epoch=epoch,
+        alone=float(alone.step.mean()), epoch=epoch,
     )  # fmt: skip
 
 
@@ -108,7 +114,12 @@ def _of_all(seen: Sequence[Seen], steady: NDArray[np.bool_], longest: Values) ->
     starved = rate(longest > threshold, block=block, confidence=confidence)
     epoch = seen[0].epoch
     whole = epoch.share(live, float(period.mean())) if epoch is not None else None
-    reasons = tuple(f"rank {number}: {one}" for number, verdict in enumerate(verdicts) for one in verdict.reasons)
+    closure = abs(float((period - longest - step).sum())) / max(float(period.sum()), 1e-12)
+    slower = 1 - max(one.alone for one in seen) / float(period.mean())  # estimator B of the job
+    reasons = (
+        *(f"rank {number}: {one}" for number, verdict in enumerate(verdicts) for one in verdict.reasons),
+        *few_steps(len(longest), block), *_not_together(live, slower, closure),
+    )  # fmt: skip
     fastest, slowest_fastest, stored = (
         None if None in values else max(values)
         for values in ([getattr(one, name) for one in verdicts]
@@ -120,6 +131,18 @@ def _of_all(seen: Sequence[Seen], steady: NDArray[np.bool_], longest: Values) ->
         threshold=threshold, step=float(np.median(step)),
         mean_step=float(step.mean()), fastest_step=fastest, slowest_fastest=slowest_fastest, stored_per_image=stored,
         **{name: max(getattr(one, name) for one in verdicts)
-           for name in ("settled", "closure", "handing", "transport", "load", "overhead")},
-        reasons=reasons, ranks=tuple(one.live.value for one in verdicts),
+           for name in ("settled", "handing", "transport", "load", "overhead")},
+        closure=max(closure, *(one.closure for one in verdicts)), reasons=reasons,
+        ranks=tuple(one.live.value for one in verdicts),
     )  # fmt: skip
+
+
+def _not_together(live: Bounded, slower: float, closure: float) -> tuple[str, ...]:
+    """Why the ranks' waits do not add up to what the job waits, if they do not."""
+    why = "the ranks do not end their steps together, or compute for different times"
+    if live.value > slower and far_apart(live.value, slower):
+        return (
+            f"some rank waits {live.value:.1%} of the time, but steps take only {max(slower, 0.0):.1%} of it longer "
+            f"than on batches at hand: {why}",
+        )  # fmt: skip
+    return (f"{closure:.1%} of the job's time is not accounted for: {why}",) if closure > MOST_OPEN else ()

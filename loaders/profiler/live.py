@@ -90,6 +90,7 @@ class Pass:
             if wanted <= 0:
                 return recording
             steps += wanted
+            seen.paused = True
 
     def _step(self, seen: _Marks, step: Step, keep: list[Any] | None) -> None:
         asked, called = seen.ticks.mark(), clock()
@@ -98,7 +99,8 @@ class Pass:
         seen.host += (called, returned, another_clock())
         step(batch)
         seen.marks += (asked, handed, seen.ticks.mark())
-        seen.places.append(0 if first or not seen.places else seen.places[-1] + 1)
+        seen.places.append(0 if first or not seen.places else seen.places[-1] + 1 + seen.paused)
+        seen.paused = False
         seen.images.append(images_of(batch))
         if self._stamps:  # a prefetcher is ahead of its batches, and so are their stamps
             seen.stamps.append(self._stamps.popleft())
@@ -151,6 +153,7 @@ class _Marks:
         self.places: list[int] = []
         self.images: list[int] = []
         self.stamps: list[Stamp] = []
+        self.paused = False  # since the last step: to look at what was seen is no part of its time
         self.stored, self.computed = storage.bytes_read(), time.process_time()
         ticks.begin()
 

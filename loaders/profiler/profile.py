@@ -56,6 +56,7 @@ def profile(
             raise UsageError(
                 f"profile() inside a job of {ranks.count} ranks: neither verify nor against; try settings one by one"
             )
+        ranks.agree(steps=steps, confidence=confidence, quick=quick, epoch_batches=epoch_batches)
         return _profiled(
             loader, step, steps=steps, confidence=confidence, device=device, epoch_batches=epoch_batches, ranks=ranks,
             against=against or {}, verify=verify, quick=quick, progress=progress or _silent,

@@ -32,6 +32,14 @@ class Ranks:
         distributed.all_gather_object(values, value, group=self._group)
         return values
 
+    def agree(self, **settings: Any) -> None:
+        """Raises `UsageError` on all ranks where one of them was given other settings: each has to do the same."""
+        told = self.gathered(settings)
+        for name, ours in settings.items():
+            if any(other[name] != ours for other in told):
+                each = ", ".join(str(other[name]) for other in told)
+                raise UsageError(f"{name}: has to be the same on all ranks, and is {each}")
+
     def most(self, value: int) -> int:
         """The largest that any rank has."""
         return max(self.gathered(value))
@@ -41,7 +49,7 @@ class Ranks:
 def ranks_of_this_job() -> Iterator[Ranks]:
     """All ranks of torch.distributed's default group, whatever its backend; this process alone where there is none.
 
-    All of them have to come here: raises `UsageError` where one does not within five minutes.
+    All of them have to come here: raises `UsageError` where one does not within five minutes, or none can.
     """
     available = distributed.is_available() and distributed.is_initialized()
     if not available or distributed.get_world_size() == 1:
@@ -50,9 +58,10 @@ def ranks_of_this_job() -> Iterator[Ranks]:
     try:
         group = distributed.new_group(backend="gloo", timeout=_LONGEST_APART)
     except RuntimeError as error:
+        count, said = distributed.get_world_size(), str(error).splitlines()[0]
         raise UsageError(
-            f"profile() inside a job of {distributed.get_world_size()} ranks: each of them has to call it, but not all "
-            "did within five minutes"
+            f"profile() inside a job of {count} ranks: they cannot be brought together over gloo; each of them has to "
+            f"call it within five minutes ({said})"
         ) from error
     try:
         yield Ranks(group)

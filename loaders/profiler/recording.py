@@ -25,11 +25,12 @@ class Recording:
     asked, handed, done: when whatever does the steps came to the moment before `next()`, after it, and to the step's
     end. called, returned: when the host came to the first two; the same where the host does the steps. began: when the
     host came to each step, by CLOCK_MONOTONIC_RAW. place: int64, of the step in its stretch: a stretch begins with an
-    iteration, and after a pause. settled: the steps before the steady state. stamps: of the batches' making, empty
-    where the loader is none of torch's. workers, prefetch: of the loader; ordered: whether it hands out batches in the
-    order in which they were begun. images: of each batch, int64 (steps,). computed: seconds of a core that the looping
-    process took, its step's included. stored_bytes: what came from storage, not from the page cache, to all processes;
-    None where the system does not say. stamping: seconds that the stamps cost a batch, as tried.
+    iteration, and after a pause, which skips a place. settled: the steps before the steady state. stamps: of the
+    batches' making, empty where the loader is none of torch's. workers, prefetch: of the loader; ordered: whether it
+    hands out batches in the order in which they were begun. images: of each batch, int64 (steps,). computed: seconds of
+    a core that the looping process took, its step's included. stored_bytes: what came from storage, not from the page
+    cache, to all processes; None where the system does not say. stamping: seconds that the stamps cost a batch, as
+    tried.
     """
 
     asked: Seconds

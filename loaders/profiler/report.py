@@ -60,6 +60,7 @@ def figures(profile: Profile, gate: Gate) -> dict[str, Any]:
             "settings": profile.followed.name,
             "verdict": asdict(profile.followed.verdict),
         },
+        "rank": profile.rank,
         "ranks": [_of_rank(rank) for rank in profile.ranks],
         "sweep": [
             {
@@ -97,14 +98,16 @@ def _of_rank(rank: Rank) -> dict[str, Any]:
 
 def text(profile: Profile, gate: Gate) -> str:
     """One screen of 80 columns, the verdict at its end."""
-    verdict, own, live = profile.verdict, profile.own, profile.live
-    model = "-" if own.model is None else f"{own.model:.2%}"
+    verdict, live = profile.verdict, profile.live
+    model = "-" if verdict.model is None else f"{verdict.model:.2%}"
+    waited = "some rank waited" if profile.ranks else "the device waited"
     lines = [
         *_sweep(profile),
         *_ranks(profile),
-        f"  A  live, by the clock        {own.live.value:7.2%}  of the time, the device waited",
+        f"  A  live, by the clock        {verdict.live.value:7.2%}  of the time, {waited}",
         f"  B  against replayed batches  {profile.differential:7.2%}  slower than with preloaded batches",
         f"  C  the queue's model         {model:>7}  what A should be in the second half, from the first",
+        *([f"  of rank {profile.rank}, which the others waited for most:"] if profile.ranks else []),
         *_side_by_side(
             _bars("a step", {PART_NAMES[name]: value for name, value in profile.bars.items()}),
             _bars("a batch's making", live.spans),
@@ -167,7 +170,7 @@ def _upper(bounded: Bounded | None) -> str:
 
 
 def _ranks(profile: Profile) -> list[str]:
-    """A line a rank; all that follows is of the one that held the others up most."""
+    """A line a rank."""
     if not profile.ranks:
         return []
     rows = []
@@ -177,10 +180,7 @@ def _ranks(profile: Profile) -> list[str]:
         cause = f"{PART_NAMES[name]} {part:.2%}" if part else "-"
         rows.append(f"    {rank.number:>4}  {live.value:7.2%} {live.upper:8.2%} {rank.held_up:8.0%} "
                     f"{rank.images_per_second:9,.0f}  {cause}")  # fmt: skip
-    return [
-        "    rank    waits  at most  last in  images/s  mostly", *rows,
-        f"  of rank {profile.rank}, which the others waited for most:",
-    ]  # fmt: skip
+    return ["    rank    waits  at most  last in  images/s  mostly", *rows]
 
 
 def _epoch(verdict: Verdict) -> str:

@@ -24,6 +24,7 @@ PART_NAMES = {
     "step alone": "step alone",
     "copy": "copy",
     "slower step": "slowed step",
+    "other ranks": "other ranks",
     "transport": "transport",
     "sampling": "sampler",
     "contention": "no core free",
@@ -121,17 +122,20 @@ class Profile:
     def bars(self) -> dict[str, float]:
         """Where a step's time goes, by name, in seconds a step; together they are its period.
 
-        step alone; copy: to the device; slower step: what loading beside it costs it; transport; sampling: the
+        step alone; copy: to the device; slower step: what loading beside it costs it; other ranks: until the batch of
+        the last one is there; transport; sampling: the
         sampler kept the loop; contention: of the queue, where there are too few cores; preparation: the batch was still
         being made.
         """
         steady, live = self.live.steady, self.live
         alone = float(self.alone.step.mean())
+        others = self.ranks[self.rank].for_others if self.ranks else 0.0
         resident = alone if self.resident is None else float(self.resident.step.mean())
         bars = {
             "step alone": resident,
             "copy": alone - resident,
-            "slower step": float(live.step[steady].mean()) - alone,
+            "slower step": float(live.step[steady].mean()) - alone - others,
+            "other ranks": others,
             "transport": float(live.transport[steady].mean()),
             "sampling": float(live.sampling[steady].mean()),
             "contention": float(live.contention[steady].mean()),
@@ -139,8 +143,9 @@ class Profile:
         }
         if self.resident is None:
             del bars["copy"]
-        if not bars["sampling"]:
-            del bars["sampling"]
+        for name in ("sampling", "other ranks"):
+            if not bars[name]:
+                del bars[name]
         return bars
 
     @property

@@ -18,8 +18,9 @@ from .steady import unsteady
 FED_BELOW, STARVED_ABOVE = 0.01, 0.02
 _MUCH_HANDING = 0.05
 _HUGE = 100.0
-_MOST_OPEN = 0.02  # of the time unaccounted for, and of the two estimators apart,
-_OF_ITSELF = 0.1  # besides a tenth of the waiting
+MOST_OPEN = 0.02
+"""Of the time unaccounted for, and of two estimators apart."""
+_OF_ITSELF = 0.1  # besides this part of the waiting
 _MOST_OVERHEAD = 0.01
 FEWEST_BLOCKS = 20
 WARM_BYTES = 1000
@@ -153,7 +154,8 @@ def judge(
         slowest = max(slowest, float(step.mean()))
     overhead, stored = recording.overhead, recording.stored_per_image
     closure = recording.closure
-    reasons = _doubts(count, block, closure, model)
+    # Of a job it is asked of all ranks together whether there were enough steps.
+    reasons = (*(few_steps(count, block) if ranks == 1 else ()), *_doubts(closure, model))
     moving = unsteady(recording)
     reasons += (moving,) if moving else ()
     if overhead > _MOST_OVERHEAD:
@@ -225,8 +227,9 @@ class Agreement:
         The model's own uncertainty is that of the half it was fitted on.
         """
         above, below = self.first.upper - self.first.value, self.first.value - self.first.lower
-        far = abs(self.model - self.second.value) > _MOST_OPEN + _OF_ITSELF * self.second.value
-        return far and (self.model + above < self.second.lower or self.model - below > self.second.upper)
+        return far_apart(self.model, self.second.value) and (
+            self.model + above < self.second.lower or self.model - below > self.second.upper
+        )
 
 
 def _fastest_step(recording: Recording, cores: int, confidence: float, ranks: int) -> tuple[float | None, float | None]:
@@ -245,11 +248,19 @@ def _fastest_step(recording: Recording, cores: int, confidence: float, ranks: in
     return whole, max(whole, *known) if len(known) == parts else None
 
 
-def _doubts(count: int, block: int, closure: float, model: Agreement | None) -> tuple[str, ...]:
+def few_steps(count: int, block: int) -> tuple[str, ...]:
+    """Why so many steps are not enough, if `block` of them belong together."""
+    return (f"too few steps: {count}, needs {FEWEST_BLOCKS * block}",) if count < FEWEST_BLOCKS * block else ()
+
+
+def far_apart(one: float, other: float) -> bool:
+    """Whether two shares of waiting contradict each other: by 2 points, and a tenth of the second."""
+    return abs(one - other) > MOST_OPEN + _OF_ITSELF * other
+
+
+def _doubts(closure: float, model: Agreement | None) -> tuple[str, ...]:
     doubts = []
-    if count < FEWEST_BLOCKS * block:
-        doubts.append(f"too few steps: {count}, needs {FEWEST_BLOCKS * block}")
-    if closure > _MOST_OPEN:
+    if closure > MOST_OPEN:
         doubts.append(f"{closure:.1%} of the time is not accounted for")
     if model is not None and model.apart:
         doubts.append(

@@ -155,9 +155,11 @@ def instead(profile: Profile) -> str:
 
 def estimators(profile: Profile) -> Table:
     """The three ways in which the waiting was found."""
-    verdict = profile.own
+    verdict = profile.verdict
     bounds = f"{percent(verdict.live.lower)} to {percent(verdict.live.upper)}"
-    if verdict.model is None:
+    if profile.ranks:
+        model = "Not known of a job: each rank's model knows its own batches alone, and is held against its own waits."
+    elif verdict.model is None:
         model = ("Not known: it needs to see when each batch was made, as of torch's loaders, and holds where they "
                  "keep their order.")  # fmt: skip
     else:
@@ -197,7 +199,7 @@ def _throughput(profile: Profile) -> str:
     live = profile.live
     told = f"{live.images_per_second:,.0f} images/s in batches of {live.images_per_batch:,.0f}"
     whole = sum(rank.images_per_second for rank in profile.ranks)
-    return f"{told} on this rank, {whole:,.0f} images/s on all {len(profile.ranks)}" if profile.ranks else told
+    return f"{told} on this rank, {whole:,.0f} images/s on all of them" if profile.ranks else told
 
 
 def _whole_epoch(verdict: Verdict) -> dict[str, str]:

@@ -53,9 +53,9 @@ def ranks(profile: Profile) -> Section | None:
     own = [rank.verdict.live.value for rank in profile.ranks]
     return Section(
         key="ranks", title="Which rank the others wait for",
-        read=f"A step ends on all {len(own)} ranks when it ends on the last, so one late batch keeps all of them: each "
-        f"waits {percent(min(own))} to {percent(max(own))} of the time for its own batches, some of them for "
-        f"{percent(live.value)}.",
+        read="A step ends on all ranks when it ends on the last, so one late batch keeps all of them waiting. Each waits "
+        f"{percent(min(own))} to {percent(max(own))} of the time for its own batches; at least one of them waits in "
+        f"{percent(live.value)} of it.",
         plots={"what each rank waits for": _ranks_plot(profile.ranks)},
         legend={PART_NAMES[name]: colour for name, colour in _COLOURS.items()
                 if any(rank.waits[name] for rank in profile.ranks)},

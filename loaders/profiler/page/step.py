@@ -13,7 +13,21 @@ from ..queue import Seconds
 from ..result import PART_NAMES, Point, Profile
 from ..situation import Situation
 from . import plots
-from .plots import HANDING, INK, MAKING, NO_CORE, QUIET, SAMPLER, SOFT, STALL, STEP, Section, milliseconds, percent
+from .plots import (
+    HANDING,
+    INK,
+    MAKING,
+    NO_CORE,
+    OTHERS,
+    QUIET,
+    SAMPLER,
+    SOFT,
+    STALL,
+    STEP,
+    Section,
+    milliseconds,
+    percent,
+)
 
 _FASTER = (2, 4)
 _FASTER_COLOUR = "#e69f00"
@@ -26,6 +40,7 @@ _BARS = {
     "step alone": (PART_NAMES["step alone"], STEP, "the same step on batches that are there already"),
     "copy": (PART_NAMES["copy"], "#6f9fd0", "bringing the batch to the device"),
     "slower step": (PART_NAMES["slower step"], MAKING, "the step is slower while batches are being made beside it"),
+    "other ranks": (PART_NAMES["other ranks"], OTHERS, "the step cannot end before another rank's batch is there"),
     "transport": (
         PART_NAMES["transport"],
         HANDING,
@@ -40,7 +55,7 @@ _BARS = {
     "preparation": (PART_NAMES["preparation"], STALL, "the batch is still being made"),
     "fetch": ("cold cache", "#a63d8f", "what comes on top while no file is in the page cache"),
 }
-_WAITS = ("transport", "sampling", "contention", "preparation")
+_WAITS = ("other ranks", "transport", "sampling", "contention", "preparation")
 
 
 def waterfall(profile: Profile) -> Section:
