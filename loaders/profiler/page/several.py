@@ -53,8 +53,8 @@ def ranks(profile: Profile) -> Section | None:
     own = [rank.verdict.live.value for rank in profile.ranks]
     return Section(
         key="ranks", title="Which rank the others wait for",
-        read="A step ends on all ranks when it ends on the last, so one late batch keeps all of them waiting. Each waits "
-        f"{percent(min(own))} to {percent(max(own))} of the time for its own batches; at least one of them waits in "
+        read="A step ends on all ranks when it ends on the last, so one late batch keeps all of them waiting. Each "
+        f"waits {percent(min(own))} to {percent(max(own))} of the time for its own batches; at least one waits in "
         f"{percent(live.value)} of it.",
         plots={"what each rank waits for": _ranks_plot(profile.ranks)},
         legend={PART_NAMES[name]: colour for name, colour in _COLOURS.items()
