@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
@@ -101,12 +102,18 @@ def _started(asked: Asked, folder: Path) -> Iterator[_Running]:
 
 @contextmanager
 def _stops_held() -> Iterator[None]:
-    """Puts off Ctrl-C and requests to end; what was started before does not inherit that."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    """Puts off Ctrl-C and requests to end; to block the signals would not do, since any thread may get them."""
+    noted, handlers = list[int](), dict[signal.Signals, Any]()
+    if threading.current_thread() is threading.main_thread():
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            handlers[name] = signal.signal(name, lambda number, _: noted.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for name, handler in handlers.items():
+            signal.signal(name, handler)
+    if noted:
+        raise KeyboardInterrupt
 
 
 def _rank(number: int, asked: Asked, meeting: str, telling: Connection) -> None:
