@@ -76,7 +76,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--split", type=click.Choice(["train", "val", "test"]), default="train", show_default=True)
 @click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, metavar="N")
 @click.option("--image-size", type=click.IntRange(min=1), default=224, show_default=True, metavar="PX")
-@click.option("--workers", type=click.IntRange(min=0), metavar="N", help="Default: one a usable core.")
+@click.option("--workers", type=click.IntRange(min=0), metavar="N",
+              help="Of each rank. Default: one a usable core, shared among the ranks.")  # fmt: skip
 @click.option("--prefetch", type=click.IntRange(min=1), metavar="N", help="Batches a worker. Default: 2.")
 @click.option("--ranks", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
               help="Processes on this host that do their steps together, as GPUs do.")  # fmt: skip
