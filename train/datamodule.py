@@ -142,8 +142,6 @@ def _transforms(file: str | None) -> dict[str, Any]:
     if file is None:
         return {}
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
-    from ..loaders.augment import FaceCompose  # noqa: PLC0415 (half a second, only for who uses it)
-    from ..loaders.augment.pipeline_file import read_pipeline  # noqa: PLC0415
+    from ..loaders.augment.pipeline_file import transforms_in  # noqa: PLC0415 (half a second, only for who uses it)
 
-    pipeline = read_pipeline(Path(file))
-    return {"face_transform" if isinstance(pipeline, FaceCompose) else "transform": pipeline}
+    return transforms_in(Path(file))

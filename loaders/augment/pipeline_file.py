@@ -14,6 +14,7 @@ import albumentations
 import yaml
 
 from ...pipeline.errors import UsageError
+from .compose import FaceCompose
 
 _REMEDY: Final = 'write it with albumentations.save(pipeline, "FILE.yaml", data_format="yaml")'
 _NAME: Final = "__class_fullname__"
@@ -45,6 +46,12 @@ def read_pipeline(path: Path) -> Any:
             f"{path}: holds {name} alone; must be a FaceCompose or a Compose: try FaceCompose([{name}(...)])"
         )
     return pipeline
+
+
+def transforms_in(path: Path) -> dict[str, Any]:
+    """The pipeline in a file, under the name of the argument of `FaceDataset` that takes it."""
+    pipeline = read_pipeline(path)
+    return {"face_transform" if isinstance(pipeline, FaceCompose) else "transform": pipeline}
 
 
 def _made(stored: dict[str, Any], path: Path) -> Any:

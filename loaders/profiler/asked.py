@@ -52,7 +52,7 @@ class Asked:
         """The profile; of a sweep, of its best settings, measured once more than the others."""
         if self.sweep:
             return self._swept(progress)
-        loader, epoch = self._loader(self._settings)
+        loader, epoch = self._loader()
         device = EmulatedRank if self.ranks > 1 else EmulatedDevice
         beside = {} if self.videos is None else {"naive": self._naive(self.videos, loader)}
         return profile(
@@ -80,12 +80,15 @@ class Asked:
         workers = default_workers(self.ranks) if self.workers is None else self.workers
         return workers, (self.prefetch or 2) if workers else None
 
-    def _loader(self, settings: Settings) -> tuple[FaceDataLoader, int]:
+    def _loader(self) -> tuple[FaceDataLoader, int]:
         """As training would make it, but with an epoch that is long enough; and how many batches training's own has."""
-        workers, prefetch = settings
-        dataset = FaceDataset(
-            self.out, split=self.split, image_size=self.image_size, **_transforms(self.transform)
-        )  # fmt: skip
+        workers, prefetch = self._settings
+        transforms: dict[str, Any] = {}
+        if self.transform is not None:
+            from ..augment.pipeline_file import transforms_in  # noqa: PLC0415 (half a second, only for who uses it)
+
+            transforms = transforms_in(self.transform)
+        dataset = FaceDataset(self.out, split=self.split, image_size=self.image_size, **transforms)
         loader = FaceDataLoader(
             dataset, self.batch_size, shuffle=False if self.shuffle == "none" else self.shuffle,
             balance=balance_of(self.balance, dataset.index, dataset.rows), num_workers=workers,
@@ -115,14 +118,3 @@ class Asked:
             dataset, self.batch_size, sampler=endless, num_workers=workers, prefetch_factor=1 if workers else None,
             multiprocessing_context="forkserver" if workers else None,
         )  # fmt: skip
-
-
-def _transforms(file: Path | None) -> dict[str, Any]:
-    """The dataset's argument for a pipeline in a file."""
-    if file is None:
-        return {}
-    from ..augment import FaceCompose  # noqa: PLC0415
-    from ..augment.pipeline_file import read_pipeline  # noqa: PLC0415
-
-    pipeline = read_pipeline(file)
-    return {"face_transform" if isinstance(pipeline, FaceCompose) else "transform": pipeline}

@@ -36,11 +36,10 @@ def told(settings: Settings) -> str:
     return f"{workers} workers x {prefetch} ahead" if workers else "no workers"
 
 
-def _rank(one: Tried) -> tuple[bool, int, float, tuple[int, int]]:
-    cost = _cost((one.num_workers, one.prefetch_factor))
-    if one.verdict.word is Word.FED:
-        return False, 0, 0.0, cost
-    return True, int(one.verdict.word is Word.INCONCLUSIVE), one.most_waiting, cost
+def _rank(one: Tried) -> tuple[int, float, tuple[int, int]]:
+    word = one.verdict.word
+    order = {Word.FED: 0, Word.INCONCLUSIVE: 2}.get(word, 1)
+    return order, 0.0 if word is Word.FED else one.most_waiting, _cost((one.num_workers, one.prefetch_factor))
 
 
 def _cost(settings: Settings) -> tuple[int, int]:

@@ -70,9 +70,10 @@ def waterfall(profile: Profile) -> Section:
     rows.append(("= a step now", INK, "from one batch to the next, as measured", 0.0, period))
     if fetch:
         rows.append((*_BARS["fetch"], period, period + fetch))
+    colours = "Grey, orange, purple" if "other ranks" in bars else "Grey, orange"
     return Section(
         key="waterfall", title="Where a step's time goes",
-        read="From the top down, each bar adds its part to those above it. Grey, orange and red is time in which the "
+        read=f"From the top down, each bar adds its part to those above it. {colours} and red is time in which the "
         f"device waits: {milliseconds(waits)} of {milliseconds(period)} a step.",
         plots={"bars that add up to a step's time": _waterfall_plot(rows)},
     )  # fmt: skip
