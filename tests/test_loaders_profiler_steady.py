@@ -87,9 +87,9 @@ def test_a_slow_loader_is_not_watched_longer_than_it_takes_to_be_sure(clock: Clo
 
 def test_waits_while_the_queue_fills_are_no_part_of_the_steady_state() -> None:
     recording = recording_of(np.concatenate([np.full(200, 6 * STEP), np.full(3800, STEP)]), STEP, workers=2, prefetch=4)
-    cut = steady.settled_after(recording)
+    cut = steady.settled_after(recording.wait, recording.workers)
     assert 200 <= cut <= 240
-    assert steady.settled_after(recording_of(uneven(2000, 0.9 * STEP), STEP)) <= 20
+    assert steady.settled_after(recording_of(uneven(2000, 0.9 * STEP), STEP).wait, 2) <= 20
 
 
 def test_a_machine_that_becomes_slower_on_the_way_has_no_steady_state() -> None:

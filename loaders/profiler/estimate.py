@@ -7,24 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
 from ...pipeline.machine import usable_cores
 from ..local_ranks import count_local_ranks
 from ..prefetch import tensors_in
-from .job import seen_by, together
+from .job import Steps, seen_by, together
 from .live import Pass, Step, replay
-from .queue import Seconds
 from .ranks import Ranks
 from .recording import Recording
 from .result import Profile
-from .steady import settled_after, unsteady
+from .steady import emptying
 from .steps import EmulatedDevice, SleepingStep
 from .ticks import Ticks, ticks_of
-from .verdict import FEWEST_BLOCKS, STARVED_ABOVE, Epoch, Verdict, judge, waiting
+from .verdict import FEWEST_BLOCKS, STARVED_ABOVE, Epoch, Verdict, judge
 
 Progress = Callable[[str, int, int], None]
 
@@ -63,7 +60,7 @@ class Estimation:
             passing.record(min(self.steps, _CHUNK_STEPS), self._counting("the loader"), ticks=self.ticks(self.step),
                            more=self._wanted)
         )  # fmt: skip
-        if not self._steady(live).any():
+        if not self._steps(live).steady.any():
             raise UsageError(
                 f"an epoch has {int(live.place.max()) + 1} batches, of which {passing.ahead} are made ahead: it ends "
                 "before its steady state; give more data, a smaller batch_size or fewer workers"
@@ -90,32 +87,32 @@ class Estimation:
         assert alone is not None
         return alone, resident
 
+    def _steps(self, recording: Recording) -> Steps:
+        """Of this rank's recording and the other ranks' together."""
+        return Steps.joined(self.ranks.gathered(Steps.of(recording)))
+
     def _settled(self, recording: Recording) -> Recording:
-        """With the steps that its queue took to settle; of several ranks, the last to."""
-        return replace(recording, settled=self.ranks.most(settled_after(recording)))
+        """With the steps that its queue took to settle; of several ranks, until the job's waits had settled."""
+        return replace(recording, settled=self._steps(recording).settled_after())
 
     def _wanted(self, recording: Recording) -> int:
         """How many more steps: until there are as many as were asked for after the queue has settled, if it does.
 
         None more where the loader is surely too slow. Each look may be wrong, so each takes a part of the doubt. Of
-        several ranks, as many as any of them wants, and none more where one of them is surely too slow.
+        several ranks it is asked of the job, and so the same on all of them.
         """
         found = self._settled(recording)
-        wanted = self.ranks.gathered(self._wanted_here(found))
-        return 0 if None in wanted else max(filter(None, wanted), default=0)
-
-    def _wanted_here(self, found: Recording) -> int | None:
-        """As many as this rank wants; None where its loader is surely too slow."""
-        steady = found.steady
-        left = _MOST_STEPS * (self.steps + 2 * self.passing.ahead) - len(found)
-        missing = self.steps - int(steady.sum())
-        if unsteady(found):
+        steps, empties = self._steps(found), self.ranks.gathered(emptying(found))
+        count = int(steps.steady.sum())
+        left = _MOST_STEPS * (self.steps + 2 * self.ranks.most(self.passing.ahead)) - len(found)
+        missing = self.steps - count
+        if steps.unsteady() or any(empties):
             missing = max(missing, _CHUNK_STEPS)
-        elif steady.any():
+        elif count:
             looks = _MOST_STEPS * max(self.steps / _CHUNK_STEPS, 1)
-            waits, block = waiting(found, 1 - (1 - self.confidence) / looks)
-            if steady.sum() >= FEWEST_BLOCKS * block and waits.lower > STARVED_ABOVE:
-                return None
+            waits, block = steps.waiting(1 - (1 - self.confidence) / looks)
+            if count >= FEWEST_BLOCKS * block and waits.lower > STARVED_ABOVE:
+                return 0
         return min(missing, _CHUNK_STEPS, left)
 
     def _epoch(self, live: Recording) -> Epoch | None:
@@ -124,26 +121,17 @@ class Estimation:
         if None in lengths:
             return None
         batches = max(filter(None, lengths))
-        usual, starts = float(self._longest(live)[self._steady(live)].mean()), list[float]()
+        steps, starts = self._steps(live), list[float]()
+        usual = float(steps.wait[steps.steady].mean())
         # A count, and no limit of time: of several ranks all have to do the same steps.
         affordable = round(_LONGEST_START_SECONDS / float(live.period[live.steady].mean()))
-        steps = self.ranks.most(max(min(2 * self.passing.ahead + 1, batches, affordable), 1))
+        first = self.ranks.most(max(min(2 * self.passing.ahead + 1, batches, affordable), 1))
         for number in range(_EPOCH_STARTS):
             self.progress("the beginning of an epoch", number, _EPOCH_STARTS)
             self.passing.reopen()
-            seen = self.passing.record(steps, self.step, ticks=self.ticks(self.step))
-            starts.append(max(float(self._longest(seen).sum()) - usual * len(seen), 0.0))
+            seen = self.passing.record(first, self.step, ticks=self.ticks(self.step))
+            starts.append(max(float(self._steps(seen).wait.sum()) - usual * len(seen), 0.0))
         return Epoch(batches=batches, starts=starts)
-
-    def _longest(self, recording: Recording) -> Seconds:
-        """Of each step, how long the rank waited that waited longest."""
-        longest: Seconds = np.max(self.ranks.gathered(recording.wait), axis=0)
-        return longest
-
-    def _steady(self, recording: Recording) -> NDArray[np.bool_]:
-        """The steps that are of the steady state on all ranks."""
-        steady: NDArray[np.bool_] = np.logical_and.reduce(self.ranks.gathered(recording.steady))
-        return steady
 
     def ticks(self, step: Step) -> Ticks:
         """What marks the moments of a step: its device's clock."""

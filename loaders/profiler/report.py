@@ -91,7 +91,7 @@ def _of_trial(trial: Trial) -> dict[str, Any]:
 def _of_rank(rank: Rank) -> dict[str, Any]:
     return {
         "rank": rank.number, "host": rank.host, "waiting": asdict(rank.verdict.live), "waiting_for": rank.waits,
-        "held_up": rank.held_up, "images_per_second": rank.images_per_second,
+        "held_up": rank.held_up, "images_per_second": rank.images_per_second, "reasons": rank.verdict.reasons,
         "longest_stage": None if rank.stage is None else {"name": rank.stage[0], "share": rank.stage[1]},
     }  # fmt: skip
 
@@ -170,7 +170,7 @@ def _upper(bounded: Bounded | None) -> str:
 
 
 def _ranks(profile: Profile) -> list[str]:
-    """A line a rank."""
+    """A line a rank, and below it what cannot be concluded of it."""
     if not profile.ranks:
         return []
     rows = []
@@ -180,6 +180,8 @@ def _ranks(profile: Profile) -> list[str]:
         cause = f"{PART_NAMES[name]} {part:.2%}" if part else "-"
         rows.append(f"    {rank.number:>4}  {live.value:7.2%} {live.upper:8.2%} {rank.held_up:8.0%} "
                     f"{rank.images_per_second:9,.0f}  {cause}")  # fmt: skip
+        own = [one for one in rank.verdict.reasons if f"rank {rank.number}: {one}" not in profile.verdict.reasons]
+        rows += [f"{' ' * 10}on its own: {'; '.join(own)}"] if own else []
     return ["    rank    waits  at most  last in  images/s  mostly", *rows]
 
 

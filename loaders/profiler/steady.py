@@ -23,13 +23,12 @@ _FEWEST_BLOCKS = 4
 _ROUNDING = 1e-12  # of a sum of squares: its last digits
 
 
-def settled_after(recording: Recording) -> int:
-    """How many of the first steps belong to a transient: half of them at most.
+def settled_after(wait: Values, workers: int) -> int:
+    """How many of the first steps, which waited so long (steps,), belong to a transient: half of them at most.
 
     By means over as many steps as there are workers: these begin together, so their batches first come together too.
     """
-    together = max(_TOGETHER, recording.workers)
-    wait = recording.wait
+    together = max(_TOGETHER, workers)
     means = wait[: len(wait) // together * together].reshape(-1, together).mean(axis=1)
     count = len(means)
     if count < 2 * _TOGETHER:
@@ -43,14 +42,24 @@ def settled_after(recording: Recording) -> int:
 
 def unsteady(recording: Recording) -> str:
     """Why the steps after `settled` are no steady state; empty where they are."""
-    wait, period = recording.wait[recording.settled :], recording.period[recording.settled :]
+    settled = recording.settled
+    return drifting(recording.wait[settled:], recording.period[settled:]) or emptying(recording)
+
+
+def drifting(wait: Values, period: Values) -> str:
+    """Why steps that waited and took so long, (steps,), are no steady state; empty where they are."""
     early, late = wait[: round(_FIRST * len(wait))], wait[len(wait) - round(_LAST * len(wait)) :]
     if len(early) and period.any():
         change = float(late.mean() - early.mean())
         error = math.hypot(_error(early), _error(late))
         if abs(change) > max(_SURE * error, _MATTERS * float(period.mean()) + _OF_ITSELF * float(wait.mean())):
             return f"no steady state: waiting went from {1e3 * early.mean():.2f} to {1e3 * late.mean():.2f} ms a step"
-    gone = _emptying(recording)
+    return ""
+
+
+def emptying(recording: Recording) -> str:
+    """Why a queue that has hidden all waits so far will not go on to; empty where it is as full as it stays."""
+    gone = _loss(recording)
     return f"no steady state: the queue loses {100 * gone:.1f} batches in 100 steps" if gone else ""
 
 
@@ -61,7 +70,7 @@ def _error(values: Values) -> float:
     return float(means.std(ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else math.inf
 
 
-def _emptying(recording: Recording) -> float:
+def _loss(recording: Recording) -> float:
     """Batches a step by which the queue gets emptier, where no step had to wait yet; 0 where that is not sure."""
     if not recording.workers or not recording.stamps:
         return 0.0

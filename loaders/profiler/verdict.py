@@ -52,7 +52,8 @@ class Verdict:
     the shortest mean step with at most 1 % of waiting, and slowest_fastest its upper bound. settled: steps that came
     before the steady state. overhead: of the profiler itself, as a share of the time. stored_per_image: bytes an image
     that came from storage; None where the system does not say. reasons: why nothing can be concluded. ranks: of a job,
-    what each waited itself; all that is said then is said of the job, which waits for the last of its ranks.
+    what each waited itself; all that is said then is said of the job, which waits for the last of its ranks. See
+    `job.together` for the doubts about one rank that are the job's too.
     """
 
     word: Word
@@ -152,26 +153,23 @@ def judge(
     fastest, slowest = _fastest_step(recording, cores, confidence, ranks) if modelled and count else (None, None)
     if slowest is not None and live.upper > FED_BELOW:  # then the step itself is not surely slow enough
         slowest = max(slowest, float(step.mean()))
-    overhead, stored = recording.overhead, recording.stored_per_image
-    closure = recording.closure
+    contradicted, moving = _contradiction(model), unsteady(recording)
+    if ranks > 1 and contradicted:  # the job may be judged all the same, but not by what this model predicts
+        fastest = slowest = None
     # Of a job it is asked of all ranks together whether there were enough steps.
-    reasons = (*(few_steps(count, block) if ranks == 1 else ()), *_doubts(closure, model))
-    moving = unsteady(recording)
-    reasons += (moving,) if moving else ()
-    if overhead > _MOST_OVERHEAD:
-        reasons += (f"the profiler itself takes {overhead:.1%} of the time",)
-    if stored is None:
-        reasons += ("the system does not say what came from storage",)
+    few = few_steps(count, block) if ranks == 1 else ()
+    reasons = (*few, *unreliable(recording), *filter(None, (contradicted, moving)))
     whole = None if epoch is None else epoch.share(live, total / count if count else 0.0)
     return Verdict(
         word=word_of(live, starved, whole, reasons), emulated=emulated,
         steps=count, settled=recording.settled, block=block, live=live, model=None if model is None else model.model,
-        starved=starved, starved_steps=int((wait > threshold).sum()), threshold=threshold, closure=closure,
+        starved=starved, starved_steps=int((wait > threshold).sum()), threshold=threshold,
+        closure=recording.closure,
         epoch=whole, epoch_batches=None if epoch is None else epoch.batches, epoch_start=epoch.start if epoch else 0.0,
         handing=float(recording.handover[steady].sum()) / total if total else 0.0,
         step=_median(step), transport=recording.floor, load=_median(recording.load[steady]), fastest_step=fastest,
-        slowest_fastest=slowest, mean_step=float(step.mean()) if count else 0.0, overhead=overhead,
-        stored_per_image=stored, reasons=reasons,
+        slowest_fastest=slowest, mean_step=float(step.mean()) if count else 0.0,
+        overhead=recording.overhead, stored_per_image=recording.stored_per_image, reasons=reasons,
     )  # fmt: skip
 
 
@@ -258,16 +256,25 @@ def far_apart(one: float, other: float) -> bool:
     return abs(one - other) > MOST_OPEN + _OF_ITSELF * other
 
 
-def _doubts(closure: float, model: Agreement | None) -> tuple[str, ...]:
+def unreliable(recording: Recording) -> tuple[str, ...]:
+    """Why the times of a recording cannot be relied on, whatever is concluded from them; none where they can."""
     doubts = []
-    if closure > MOST_OPEN:
-        doubts.append(f"{closure:.1%} of the time is not accounted for")
-    if model is not None and model.apart:
-        doubts.append(
-            f"the queue's model, from the first half, says {model.model:.1%} of waiting, the clock of the second half "
-            f"{model.second.value:.1%}"
-        )
+    if recording.closure > MOST_OPEN:
+        doubts.append(f"{recording.closure:.1%} of the time is not accounted for")
+    if recording.overhead > _MOST_OVERHEAD:
+        doubts.append(f"the profiler itself takes {recording.overhead:.1%} of the time")
+    if recording.stored_per_image is None:
+        doubts.append("the system does not say what came from storage")
     return tuple(doubts)
+
+
+def _contradiction(model: Agreement | None) -> str:
+    if model is None or not model.apart:
+        return ""
+    return (
+        f"the queue's model, from the first half, says {model.model:.1%} of waiting, the clock of the second half "
+        f"{model.second.value:.1%}"
+    )
 
 
 def word_of(live: Bounded, starved: Bounded, epoch: Bounded | None, reasons: tuple[str, ...]) -> Word:

@@ -65,7 +65,9 @@ def ranks(profile: Profile) -> Section | None:
             [_row(rank) for rank in profile.ranks],
         ),
         notes=("“Last to come”: of all the time that the job waits, the part in steps to which this rank's batch came "
-               f"last. The figures of loader and step on this page are those of rank {profile.rank}.",),
+               f"last. The figures of loader and step on this page are those of rank {profile.rank}.",
+               *(f"Rank {rank.number} on its own: {'; '.join(rank.verdict.reasons)}."
+                 for rank in profile.ranks if rank.verdict.reasons)),
     )  # fmt: skip
 
 
