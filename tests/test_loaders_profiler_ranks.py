@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from html import unescape
 from multiprocessing.context import ForkServerProcess
@@ -14,6 +17,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from assets_loaders import DEADLINE_SECONDS
 from assets_profiled_ranks import alone_in_a_job, asked_differently, coupled, profiled, verified
 from assets_profiles import STEP, profile_of, recording_of
 from assets_ranks import in_ranks
@@ -21,7 +25,7 @@ from assets_rows import make_small
 from click.testing import CliRunner
 from facefeed.loaders.profiler.asked import Asked
 from facefeed.loaders.profiler.gate import Gate
-from facefeed.loaders.profiler.host import RankDiedError, profiled_by_ranks
+from facefeed.loaders.profiler.host import RankDiedError, _named, profiled_by_ranks
 from facefeed.loaders.profiler.job import Seen, Steps, seen_by, slowest, together
 from facefeed.loaders.profiler.page.html import write_page
 from facefeed.loaders.profiler.recording import Recording
@@ -30,7 +34,7 @@ from facefeed.loaders.profiler.result import Profile
 from facefeed.loaders.profiler.verdict import Word, judge
 from facefeed.loaders.workers import start_context
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.errors import CorruptDataError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -315,6 +319,54 @@ def test_the_command_measures_ranks_on_this_host(dataset: Path, tmp_path: Path) 
 def test_what_a_rank_refuses_the_command_refuses(dataset: Path) -> None:
     with pytest.raises(UsageError, match="cannot hold"):
         profiled_by_ranks(asked(dataset, balance="classes"), lambda *_: None)
+
+
+FAILING = """
+transform:
+  __class_fullname__: Compose
+  transforms: [{__class_fullname__: CenterCrop, p: 1.0, height: 400, width: 400}]
+"""
+
+
+def command(dataset: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
+    """The command in a process, and a process group, of its own, whose temporary files are in `folder`."""
+    given = ["profile", str(dataset), "--batch-size", "4", "--image-size", "16", "--step-ms", "1", "--quick", "--page",
+             str(folder.parent / "profile.html"), "--ranks", "2", *more]  # fmt: skip
+    folder.mkdir()
+    return subprocess.Popen(
+        [sys.executable, "-m", "facefeed.pipeline.cli", *given], stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "TMPDIR": str(folder)}, start_new_session=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", ["0"])
+def test_a_transform_that_fails_ends_the_command_with_its_line_and_its_rank(
+    dataset: Path, tmp_path: Path, workers: str
+) -> None:
+    (tmp_path / "failing.yaml").write_text(FAILING)
+    running = command(
+        dataset, tmp_path / "temporary", "--workers", workers, "--transform", str(tmp_path / "failing.yaml")
+    )
+    _, said = running.communicate(timeout=DEADLINE_SECONDS)
+    lines = [line for line in said.splitlines() if line]
+    assert re.fullmatch(
+        r"facefeed: rank [01]: .*CropSizeError: Crop size .* exceeds image dimensions .*; for its trace .*", lines[-1]
+    )
+    assert lines[:-1] in ([], ["profiling the loader"])
+    assert running.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (CorruptDataError("a.parquet: wrong"), "rank 1: a.parquet: wrong"),
+        (UsageError("--balance: wrong"), "--balance: wrong"),
+        (FileNotFoundError(2, "No such file", "a.parquet"), "[Errno 2] No such file (rank 1): 'a.parquet'"),
+    ],
+)
+def test_an_error_of_a_rank_stays_what_it_is(error: Exception, wanted: str) -> None:
+    named = _named(error, 1)
+    assert (type(named), str(named)) == (type(error), wanted)
 
 
 def processes() -> set[psutil.Process]:

@@ -7,8 +7,9 @@ import signal
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from ...pipeline.errors import FacefeedError
+from ...pipeline.errors import FacefeedError, UsageError
 from ...pipeline.machine import usable_cores
 from ..workers import end_with_parent, start_context
 from .asked import Asked
@@ -28,6 +29,7 @@ from .result import Profile
 
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 _SECONDS_TO_LOOK = 5.0
+_DONE = "done"
 
 _Running = dict[Connection, BaseProcess]
 
@@ -38,10 +40,17 @@ class RankDiedError(FacefeedError, RuntimeError):
     exit_code = 1
 
 
+class RankFailedError(FacefeedError, RuntimeError):
+    """What a rank ran failed, such as a transform: the last line of its trace, which is added as a note."""
+
+    exit_code = 1
+
+
 def profiled_by_ranks(asked: Asked, progress: Progress) -> Profile:
     """What `asked.ranks` processes of this host find together: as the rank saw it that held the others up most.
 
-    Raises what a rank raises, and `RankDiedError` where one ends.
+    Raises what a rank raises, where facefeed or the system refuses something; `RankFailedError` for all else that is
+    raised there, and `RankDiedError` where a rank ends.
     """
     found = list[Profile]()
     with tempfile.TemporaryDirectory(prefix="facefeed-ranks-") as folder, _started(asked, Path(folder)) as ranks:
@@ -49,28 +58,36 @@ def profiled_by_ranks(asked: Asked, progress: Progress) -> Profile:
         while running:
             for one in wait([*running]):
                 assert isinstance(one, Connection)
-                try:
-                    heard = one.recv()
-                except EOFError:
-                    raise _cause(running, one) from None
-                if isinstance(heard, FacefeedError):
-                    raise heard
+                heard = _heard(one)
+                if heard is None:
+                    raise _death_of(running[one])
+                if isinstance(heard, Exception):
+                    raise next((_death_of(running[other]) for other in running if _has_ended(other)), heard)
                 if isinstance(heard, tuple):
                     progress(*heard)
                 else:
                     del running[one]
-                    found += [heard] if heard is not None else []
+                    found += [heard] if isinstance(heard, Profile) else []
     return found[0]
 
 
-def _cause(running: _Running, ended: Connection) -> FacefeedError:
-    """Of a rank that has ended without a word: what another one said first, after which none can go on; or its end."""
-    for one in running:
-        with suppress(EOFError):  # it has ended too
-            while one is not ended and one.poll():
-                if isinstance(heard := one.recv(), FacefeedError):
-                    return heard
-    process = running[ended]
+def _heard(rank: Connection) -> Any:
+    """What a rank sends next; None where it has ended."""
+    try:
+        return rank.recv()
+    except (EOFError, OSError):  # the latter in the middle of sending
+        return None
+
+
+def _has_ended(rank: Connection) -> bool:
+    """Whether a rank has ended without having been asked to: then what others raise is that they have lost it."""
+    while rank.poll():
+        if _heard(rank) is None:
+            return True
+    return False
+
+
+def _death_of(process: BaseProcess) -> RankDiedError:
     process.join(_SECONDS_TO_LOOK)
     code = process.exitcode
     if code is None:
@@ -126,10 +143,34 @@ def _rank(number: int, asked: Asked, meeting: str, telling: Connection) -> None:
     )  # fmt: skip
     os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK)  # a host's own name may lead nowhere
     torch.set_num_threads(max(usable_cores() // asked.ranks, 1))
-    distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=number, world_size=asked.ranks)
     try:
+        distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=number, world_size=asked.ranks)
         found = asked.profiled(lambda *told: None if number else telling.send(told))
-        telling.send(found if slowest(found.ranks) == number else None)
-    except FacefeedError as error:
-        telling.send(error)
+        telling.send(found if slowest(found.ranks) == number else _DONE)
+    except Exception as error:
+        telling.send(_named(error, number))
+        threading.Event().wait()  # the other ranks would fail without it; the command ends all of them
     distributed.destroy_process_group()
+
+
+def _named(error: Exception, number: int) -> Exception:
+    """The error as it would end the command without ranks, with the rank that raised it.
+
+    What is refused is refused on every rank alike, and names none.
+    """
+    if isinstance(error, UsageError):
+        return error
+    if isinstance(error, FacefeedError):
+        error.args = (f"rank {number}: {error}", *error.args[1:])
+        return error
+    if isinstance(error, OSError) and error.strerror:
+        return OSError(error.errno, f"{error.strerror} (rank {number})", error.filename)
+    failed = RankFailedError(f"rank {number}: {_last_line(error)}; for its trace run it without --ranks")
+    failed.add_note("".join(traceback.format_exception(error)))
+    return failed
+
+
+def _last_line(error: Exception) -> str:
+    """As a trace ends; of an error that a loader's worker has raised, as the worker's own trace ends."""
+    lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
+    return lines[-1]
