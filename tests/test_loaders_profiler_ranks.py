@@ -339,7 +339,7 @@ def command(dataset: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("workers", ["0"])
+@pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_transform_that_fails_ends_the_command_with_its_line_and_its_rank(
     dataset: Path, tmp_path: Path, workers: str
 ) -> None:
@@ -354,6 +354,32 @@ def test_a_transform_that_fails_ends_the_command_with_its_line_and_its_rank(
     )
     assert lines[:-1] in ([], ["profiling the loader"])
     assert running.returncode == 1
+    assert [*(tmp_path / "temporary").iterdir()] == []
+
+
+def test_ctrl_c_ends_the_command_and_leaves_nothing(dataset: Path, tmp_path: Path) -> None:
+    running = command(dataset, tmp_path / "temporary", "--workers", "1", "--steps", "100000")
+    assert running.stderr is not None
+    assert running.stderr.readline() == "profiling the loader\n"
+    started = psutil.Process(running.pid).children(recursive=True)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+    _, said = running.communicate(timeout=DEADLINE_SECONDS)
+    assert said == "facefeed: interrupted; run the same command again\n"
+    assert running.returncode == 130
+    assert psutil.wait_procs(started, timeout=DEADLINE_SECONDS)[1] == []
+    assert [*(tmp_path / "temporary").iterdir()] == []
+
+
+def test_a_command_that_is_killed_takes_its_ranks_with_it(dataset: Path, tmp_path: Path) -> None:
+    running = command(dataset, tmp_path / "temporary", "--workers", "1", "--steps", "100000")
+    assert running.stderr is not None
+    running.stderr.readline()
+    started = psutil.Process(running.pid).children(recursive=True)
+    running.kill()
+    running.communicate(timeout=DEADLINE_SECONDS)
+    assert len(started) >= 4  # the fork server, the ranks and their workers
+    assert psutil.wait_procs(started, timeout=DEADLINE_SECONDS)[1] == []
+    assert not [one for one in (tmp_path / "temporary").iterdir() if one.name.startswith("facefeed")]
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
-import tempfile
 import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import Pipe
+from multiprocessing import Pipe, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -53,7 +52,7 @@ def profiled_by_ranks(asked: Asked, progress: Progress) -> Profile:
     raised there, and `RankDiedError` where a rank ends.
     """
     found = list[Profile]()
-    with tempfile.TemporaryDirectory(prefix="facefeed-ranks-") as folder, _started(asked, Path(folder)) as ranks:
+    with _started(asked) as ranks:
         running = dict(ranks)
         while running:
             for one in wait([*running]):
@@ -68,6 +67,8 @@ def profiled_by_ranks(asked: Asked, progress: Progress) -> Profile:
                 else:
                     del running[one]
                     found += [heard] if isinstance(heard, Profile) else []
+        for process in ranks.values():
+            process.join(_SECONDS_TO_LOOK)
     return found[0]
 
 
@@ -97,14 +98,16 @@ def _death_of(process: BaseProcess) -> RankDiedError:
 
 
 @contextmanager
-def _started(asked: Asked, folder: Path) -> Iterator[_Running]:
+def _started(asked: Asked) -> Iterator[_Running]:
     """The ranks and what they are heard through; none is left afterwards, and their workers end with them."""
-    context, ranks = start_context(None), _Running()
+    with _quiet_about_semaphores():
+        resource_tracker.ensure_running()
+    context, ranks, meeting = start_context(None), _Running(), _meeting()
     try:
         for number in range(asked.ranks):
             heard, telling = Pipe(duplex=False)
             process: Any = context.Process(  # type: ignore[attr-defined]
-                target=_rank, args=(number, asked, str(folder / "meeting"), telling), name=f"rank {number}"
+                target=_rank, args=(number, asked, meeting.port, telling), name=f"rank {number}"
             )
             with telling, _stops_held():  # whoever is started is known, and ended with the others
                 process.start()
@@ -115,6 +118,32 @@ def _started(asked: Asked, folder: Path) -> Iterator[_Running]:
             process.kill()
             process.join()
             heard.close()
+
+
+def _meeting() -> Any:
+    """Where the ranks find each other, on a port of this host alone; nothing of it is left when this process ends."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    return distributed.TCPStore(  # type: ignore[attr-defined]
+        "127.0.0.1", listening.getsockname()[1], is_master=True, wait_for_workers=False,
+        master_listen_fd=listening.detach(),
+    )  # fmt: skip
+
+
+@contextmanager
+def _quiet_about_semaphores() -> Iterator[None]:
+    """Around the start of the process that removes what others leave: it does so for ranks that are killed, silently.
+
+    To end a rank in order is no alternative: it may wait for the others inside a library, which no signal interrupts.
+    """
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker"]))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
 
 
 @contextmanager
@@ -133,10 +162,19 @@ def _stops_held() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _rank(number: int, asked: Asked, meeting: str, telling: Connection) -> None:
-    """One of the ranks, in a process of its own: as a launcher such as torchrun would start it."""
+def _rank(number: int, asked: Asked, port: int, telling: Connection) -> None:
+    """One of the ranks, in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for who started it, and ends it
     end_with_parent()
+    told = _profiled(number, asked, port, telling)
+    telling.send(told)
+    if isinstance(told, Exception):
+        threading.Event().wait()  # the other ranks would fail without this one; the command ends all of them
+    distributed.destroy_process_group()
+
+
+def _profiled(number: int, asked: Asked, port: int, telling: Connection) -> Any:
+    """What a rank sends at its end, set up as a launcher such as torchrun would: the profile, or why there is none."""
     os.environ.update(
         RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE=str(asked.ranks), LOCAL_WORLD_SIZE=str(asked.ranks),
         NO_ALBUMENTATIONS_UPDATE="1",
@@ -144,13 +182,12 @@ def _rank(number: int, asked: Asked, meeting: str, telling: Connection) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK)  # a host's own name may lead nowhere
     torch.set_num_threads(max(usable_cores() // asked.ranks, 1))
     try:
-        distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=number, world_size=asked.ranks)
+        store = distributed.TCPStore("127.0.0.1", port)  # type: ignore[attr-defined]
+        distributed.init_process_group("gloo", store=store, rank=number, world_size=asked.ranks)
         found = asked.profiled(lambda *told: None if number else telling.send(told))
-        telling.send(found if slowest(found.ranks) == number else _DONE)
+        return found if slowest(found.ranks) == number else _DONE
     except Exception as error:
-        telling.send(_named(error, number))
-        threading.Event().wait()  # the other ranks would fail without it; the command ends all of them
-    distributed.destroy_process_group()
+        return _named(error, number)
 
 
 def _named(error: Exception, number: int) -> Exception:
