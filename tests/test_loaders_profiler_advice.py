@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from assets_profiles import recorded
-from facefeed.loaders.profiler.advice import Advice, advise
+from facefeed.loaders.profiler.advice import Advice, advise, enough_waiting
 from facefeed.loaders.profiler.queue import Queue
 from facefeed.loaders.profiler.recording import Recording
 from facefeed.loaders.profiler.stamps import Stamp
+from facefeed.loaders.profiler.verdict import Word, judge
 
 STEP = 0.010
 
@@ -91,3 +92,37 @@ def test_what_others_on_the_machine_took_is_not_expected_to_go_away() -> None:
 
 def test_nobody_who_never_waits_is_advised() -> None:
     assert advise(recording_of(np.full(600, STEP)), cores=2) == []
+
+
+def test_a_rank_that_may_wait_for_less_is_advised_where_one_alone_is_not() -> None:
+    """It waits for 0.8 % of the time; four such ranks may keep each other waiting for 3 %."""
+    load = np.full(4000, STEP)
+    load[100::500] = 8.5 * STEP
+    rank = recording_of(load)
+    assert advise(rank, cores=4) == []
+    first = advise(rank, cores=4, enough=0.0025)[0]
+    assert first.settings
+    assert first.predicted <= first.now / 2
+
+
+@pytest.mark.parametrize("steps", [11.0, 12.0, 13.0])
+def test_little_waiting_is_not_answered_by_leaving_most_of_it(steps: float) -> None:
+    """Between 1 and 2 % of the time."""
+    load = np.full(4000, STEP)
+    load[100::500] = steps * STEP
+    settings = [one for one in advise(recording_of(load), cores=4) if one.settings]
+    assert len(settings) == 2
+    assert all(0.01 < one.now < 0.02 for one in settings)
+    assert all(one.predicted <= one.now / 2 for one in settings)
+
+
+def test_steps_that_wait_often_but_briefly_are_advised_since_they_never_count_as_fed() -> None:
+    load = np.full(4000, STEP)
+    load[::50] = 5.2 * STEP
+    recording = recording_of(load)
+    verdict = judge(recording, emulated=True, cores=4)
+    assert verdict.word is Word.MARGINAL
+    assert verdict.live.value < 0.01 < verdict.starved.value
+    advice = advise(recording, cores=4, enough=enough_waiting(verdict))
+    assert advice[0].settings
+    assert advice[0].predicted <= advice[0].now / 2

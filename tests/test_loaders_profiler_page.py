@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -24,11 +26,13 @@ from assets_profiles import (
 )
 from conftest import needs_program
 from facefeed.loaders.profiler.gate import Gate
+from facefeed.loaders.profiler.instead import instead
 from facefeed.loaders.profiler.page.cost import binding
 from facefeed.loaders.profiler.page.html import write_page
-from facefeed.loaders.profiler.page.sentences import banner, handing, instead, sustained
+from facefeed.loaders.profiler.page.sentences import banner, handing, sustained
 from facefeed.loaders.profiler.page.step import curve
 from facefeed.loaders.profiler.recording import Recording
+from facefeed.loaders.profiler.report import figures, text
 from facefeed.loaders.profiler.result import Profile
 from facefeed.loaders.profiler.verdict import Epoch, Word, judge
 from facefeed.pipeline.errors import UsageError
@@ -183,6 +187,47 @@ def test_epochs_that_begin_slowly_are_named_as_what_is_wrong() -> None:
     assert (told.word, told.headline) == ("STARVED", "An epoch of 100 batches waits for data 23\u00a0% of its time")
     assert "0 of 3,996 steps waited once the queue was filled" in told.meaning
     assert instead(replace(found, verdict=short)).startswith("The loader keeps up once its queue is filled")
+
+
+def rarely_late() -> Profile:
+    """Batches in time, but for one in 1,000, which takes 16 steps; nothing is advised."""
+    load = np.full(4000, STEP)
+    load[::1000] = 16 * STEP
+    return replace(profile_of(recording_of(load)), advice=())
+
+
+@pytest.mark.parametrize(
+    ("made", "word", "said"),
+    [
+        (rarely_late, Word.MARGINAL, "counts as fed once more steps show it surely"),
+        (lambda: replace(starved(), advice=()), Word.STARVED, "No single change"),
+        (lambda: replace(starved(), advice=(), explained=False), Word.STARVED, "measure without `--quick`"),
+        (MADE["not of torch"], Word.STARVED, "nothing can be advised"),
+        (MADE["inconclusive"], Word.INCONCLUSIVE, "Measure again"),
+        (MADE["naive"], Word.MARGINAL, "Measure again, with more steps"),
+    ],
+)
+def test_whoever_is_not_fed_is_advised_or_told_why_not(
+    made: Callable[[], Profile], word: Word, said: str, tmp_path: Path
+) -> None:
+    found = made()
+    assert found.verdict.word is word
+    told = " ".join(text(found, Gate()).split())
+    assert f"what would help {instead(found)}" in told
+    assert said in instead(found) == figures(found, Gate())["instead"]
+    write_page(found, Gate(), tmp_path / "page.html")
+    assert instead(found) in unescape((tmp_path / "page.html").read_text())
+
+
+def test_epochs_that_are_too_short_to_be_surely_fed_are_named_and_not_the_number_of_steps() -> None:
+    found = fed()
+    short = judge(found.live, emulated=False, cores=4, epoch=Epoch(batches=1000, starts=(0.2, 0.3, 0.6)))
+    assert short.word is Word.MARGINAL
+    assert instead(replace(found, verdict=short)).startswith("The loader keeps up once its queue is filled")
+
+
+def test_nothing_would_help_whoever_is_fed() -> None:
+    assert "what would help" not in text(fed(), Gate())
 
 
 def test_advice_that_was_tried_and_did_not_help_comes_last_and_says_so(pages: dict[str, Path]) -> None:

@@ -14,7 +14,7 @@
 | situation | what the same loader would do under another step, with other workers, on other cores |
 | bounds | intervals for series whose values follow each other |
 | verdict, gate | FED, MARGINAL, STARVED or INCONCLUSIVE, and why; what a build asks for |
-| advice | what would help, worked out before it is tried |
+| advice, instead | what would help, worked out before it is tried; what is said where nothing is known to |
 | variants, storage | the same loader with something changed; files in and out of the page cache |
 | report, trace | for people in the terminal, for programs, and as a timeline for Perfetto |
 | page/ | the page: its figures, and a profile in plain sentences |

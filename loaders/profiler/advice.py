@@ -9,7 +9,7 @@ import numpy as np
 
 from .recording import Recording
 from .situation import Situation
-from .verdict import FED_BELOW
+from .verdict import FED_BELOW, Verdict, Word
 
 _WORTH = 0.8  # of the stall that is there: what leaves more is no advice
 _SLOW = 5.0  # times the median
@@ -49,35 +49,49 @@ class Advice:
         return f"{self.what}: waiting {self.now:.1%} -> {self.predicted:.1%}{tried}"
 
 
-def advise(recording: Recording, cores: int) -> list[Advice]:
-    """What would help: first what can be set, then by how much. Nothing where steps wait for 1 % of the time at most.
+def advise(recording: Recording, cores: int, *, enough: float = FED_BELOW) -> list[Advice]:
+    """What would help: first what can be set, then by how much.
 
-    cores: that this process and its workers may use.
+    cores: that this process and its workers may use. enough: the share of waiting up to which nothing is advised; see
+    `enough_waiting`.
     """
     if not recording.made or not recording.ordered:
         return []
     now = float(recording.wait[recording.steady].sum()) / recording.seconds
-    if now <= FED_BELOW:
+    if now <= enough:
         return []
     situation = Situation.of(recording, cores)
-    found = [*_more_workers(situation, now), *_more_ahead(situation, now), *_slow_batches(situation, now)]
+    spared = min(enough or FED_BELOW, _WORTH * now / 2)
+    found = [*_more_workers(situation, now, spared), *_more_ahead(situation, now, spared)]
+    found += _slow_batches(situation, now)
     found += [*_quicker_sampler(situation, now), *_cheaper_stage(situation, now), *_more_cores(situation, now)]
     worth = [one for one in found if one.predicted <= _WORTH * now]
     return sorted(worth, key=lambda one: (not one.settings, one.predicted))[:_MOST_ADVICE]
 
 
-def _least_that_does(tried: Iterable[tuple[int, float]]) -> tuple[int, float]:
-    """The smallest number that is enough; where none is, the smallest that is nearly as good as the best."""
+def enough_waiting(verdict: Verdict) -> float:
+    """The share of waiting up to which a loader needs no advice.
+
+    1 %; of one of R ranks 1/R of that, since each may keep the others waiting in other steps; and none where it is not
+    for the time waited but for the number of steps that wait, however briefly, that a loader does not count as fed.
+    """
+    if verdict.word is Word.MARGINAL and verdict.starved.value > FED_BELOW:
+        return 0.0
+    return FED_BELOW / max(len(verdict.ranks), 1)
+
+
+def _least_that_does(tried: Iterable[tuple[int, float]], spared: float) -> tuple[int, float]:
+    """The smallest number that is as good as the best, but for a share of waiting that is not worth more of them."""
     found = list(tried)
     best = min(stall for _, stall in found)
-    return next((number, stall) for number, stall in found if stall <= max(FED_BELOW, best + FED_BELOW))
+    return next((number, stall) for number, stall in found if stall <= best + spared)
 
 
-def _more_workers(situation: Situation, now: float) -> list[Advice]:
+def _more_workers(situation: Situation, now: float, spared: float) -> list[Advice]:
     queue = situation.recording.queue
     most = max(2 * situation.cores, 2 * queue.workers, 4)
     queues = (replace(queue, workers=more, prefetch=queue.prefetch or 2) for more in range(queue.workers + 1, most + 1))
-    workers, stall = _least_that_does((one.workers, situation.wait_share(queue=one)) for one in queues)
+    workers, stall = _least_that_does(((one.workers, situation.wait_share(queue=one)) for one in queues), spared)
     settings = {"num_workers": workers, "prefetch_factor": queue.prefetch or 2}
     # Until now the loop made its batches itself.
     handed = "" if queue.workers else ", each batch then also to be handed over"
@@ -85,12 +99,12 @@ def _more_workers(situation: Situation, now: float) -> list[Advice]:
     return [Advice(what=what, now=now, predicted=stall, settings=settings)]
 
 
-def _more_ahead(situation: Situation, now: float) -> list[Advice]:
+def _more_ahead(situation: Situation, now: float, spared: float) -> list[Advice]:
     queue = situation.recording.queue
     if not queue.workers:
         return []
     queues = (replace(queue, prefetch=queue.prefetch * times) for times in (2, 4, 8))
-    prefetch, stall = _least_that_does((one.prefetch, situation.wait_share(queue=one)) for one in queues)
+    prefetch, stall = _least_that_does(((one.prefetch, situation.wait_share(queue=one)) for one in queues), spared)
     settings = {"num_workers": queue.workers, "prefetch_factor": prefetch}
     return [Advice(what=f"prefetch {queue.prefetch} -> {prefetch}", now=now, predicted=stall, settings=settings)]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...pipeline.errors import UsageError
-from .advice import advise
+from .advice import advise, enough_waiting
 from .estimate import DEFAULT_STEPS, Estimation, Progress
 from .live import Step
 from .ranks import Ranks, ranks_of_this_job
@@ -69,12 +69,14 @@ def _profiled(
     run = Estimation(loader, step, ranks=ranks, **settings)
     found, trials = run.estimated(), Trials(run)
     if not quick and ranks.count > 1:  # each trial would take as long as one rank likes
-        found = replace(found, advice=tuple(advise(found.live, found.cores)))
+        advice = advise(found.live, found.cores, enough=enough_waiting(found.verdict))
+        found = replace(found, advice=tuple(advice))
     elif not quick:
         found = trials.explained(found)
         found = trials.followed(found) if verify else found
     run.passing.close()
-    return replace(found, trials=(*found.trials, *(trials.one(name, other) for name, other in against.items())))
+    beside = [trials.one(name, other) for name, other in against.items()]
+    return replace(found, explained=not quick, trials=(*found.trials, *beside))
 
 
 @contextmanager

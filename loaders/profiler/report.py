@@ -14,10 +14,11 @@ import torch
 from ...pipeline.machine import usable_cores
 from .bounds import Bounded
 from .gate import Gate
+from .instead import instead
 from .job import Rank
 from .recording import Recording
 from .result import PART_NAMES, Profile, Trial
-from .verdict import Verdict
+from .verdict import Verdict, Word
 
 SCHEMA_VERSION = 2
 _BAR, _COLUMN, _WIDTH = 10, 40, 80
@@ -54,6 +55,7 @@ def figures(profile: Profile, gate: Gate) -> dict[str, Any]:
         "curve": [asdict(point) for point in profile.curve],
         "trials": {trial.name: _of_trial(trial) for trial in profile.others},
         "advice": [asdict(one) for one in profile.advice],
+        "instead": None if profile.advice else instead(profile),
         "followed": None
         if profile.followed is None
         else {
@@ -145,6 +147,8 @@ def _advice(profile: Profile) -> list[str]:
     rows = [f"    {one}{'' if one.settings else ', yours to try'}" for one in profile.advice]
     if profile.followed is not None:
         rows.append(f"    give the loader {profile.followed.name}: {profile.followed.verdict.word}")
+    if not rows and profile.verdict.word is not Word.FED:
+        rows = [f"    {instead(profile)}"]
     return ["  what would help", *rows] if rows else []
 
 

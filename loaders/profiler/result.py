@@ -73,12 +73,12 @@ class Profile:
     """What a profile found. Times in seconds, shares 0 to 1.
 
     verdict: what it all comes to; within a job of several ranks that of the job, and `ranks` says what each of them
-    saw; `rank` is the one that all the rest is of. live: all steps under load. alone: the same step on batches that
-    were there already; resident: that were on the device, where that is another place. opening_seconds: of the first
-    `iter()`; first_batch_seconds: from there to the first batch. cold: after the page cache was emptied, where that
-    worked. trials: the loader with other transforms, and others beside it. followed: with the best of the advised
-    settings, which are its name; None where none was tried or helped. cores: that this rank can count on. sweep: what
-    other settings came to, the best first.
+    saw; `rank` is the one that all the rest is of. explained: whether what explains it was looked for. live: all steps
+    under load. alone: the same step on batches that were there already; resident: that were on the device, where that
+    is another place. opening_seconds: of the first `iter()`; first_batch_seconds: from there to the first batch. cold:
+    after the page cache was emptied, where that worked. trials: the loader with other transforms, and others beside it.
+    followed: with the best of the advised settings, which are its name; None where none was tried or helped. cores:
+    that this rank can count on. sweep: what other settings came to, the best first.
     """
 
     verdict: Verdict
@@ -96,6 +96,7 @@ class Profile:
     cores: int = field(default_factory=usable_cores)
     ranks: tuple[Rank, ...] = ()
     rank: int = 0
+    explained: bool = True
     sweep: tuple[Tried, ...] = ()
 
     @property

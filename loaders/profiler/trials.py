@@ -9,7 +9,7 @@ from typing import Any
 
 from ..dataloader import FaceDataLoader
 from . import storage
-from .advice import Advice, advise
+from .advice import Advice, advise, enough_waiting
 from .estimate import Estimation
 from .live import Pass, Step
 from .recording import Recording
@@ -42,7 +42,8 @@ class Trials:
         ours = source_of(self.loader)
         less = by_transforms(ours) if isinstance(ours, FaceDataLoader) else {}
         trials = tuple(self.one(name, other) for name, other in less.items())
-        return replace(found, curve=curve, cold=cold, trials=trials, advice=tuple(advise(found.live, found.cores)))
+        advice = advise(found.live, found.cores, enough=enough_waiting(found.verdict))
+        return replace(found, curve=curve, cold=cold, trials=trials, advice=tuple(advice))
 
     def followed(self, found: Profile) -> Profile:
         """With the settings that are advised tried, one after the other, until the device is fed or none is left.
@@ -57,7 +58,8 @@ class Trials:
             trial = self._followed(one.settings)
             tried.append(replace(one, measured=trial.verdict.live.value))
             if trial.verdict.live.value < waits:
-                best, waits, advice = trial, trial.verdict.live.value, advise(trial.recording, found.cores)
+                best, waits = trial, trial.verdict.live.value
+                advice = advise(trial.recording, found.cores, enough=enough_waiting(trial.verdict))
             if trial.verdict.word is Word.FED or len(tried) == _MOST_TRIED:
                 break
         left = [one for one in found.advice if one.what not in {each.what for each in tried}]

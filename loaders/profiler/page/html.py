@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from ...whole import write_whole
 from ..gate import Gate
+from ..instead import instead
 from ..result import Profile
 from . import plots, sentences
 from .cost import stages, trials
@@ -33,7 +34,7 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
     sections = [section for make in _SECTIONS if (section := make(profile)) is not None]
     text = environment.from_string(source).render(
         profile=profile, verdict=profile.verdict, gate=gate, failures=gate.failures(profile.verdict),
-        banner=sentences.banner(profile), changes=sentences.changes(profile), instead=sentences.instead(profile),
+        banner=sentences.banner(profile), changes=sentences.changes(profile), instead=instead(profile),
         sustained=sentences.sustained(profile), handing=sentences.handing(profile),
         estimators=sentences.estimators(profile), facts=sentences.facts(profile),
         surroundings=sentences.surroundings(profile), sections=sections, item=_item,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..advice import Advice
+from ..instead import begins_slowly
 from ..report import environment
 from ..result import Profile
-from ..verdict import FED_BELOW, STARVED_ABOVE, Verdict, Word, times
+from ..verdict import FED_BELOW, Verdict, Word, times
 from .plots import Table, milliseconds, percent
 
 
@@ -46,7 +47,7 @@ def banner(profile: Profile) -> Banner:
         headline = "No verdict: the measurement is not good enough"
     elif verdict.word is Word.STARVED:
         waits = live
-        if verdict.epoch is not None and _begins_slowly(verdict):
+        if verdict.epoch is not None and begins_slowly(verdict):
             waits = verdict.epoch
             counted = f"{counted} once the queue was filled, but an epoch begins with an empty one"
             headline = (
@@ -70,11 +71,6 @@ def banner(profile: Profile) -> Banner:
                     f"{milliseconds(verdict.epoch_start)} at its beginning: {percent(verdict.epoch.value)} of a whole "
                     "epoch.")  # fmt: skip
     return Banner(word=verdict.word.value, headline=headline, meaning=meaning, emulated=_emulated(profile))
-
-
-def _begins_slowly(verdict: Verdict) -> bool:
-    """Whether it is the beginning of its epochs alone that makes a loader too slow."""
-    return verdict.epoch is not None and verdict.live.lower <= STARVED_ABOVE < verdict.epoch.lower
 
 
 def _emulated(profile: Profile) -> str:
@@ -135,22 +131,6 @@ def _change(advice: Advice) -> Change:
         what=what[:1].upper() + what[1:], code=code, now=percent(advice.now), predicted=percent(advice.predicted),
         outcome=outcome, failed=advice.failed,
     )  # fmt: skip
-
-
-def instead(profile: Profile) -> str:
-    """What to do where there is no advice."""
-    word = profile.verdict.word
-    if word is Word.FED:
-        return "Nothing needs to change."
-    if word is Word.STARVED and _begins_slowly(profile.verdict):
-        return ("The loader keeps up once its queue is filled; epochs are too short for that to matter. More data, "
-                "smaller batches, or epochs that go through the data several times wait less.")  # fmt: skip
-    if word is Word.INCONCLUSIVE or not profile.verdict.starved_steps:
-        return "Measure again, with more steps and while nothing else runs on the machine."
-    if not profile.live.stamps:
-        return ("The loader is not one of torch's, so what its workers do is not seen: nothing can be advised. A torch "
-                "DataLoader, or one of this project's, can be looked into.")  # fmt: skip
-    return "No single change that is known here would take away a good part of the waits, or none was looked for."
 
 
 def estimators(profile: Profile) -> Table:
