@@ -347,7 +347,7 @@ def test_a_transform_that_fails_ends_the_command_with_its_line_and_its_rank(
     running = command(
         dataset, tmp_path / "temporary", "--workers", workers, "--transform", str(tmp_path / "failing.yaml")
     )
-    _, said = running.communicate(timeout=DEADLINE_SECONDS)
+    _, said = running.communicate(timeout=2 * DEADLINE_SECONDS)
     lines = [line for line in said.splitlines() if line]
     assert re.fullmatch(
         r"facefeed: rank [01]: .*CropSizeError: Crop size .* exceeds image dimensions .*; for its trace .*", lines[-1]
@@ -363,10 +363,10 @@ def test_ctrl_c_ends_the_command_and_leaves_nothing(dataset: Path, tmp_path: Pat
     assert running.stderr.readline() == "profiling the loader\n"
     started = psutil.Process(running.pid).children(recursive=True)
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does
-    _, said = running.communicate(timeout=DEADLINE_SECONDS)
+    _, said = running.communicate(timeout=2 * DEADLINE_SECONDS)
     assert said == "facefeed: interrupted; run the same command again\n"
     assert running.returncode == 130
-    assert psutil.wait_procs(started, timeout=DEADLINE_SECONDS)[1] == []
+    assert psutil.wait_procs(started, timeout=2 * DEADLINE_SECONDS)[1] == []
     assert [*(tmp_path / "temporary").iterdir()] == []
 
 
@@ -376,9 +376,9 @@ def test_a_command_that_is_killed_takes_its_ranks_with_it(dataset: Path, tmp_pat
     running.stderr.readline()
     started = psutil.Process(running.pid).children(recursive=True)
     running.kill()
-    running.communicate(timeout=DEADLINE_SECONDS)
+    running.communicate(timeout=2 * DEADLINE_SECONDS)
     assert len(started) >= 4  # the fork server, the ranks and their workers
-    assert psutil.wait_procs(started, timeout=DEADLINE_SECONDS)[1] == []
+    assert psutil.wait_procs(started, timeout=2 * DEADLINE_SECONDS)[1] == []
     assert not [one for one in (tmp_path / "temporary").iterdir() if one.name.startswith("facefeed")]
 
 
