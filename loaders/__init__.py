@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from .balance import Pairs, Quotas, Weights
     from .dataloader import FaceDataLoader
     from .dataset import FaceDataset
-    from .prefetch import DevicePrefetcher
+    from .prefetcher import DevicePrefetcher
 
 _WHERE = {
-    "DevicePrefetcher": "prefetch",
+    "DevicePrefetcher": "prefetcher",
     "FaceDataLoader": "dataloader",
     "FaceDataset": "dataset",
     "Pairs": "balance",

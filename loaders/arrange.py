@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from ..pipeline.errors import UsageError
 from ..pipeline.index import Index
-from .order import Rows, Shuffling, key_of, least_of_one, most_of_one, spread
+from .order import Shuffling, key_of, least_of_one, most_of_one, spread
+from .selection import Rows
 
 
 @dataclass(frozen=True, kw_only=True)

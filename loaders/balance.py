@@ -18,7 +18,8 @@ from ..pipeline.errors import UsageError
 from ..pipeline.index import Index
 from . import arguments
 from .arrange import Arrangement
-from .order import Rows, hashes, key_of
+from .order import hashes, key_of
+from .selection import Rows
 
 BalanceName = Literal["none", "classes", "pairs"]
 """What commands call these."""

@@ -21,9 +21,8 @@ from .byteranges import ByteRanges
 from .decode import decode_mask, decode_rgb
 from .face import FACE_FIELDS, Face, resized, resized_mask
 from .normalise import normalise
-from .order import Rows
 from .seeding import with_generators
-from .selection import Filters, select
+from .selection import Filters, Rows, select
 
 Transform = Callable[..., dict[str, Any]]
 

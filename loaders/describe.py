@@ -6,9 +6,9 @@ import numpy as np
 
 from ..pipeline.index import Index
 from .balance import Natural
-from .order import Rows
 from .readahead import runs
 from .sampler import EpochSampler
+from .selection import Rows
 from .stats import LoaderDescription
 
 _PAGE_BYTES = 4096

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ..pipeline.errors import UsageError
 from . import arguments
+from .selection import Rows
 
 Shuffle = Literal["none", "full", "window"]
-Rows = NDArray[np.uint32]
 
 BLOCK_ROWS = 128
 """Consecutive rows that a window keeps together: about 2 MB of images in one read."""

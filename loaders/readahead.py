@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..pipeline.index import Index
-from .order import Rows
+from .selection import Rows
 
 _GAP_BYTES = 64 << 10  # smaller than this is read through, not jumped over
 _PIECE_BYTES = 1 << 20

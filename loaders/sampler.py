@@ -18,7 +18,8 @@ from . import arguments
 from .arrange import Arrangement
 from .balance import Balance, Mix
 from .dataset import FaceDataset
-from .order import BLOCK_ROWS, Rows, Shuffling, key_of
+from .order import BLOCK_ROWS, Shuffling, key_of
+from .selection import Rows
 
 _LONGEST = 200
 _VERSION = 2  # of states: 1 counted steps, 2 counts images

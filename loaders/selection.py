@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from ..pipeline.errors import UsageError
 from ..pipeline.index import Index
 from ..pipeline.schema import SPLITS
-from .order import Rows
 
+Rows: TypeAlias = NDArray[np.uint32]  # row numbers in the index (rows,)
 Filters: TypeAlias = Any  # a pyarrow Expression, or the list of tuples that pyarrow makes one of
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..pipeline.index import Index
-from .order import Rows
+from .selection import Rows
 
 _MOST_TRIED = 32
 

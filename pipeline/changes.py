@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,14 @@ from .job import config_hash
 from .leaks import refuse_new_leaks
 from .ledger import Ledger
 from .plan import PlanPart, Unit, group_units
-from .progress import Progress
 from .sources import Entry, Listing
 from .splits import SplitRatio, assign_splits
 
 _HASHING_THREADS = 8  # network file systems answer several readers faster than one
 _HASHED_AT_ONCE = 1024
+
+Comparing = Callable[[int, int], AbstractContextManager[Callable[[int], None]]]
+"""Given how many inputs and bytes are compared, a context whose value is called with the size of each one done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +86,7 @@ def compare(
     return changes
 
 
-def same_content(ledger: Ledger, root: Path, progress: Progress, entries: Sequence[Entry]) -> set[str]:
+def same_content(ledger: Ledger, root: Path, comparing: Comparing, entries: Sequence[Entry]) -> set[str]:
     """Names of those `entries` whose files below `root` hold what their receipts say was decoded.
 
     None that has no receipt, or one without a hash: of an input that was not finished, or that changed under the
@@ -94,7 +97,7 @@ def same_content(ledger: Ledger, root: Path, progress: Progress, entries: Sequen
     known = [entry for entry in entries if entry.video_id in hashes]
     same = set()
     given_up = threading.Event()
-    with progress.comparing(len(known), sum(entry.size_bytes for entry in known)) as on_compared:
+    with comparing(len(known), sum(entry.size_bytes for entry in known)) as on_compared:
         pool = ThreadPoolExecutor(min(_HASHING_THREADS, max(len(known), 1)), "facefeed-hash")
         try:
             for start in range(0, len(known), _HASHED_AT_ONCE):  # a future each, of what may be millions

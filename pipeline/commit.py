@@ -11,42 +11,16 @@ import errno
 import hashlib
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from .errors import CorruptDataError, StoppedError, UsageError
+from .errors import CorruptDataError, UsageError
+from .files import DISK_IS_FULL, link, sync_folder, write_durably, writing
 from .manifest import OutPaths, Receipt, trusted_receipt
 
-_DISK_IS_FULL = {errno.ENOSPC, errno.EDQUOT}
-_NO_HARD_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
-
-
-@contextmanager
-def writing(what: Path) -> Iterator[None]:
-    """Turns what a disk refuses, to write or to read back, into a clean, resumable stop that names its reason."""
-    try:
-        yield
-    except FileExistsError:
-        raise
-    except OSError as error:
-        remedy = "make room" if error.errno in _DISK_IS_FULL else "mend that"
-        raise StoppedError(
-            f"{what}: {os.strerror(error.errno or 0)}; all finished units are kept; "
-            f"{remedy} and run the same command again"
-        ) from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes names created in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def make_folders(paths: OutPaths) -> None:
@@ -57,7 +31,7 @@ def make_folders(paths: OutPaths) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             sync_folder(folder.parent)
         except OSError as error:
-            if error.errno in _DISK_IS_FULL:
+            if error.errno in DISK_IS_FULL:
                 with writing(folder):
                     raise
             raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name a folder you may write to") from error
@@ -70,37 +44,6 @@ def remove_bare(paths: OutPaths) -> None:
     for folder in (paths.faces, paths.receipts, paths.temporary, paths.plan, paths.root):
         with suppress(OSError):
             folder.rmdir()
-
-
-def write_durably(target: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
-    """Writes a small file whole or not at all; with `replace=False` raises `FileExistsError` if it is there."""
-    attempt = temporary / f"{target.name}.{uuid.uuid4().hex}"
-    with writing(target):
-        try:
-            with attempt.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            if replace:
-                attempt.replace(target)
-            else:
-                _link(attempt, target)
-            sync_folder(target.parent)
-        finally:
-            attempt.unlink(missing_ok=True)
-
-
-def _link(attempt: Path, target: Path) -> None:
-    try:
-        os.link(attempt, target)
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        # No hard links here (some network and FAT file systems): the driver's lease is then what keeps
-        # writers apart, and rename what makes the name appear whole.
-        if target.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from error
-        attempt.rename(target)
 
 
 def attempt_path(paths: OutPaths, unit: str) -> Path:
@@ -159,7 +102,7 @@ def publish(attempt: Path, final: Path, unit: str, config: str, rows: int) -> st
             os.close(descriptor)
         final.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _link(attempt, final)
+            link(attempt, final)
         except FileExistsError:
             try:
                 check_file(final, unit, config)

@@ -13,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .commit import check_file, sha256_of, sync_folder, write_durably, writing
+from .commit import check_file, sha256_of
 from .errors import CorruptDataError, UsageError
+from .files import sync_folder, write_durably, writing
 from .index import IndexBuilder, index_schema
 from .ledger import Ledger
 from .manifest import InputOutcome, Manifest, OutPaths, Receipt, count_inputs

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from .commit import write_durably
 from .errors import CorruptDataError
+from .files import write_durably
 from .manifest import OutPaths
 from .sources import Entry
 

@@ -112,7 +112,7 @@ def precompute(
     expected = read_forecast(job.out)
     with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease, progress.on_wait):
         ledger = Ledger(paths, Plan.load(paths), job.config)
-        changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress))
+        changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress.comparing))
         for text in damage_warnings(ledger, job.limits.max_damaged_percent, listing, retries(retry_failed)):
             progress.warn(text)
         planned = {*ledger.plan.videos(), *(entry.video_id for entry in listing.entries)}

@@ -11,8 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .commit import attempt_path, check_file, publish, sha256_of, stamps, write_receipt, writing
+from .commit import attempt_path, check_file, publish, sha256_of, stamps, write_receipt
 from .errors import CorruptDataError, StoppedError
+from .files import writing
 from .inputs import InputRows
 from .job import Job
 from .lanes import Lanes

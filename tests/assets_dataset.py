@@ -18,10 +18,11 @@ from typing import Any
 
 import cv2
 import numpy as np
-from facefeed.pipeline.commit import make_folders, write_durably
+from facefeed.pipeline.commit import make_folders
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.files import write_durably
 from facefeed.pipeline.finish import account, publish_manifest, write_index
 from facefeed.pipeline.job import Job, Options, config_hash
 from facefeed.pipeline.ledger import Ledger

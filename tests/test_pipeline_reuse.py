@@ -150,7 +150,7 @@ def test_inputs_of_the_same_content_are_told_from_changed_ones_by_all_of_their_b
     gone = replace(first[0].inputs[2])
     (source.root / "c.mp4").unlink()
     new = source.write("new.mp4", b"x")
-    assert same_content(ledger, job.root, Progress.silent(), [same, last_byte, gone, new]) == {"a.mp4"}
+    assert same_content(ledger, job.root, Progress.silent().comparing, [same, last_byte, gone, new]) == {"a.mp4"}
 
 
 def test_a_receipt_without_hashes_vouches_for_no_content(job: Job, source: Source, first: tuple[Unit, Receipt]) -> None:
@@ -164,7 +164,7 @@ def test_a_receipt_without_hashes_vouches_for_no_content(job: Job, source: Sourc
     plan = Plan()
     plan.append(job.paths, PlanPart(config={}, units=(first[0],)))
     entries = [source.write(name, bytes([number]) * 9) for number, name in enumerate(NAMES)]
-    assert same_content(Ledger(job.paths, plan, job.config), job.root, Progress.silent(), entries) == set()
+    assert same_content(Ledger(job.paths, plan, job.config), job.root, Progress.silent().comparing, entries) == set()
 
 
 def test_a_hash_is_of_the_whole_file_and_of_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

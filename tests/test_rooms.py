@@ -115,7 +115,7 @@ def crossings(room: str) -> dict[str, set[str]]:
     return dict(found)
 
 
-CONTRACT = {"errors", "schema", "manifest", "index", "lock", "machine"}
+CONTRACT = {"errors", "files", "schema", "manifest", "index", "lock", "machine"}
 
 
 def test_the_pipeline_knows_no_other_room() -> None:

@@ -14,6 +14,7 @@ from assets_train import classifier, data, small_dataset, trainer
 from facefeed.pipeline.errors import UsageError
 from facefeed.train import checkpoint
 from facefeed.train.module import FaceClassifier
+from facefeed.train.stored import stored_classifier
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -64,7 +65,7 @@ def test_reading_a_malicious_checkpoint_is_refused_and_runs_nothing(
     with pytest.raises(UsageError, match=r"evil.ckpt: asks for posix.mkdir to be run, which a checkpoint may not"):
         checkpoint.read(evil)
     with pytest.raises(UsageError, match="refused; if it is yours, save its state_dict anew"):
-        checkpoint.classifier(evil)
+        stored_classifier(evil)
     assert not (tmp_path / "owned").exists()
 
 
@@ -93,7 +94,7 @@ def test_nothing_runs_in_whatever_way_it_was_written(tmp_path: Path, way: str) -
 
 
 def test_a_checkpoint_of_ones_own_gives_the_classifier_back(saved: Path, out: Path) -> None:
-    model = checkpoint.classifier(saved)
+    model = stored_classifier(saved)
     assert (model.options.loss, model.options.weight_decay) == ("bce", 0.1)
     assert not model.training
     for name, value in checkpoint.read(saved)["state_dict"].items():
@@ -125,7 +126,7 @@ def test_a_file_that_is_cut_short_or_damaged_anywhere_is_refused(saved: Path, tm
 def test_what_is_no_checkpoint_is_told_so_in_one_line(tmp_path: Path) -> None:
     def told(path: Path) -> str:
         with pytest.raises(UsageError) as refused:
-            checkpoint.classifier(path)
+            stored_classifier(path)
         assert "\n" not in str(refused.value)
         return str(refused.value).removeprefix(f"{path}: ")
 
@@ -155,7 +156,7 @@ def test_a_classifier_of_pretrained_weights_is_loaded_without_fetching_them(
     held = checkpoint.read(saved)
     held["hyper_parameters"]["options"]["pretrained"] = True
     torch.save(held, tmp_path / "last.ckpt")
-    assert checkpoint.classifier(tmp_path / "last.ckpt").options.pretrained
+    assert stored_classifier(tmp_path / "last.ckpt").options.pretrained
 
 
 def test_the_state_of_an_8_bit_optimizer_is_plain_data_too(tmp_path: Path) -> None:

@@ -11,16 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from ..pipeline.errors import UsageError
-
-if TYPE_CHECKING:
-    from .module import FaceClassifier
 
 _REMEDY = "give a file that training saved, last.ckpt say"
 _NAMED = re.compile(r"GLOBAL ([\w.]*\w)")
@@ -56,29 +52,6 @@ def weights(path: str | Path) -> dict[str, Any]:
     if isinstance(held, Mapping) and held and all(isinstance(one, torch.Tensor) for one in held.values()):
         return {"state_dict": dict(held)}
     raise UsageError(f"{path}: holds no weights by name; {remedy}")
-
-
-def classifier(path: str | Path, held: Mapping[str, Any] | None = None) -> FaceClassifier:
-    """The `FaceClassifier` that a checkpoint holds, on the CPU and in eval mode; fetches no pretrained weights.
-
-    held: what `read` found in it, where that was asked before.
-    Raises `UsageError` as `read` does, and where it holds another kind of module.
-    """
-    from .module import FaceClassifier  # noqa: PLC0415 (timm's import takes seconds)
-
-    held = read(path) if held is None else held
-    parameters = held.get("hyper_parameters")
-    options = parameters.get("options") if isinstance(parameters, Mapping) else None
-    if not isinstance(options, Mapping):
-        raise UsageError(f"{path}: holds another kind of module than FaceClassifier; load it with that class")
-    try:
-        model: FaceClassifier = FaceClassifier(options)
-        model.load_state_dict(held["state_dict"])
-    except (TypeError, RuntimeError, UsageError) as error:
-        reason = shorten(str(error), 300, placeholder=" ...")
-        raise UsageError(f"{path}: holds no FaceClassifier of this version: {reason}") from error
-    model.eval()
-    return model
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from .datamodule import VIDEOS
 from .module import FaceClassifier
 from .options import DataOptions
 from .scores import Scores
+from .stored import stored_classifier
 from .trained_on import num_trained_on, videos_of
 
 SPLITS = ("test", "val", "train", "all")
@@ -64,7 +65,7 @@ def evaluate(
             "convert_zero_checkpoint_to_fp32_state_dict of lightning.pytorch.utilities.deepspeed"
         )
     held = checkpoints.read(checkpoint)
-    model = checkpoints.classifier(checkpoint, held)
+    model = stored_classifier(checkpoint, held)
     data = _data_options(checkpoint, held)
     data = replace(data, num_workers=num_workers if num_workers is not None else data.num_workers)
     state = _state(held)

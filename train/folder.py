@@ -16,8 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..loaders.whole import write_whole
 from ..pipeline.errors import CorruptDataError, RefusedError, UsageError
+from ..pipeline.files import write_whole
 from ..pipeline.lock import hold
 from ..pipeline.manifest import Manifest
 from .recipes import Config

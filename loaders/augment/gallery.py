@@ -16,10 +16,10 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from ...pipeline.errors import FacefeedError, UsageError
+from ...pipeline.files import write_whole
 from ..dataset import FaceDataset
 from ..face import FACE_FIELDS, Face
 from ..seeding import Reseeder, mixed
-from ..whole import write_whole
 from .choice import chosen, partner_of
 from .compose import FaceCompose
 from .pipeline_file import Line, in_words, read_pipeline

@@ -189,7 +189,7 @@ def _reported(
     found: Profile, gate: Gate, *, page: Path, trace: Path | None, report: Path | None, as_json: bool
 ) -> int:  # fmt: skip
     """Writes everything first; then the exit code."""
-    from ..whole import write_whole  # noqa: PLC0415
+    from ...pipeline.files import write_whole  # noqa: PLC0415
     from .page.html import write_page  # noqa: PLC0415
     from .report import figures, text  # noqa: PLC0415
     from .trace import write_trace  # noqa: PLC0415

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..whole import write_whole
+from ...pipeline.files import write_whole
 from .recording import Recording
 from .result import Profile
 from .stamps import Stamp

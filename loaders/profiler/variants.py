@@ -16,8 +16,8 @@ from ..arrange import Arrangement
 from ..balance import Balance, Mix
 from ..batch import BatchSource
 from ..dataloader import FaceDataLoader
-from ..order import Rows
-from ..prefetch import DevicePrefetcher
+from ..prefetcher import DevicePrefetcher
+from ..selection import Rows
 from ..workers import start_context
 
 

@@ -70,7 +70,7 @@ def dry_run(
     """
     started = time.monotonic()
     ledger = Ledger(job.paths, Plan.load(job.paths), job.config)
-    changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress))
+    changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress.comparing))
     compared = time.monotonic()
     with MediaReader(job.limits) as reader:
         sound = [entry for entry in listing.entries if not entry.problem]

@@ -12,9 +12,9 @@ import jinja2
 from markupsafe import Markup
 from rich import filesize
 
-from ..commit import write_durably
 from ..errors import StoppedError, UsageError
 from ..failures import Failure
+from ..files import write_durably
 from ..schema import SPLITS
 from ..terminal import many
 from . import words

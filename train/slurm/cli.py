@@ -194,7 +194,7 @@ def _started(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(script: str, file: Path | None) -> None:
-    from ...loaders.whole import write_whole  # noqa: PLC0415
+    from ...pipeline.files import write_whole  # noqa: PLC0415
 
     if file is None:
         click.echo(script, nl=False)

@@ -9,7 +9,7 @@ import jinja2
 from bokeh.plotting import figure
 from markupsafe import Markup
 
-from ...whole import write_whole
+from ....pipeline.files import write_whole
 from ..gate import Gate
 from ..instead import instead
 from ..result import Profile

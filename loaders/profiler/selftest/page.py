@@ -13,7 +13,7 @@ from bokeh.models import FixedTicker
 from bokeh.plotting import figure
 from markupsafe import Markup
 
-from ...whole import write_whole
+from ....pipeline.files import write_whole
 from ..page import plots
 from ..report import environment
 from .checks import LEAST_ALLOWED_SECONDS, Check, Point, headline

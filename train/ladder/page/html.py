@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jinja2
 
-from ....loaders.whole import write_whole
+from ....pipeline.files import write_whole
 from .. import wording
 from ..report import Report
 from .bars import figures
