@@ -1,21 +1,21 @@
 """A finished dataset as batches: `from facefeed.loaders import FaceDataset, FaceDataLoader`.
 
-    index -> order of the epoch -> tickets -> byte ranges -> decode -> augment -> batch in shared memory -> device
+    index -> order of the epoch -> requests -> byte ranges -> decode -> augment -> batch in shared memory -> device
 
-| module | what it holds |
+In: OUT. Out: batches of faces, in an exact order that resumes, as fast as JPEGs decode.
+Must not know: Dask, facenet-pytorch, Lightning, how a row was made.
+
+| room | what it holds |
 |---|---|
-| dataset, byteranges, decode, face | `FaceDataset`: a row as pixels and points |
-| selection | which rows take part |
-| order, balance, sampler | in which order, on which rank: pure functions of numbers; a `Ticket` names one batch |
-| batch, columns, seeding, substitute | a ticket made into a batch, in whichever process |
-| blocks, under_way, normalise | the memory of batches, and their last form |
-| dataloader | `FaceDataLoader`: torch's DataLoader over tickets |
-| workers, local_ranks, issue, readahead | the processes; what a ticket gets on its way to them |
-| delivery, prefetch | from a worker's batch to the training loop's, on the CPU or a device |
-| stats, describe | what a loader says of itself |
-| augment/ | transforms that know the face, and the page that shows them |
+| dataset/ | `FaceDataset`: a row as pixels and points; which rows take part |
+| sampling/ | in which order, on which rank: pure functions of numbers |
+| augment/, preview/ | transforms that know the face, and the page that shows them |
+| batching/ | a request made into a batch, in whichever process, in shared memory |
+| workers/ | the processes that do it |
+| transfer/ | from a worker's batch to the training loop's, on the CPU or a device |
+| loader/ | `FaceDataLoader`: torch's DataLoader over all of these |
 | profiler/ | whether training waits for data |
-| cli | the commands `augment` and `profile` |
+| face, normalise, validation | what several of them use |
 
 Importing this package is light: torch comes with the first name that needs it. README.md beside this file is the guide.
 """
@@ -26,18 +26,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .balance import Pairs, Quotas, Weights
-    from .dataloader import FaceDataLoader
-    from .dataset import FaceDataset
-    from .prefetcher import DevicePrefetcher
+    from .dataset.face_dataset import FaceDataset
+    from .loader.device_prefetcher import DevicePrefetcher
+    from .loader.face_dataloader import FaceDataLoader
+    from .sampling.balance import Pairs, Quotas, Weights
 
 _WHERE = {
-    "DevicePrefetcher": "prefetcher",
-    "FaceDataLoader": "dataloader",
-    "FaceDataset": "dataset",
-    "Pairs": "balance",
-    "Quotas": "balance",
-    "Weights": "balance",
+    "DevicePrefetcher": "loader.device_prefetcher",
+    "FaceDataLoader": "loader.face_dataloader",
+    "FaceDataset": "dataset.face_dataset",
+    "Pairs": "sampling.balance",
+    "Quotas": "sampling.balance",
+    "Weights": "sampling.balance",
 }
 
 __all__ = ["DevicePrefetcher", "FaceDataLoader", "FaceDataset", "Pairs", "Quotas", "Weights"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from ..pipeline.dataset.schema import SPLITS
 from ..pipeline.errors import FacefeedError
-from ..pipeline.schema import SPLITS
-from .dataloader import FaceDataLoader
+from .loader.face_dataloader import FaceDataLoader
 
 
 def main(out: str) -> None:

@@ -1,15 +1,19 @@
-"""Videos to Parquet, offline: sources, decoding, faces, rows, commit, and the Dask job that drives them.
+"""Videos to Parquet, offline: list, plan, decode, detect, crop, publish, and the Dask job that drives it.
 
-    source -> plan -> unit -> (decode -> detect -> crop) -> file -> receipt -> index -> manifest
+    source -> entries -> splits -> plan -> unit -> frames -> faces -> rows -> file -> receipt -> manifest + index
 
-| module | what it holds |
+In: a folder or a table of videos and images. Out: a dataset that `facefeed.loaders` streams.
+Must not know: loaders, train, Lightning.
+
+| room | what it holds |
 |---|---|
-| errors, schema, manifest, index, pages | the contract with readers, all that `facefeed.loaders` knows of this room |
-| sources/, components, leaks, splits, plan, changes, damage, estimate, dryrun/ | the work and its cost |
-| video/, faces/, originals, pairs, encode, rows, inputs | one input's way from a file to rows |
-| commit, work, lease, ledger, finish | exactly once, whatever dies when |
-| request, cluster, stage, progress, run | the Dask job |
-| cli, report, unfinished, verify, verdict, inspect/ | the commands |
+| sources/, splits/, planning/ | which inputs there are, their splits, the units they make, what changed |
+| video/, faces/, manipulation/, rows/ | one input's way from a file to rows |
+| execution/ | units over workers: scheduler, cluster, unit worker, decode pool, progress |
+| commit/, dataset/, verify/ | exactly once, whatever dies when; the contract with readers, and its check |
+| dryrun/, inspect/, baselines/ | what a run will take; what a dataset holds; decoding on the fly, to compare with |
+| precompute, report, cli | the job from beginning to end, its summary, the commands |
+| errors, console, files, lock, machine, interrupts | what all of them use |
 
 Importing this package imports none of it.
 """

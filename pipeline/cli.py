@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from .console import visible
 from .errors import INTERRUPTED, FacefeedError, StoppedError
-from .terminal import visible
 
 if TYPE_CHECKING:
-    from .failures import Allowance
-    from .progress import Progress
+    from .execution.progress import Progress
+    from .planning.failure_limit import Allowance
     from .video import DecoderLimits
 
 
@@ -189,10 +189,10 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     Run the same command again after anything went wrong, or after videos came or changed: it goes on where it stopped.
     """
     from . import report  # noqa: PLC0415 (everything below is heavy)
-    from .failures import Allowance  # noqa: PLC0415
+    from .execution.progress import Progress  # noqa: PLC0415
     from .interrupts import answered_at_once  # noqa: PLC0415
-    from .progress import Progress  # noqa: PLC0415
-    from .run import precompute  # noqa: PLC0415
+    from .planning.failure_limit import Allowance  # noqa: PLC0415
+    from .precompute import precompute  # noqa: PLC0415
     from .video import DecoderLimits  # noqa: PLC0415
 
     progress = Progress.on_stderr()
@@ -227,10 +227,10 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
 def _dry_run(
     src: Path, out: Path, given: dict[str, Any], limits: DecoderLimits, allowance: Allowance, *, progress: Progress
 ) -> int:
-    from .dryrun import show  # noqa: PLC0415
+    from .dryrun import report as dry_run_report  # noqa: PLC0415
     from .dryrun.run import dry_run  # noqa: PLC0415
     from .dryrun.verdict import exit_code  # noqa: PLC0415
-    from .request import check_cluster, prepare, retries  # noqa: PLC0415
+    from .planning.request import check_cluster, prepare, retries  # noqa: PLC0415
 
     check_cluster(given["workers"], given["scheduler"])
     started = time.monotonic()
@@ -245,17 +245,17 @@ def _dry_run(
         listing_seconds=listed - started,
     )  # fmt: skip
     allowed = allowance.allowed(made.survey.inputs)
-    show.show(made, src, allowed)
+    dry_run_report.show(made, src, allowed)
     if given["as_json"]:
-        click.echo(json.dumps(show.figures(made, allowed)))
+        click.echo(json.dumps(dry_run_report.figures(made, allowed)))
     return exit_code(made, allowed)
 
 
 def _options(given: dict[str, Any]) -> Any:
-    from .encode import ImageEncoder  # noqa: PLC0415
+    from .dataset.image_codec import ImageEncoder  # noqa: PLC0415
     from .faces import FaceFilter  # noqa: PLC0415
-    from .job import Options  # noqa: PLC0415
-    from .splits import SplitRatio  # noqa: PLC0415
+    from .planning.options import Options  # noqa: PLC0415
+    from .splits.assignment import SplitRatio  # noqa: PLC0415
     from .video import Sampling  # noqa: PLC0415
 
     chosen = {name: given[name] for name in ("every", "fps", "frames") if given[name] is not None}
@@ -304,7 +304,7 @@ def verify(out: Path, *, rebuild_index: bool, as_json: bool) -> int:
     Exit 1 if anything is wrong, or the job has not come to its end; each finding names the file.
     """
     from . import report  # noqa: PLC0415
-    from .verify import rebuild, verify  # noqa: PLC0415
+    from .verify.check import rebuild, verify  # noqa: PLC0415
 
     if rebuild_index:
         rebuild(out)

@@ -11,14 +11,14 @@ from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from .manifest import OutPaths
-from .terminal import duration_text, many, standard_error, visible
+from .console import duration_text, many, standard_error, visible
+from .dataset.manifest import OutPaths
 
 if TYPE_CHECKING:
-    from .changes import Changes
     from .dryrun.forecast import Forecast
-    from .run import Summary
-    from .verdict import Verdict
+    from .planning.incremental import Changes
+    from .precompute import Summary
+    from .verify.findings import Verdict
 
 _NAMED = 10
 _MOST_IN_JSON = 100

@@ -18,19 +18,19 @@ from typing import Any
 
 import cv2
 import numpy as np
-from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.commit.finalize import account, publish_manifest, write_index
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.manifest import Manifest, OutPaths, Receipt
 from facefeed.pipeline.errors import InputError
+from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.files import write_durably
-from facefeed.pipeline.finish import account, publish_manifest, write_index
-from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.ledger import Ledger
-from facefeed.pipeline.manifest import Manifest, OutPaths, Receipt
-from facefeed.pipeline.plan import Plan, PlanPart, Unit
+from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
+from facefeed.pipeline.planning.run_state import Ledger
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame, FrameTimes, MediaReader, Sampling
-from facefeed.pipeline.work import UnitWorker
 from numpy.typing import NDArray
 
 LABELS = ("real", "fake")

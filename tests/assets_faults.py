@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from facefeed.pipeline.faces import Faces
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from numpy.typing import NDArray
 
 POISON_SIZE = (96, 176)
@@ -94,7 +94,7 @@ def faulty_child(fault: str) -> tuple[str, ...]:
 
 
 def _serve(fault: str) -> None:
-    from facefeed.pipeline.video import child  # noqa: PLC0415 (in the child alone)
+    from facefeed.pipeline.video.decoder import child  # noqa: PLC0415 (in the child alone)
 
     genuine = child.open_content
 

@@ -14,10 +14,10 @@ import torchmetrics.functional.classification  # noqa: F401
 from assets_clock import Clock
 from assets_train import BACKBONE, Seen
 from facefeed.pipeline.errors import FacefeedError
-from facefeed.train import stop
-from facefeed.train.fit import Result, train
-from facefeed.train.options import DataOptions, ModelOptions
-from facefeed.train.recipes import Config
+from facefeed.train.config.options import DataOptions, ModelOptions
+from facefeed.train.config.recipes import Config
+from facefeed.train.run import graceful_stop
+from facefeed.train.run.runner import Result, train
 
 STEPS = 7  # an epoch: 52 faces, 8 at a time
 
@@ -47,16 +47,16 @@ class Minutes(lightning.Callback):
     """Has a minute pass with every step, by the clock that says when a checkpoint is due."""
 
     def __init__(self) -> None:
-        self._clock, self._before = Clock(), stop.clock
+        self._clock, self._before = Clock(), graceful_stop.clock
 
     def on_fit_start(self, *_: Any) -> None:
-        stop.clock = self._clock
+        graceful_stop.clock = self._clock
 
     def on_train_batch_start(self, *_: Any) -> None:
         self._clock.pass_by(60)
 
     def on_exception(self, *_: Any) -> None:
-        stop.clock = self._before
+        graceful_stop.clock = self._before
 
     on_fit_end = on_exception
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from assets_clock import Clock
 from distributed import KilledWorker
-from facefeed.pipeline.cluster import UnitError
-from facefeed.pipeline.fleet import Slot
-from facefeed.pipeline.job import Job
-from facefeed.pipeline.manifest import InputOutcome, Receipt
-from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
+from facefeed.pipeline.execution.cluster import UnitError
+from facefeed.pipeline.execution.workers import Slot
+from facefeed.pipeline.planning.options import Job
+from facefeed.pipeline.planning.plan import Unit
 
 RESTART_SECONDS = 5.0
 Fault = Callable[[Unit, Slot], str | None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from facefeed.train.ladder.climb import RungError, Together
-from facefeed.train.ladder.rows import Measured, Memory
+from facefeed.train.ladder.results import Measured, Memory
 from facefeed.train.ladder.rungs import LEVERS, Rung, planned
+from facefeed.train.ladder.scheduler import RungError, Together
 
 GPU_ALONE = {
     text: [f"{text}: there is no GPU; run it where there is one"]

@@ -11,10 +11,10 @@ import pytest
 import torch
 from assets_clock import Clock
 from assets_profiles import STEP
-from facefeed.loaders.profiler import live, ranks, stamps, steps, ticks
-from facefeed.loaders.profiler.job import slowest
+from facefeed.loaders.profiler.measure import live, ranks, stamps, step_clock, steps
+from facefeed.loaders.profiler.measure.steps import EmulatedRank
 from facefeed.loaders.profiler.profile import profile
-from facefeed.loaders.profiler.steps import EmulatedRank
+from facefeed.loaders.profiler.verdict.job import slowest
 from facefeed.pipeline.errors import UsageError
 
 
@@ -40,7 +40,7 @@ class Made:
 def profiled(rank: int, loads: list[float], steps_wanted: int) -> dict[str, Any]:
     """One rank's profile, on a clock of its own, under a step that sums something up over all ranks."""
     clock, done = Clock(), list[int]()
-    for module in (live, stamps, ticks):
+    for module in (live, stamps, step_clock):
         module.clock = clock  # type: ignore[attr-defined]
     live.another_clock = clock
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from facefeed.loaders.profiler.advice import advise
-from facefeed.loaders.profiler.queue import Queue, Timeline
-from facefeed.loaders.profiler.recording import Recording
-from facefeed.loaders.profiler.result import Point, Profile, Trial
-from facefeed.loaders.profiler.situation import Situation
-from facefeed.loaders.profiler.stamps import Stamp
-from facefeed.loaders.profiler.verdict import judge
+from facefeed.loaders.profiler.estimate.queue_model import Queue, Timeline
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.measure.stamps import Stamp
+from facefeed.loaders.profiler.verdict.advice import advise
+from facefeed.loaders.profiler.verdict.judgement import judge
+from facefeed.loaders.profiler.verdict.result import Point, Profile, Trial
+from facefeed.loaders.profiler.verdict.what_if import Situation
 
 STEP = 0.010
 BATCH = 64

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 from assets_loaders import DEADLINE_SECONDS, Seen, ids, loader, seen
-from facefeed.loaders.local_ranks import count_local_ranks
-from facefeed.loaders.workers import start_context
+from facefeed.loaders.workers.local_ranks import count_local_ranks
+from facefeed.loaders.workers.processes import start_context
 
 
 def in_ranks(count: int, work: Callable[..., Any], folder: Path, *arguments: Any) -> list[Any]:

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 from assets_dataset import LABELS, Clip, make_dataset
-from facefeed.loaders.balance import Natural
-from facefeed.loaders.order import Shuffling
-from facefeed.loaders.sampler import EpochSampler
-from facefeed.pipeline.index import Index
+from facefeed.loaders.sampling.balance import Natural
+from facefeed.loaders.sampling.epoch_sampler import EpochSampler
+from facefeed.loaders.sampling.order import Shuffling
+from facefeed.pipeline.dataset.index import Index
 from numpy.typing import NDArray
 from PIL import Image
 

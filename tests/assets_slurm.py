@@ -250,12 +250,12 @@ def main() -> None:
     """`python -m facefeed.pipeline.cli train ...`, looked on."""
     import torch  # noqa: PLC0415
     from facefeed.pipeline import cli  # noqa: PLC0415
-    from facefeed.train import fit  # noqa: PLC0415
+    from facefeed.train.run import runner  # noqa: PLC0415
 
     torch.set_num_threads(1)
     folder, wait_at = os.environ.get("ONLOOKER_FOLDER"), os.environ.get("ONLOOKER_WAITS_AT")
     onlooker = Onlooker(Path(folder or "."), wait_at=int(wait_at) if wait_at else None)
-    fit.train = functools.partial(fit.train, callbacks=[onlooker.callback()])
+    runner.train = functools.partial(runner.train, callbacks=[onlooker.callback()])
     del sys.argv[1:3]
     cli.main()
 

@@ -12,9 +12,9 @@ from typing import Any
 import lightning
 import torch
 from assets_dataset import Clip, make_dataset
+from facefeed.train.config.options import DataOptions, ModelOptions
 from facefeed.train.datamodule import FaceDataModule
-from facefeed.train.module import FaceClassifier
-from facefeed.train.options import DataOptions, ModelOptions
+from facefeed.train.model.face_classifier import FaceClassifier
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor, nn
 

@@ -14,7 +14,7 @@ import pytest
 from assets_random import load_profile
 from assets_video import numbered, write_video
 from facefeed.pipeline.faces import FaceFilter
-from facefeed.pipeline.job import Options
+from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.video import Sampling
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def strace() -> str:
 @pytest.fixture(scope="session")
 def cluster_address() -> Iterator[str]:
     """One real cluster of two worker processes for the whole session; runs join it as `--scheduler` does."""
-    from facefeed.pipeline.cluster import local_client  # noqa: PLC0415 (Dask, only where it is needed)
+    from facefeed.pipeline.execution.cluster import local_client  # noqa: PLC0415 (Dask, only where it is needed)
 
     with local_client(2) as client:
         yield client.scheduler.address

@@ -15,9 +15,9 @@ import pytest
 from assets_dataset import Clip, make_dataset
 from click.testing import CliRunner, Result
 from facefeed.loaders.augment import AlignedMixup, FaceCompose, FaceCutout, LandmarkBlackout
-from facefeed.loaders.augment.choice import spread_out
 from facefeed.loaders.augment.pipeline_file import in_words, read_pipeline
-from facefeed.loaders.cli import augment
+from facefeed.loaders.preview.cli import augment
+from facefeed.loaders.preview.selection import spread_out
 from facefeed.pipeline.errors import UsageError
 
 NASTY = "<script>alert(1)<&\"'"

@@ -9,14 +9,14 @@ from pathlib import Path
 import albumentations as A  # noqa: N812 (as everyone calls it)
 import numpy as np
 import pytest
-from facefeed.loaders.augment import internals
+from facefeed.loaders.augment import albumentations_internals
 
 ROOT = Path(__file__).resolve().parents[1]
 INTERNAL = re.compile(r"_key2func|_available_keys|\.processors\b|\b_targets\b|albumentations\.(core|augmentations)")
 
 
 def test_the_version_that_is_installed_is_the_one_that_was_checked() -> None:
-    assert A.__version__ == internals.VERSION == "2.0.8"
+    assert A.__version__ == albumentations_internals.VERSION == "2.0.8"
 
 
 def test_it_is_pinned_exactly() -> None:
@@ -36,7 +36,7 @@ def test_what_is_relied_on_is_there() -> None:
     assert "keypoints" not in A.RandomBrightnessContrast()._key2func
     assert transform.processors == {}
     assert "image" in A.Compose([])._available_keys
-    for name in internals._SCALING:
+    for name in albumentations_internals._SCALING:
         holder = [A, A.augmentations.crops.transforms, A.augmentations.geometric.resize]
         assert any(hasattr(one, name) for one in holder)
 
@@ -47,5 +47,5 @@ def test_transforms_that_multiply_points_by_the_scale_are_known(transform: A.Dua
         image=np.zeros((20, 20, 3), np.uint8), keypoints=[(0.0, 0.0)]
     )
     assert np.asarray(made["keypoints"]).tolist() == [[0.0, 0.0]]
-    assert internals.scales_about_corner(transform)
-    assert not internals.scales_about_corner(A.HorizontalFlip())
+    assert albumentations_internals.scales_about_corner(transform)
+    assert not albumentations_internals.scales_about_corner(A.HorizontalFlip())

@@ -10,7 +10,7 @@ import pytest
 from assets_random import examples
 from assets_rows import RowsOnly, batches_of, make_small, order_of
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.balance import Pairs, Quotas, Weights
+from facefeed.loaders.sampling.balance import Pairs, Quotas, Weights
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -11,7 +11,7 @@ from assets_dataset import Clip, make_dataset
 from assets_random import examples
 from assets_rows import RowsOnly, batches_of, make_small, order_of, stored_rows
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.balance import Pairs
+from facefeed.loaders.sampling.balance import Pairs
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st

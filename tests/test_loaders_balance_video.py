@@ -10,7 +10,7 @@ import pytest
 from assets_random import examples
 from assets_rows import RowsOnly, make_small, order_of, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.balance import Pairs, Quotas
+from facefeed.loaders.sampling.balance import Pairs, Quotas
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from assets_random import examples
-from facefeed.loaders.blocks import SharedRing, lend
+from facefeed.loaders.batching.shared_blocks import SharedRing, lend
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -14,7 +14,7 @@ import pytest
 from assets_dataset import copy_dataset
 from assets_rows import make_small
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.byteranges import PAUSES_SECONDS, ByteRanges, Storage, UnreadableFileError
+from facefeed.loaders.dataset.byte_ranges import PAUSES_SECONDS, ByteRanges, Storage, UnreadableFileError
 from facefeed.pipeline.errors import CorruptDataError
 
 

@@ -13,10 +13,10 @@ from assets_dataset import Clip, copy_dataset, make_dataset
 from assets_random import examples
 from assets_rows import SIDE, damage, make_small, shown, stored_rows
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.balance import Pairs, Quotas
-from facefeed.loaders.substitute import substitutes
+from facefeed.loaders.dataset.replacement import substitutes
+from facefeed.loaders.sampling.balance import Pairs, Quotas
+from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.errors import CorruptDataError
-from facefeed.pipeline.index import Index
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -16,9 +16,9 @@ import torch
 from assets_dataset import NO_ROWS, ROWS, TEST, copy_dataset, make_dataset
 from assets_rows import damage, rows_seen, shown
 from facefeed.loaders import FaceDataLoader, FaceDataset
+from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.schema import SPLITS
 from facefeed.pipeline.errors import CorruptDataError, UsageError
-from facefeed.pipeline.index import Index
-from facefeed.pipeline.schema import SPLITS
 
 SIDE = 32
 

@@ -19,10 +19,10 @@ from assets_dataset import LABELS, NO_ROWS, ROWS, TEST, Clip, copy_dataset, make
 from assets_rows import damage
 from facefeed.loaders import FaceDataset
 from facefeed.loaders.augment import BlockMask, FaceCutout, LandmarkBlackout
-from facefeed.loaders.byteranges import ByteRanges, Storage
+from facefeed.loaders.dataset.byte_ranges import ByteRanges, Storage
+from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.schema import SPLITS
 from facefeed.pipeline.errors import CorruptDataError, UsageError
-from facefeed.pipeline.index import Index
-from facefeed.pipeline.schema import SPLITS
 from numpy.typing import NDArray
 from PIL import Image
 from torch._utils import ExceptionWrapper

@@ -29,7 +29,7 @@ from assets_loaders import (
     wait_until,
 )
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.workers import WorkerDiedError
+from facefeed.loaders.workers.processes import WorkerDiedError
 
 LARGE = (*FIELDS, "video_id", "hull", "regions", "landmarks")
 SECONDS = 30

@@ -14,9 +14,9 @@ import pytest
 import simplejpeg
 from assets_rows import make_small, shown, stored_pixels, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset
-from facefeed.loaders.decode import decode_rgb
+from facefeed.loaders.dataset.decode import decode_rgb
 from facefeed.loaders.face import resized
-from facefeed.pipeline.encode import ImageEncoder
+from facefeed.pipeline.dataset.image_codec import ImageEncoder
 from facefeed.pipeline.errors import CorruptDataError
 from PIL import Image
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 from assets_rows import images_of, make_small, rows_seen, shown
 from facefeed.loaders import DevicePrefetcher, FaceDataLoader
-from facefeed.loaders.batch import RawBatch
-from facefeed.loaders.blocks import page_locked
-from facefeed.loaders.delivery import Delivery
+from facefeed.loaders.batching.batch import RawBatch
+from facefeed.loaders.batching.shared_blocks import page_locked
 from facefeed.loaders.normalise import normalise
+from facefeed.loaders.transfer.finalizer import Delivery
 from facefeed.pipeline.errors import UsageError
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

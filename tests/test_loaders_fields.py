@@ -12,9 +12,9 @@ import pytest
 import torch
 from assets_rows import SIDE, make_small, shown, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset
+from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.schema import REGION_NAMES
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.index import Index
-from facefeed.pipeline.schema import REGION_NAMES
 
 
 @pytest.fixture(scope="module")

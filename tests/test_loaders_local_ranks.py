@@ -9,8 +9,8 @@ import torch
 from assets_ranks import in_ranks, ranks_here
 from assets_rows import make_small
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.local_ranks import count_local_ranks
-from facefeed.loaders.workers import default_workers
+from facefeed.loaders.workers.local_ranks import count_local_ranks
+from facefeed.loaders.workers.processes import default_workers
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.machine import usable_cores
 
@@ -26,7 +26,7 @@ LAUNCHERS = (
 @pytest.fixture
 def cores(monkeypatch: pytest.MonkeyPatch) -> int:
     """A host of 64 cores, and a process that no launcher has started."""
-    monkeypatch.setattr("facefeed.loaders.workers.usable_cores", lambda: 64)
+    monkeypatch.setattr("facefeed.loaders.workers.processes.usable_cores", lambda: 64)
     for name in LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
     return 64
@@ -84,7 +84,7 @@ def test_a_loader_has_its_ranks_part_of_the_cores_and_what_is_asked_for_goes_fir
 def test_a_loader_made_before_the_ranks_started_still_shares_the_cores(
     cores: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("facefeed.loaders.workers.usable_cores", lambda: 2)
+    monkeypatch.setattr("facefeed.loaders.workers.processes.usable_cores", lambda: 2)
     loader = FaceDataLoader(make_small(tmp_path / "out"), image_size=8)
     assert loader.num_workers == 2
     monkeypatch.setenv("WORLD_SIZE", "8")

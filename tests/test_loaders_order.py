@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from assets_random import examples
 from assets_rows import RowsOnly, batches_of, order_of
-from facefeed.loaders.order import (
+from facefeed.loaders.sampling.order import (
     BLOCK_ROWS,
     Shuffling,
     hashes,

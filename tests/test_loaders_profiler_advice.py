@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from assets_profiles import recorded
-from facefeed.loaders.profiler.advice import Advice, advise, enough_waiting
-from facefeed.loaders.profiler.queue import Queue
-from facefeed.loaders.profiler.recording import Recording
-from facefeed.loaders.profiler.stamps import Stamp
-from facefeed.loaders.profiler.verdict import Word, judge
+from facefeed.loaders.profiler.estimate.queue_model import Queue
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.measure.stamps import Stamp
+from facefeed.loaders.profiler.verdict.advice import Advice, advise, enough_waiting
+from facefeed.loaders.profiler.verdict.judgement import Word, judge
 
 STEP = 0.010
 

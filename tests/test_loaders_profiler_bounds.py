@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from facefeed.loaders.profiler.bounds import autocorrelation, block_length, memory_length, rate, share
+from facefeed.loaders.profiler.estimate.bounds import autocorrelation, block_length, memory_length, rate, share
 
 
 def runs(rng: np.random.Generator, count: int, length: int, part: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

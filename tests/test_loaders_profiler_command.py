@@ -12,10 +12,10 @@ from assets_rows import make_small, shown
 from click.testing import CliRunner
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.profiler.cli import profile as command
-from facefeed.loaders.profiler.estimate import DEFAULT_STEPS
-from facefeed.loaders.profiler.live import Pass
+from facefeed.loaders.profiler.measure.live import Pass
+from facefeed.loaders.profiler.measure.steps import SleepingStep
 from facefeed.loaders.profiler.profile import profile
-from facefeed.loaders.profiler.steps import SleepingStep
+from facefeed.loaders.profiler.verdict.loader_verdict import DEFAULT_STEPS
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import UsageError
 

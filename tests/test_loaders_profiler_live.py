@@ -13,14 +13,15 @@ import torch
 from assets_clock import Clock
 from assets_rows import make_small, shown
 from facefeed.loaders import DevicePrefetcher, FaceDataLoader
-from facefeed.loaders.profiler import live, stamps, storage, ticks
-from facefeed.loaders.profiler.estimate import _on
-from facefeed.loaders.profiler.live import Pass, replay
+from facefeed.loaders.profiler.measure import live, page_cache, stamps
+from facefeed.loaders.profiler.measure import step_clock as ticks
+from facefeed.loaders.profiler.measure.live import Pass, replay
+from facefeed.loaders.profiler.measure.recording import images_of
+from facefeed.loaders.profiler.measure.step_clock import CudaTicks, ticks_of
+from facefeed.loaders.profiler.measure.variants import by_transforms, prolonged, with_settings
 from facefeed.loaders.profiler.profile import profile
-from facefeed.loaders.profiler.recording import images_of
-from facefeed.loaders.profiler.ticks import CudaTicks, ticks_of
-from facefeed.loaders.profiler.variants import by_transforms, prolonged, with_settings
-from facefeed.loaders.profiler.verdict import judge
+from facefeed.loaders.profiler.verdict.judgement import judge
+from facefeed.loaders.profiler.verdict.loader_verdict import _on
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
@@ -116,20 +117,20 @@ def test_how_many_batches_waited_is_known_of_each_question() -> None:
 
 def test_an_evicted_file_comes_from_storage_and_one_that_was_read_from_memory(dataset: Path, tmp_path: Path) -> None:
     loader = FaceDataLoader(dataset, 10, image_size=16, num_workers=0)
-    files = storage.files_of(loader)
+    files = page_cache.files_of(loader)
     assert files
     assert all(path.suffix == ".parquet" for path in files)
-    assert storage.files_of([1, 2]) == []
+    assert page_cache.files_of([1, 2]) == []
     big = tmp_path / "file"
     big.write_bytes(os.urandom(4 << 20))
     with big.open("rb") as file:
         os.fsync(file.fileno())
-    before = storage.bytes_read()
-    storage.evict([big])
+    before = page_cache.bytes_read()
+    page_cache.evict([big])
     big.read_bytes()
-    evicted = storage.bytes_read()
+    evicted = page_cache.bytes_read()
     big.read_bytes()
-    after = storage.bytes_read()
+    after = page_cache.bytes_read()
     if before is None or evicted is None or after is None:
         pytest.skip("the system does not say what came from storage")
     if evicted == before:

@@ -25,16 +25,16 @@ from assets_profiles import (
     unseen,
 )
 from conftest import needs_program
-from facefeed.loaders.profiler.gate import Gate
-from facefeed.loaders.profiler.instead import instead
-from facefeed.loaders.profiler.page.cost import binding
-from facefeed.loaders.profiler.page.html import write_page
-from facefeed.loaders.profiler.page.sentences import banner, handing, sustained
-from facefeed.loaders.profiler.page.step import curve
-from facefeed.loaders.profiler.recording import Recording
-from facefeed.loaders.profiler.report import figures, text
-from facefeed.loaders.profiler.result import Profile
-from facefeed.loaders.profiler.verdict import Epoch, Word, judge
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.report.console import figures, text
+from facefeed.loaders.profiler.report.page.cost import binding
+from facefeed.loaders.profiler.report.page.html import write_page
+from facefeed.loaders.profiler.report.page.sentences import banner, handing, sustained
+from facefeed.loaders.profiler.report.page.step import curve
+from facefeed.loaders.profiler.verdict.gate import Gate
+from facefeed.loaders.profiler.verdict.instead import instead
+from facefeed.loaders.profiler.verdict.judgement import Epoch, Word, judge
+from facefeed.loaders.profiler.verdict.result import Profile
 from facefeed.pipeline.errors import UsageError
 
 NASTY = "</script><b>x</b> \"'&"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from facefeed.loaders.profiler.queue import Queue
+from facefeed.loaders.profiler.estimate.queue_model import Queue
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st

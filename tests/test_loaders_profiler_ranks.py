@@ -23,16 +23,16 @@ from assets_profiles import STEP, profile_of, recording_of
 from assets_ranks import in_ranks
 from assets_rows import make_small
 from click.testing import CliRunner
-from facefeed.loaders.profiler.asked import Asked
-from facefeed.loaders.profiler.gate import Gate
-from facefeed.loaders.profiler.host import RankDiedError, _named, profiled_by_ranks
-from facefeed.loaders.profiler.job import Seen, Steps, seen_by, slowest, together
-from facefeed.loaders.profiler.page.html import write_page
-from facefeed.loaders.profiler.recording import Recording
-from facefeed.loaders.profiler.report import figures, text
-from facefeed.loaders.profiler.result import Profile
-from facefeed.loaders.profiler.verdict import Word, judge
-from facefeed.loaders.workers import start_context
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.rank_processes import RankDiedError, _named, profiled_by_ranks
+from facefeed.loaders.profiler.report.console import figures, text
+from facefeed.loaders.profiler.report.page.html import write_page
+from facefeed.loaders.profiler.request import Asked
+from facefeed.loaders.profiler.verdict.gate import Gate
+from facefeed.loaders.profiler.verdict.job import Seen, Steps, seen_by, slowest, together
+from facefeed.loaders.profiler.verdict.judgement import Word, judge
+from facefeed.loaders.profiler.verdict.result import Profile
+from facefeed.loaders.workers.processes import start_context
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 

@@ -15,9 +15,11 @@ import pytest
 from assets_browser import LAPTOP, PHONE, PROGRAMS, looked_at
 from click.testing import CliRunner
 from conftest import needs_program
-from facefeed.loaders.profiler import live, stamps, steps, storage, ticks
-from facefeed.loaders.profiler.queue import Queue
-from facefeed.loaders.profiler.recording import Recording
+from facefeed.loaders.profiler.estimate.queue_model import Queue
+from facefeed.loaders.profiler.measure import live, page_cache, stamps, step_clock, steps
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.measure.stamps import Stamp
+from facefeed.loaders.profiler.measure.step_clock import HostTicks, Ticks
 from facefeed.loaders.profiler.selftest import page as selftest_page
 from facefeed.loaders.profiler.selftest import run as selftest
 from facefeed.loaders.profiler.selftest import scenarios, scenarios_cost
@@ -31,8 +33,6 @@ from facefeed.loaders.profiler.selftest.checks import (
 )
 from facefeed.loaders.profiler.selftest.checks_cost import evicted_files, hidden_delay, overhead
 from facefeed.loaders.profiler.selftest.scenarios import Device, Plan, Seen, Stretch
-from facefeed.loaders.profiler.stamps import Stamp
-from facefeed.loaders.profiler.ticks import HostTicks, Ticks
 from facefeed.pipeline.cli import main
 from numpy.typing import NDArray
 
@@ -56,7 +56,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     moved = Clock()
-    for module in (stamps, live, ticks, steps, scenarios, scenarios_cost):
+    for module in (stamps, live, step_clock, steps, scenarios, scenarios_cost):
         monkeypatch.setattr(module, "clock", moved)
     monkeypatch.setattr(steps, "time", SimpleNamespace(sleep=moved.pass_by))
     monkeypatch.setattr(live, "another_clock", moved)
@@ -126,8 +126,8 @@ class Disk:
     def __init__(self, clock: Clock, monkeypatch: pytest.MonkeyPatch, *, forgets: bool = True) -> None:
         self.clock, self.evicted, self.stored, self.forgets = clock, set[Path](), 0, forgets
         monkeypatch.setattr(Path, "read_bytes", lambda path: self.read(path))  # noqa: PLW0108 (bound, it would not get it)
-        monkeypatch.setattr(storage, "evict", self.evict)
-        monkeypatch.setattr(storage, "bytes_read", lambda: self.stored)
+        monkeypatch.setattr(page_cache, "evict", self.evict)
+        monkeypatch.setattr(page_cache, "bytes_read", lambda: self.stored)
         monkeypatch.setattr(scenarios, "stored_bytes", lambda: self.stored)
         monkeypatch.setattr(scenarios_cost, "_written", lambda path, _size_bytes: path)
 

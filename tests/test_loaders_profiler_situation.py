@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from assets_profiles import recorded
-from facefeed.loaders.profiler.queue import Queue
-from facefeed.loaders.profiler.recording import Recording
-from facefeed.loaders.profiler.situation import Situation, _all_taken
-from facefeed.loaders.profiler.stamps import Stamp
+from facefeed.loaders.profiler.estimate.queue_model import Queue
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.measure.stamps import Stamp
+from facefeed.loaders.profiler.verdict.what_if import Situation, _all_taken
 
 STEP, HANDING = 0.010, 0.0002
 

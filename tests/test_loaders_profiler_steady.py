@@ -12,11 +12,13 @@ import pytest
 import torch
 from assets_clock import Clock
 from assets_profiles import recording_of, uneven
-from facefeed.loaders.profiler import estimate, live, profile, stamps, steady, steps, ticks
-from facefeed.loaders.profiler.gate import Gate
-from facefeed.loaders.profiler.recording import Recording
-from facefeed.loaders.profiler.steps import EmulatedDevice
-from facefeed.loaders.profiler.verdict import Epoch, Word, judge
+from facefeed.loaders.profiler import profile
+from facefeed.loaders.profiler.measure import live, stamps, step_clock, steps
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.measure.steps import EmulatedDevice
+from facefeed.loaders.profiler.verdict import loader_verdict, steady_state
+from facefeed.loaders.profiler.verdict.gate import Gate
+from facefeed.loaders.profiler.verdict.judgement import Epoch, Word, judge
 
 STEP = 0.02
 
@@ -24,7 +26,7 @@ STEP = 0.02
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     moved = Clock()
-    for module in (live, stamps, ticks):
+    for module in (live, stamps, step_clock):
         monkeypatch.setattr(module, "clock", moved)
     monkeypatch.setattr(live, "another_clock", moved)
     return moved
@@ -75,21 +77,21 @@ def test_a_loader_with_room_to_spare_feeds_the_step_at_the_defaults(workers: int
     loader = Queued(clock, workers * STEP / 1.3, workers, prefetch)
     found = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True).verdict
     assert found.word is Word.FED
-    assert found.steps >= estimate.DEFAULT_STEPS - 1
+    assert found.steps >= loader_verdict.DEFAULT_STEPS - 1
 
 
 def test_a_slow_loader_is_not_watched_longer_than_it_takes_to_be_sure(clock: Clock) -> None:
     loader = Queued(clock, 4 * STEP, 2, 2)
     found = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True)
     assert found.verdict.word is Word.STARVED
-    assert len(found.live) <= estimate.DEFAULT_STEPS / 2
+    assert len(found.live) <= loader_verdict.DEFAULT_STEPS / 2
 
 
 def test_waits_while_the_queue_fills_are_no_part_of_the_steady_state() -> None:
     recording = recording_of(np.concatenate([np.full(200, 6 * STEP), np.full(3800, STEP)]), STEP, workers=2, prefetch=4)
-    cut = steady.settled_after(recording.wait, recording.workers)
+    cut = steady_state.settled_after(recording.wait, recording.workers)
     assert 200 <= cut <= 240
-    assert steady.settled_after(recording_of(uneven(2000, 0.9 * STEP), STEP).wait, 2) <= 20
+    assert steady_state.settled_after(recording_of(uneven(2000, 0.9 * STEP), STEP).wait, 2) <= 20
 
 
 def test_a_machine_that_becomes_slower_on_the_way_has_no_steady_state() -> None:

@@ -11,12 +11,12 @@ import pytest
 from assets_profiles import STEP, profile_of, recording_of, uneven
 from assets_rows import make_small
 from click.testing import CliRunner
-from facefeed.loaders.profiler.gate import Gate
-from facefeed.loaders.profiler.page.html import write_page
-from facefeed.loaders.profiler.report import figures, text
-from facefeed.loaders.profiler.result import Profile
-from facefeed.loaders.profiler.sweep import Settings, settings_of, swept
-from facefeed.loaders.profiler.verdict import Word
+from facefeed.loaders.profiler.report.console import figures, text
+from facefeed.loaders.profiler.report.page.html import write_page
+from facefeed.loaders.profiler.trials.sweep import Settings, settings_of, swept
+from facefeed.loaders.profiler.verdict.gate import Gate
+from facefeed.loaders.profiler.verdict.judgement import Word
+from facefeed.loaders.profiler.verdict.result import Profile
 from facefeed.pipeline.cli import main
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from assets_profiles import PARTS, fed, profile_of, recording_of, starved, uneven, unseen
-from facefeed.loaders.profiler.recording import Recording
-from facefeed.loaders.profiler.result import Profile
-from facefeed.loaders.profiler.trace import write_trace
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.report.trace import write_trace
+from facefeed.loaders.profiler.verdict.result import Profile
 from facefeed.pipeline.errors import UsageError
 
 Events = list[dict[str, Any]]

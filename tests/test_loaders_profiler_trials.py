@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 from assets_profiles import profile_of, recording_of, trial_of, uneven
-from facefeed.loaders.profiler.estimate import Estimation
-from facefeed.loaders.profiler.gate import Gate
-from facefeed.loaders.profiler.ranks import Ranks
-from facefeed.loaders.profiler.report import figures, text
-from facefeed.loaders.profiler.result import Profile, Trial
-from facefeed.loaders.profiler.steps import EmulatedDevice
-from facefeed.loaders.profiler.trials import Trials
-from facefeed.loaders.profiler.verdict import Word
+from facefeed.loaders.profiler.measure.ranks import Ranks
+from facefeed.loaders.profiler.measure.steps import EmulatedDevice
+from facefeed.loaders.profiler.report.console import figures, text
+from facefeed.loaders.profiler.trials.explanations import Trials
+from facefeed.loaders.profiler.verdict.gate import Gate
+from facefeed.loaders.profiler.verdict.judgement import Word
+from facefeed.loaders.profiler.verdict.loader_verdict import Estimation
+from facefeed.loaders.profiler.verdict.result import Profile, Trial
 from torch.utils.data import DataLoader, TensorDataset
 
 Load = Callable[[int, int], float]

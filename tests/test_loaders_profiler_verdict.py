@@ -11,11 +11,13 @@ import pytest
 import torch
 from assets_clock import Clock
 from assets_profiles import recorded
-from facefeed.loaders.profiler import estimate, live, profile, stamps, ticks
-from facefeed.loaders.profiler.gate import Gate
-from facefeed.loaders.profiler.queue import Queue
-from facefeed.loaders.profiler.recording import Recording
-from facefeed.loaders.profiler.verdict import Word, judge
+from facefeed.loaders.profiler import profile
+from facefeed.loaders.profiler.estimate.queue_model import Queue
+from facefeed.loaders.profiler.measure import live, stamps, step_clock
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.verdict import loader_verdict
+from facefeed.loaders.profiler.verdict.gate import Gate
+from facefeed.loaders.profiler.verdict.judgement import Word, judge
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -132,7 +134,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(stamps, "clock", moved)
     monkeypatch.setattr(live, "clock", moved)
     monkeypatch.setattr(live, "another_clock", moved)
-    monkeypatch.setattr(ticks, "clock", moved)
+    monkeypatch.setattr(step_clock, "clock", moved)
     return moved
 
 
@@ -173,7 +175,7 @@ def test_the_three_estimators_agree_on_a_loader_without_workers(clock: Clock, ki
     assert found.differential == pytest.approx(4 / 14)
     assert found.verdict.model in (None, pytest.approx(4 / 14))
     assert seen[:4] == list(range(4))  # the batches are as they were
-    first = 4 * (1 + estimate.REPLAYED_STEPS)
+    first = 4 * (1 + loader_verdict.REPLAYED_STEPS)
     went_on = seen[first : first + 8]
     assert went_on == list(range(went_on[0], went_on[0] + 8))
     assert found.live.images_per_second == pytest.approx(4 / 0.014)

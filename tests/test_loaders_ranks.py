@@ -10,7 +10,7 @@ import pytest
 from assets_dataset import ROWS, make_dataset
 from assets_loaders import loader
 from assets_ranks import RankSaw, go_through, in_ranks
-from facefeed.loaders.balance import Pairs, Quotas
+from facefeed.loaders.sampling.balance import Pairs, Quotas
 
 QUOTAS = {"batch_size": 8, "balance": Quotas({"real": 1, "fake": 3})}
 PAIRS = {"batch_size": 6, "balance": Pairs()}

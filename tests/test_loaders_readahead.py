@@ -10,17 +10,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import facefeed.loaders.issue as issue
-import facefeed.loaders.readahead as module
+import facefeed.loaders.workers.readahead as module
+import facefeed.loaders.workers.requests as issue
 import numpy as np
 import pytest
 from assets_random import examples
 from assets_rows import ColumnsOnly, RowsOnly, make_small, order_of, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.issue import Issuer
-from facefeed.loaders.readahead import ReadAhead, runs
-from facefeed.loaders.sampler import EpochSampler
-from facefeed.pipeline.index import Index
+from facefeed.loaders.sampling.epoch_sampler import EpochSampler
+from facefeed.loaders.workers.readahead import ReadAhead, runs
+from facefeed.loaders.workers.requests import Issuer
+from facefeed.pipeline.dataset.index import Index
 from hypothesis import given
 from hypothesis import strategies as st
 

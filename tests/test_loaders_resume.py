@@ -15,8 +15,8 @@ from assets_loaders import Noise, Seen, loader, seen, start_training, take_steps
 from assets_ranks import in_ranks, stop_after
 from assets_rows import RowsOnly, order_of
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.balance import Pairs, Quotas, Weights
-from facefeed.loaders.sampler import EpochSampler
+from facefeed.loaders.sampling.balance import Pairs, Quotas, Weights
+from facefeed.loaders.sampling.epoch_sampler import EpochSampler
 
 STEPS = 11  # of 32 images
 

@@ -10,8 +10,8 @@ import pytest
 from assets_random import examples
 from assets_rows import RowsOnly, make_small, order_of, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.balance import Pairs, Quotas
-from facefeed.loaders.sampler import EpochSampler, Ticket
+from facefeed.loaders.sampling.balance import Pairs, Quotas
+from facefeed.loaders.sampling.epoch_sampler import EpochSampler, Ticket
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -14,10 +14,10 @@ from assets_dataset import NO_ROWS, Clip, make_dataset
 from assets_random import examples
 from assets_rows import ROWS, ColumnsOnly, make_small, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset
-from facefeed.loaders.selection import select
+from facefeed.loaders.dataset.selection import select
+from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.index import Index
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,7 +15,7 @@ import torch
 from assets_dataset import Clip, make_dataset
 from assets_rows import make_small, rows_seen
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.balance import Quotas
+from facefeed.loaders.sampling.balance import Quotas
 from facefeed.pipeline.errors import UsageError
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from assets_rows import RowsOnly, make_small, order_of, stored_rows
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.balance import Quotas
-from facefeed.loaders.describe import describe
-from facefeed.loaders.stats import Meter
-from facefeed.pipeline.index import Index
+from facefeed.loaders.loader.describe import describe
+from facefeed.loaders.loader.stats import Meter
+from facefeed.loaders.sampling.balance import Quotas
+from facefeed.pipeline.dataset.index import Index
 
 KIB = 1024
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from assets_rows import make_small, shown
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.under_way import BatchesUnderWay, SharedRoom
-from facefeed.loaders.workers import death_of
+from facefeed.loaders.batching.shared_memory import BatchesUnderWay, SharedRoom
+from facefeed.loaders.workers.processes import death_of
 from facefeed.pipeline.errors import UsageError
 
 MB = 1 << 20

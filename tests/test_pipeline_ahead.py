@@ -17,20 +17,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from assets_pairs import entry_of, film, pairs_of_sample
-from facefeed.pipeline import inputs, rows
-from facefeed.pipeline.ahead import ahead
-from facefeed.pipeline.commit import make_folders
-from facefeed.pipeline.encode import ImageEncoder
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.image_codec import ImageEncoder
+from facefeed.pipeline.dataset.manifest import Receipt
 from facefeed.pipeline.errors import InputError, StoppedError, UsageError
+from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.manifest import Receipt
-from facefeed.pipeline.plan import Unit
-from facefeed.pipeline.rows import RowMaker
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.plan import Unit
+from facefeed.pipeline.rows import input_rows, row_builder
+from facefeed.pipeline.rows.prefetch import ahead
+from facefeed.pipeline.rows.row_builder import RowMaker
 from facefeed.pipeline.sources import Entry, list_source
 from facefeed.pipeline.video import Frame, Sampling
-from facefeed.pipeline.work import UnitWorker
 from numpy.typing import NDArray
 
 T = TypeVar("T")
@@ -301,7 +301,7 @@ def test_rows_are_those_of_one_stage_after_the_other(
     made = {}
     for name in ("at once", "in series"):
         if name == "in series":
-            monkeypatch.setattr(rows, "ahead", in_series)
+            monkeypatch.setattr(row_builder, "ahead", in_series)
         worker = UnitWorker(job_of(films, tmp_path / name, Watched(frames_at_once=3), **options))
         receipt = worker.run(unit_of(worker.job, entries))
         made[name] = pq.read_table(worker.job.out / str(receipt.file)), timeless(receipt)
@@ -390,9 +390,9 @@ def test_an_interrupt_in_mid_video_leaves_nothing_half_done_and_the_next_unit_is
 def test_a_dry_run_may_end_a_video_early_and_the_next_one_is_whole(make_source: MakeSource, tmp_path: Path) -> None:
     source = make_source("real/a.mp4", "real/b.mp4")
     entries = list_source(source).entries
-    made = inputs.InputRows(job_of(source, tmp_path / "out", Watched(frames_at_once=3)))
+    made = input_rows.InputRows(job_of(source, tmp_path / "out", Watched(frames_at_once=3)))
 
-    def two(frames: inputs.Frames) -> inputs.Frames:
+    def two(frames: input_rows.Frames) -> input_rows.Frames:
         yield from (next(frames) for _ in range(2))
 
     assert [sum(batch.num_rows for batch in made.batches(entry, "train", [entry], limit))

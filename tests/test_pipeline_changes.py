@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from facefeed.pipeline.changes import Changes, compare, differing, next_part
-from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
 from facefeed.pipeline.errors import RefusedError
-from facefeed.pipeline.job import config_hash
-from facefeed.pipeline.ledger import Ledger
-from facefeed.pipeline.manifest import InputOutcome, OutPaths, Receipt
-from facefeed.pipeline.plan import Plan, Unit
+from facefeed.pipeline.planning.incremental import Changes, compare, differing, next_part
+from facefeed.pipeline.planning.options import config_hash
+from facefeed.pipeline.planning.plan import Plan, Unit
+from facefeed.pipeline.planning.run_state import Ledger
 from facefeed.pipeline.sources import Entry, Listing
-from facefeed.pipeline.splits import SplitRatio
+from facefeed.pipeline.splits.assignment import SplitRatio
 from hypothesis import given
 from hypothesis import strategies as st
 

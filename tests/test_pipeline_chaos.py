@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
 from facefeed.data.sample import make_sample
-from facefeed.pipeline.manifest import Manifest
-from facefeed.pipeline.verify import verify
+from facefeed.pipeline.dataset.manifest import Manifest
+from facefeed.pipeline.verify.check import verify
 
 MakeSource = Callable[..., Path]
 

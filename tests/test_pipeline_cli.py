@@ -15,16 +15,16 @@ from pathlib import Path
 import psutil
 import pytest
 from click.testing import CliRunner
-from facefeed.pipeline import run
+from facefeed.pipeline import precompute
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.manifest import OutPaths
+from facefeed.pipeline.dataset.manifest import OutPaths
 
 MakeSource = Callable[..., Path]
 
 
 QUICK = """
 from facefeed.pipeline import cli, job
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 job.Options.detector = lambda self: FixedBoxDetector()
 if __name__ == "__main__":
     cli.main()
@@ -122,7 +122,7 @@ def test_a_timeout_reaches_the_decoder(
     make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    monkeypatch.setattr(run, "precompute", lambda *_, limits, **__: seen.append(limits) or sys.exit(0))
+    monkeypatch.setattr(precompute, "precompute", lambda *_, limits, **__: seen.append(limits) or sys.exit(0))
     CliRunner().invoke(main, ["precompute", str(make_source("real/a.mp4")), str(tmp_path / "out"), "--timeout", "900"])
     assert [limits.deadline_seconds for limits in seen] == [900]
 

@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from facefeed.pipeline import commit
-from facefeed.pipeline.commit import (
+from facefeed.pipeline.commit import publish as commit
+from facefeed.pipeline.commit.finalize import set_orphans_aside
+from facefeed.pipeline.commit.publish import (
     check_file,
     make_folders,
     publish,
@@ -30,17 +31,16 @@ from facefeed.pipeline.commit import (
     write_receipt,
     writing,
 )
+from facefeed.pipeline.dataset.manifest import OutPaths, Receipt, trusted_receipt
 from facefeed.pipeline.errors import CorruptDataError, StoppedError
+from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import Faces
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.finish import set_orphans_aside
-from facefeed.pipeline.job import Job, Options
-from facefeed.pipeline.ledger import Ledger
-from facefeed.pipeline.manifest import OutPaths, Receipt, trusted_receipt
-from facefeed.pipeline.plan import Plan, PlanPart, Unit
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Job, Options
+from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
+from facefeed.pipeline.planning.run_state import Ledger
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import Sampling
-from facefeed.pipeline.work import UnitWorker
 from numpy.typing import NDArray
 
 MakeSource = Callable[..., Path]
@@ -133,7 +133,7 @@ def test_a_disk_that_fails_while_a_unit_is_committed_is_a_stop_and_no_unit_s_fau
 
     target = {"check_file": "pq.ParquetFile", "adopt": "hashlib.file_digest", "receipt": "os.fsync"}[where]
     with monkeypatch.context() as patch:
-        patch.setattr(f"facefeed.pipeline.commit.{target}", fails)
+        patch.setattr(f"facefeed.pipeline.commit.publish.{target}", fails)
         with pytest.raises(StoppedError, match=os.strerror(fault)):
             unit_run(job, unit)
     assert list(job.paths.faces.rglob("*.parquet")) == files, "nothing is set aside for a disk's fault"
@@ -217,12 +217,12 @@ def test_a_deleted_file_comes_back_byte_for_byte_however_long_it_takes(
     worker: tuple[Job, Unit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, unit = worker
-    monkeypatch.setattr("facefeed.pipeline.lanes._since", lambda _: 1.5)
+    monkeypatch.setattr("facefeed.pipeline.execution.decode_pool._since", lambda _: 1.5)
     first = unit_run(job, unit)
     path = job.out / str(first.file)
     before = path.read_bytes()
     path.unlink()
-    monkeypatch.setattr("facefeed.pipeline.lanes._since", lambda _: 2.5)
+    monkeypatch.setattr("facefeed.pipeline.execution.decode_pool._since", lambda _: 2.5)
     assert unit_run(job, unit).sha256 == sha256_of(path)
     assert path.read_bytes() == before
 
@@ -308,7 +308,7 @@ def test_the_same_unit_twice_at_once_gives_one_file(worker: tuple[Job, Unit], tm
     job, unit = worker
     code = textwrap.dedent("""
         import pickle, sys
-        from facefeed.pipeline.work import UnitWorker
+        from facefeed.pipeline.execution.unit_worker import UnitWorker
         job, unit = pickle.loads(open(sys.argv[1], "rb").read())
         slot = UnitWorker(job)
         sys.stdin.readline()  # the starting gun
@@ -333,7 +333,7 @@ def limited(job: Job, unit: Unit, size_bytes: int, folder: Path) -> subprocess.C
     code = textwrap.dedent("""
         import pickle, sys
         from facefeed.pipeline.errors import StoppedError
-        from facefeed.pipeline.work import UnitWorker
+        from facefeed.pipeline.execution.unit_worker import UnitWorker
         job, unit = pickle.loads(open(sys.argv[1], "rb").read())
         try:
             UnitWorker(job).run(unit)
@@ -374,7 +374,7 @@ def test_a_commit_that_is_struck_at_any_system_call_shows_no_partial_file(
     code = textwrap.dedent("""
         import pickle, sys
         from facefeed.pipeline.errors import StoppedError
-        from facefeed.pipeline.work import UnitWorker
+        from facefeed.pipeline.execution.unit_worker import UnitWorker
         job, unit = pickle.loads(open(sys.argv[1], "rb").read())
         try:
             UnitWorker(job).run(unit)

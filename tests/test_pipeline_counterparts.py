@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from assets_video import write_video
-from facefeed.pipeline.commit import make_folders
-from facefeed.pipeline.counterparts import counterparts
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.manifest import Receipt
+from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.manifest import Receipt
-from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.manipulation.frame_matching import counterparts
+from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import FrameTimes, Sampling
-from facefeed.pipeline.work import UnitWorker
 from numpy.typing import NDArray
 
 UNCHANGED = 0.01

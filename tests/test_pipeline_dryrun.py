@@ -17,21 +17,21 @@ from click.testing import CliRunner
 from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dryrun.forecast import Conditions, Forecast, Range, forecast
-from facefeed.pipeline.dryrun.kept import forecast_file
-from facefeed.pipeline.dryrun.pace import Others
+from facefeed.pipeline.dryrun.forecast_cache import forecast_file
+from facefeed.pipeline.dryrun.machine_load import Others
 from facefeed.pipeline.dryrun.probe import Probe, first_frame_seconds, probe_family
+from facefeed.pipeline.dryrun.report import figures, show
 from facefeed.pipeline.dryrun.run import DryRun, dry_run
-from facefeed.pipeline.dryrun.show import figures, show
 from facefeed.pipeline.dryrun.verdict import exit_code
 from facefeed.pipeline.errors import InputError
-from facefeed.pipeline.estimate import Cost
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.inputs import InputRows
-from facefeed.pipeline.job import Options
-from facefeed.pipeline.plan import Unit
-from facefeed.pipeline.progress import Progress
-from facefeed.pipeline.request import prepare
-from facefeed.pipeline.run import Allowance, precompute
+from facefeed.pipeline.execution.progress import Progress
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.cost_model import Cost
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning.plan import Unit
+from facefeed.pipeline.planning.request import prepare
+from facefeed.pipeline.precompute import Allowance, precompute
+from facefeed.pipeline.rows.input_rows import InputRows
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame
 

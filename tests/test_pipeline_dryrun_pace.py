@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from facefeed.pipeline.dryrun.forecast import Forecast, Range
-from facefeed.pipeline.dryrun.pace import Load, Others, draw_pace, is_busy, other_processes
-from facefeed.pipeline.dryrun.show import doubts
+from facefeed.pipeline.dryrun.machine_load import Load, Others, draw_pace, is_busy, other_processes
+from facefeed.pipeline.dryrun.report import doubts
 
 
 def load(processes: float, *, earlier: float = 0.0, host: str = "a", cores: int = 4) -> Load:

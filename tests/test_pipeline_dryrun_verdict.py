@@ -14,7 +14,7 @@ from facefeed.pipeline.cli import main
 from facefeed.pipeline.dryrun.run import DryRun
 from facefeed.pipeline.dryrun.survey import Survey
 from facefeed.pipeline.dryrun.verdict import exit_code, way_out, why_it_would_fail
-from facefeed.pipeline.failures import Failure
+from facefeed.pipeline.planning.failure_limit import Failure
 
 MakeSource = Callable[..., Path]
 

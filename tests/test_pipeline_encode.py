@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from facefeed.pipeline.encode import ImageEncoder, decode_rgb
+from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from numpy.typing import NDArray
 from skimage import data

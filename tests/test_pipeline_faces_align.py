@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.encode import ImageEncoder
+from facefeed.pipeline.dataset.image_codec import ImageEncoder
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import FaceFilter, Faces
-from facefeed.pipeline.faces.align import tilt_degrees
-from facefeed.pipeline.faces.crop import Square
-from facefeed.pipeline.faces.hull import TEMPLATE5
-from facefeed.pipeline.job import Job, Options
-from facefeed.pipeline.rows import RowMaker
+from facefeed.pipeline.faces.geometry.alignment import tilt_degrees
+from facefeed.pipeline.faces.geometry.crop import Square
+from facefeed.pipeline.faces.geometry.hull import TEMPLATE5
+from facefeed.pipeline.planning.options import Job, Options
+from facefeed.pipeline.rows.row_builder import RowMaker
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame
 from hypothesis import given
@@ -205,7 +205,7 @@ def test_the_command_hands_its_flags_on(monkeypatch: pytest.MonkeyPatch, flags: 
         chosen.append(options)
         raise UsageError("seen")
 
-    monkeypatch.setattr("facefeed.pipeline.run.precompute", precompute)
+    monkeypatch.setattr("facefeed.pipeline.precompute.precompute", precompute)
     CliRunner().invoke(main, ["precompute", "src", "out", *flags])
     assert [(one.align, one.smooth) for one in chosen] == [("--align" in flags, "--smooth" in flags)]
 

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from facefeed.pipeline.faces.cascade.bins import bins, scales
-from facefeed.pipeline.faces.cascade.boxes import suppressed, windows
-from facefeed.pipeline.faces.cascade.cpu import CpuNear, CpuPixels
-from facefeed.pipeline.faces.cascade.cuda import DeviceNear, DeviceNetworks, DevicePixels
-from facefeed.pipeline.faces.cascade.means import PixelMeans
-from facefeed.pipeline.faces.cascade.near import NearPixels, find_near
-from facefeed.pipeline.faces.cascade.networks import Networks
-from facefeed.pipeline.faces.cascade.places import Places
-from facefeed.pipeline.faces.cascade.stages import Pixels, find_faces
+from facefeed.pipeline.faces.detectors.cascade.area_resize import PixelMeans
+from facefeed.pipeline.faces.detectors.cascade.boxes import suppressed, windows
+from facefeed.pipeline.faces.detectors.cascade.cpu import CpuNear, CpuPixels
+from facefeed.pipeline.faces.detectors.cascade.cuda import DeviceNear, DeviceNetworks, DevicePixels
+from facefeed.pipeline.faces.detectors.cascade.networks import Networks
+from facefeed.pipeline.faces.detectors.cascade.pyramid import bins, scales
+from facefeed.pipeline.faces.detectors.cascade.roi_cascade import NearPixels, find_near
+from facefeed.pipeline.faces.detectors.cascade.rois import Places
+from facefeed.pipeline.faces.detectors.cascade.stages import Pixels, find_faces
 from facenet_pytorch.models.mtcnn import ONet, PNet, RNet
 from facenet_pytorch.models.utils.detect_face import detect_face, generateBoundingBox
 from numpy.typing import NDArray
@@ -114,7 +114,7 @@ def test_pixels_are_resized_also_where_nothing_can_be_written(tmp_path: Path) ->
         "from numba.core import caching\n"
         "caching.CacheImpl._locator_classes = []\n"
         "import numpy as np\n"
-        "from facefeed.pipeline.faces.cascade.means import PixelMeans\n"
+        "from facefeed.pipeline.faces.detectors.cascade.area_resize import PixelMeans\n"
         "one, edges = np.full((2, 2, 3), 255, np.uint8), np.array([[0, 1]])\n"
         "print(PixelMeans([one])(np.zeros(1, int), edges, edges + 1, edges, edges + 1)[..., :3].min())\n"
     )

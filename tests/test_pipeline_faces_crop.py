@@ -10,7 +10,7 @@ import pytest
 from assets_random import examples
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.faces.crop import Square
+from facefeed.pipeline.faces.geometry.crop import Square
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import FaceDetector, FaceFilter, Faces
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 
 
 def faces(scores: list[float], sides: list[float] | None = None) -> Faces:
@@ -101,8 +101,8 @@ def test_a_fake_with_an_impossible_box_is_refused() -> None:
 def test_importing_the_room_and_asking_for_a_fingerprint_loads_no_model_library() -> None:
     code = (
         "import sys; from facefeed.pipeline.faces import Faces; "
-        "from facefeed.pipeline.faces.fixed import FixedBoxDetector; "
-        "from facefeed.pipeline.faces.mtcnn import MTCNNDetector; print(MTCNNDetector().fingerprint); "
+        "from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector; "
+        "from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector; print(MTCNNDetector().fingerprint); "
         "sys.exit(bool({'torch', 'cv2', 'facenet_pytorch', 'dask'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

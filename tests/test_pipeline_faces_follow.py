@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from facefeed.pipeline.faces import Faces
-from facefeed.pipeline.faces.cascade.places import Places
-from facefeed.pipeline.faces.fixed import landmarks_in_box
-from facefeed.pipeline.faces.follow import followed
+from facefeed.pipeline.faces.detectors.cascade.rois import Places
+from facefeed.pipeline.faces.detectors.fixed import landmarks_in_box
+from facefeed.pipeline.faces.detectors.keyframe_propagation import followed
 from numpy.typing import NDArray
 
 Rgb = NDArray[np.uint8]

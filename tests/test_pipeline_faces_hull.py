@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import Faces
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.faces.hull import TEMPLATE5, Landmarker, TemplateLandmarker, template_hull, yaw
-from facefeed.pipeline.faces.regions import REGIONS, regions, sharpness
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.geometry.hull import TEMPLATE5, Landmarker, TemplateLandmarker, template_hull, yaw
+from facefeed.pipeline.faces.geometry.regions import REGIONS, regions, sharpness
 from numpy.typing import NDArray
 
 Points = NDArray[np.float64]
@@ -66,7 +66,7 @@ def test_the_hull_covers_annotated_faces() -> None:
 def test_below_the_brows_the_hull_is_the_annotated_one(monkeypatch: pytest.MonkeyPatch) -> None:
     # The 68 points have no forehead, so that the template goes without its own here.
     outline = np.array([TEMPLATE5[name] for name in BELOW_BROWS])
-    monkeypatch.setattr("facefeed.pipeline.faces.hull._OUTLINE", outline)
+    monkeypatch.setattr("facefeed.pipeline.faces.geometry.hull._OUTLINE", outline)
     overlaps = []
     for points, five in annotated():
         truth, hull = cv2.convexHull(points.astype(np.float32))[:, 0], template_hull(five)

@@ -17,9 +17,9 @@ import pytest
 import torch
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import FaceFilter
-from facefeed.pipeline.faces.hull import template_hull
-from facefeed.pipeline.faces.mtcnn import MTCNNDetector
-from facefeed.pipeline.faces.regions import regions
+from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
+from facefeed.pipeline.faces.geometry.hull import template_hull
+from facefeed.pipeline.faces.geometry.regions import regions
 from matplotlib import cbook
 from numpy.typing import NDArray
 from PIL import Image
@@ -116,7 +116,7 @@ def test_it_works_in_a_process_that_was_forked_before_it_was_used_but_after_torc
     code = (
         "import multiprocessing, torch\n"
         "from facefeed.data.portraits import load_portrait\n"
-        "from facefeed.pipeline.faces.mtcnn import MTCNNDetector\n"
+        "from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector\n"
         "rgb = load_portrait('astronaut').image[..., ::-1].copy()\n"
         "torch.set_num_threads(2); torch.randn(1 << 20).softmax(0)\n"
         "with multiprocessing.get_context('fork').Pool(1) as pool:\n"
@@ -149,7 +149,7 @@ def test_it_takes_as_many_frames_at_once_as_it_has_threads(detector: MTCNNDetect
 def test_nothing_is_counted_or_reported_by_the_library_that_runs_the_networks(tmp_path: Path) -> None:
     code = """
 import numpy, sys
-from facefeed.pipeline.faces.mtcnn import MTCNNDetector
+from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 MTCNNDetector(device="cpu").detect([numpy.zeros((90, 90, 3), numpy.uint8)])
 print([name for name in sys.modules if name.startswith("openvino_telemetry")])
 """
@@ -160,7 +160,7 @@ print([name for name in sys.modules if name.startswith("openvino_telemetry")])
 def test_memory_does_not_grow_with_the_sizes_that_come_by() -> None:
     code = """
 import numpy, psutil
-from facefeed.pipeline.faces.mtcnn import MTCNNDetector
+from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 detector, sizes = MTCNNDetector(device="cpu"), numpy.random.default_rng(0).integers(60, 400, (240, 2))
 for number, size in enumerate(sizes):
     if number == 40:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 from assets_random import examples
-from facefeed.pipeline.faces.crop import Square
-from facefeed.pipeline.faces.smooth import Framing, smoothed
+from facefeed.pipeline.faces.geometry.crop import Square
+from facefeed.pipeline.faces.geometry.smoothing import Framing, smoothed
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray

@@ -16,9 +16,9 @@ from assets_random import examples
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import Faces
-from facefeed.pipeline.faces.fixed import landmarks_in_box
-from facefeed.pipeline.faces.mtcnn import MTCNNDetector
-from facefeed.pipeline.faces.track import Tracker
+from facefeed.pipeline.faces.detectors.fixed import landmarks_in_box
+from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
+from facefeed.pipeline.faces.identity.tracker import Tracker
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray

@@ -15,10 +15,10 @@ from assets_video import write_video
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import Faces
-from facefeed.pipeline.faces.mtcnn import MTCNNDetector
-from facefeed.pipeline.faces.tracking import TrackingDetector
-from facefeed.pipeline.job import Options
-from facefeed.pipeline.run import precompute
+from facefeed.pipeline.faces.detectors.keyframe_detector import TrackingDetector
+from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.video import Sampling
 from numpy.typing import NDArray
 

@@ -15,15 +15,15 @@ from assets_layouts import Footage
 from assets_yunet import BOX_PX, POINTS_PX, blue_pixels, write_stand_in
 from click.testing import CliRunner, Result
 from facefeed.data.portraits import PortraitName, load_portrait
+from facefeed.pipeline.baselines.onthefly import OnTheFlyFaces
 from facefeed.pipeline.cli import main
+from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import FaceDetector, FaceFilter, Faces
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.faces.yunet import YuNetDetector
-from facefeed.pipeline.job import Options
-from facefeed.pipeline.manifest import Manifest, OutPaths
-from facefeed.pipeline.onthefly import OnTheFlyFaces
-from facefeed.pipeline.request import prepare
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.detectors.yunet import YuNetDetector
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning.request import prepare
 from numpy.typing import NDArray
 
 MEDIA = Path(__file__).parents[2] / "shared" / "media"

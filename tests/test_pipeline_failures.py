@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import TooManyFailedError
-from facefeed.pipeline.failures import Allowance, Failure, check_failures, refuse_known_failures
-from facefeed.pipeline.manifest import Manifest
+from facefeed.pipeline.planning.failure_limit import Allowance, Failure, check_failures, refuse_known_failures
 
 MANY = [Failure(f"{number:02}.mp4", "truncated" if number % 2 else "empty", "cut") for number in range(30)]
 

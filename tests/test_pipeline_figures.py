@@ -12,19 +12,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from facefeed.pipeline import progress as progress_module
 from facefeed.pipeline import report
-from facefeed.pipeline.dryrun import show
+from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
+from facefeed.pipeline.dryrun import report as show
 from facefeed.pipeline.dryrun.run import DryRun, dry_run
 from facefeed.pipeline.errors import TooManyFailedError
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.failures import Allowance
-from facefeed.pipeline.job import Options
-from facefeed.pipeline.manifest import InputOutcome, OutPaths, Receipt
-from facefeed.pipeline.plan import Unit
-from facefeed.pipeline.progress import Progress
-from facefeed.pipeline.request import prepare
-from facefeed.pipeline.run import Summary, precompute
+from facefeed.pipeline.execution import progress as progress_module
+from facefeed.pipeline.execution.progress import Progress
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.failure_limit import Allowance
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning.plan import Unit
+from facefeed.pipeline.planning.request import prepare
+from facefeed.pipeline.precompute import Summary, precompute
 from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,18 +9,18 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import facefeed.pipeline.index as module
+import facefeed.pipeline.dataset.index as module
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from assets_dataset import FILES, LABELS, NO_ROWS, ROWS, copy_dataset, make_dataset, open_ledger
+from facefeed.pipeline.commit.finalize import account, publish_manifest, write_index
+from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.manifest import Manifest
+from facefeed.pipeline.dataset.schema import BINARY_COLUMNS, SPLITS, face_schema, parquet_writer_options
 from facefeed.pipeline.errors import CorruptDataError, UsageError
-from facefeed.pipeline.finish import account, publish_manifest, write_index
-from facefeed.pipeline.index import Index
-from facefeed.pipeline.manifest import Manifest
-from facefeed.pipeline.schema import BINARY_COLUMNS, SPLITS, face_schema, parquet_writer_options
-from facefeed.pipeline.verify import rebuild, verify
+from facefeed.pipeline.verify.check import rebuild, verify
 
 LIGHT = [name for name in face_schema(LABELS).names if name not in BINARY_COLUMNS]
 NULLABLE_STRINGS = ("source_id", "method", "compression")

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import facefeed.pipeline.index as module
+import facefeed.pipeline.dataset.index as module
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from assets_dataset import copy_dataset, make_dataset
-from facefeed.pipeline.index import Index
-from facefeed.pipeline.verify import rebuild
+from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.verify.check import rebuild
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_batches_are_all_rows_in_order(whole_and_in_batches: Rows) -> None:
 
 def test_reading_cells_does_not_wait_for_pandas_which_pyarrow_would_import(dataset: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from facefeed.pipeline.index import Index;"
+        "import sys; from pathlib import Path; from facefeed.pipeline.dataset.index import Index;"
         "index = Index(Path(sys.argv[1]));"
         "index.numbers('label', [0]); index.codes('split', [0]); index.points('hull', 0); index.regions(0);"
         "sys.exit('pandas' in sys.modules)"

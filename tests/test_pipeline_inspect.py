@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import assets_dataset
-import facefeed.pipeline.index as index_module
+import facefeed.pipeline.dataset.index as index_module
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -27,20 +27,20 @@ from assets_dataset import (
     open_ledger,
 )
 from click.testing import CliRunner, Result
-from facefeed.pipeline import unfinished
 from facefeed.pipeline.cli import main
+from facefeed.pipeline.commit.finalize import publish_manifest
+from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import CorruptDataError, UsageError
-from facefeed.pipeline.failures import Failure
-from facefeed.pipeline.finish import publish_manifest
-from facefeed.pipeline.index import Index
-from facefeed.pipeline.inspect.census import Census
 from facefeed.pipeline.inspect.cli import inspect
+from facefeed.pipeline.inspect.figures.pairs import same_face
 from facefeed.pipeline.inspect.findings import findings
-from facefeed.pipeline.inspect.pairs import same_face
+from facefeed.pipeline.inspect.statistics.groups import Census
 from facefeed.pipeline.inspect.survey import survey
-from facefeed.pipeline.manifest import Manifest
+from facefeed.pipeline.planning.failure_limit import Failure
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.verify import rebuild, verify
+from facefeed.pipeline.verify import unfinished
+from facefeed.pipeline.verify.check import rebuild, verify
 
 SCREEN_COLUMNS, SCREEN_LINES = 80, 24
 

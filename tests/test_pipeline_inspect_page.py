@@ -23,19 +23,19 @@ import pytest
 from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, looked_at
 from assets_dataset import NO_ROWS, Clip, make_dataset, open_ledger
 from conftest import needs_program
+from facefeed.pipeline.commit.finalize import publish_manifest
+from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.manifest import Manifest
+from facefeed.pipeline.dataset.schema import ROW_GROUP_ROWS
 from facefeed.pipeline.faces import Faces
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.finish import publish_manifest
-from facefeed.pipeline.index import Index
-from facefeed.pipeline.inputs import InputRows
-from facefeed.pipeline.inspect.choice import strips
-from facefeed.pipeline.inspect.histograms import WIDTH
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.inspect.figures.histograms import WIDTH
+from facefeed.pipeline.inspect.figures.pictures import Pictures
+from facefeed.pipeline.inspect.figures.selection import strips
 from facefeed.pipeline.inspect.page import write_page
-from facefeed.pipeline.inspect.pictures import Pictures
+from facefeed.pipeline.inspect.statistics.videos import Videos
 from facefeed.pipeline.inspect.survey import Content, survey
-from facefeed.pipeline.inspect.videos import Videos
-from facefeed.pipeline.manifest import Manifest
-from facefeed.pipeline.schema import ROW_GROUP_ROWS
+from facefeed.pipeline.rows.input_rows import InputRows
 from numpy.typing import NDArray
 
 NASTY = "<script>alert(1)<&\"'`{{7*7}}"

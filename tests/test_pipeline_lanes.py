@@ -16,20 +16,20 @@ import pyarrow.parquet as pq
 import pytest
 from assets_faults import faulty_child
 from assets_pairs import entry_of, film, pairs_of_sample
-from facefeed.pipeline import cluster, lanes
-from facefeed.pipeline.cluster import decoders_of_slot, local_client, run_unit, slots
-from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.manifest import InputOutcome
 from facefeed.pipeline.errors import StoppedError
+from facefeed.pipeline.execution import cluster, decode_pool
+from facefeed.pipeline.execution.cluster import decoders_of_slot, local_client, run_unit, slots
+from facefeed.pipeline.execution.decode_pool import families_of
+from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.lanes import families_of
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.machine import usable_cores
-from facefeed.pipeline.manifest import InputOutcome
-from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry, list_source
 from facefeed.pipeline.video import DecoderLimits, Frame, FrameTimes, MediaReader, Sampling
-from facefeed.pipeline.work import UnitWorker
 from numpy.typing import NDArray
 
 MakeSource = Callable[..., Path]
@@ -210,7 +210,7 @@ def bytes_in_memory(worker: UnitWorker) -> int:
 def test_rows_that_wait_to_be_written_take_no_more_memory_than_their_bound_in_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "_SPOOL_BYTES", 64 << 10)
+    monkeypatch.setattr(decode_pool, "_SPOOL_BYTES", 64 << 10)
     held: list[int] = []
     worker = unfilmed(
         job_of(tmp_path, tmp_path / "out", FixedBoxDetector()), 2, lambda _: held.append(bytes_in_memory(worker))
@@ -331,7 +331,7 @@ def test_a_unit_that_fails_is_not_worked_to_its_end_first(tmp_path: Path, monkey
         at_work.set()
         assert giving_up.wait(PATIENCE_SECONDS)
 
-    monkeypatch.setattr(lanes, "wait", wait)
+    monkeypatch.setattr(decode_pool, "wait", wait)
     worker = unfilmed(job_of(tmp_path, tmp_path / "out", FixedBoxDetector()), 2, on_open)
     first, *family = unit_of(worker.job, 4).inputs
     made_from_another = [replace(one, source_id="gone.mp4") for one in family]

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from facefeed.pipeline.commit.lease import hold_lease
 from facefeed.pipeline.errors import RefusedError
-from facefeed.pipeline.lease import hold_lease
 from facefeed.pipeline.lock import HEARTBEAT_SECONDS, STALE_SECONDS
 
 _HOLD = """
 import sys
 from pathlib import Path
-from facefeed.pipeline.lease import hold_lease
+from facefeed.pipeline.commit.lease import hold_lease
 with hold_lease(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

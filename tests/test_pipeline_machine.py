@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from facefeed.pipeline.cluster import decoders_of_slot, default_slots
+from facefeed.pipeline.execution.cluster import decoders_of_slot, default_slots
 from facefeed.pipeline.machine import memory_bytes, usable_cores
 
 GB = 1 << 30

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from facefeed.pipeline.dataset.manifest import InputOutcome, Manifest, Receipt, count_inputs
 from facefeed.pipeline.errors import REASONS, CorruptDataError, UsageError
-from facefeed.pipeline.manifest import InputOutcome, Manifest, Receipt, count_inputs
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -18,16 +18,16 @@ from assets_dataset import finish_dataset
 from assets_video import write_video
 from facefeed.data.portraits import load_portrait
 from facefeed.loaders import FaceDataset
-from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.baselines.onthefly import OnTheFlyFaces, read_frame
+from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.faces.mtcnn import MTCNNDetector
-from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.onthefly import OnTheFlyFaces, read_frame
-from facefeed.pipeline.plan import Plan, PlanPart, Unit
+from facefeed.pipeline.execution.unit_worker import UnitWorker
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
+from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import MediaReader, Sampling
-from facefeed.pipeline.work import UnitWorker
 from numpy.typing import NDArray
 
 Rgb = NDArray[np.uint8]

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from assets_random import examples
+from facefeed.pipeline.dataset.parquet_pages import image_ranges, mask_ranges
+from facefeed.pipeline.dataset.schema import ROW_GROUP_ROWS, leaf_paths, parquet_writer_options
 from facefeed.pipeline.errors import CorruptDataError
-from facefeed.pipeline.pages import image_ranges, mask_ranges
-from facefeed.pipeline.schema import ROW_GROUP_ROWS, leaf_paths, parquet_writer_options
 from hypothesis import example, given
 from hypothesis import strategies as st
 

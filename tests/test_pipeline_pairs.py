@@ -15,19 +15,19 @@ import pytest
 from assets_pairs import Truth, entry_of, film, pairs_of_sample
 from assets_video import write_video
 from facefeed.data.recipe import Clip
-from facefeed.pipeline.commit import make_folders
-from facefeed.pipeline.encode import ImageEncoder, decode_rgb
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb
 from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
-from facefeed.pipeline.faces.crop import Square
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.originals import Found, Original, Twins
-from facefeed.pipeline.pairs import Difference, decode_mask, difference, encode_mask
-from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.geometry.crop import Square
+from facefeed.pipeline.manipulation.mask import Difference, decode_mask, difference, encode_mask
+from facefeed.pipeline.manipulation.source_frames import Found, Original, Twins
+from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame, MediaReader, Sampling
-from facefeed.pipeline.work import UnitWorker
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray

@@ -17,16 +17,16 @@ from facefeed.data.blend import blend_fake
 from facefeed.data.film import still_of
 from facefeed.data.recipe import Clip
 from facefeed.data.scene import Scene
-from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter
-from facefeed.pipeline.faces.crop import Square
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.pairs import decode_mask
-from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.geometry.crop import Square
+from facefeed.pipeline.manipulation.mask import decode_mask
+from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import MediaReader, Sampling
-from facefeed.pipeline.work import UnitWorker
 from numpy.typing import NDArray
 
 UNCHANGED = 0.01

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.errors import CorruptDataError, InputError
-from facefeed.pipeline.estimate import CostModel
-from facefeed.pipeline.manifest import OutPaths
-from facefeed.pipeline.plan import Plan, PlanPart, Unit, group_units
+from facefeed.pipeline.planning.cost_model import CostModel
+from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit, group_units
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.splits import SplitRatio, assign_splits
+from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 from facefeed.pipeline.video import MediaInfo, Sampling
 from hypothesis import given
 from hypothesis import strategies as st

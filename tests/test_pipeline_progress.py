@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from facefeed.pipeline import progress as progress_module
-from facefeed.pipeline.manifest import InputOutcome, Receipt
-from facefeed.pipeline.plan import Unit
-from facefeed.pipeline.progress import Progress
+from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
+from facefeed.pipeline.execution import progress as progress_module
+from facefeed.pipeline.execution.progress import Progress
+from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,19 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from facefeed.pipeline import contents
-from facefeed.pipeline.changes import same_content
-from facefeed.pipeline.commit import make_folders
-from facefeed.pipeline.contents import content_sha256, file_state
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.ledger import Ledger
-from facefeed.pipeline.manifest import Receipt
-from facefeed.pipeline.plan import Plan, PlanPart, Unit
-from facefeed.pipeline.progress import Progress
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.manifest import Receipt
+from facefeed.pipeline.execution.progress import Progress
+from facefeed.pipeline.execution.unit_worker import UnitWorker
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning import content_hash
+from facefeed.pipeline.planning.content_hash import content_sha256, file_state
+from facefeed.pipeline.planning.incremental import same_content
+from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
+from facefeed.pipeline.planning.run_state import Ledger
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame, MediaReader, Sampling
-from facefeed.pipeline.work import UnitWorker
 
 NAMES = ("a.mp4", "b.mp4", "c.mp4")
 
@@ -168,7 +168,7 @@ def test_a_receipt_without_hashes_vouches_for_no_content(job: Job, source: Sourc
 
 
 def test_a_hash_is_of_the_whole_file_and_of_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents, "_CHUNK_BYTES", 4)
+    monkeypatch.setattr(content_hash, "_CHUNK_BYTES", 4)
     path = tmp_path / "file"
     for content in (b"", b"abc", b"abcd", b"abcdefghi"):
         path.write_bytes(content)

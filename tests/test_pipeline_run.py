@@ -25,15 +25,15 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.encode import decode_rgb
+from facefeed.pipeline.dataset.image_codec import decode_rgb
+from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
 from facefeed.pipeline.errors import RefusedError, StoppedError, TooManyFailedError, UsageError
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.job import Options
-from facefeed.pipeline.manifest import Manifest, OutPaths
-from facefeed.pipeline.progress import Progress
-from facefeed.pipeline.run import Allowance, Summary, precompute
-from facefeed.pipeline.stage import Stage
-from facefeed.pipeline.verify import verify
+from facefeed.pipeline.execution.progress import Progress
+from facefeed.pipeline.execution.unit_scheduler import Stage
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import Allowance, Summary, precompute
+from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.video import DecoderLimits, Sampling
 from rich.console import Console
 
@@ -523,8 +523,8 @@ def test_a_detector_that_cannot_be_loaded_stops_the_run_at_once_and_says_why(
 def test_a_script_without_a_main_guard_is_told_so_once_in_a_line(make_source: MakeSource, tmp_path: Path) -> None:
     script, source, out = tmp_path / "script.py", str(make_source("real/a.mp4")), str(tmp_path / "out")
     script.write_text(
-        "from facefeed.pipeline.faces.fixed import FixedBoxDetector\n"
-        "from facefeed.pipeline.run import precompute\n"
+        "from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector\n"
+        "from facefeed.pipeline.precompute import precompute\n"
         f"precompute({source!r}, {out!r}, detector=FixedBoxDetector(), workers=1)"
     )
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.sources import Entry, Listing, caveats, list_source, recognise
-from facefeed.pipeline.sources.dfdc import DFDC
+from facefeed.pipeline.sources.layouts.dfdc import DFDC
 from hypothesis import given
 from hypothesis import strategies as st
 

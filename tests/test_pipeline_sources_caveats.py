@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from facefeed.pipeline.progress import Progress
+from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.sources import caveats, list_source
 from rich.console import Console
 

@@ -9,12 +9,12 @@ import pyarrow.dataset as pads
 import pytest
 from assets_layouts import CLEAN_TEST, Footage, celebdf_names, lay_celebdf
 from facefeed.pipeline.errors import RefusedError, UsageError
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.job import Options
-from facefeed.pipeline.run import precompute
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.sources import Entry, Listing, list_source
-from facefeed.pipeline.splits import SplitRatio, assign_splits
-from facefeed.pipeline.verify import verify
+from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
+from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.video import Sampling
 
 LIST = "List_of_testing_videos.txt"

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from assets_layouts import Footage
 from facefeed.loaders import FaceDataLoader, Quotas
+from facefeed.pipeline.dataset.schema import labels_of
 from facefeed.pipeline.errors import RefusedError, UsageError
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.job import Options
-from facefeed.pipeline.run import precompute
-from facefeed.pipeline.schema import labels_of
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.sources import Entry, Listing, list_source
-from facefeed.pipeline.verify import verify
+from facefeed.pipeline.verify.check import verify
 
 EMOTIONS = ("anger", "contempt", "disgust", "fear", "happy", "sad", "surprise")
 ORDER = ("happy", "sad", "fear", "disgust", "anger", "contempt", "surprise")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from facefeed.pipeline.errors import RefusedError
 from facefeed.pipeline.sources import Entry, Listing, list_source
-from facefeed.pipeline.splits import SplitRatio, assign_splits
+from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 
 RATIO = SplitRatio(train=50, val=25, test=25)
 CLIPS = [f"{label}/clip{number:02}" for label in ("real", "fake") for number in range(8)]

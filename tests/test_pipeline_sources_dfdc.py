@@ -11,12 +11,12 @@ import pyarrow.dataset as pads
 import pytest
 from assets_layouts import DFDC_PARTS, Footage, lay_dfdc
 from facefeed.pipeline.errors import RefusedError
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.job import Options
-from facefeed.pipeline.run import precompute
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.sources import Entry, Listing, list_source
-from facefeed.pipeline.splits import SplitRatio, assign_splits
-from facefeed.pipeline.verify import verify
+from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
+from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.video import Sampling
 
 ORIGINALS = {f"{part}/{name}": original for part, files in DFDC_PARTS.items() for name, original in files.items()}

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import InputError, UsageError
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.inputs import InputRows
-from facefeed.pipeline.job import Options
-from facefeed.pipeline.request import prepare
-from facefeed.pipeline.run import precompute
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning.request import prepare
+from facefeed.pipeline.precompute import precompute
+from facefeed.pipeline.rows.input_rows import InputRows
 from facefeed.pipeline.sources import Listing, caveats, list_source
 
 

@@ -18,7 +18,7 @@ from assets_layouts import (
 from assets_layouts import SPLITS as OFFICIAL
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.sources import Entry, Listing, list_source
-from facefeed.pipeline.splits import SplitRatio, assign_splits
+from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 
 
 def by_name(listing: Listing) -> dict[str, Entry]:

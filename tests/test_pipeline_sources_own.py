@@ -13,11 +13,11 @@ from assets_layouts import Footage
 from click.testing import CliRunner
 from facefeed.pipeline import sources
 from facefeed.pipeline.cli import main
+from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.job import Options
-from facefeed.pipeline.manifest import Manifest
-from facefeed.pipeline.run import precompute
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.sources import LAYOUTS, Entry, Layout, Listing, list_source, load_layout
 
 GUIDE = Path(sources.__file__).parent / "README.md"

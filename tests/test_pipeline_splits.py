@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from facefeed.pipeline.dataset.schema import SPLITS
 from facefeed.pipeline.errors import RefusedError, UsageError
-from facefeed.pipeline.leaks import refuse_new_leaks
-from facefeed.pipeline.schema import SPLITS
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.splits import Assignment, SplitRatio, assign_splits
+from facefeed.pipeline.splits.assignment import Assignment, SplitRatio, assign_splits
+from facefeed.pipeline.splits.leaks import refuse_new_leaks
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ from itertools import permutations
 import pytest
 from facefeed.pipeline.errors import RefusedError
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.splits import Assignment, SplitRatio, assign_splits
+from facefeed.pipeline.splits.assignment import Assignment, SplitRatio, assign_splits
 
 GRADES = ("raw", "c23", "c40")
 METHODS = ("Deepfakes", "Face2Face", "FaceSwap", "NeuralTextures", "FaceShifter")

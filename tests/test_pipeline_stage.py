@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import pytest
 from assets_fleet import Fault, SimulatedFleet
-from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.manifest import Receipt
 from facefeed.pipeline.errors import StoppedError
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.fleet import Slot
-from facefeed.pipeline.job import Job, Options
-from facefeed.pipeline.manifest import Receipt
-from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.execution.unit_scheduler import Stage
+from facefeed.pipeline.execution.workers import Slot
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Job, Options
+from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.stage import Stage
 
 
 @dataclass

@@ -31,13 +31,13 @@ from assets_dataset import (
 from assets_random import examples
 from click.testing import CliRunner, Result
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.commit import sha256_of
+from facefeed.pipeline.commit.publish import sha256_of
+from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
+from facefeed.pipeline.dataset.schema import face_schema, parquet_writer_options
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.index import Index
-from facefeed.pipeline.manifest import Manifest, OutPaths
-from facefeed.pipeline.plan import PlanPart
-from facefeed.pipeline.schema import face_schema, parquet_writer_options
-from facefeed.pipeline.verify import Verdict, rebuild, verify
+from facefeed.pipeline.planning.plan import PlanPart
+from facefeed.pipeline.verify.check import Verdict, rebuild, verify
 from hypothesis import given
 from hypothesis import strategies as st
 

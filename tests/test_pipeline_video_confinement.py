@@ -13,7 +13,7 @@ import pytest
 from assets_video import numbered, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import DecoderLimits, MediaReader, Sampling
-from facefeed.pipeline.video.syscalls import filter_program
+from facefeed.pipeline.video.decoder.seccomp import filter_program
 
 ALL = Sampling(every=1)
 TAKEN_OVER = """

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 from assets_video import numbered, write_video
 from facefeed.pipeline.errors import InputError
-from facefeed.pipeline.video import opening
-from facefeed.pipeline.video.content import Content, open_content
-from facefeed.pipeline.video.images import read_image
-from facefeed.pipeline.video.opening import open_video
-from facefeed.pipeline.video.timeline import read_packets
+from facefeed.pipeline.video.decoder import demuxer
+from facefeed.pipeline.video.decoder.demuxer import open_video
+from facefeed.pipeline.video.decoder.images import read_image
+from facefeed.pipeline.video.decoder.sniffing import Content, open_content
+from facefeed.pipeline.video.decoder.timeline import read_packets
 
 MAX_PIXELS = 1 << 20
 
@@ -57,7 +57,7 @@ def test_a_disk_that_fails_on_the_way_is_unreadable(
         return os.pread(descriptor, size, offset)
 
     content = open_content(str(video))
-    monkeypatch.setattr(opening, "os", SimpleNamespace(pread=pread))
+    monkeypatch.setattr(demuxer, "os", SimpleNamespace(pread=pread))
     try:
         with pytest.raises(InputError) as caught, open_video(content, MAX_PIXELS) as container:
             read_packets(container, container.streams.video[0], lambda: None)

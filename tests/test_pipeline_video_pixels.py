@@ -15,7 +15,7 @@ import pytest
 from assets_video import mark_corner, with_mark, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import MediaReader, Sampling
-from facefeed.pipeline.video.fields import upper_field
+from facefeed.pipeline.video.decoder.deinterlace import upper_field
 from PIL import Image
 
 FIRST = Sampling(frames=1)

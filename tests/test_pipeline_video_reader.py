@@ -14,8 +14,8 @@ import pytest
 from assets_video import numbered, read_number, spoil, write_audio, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import DecoderLimits, Frame, MediaInfo, MediaReader, Sampling
-from facefeed.pipeline.video.decode import Health
-from facefeed.pipeline.video.video import Losses
+from facefeed.pipeline.video.decoder.decoding import Health
+from facefeed.pipeline.video.decoder.video_file import Losses
 from PIL import Image
 
 ALL = Sampling(every=1)

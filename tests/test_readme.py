@@ -16,11 +16,11 @@ from assets_dataset import make_dataset
 from assets_train import small_dataset
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
+from facefeed.pipeline.dataset.schema import face_schema
 from facefeed.pipeline.errors import REASONS
 from facefeed.pipeline.faces import FaceDetector
-from facefeed.pipeline.job import Options
-from facefeed.pipeline.run import precompute
-from facefeed.pipeline.schema import face_schema
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import precompute
 
 ROOT = Path(__file__).resolve().parents[1]
 README, PROFILER, TRAIN = (ROOT / name for name in ("README.md", "loaders/profiler/README.md", "train/README.md"))

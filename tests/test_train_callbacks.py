@@ -21,7 +21,7 @@ import torch
 from assets_clock import Clock
 from assets_loaders import wait_until
 from assets_processes import in_processes
-from facefeed.loaders.stats import ready_batches
+from facefeed.loaders.loader.stats import ready_batches
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
@@ -33,11 +33,11 @@ SHARE = READ / (READ + STEP)
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    from facefeed.train import waits  # noqa: PLC0415
+    from facefeed.train.starvation import data_wait  # noqa: PLC0415
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     moved = Clock()
-    monkeypatch.setattr(waits, "clock", moved)
+    monkeypatch.setattr(data_wait, "clock", moved)
     return moved
 
 
@@ -267,7 +267,7 @@ def test_a_single_starved_window_is_forgiven_and_so_is_the_first(clock: Clock) -
 
 
 def test_fail_ends_the_run_with_an_error_that_knows_the_figures(clock: Clock) -> None:
-    from facefeed.train.callbacks import StarvedError  # noqa: PLC0415
+    from facefeed.train.starvation.monitor import StarvedError  # noqa: PLC0415
 
     model = Model(lambda: clock.pass_by(STEP))
     fit = trainer(callbacks=[monitor(on_starved="fail")])
@@ -422,11 +422,11 @@ def test_a_loop_also_waits_while_a_batch_that_is_ready_is_handed_over(clock: Clo
 
 def test_of_a_face_loader_it_is_known_which_batches_were_ready(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from facefeed.loaders import FaceDataLoader  # noqa: PLC0415
-    from facefeed.train.waits import Queue  # noqa: PLC0415
+    from facefeed.train.starvation.data_wait import Queue  # noqa: PLC0415
 
     loader = FaceDataLoader(dataset, 64, image_size=16, num_workers=1)  # 6 batches
     ready = iter([0, 2, 0, 1, 3, 0, 0] * 2)  # once more at the end of each epoch
-    monkeypatch.setattr("facefeed.loaders.iteration.ready_batches", lambda _: next(ready))
+    monkeypatch.setattr("facefeed.loaders.loader.iteration.ready_batches", lambda _: next(ready))
     queue = Queue(SimpleNamespace(train_dataloader=loader, fit_loop=None))
     for _ in range(2):
         for _ in loader:
@@ -522,11 +522,11 @@ class Event:
 def test_on_a_device_only_the_time_in_which_it_has_nothing_to_do_is_stall(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, read: float, stall: float
 ) -> None:
-    from facefeed.train import waits  # noqa: PLC0415
+    from facefeed.train.starvation import data_wait  # noqa: PLC0415
 
-    device, mark = Device(clock), waits._mark
+    device, mark = Device(clock), data_wait._mark
     monkeypatch.setattr(torch.cuda, "Event", device.event)
-    monkeypatch.setattr(waits, "_mark", lambda _: mark(torch.device("cuda")))
+    monkeypatch.setattr(data_wait, "_mark", lambda _: mark(torch.device("cuda")))
     logged = Kept()
 
     def step() -> None:
@@ -562,11 +562,11 @@ def test_on_a_real_device_its_own_time_is_measured() -> None:
 
 def train_on_ranks(folder: str) -> None:
     """Rank 0 has a loader with a worker that nothing waits for, rank 1 one without, that is slow."""
-    from facefeed.train import waits  # noqa: PLC0415
-    from facefeed.train.callbacks import StarvedError  # noqa: PLC0415
+    from facefeed.train.starvation import data_wait  # noqa: PLC0415
+    from facefeed.train.starvation.monitor import StarvedError  # noqa: PLC0415
 
     clock, logged = Clock(), Kept()
-    waits.clock = clock  # type: ignore[assignment]
+    data_wait.clock = clock  # type: ignore[assignment]
     fit = trainer(
         logger=logged, callbacks=[monitor(on_starved="fail")], strategy="ddp", devices=2, use_distributed_sampler=False
     )

@@ -16,7 +16,7 @@ from assets_fit import At, raising
 from assets_train import BACKBONE, small_dataset
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
-from facefeed.train import fit
+from facefeed.train.run import runner
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -89,9 +89,9 @@ def test_a_folder_that_is_no_dataset_is_said_to_be_none(tmp_path: Path) -> None:
 def test_a_signal_is_a_sentence_and_its_code_also_as_json(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
-    train = fit.train
+    train = runner.train
     at = At("on_train_batch_start", 2, raising(number))
-    monkeypatch.setattr(fit, "train", lambda *args, **options: train(*args, callbacks=[at], **options))
+    monkeypatch.setattr(runner, "train", lambda *args, **options: train(*args, callbacks=[at], **options))
     done = run(out, "--recipe", "quick", *TINY, "--run", tmp_path / "run", "--json")
     assert done.exit_code == code
     told = json.loads(done.stdout.splitlines()[-1])

@@ -27,8 +27,8 @@ from assets_train import (
 )
 from facefeed.loaders.augment import FaceCompose
 from facefeed.pipeline.errors import UsageError
+from facefeed.train.config.options import DataOptions
 from facefeed.train.datamodule import FaceDataModule
-from facefeed.train.options import DataOptions
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -243,7 +243,7 @@ def test_what_the_loader_cannot_keep_is_told_with_its_remedy(out: Path, tmp_path
 def test_the_ranks_of_a_machine_share_its_cores(
     out: Path, monkeypatch: pytest.MonkeyPatch, devices: int, workers: int
 ) -> None:
-    monkeypatch.setattr("facefeed.loaders.workers.usable_cores", lambda: 64)
+    monkeypatch.setattr("facefeed.loaders.workers.processes.usable_cores", lambda: 64)
     module = data(out, num_workers=None)
     module.trainer = trainer(devices=devices, strategy="ddp" if devices > 1 else "auto")
     assert module.train_dataloader().num_workers == workers

@@ -18,11 +18,11 @@ from assets_fit import trained
 from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, classifier, data, small_dataset, trainer
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
+from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.manifest import OutPaths, Receipt
 from facefeed.train.datamodule import FaceDataModule
 from facefeed.train.evaluate import evaluate
-from facefeed.train.fit import Result
+from facefeed.train.run.runner import Result
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")

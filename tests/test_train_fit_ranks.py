@@ -20,11 +20,12 @@ from assets_fit import STEPS, At, Minutes, config, raising, trained
 from assets_processes import in_processes
 from assets_train import Seen, small_dataset
 from facefeed.pipeline.errors import FacefeedError, RefusedError
-from facefeed.train import checkpoint, pictures
+from facefeed.train.checkpoints import plain
 from facefeed.train.datamodule import FaceDataModule
-from facefeed.train.fit import train
-from facefeed.train.folder import RunFolder
-from facefeed.train.signals import StoppedTrainingError
+from facefeed.train.metrics import figures
+from facefeed.train.run.folder import RunFolder
+from facefeed.train.run.runner import train
+from facefeed.train.run.signals import StoppedTrainingError
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -59,7 +60,7 @@ def _nothing(*_: Any) -> None:
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
-    return checkpoint.read(run / "checkpoints" / "last.ckpt")["state_dict"]
+    return plain.read(run / "checkpoints" / "last.ckpt")["state_dict"]
 
 
 def same(one: Path, other: Path) -> bool:
@@ -79,7 +80,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True, scope="module")
 def undrawn() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "log_pictures", _nothing)
+        patch.setattr(figures, "log_pictures", _nothing)
         yield
 
 
@@ -127,7 +128,7 @@ def on_a_rank(out: str, run: str, name: str, kill: int | None = None, copy: str 
     callbacks: list[Any] = [draws, seen, *([Minutes()] if rank == 0 else [])]
     if kill is not None and rank == 1:
         callbacks.append(At("on_train_batch_start", kill, lambda: os.kill(os.getpid(), signal.SIGKILL)))
-    pictures.log_pictures = _nothing  # they take half of such a run's time, and have tests of their own
+    figures.log_pictures = _nothing  # they take half of such a run's time, and have tests of their own
     try:
         train(out, config(epochs=1, **DROPOUT, **changes), run, callbacks=callbacks)
     except FacefeedError as error:

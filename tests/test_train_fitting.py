@@ -10,11 +10,11 @@ import pytest
 from assets_fit import config
 from assets_train import small_dataset
 from facefeed.train import levers
-from facefeed.train.fit import train
-from facefeed.train.fitting import fitted
+from facefeed.train.config.fitting import fitted
+from facefeed.train.config.recipes import RECIPES
+from facefeed.train.config.settings import with_set
 from facefeed.train.machine import Machine
-from facefeed.train.recipes import RECIPES
-from facefeed.train.settings import with_set
+from facefeed.train.run.runner import train
 from rich.console import Console
 
 PACKAGES = frozenset({"bitsandbytes", "timm", "torchao", "triton"})
@@ -40,8 +40,8 @@ V100, T4, P100, A100 = (
     ],
 )
 def test_the_default_recipe_falls_back_to_what_the_card_has_and_says_so(machine: Machine, wanted: str) -> None:
-    from facefeed.train.module import FaceClassifier  # noqa: PLC0415
-    from facefeed.train.options import ModelOptions  # noqa: PLC0415
+    from facefeed.train.config.options import ModelOptions  # noqa: PLC0415
+    from facefeed.train.model.face_classifier import FaceClassifier  # noqa: PLC0415
 
     found, notes = fitted(RECIPES["fast"](), machine)
     assert found.levers == wanted

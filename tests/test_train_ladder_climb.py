@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 from assets_ladder import MadeUp, measured, rungs
-from facefeed.train.ladder.climb import Ladder, RungError, Together, climb
-from facefeed.train.ladder.rows import Row, Spread
+from facefeed.train.ladder.results import Row, Spread
 from facefeed.train.ladder.rungs import BEST, LEVERS, NAIVE, NEEDING, PRECOMPUTED, Rung
+from facefeed.train.ladder.scheduler import Ladder, RungError, Together, climb
 
 
 def row_of(ladder: Ladder, name: str) -> Row:

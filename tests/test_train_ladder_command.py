@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from assets_ladder import MadeUp
 from click.testing import CliRunner
+from facefeed.train.console import standard_error
 from facefeed.train.ladder.cli import ladder
+from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.progress import Progress
-from facefeed.train.ladder.rows import Measured
+from facefeed.train.ladder.results import Measured
 from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
-from facefeed.train.ladder.runs import measured
-from facefeed.train.ladder.spec import Subject
-from facefeed.train.terminal import standard_error
+from facefeed.train.ladder.runner import measured
 
 MODULE = Path(__file__).with_name("assets_ladder_modules.py")
 SUBJECT = Subject(out="out", videos="videos", module=None)

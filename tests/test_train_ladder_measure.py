@@ -16,10 +16,10 @@ from assets_clock import Clock
 from assets_rows import make_small
 from facefeed.pipeline.errors import UsageError
 from facefeed.train import levers
-from facefeed.train.ladder.child import reply
-from facefeed.train.ladder.rows import Measured, Memory
+from facefeed.train.ladder.messages import Question, Subject
+from facefeed.train.ladder.results import Measured, Memory
+from facefeed.train.ladder.rung.worker import reply
 from facefeed.train.ladder.rungs import LEVERS
-from facefeed.train.ladder.spec import Question, Subject
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own advice is none of ours
 
@@ -45,7 +45,7 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def measured(question: Question) -> tuple[Measured, list[tuple[int, int]]]:
-    from facefeed.train.ladder.measure import measure  # noqa: PLC0415 (Lightning, which takes seconds)
+    from facefeed.train.ladder.rung.measure import measure  # noqa: PLC0415 (Lightning, which takes seconds)
 
     told: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -131,7 +131,7 @@ def test_what_cannot_be_meant_is_told_apart_from_what_breaks(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("text", "devices"), [("", 1), ("bf16,clip:1", 1), ("ddp", "auto"), ("fsdp", "auto")])
 def test_rungs_that_share_the_work_do_so_over_all_devices_and_the_others_have_one(text: str, devices: Any) -> None:
-    from facefeed.train.ladder.measure import _arguments  # noqa: PLC0415 (Lightning, which takes seconds)
+    from facefeed.train.ladder.rung.measure import _arguments  # noqa: PLC0415 (Lightning, which takes seconds)
 
     taken = levers.parse(text)
     given = _arguments(Question(subject=OWN, task="measure", data="own", steps=3), taken)
@@ -157,11 +157,11 @@ class Slow(torch.utils.data.Dataset[torch.Tensor]):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    from facefeed.train import waits  # noqa: PLC0415
-    from facefeed.train.ladder import stopwatch  # noqa: PLC0415
+    from facefeed.train.ladder.rung import stopwatch  # noqa: PLC0415
+    from facefeed.train.starvation import data_wait  # noqa: PLC0415
 
     moved = Clock()
-    monkeypatch.setattr(waits, "clock", moved)
+    monkeypatch.setattr(data_wait, "clock", moved)
     monkeypatch.setattr(stopwatch, "clock", moved)
     return moved
 
@@ -169,7 +169,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, **length: Any) -> Any:
     """A fit whose first steps compile for 5 s, whose others take 10 ms, and whose checkpoint takes 2 s to save."""
     import lightning  # noqa: PLC0415
-    from facefeed.train.ladder.stopwatch import Length, Stopwatch  # noqa: PLC0415
+    from facefeed.train.ladder.rung.stopwatch import Length, Stopwatch  # noqa: PLC0415
     from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: PLC0415
 
     class Model(lightning.LightningModule):
@@ -229,7 +229,7 @@ def test_a_slow_loaders_fit_is_short(clock: Clock, tmp_path: Path) -> None:
 
 
 def test_every_lever_can_run_here_or_says_why_not(out: str) -> None:
-    from facefeed.train.ladder.look import look  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
 
     found = look(Question(subject=replace(FACES, out=out), task="look", levers=LEVERS))
     assert found["refusals"].keys() == {"", *LEVERS}
@@ -241,7 +241,7 @@ def test_every_lever_can_run_here_or_says_why_not(out: str) -> None:
 
 
 def test_a_recipes_own_levers_are_one_more_rung(out: str) -> None:
-    from facefeed.train.ladder.look import look  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
 
     subject = replace(FACES, out=out, changes=(*SMALL, "levers=clip:1,channels_last"))
     found = look(Question(subject=subject, task="look", levers=("bf16",)))
@@ -250,7 +250,7 @@ def test_a_recipes_own_levers_are_one_more_rung(out: str) -> None:
 
 
 def test_what_cannot_be_together_is_left_out_of_a_set_with_the_reason() -> None:
-    from facefeed.train.ladder.look import combine  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import combine  # noqa: PLC0415
 
     found = combine(Question(subject=OWN, task="combine", levers=("bf16", "clip:1", "fp16", "clip:1,bf16")))
     assert found["levers"] == ("bf16", "clip:1")
@@ -271,7 +271,7 @@ def test_what_cannot_be_together_is_left_out_of_a_set_with_the_reason() -> None:
     ],
 )
 def test_a_module_that_cannot_be_used_is_refused_with_the_reason(out: str, module: str, given: bool, said: str) -> None:
-    from facefeed.train.ladder.look import look  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
 
     subject = replace(OWN, module=module, out=out if given else None)
     with pytest.raises(UsageError, match=said):
@@ -280,14 +280,14 @@ def test_a_module_that_cannot_be_used_is_refused_with_the_reason(out: str, modul
 
 @pytest.mark.parametrize("change", ["model.backbone=resnet50", "data.batch_size=8"])
 def test_a_setting_of_what_the_module_brings_itself_is_refused(change: str) -> None:
-    from facefeed.train.ladder.look import look  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
 
     with pytest.raises(UsageError, match=f"--set {change}: .* brings its own {change.split('.', maxsplit=1)[0]}"):
         look(Question(subject=replace(OWN, changes=(change,)), task="look"))
 
 
 def test_a_module_that_another_module_hides_is_not_taken_for_it(tmp_path: Path) -> None:
-    from facefeed.train.ladder.look import look  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
 
     file = tmp_path / "json.py"
     file.write_text("")
@@ -296,7 +296,7 @@ def test_a_module_that_another_module_hides_is_not_taken_for_it(tmp_path: Path) 
 
 
 def test_a_text_that_is_no_levers_is_refused() -> None:
-    from facefeed.train.ladder.look import look  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
 
     with pytest.raises(UsageError, match="bf17"):
         look(Question(subject=OWN, task="look", levers=("bf17",)))

@@ -14,15 +14,15 @@ import torch
 from assets_dataset import finish_dataset
 from assets_video import write_video
 from facefeed.data.portraits import load_portrait
-from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.plan import Plan, PlanPart, Unit
+from facefeed.pipeline.execution.unit_worker import UnitWorker
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import Sampling
-from facefeed.pipeline.work import UnitWorker
-from facefeed.train.ladder.spec import Question, Subject
+from facefeed.train.ladder.messages import Question, Subject
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own advice is none of ours
 
@@ -78,7 +78,7 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_it_trains_a_few_steps_on_faces_made_from_the_videos_and_extrapolates_the_same_epoch(
     subject: Subject, tmp_path: Path
 ) -> None:
-    from facefeed.train.ladder.measure import measure  # noqa: PLC0415 (Lightning, which takes seconds)
+    from facefeed.train.ladder.rung.measure import measure  # noqa: PLC0415 (Lightning, which takes seconds)
 
     told: list[tuple[int, int]] = []
     question = Question(subject=subject, task="measure", data="naive", steps=1000)
@@ -90,7 +90,7 @@ def test_it_trains_a_few_steps_on_faces_made_from_the_videos_and_extrapolates_th
 
 
 def test_the_wrong_videos_are_told(subject: Subject, tmp_path: Path) -> None:
-    from facefeed.train.ladder.measure import measure  # noqa: PLC0415
+    from facefeed.train.ladder.rung.measure import measure  # noqa: PLC0415
 
     question = Question(subject=replace(subject, videos=str(tmp_path)), task="measure", data="naive", steps=1)
     with pytest.raises(UsageError, match=r"made from .* as it is now"):

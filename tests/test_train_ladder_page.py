@@ -15,12 +15,12 @@ from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, looked_at
 from assets_ladder import MadeUp, measured, rungs
 from conftest import needs_program
 from facefeed.pipeline.errors import UsageError
-from facefeed.train.ladder.climb import Ladder, climb
+from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.page.html import write_page
 from facefeed.train.ladder.report import Report, figures, show
-from facefeed.train.ladder.rows import Row
+from facefeed.train.ladder.results import Row
 from facefeed.train.ladder.rungs import BEST, LEVERS, NAIVE, PRECOMPUTED, Rung
-from facefeed.train.ladder.spec import Subject
+from facefeed.train.ladder.scheduler import Ladder, climb
 from rich.console import Console
 
 NASTY = "<script>alert(1)</script>"

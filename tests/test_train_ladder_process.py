@@ -15,10 +15,10 @@ import psutil
 import pytest
 from assets_loaders import wait_until
 from facefeed.pipeline.errors import UsageError
-from facefeed.train.ladder import process
-from facefeed.train.ladder.climb import RungError
-from facefeed.train.ladder.process import answer
-from facefeed.train.ladder.spec import Question, Subject
+from facefeed.train.ladder import rung_process
+from facefeed.train.ladder.messages import Question, Subject
+from facefeed.train.ladder.rung_process import answer
+from facefeed.train.ladder.scheduler import RungError
 
 LONG = 60.0
 
@@ -70,7 +70,7 @@ def test_one_that_hangs_is_ended_and_says_how_to_wait_longer(silence: str) -> No
 
 
 def test_whom_it_started_is_gone_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_GRACE_SECONDS", 0.2)  # it has no reason to end by itself
+    monkeypatch.setattr(rung_process, "_GRACE_SECONDS", 0.2)  # it has no reason to end by itself
     pid = tmp_path / "pid"
     body = f"""
         other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
@@ -94,7 +94,7 @@ def test_the_terminals_interrupt_ends_it_and_leaves_nobody(tmp_path: Path) -> No
 def test_a_real_rungs_process_ends_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
     """The one that asked was killed, and could end nothing itself."""
     pid = tmp_path / "pid"
-    asking = asker(pid, "from facefeed.train.ladder.child import _end_with_asker; _end_with_asker()")
+    asking = asker(pid, "from facefeed.train.ladder.rung.worker import _end_with_asker; _end_with_asker()")
     wait_until(pid.exists, "the process started")
     asking.kill()
     asking.wait()
@@ -107,9 +107,8 @@ def asker(pid: Path, body: str = "time.sleep(1000)") -> subprocess.Popen[bytes]:
         f"part = pathlib.Path({str(pid) + '.part'!r}); part.write_text(str(os.getpid())); part.rename({str(pid)!r})"
     )
     command = child(f"{written}\n{body}")
-    code = (
-        f"from facefeed.train.ladder.process import answer; answer('{{}}', patience_seconds=1000, command={command!r})"
-    )
+    code = "from facefeed.train.ladder.rung_process import answer; "
+    code += f"answer('{{}}', patience_seconds=1000, command={command!r})"
     environment = {**os.environ, "TMPDIR": str(pid.parent)}  # where what a killed one leaves is removed
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, env=environment)
 

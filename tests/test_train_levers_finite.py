@@ -13,7 +13,7 @@ from assets_levers import Foreign, fit, images, perceptron, small
 from facefeed.pipeline.errors import UsageError
 from facefeed.train import levers
 from facefeed.train.levers import FiniteGuard, NonFiniteError
-from facefeed.train.levers.watched_steps import WatchedSteps
+from facefeed.train.levers.nonfinite.counter import WatchedSteps
 from lightning.pytorch.plugins import MixedPrecision
 from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 from assets_levers import cpu, fit, images, quietly
 from assets_processes import in_processes
-from facefeed.train import checkpoint, levers
+from facefeed.train import levers
+from facefeed.train.checkpoints import plain
 from facefeed.train.levers import FiniteGuard, NonFiniteError
-from facefeed.train.schedule import decay_groups, decaying
+from facefeed.train.model.schedule import decay_groups, decaying
 from torch import nn
 from torch.utils.data import DataLoader, Subset
 
@@ -95,7 +96,7 @@ def _local(one: Any) -> torch.Tensor:
 
 def on_a_rank(folder: str) -> None:
     """Runs in both processes: a fit; one resumed in its middle; one resumed from a single process; one that is lost."""
-    from facefeed.train.levers import fsdp_strategy  # noqa: PLC0415
+    from facefeed.train.levers.ranks import fsdp_strategy  # noqa: PLC0415
 
     fsdp_strategy.UNIT_NUMBERS = 90  # of a network this small
     path, rank = Path(folder), int(os.environ["LOCAL_RANK"])
@@ -170,7 +171,7 @@ def test_one_checkpoint_file_resumes_on_two_ranks_and_on_one_process(
     _same(ranks[0]["from alone"]["gathered"], undisturbed["gathered"])
     back = _run("", images(48, 8, torch.float64), folder, "back", folder / "whole.ckpt")
     _same(back["gathered"], undisturbed["gathered"])
-    saved, wanted = (checkpoint.read(folder / f"{name}.ckpt")["optimizer_states"] for name in ("whole", "alone"))
+    saved, wanted = (plain.read(folder / f"{name}.ckpt")["optimizer_states"] for name in ("whole", "alone"))
     torch.testing.assert_close(saved, wanted, rtol=0, atol=1e-12)
 
 

@@ -14,7 +14,7 @@ import torch
 from assets_levers import Foreign, fit, images, perceptron, small, weights
 from facefeed.train import levers
 from facefeed.train.levers import LeverError
-from facefeed.train.levers.watch import mode
+from facefeed.train.levers.best_and_early_stop import mode
 from torch.utils.data import DataLoader
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from facefeed.train.losses import loss
-from facefeed.train.schedule import decay_groups, decaying, factor
+from facefeed.train.model.losses import loss
+from facefeed.train.model.schedule import decay_groups, decaying, factor
 from torch import nn
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.1, 0.2, 0.3], [-4.0, 5.0, 1.0], [1.0, 1.0, -9.0]])

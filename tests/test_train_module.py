@@ -19,10 +19,10 @@ from assets_dataset import Clip, make_dataset
 from assets_train import VAL_FACES, classifier, data, small_dataset, trainer
 from facefeed.loaders.augment import AlignedMixup, FaceCompose
 from facefeed.pipeline.errors import UsageError
-from facefeed.train.module import FaceClassifier
-from facefeed.train.options import ModelOptions
-from facefeed.train.schedule import factor
-from facefeed.train.scores import Scores
+from facefeed.train.config.options import ModelOptions
+from facefeed.train.metrics.scores import Scores
+from facefeed.train.model.face_classifier import FaceClassifier
+from facefeed.train.model.schedule import factor
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
@@ -326,6 +326,6 @@ def test_one_logit_is_for_two_classes() -> None:
 
 
 def test_options_are_made_without_importing_what_trains() -> None:
-    code = "import sys, json, facefeed.train.options; print(json.dumps(sorted(sys.modules)))"
+    code = "import sys, json, facefeed.train.config.options; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {name.split(".")[0] for name in json.loads(done.stdout)} & {"lightning", "torch", "timm"} == set()

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 from facefeed.pipeline.errors import UsageError
-from facefeed.train.recipes import RECIPES, Config
-from facefeed.train.settings import differences, flat, flattened, with_set
+from facefeed.train.config.recipes import RECIPES, Config
+from facefeed.train.config.settings import differences, flat, flattened, with_set
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -25,9 +25,9 @@ def test_a_recipe_returns_a_whole_config_that_says_which_it_is(name: str) -> Non
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_levers_of_a_recipe_go_together(name: str) -> None:
     from facefeed.train import levers  # noqa: PLC0415
+    from facefeed.train.config.options import ModelOptions  # noqa: PLC0415
     from facefeed.train.machine import Machine  # noqa: PLC0415
-    from facefeed.train.module import FaceClassifier  # noqa: PLC0415
-    from facefeed.train.options import ModelOptions  # noqa: PLC0415
+    from facefeed.train.model.face_classifier import FaceClassifier  # noqa: PLC0415
 
     packages = frozenset({"bitsandbytes", "timm", "torchao", "triton"})
     gpus = Machine(gpus=("A", "A"), gpu_memory_bytes=(1, 1), compute_capability=(8, 0), packages=packages, compiler="c")

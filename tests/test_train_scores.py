@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from facefeed.pipeline.errors import UsageError
-from facefeed.train.scores import Scores
+from facefeed.train.metrics.scores import Scores
 
 CLASSES = ("real", "fake")
 

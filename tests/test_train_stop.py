@@ -12,9 +12,9 @@ import torch
 from assets_fit import STEPS, At, Minutes, config, raising, trained
 from assets_processes import in_processes
 from assets_train import Seen, small_dataset
-from facefeed.train import checkpoint
-from facefeed.train.fit import Result, train
-from facefeed.train.signals import StoppedTrainingError
+from facefeed.train.checkpoints import plain
+from facefeed.train.run.runner import Result, train
+from facefeed.train.run.signals import StoppedTrainingError
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -32,7 +32,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undrawn() -> Iterator[None]:
     """Pictures take half of these runs' time, and have tests of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("facefeed.train.pictures.log_pictures", lambda *_: None)
+        patch.setattr("facefeed.train.metrics.figures.log_pictures", lambda *_: None)
         yield
 
 
@@ -43,7 +43,7 @@ def whole(out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, 
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
-    return checkpoint.read(run / "checkpoints" / "last.ckpt")["state_dict"]
+    return plain.read(run / "checkpoints" / "last.ckpt")["state_dict"]
 
 
 def same(one: Result, other: Result) -> bool:

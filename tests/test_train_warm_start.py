@@ -13,10 +13,10 @@ import torch
 from assets_fit import STEPS, config, trained
 from assets_train import BACKBONE, small_dataset
 from facefeed.pipeline.errors import RefusedError, UsageError
-from facefeed.train import checkpoint
-from facefeed.train.fit import Result, train
-from facefeed.train.options import ModelOptions
-from facefeed.train.warm_start import warm_started
+from facefeed.train.checkpoints import plain
+from facefeed.train.config.options import ModelOptions
+from facefeed.train.model.warm_start import warm_started
+from facefeed.train.run.runner import Result, train
 from rich.console import Console
 from safetensors.torch import save_file
 
@@ -38,7 +38,7 @@ def before(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 
 def weights(path: str | Path) -> dict[str, torch.Tensor]:
-    return checkpoint.read(path)["state_dict"]
+    return plain.read(path)["state_dict"]
 
 
 def same(model: Any, wanted: dict[str, torch.Tensor], *, but: str = "-") -> bool:

@@ -2,21 +2,23 @@
 
     dataset -> batches -> module, with levers -> checkpoints, figures -> the table of a run, of datasets, of levers
 
-| module | what it holds |
+In: OUT and a recipe. Out: a run's folder, figures by face and video, what each lever is worth.
+Must not know: video, detection, Dask.
+
+| room | what it holds |
 |---|---|
-| options | what a classifier and its data are: `ModelOptions`, `DataOptions` |
-| module, backbone, losses, schedule | `FaceClassifier` |
-| scores, pictures | what is measured of faces and videos, exactly, over ranks |
+| config/ | options, recipes, `--set`, and what this machine can do of them |
+| model/, metrics/ | `FaceClassifier`; what is measured of faces and videos, exactly, over ranks |
 | datamodule | `FaceDataModule`: resumed at the very next batch |
-| checkpoint | checkpoints read as plain data |
-| levers/, machine | what makes training faster or smaller, on any LightningModule |
-| recipes, settings | whole configs, and changes to them |
-| fit, folder, saving, signals, stop, pace | a run: from its config to its figures, on after any end |
-| evaluate, table, progress, terminal | what it says |
+| checkpoints/ | checkpoints read as plain data |
+| levers/ | what makes training faster or smaller, on any LightningModule |
+| run/ | a run, from its config to its figures, on after any end |
+| starvation/ | `StarvationMonitor`: how long a Trainer's steps wait for data |
 | ladder/ | what each lever is worth on this machine |
 | slurm/ | batch scripts |
-| callbacks, waits | `StarvationMonitor`: how long a Trainer's steps wait for data, said while it trains |
-| cli | the commands `train` and `evaluate` |
+| evaluate, cli | a checkpoint on datasets; the commands `train` and `evaluate` |
+| lightning_internals | what leans on Lightning's private parts |
+| machine, console | what this machine has; the terminal |
 
 Importing this package is light: Lightning comes with the first name that needs it. README.md beside this file is the
 guide.
@@ -28,17 +30,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .callbacks import StarvationMonitor
+    from .config.options import DataOptions, ModelOptions
     from .datamodule import FaceDataModule
-    from .module import FaceClassifier
-    from .options import DataOptions, ModelOptions
+    from .model.face_classifier import FaceClassifier
+    from .starvation.monitor import StarvationMonitor
 
 _WHERE = {
-    "DataOptions": "options",
-    "FaceClassifier": "module",
+    "DataOptions": "config.options",
+    "FaceClassifier": "model.face_classifier",
     "FaceDataModule": "datamodule",
-    "ModelOptions": "options",
-    "StarvationMonitor": "callbacks",
+    "ModelOptions": "config.options",
+    "StarvationMonitor": "starvation.monitor",
 }
 
 __all__ = ["DataOptions", "FaceClassifier", "FaceDataModule", "ModelOptions", "StarvationMonitor"]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from .recipes import RECIPES
-from .signals import Signals, StoppedTrainingError
+from .config.recipes import RECIPES
+from .run.signals import Signals, StoppedTrainingError
 
 _OUT = click.Path(path_type=Path)
 
@@ -47,22 +47,22 @@ def train(
     SIGUSR1 have it write a checkpoint and exit with 75.
     """  # noqa: D301 (click's sign for lines that stay as they are)
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
-    from .terminal import standard_error  # noqa: PLC0415
+    from .console import standard_error  # noqa: PLC0415
 
     console = standard_error()
     with console.status("starting"), Signals() as signals:
-        from . import fit  # noqa: PLC0415 (seconds)
-        from .fitting import fitted  # noqa: PLC0415
+        from .config.fitting import fitted  # noqa: PLC0415
+        from .config.settings import with_set  # noqa: PLC0415
         from .machine import Machine  # noqa: PLC0415
-        from .settings import with_set  # noqa: PLC0415
-        from .table import show_result  # noqa: PLC0415
+        from .run import runner  # noqa: PLC0415 (seconds)
+        from .run.tables import show_result  # noqa: PLC0415
     name = recipe or _default_recipe()
     given = changes if init_from is None else (*changes, f"init_from={init_from}")
     config, notes = fitted(with_set(RECIPES[name](), given), Machine.here())
     folder = run or Path("runs") / f"{out.resolve().name}-{name}"
     if signals.received:
         raise StoppedTrainingError(signals.received, folder, 0)
-    result = fit.train(out, config, folder, console=console, as_json=as_json, notes=notes)
+    result = runner.train(out, config, folder, console=console, as_json=as_json, notes=notes)
     if result is None:  # another rank's to tell
         return
     show_result(result)
@@ -93,7 +93,7 @@ def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: i
     """
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     from .evaluate import evaluate as evaluated  # noqa: PLC0415
-    from .table import show_evaluations  # noqa: PLC0415
+    from .run.tables import show_evaluations  # noqa: PLC0415
 
     with _telling() as tell:
         found = evaluated(checkpoint, outs, split=split, num_workers=workers, progress=tell)
@@ -108,7 +108,7 @@ def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: i
 @contextmanager
 def _telling() -> Iterator[Callable[[str, int, int], None]]:
     """How far it is, in one line of a terminal; nothing in a pipe, where the tables are enough."""
-    from .terminal import standard_error  # noqa: PLC0415
+    from .console import standard_error  # noqa: PLC0415
 
     console = standard_error()
     if not console.is_terminal:

@@ -13,12 +13,12 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from ..loaders import FaceDataLoader, FaceDataset
-from ..loaders.balance import balance_of
+from ..loaders.sampling.balance import balance_of
+from ..pipeline.dataset.manifest import Manifest
 from ..pipeline.errors import UsageError
-from ..pipeline.manifest import Manifest
-from .options import DataOptions
-from .resume import CountAnew
-from .trained_on import videos_of
+from .checkpoints.training_videos import videos_of
+from .config.options import DataOptions
+from .lightning_internals import CountAnew
 
 __all__ = ["DataOptions", "FaceDataModule"]
 

@@ -12,13 +12,13 @@ import torch
 
 from ..loaders import FaceDataLoader, FaceDataset
 from ..pipeline.errors import UsageError
-from . import checkpoint as checkpoints
+from .checkpoints import plain as checkpoints
+from .checkpoints.training_videos import num_trained_on, videos_of
+from .config.options import DataOptions
 from .datamodule import VIDEOS
-from .module import FaceClassifier
-from .options import DataOptions
-from .scores import Scores
-from .stored import stored_classifier
-from .trained_on import num_trained_on, videos_of
+from .metrics.scores import Scores
+from .model.face_classifier import FaceClassifier
+from .model.stored_classifier import stored_classifier
 
 SPLITS = ("test", "val", "train", "all")
 _FIELDS = ("image", "label", "row", "video_id", "method")

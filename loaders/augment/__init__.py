@@ -3,19 +3,24 @@
     train = FaceCompose([A.HorizontalFlip(p=0.5), AlignedMixup(p=0.2), FaceCutout(), A.ImageCompression(p=0.3)])
     FaceDataset("out", face_transform=train)
 
+In: a `Face`: image, landmarks, hull, regions, mask. Out: the same, transformed.
+Must not know: datasets, batches, processes.
+
 They compose with any transform of Albumentations, serialise (`A.to_dict`, `A.save`), pickle and repeat by a seed. All
 that they need to know of a face lies in its row: nothing is detected at training time.
 
-compose   `FaceCompose`, which takes landmarks, hull, regions and mask along
-points    one array for all points of a face; which is left and which is right
-follow    how the points follow a transform of Albumentations
-transform what ours have in common
-areas     the shapes that are blacked out
-blackout  `LandmarkBlackout`, `HullHalfBlackout`, `BlockMask`
-cutout    `FaceCutout`, the three in a chain
-regions   `RegionDropout`, `RegionCrop`
-mixup     `AlignedMixup`
-pipeline_file, choice, gallery   the page of `facefeed augment`: a pipeline, some faces, what becomes of them
+| module | what it holds |
+|---|---|
+| compose | `FaceCompose`, which takes landmarks, hull, regions and mask along |
+| points | one array for all points of a face; which is left and which is right |
+| point_transforms | how the points follow a transform of Albumentations |
+| base | what our transforms have in common |
+| areas, blackout, cutout | black shapes: `LandmarkBlackout`, `HullHalfBlackout`, `BlockMask`, `FaceCutout` |
+| regions | `RegionDropout`, `RegionCrop` |
+| mixup | `AlignedMixup` |
+| seeding | randomness that follows from the image's position in the epoch |
+| pipeline_file | pipelines as `A.save` writes them |
+| albumentations_internals | all that reaches into Albumentations |
 
 Re-encoding is Albumentations' own: `A.ImageCompression` (JPEG, WebP quality), `A.Downscale` (down and up again).
 """

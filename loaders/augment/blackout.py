@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .areas import Area, PolygonPart, blocks_of, eyes_of, halves_of, mouth_of, nose_of, remaining
+from .base import FaceTransform, at_least, weights_of
 from .points import FacePoints
-from .transform import FaceTransform, at_least, weights_of
 
 Mask = NDArray[np.uint8] | None
 

@@ -8,11 +8,11 @@ from typing import Any
 import albumentations
 
 from ...pipeline.errors import UsageError
-from .follow import Follower
-from .internals import allow_keys, carry, leaves
+from .albumentations_internals import allow_keys, carry, leaves
+from .base import Named
 from .mixup import AlignedMixup
+from .point_transforms import Follower
 from .points import FACE_KEYS, POINTS, START, FacePoints, Start
-from .transform import Named
 
 
 class FaceCompose(Named, albumentations.Compose):  # type: ignore[misc]  # Albumentations has no types

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from .areas import Area
+from .base import at_least, share
 from .blackout import LEAST_VISIBLE_PX, PART_WEIGHTS, Blackout, Mask, drawn_block, drawn_half, drawn_part, leaves_enough
 from .points import FacePoints
-from .transform import at_least, share
 
 _LANDMARK: Final = 0.7
 _HULL: Final = 0.2

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
 from ..face import Face
+from .base import FaceTransform, at_least
 from .points import HALF_PX, MIRRORED_LANDMARKS, FacePoints
-from .transform import FaceTransform, at_least
 
 _ALPHA: Final = 0.5
 

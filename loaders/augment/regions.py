@@ -10,11 +10,11 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ...pipeline.schema import REGION_NAMES
+from ...pipeline.dataset.schema import REGION_NAMES
 from .areas import Area, box_of
+from .base import FaceTransform, at_least, weights_of
 from .blackout import Blackout, Mask
 from .points import FacePoints
-from .transform import FaceTransform, at_least, weights_of
 
 _DROPPED: Final = {"left_eye": 1.0, "right_eye": 1.0, "nose": 1.0, "mouth": 1.0}
 _CROPPED: Final = {**_DROPPED, "face": 1.0}

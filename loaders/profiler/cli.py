@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from .asked import Asked
-    from .gate import Gate
-    from .result import Profile
+    from .request import Asked
+    from .verdict.gate import Gate
+    from .verdict.result import Profile
 
 
 class _Share(click.ParamType):  # type: ignore[type-arg]
@@ -116,9 +116,9 @@ def _profile(
     out: Path, *, max_stall: float | None, min_headroom: float | None, against: str | None, page: Path,
     trace: Path | None, report: Path | None, as_json: bool, sweep: tuple[tuple[str, list[int]], ...], **given: Any,
 ) -> int:  # fmt: skip
-    from .asked import Asked  # noqa: PLC0415
-    from .gate import Gate  # noqa: PLC0415
-    from .host import profiled_by_ranks  # noqa: PLC0415
+    from .rank_processes import profiled_by_ranks  # noqa: PLC0415
+    from .request import Asked  # noqa: PLC0415
+    from .verdict.gate import Gate  # noqa: PLC0415
 
     asked = Asked(out=out, sweep=dict(sweep), **given)
     _check(asked, against, [name for name, _ in sweep])
@@ -190,9 +190,9 @@ def _reported(
 ) -> int:  # fmt: skip
     """Writes everything first; then the exit code."""
     from ...pipeline.files import write_whole  # noqa: PLC0415
-    from .page.html import write_page  # noqa: PLC0415
-    from .report import figures, text  # noqa: PLC0415
-    from .trace import write_trace  # noqa: PLC0415
+    from .report.console import figures, text  # noqa: PLC0415
+    from .report.page.html import write_page  # noqa: PLC0415
+    from .report.trace import write_trace  # noqa: PLC0415
 
     code = gate.exit_code(found.verdict)
     values = {**figures(found, gate), "exit": code}

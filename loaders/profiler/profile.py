@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from ...pipeline.errors import UsageError
-from .advice import advise, enough_waiting
-from .estimate import DEFAULT_STEPS, Estimation, Progress
-from .live import Step
-from .ranks import Ranks, ranks_of_this_job
-from .result import Profile
-from .trials import Trials
-from .variants import source_of
+from .measure.live import Step
+from .measure.ranks import Ranks, ranks_of_this_job
+from .measure.variants import source_of
+from .trials.explanations import Trials
+from .verdict.advice import advise, enough_waiting
+from .verdict.loader_verdict import DEFAULT_STEPS, Estimation, Progress
+from .verdict.result import Profile
 
 
 def profile(

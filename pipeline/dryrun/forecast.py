@@ -10,10 +10,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate import Cost
-from ..plan import Unit
+from ..planning.cost_model import Cost
+from ..planning.plan import Unit
 from ..sources import Entry
-from .pace import Others, draw_cached, draw_pace
+from .machine_load import Others, draw_cached, draw_pace
 from .probe import Probe
 
 _DRAWS = 1000

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..dataset.schema import parquet_writer_options
 from ..errors import InputError
-from ..inputs import Frames, InputRows
-from ..schema import parquet_writer_options
+from ..rows.input_rows import Frames, InputRows
 from ..sources import Entry
 
 _FAKES = 2

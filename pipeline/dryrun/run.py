@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..changes import Changes, compare, next_part, same_content
-from ..cluster import default_slots
-from ..damage import damage_warnings
 from ..errors import RefusedError
-from ..estimate import HEADERS, CostModel
-from ..failures import Failure, failures_there
-from ..job import Job
-from ..ledger import Ledger
-from ..plan import Plan, PlanPart
-from ..progress import Progress
+from ..execution.cluster import default_slots
+from ..execution.progress import Progress
+from ..planning.cost_model import HEADERS, CostModel
+from ..planning.damage_limits import damage_warnings
+from ..planning.failure_limit import Failure, failures_there
+from ..planning.incremental import Changes, compare, next_part, same_content
+from ..planning.options import Job
+from ..planning.plan import Plan, PlanPart
+from ..planning.run_state import Ledger
 from ..sources import Listing, caveats
-from ..splits import group_sizes
+from ..splits.assignment import group_sizes
 from ..video import MediaReader
 from .forecast import Conditions, Forecast, forecast
-from .kept import keep_forecast
+from .forecast_cache import keep_forecast
 from .survey import Survey, by_split, play_hours, refused_by_reason
 from .trials import ALL_SECONDS, Trials, families_of, try_families
 

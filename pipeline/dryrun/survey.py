@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..changes import Changes
-from ..estimate import Cost
-from ..plan import Unit
+from ..planning.cost_model import Cost
+from ..planning.incremental import Changes
+from ..planning.plan import Unit
 from ..sources import Listing, name_of_none
 
 

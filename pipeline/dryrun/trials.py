@@ -14,15 +14,15 @@ from pathlib import Path
 
 from distributed import Client, Future, KilledWorker, as_completed, get_worker, wait
 
-from ..cluster import SlotPlugin, failures_as_stops, local_client, remote_client, slots, visible_gpus
-from ..commit import make_folders
+from ..commit.publish import make_folders
 from ..errors import StoppedError
-from ..failures import Failure
-from ..job import Job
-from ..plan import Unit
+from ..execution.cluster import SlotPlugin, failures_as_stops, local_client, remote_client, slots, visible_gpus
+from ..execution.unit_worker import UnitWorker
+from ..planning.failure_limit import Failure
+from ..planning.options import Job
+from ..planning.plan import Unit
 from ..sources import Entry
-from ..work import UnitWorker
-from .pace import Others, load_here, other_processes
+from .machine_load import Others, load_here, other_processes
 from .probe import Probe, first_frame_seconds, probe_family, tried_of
 
 ALL_SECONDS = 45.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from ..console import many
 from ..errors import TooManyFailedError
-from ..failures import MORE_FACES
-from ..terminal import many
+from ..planning.failure_limit import MORE_FACES
 from .run import DryRun
 
 

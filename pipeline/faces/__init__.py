@@ -1,18 +1,18 @@
-"""Find the faces of a frame, cut them out, outline them and follow them through the video.
+"""Detect the faces of a frame, follow them through the video, crop and outline them.
 
-    frame -> FaceDetector -> Faces -> FaceFilter -> Tracker (-> align, smooth) -> Square -> Landmarker's hull -> regions
+    frame -> FaceDetector -> Faces -> FaceFilter -> Tracker (-> align, smooth) -> Square -> hull -> regions
+
+In: frames, RGB uint8 (H, W, 3). Out: faces with boxes, landmarks, ids, crops, hulls and regions.
+Must not know: files, videos, rows.
 
 | module | what it holds |
 |---|---|
 | detection | `Faces`, the `FaceDetector` contract, `FaceFilter` |
-| fixed, mtcnn, yunet | the shipped detectors: a fake, facenet-pytorch's MTCNN, and OpenCV's YuNet |
-| tracking, follow | MTCNN that searches some frames, and follows faces through the others |
-| align, smooth | where asked for: how far the square is turned, and a track without jitter |
-| crop | the square that is cut, and the way from `frame` to `crop` pixels |
-| hull, regions | the outline of the face and the boxes of its parts |
-| track, looks | one id for one person through a video, by place, motion and looks |
+| detectors/ | MTCNN exact or with tracking, YuNet, and the shipped fake |
+| identity/ | one id for one person through a video |
+| geometry/ | crop, alignment, smoothing, hull, regions |
 
-This door imports numpy alone: torch, OpenCV and facenet-pytorch come with the modules that need them.
+This package imports numpy alone: torch, OpenCV and facenet-pytorch come with the modules that need them.
 """
 
 from .detection import FaceDetector, FaceFilter, Faces

@@ -1,15 +1,16 @@
-"""What a dataset holds, for a person to judge: numbers in the terminal, faces on a page.
+"""`facefeed inspect`: what a dataset holds, for a person to judge: numbers in the terminal, faces on a page.
+
+    index -> statistics -> findings; rows -> figures; both -> survey -> report, page
+
+In: OUT. Out: a report on the terminal, JSON, one HTML page.
+Must not know: Dask, decoders, detectors.
 
 | module | what it holds |
 |---|---|
-| columns, videos | the index's columns as arrays, what is measured of a face, and what there is of each video |
-| census, spread | the numbers: by group, by class and in all |
-| account, crossing | what became of the inputs, and what crosses splits |
-| findings | the numbers in plain words: errors, warnings, what is ok |
-| choice, pairs | which faces are worth showing |
-| pictures, sheets | their pixels and outlines |
-| histograms | curves of every class |
-| survey | all of it, from one go over the dataset |
+| statistics/ | the figures of a dataset: by group, video, class and split |
+| findings | the figures in words: errors, warnings, what is ok |
+| figures/ | faces, real and fake pairs, histograms |
+| survey | all of it, from one pass over the dataset |
 | page, *.jinja, page.css, page.js | the page |
-| report, words, cli | the terminal, `--json` and the command |
+| report, formatting, cli | the terminal, `--json` and the command |
 """

@@ -20,7 +20,7 @@ def inspect(out: Path, *, page: Path, as_json: bool) -> None:
     sources, tracks through time, and what failed. Of an OUT that is not finished: what became of its inputs so far.
     What it finds does not change the exit code: --json has it.
     """
-    from ..unfinished import Unfinished  # noqa: PLC0415
+    from ..verify.unfinished import Unfinished  # noqa: PLC0415
     from . import report  # noqa: PLC0415 (everything below is heavy)
     from .page import write_page  # noqa: PLC0415
     from .survey import survey  # noqa: PLC0415

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ..schema import SPLITS
-from ..terminal import many
-from .account import Account
-from .census import SMALL_PX, UNCHANGED_BELOW, Census, Group
-from .columns import FACE, SHARPNESS
-from .crossing import Crossing
-from .words import named, percent
+from ..console import many
+from ..dataset.schema import SPLITS
+from .formatting import named, percent
+from .statistics.columns import FACE, SHARPNESS
+from .statistics.groups import SMALL_PX, UNCHANGED_BELOW, Census, Group
+from .statistics.outcomes import Account
+from .statistics.split_crossings import Crossing
 
 Level = Literal["error", "warning", "ok"]
 

@@ -12,19 +12,19 @@ import jinja2
 from markupsafe import Markup
 from rich import filesize
 
+from ..console import many
+from ..dataset.schema import SPLITS
 from ..errors import StoppedError, UsageError
-from ..failures import Failure
 from ..files import write_durably
-from ..schema import SPLITS
-from ..terminal import many
-from . import words
-from .census import SMALL_PX, UNCHANGED_BELOW
-from .columns import MEASURES, Measure
+from ..planning.failure_limit import Failure
+from . import formatting
+from .figures.histograms import CURVES, HEIGHT, WIDTH
 from .findings import Finding
-from .histograms import CURVES, HEIGHT, WIDTH
-from .spread import Spread
+from .statistics.columns import MEASURES, Measure
+from .statistics.groups import SMALL_PX, UNCHANGED_BELOW
+from .statistics.quantiles import Spread
+from .statistics.videos import telling
 from .survey import Content
-from .videos import telling
 
 _UNKNOWN: Final = "\u2013"
 MOST_FAILURES: Final = 20_000
@@ -41,7 +41,7 @@ def write_page(content: Content, page: Path) -> int:
         loader=jinja2.FunctionLoader(lambda name: _part(f"{name}.jinja")),
     )  # fmt: skip
     environment.filters.update(
-        percent=words.percent, short=words.short, size=filesize.decimal, many=many, spread=_spread,
+        percent=formatting.percent, short=formatting.short, size=filesize.decimal, many=many, spread=_spread,
         number=_number, short_name=_short_name, points=_points,
     )  # fmt: skip
     census = content.census

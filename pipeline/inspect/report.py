@@ -11,17 +11,17 @@ from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from ..failures import named_failures
-from ..terminal import many, standard_error, visible
-from ..unfinished import Unfinished
-from .account import Account
-from .census import Census, Group
-from .columns import MEASURES, Measure
+from ..console import many, standard_error, visible
+from ..planning.failure_limit import named_failures
+from ..verify.unfinished import Unfinished
 from .findings import Finding
-from .spread import Spread
+from .formatting import named, short
+from .statistics.columns import MEASURES, Measure
+from .statistics.groups import Census, Group
+from .statistics.outcomes import Account
+from .statistics.quantiles import Spread
+from .statistics.videos import telling
 from .survey import Content
-from .videos import telling
-from .words import named, short
 
 SCHEMA_VERSION: Final = 1
 _LINES: Final = 24  # of a table; more would push all else off the screen

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..dataset.index import Index
+from ..dataset.manifest import Manifest
 from ..errors import CorruptDataError
-from ..index import Index
-from ..manifest import Manifest
-from .account import Account
-from .census import Census
+from .figures.histograms import Histogram, histograms
+from .figures.sheets import Sheets
 from .findings import Finding, findings
-from .histograms import Histogram, histograms
-from .sheets import Sheets
+from .statistics.groups import Census
+from .statistics.outcomes import Account
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,15 +1,16 @@
 """Where videos come from: each layout turns a folder or table into one `Listing` of entries.
 
-| module | |
+In: SRC, a folder or a table. Out: a `Listing` of entries with label, split, source, identity and footage.
+Must not know: media, plans, datasets on disk.
+
+| module | what it holds |
 |---|---|
 | layout | the `Layout` protocol, and a user's own |
-| listing, files, stems | what a layout hands on; how files are found, and found again under another suffix |
-| ties, caveats | what splits must keep together, for how many inputs that is known; what a listing does not say |
-| roots | the folders that inputs may lie in |
-| dfdc, ffpp, celebdf, folder, table | the layouts that come along |
-| classes | the classes of a table |
-| clips | which images are frames of one clip |
-| nearby | sets that SRC misses by one level |
+| layouts/ | the layouts that ship: dfdc, ffpp, celebdf, folder, table |
+| listing | `Entry` and `Listing` |
+| media_files, allowed_roots | how files are found, and the folders that inputs may lie in |
+| image_sequences | which images are frames of one clip |
+| ties, caveats | what splits must keep together, and for how many inputs that is known |
 
 README.md says what each recognises, and how to write another.
 """
@@ -22,18 +23,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UsageError
+from .allowed_roots import allowed_folders, lies_in, refuse_outside
 from .caveats import caveats
-from .celebdf import CelebDF
-from .clips import group_frames
-from .dfdc import DFDC
-from .ffpp import FaceForensics
-from .files import FoundFile, find_media, find_named
-from .folder import Folder
+from .image_sequences import group_frames
 from .layout import Layout, load_layout, read_with
+from .layouts.celebdf import CelebDF
+from .layouts.dfdc import DFDC
+from .layouts.ffpp import FaceForensics
+from .layouts.folder import Folder
+from .layouts.nearby import refuse_nearby
+from .layouts.table import TableFile
 from .listing import Entry, Listing, name_of_none
-from .nearby import refuse_nearby
-from .roots import allowed_folders, lies_in, refuse_outside
-from .table import TableFile
+from .media_files import FoundFile, find_media, find_named
 from .ties import Ties
 
 _SETS: tuple[Layout, ...] = (DFDC(), FaceForensics(), CelebDF())

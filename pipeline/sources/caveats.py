@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .allowed_roots import outside_warning
 from .listing import Listing
-from .roots import outside_warning
 from .ties import Ties
 
 

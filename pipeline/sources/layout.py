@@ -11,11 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from ..dataset.schema import SPLITS
 from ..errors import FacefeedError, UsageError
-from ..schema import SPLITS
-from .files import printable
+from .allowed_roots import real_root
 from .listing import MOST_CLASSES, Entry, Listing
-from .roots import real_root
+from .media_files import printable
 
 _MEMBERS = ("name", "needs", "fits", "read")
 _GUIDE = "pipeline/sources/README.md shows how"

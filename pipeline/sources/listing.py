@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from ..dataset.schema import SPLITS
 from ..errors import Reason, UsageError
-from ..schema import SPLITS
 
 MOST_CLASSES = 128  # labels are int8
 _CLASSES_SHOWN = 12

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Self
 
-from ..terminal import many
-from .clips import REAL_NAMES, group_frames
-from .files import is_image
+from ..console import many
+from .image_sequences import REAL_NAMES, group_frames
 from .listing import Entry
+from .media_files import is_image
 
 
 class Unknown(NamedTuple):

@@ -1,13 +1,14 @@
 """Reading frames of videos and images so that no file can take a worker down or hang the job.
 
-    Sampling -> MediaReader (this process) == pipe ==> child process: content, wholeness, timeline, decode, pixels
+    Sampling -> MediaReader (this process) == pipe ==> decoder/ (child): sniffing, truncation, timeline, pixels
 
-On Linux on x86_64 and aarch64 the child can use no network, start no program and change no file (`syscalls`); elsewhere
-it can, and a warning says so. Everywhere it has limits of time and memory, and none of the environment's secrets.
+In: a path and a `Sampling`. Out: frames, RGB uint8 upright, with their times; or one reason why not.
+Must not know: faces, rows, Dask.
 
-`sampling`, `frame` and `limits` hold the values that are met outside; `reader`, `process` and `wire` are the
-parent's side; all other modules run in the child and are the only ones that import PyAV or Pillow. The one exception is
-`onthefly`, the baseline that decodes within its own process, as people do: it takes some of the child's modules along.
+On Linux on x86_64 and aarch64 the child can use no network, start no program and change no file (`decoder.seccomp`);
+elsewhere it can, and a warning says so. Everywhere it has limits of time and memory, and none of the environment's
+secrets. `reader`, `child_process` and `protocol` are the parent's side; only `decoder/` imports PyAV and Pillow. The
+one exception is `baselines`, which decodes within its own process, as people do, by some of the child's modules.
 """
 
 from __future__ import annotations

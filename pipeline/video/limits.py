@@ -64,7 +64,7 @@ class DecoderLimits:
     def child_command(self) -> tuple[str, ...]:
         """Command line of the child; made where it is started, since hosts may keep Python in different places."""
         # -P keeps a user's own `av.py` in the working directory out.
-        return self.command or (sys.executable, "-P", "-m", "facefeed.pipeline.video.child")
+        return self.command or (sys.executable, "-P", "-m", "facefeed.pipeline.video.decoder.child")
 
     def for_child(self) -> dict[str, Any]:
         """The part that the child itself has to keep, as plain JSON."""

@@ -13,11 +13,11 @@ from typing import Any, Self
 import numpy as np
 
 from ..errors import REASONS, InputError
+from .child_process import DecoderProcess
 from .frame import Frame, FrameTimes, MediaInfo
 from .limits import DecoderLimits
-from .process import DecoderProcess
+from .protocol import FRAME_HEAD, HEADER, MAX_JSON_BYTES, MAX_TIMES_BYTES, TIMES_HEAD, Kind, pack_request
 from .sampling import Sampling
-from .wire import FRAME_HEAD, HEADER, MAX_JSON_BYTES, MAX_TIMES_BYTES, TIMES_HEAD, Kind, pack_request
 
 
 class MediaReader:

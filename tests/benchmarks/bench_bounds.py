@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from facefeed.loaders.profiler.bounds import Values, block_length, rate, share
+from facefeed.loaders.profiler.estimate.bounds import Values, block_length, rate, share
 
 LONG = 0.1  # steps: a wait that starves
 WORKERS = 8  # of the loader whose waits come in a pattern

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from facefeed.loaders.profiler.measure.steps import EmulatedDevice, SleepingStep
 from facefeed.loaders.profiler.profile import profile
-from facefeed.loaders.profiler.steps import EmulatedDevice, SleepingStep
 from torch.utils.data import DataLoader, Dataset
 
 STEP_SECONDS = 0.02

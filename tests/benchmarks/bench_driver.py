@@ -20,16 +20,16 @@ from typing import Any
 import cv2
 import numpy as np
 import psutil
-from facefeed.pipeline.cluster import local_client, slots
-from facefeed.pipeline.commit import make_folders
-from facefeed.pipeline.faces.fixed import FixedBoxDetector
-from facefeed.pipeline.fleet import Fleet
-from facefeed.pipeline.job import Job, Options
-from facefeed.pipeline.manifest import OutPaths, Receipt
-from facefeed.pipeline.plan import Plan, PlanPart, Unit, group_units
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
+from facefeed.pipeline.execution.cluster import local_client, slots
+from facefeed.pipeline.execution.unit_scheduler import Stage
+from facefeed.pipeline.execution.workers import Fleet
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Job, Options
+from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit, group_units
 from facefeed.pipeline.sources import Entry, list_source
-from facefeed.pipeline.splits import SplitRatio, assign_splits
-from facefeed.pipeline.stage import Stage
+from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 
 
 def simulated(count: int) -> list[Entry]:

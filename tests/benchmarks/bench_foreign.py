@@ -33,11 +33,11 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import cv2
 import numpy as np
 import torch
-from facefeed.loaders.profiler.live import Pass
+from facefeed.loaders.profiler.measure.live import Pass
+from facefeed.loaders.profiler.measure.steps import SleepingStep
+from facefeed.loaders.profiler.measure.variants import with_settings
 from facefeed.loaders.profiler.profile import profile
-from facefeed.loaders.profiler.result import Profile
-from facefeed.loaders.profiler.steps import SleepingStep
-from facefeed.loaders.profiler.variants import with_settings
+from facefeed.loaders.profiler.verdict.result import Profile
 from peers import envs, faces
 from torch.utils.data import DataLoader, Dataset
 

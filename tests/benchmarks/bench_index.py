@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from facefeed.pipeline.index import _BATCH_ROWS, Index, index_schema
+from facefeed.pipeline.dataset.index import _BATCH_ROWS, Index, index_schema
 
 ROWS = 10_000_000
 ROWS_A_VIDEO = 120
@@ -118,7 +118,7 @@ MEASURE = """
 import json, sys, time
 from pathlib import Path
 import psutil
-from facefeed.pipeline.index import Index
+from facefeed.pipeline.dataset.index import Index
 process = psutil.Process()
 
 def memory():

@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from facefeed.train.console import standard_error
+from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.progress import Progress
 from facefeed.train.ladder.report import figures
-from facefeed.train.ladder.runs import Processes, measured
-from facefeed.train.ladder.spec import Subject
-from facefeed.train.terminal import standard_error
+from facefeed.train.ladder.runner import Processes, measured
 
 MODULES = Path(__file__).with_name("foreign_models.py")
 MODELS = ("Mlp", "UNet", "Bert")

@@ -23,14 +23,14 @@ import cv2
 import numpy as np
 import psutil
 from facefeed.data.portraits import load_portrait
-from facefeed.pipeline.commit import make_folders
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter
-from facefeed.pipeline.faces.tracking import TrackingDetector
-from facefeed.pipeline.job import Job, Options
-from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.faces.detectors.keyframe_detector import TrackingDetector
+from facefeed.pipeline.planning.options import Job, Options
+from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import Sampling
-from facefeed.pipeline.work import UnitWorker
 
 RATE, WIDTH, HEIGHT, CLIP_SECONDS = 25, 1920, 1080, 10
 

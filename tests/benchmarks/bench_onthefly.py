@@ -35,9 +35,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from facefeed.data.sample import make_sample
-from facefeed.pipeline.index import Index
-from facefeed.pipeline.manifest import OutPaths
-from facefeed.pipeline.video.content import open_content
+from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.video.decoder.sniffing import open_content
 from peers import faces, report
 from peers.entry import Entry
 
@@ -53,7 +53,7 @@ def loader(order: Any) -> Any:
     """Called by `peers/serve.py` in the entry's process: the loader that `order.lane` names."""
     import torch  # noqa: PLC0415 (the benchmark's own process needs none of these)
     from facefeed.loaders import FaceDataLoader  # noqa: PLC0415
-    from facefeed.pipeline.onthefly import OnTheFlyFaces  # noqa: PLC0415
+    from facefeed.pipeline.baselines.onthefly import OnTheFlyFaces  # noqa: PLC0415
 
     if order.lane == report.OURS:
         out = order.folder / "facefeed"

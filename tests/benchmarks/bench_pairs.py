@@ -25,15 +25,15 @@ import av
 import numpy as np
 import pyarrow.parquet as pq
 import torch
-from facefeed.pipeline.commit import make_folders
-from facefeed.pipeline.faces.crop import Square
-from facefeed.pipeline.faces.mtcnn import MTCNNDetector
-from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.pairs import decode_mask
-from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.execution.unit_worker import UnitWorker
+from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
+from facefeed.pipeline.faces.geometry.crop import Square
+from facefeed.pipeline.manipulation.mask import decode_mask
+from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import MediaReader, Sampling
-from facefeed.pipeline.work import UnitWorker
 
 CRFS = (18, 23, 28, 34, 40)
 SWAP_CRFS = ((18, 18), (18, 34), (34, 18), (34, 34))

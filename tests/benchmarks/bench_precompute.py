@@ -23,8 +23,8 @@ from typing import Any
 import psutil
 from facefeed.data.sample import make_sample
 from facefeed.pipeline.errors import InputError
-from facefeed.pipeline.faces.mtcnn import MTCNNDetector
-from facefeed.pipeline.faces.tracking import TrackingDetector
+from facefeed.pipeline.faces.detectors.keyframe_detector import TrackingDetector
+from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import MediaReader, Sampling
 

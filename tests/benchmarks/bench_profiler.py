@@ -32,14 +32,14 @@ import torch
 from bench_queue import Sleeping
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.augment.pipeline_file import read_pipeline
-from facefeed.loaders.profiler.live import Pass, replay
+from facefeed.loaders.profiler.measure.live import Pass, replay
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.measure.stamps import Stamp, cost, stamped
+from facefeed.loaders.profiler.measure.steps import SleepingStep
+from facefeed.loaders.profiler.measure.variants import prolonged
 from facefeed.loaders.profiler.profile import profile
-from facefeed.loaders.profiler.recording import Recording
-from facefeed.loaders.profiler.situation import Situation
-from facefeed.loaders.profiler.stamps import Stamp, cost, stamped
-from facefeed.loaders.profiler.steps import SleepingStep
-from facefeed.loaders.profiler.variants import prolonged
-from facefeed.loaders.profiler.verdict import judge
+from facefeed.loaders.profiler.verdict.judgement import judge
+from facefeed.loaders.profiler.verdict.what_if import Situation
 from facefeed.pipeline.machine import usable_cores
 from torch.utils.data import DataLoader
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from facefeed.loaders.profiler.live import Pass
-from facefeed.loaders.profiler.steps import SleepingStep
-from facefeed.loaders.profiler.verdict import judge
+from facefeed.loaders.profiler.measure.live import Pass
+from facefeed.loaders.profiler.measure.steps import SleepingStep
+from facefeed.loaders.profiler.verdict.judgement import judge
 from torch.utils.data import DataLoader, Dataset
 
 STEP_SECONDS = 0.02

@@ -25,11 +25,11 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import torch
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.augment.pipeline_file import read_pipeline
-from facefeed.loaders.profiler.asked import Asked
-from facefeed.loaders.profiler.host import profiled_by_ranks
-from facefeed.loaders.profiler.stamps import clock
-from facefeed.loaders.profiler.steps import EmulatedRank
-from facefeed.loaders.profiler.variants import prolonged
+from facefeed.loaders.profiler.measure.stamps import clock
+from facefeed.loaders.profiler.measure.steps import EmulatedRank
+from facefeed.loaders.profiler.measure.variants import prolonged
+from facefeed.loaders.profiler.rank_processes import profiled_by_ranks
+from facefeed.loaders.profiler.request import Asked
 from torch import distributed, multiprocessing
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from facefeed.data.sample import make_sample
-from facefeed.pipeline.commit import make_folders
-from facefeed.pipeline.faces.mtcnn import MTCNNDetector
-from facefeed.pipeline.job import Job, Options, config_hash
-from facefeed.pipeline.lanes import _InTurn
-from facefeed.pipeline.plan import Unit
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.execution.decode_pool import _InTurn
+from facefeed.pipeline.execution.unit_worker import UnitWorker
+from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
+from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry, list_source
 from facefeed.pipeline.video import Sampling
-from facefeed.pipeline.work import UnitWorker
 from slot_page import Run, write_page
 from slot_spans import DOWNSTREAM, STAGES, UPSTREAM, WORK, RecordingDetector, Spans, recorded
 

@@ -31,9 +31,9 @@ import av
 import cv2
 import numpy as np
 from facefeed.pipeline.faces import FaceFilter, Faces
-from facefeed.pipeline.faces.mtcnn import MTCNNDetector
-from facefeed.pipeline.faces.track import Tracker
-from facefeed.pipeline.faces.tracking import TrackingDetector
+from facefeed.pipeline.faces.detectors.keyframe_detector import TrackingDetector
+from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
+from facefeed.pipeline.faces.identity.tracker import Tracker
 from numpy.typing import NDArray
 
 MEDIA = Path(__file__).resolve().parents[3] / "shared" / "media"

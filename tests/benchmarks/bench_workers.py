@@ -32,8 +32,8 @@ import bench_index
 import numpy as np
 import pyarrow as pa
 import simplejpeg
-from facefeed.pipeline.index import Index
-from facefeed.pipeline.manifest import Manifest
+from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.manifest import Manifest
 
 LIMITS = {"seconds_to_construct": 2.0, "worker_megabytes_beyond_torch": 100.0}
 WAYS = ("forkserver", "spawn", "torch spawn")
@@ -135,7 +135,7 @@ def made(out: Path, way: str, note: NoteReady) -> Any:
 def one(out: Path, way: str) -> dict[str, Any]:
     """Two loaders one after the other, and the memory of the second one's workers once they have worked."""
     started = time.monotonic()
-    import facefeed.loaders.dataloader  # noqa: F401, PLC0415
+    import facefeed.loaders.loader.face_dataloader  # noqa: F401, PLC0415
 
     told: dict[str, Any] = {"seconds_to_import": time.monotonic() - started}
     with tempfile.TemporaryDirectory() as folder:

@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 import torch
 from facefeed.pipeline.faces import FaceDetector, Faces
-from facefeed.pipeline.faces.mtcnn import MTCNNDetector
-from facefeed.pipeline.faces.tracking import TrackingDetector
-from facefeed.pipeline.rows import HELD_PIXELS
+from facefeed.pipeline.faces.detectors.keyframe_detector import TrackingDetector
+from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
+from facefeed.pipeline.rows.row_builder import HELD_PIXELS
 from facenet_pytorch import MTCNN
 from numpy.typing import NDArray
 

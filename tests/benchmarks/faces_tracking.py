@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.faces import Faces
-from facefeed.pipeline.faces.crop import Square
+from facefeed.pipeline.faces.geometry.crop import Square
 from facefeed.pipeline.video import MediaReader, Sampling
 from faces_agreement import agree, unconfirmed
 from faces_engines import Engine, Frames, make_engine

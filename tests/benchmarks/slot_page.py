@@ -9,8 +9,8 @@ from typing import Any
 import jinja2
 from bokeh.models import ColumnDataSource, PanTool, WheelZoomTool
 from bokeh.plotting import figure
-from facefeed.loaders.profiler.page import plots
-from facefeed.loaders.profiler.page.plots import percent
+from facefeed.loaders.profiler.report.page import plots
+from facefeed.loaders.profiler.report.page.plots import percent
 from markupsafe import Markup
 from slot_spans import DOWNSTREAM, STAGES, UPSTREAM, WORK, Span
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from facefeed.pipeline import lanes, rows
-from facefeed.pipeline.ahead import ahead
-from facefeed.pipeline.rows import RowMaker
-from facefeed.pipeline.video.process import DecoderProcess
-from facefeed.pipeline.work import UnitWorker
+from facefeed.pipeline.execution import decode_pool
+from facefeed.pipeline.execution.unit_worker import UnitWorker
+from facefeed.pipeline.rows import row_builder
+from facefeed.pipeline.rows.prefetch import ahead
+from facefeed.pipeline.rows.row_builder import RowMaker
+from facefeed.pipeline.video.child_process import DecoderProcess
 
 STAGES = ("decode", "read", "find", "cut")
 PARENT = {
@@ -109,12 +110,12 @@ def recorded(worker: UnitWorker, spans: Spans, detector: RecordingDetector, *, i
         encoder: Any = _recording(maker._options.image, spans, number)
         maker._options = replace(maker._options, image=encoder)
     with ExitStack() as stack:
-        stack.enter_context(patch.object(rows, "ahead", _recording_ahead(spans, detector, in_series=in_series)))
+        stack.enter_context(patch.object(row_builder, "ahead", _recording_ahead(spans, detector, in_series=in_series)))
         stack.enter_context(patch.object(RowMaker, "_frame_rows", _recording_rows(spans)))
         stack.enter_context(patch.object(DecoderProcess, "_await_bytes", _recording_wait(spans, detector)))
-        stack.enter_context(patch.object(lanes._Lane, "family", _recording_family(spans, made)))
-        turn = lanes._InTurn.detect
-        stack.enter_context(patch.object(lanes._InTurn, "detect", _recording_turn(spans, detector, turn)))
+        stack.enter_context(patch.object(decode_pool._Lane, "family", _recording_family(spans, made)))
+        turn = decode_pool._InTurn.detect
+        stack.enter_context(patch.object(decode_pool._InTurn, "detect", _recording_turn(spans, detector, turn)))
         stack.enter_context(_sampled(worker, spans))
         yield
 
@@ -200,7 +201,7 @@ def _recording_wait(spans: Spans, detector: RecordingDetector) -> Any:
 
 
 def _recording_family(spans: Spans, made: Sequence[Any]) -> Any:
-    genuine = lanes._Lane.family
+    genuine = decode_pool._Lane.family
 
     def family(self: Any, *given: Any) -> Iterator[Any]:
         items, lane = genuine(self, *given), made.index(self)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..recipes import RECIPES
+from ..config.recipes import RECIPES
 
 if TYPE_CHECKING:
     from .report import Report
@@ -74,7 +74,7 @@ def ladder(out: Path | None, *, page: Path, as_json: bool, **given: Any) -> None
 
 
 def _measured(out: Path | None, *, page: Path, as_json: bool, **given: Any) -> int:
-    from ..terminal import standard_error  # noqa: PLC0415
+    from ..console import standard_error  # noqa: PLC0415
     from .page.html import write_page  # noqa: PLC0415
     from .report import figures, show  # noqa: PLC0415
 
@@ -96,10 +96,10 @@ def _report(
     recipe: str | None, changes: tuple[str, ...], module: str | None, patience: float,
     as_json: bool,
 ) -> Report:  # fmt: skip
+    from .messages import Subject  # noqa: PLC0415
     from .progress import Progress  # noqa: PLC0415
     from .rungs import LEVERS  # noqa: PLC0415
-    from .runs import Processes, measured  # noqa: PLC0415
-    from .spec import Subject  # noqa: PLC0415
+    from .runner import Processes, measured  # noqa: PLC0415
 
     subject = Subject(
         out=None if out is None else str(out), videos=None if videos is None else str(videos), module=module,

@@ -13,10 +13,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from . import wording
-from .climb import Ladder
-from .rows import Row, Spread
-from .spec import Subject
+from . import formatting
+from .messages import Subject
+from .results import Row, Spread
+from .scheduler import Ladder
 
 SCHEMA_VERSION = 1
 
@@ -74,7 +74,7 @@ def _finite(value: Any) -> Any:
 
 
 def _figures_of(row: Row, ladder: Ladder) -> dict[str, Any]:
-    memory = wording.memory_of(row)
+    memory = formatting.memory_of(row)
     return {
         "name": row.rung.name,
         "data": row.rung.data,
@@ -89,8 +89,8 @@ def _figures_of(row: Row, ladder: Ladder) -> dict[str, Any]:
         "speed_up_over_naive": _plain(ladder.over_naive(row)),
         "pays": bool(row.rung.levers) and row.pays(ladder.base),
         "memory": None if memory is None else asdict(memory),
-        "accuracy": _plain(row.metric(*wording.ACCURACY)),
-        "auc": _plain(row.metric(*wording.AUC)),
+        "accuracy": _plain(row.metric(*formatting.ACCURACY)),
+        "auc": _plain(row.metric(*formatting.AUC)),
         "loss": _plain(row.spread(lambda one: one.loss)),
         "stall_share": _plain(row.spread(lambda one: one.stall_share)),
         "warm_up_seconds": _plain(row.spread(lambda one: one.warm_up_seconds)),
@@ -112,7 +112,7 @@ def _parts(report: Report) -> list[RenderableType]:
     ladder = report.ladder
     ran = [row for row in ladder.rows if row.repeats]
     parts: list[RenderableType] = [_table(ladder)] if ran else []
-    if any(wording.epoch_of(row).startswith("~") for row in ran):
+    if any(formatting.epoch_of(row).startswith("~") for row in ran):
         parts.append(Text("~: worked out from some steps, not from a whole epoch"))
     if ladder.base is not None:
         parts.append(Text("speed: times as fast as no lever, and what any two repeats say; naive: as on the fly"))
@@ -124,9 +124,9 @@ def _parts(report: Report) -> list[RenderableType]:
     out = list(ladder.together.left_out.items())
     if out:
         parts += [Text("\npays, but is not in the best set", style="bold"), _pairs(out)]
-    parts.append(Text(f"\n{wording.headline(ladder)}."))
+    parts.append(Text(f"\n{formatting.headline(ladder)}."))
     if ladder.fastest is not None:
-        parts.append(Text(f"next: {wording.next_step(ladder, report.subject)}"))
+        parts.append(Text(f"next: {formatting.next_step(ladder, report.subject)}"))
     return parts
 
 
@@ -137,7 +137,7 @@ def _shares(ladder: Ladder) -> bool:
 
 def _table(ladder: Ladder) -> Table:
     """The columns that fit a terminal of 80: the page has more."""
-    rows = wording.table(ladder)
+    rows = formatting.table(ladder)
     memory = "GPU memory" if any("GPU memory" in row for row in rows) else "host memory"
     shared = {"devices": "dev"} if _shares(ladder) else {}
     heads = {"rung": "rung", **shared, "epoch": "epoch", "samples/s": "per s", "speed-up": "speed", "spread": "spread",
@@ -147,7 +147,7 @@ def _table(ladder: Ladder) -> Table:
     for head in shown:
         table.add_column(heads[head], justify="left" if head == "rung" else "right", overflow="fold",
                          no_wrap=head != "rung")  # fmt: skip
-    chosen = None if ladder.fastest is None else wording.name_of(ladder.fastest)
+    chosen = None if ladder.fastest is None else formatting.name_of(ladder.fastest)
     for row in rows:
         table.add_row(*(Text(_visible(row[head])) for head in shown), style="bold" if row["rung"] == chosen else "")
     return table

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from ..machine import Machine
 from .lever import Lever, positive
-from .optimizers import change_optimizers
+from .optimizers.fused import change_optimizers
 
 
 @dataclass(frozen=True)

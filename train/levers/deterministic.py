@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import LightningModule, seed_everything
 
 from .lever import Lever, whole
-from .setting import ProcessSetting
+from .process_setting import ProcessSetting
 
 
 @dataclass(frozen=True)

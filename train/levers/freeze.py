@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from ..machine import Machine
 from .lever import Lever, LeverError
-from .optimizers import change_optimizers
+from .optimizers.fused import change_optimizers
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from lightning.pytorch import LightningModule
 
 from ..machine import Machine
 from .lever import Lever
-from .setting import ProcessSetting
+from .process_setting import ProcessSetting
 
 _AMPERE = (8, 0)
 

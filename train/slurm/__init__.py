@@ -1,5 +1,8 @@
 """Batch scripts for a Slurm cluster: `facefeed slurm train` and `facefeed slurm precompute` write them.
 
+In: a command's options, and what is asked of Slurm. Out: a batch script.
+Must not know: Lightning, torch.
+
 | file | what it holds |
 |---|---|
 | allocation | `Allocation`: what is asked of Slurm, checked, as the #SBATCH lines at the head of a script |

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ...pipeline.errors import UsageError
-from ..levers.names import parse
-from ..recipes import RECIPES
-from ..settings import with_set
+from ..config.recipes import RECIPES
+from ..config.settings import with_set
+from ..levers.registry import parse
 from .parsed import parsed
 
 _STRATEGIES = ("ddp", "zero", "fsdp")

@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from ..queue import Seconds
-from ..recording import Recording
-from ..verdict import Word, judge
+from ..estimate.queue_model import Seconds
+from ..measure.recording import Recording
+from ..verdict.judgement import Word, judge
 from .scenarios import Plan, Seen, Stretch
 
 Unit = Literal["seconds", "share", "count", "bytes"]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..verdict import WARM_BYTES
+from ..verdict.judgement import WARM_BYTES
 from .checks import STEP_SECONDS, Check, Point, tolerance
 from .scenarios import Device, Plan, Seen, Stretch
 

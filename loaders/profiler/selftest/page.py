@@ -14,8 +14,8 @@ from bokeh.plotting import figure
 from markupsafe import Markup
 
 from ....pipeline.files import write_whole
-from ..page import plots
-from ..report import environment
+from ..report.console import environment
+from ..report.page import plots
 from .checks import LEAST_ALLOWED_SECONDS, Check, Point, headline
 
 _LEAST_MS, _MOST_MS = 0.2, 200.0

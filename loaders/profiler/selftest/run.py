@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..report import environment
+from ..report.console import environment
 from .checks import Check, constant_delay, delayed_step, headline, null_runs, with_workers
 from .checks_cost import evicted_files, hidden_delay, overhead
 from .scenarios import CudaDevice, play

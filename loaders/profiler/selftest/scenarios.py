@@ -17,12 +17,12 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from ...workers import WorkerInit, start_context
-from ..live import Pass
-from ..queue import Seconds
-from ..recording import Recording
-from ..steps import SleepingStep
-from ..ticks import CudaTicks, Ticks
+from ...workers.processes import WorkerInit, start_context
+from ..estimate.queue_model import Seconds
+from ..measure.live import Pass
+from ..measure.recording import Recording
+from ..measure.step_clock import CudaTicks, Ticks
+from ..measure.steps import SleepingStep
 
 clock = time.monotonic
 sleep = time.sleep

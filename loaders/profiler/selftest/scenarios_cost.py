@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from .. import storage
-from ..live import Pass
-from ..steps import SleepingStep
+from ..measure import page_cache
+from ..measure.live import Pass
+from ..measure.steps import SleepingStep
 from .scenarios import HOST_SHARE, Seen, clock, seen_of, sleep, timed
 
 _BATCH_ITEMS, _ITEM_SECONDS = 20, 0.001
@@ -82,7 +82,7 @@ def play_files(folder: Path, *, count: int, size_bytes: int, delay: float, step:
         for path in files:
             path.read_bytes()
         seen.append(seen_of(passing, [SleepingStep(step, HOST_SHARE)] * count))
-        storage.evict(files)
+        page_cache.evict(files)
         seen.append(seen_of(passing, [SleepingStep(step, HOST_SHARE)] * count))
     return seen
 

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from facefeed.data.sample import make_sample
-from facefeed.pipeline.encode import ImageEncoder, decode_rgb
-from facefeed.pipeline.index import IndexBuilder, index_schema
-from facefeed.pipeline.manifest import Manifest, OutPaths
-from facefeed.pipeline.schema import ROW_GROUP_ROWS, face_schema, parquet_writer_options
+from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb
+from facefeed.pipeline.dataset.index import IndexBuilder, index_schema
+from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
+from facefeed.pipeline.dataset.schema import ROW_GROUP_ROWS, face_schema, parquet_writer_options
 
 FILES = 4
 ENOUGH = 64

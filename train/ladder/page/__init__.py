@@ -1,1 +1,5 @@
-"""The page of a ladder."""
+"""The page of a ladder.
+
+In: a ladder's report. Out: one HTML file that opens without a network and without a script.
+Must not know: processes, torch.
+"""

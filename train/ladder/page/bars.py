@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .. import wording
-from ..climb import Ladder
-from ..rows import Memory, Row, Spread
+from .. import formatting
+from ..results import Memory, Row, Spread
 from ..rungs import BEST
+from ..scheduler import Ladder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,9 @@ def _epochs(ladder: Ladder) -> Figure | None:
         return None
     widest = max(found.most for _, found in known) * _ROOM
     bars = [
-        _bar(row, found, widest, _tone(row, ladder), text=wording.epoch_of(row), note=wording.note_of(row, ladder))
+        _bar(
+            row, found, widest, _tone(row, ladder), text=formatting.epoch_of(row), note=formatting.note_of(row, ladder)
+        )
         for row, found in known
     ]
     return Figure(
@@ -75,8 +77,8 @@ def _speed_ups(ladder: Ladder) -> Figure | None:
     widest = max(1.0, *(found.most for _, found in known)) * _ROOM
     bars = [
         _bar(
-            row, found, widest, _tone(row, ladder), text=wording.faster(found),
-            note=wording.spread_of(row, ladder) if len(row.repeats) > 1 else "measured once",
+            row, found, widest, _tone(row, ladder), text=formatting.faster(found),
+            note=formatting.spread_of(row, ladder) if len(row.repeats) > 1 else "measured once",
         )
         for row, found in known
     ]  # fmt: skip
@@ -89,8 +91,8 @@ def _speed_ups(ladder: Ladder) -> Figure | None:
 
 def _memory(ladder: Ladder) -> Figure | None:
     rows = [row for row in ladder.rows if row.repeats]
-    on_device = any(wording.device_memory(row) != wording.UNKNOWN for row in rows)
-    told: Callable[[Row], str] = wording.device_memory if on_device else wording.host_memory
+    on_device = any(formatting.device_memory(row) != formatting.UNKNOWN for row in rows)
+    told: Callable[[Row], str] = formatting.device_memory if on_device else formatting.host_memory
     sizes = [(row, row.spread(lambda one: _size_bytes(one.memory, on_device=on_device))) for row in rows]
     known = [(row, found) for row, found in sizes if found is not None]
     if len(known) < 2:
@@ -114,7 +116,7 @@ def _size_bytes(memory: Memory, *, on_device: bool) -> float | None:
 def _bar(row: Row, found: Spread, widest: float, tone: str, *, text: str, note: str = "") -> Bar:
     is_spread = found.least < found.most
     return Bar(
-        name=wording.name_of(row), text=text, note=note, tone=tone, length=100 * found.median / widest,
+        name=formatting.name_of(row), text=text, note=note, tone=tone, length=100 * found.median / widest,
         least=100 * found.least / widest if is_spread else None, most=100 * found.most / widest if is_spread else None,
     )  # fmt: skip
 

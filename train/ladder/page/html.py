@@ -8,7 +8,7 @@ from pathlib import Path
 import jinja2
 
 from ....pipeline.files import write_whole
-from .. import wording
+from .. import formatting
 from ..report import Report
 from .bars import figures
 
@@ -24,12 +24,13 @@ def write_page(report: Report, page: Path) -> int:
     )
     fastest = report.ladder.fastest
     text = environment.from_string(source).render(
-        report=report, ladder=report.ladder, headline=wording.headline(report.ladder), figures=figures(report.ladder),
-        rows=wording.table(report.ladder),
+        report=report, ladder=report.ladder, headline=formatting.headline(report.ladder),
+        figures=figures(report.ladder),
+        rows=formatting.table(report.ladder),
         not_run=[row for row in report.ladder.rows if row.reason], left_out=report.ladder.together.left_out,
-        fastest=fastest, chosen=None if fastest is None else wording.name_of(fastest),
-        next_step=wording.next_step(report.ladder, report.subject),
-        facts=wording.facts(report.subject, report.machine),
-        setting=wording.setting(report.steps, report.repeats, report.seconds, report.parameters),
+        fastest=fastest, chosen=None if fastest is None else formatting.name_of(fastest),
+        next_step=formatting.next_step(report.ladder, report.subject),
+        facts=formatting.facts(report.subject, report.machine),
+        setting=formatting.setting(report.steps, report.repeats, report.seconds, report.parameters),
     )  # fmt: skip
     return write_whole(text, page, "--page")

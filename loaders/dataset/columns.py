@@ -1,0 +1,56 @@
+"""The columns that stand beside the images of a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...pipeline.dataset.index import Index
+from ...pipeline.errors import UsageError
+from ..face import Face
+
+POINT_COLUMNS = ("landmarks", "hull", "regions")
+
+
+def check_fields(fields: tuple[str, ...], index: Index) -> None:
+    """Raises `UsageError` where a name is no column, or there is no image among them."""
+    known = ("image", "row", *index.schema.names)
+    if unknown := [name for name in fields if name not in known]:
+        raise UsageError(f"fields: {unknown[0]!r} is no column; there are {', '.join(known)}")
+    if "image" not in fields:
+        raise UsageError("fields: must name 'image'; for columns alone read OUT/faces with pyarrow")
+
+
+def column(index: Index, name: str, rows: list[int], faces: list[Face]) -> Any:
+    """One column for all rows of a batch: numbers, points and boxes as arrays, strings as a list.
+
+    Points are those of the faces as they were transformed. `row` is the number of the row in the index.
+    """
+    if name in POINT_COLUMNS:
+        return _points(name, faces)
+    if name == "row":
+        return np.array(rows)
+    kind = index.schema.field(name).type
+    if pa.types.is_integer(kind):
+        return index.numbers(name, rows).astype(np.int64)
+    if pa.types.is_floating(kind):
+        return index.numbers(name, rows)
+    values = [index.value(name, row) for row in rows]
+    return np.array(values, np.float32) if pa.types.is_fixed_size_list(kind) else values
+
+
+def _points(name: str, faces: list[Face]) -> Any:
+    if name == "landmarks":
+        return np.stack([face.landmarks for face in faces])
+    if name == "hull":
+        return [face.hull.copy() for face in faces]
+    return {part: np.stack([face.regions[part] for face in faces]) for part in faces[0].regions}
+
+
+def mixed_labels(labels: NDArray[np.int64], own: list[float]) -> NDArray[np.float32]:
+    """float32: a mixed fake's label lies between its own and that of the real before it, by its own share."""
+    share, soft = np.array(own, np.float32), labels.astype(np.float32)
+    return share * soft + (1 - share) * np.roll(soft, 1)

@@ -1,0 +1,55 @@
+"""From the bytes of a row to its pixels."""
+
+from __future__ import annotations
+
+import io
+
+import cv2
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+from PIL import Image
+
+from ...pipeline.errors import CorruptDataError
+
+
+def decode_rgb(
+    data: bytes, *, min_side_px: int | None = None, into: NDArray[np.uint8] | None = None
+) -> NDArray[np.uint8]:
+    """An encoded crop as RGB uint8 (H, W, 3); JPEG by simplejpeg, which is the fastest, else OpenCV.
+
+    `min_side_px`: a JPEG of at least twice that side is decoded at the smallest fraction (in eighths, at most a half)
+    that is no smaller; pixels that nobody will see are never computed. `into`: uint8 array, used where the image fits
+    it exactly. Raises `CorruptDataError` on bytes that are no image.
+    """
+    try:
+        if data[:2] == b"\xff\xd8":
+            return _decode_jpeg(data, min_side_px, into)
+        bgr = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        rgb: NDArray[np.uint8] = cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB)  # None, where it was no image, is an error
+    except (ValueError, cv2.error) as error:
+        raise CorruptDataError(
+            f"image of {len(data)} bytes: cannot be decoded although its CRC-32 is right; was OUT made by facefeed?"
+        ) from error
+    return rgb
+
+
+def _decode_jpeg(data: bytes, min_side_px: int | None, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    if min_side_px is not None and min(height, width) >= 2 * min_side_px:
+        # Only halves: other fractions, such as 7/8, take longer than the whole image.
+        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
+            data, colorspace="RGB", min_height=min_side_px, min_width=min_side_px, min_factor=2
+        )
+        return pixels
+    buffer = into if into is not None and into.shape == (height, width, 3) else None
+    return simplejpeg.decode_jpeg(data, colorspace="RGB", buffer=buffer)  # type: ignore[no-any-return]
+
+
+def decode_mask(data: bytes) -> NDArray[np.uint8]:
+    """A mask of manipulation as 0 and 1: uint8 (H, W). Raises `CorruptDataError` on damage, which PNG notices."""
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG",)) as stored:
+            return np.asarray(stored.convert("1"), np.uint8)
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        raise CorruptDataError(f"a mask of {len(data)} bytes does not decode: {error}") from error

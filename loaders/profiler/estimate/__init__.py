@@ -1,0 +1,5 @@
+"""The mathematics of a profile: bounds for dependent series, and torch's DataLoader as a queue.
+
+In: arrays of seconds. Out: waits, bounds.
+Must not know: clocks, loaders, processes.
+"""

@@ -1,1 +1,0 @@
-"""The page of a profile: words, figures, and one file that holds them all."""

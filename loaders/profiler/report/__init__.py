@@ -1,0 +1,5 @@
+"""A profile for people and for programs: terminal, JSON, trace, page.
+
+In: a `Profile`. Out: text and files.
+Must not know: loaders, clocks.
+"""

@@ -1,0 +1,139 @@
+"""Figures of cost: a batch's making by stage, and this loader beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from bokeh.models import ColumnDataSource, NumeralTickFormatter
+from bokeh.models.annotations.geometry import Whisker
+from bokeh.plotting import figure
+
+from ...measure.recording import Recording
+from ...verdict.judgement import Verdict
+from ...verdict.result import Profile
+from . import plots
+from .plots import INK, MAKING, QUIET, STAGES, STALL, STEP, Section, Table, milliseconds, percent
+
+_STAGE_MEANINGS = {
+    "read": "getting the rows from their files", "decode": "from JPEG to pixels",
+    "resize": "to the size that is asked for", "augment": "the transforms",
+    "collate": "images to one batch, normalised", "other": "what nobody timed",
+}  # fmt: skip
+_SCARCE = 0.15  # of a batch's making: who waits for a core so long has too few
+_STORAGE_BYTES = 1e6  # a batch
+
+
+def stages(profile: Profile) -> Section | None:
+    """What a batch's making costs, and what limits it."""
+    spans = profile.live.spans
+    if not spans:
+        return None
+    names, taken = list(spans), np.array(list(spans.values())) * 1e3
+    whole = max(float(taken.sum()), 1e-9)
+    made = plots.rows_plot(names, "ms a batch", (0.0, max(float(taken.max()), 1e-6) * 1.5))
+    source = ColumnDataSource({
+        "y": list(range(len(names))), "ms": taken, "what": names, "color": [STAGES.get(one, MAKING) for one in names],
+        "text": [f"{milliseconds(value / 1e3)}, {percent(value / whole)}" for value in taken],
+        "means": [_STAGE_MEANINGS.get(one, "") for one in names],
+    })  # fmt: skip
+    bars = made.hbar(y="y", left=0, right="ms", height=0.64, color="color", source=source)
+    made.text(x="ms", y="y", text="text", x_offset=6, text_baseline="middle", text_color=INK, source=source)
+    plots.hover(made, [bars], ("", "@what"), ("takes", "@text"), ("", "@means"))
+    return Section(
+        key="stages", title="What a batch costs to make",
+        read=f"One process takes {milliseconds(whole / 1e3)} a batch; the longest bar is where less work helps most.",
+        plots={"bars of the stages of a batch's making": made}, notes=(binding(profile.live),),
+    )  # fmt: skip
+
+
+def binding(recording: Recording) -> str:
+    """What limits the makers of batches, in words."""
+    made = recording.made
+    whole = sum(stamp.finish - stamp.start for stamp in made)
+    computed = min(sum(stamp.cpu for stamp in made) / whole, 1.0)
+    queued = min(sum(stamp.queued for stamp in made) / whole, 1.0 - computed)
+    rest = 1.0 - computed - queued
+    if not computed:
+        return "What limits it is not known: the system does not say how long the makers computed."
+    if queued > _SCARCE or recording.contention.sum() > recording.unmade.sum():
+        what = (
+            "the cores. The loop and its workers want more than there are: more workers will not help, less work will"
+        )
+    elif computed >= rest:
+        what = "computing. The makers are busy: more workers help while cores are free, and so does less work"
+    elif sum(stamp.bytes_read for stamp in made) / len(made) > _STORAGE_BYTES:
+        what = "storage. The makers mostly wait for what they read: faster storage helps, and so do more workers"
+    else:
+        what = "waiting. The makers mostly wait, for files, locks or other processes: more workers help"
+    return (
+        f"What limits it: {what}. Of a batch's making, {percent(computed)} is computing, {percent(queued)} is waiting "
+        f"for a free core, and {percent(rest)} is neither."
+    )
+
+
+# ---- beside others
+
+
+def trials(profile: Profile) -> Section | None:
+    """The same step with this loader and with others."""
+    others = profile.others
+    if not others:
+        return None
+    rows = [(one.name, one.recording, one.verdict) for one in (profile.this, *others)]
+    limit = profile.live.images_per_batch / float(profile.alone.step.mean())
+    confidence = percent(profile.own.live.confidence)
+    return Section(
+        key="trials", title="The same step with other loaders",
+        read="Left: how many images a second get through; the dashed line is what the step alone allows. Right: how "
+        f"much of the time it waits; a whisker spans the {confidence} bounds, wide where few steps were tried.",
+        plots={
+            "images a second of each loader": _throughput(rows, limit),
+            "waiting of each loader": waits_plot([(name, verdict) for name, _, verdict in rows]),
+        },
+        table=Table(
+            ("loader", "images/s", "waiting", f"bounds ({confidence})", "steps", "a batch's making"),
+            [
+                (name, f"{recording.images_per_second:,.0f}", percent(verdict.live.value),
+                 f"{percent(verdict.live.lower)} to {percent(verdict.live.upper)}", f"{verdict.steps:,}",
+                 milliseconds(verdict.load) if recording.stamps else "not seen")
+                for name, recording, verdict in rows
+            ],
+        ),
+        notes=("“evaluation transform” only resizes and normalises; “none” reads and hands over without even decoding: "
+               "what it still waits is not the transforms' doing.",)
+        if any(one.name in {"none", "evaluation transform"} for one in others) else (),
+    )  # fmt: skip
+
+
+_Row = tuple[str, Recording, Verdict]
+
+
+def _throughput(rows: list[_Row], limit: float) -> figure:
+    values = [recording.images_per_second for _, recording, _ in rows]
+    made = plots.rows_plot([name for name, _, _ in rows], "images a second", (0.0, max(*values, limit) * 1.25))
+    made.xaxis.formatter = NumeralTickFormatter(format="0,0")
+    source = ColumnDataSource({
+        "y": list(range(len(rows))), "value": values, "what": [name for name, _, _ in rows],
+        "text": [f"{value:,.0f}" for value in values], "color": [STEP, *[QUIET] * (len(rows) - 1)],
+    })  # fmt: skip
+    plots.mark(made, limit)
+    bars = made.hbar(y="y", left=0, right="value", height=0.6, color="color", source=source)
+    made.text(x="value", y="y", text="text", x_offset=6, text_baseline="middle", text_color=INK, source=source)
+    plots.hover(made, [bars], ("", "@what"), ("images/s", "@text"))
+    return made
+
+
+def waits_plot(rows: Sequence[tuple[str, Verdict]]) -> figure:
+    """A row for each name, as long as the waiting, with a whisker from bound to bound."""
+    stalls = [verdict.live for _, verdict in rows]
+    longest = max(5.0, *(one.upper * 105 for one in stalls))
+    made = plots.rows_plot([name for name, _ in rows], "waiting (% of the time)", (0.0, longest))
+    source = ColumnDataSource({
+        "y": list(range(len(rows))), "what": [name for name, _ in rows],
+        **{side: [getattr(one, side) * 100 for one in stalls] for side in ("value", "lower", "upper")},
+    })  # fmt: skip
+    bars = made.hbar(y="y", left=0, right="value", height=0.6, color=STALL, alpha=0.75, source=source)
+    made.add_layout(Whisker(base="y", lower="lower", upper="upper", dimension="width", source=source, line_color=INK))
+    plots.hover(made, [bars], ("", "@what"), ("waits", "@value{0.0} %"), ("bounds", "@lower{0.0} to @upper{0.0} %"))
+    return made

@@ -1,0 +1,230 @@
+"""Figures of a step's time: where it goes, how it depends on the step, and what the queue can hide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from bokeh.models import ColumnDataSource
+from bokeh.models.annotations.labels import Label
+from bokeh.plotting import figure
+
+from ...estimate.queue_model import Seconds
+from ...verdict.result import PART_NAMES, Point, Profile
+from ...verdict.what_if import Situation
+from . import plots
+from .plots import (
+    HANDING,
+    INK,
+    MAKING,
+    NO_CORE,
+    OTHERS,
+    QUIET,
+    SAMPLER,
+    SOFT,
+    STALL,
+    STEP,
+    Section,
+    milliseconds,
+    percent,
+)
+
+_FASTER = (2, 4)
+_FASTER_COLOUR = "#e69f00"
+_CURVE_POINTS = 48
+_FAR_OFF = 0.1
+_OTHER_PACE = 1.2
+_BINS = 60
+
+_BARS = {
+    "step alone": (PART_NAMES["step alone"], STEP, "the same step on batches that are there already"),
+    "copy": (PART_NAMES["copy"], "#6f9fd0", "bringing the batch to the device"),
+    "slower step": (PART_NAMES["slower step"], MAKING, "the step is slower while batches are being made beside it"),
+    "other ranks": (PART_NAMES["other ranks"], OTHERS, "the step cannot end before another rank's batch is there"),
+    "transport": (
+        PART_NAMES["transport"],
+        HANDING,
+        "passing a batch that is made from its worker to the loop, where the device waits for it",
+    ),
+    "sampling": (PART_NAMES["sampling"], SAMPLER, "the sampler chooses the next samples, in the loop itself"),
+    "contention": (
+        PART_NAMES["contention"],
+        NO_CORE,
+        "the batch is made, but no core is free to hand it over",
+    ),
+    "preparation": (PART_NAMES["preparation"], STALL, "the batch is still being made"),
+    "fetch": ("cold cache", "#a63d8f", "what comes on top while no file is in the page cache"),
+}
+_WAITS = ("other ranks", "transport", "sampling", "contention", "preparation")
+
+
+def waterfall(profile: Profile) -> Section:
+    """What a step's time is made of."""
+    bars = profile.bars
+    fetch = profile.fetch
+    period, waits = sum(bars.values()), sum(bars.get(name, 0.0) for name in _WAITS)
+    rows, reached = [], 0.0
+    for name, seconds in bars.items():
+        rows.append((*_BARS[name], reached, reached + seconds))
+        reached += seconds
+    rows.append(("= a step now", INK, "from one batch to the next, as measured", 0.0, period))
+    if fetch:
+        rows.append((*_BARS["fetch"], period, period + fetch))
+    colours = "Grey, orange, purple" if "other ranks" in bars else "Grey, orange"
+    return Section(
+        key="waterfall", title="Where a step's time goes",
+        read=f"From the top down, each bar adds its part to those above it. {colours} and red is time in which the "
+        f"device waits: {milliseconds(waits)} of {milliseconds(period)} a step.",
+        plots={"bars that add up to a step's time": _waterfall_plot(rows)},
+    )  # fmt: skip
+
+
+def _waterfall_plot(rows: Sequence[tuple[str, str, str, float, float]]) -> figure:
+    """Rows of name, colour, meaning and both ends in seconds; thin lines lead from a bar's end to the next bar."""
+    names, colours, meanings, *ends = zip(*rows, strict=True)
+    left, right = np.array(ends) * 1e3
+    far = np.maximum(left, right)
+    made = plots.rows_plot(names, "ms", (min(0.0, float(right.min())), float(far.max()) * 1.4))
+    for row, edge in enumerate(right[:-1]):
+        made.line([edge, edge], [row - 0.32, row + 1.32], line_color=QUIET)
+    spans = np.round(right - left, 2) + 0.0  # no "-0.00"
+    taken = [f"{span:{'+' if start else ''},.2f} ms" for start, span in zip(left, spans, strict=True)]
+    source = ColumnDataSource({"y": list(range(len(rows))), "left": left, "right": right, "far": far, "what": names,
+                               "color": colours, "means": meanings, "taken": taken})  # fmt: skip
+    bars = made.hbar(y="y", left="left", right="right", height=0.64, color="color", source=source)
+    made.text(x="far", y="y", text="taken", x_offset=6, text_baseline="middle", text_color=INK, source=source)
+    plots.hover(made, [bars], ("", "@what"), ("takes", "@taken"), ("", "@means"))
+    return made
+
+
+# ---- the starvation curve
+
+
+def curve(profile: Profile) -> Section | None:
+    """The waiting against the step's time: by the model, and where it was tried; of a job no model says it."""
+    verdict = profile.verdict
+    if profile.ranks:
+        return None
+    title, key = "Would a faster step starve?", "curve"
+    if verdict.model is None or not verdict.mean_step:
+        why = ("Not known: how long each batch takes to make is seen of torch's loaders alone, and the queue's model "
+               "holds where they keep their order.")  # fmt: skip
+        return Section(key=key, title=title, read=why)
+    now = verdict.mean_step
+    faster = dict(zip(_FASTER, _predicted(profile, [now / times for times in _FASTER]), strict=True))
+    words = [f"{percent(stall)} of the time on a device {times} times as fast" for times, stall in faster.items()]
+    notes = [f"By the model, the step would wait {', and '.join(words)}."]
+    if profile.curve:
+        notes.append(_agreement(profile.curve))
+    else:
+        notes.append("Other step times were not tried, since a real step takes as long as it takes: the line is the "
+                     "model's alone." if not verdict.emulated else "Other step times were not tried.")  # fmt: skip
+    measured = {"measured": INK} if profile.curve else {}
+    return Section(
+        key=key, title=title,
+        read="Left is a faster step. The line is what the queue's model predicts from how long batches were made and "
+        "handed over at your step; dots were measured.",
+        plots={"waiting against the step's time": _curve_plot(profile, faster)},
+        legend={"predicted": STEP, **measured, "your step": STALL, "a faster device, predicted": _FASTER_COLOUR},
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _agreement(points: Sequence[Point]) -> str:
+    """How well the dots lie on the line, in words."""
+    apart = [abs(point.measured - point.predicted) for point in points]
+    worst = points[int(np.argmax(apart))]
+    told = f"The dots lie {sum(apart) / len(apart) * 100:.1f} points off the line on average"
+    if max(apart) <= _FAR_OFF:
+        return f"{told}, {max(apart) * 100:.1f} at most."
+    why = "The model knows only what was seen at your step: rely on the dots."
+    if not 1 / _OTHER_PACE < worst.pace < _OTHER_PACE:
+        why = (f"Batches took {worst.pace:.1f} times as long to make there as at your step, so something else on the "
+               "machine came or went: measure again while nothing else runs.")  # fmt: skip
+    return (
+        f"{told}, and the one at {milliseconds(worst.step)} by {max(apart) * 100:.0f}: {percent(worst.measured)} "
+        f"where the model says {percent(worst.predicted)}. {why}"
+    )
+
+
+def _predicted(profile: Profile, steps: Sequence[float]) -> list[float]:
+    situation = Situation.of(profile.live, profile.cores)
+    return [situation.wait_share(step=step) for step in steps]
+
+
+def _curve_plot(profile: Profile, faster: dict[int, float]) -> figure:
+    verdict, now = profile.verdict, profile.verdict.mean_step
+    tried = np.array([(point.step * 1e3, point.measured * 100) for point in profile.curve]).reshape(-1, 2)
+    marks = [now, now / max(_FASTER), verdict.fastest_step or now, *(tried[:, 0] / 1e3)]
+    steps = np.geomspace(0.8 * min(marks), 1.3 * max(marks), _CURVE_POINTS)
+    predicted = np.array(_predicted(profile, steps.tolist())) * 100
+    far = float(steps[-_CURVE_POINTS // 4])  # what stands to the right of it would not fit
+    top = 1.2 * max(predicted.max(), verdict.live.value * 100, tried[:, 1].max(initial=0.0), 4.0)
+    made = plots.plot(330, "step time (ms)", "waiting (% of the time)", (steps[0] * 1e3, steps[-1] * 1e3),
+                      (-0.03 * top, top), x_axis_type="log")  # fmt: skip
+    if verdict.fastest_step is not None:
+        plots.mark(made, verdict.fastest_step * 1e3)
+        told = f"1 % at {milliseconds(verdict.fastest_step)}"
+        _label(made, verdict.fastest_step * 1e3, 0.93 * top, told, colour=SOFT, to_left=verdict.fastest_step > far)
+    shown = [
+        made.line(steps * 1e3, predicted, line_width=2.5, color=STEP),
+        made.scatter(tried[:, 0], tried[:, 1], size=9, color=INK),
+        made.scatter(now / np.array(list(faster)) * 1e3, np.array(list(faster.values())) * 100, size=12,
+                     marker="square", fill_color="white", line_color=_FASTER_COLOUR, line_width=2.5),
+        made.scatter([now * 1e3], [verdict.live.value * 100], size=16, marker="diamond", color=STALL),
+    ]  # fmt: skip
+    for times, stall in faster.items():
+        _label(made, now / times * 1e3, stall * 100, f"{times}x faster")
+    _label(made, now * 1e3, verdict.live.value * 100, "your step", to_left=now > far, above_px=22 if now > far else 6)
+    plots.hover(made, shown, ("step", "@x{0,0.0} ms"), ("waits", "@y{0.0} %"))
+    return made
+
+
+def _label(
+    made: figure, x: float, y: float, text: str, *, colour: str = INK, to_left: bool = False, above_px: int = 6
+) -> None:
+    made.add_layout(
+        Label(x=x, y=y, x_offset=-8 if to_left else 10, y_offset=above_px, text=text, text_color=colour,
+              text_align="right" if to_left else "left")
+    )  # fmt: skip
+
+
+# ---- distributions
+
+
+def distributions(profile: Profile) -> Section | None:
+    """How long batches take to make, and steps to run."""
+    live, steady = profile.live, profile.live.steady
+    if not live.stamps or not steady.any():
+        return None
+    load, step = live.load[steady], live.step[steady]
+    hidden = live.queue.ahead * profile.own.step
+    ends = [float(value) for value in (load.min(), step.min(), load.max(), step.max(), hidden) if value > 0]
+    edges = np.geomspace(0.9 * min(ends), 1.15 * max(ends), _BINS + 1)
+    told = "Without workers there is no queue that could hide a slow batch: each is waited for in full."
+    batches = _histogram(load, edges, "time to make a batch (ms)", MAKING)
+    if hidden:
+        plots.mark(batches, hidden * 1e3, colour=STALL)
+        told = (
+            f"The dashed line is {live.workers} workers x {live.prefetch} batches ahead x a step of "
+            f"{milliseconds(profile.own.step)} = {milliseconds(hidden)}: a batch that takes longer cannot be "
+            f"hidden by the queue, however fast the others are. {int((load > hidden).sum()):,} of {len(load):,} did."
+        )
+    return Section(
+        key="distributions", title="How long batches and steps take",
+        read=f"Both on one scale of time; a wide shape means uneven times. {told}",
+        plots={
+            "histogram of the time to make a batch": batches,
+            "histogram of the time of a step": _histogram(step, edges, "time of a step (ms)", STEP),
+        },
+    )  # fmt: skip
+
+
+def _histogram(values: Seconds, edges: Seconds, what: str, colour: str) -> figure:
+    shares = np.histogram(values, edges)[0] / len(values) * 100
+    made = plots.plot(170, what, "% of all", (edges[0] * 1e3, edges[-1] * 1e3), (0.0, 1.1 * float(shares.max())),
+                      x_axis_type="log")  # fmt: skip
+    source = ColumnDataSource({"left": edges[:-1] * 1e3, "right": edges[1:] * 1e3, "top": shares})
+    bars = made.quad(left="left", right="right", bottom=0, top="top", color=colour, line_color="white", source=source)
+    plots.hover(made, [bars], ("from", "@left{0,0.00} ms"), ("to", "@right{0,0.00} ms"), ("share", "@top{0.0} %"))
+    return made

@@ -1,0 +1,127 @@
+"""A profile's steps as a trace for ui.perfetto.dev or chrome://tracing.
+
+The format is Chrome's "Trace Event Format": one JSON object with `traceEvents`, times in microseconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....pipeline.files import write_whole
+from ..measure.recording import Recording
+from ..measure.stamps import Stamp
+from ..verdict.result import Profile
+
+_LOOP, _FIRST_WORKER = 1, 2  # processes of the trace: numbers of its own, since a pid may be any number
+_WAITING, _STEP = 1, 2
+_NOT_MADE, _NO_CORE, _SAMPLER, _HANDING = _WAITS = (
+    "stall: batch not ready", "stall: no core free", "stall: sampler", "transport"
+)  # fmt: skip
+_COLOURS = {
+    _NOT_MADE: "terrible",
+    _NO_CORE: "bad",
+    _SAMPLER: "bad",
+    _HANDING: "grey",
+    "step": "good",
+}  # names that Chrome reserves
+
+Event = dict[str, Any]
+
+
+def write_trace(profile: Profile, path: Path) -> None:
+    """Writes every step of `profile.live`, and every batch's making, to `path`, whole or not at all.
+
+    Raises `UsageError` where it cannot be written.
+    """
+    events = [*_names(profile), *sorted(_timed(profile.live), key=_by_time)]
+    trace = {"displayTimeUnit": "ms", "otherData": {"verdict": str(profile.verdict)}, "traceEvents": events}
+    write_whole(json.dumps(trace, separators=(",", ":")), path, "--trace")
+
+
+def _by_time(event: Event) -> tuple[float, float]:
+    """What encloses others comes before them."""
+    return event["ts"], -event.get("dur", 0.0)
+
+
+def _names(profile: Profile) -> Iterator[Event]:
+    """Of processes and threads, and the order they are shown in."""
+    live = profile.live
+    yield from _named(_LOOP, "training loop", {_WAITING: "waiting", _STEP: "step"})
+    for process, pid in enumerate(_pids(live), _FIRST_WORKER):
+        what = f"worker {process - 1}" if live.workers else "loading, in the loop's own process"
+        yield from _named(process, f"{what} (pid {pid})", {1: "batches"})
+
+
+def _named(process: int, name: str, threads: Mapping[int, str]) -> Iterator[Event]:
+    about: Event = {"ph": "M", "pid": process}
+    yield {**about, "name": "process_name", "args": {"name": name}}
+    yield {**about, "name": "process_sort_index", "args": {"sort_index": process}}
+    for thread, thread_name in threads.items():
+        yield {**about, "tid": thread, "name": "thread_name", "args": {"name": thread_name}}
+        yield {**about, "tid": thread, "name": "thread_sort_index", "args": {"sort_index": thread}}
+
+
+def _pids(recording: Recording) -> list[int]:
+    """Of the processes that made batches, in the order in which they came."""
+    return list(dict.fromkeys(stamp.pid for stamp in recording.stamps))
+
+
+def _timed(recording: Recording) -> Iterator[Event]:
+    if not len(recording):
+        return
+    began = min([float(recording.asked.min()), *(stamp.start for stamp in recording.stamps)])
+    yield from _of_steps(recording, began)
+    processes = {pid: process for process, pid in enumerate(_pids(recording), _FIRST_WORKER)}
+    for number, stamp in enumerate(recording.stamps):
+        yield from _of_batch(stamp, number, began, processes[stamp.pid])
+
+
+def _of_steps(recording: Recording, began: float) -> Iterator[Event]:
+    """The loop's two lanes, and how many batches were ready each time it asked for one."""
+    moments = [_nanoseconds(series - began) for series in (*recording.waits, recording.handed, recording.done)]
+    ready = recording.depth
+    for step in range(len(recording)):
+        *edges, handed, done = (int(series[step]) for series in moments)
+        of_step = {"step": step, "in stretch": int(recording.place[step])}
+        for name, (start, end) in zip(_WAITS, itertools.pairwise([*edges, handed]), strict=True):
+            if end > start:
+                yield _slice(name, start, end, process=_LOOP, thread=_WAITING, about=of_step)
+        yield _slice("step", handed, done, process=_LOOP, thread=_STEP, about=of_step)
+        if ready[step] >= 0:
+            counted = {"batches": int(ready[step])}
+            yield {"ph": "C", "name": "batches ready", "pid": _LOOP, "ts": edges[0] / 1e3, "args": counted}
+
+
+def _of_batch(stamp: Stamp, number: int, began: float, process: int) -> Iterator[Event]:
+    """A batch's making, and within it what was done, one after the other: only how long each took is known."""
+    start, finish = _nanoseconds(np.array([stamp.start, stamp.finish]) - began).tolist()
+    about = {
+        "cpu ms": round(stamp.cpu * 1e3, 3),
+        "queued ms": round(stamp.queued * 1e3, 3),
+        "kB from storage": round(stamp.bytes_read / 1e3, 1),
+    }
+    yield _slice(f"batch {number}", start, finish, process=process, thread=1, about=about)
+    ends = np.cumsum([0.0, *stamp.spans.values()])
+    shrunk = min(1.0, (finish - start) / 1e9 / ends[-1]) if ends[-1] > 0 else 1.0
+    edges = np.minimum(start + _nanoseconds(ends * shrunk), finish).tolist()
+    for (name, seconds), (left, right) in zip(stamp.spans.items(), itertools.pairwise(edges), strict=True):
+        if right > left:
+            yield _slice(name, left, right, process=process, thread=1, about={"ms": round(seconds * 1e3, 3)})
+
+
+def _slice(name: str, start: int, end: int, *, process: int, thread: int, about: Mapping[str, Any]) -> Event:
+    """`start`, `end`: whole nanoseconds, so that what lies within another slice does so to the last digit."""
+    event = {"ph": "X", "name": name, "cat": "facefeed", "pid": process, "tid": thread, "ts": start / 1e3,
+             "dur": (end - start) / 1e3, "args": dict(about)}  # fmt: skip
+    return {**event, "cname": _COLOURS[name]} if name in _COLOURS else event
+
+
+def _nanoseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.rint(seconds * 1e9).astype(np.int64)

@@ -1,0 +1,95 @@
+"""Pixels to bytes and back: the image column of a row."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+import cv2
+import numpy as np
+import simplejpeg
+from numpy.typing import NDArray
+from PIL import Image
+
+from ..errors import CorruptDataError, UsageError
+
+ImageFormat = Literal["jpeg", "png", "webp"]
+Chroma = Literal["420", "444"]
+
+# What simplejpeg and Pillow raise on damage; Pillow's parsers let those of their tools through.
+_DAMAGED: Final = (ValueError, OSError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageEncoder:
+    """Encodes a crop; the same pixels and settings give the same bytes.
+
+    `quality`: 1 (smallest) to 100 (best); png is lossless and does not use it. `chroma`: colour at half
+    ("420") or full ("444") resolution, jpeg only; png is always full, webp always half.
+    Raises `UsageError` on values that a format does not have.
+    """
+
+    format: ImageFormat = "jpeg"
+    quality: int = 95
+    chroma: Chroma = "420"
+
+    def __post_init__(self) -> None:
+        if self.format not in get_args(ImageFormat):
+            raise UsageError(f"format={self.format!r}: must be jpeg, png or webp; try jpeg")
+        if not 1 <= self.quality <= 100:
+            raise UsageError(f"quality={self.quality}: must lie in 1..100; try 95")
+        if self.chroma not in get_args(Chroma):
+            raise UsageError(f"chroma={self.chroma!r}: must be 420 or 444; try 420")
+        if self.format == "webp" and self.chroma == "444":
+            raise UsageError("chroma='444': lossy webp always halves its colour; take jpeg or png for 444")
+
+    def __call__(self, rgb: NDArray[np.uint8]) -> bytes:
+        """Encode an RGB image (H, W, 3) uint8. Raises `UsageError` if it is no such image."""
+        if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or 0 in rgb.shape:
+            raise UsageError(f"image={rgb.shape} {rgb.dtype}: must be (H, W, 3) uint8 and not empty")
+        if self.format == "jpeg":
+            return _encode_jpeg(rgb, self.quality, self.chroma)
+        settings = [cv2.IMWRITE_WEBP_QUALITY, self.quality] if self.format == "webp" else []
+        return _encode_cv2(rgb, "." + self.format, settings)
+
+
+def decode_rgb(data: bytes) -> NDArray[np.uint8]:
+    """Decode jpeg, png or webp bytes to RGB (H, W, 3) uint8.
+
+    Raises `CorruptDataError` if the bytes are none of these, or damaged in a way that the format notices.
+    """
+    try:
+        return _decode_jpeg(data) if data[:2] == b"\xff\xd8" else _decode_pillow(data)
+    except _DAMAGED as error:
+        raise CorruptDataError(f"image of {len(data)} bytes does not decode: {error}") from error
+
+
+def _encode_jpeg(rgb: NDArray[np.uint8], quality: int, chroma: Chroma) -> bytes:
+    pixels = np.ascontiguousarray(rgb)
+    # The fast transform saves little at these sizes and costs accuracy at high quality.
+    data: bytes = simplejpeg.encode_jpeg(
+        pixels, quality=quality, colorspace="RGB", colorsubsampling=chroma, fastdct=False
+    )
+    return data
+
+
+def _encode_cv2(rgb: NDArray[np.uint8], suffix: str, settings: list[int]) -> bytes:
+    done, data = cv2.imencode(suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), settings)
+    if not done:
+        raise UsageError(f"image={rgb.shape}: too large for {suffix}; take a smaller size or png")
+    encoded: bytes = data.tobytes()
+    return encoded
+
+
+def _decode_jpeg(data: bytes) -> NDArray[np.uint8]:
+    rgb: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, colorspace="RGB", strict=True)
+    return rgb
+
+
+def _decode_pillow(data: bytes) -> NDArray[np.uint8]:
+    # OpenCV would decode these too, but on damage libpng writes to standard error behind our back.
+    with Image.open(io.BytesIO(data), formats=("PNG", "WEBP")) as image:
+        return np.asarray(image.convert("RGB"))

@@ -1,0 +1,286 @@
+"""The index: the light columns of every row, and where its image and mask lie; Arrow IPC, memory-mapped.
+
+Derived from the receipts' files alone, so it can be rebuilt at any time. It holds every column of the schema but
+the binary ones, and for each image: `file` (relative to OUT), `image_offset`, `image_bytes`, `image_crc32`; for each
+mask `mask_offset` and `mask_bytes`, both 0 where there is none (a PNG has checksums of its own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import CorruptDataError, FacefeedError, UsageError
+from .manifest import Manifest, OutPaths
+from .parquet_pages import image_ranges, mask_ranges
+from .schema import BINARY_COLUMNS, REGION_NAMES, face_schema, labels_of
+
+_BATCH_ROWS = 65_536  # every batch but the last has as many: a row's batch is found by division
+
+
+def index_schema(labels: Sequence[str], fingerprint: str) -> pa.Schema:
+    """Schema of ``OUT/index.arrow``: strings that repeat are dictionary-encoded."""
+    light = []
+    for column in face_schema(labels):
+        if column.name in BINARY_COLUMNS:
+            continue
+        repeats = pa.types.is_string(column.type) and column.name != "face_id"
+        light.append(column.with_type(pa.dictionary(pa.int32(), pa.string())) if repeats else column)
+    light += [
+        pa.field("file", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("image_offset", pa.int64(), nullable=False),
+        pa.field("image_bytes", pa.int32(), nullable=False),
+        pa.field("mask_offset", pa.int64(), nullable=False),
+        pa.field("mask_bytes", pa.int32(), nullable=False),
+    ]
+    metadata = {**face_schema(labels).metadata, b"facefeed.fingerprint": fingerprint.encode()}
+    return pa.schema(light, metadata=metadata)
+
+
+class IndexBuilder:
+    """Makes the index file by file in bounded memory: one pass for the strings, one for the rows.
+
+    Raises `CorruptDataError` on a file that cannot be read or has other columns.
+    """
+
+    def __init__(self, schema: pa.Schema, tables: Sequence[tuple[Path, str]]) -> None:
+        self._schema = schema
+        self._tables = tables
+        self._stored = [field for field in face_schema(labels_of(schema)) if field.name not in BINARY_COLUMNS]
+        self._dictionaries = self._distinct()
+
+    def _distinct(self) -> dict[str, pa.Array]:
+        columns = [field for field in self._stored if pa.types.is_dictionary(self._schema.field(field.name).type)]
+        seen: dict[str, dict[str, None]] = {field.name: {} for field in columns}
+        for path, _ in self._tables:
+            table = _read(path, columns)
+            for name, values in seen.items():
+                found = table.column(name).unique().to_pylist()
+                values.update(dict.fromkeys(value for value in found if value is not None))
+        seen["file"] = dict.fromkeys(name for _, name in self._tables)
+        return {name: pa.array(values, pa.string()) for name, values in seen.items()}
+
+    def _rows(self) -> Iterator[pa.Table]:
+        for path, name in self._tables:
+            table = _read(path, self._stored)
+            table = table.append_column("file", pa.array([name] * len(table), pa.string()))
+            for column, (offsets, sizes) in (("image", image_ranges(path)), ("mask", mask_ranges(path))):
+                table = table.append_column(f"{column}_offset", pa.array(offsets))
+                table = table.append_column(f"{column}_bytes", pa.array(sizes))
+            yield table
+
+    def _encode(self, table: pa.Table) -> pa.RecordBatch:
+        columns = []
+        for column in self._schema:
+            values = table.column(column.name).combine_chunks()
+            if column.name in self._dictionaries:
+                dictionary = self._dictionaries[column.name]
+                codes = pc.index_in(values, value_set=dictionary)
+                values = pa.DictionaryArray.from_arrays(codes, dictionary)
+            columns.append(values)
+        return pa.record_batch(columns, schema=self._schema)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows, in batches of one length but the last."""
+        waiting: list[pa.Table] = []
+        count = 0
+        for table in self._rows():
+            waiting.append(table)
+            count += len(table)
+            while count >= _BATCH_ROWS:
+                joined = pa.concat_tables(waiting)
+                yield self._encode(joined.slice(0, _BATCH_ROWS))
+                waiting, count = [joined.slice(_BATCH_ROWS)], count - _BATCH_ROWS
+        if count:
+            yield self._encode(pa.concat_tables(waiting))
+
+    def write(self, path: Path) -> int:
+        """Writes all rows as a file; returns their number."""
+        total = 0
+        with pa.ipc.new_file(path, self._schema) as writer:
+            for batch in self.batches():
+                writer.write_batch(batch)
+                total += batch.num_rows
+        return total
+
+
+def _read(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
+    """Some columns of a file, their page checksums verified."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read(columns=[column.name for column in columns])
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise CorruptDataError(f"{path.name}: {error}") from error
+    if not table.schema.equals(pa.schema(columns)):
+        raise CorruptDataError(f"{path.name}: its columns are not those of the schema")
+    return table
+
+
+def index_file(out: Path) -> Path:
+    """Where the index lies that belongs to OUT's manifest.
+
+    The next index is written before the manifest and gets its name after it, so that there is one for either manifest
+    at any moment, whenever a run is killed.
+    """
+    paths = OutPaths(out)
+    try:
+        with pa.memory_map(str(paths.next_index)) as stored:
+            fingerprint = pa.ipc.open_file(stored).schema.metadata[b"facefeed.fingerprint"].decode()
+        return paths.next_index if fingerprint == Manifest.read(out).fingerprint else paths.index
+    except (FacefeedError, KeyError, OSError, TypeError, ValueError, pa.ArrowException):
+        return paths.index
+
+
+class Index:
+    """Every row of a dataset, memory-mapped: opening reads no rows, and processes share the pages.
+
+    Batches are all of one length but the last, so row `i` is found by division. Picklable by its path.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = Path(out)
+        path = index_file(self.out)
+        remedy = f"run `facefeed verify {out} --rebuild-index`"
+        try:
+            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+            self.schema: pa.Schema = reader.schema
+            self.labels = labels_of(self.schema)
+            self.fingerprint = self.schema.metadata[b"facefeed.fingerprint"].decode()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise UsageError(f"{path}: not there; finish `facefeed precompute`, or {remedy}") from error
+        except (CorruptDataError, KeyError, OSError, ValueError, pa.ArrowException) as error:
+            raise CorruptDataError(f"{path}: cannot be read ({error}); {remedy}") from error
+        self._views: dict[tuple[str, int], Any] = {}
+        self._names: dict[str, list[str]] = {}
+        self.num_rows: int = sum(batch.num_rows for batch in self._batches)
+        # What is found by division must lie where division finds it.
+        as_promised = self.schema.equals(index_schema(self.labels, self.fingerprint))
+        if not as_promised or any(batch.num_rows != _BATCH_ROWS for batch in self._batches[:-1]):
+            raise CorruptDataError(f"{path}: is not laid out as this facefeed lays it out; {remedy}")
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
+        return type(self), (self.out,)
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    @property
+    def text_columns(self) -> list[str]:
+        """Names of the dictionary columns."""
+        return [field.name for field in self.schema if pa.types.is_dictionary(field.type)]
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One column of all rows, without a copy."""
+        return pa.chunked_array([batch.column(name) for batch in self._batches], self.schema.field(name).type)
+
+    def value(self, name: str, row: int) -> Any:
+        """One cell as a Python value."""
+        batch, position = divmod(row, _BATCH_ROWS)
+        return self._batches[batch].column(name)[position].as_py()
+
+    def rows_where(self, name: str, value: str) -> NDArray[np.uint32]:
+        """Row numbers (rows,) at which the dictionary column `name` equals `value`, in the index's order."""
+        names = self.names(name)
+        code = names.index(value) if value in names else None
+        found = [
+            np.flatnonzero(_codes(batch.column(name)) == code).astype(np.uint32) + np.uint32(number * _BATCH_ROWS)
+            for number, batch in enumerate(self._batches)
+            if code is not None
+        ]
+        return np.concatenate(found) if found else np.empty(0, np.uint32)
+
+    def numbers(self, name: str, rows: ArrayLike) -> NDArray[Any]:
+        """Some cells of a numeric column, in the order of `rows`; null is 0 in integers, NaN in floats."""
+        return self._gather(rows, lambda batch: self._cached(name, batch, _numbers))
+
+    def number(self, name: str, row: int) -> Any:
+        """One cell of a numeric column, as `numbers` gives it."""
+        batch, position = divmod(row, _BATCH_ROWS)
+        return self._cached(name, batch, _numbers)[position]
+
+    def text(self, name: str, row: int) -> str | None:
+        """One cell of a dictionary column."""
+        batch, position = divmod(row, _BATCH_ROWS)
+        code = self._cached(name, batch, _codes)[position]
+        return None if code < 0 else self.names(name)[code]
+
+    def codes(self, name: str, rows: ArrayLike) -> NDArray[np.int32]:
+        """Some cells of a dictionary column as positions in `names(name)`; -1 where null."""
+        codes: NDArray[np.int32] = self._gather(rows, lambda batch: self._cached(name, batch, _codes))
+        return codes
+
+    def names(self, name: str) -> list[str]:
+        """The distinct strings of a dictionary column; its codes are positions in them."""
+        if not self._batches:
+            return []
+        if name not in self._names:
+            self._names[name] = self._batches[0].column(name).dictionary.to_pylist()
+        return self._names[name]
+
+    def points(self, name: str, row: int) -> NDArray[np.float32]:
+        """One cell of `landmarks` or `hull`: float32 (points, 2), crop px; not to be written to."""
+        batch, position = divmod(row, _BATCH_ROWS)
+        offsets, values = self._cached(name, batch, _points)
+        return values[offsets[position] : offsets[position + 1]]  # type: ignore[no-any-return]
+
+    def regions(self, row: int) -> dict[str, NDArray[np.float32]]:
+        """The boxes of a face's parts: name -> float32 (4,), xyxy, crop px; not to be written to."""
+        batch, position = divmod(row, _BATCH_ROWS)
+        boxes: dict[str, NDArray[np.float32]] = self._cached("regions", batch, _regions)
+        return {name: values[position] for name, values in boxes.items()}
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of all rows, in order, without a copy."""
+        for batch in self._batches:
+            yield batch.select(columns)
+
+    def _cached(self, name: str, batch: int, view: Callable[[pa.Array], Any]) -> Any:
+        key = (name, batch)
+        if key not in self._views:
+            self._views[key] = view(self._batches[batch].column(name))
+        return self._views[key]
+
+    def _gather(self, rows: ArrayLike, column: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
+        wanted = np.atleast_1d(np.asarray(rows, np.int64))
+        batches, positions = np.divmod(wanted, _BATCH_ROWS)
+        if not len(wanted):
+            return column(0)[:0].copy() if self._batches else np.empty(0)
+        first = column(int(batches[0]))
+        found = np.empty(len(wanted), first.dtype)
+        for batch in np.unique(batches):
+            here = batches == batch
+            found[here] = column(int(batch))[positions[here]]
+        return found
+
+
+def _numbers(column: pa.Array) -> NDArray[Any]:
+    filled = column if not column.null_count else column.fill_null(np.nan if pa.types.is_floating(column.type) else 0)
+    return _view(filled)
+
+
+def _codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
+    indices = column.indices
+    return _view(indices.fill_null(-1) if indices.null_count else indices)
+
+
+def _points(column: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Offsets into, and all points of, a batch's lists."""
+    return _view(column.offsets), _view(column.values.flatten()).reshape(-1, 2)
+
+
+def _regions(column: pa.StructArray) -> dict[str, NDArray[np.float32]]:
+    return {name: _view(column.field(name).flatten()).reshape(-1, 4) for name in REGION_NAMES}
+
+
+def _view(numbers: pa.Array) -> NDArray[Any]:
+    """The same numbers, not to be written to. By DLPack: `to_numpy` would import pandas, .5 s in every worker."""
+    view: NDArray[Any] = np.from_dlpack(numbers)
+    return view

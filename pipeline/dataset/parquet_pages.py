@@ -1,0 +1,212 @@
+"""Where the bytes of each image, and of each mask, lie in a Parquet file, read from the page headers.
+
+pyarrow does not show page headers, so the few fields that are needed are read here, after the Parquet format's
+`PageHeader` struct in Thrift's compact protocol
+(https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from ..errors import CorruptDataError
+
+_STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
+# Field ids of PageHeader and DataPageHeader, and the values that are promised.
+_PAGE_TYPE, _UNCOMPRESSED_SIZE, _COMPRESSED_SIZE, _DATA_PAGE_HEADER = 1, 2, 3, 5
+_NUM_VALUES, _ENCODING = 1, 2
+_DATA_PAGE_V1 = 0
+_PLAIN = 0
+
+_HEADER_BYTES = 1024  # ours take some 40: damage is found within these, not at the end of a long file
+_HEADER_DEPTH = 4
+_LENGTH_BYTES = 4
+
+
+class _CompactReader:
+    """Reads one Thrift compact struct as nested dicts of field id to value; what is not an integer is skipped.
+
+    Raises `ValueError`, or `IndexError` at the end of `data`.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.position = data, 0
+
+    def varint(self) -> int:
+        """One unsigned number."""
+        value = shift = 0
+        while True:
+            byte = self.data[self.position]
+            self.position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def _integer(self) -> int:
+        value = self.varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def _value(self, kind: int, depth: int) -> object:
+        if kind in {_TRUE, _FALSE}:
+            return kind == _TRUE
+        if kind in {_I16, _I32, _I64}:
+            return self._integer()
+        if kind == _STRUCT:
+            return self.struct(depth + 1)
+        if kind == _BINARY:
+            self.position += self.varint()
+        elif kind in {_BYTE, _DOUBLE}:
+            self.position += 1 if kind == _BYTE else 8
+        else:
+            raise ValueError(f"unexpected Thrift type {kind} in its header")
+        return None
+
+    def struct(self, depth: int = 0) -> dict[int, object]:
+        if depth > _HEADER_DEPTH:
+            raise ValueError("its header is nested too deeply")
+        fields: dict[int, object] = {}
+        field_id = 0
+        while (head := self.data[self.position]) != _STOP:
+            self.position += 1
+            field_id = field_id + (head >> 4) if head >> 4 else self._integer()
+            fields[field_id] = self._value(head & 0x0F, depth)
+        self.position += 1
+        return fields
+
+
+Ranges = tuple[NDArray[np.int64], NDArray[np.int32]]
+
+
+def image_ranges(path: Path) -> Ranges:
+    """Offsets and sizes in bytes of every value of the column `image`, in row order.
+
+    Returns `(offset int64 (rows,), size int32 (rows,))`; offsets count from the start of the file. Only page
+    headers and the 4-byte lengths are touched. Raises `CorruptDataError` where the file is not laid out as
+    `schema.parquet_writer_options` says, or the lengths do not fill their page exactly.
+    """
+    return _ranges(path, "image", nullable=False)
+
+
+def mask_ranges(path: Path) -> Ranges:
+    """The same of the column `mask`; offset and size are 0 where a row has none."""
+    return _ranges(path, "mask", nullable=True)
+
+
+def _ranges(path: Path, column: str, *, nullable: bool) -> Ranges:
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            footer = pq.read_metadata(path)
+            data.madvise(mmap.MADV_RANDOM)
+            return _walk_file(data, footer, column, nullable=nullable)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise CorruptDataError(f"{path.name}: column {column}: {error}") from error
+
+
+def _walk_file(data: mmap.mmap, footer: pq.FileMetaData, column: str, *, nullable: bool) -> Ranges:
+    rows = footer.num_rows
+    if not 0 <= rows <= len(data):
+        raise ValueError(f"the footer says {rows} rows, more than {len(data)} bytes can hold")
+    offsets, sizes = np.zeros(rows, np.int64), np.zeros(rows, np.int32)
+    done = 0
+    for start, end in _chunks(footer, column, nullable=nullable):
+        if not 0 <= start <= end <= len(data):
+            raise ValueError(f"the footer puts it at bytes {start} to {end} of {len(data)}")
+        position = start
+        while position < end:
+            try:
+                page = _page(data, position, end, nullable=nullable, most=rows - done)
+                position = _walk_page(data, page, offsets[done:], sizes[done:])
+            except IndexError as error:
+                raise ValueError(f"page at byte {position}: its header does not end") from error
+            except ValueError as error:
+                raise ValueError(f"page at byte {position}: {error}") from error
+            done += len(page.present)
+    if done != rows:
+        raise ValueError(f"its pages hold {done} values, the footer says {rows} rows")
+    return offsets, sizes
+
+
+def _chunks(footer: pq.FileMetaData, column: str, *, nullable: bool) -> Iterator[tuple[int, int]]:
+    """First byte, and byte after the last, of the column in every row group."""
+    schema = footer.schema
+    found = [number for number in range(len(schema)) if schema.column(number).path == column]
+    if not found or schema.column(found[0]).max_definition_level != int(nullable):
+        raise ValueError("is not there" if nullable else "is not there, or may hold nulls")
+    for group in range(footer.num_row_groups):
+        chunk = footer.row_group(group).column(found[0])
+        yield chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """`present`: which of its rows have a value, bool (rows,); the values lie from `first` to `end`."""
+
+    present: NDArray[np.bool_]
+    first: int
+    end: int
+
+
+def _page(data: mmap.mmap, position: int, end: int, *, nullable: bool, most: int) -> _Page:
+    reader = _CompactReader(data[position : min(position + _HEADER_BYTES, end)])
+    header = reader.struct()
+    page, page_size = header.get(_DATA_PAGE_HEADER), header.get(_COMPRESSED_SIZE)
+    promised = header.get(_PAGE_TYPE) == _DATA_PAGE_V1 and header.get(_UNCOMPRESSED_SIZE) == page_size
+    if not promised or not isinstance(page, dict) or page.get(_ENCODING) != _PLAIN:
+        raise ValueError("is not a PLAIN, uncompressed data page of version 1")
+    rows = page.get(_NUM_VALUES)
+    first = position + reader.position
+    page_end = first + page_size if isinstance(page_size, int) else -1
+    if not first <= page_end <= end or not isinstance(rows, int) or not 0 <= rows <= most:
+        raise ValueError("does not fit its column chunk")
+    if not nullable:
+        return _Page(np.ones(rows, np.bool_), first, page_end)
+    size = int.from_bytes(data[first : first + _LENGTH_BYTES], "little")
+    values = first + _LENGTH_BYTES + size
+    if values > page_end:
+        raise ValueError("its levels lead out of it")
+    return _Page(_levels(data[first + _LENGTH_BYTES : values], rows), values, page_end)
+
+
+def _levels(data: bytes, rows: int) -> NDArray[np.bool_]:
+    """Which values are there: definition levels of one bit, in runs or packed, after Parquet's hybrid encoding."""
+    reader = _CompactReader(data)
+    found: list[NDArray[np.bool_]] = []
+    left = rows
+    while left > 0:
+        head = reader.varint()
+        if head & 1:
+            count = head >> 1
+            packed = np.frombuffer(data[reader.position : reader.position + count], np.uint8)
+            run = np.unpackbits(packed, bitorder="little").astype(np.bool_)
+            reader.position += count
+        else:
+            run = np.full(min(head >> 1, left), data[reader.position] == 1)
+            reader.position += 1
+        if not len(run):
+            raise ValueError("its levels end too early")
+        found.append(run[:left])
+        left -= len(found[-1])
+    return np.concatenate(found) if found else np.empty(0, np.bool_)
+
+
+def _walk_page(data: mmap.mmap, page: _Page, offsets: NDArray[np.int64], sizes: NDArray[np.int32]) -> int:
+    """Fills in where the values of a page lie; returns the byte after it."""
+    value = page.first
+    for row in np.flatnonzero(page.present).tolist():
+        size = int.from_bytes(data[value : value + _LENGTH_BYTES], "little")
+        offsets[row], sizes[row] = value + _LENGTH_BYTES, min(size, 1 << 30)
+        value += _LENGTH_BYTES + size
+        if value > page.end:
+            raise ValueError("holds a length that leads out of it")
+    if value != page.end:
+        raise ValueError("is longer than its values")
+    return page.end

@@ -1,0 +1,118 @@
+"""The Parquet contract: columns, units, frames of reference, and how a file's pages are laid out.
+
+One row is one face in one frame. Image pages are PLAIN and uncompressed, so each image's bytes lie contiguous in
+the file: the index names their range, and a loader reads just that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import CorruptDataError
+
+SCHEMA_VERSION = 2
+ROW_GROUP_ROWS = 256
+SPLITS = ("train", "val", "test")
+REGION_NAMES = ("left_eye", "right_eye", "nose", "mouth", "face")
+BINARY_COLUMNS = ("image", "mask")
+"""The heavy columns; every other one is light enough to be kept in the index."""
+
+_PAGE_BYTES = 1 << 20
+_WRITE_BATCH_ROWS = 8  # pyarrow checks the page size once a batch; its default puts a whole row group on one page
+
+_BOX = pa.list_(pa.float32(), 4)
+_POINTS = pa.list_(pa.list_(pa.float32(), 2))
+_REGIONS = pa.struct([pa.field(name, _BOX, nullable=False) for name in REGION_NAMES])
+
+
+def _field(name: str, type_: pa.DataType, about: str, *, nullable: bool = False) -> pa.Field:
+    return pa.field(name, type_, nullable=nullable, metadata={"description": about})
+
+
+_FIELDS = (
+    _field("face_id", pa.string(), "unique: <video_id>/<frame_index>/<track_id>"),
+    _field("video_id", pa.string(), "path of the video or image below SRC, or absolute where it lies outside it"),
+    _field("source_id", pa.string(), "video_id of the real video a fake was made from", nullable=True),
+    _field("identity", pa.string(), "who it shows", nullable=True),
+    _field("dataset", pa.string(), "name of the dataset, e.g. dfdc", nullable=True),
+    _field("method", pa.string(), "how a fake was made, e.g. Deepfakes", nullable=True),
+    _field("compression", pa.string(), "the dataset's own grade of compression, e.g. c23", nullable=True),
+    _field("split", pa.string(), "train, val or test"),
+    _field("label", pa.int8(), "index into the schema metadata's facefeed.labels; -1: unknown"),
+    _field("frame_index", pa.int32(), "ordinal of the frame in presentation order, from 0"),
+    _field("pts_seconds", pa.float64(), "seconds: true presentation time"),
+    _field("frame_width", pa.int32(), "px, of the upright frame"),
+    _field("frame_height", pa.int32(), "px, of the upright frame"),
+    _field("track_id", pa.int32(), "the same person through the video, from 0"),
+    _field("box_xyxy", _BOX, "frame px: the detector's box"),
+    _field("crop_xyxy", _BOX, "frame px: the square that was cut, before it was turned; beyond the border it is black"),
+    _field("crop_degrees", pa.float32(), "degrees it was turned about its centre, clockwise as seen; 0 unless aligned"),
+    _field("score", pa.float32(), "the detector's confidence, 0..1"),
+    _field("landmarks", _POINTS, "crop px: left, right eye, nose, left, right mouth corner, as the viewer sees them"),
+    _field("hull", _POINTS, "crop px: convex hull of the face"),
+    _field("hull_method", pa.string(), "template5, or the dense landmarker's name"),
+    _field("regions", _REGIONS, "crop px: xyxy boxes; left and right as the viewer sees them"),
+    _field("sharpness", pa.float32(), "variance of the Laplacian of the crop in grey, 0..255"),
+    _field("manipulated", pa.float32(), "share 0..1 of pixels that differ from the source's frame", nullable=True),
+    _field("mask", pa.binary(), "crop px: where they differ, as 1-bit PNG", nullable=True),
+    _field("image", pa.binary(), "the encoded crop"),
+    _field("image_crc32", pa.uint32(), "CRC-32 (zlib) of the bytes of `image`"),
+    _field("height", pa.int16(), "px, of the encoded crop"),
+    _field("width", pa.int16(), "px, of the encoded crop"),
+)  # fmt: skip
+
+
+def face_schema(labels: Sequence[str]) -> pa.Schema:
+    """Schema of every file below ``OUT/faces``; `labels[i]` is the name of label `i`."""
+    return pa.schema(
+        _FIELDS,
+        metadata={"facefeed.schema": str(SCHEMA_VERSION), "facefeed.labels": json.dumps(list(labels))},
+    )
+
+
+def labels_of(schema: pa.Schema) -> tuple[str, ...]:
+    """Label names in a file's or an index's schema; raises `CorruptDataError` where they are not."""
+    try:
+        return tuple(json.loads(schema.metadata[b"facefeed.labels"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptDataError(f"schema metadata: facefeed.labels is missing or damaged ({error})") from error
+
+
+def leaf_paths(schema: pa.Schema) -> list[str]:
+    """Parquet's leaf column paths, as its writer options want them.
+
+    >>> leaf_paths(pa.schema([("a", pa.int8()), ("b", pa.list_(pa.list_(pa.float32(), 2)))]))
+    ['a', 'b.list.element.list.element']
+    """
+    return [path for field in schema for path in _leaves(field)]
+
+
+def _leaves(field: pa.Field) -> Iterator[str]:
+    if pa.types.is_struct(field.type):
+        for child in field.type:
+            yield from (f"{field.name}.{path}" for path in _leaves(child))
+    elif pa.types.is_list(field.type) or pa.types.is_fixed_size_list(field.type):
+        yield from (f"{field.name}.list.{path}" for path in _leaves(field.type.value_field.with_name("element")))
+    else:
+        yield field.name
+
+
+def parquet_writer_options(schema: pa.Schema) -> dict[str, Any]:
+    """Keyword arguments for `pyarrow.parquet.ParquetWriter`: the page layout that the index relies on."""
+    leaves = leaf_paths(schema)
+    light = [leaf for leaf in leaves if leaf not in BINARY_COLUMNS]
+    strings = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "face_id"]
+    return {
+        "compression": {leaf: "zstd" if leaf in light else "none" for leaf in leaves},
+        "use_dictionary": strings,
+        "write_statistics": light,
+        "column_encoding": {"image": "PLAIN"},
+        "data_page_version": "1.0",
+        "data_page_size": _PAGE_BYTES,
+        "write_batch_size": _WRITE_BATCH_ROWS,
+        "write_page_checksum": True,
+    }

@@ -1,0 +1,154 @@
+"""What a person sees of a dry run, on standard error; and its figures for `--json`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rich import filesize
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ..console import duration_text, many, standard_error, visible
+from ..dataset.schema import SPLITS
+from .forecast import Forecast, Range
+from .machine_load import is_busy
+from .run import DryRun
+from .survey import Survey
+from .verdict import exit_code, way_out, why_it_would_fail
+
+_NAMED = 10
+_MOST_CLASSES = 6
+
+
+def figures(made: DryRun, allowed: int) -> dict[str, Any]:
+    """All of it, for programs; `allowed`: how many inputs may fail."""
+    return {
+        "survey": vars(made.survey),  # `asdict` makes other things of a Counter
+        "pending": made.pending,
+        "tried": made.tried,
+        "failed_of_tried": Counter(one.reason for one in made.failures),
+        "failures": [one._asdict() for one in made.failures],
+        "partial_of_tried": made.partial,
+        "forecast": made.forecast.to_json() if made.forecast else None,
+        "seconds": round(made.seconds, 2),
+        "exit": exit_code(made, allowed),
+    }
+
+
+def show(made: DryRun, src: Path, allowed: int) -> None:
+    """What was found, then what it will take; `allowed`: how many inputs may fail."""
+    console = standard_error()
+    survey = made.survey
+    console.print(escape(visible(f"{src}: layout {survey.layout}")))
+    length = duration_text(3600 * survey.hours)
+    hours = "" if not survey.hours else f", {length} of video (by {survey.headers_read:,} headers)"
+    todo = "" if survey.new == survey.inputs else f"; {survey.new:,} of them to do"
+    console.print(f"{survey.inputs:,} inputs, {filesize.decimal(survey.size_bytes)}{hours}{todo}")
+    console.print(_splits(survey))
+    for line in _remarks(survey):
+        console.print(escape(visible(line)))
+    for line in survey.caveats:
+        console.print(f"[yellow]warning: {escape(visible(line))}[/]")
+    if survey.leak:
+        console.print(f"[bold red]would be refused:[/] {escape(visible(survey.leak))}")
+    if not made.pending:
+        console.print("nothing to do")
+    elif made.forecast is None:
+        console.print("no forecast: none of the inputs could be tried")
+    else:
+        _forecast(made, made.forecast, console)
+    _trials(made, console)
+    if why := why_it_would_fail(made, allowed):
+        console.print(f"[bold red]would end with exit {exit_code(made, allowed)}:[/] {escape(visible(why))}")
+        console.print(escape(visible(way_out(made, allowed))))
+    elif made.pending and not exit_code(made, allowed):
+        console.print("next: the same command without --dry-run")
+
+
+def _forecast(made: DryRun, found: Forecast, console: Console) -> None:
+    console.print(
+        f"\n[bold]forecast[/] for {found.slots} workers, from {found.probed} inputs tried in "
+        f"{duration_text(made.seconds)}"
+    )
+    console.print(f"  time   {_range(found.seconds, duration_text)}")
+    console.print(f"  disk   {_range(found.size_bytes, lambda value: filesize.decimal(round(value)))}")
+    console.print(f"  faces  {_range(found.faces, lambda value: f'{value:,.0f}')}")
+    for line in doubts(found):
+        console.print(f"  [yellow]{line}[/]")
+
+
+def doubts(found: Forecast) -> list[str]:
+    """Why the ranges are wide, where that is not the inputs' doing."""
+    lines = []
+    if found.is_from_few:
+        tried = f"{many(found.probed, 'input')} tried, about {1 - found.untried:.0%} of the work"
+        lines.append(f"the ranges are wide: {tried}")
+    if is_busy(found.others_per_core):
+        lines.append(
+            "the range of time is wide: the machine is busy, or was in the last 15 minutes "
+            f"({found.others_per_core:.1f} other processes a core)"
+        )
+    return lines
+
+
+def _trials(made: DryRun, console: Console) -> None:
+    """What of the inputs that were tried is not whole."""
+    if made.failures:
+        reasons = ", ".join(
+            f"{count} {reason}" for reason, count in Counter(one.reason for one in made.failures).most_common()
+        )
+        console.print(f"  [red]failed[/] {len(made.failures)} of the {made.tried} that were tried: {reasons}")
+        for one in made.failures[:_NAMED]:
+            console.print(f"    {escape(visible(f'{one.video_id}: {one.why}'))}")
+        if len(made.failures) > _NAMED:
+            console.print(f"    and {len(made.failures) - _NAMED} more: --json names all of them")
+    if made.partial:
+        console.print(f"  [yellow]partial[/] {made.partial} of those that were tried: some of their frames are damaged")
+
+
+def _splits(survey: Survey) -> Table:
+    names = Counter[str]()
+    for counts in survey.by_split.values():
+        names.update(counts)
+    classes = [name for name, _ in names.most_common(_MOST_CLASSES)]
+    table = Table(title="inputs", title_justify="left", title_style="bold")
+    table.add_column("split")
+    for name in (*classes, *(["others"] if len(names) > len(classes) else []), "all"):
+        table.add_column(escape(visible(name)), justify="right")
+    for split in SPLITS:
+        counts = survey.by_split.get(split, Counter())
+        shown = [counts[name] for name in classes]
+        others = [counts.total() - sum(shown)] if len(names) > len(classes) else []
+        table.add_row(split, *(f"{count:,}" for count in (*shown, *others, counts.total())))
+    return table
+
+
+def _remarks(survey: Survey) -> list[str]:
+    lines = [
+        f"{survey.groups:,} groups; each stays within one split; the largest holds {survey.largest_group:,} inputs"
+    ]
+    if survey.dropped_identities:
+        names = ", ".join(survey.dropped_identities[:_NAMED])
+        lines.append(f"identities that link over 30 % of all videos are dropped from the split: {names}")
+    if survey.fakes:
+        lines.append(
+            f"{survey.fakes - survey.without_original:,} of {survey.fakes:,} inputs that name an original have it "
+            "here, and will be compared with it"
+        )
+    if survey.missing:
+        named = ", ".join(survey.missing_files[:_NAMED]) + (", ..." if survey.missing > _NAMED else "")
+        lines.append(f"{survey.missing:,} listed in metadata, but absent on disk: {named}")
+    if survey.refused:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in survey.refused.most_common())
+        lines.append(f"{survey.refused.total():,} will fail: {reasons}")
+    if survey.ignored:
+        kinds = ", ".join(f"{count} {suffix}" for suffix, count in survey.ignored.most_common(_NAMED))
+        lines.append(f"ignored: {kinds}")
+    return lines
+
+
+def _range(figure: Range, text: Any) -> str:
+    return f"[bold]{text(figure.likely)}[/]  ({text(figure.low)} to {text(figure.high)}, nine times out of ten)"

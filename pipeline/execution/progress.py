@@ -1,0 +1,248 @@
+"""How a run shows itself: a live bar on a terminal, one JSON object a line in a pipe; always on standard error."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from ..console import many, standard_error, visible
+from ..dataset.manifest import Receipt
+from ..planning.plan import Unit
+
+_LINE_SECONDS = 5.0
+
+
+@dataclass
+class Totals:
+    """What this run has done so far; `inputs` are videos and images. What earlier runs did, or were reused, is not.
+
+    `size_bytes` is of the files that were written, reused rows among them.
+    """
+
+    inputs: int = 0
+    frames: int = 0
+    faces: int = 0
+    size_bytes: int = 0
+    partial: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    lost_units: int = 0
+    seconds: float = 0.0
+
+    @property
+    def frames_per_second(self) -> float:
+        """Wanted frames that were decoded and searched for faces, a second of wall time."""
+        return self.frames / self.seconds if self.seconds else 0.0
+
+
+class _TwoLines(Bar):
+    """A bar, and below it a sentence that would not fit beside it on 80 columns."""
+
+    sentence = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What rich draws at each refresh."""
+        yield from super().get_renderables()
+        yield Text.from_markup(f"  {self.sentence}")
+
+
+class Progress:
+    """Counts receipts as they come, and inputs of units still under way; use as a context manager."""
+
+    def __init__(self, console: Console | None) -> None:
+        self._console = console
+        self._lock = threading.Lock()
+        self._under_way: dict[str, Counter[str]] = {}
+        self._settled: deque[str] = deque(maxlen=1000)  # the last ones: an event is late by seconds, not by hours
+        self._expected = self._done_before = 0
+        self._started = self._line_at = time.monotonic()
+        self._bar: _TwoLines | None = None
+        self.totals = Totals()
+        self.dashboard: str | None = None
+
+    @classmethod
+    def silent(cls) -> Self:
+        """Counts, and shows nothing."""
+        return cls(None)
+
+    @classmethod
+    def on_stderr(cls) -> Self:
+        """Shows itself as fits: a person at a terminal, or a program at a pipe's other end."""
+        return cls(standard_error())
+
+    def expect(self, *, inputs: int, done_before: int) -> None:
+        """Says what there is to do; `done_before` inputs have a receipt already."""
+        self._expected, self._done_before = inputs, done_before
+
+    def __enter__(self) -> Self:
+        self._started = self._line_at = time.monotonic()
+        if self._console is not None and self._console.is_terminal:
+            columns = SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("inputs"), TimeElapsedColumn()
+            self._bar = _TwoLines(*columns, console=self._console)
+            self._bar.add_task("precompute", total=self._done_before + self._expected, completed=self._done_before)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._show(last=True)
+        if self._bar is not None:
+            self._bar.stop()
+
+    def announce(self, text: str) -> None:
+        """One sentence for people; left out in a pipe, where lines are for programs."""
+        if self._console is not None and self._console.is_terminal:
+            self._print(text)
+
+    def on_wait(self, why: str) -> None:
+        """Nothing happens for a while, for a reason: said at once, also in a pipe."""
+        if self._console is not None:
+            self._print(why if self._console.is_terminal else json.dumps({"event": "waiting", "why": why}))
+
+    def warn(self, text: str) -> None:
+        """One sentence on what may go wrong: for people, and in a pipe for programs."""
+        if self._console is not None and self._console.is_terminal:
+            self._print(f"warning: {text}", style="yellow")
+        elif self._console is not None:
+            self._print(json.dumps({"event": "warning", "text": text}))
+
+    @contextmanager
+    def comparing(self, inputs: int, size_bytes: int) -> Iterator[Callable[[int], None]]:
+        """Shows how much of `size_bytes` in `inputs` files is hashed; yields what to call with the size of each."""
+        done, line_at = [0, 0], time.monotonic()
+        bar = None
+        if inputs and self._console is not None and self._console.is_terminal:
+            columns = TextColumn("comparing contents"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+            bar = Bar(*columns, console=self._console, transient=True)
+
+        def on_compared(more_bytes: int) -> None:
+            nonlocal line_at
+            done[0], done[1] = done[0] + 1, done[1] + more_bytes
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=done[1])
+            elif self._console is not None and time.monotonic() - line_at >= _LINE_SECONDS:
+                line_at = time.monotonic()
+                figures = {"inputs": done[0], "inputs_total": inputs, "bytes": done[1], "bytes_total": size_bytes}
+                self._print(json.dumps({"event": "comparing", **figures}))
+
+        with bar or nullcontext():
+            if bar is not None:
+                bar.add_task("comparing", total=size_bytes)
+            yield on_compared
+
+    def on_event(self, event: tuple[float, dict[str, Any]]) -> None:
+        """One input of a running unit is done; comes from Dask's thread. After the unit's receipt it counts no more."""
+        message = event[1]
+        with self._lock:
+            if message["unit"] in self._settled:
+                return
+            counts = self._under_way.setdefault(message["unit"], Counter())
+            counts.update(inputs=1, frames=message["frames"], faces=message["faces"])
+        self._show()
+
+    def on_receipt(self, receipt: Receipt) -> None:
+        """A unit is done: its own figures replace those that were heard of it on the way."""
+        with self._lock:
+            self._under_way.pop(receipt.unit, None)
+            self._settled.append(receipt.unit)
+            done = [one for one in receipt.inputs if not one.reused]
+            self.totals.inputs += len(done)
+            self.totals.frames += sum(one.frames_decoded for one in done)
+            self.totals.faces += sum(one.faces for one in done)
+            self.totals.size_bytes += receipt.bytes
+            self.totals.partial += sum(one.outcome == "partial" for one in done)
+            self.totals.failed.update(str(one.reason) for one in done if one.outcome == "failed")
+        self._show()
+
+    def on_lost(self, unit: Unit, why: str, then: str) -> None:
+        """A unit did not come through: says so at once, since it costs time."""
+        with self._lock:
+            self._under_way.pop(unit.unit, None)
+            self.totals.lost_units += 1
+        if self._console is not None:
+            first = why.splitlines()[0] if why else "failed"
+            event = {
+                "event": "lost",
+                "unit": unit.unit,
+                "inputs": len(unit.inputs),
+                "why": first,
+                "then": then,
+            }
+            text = f"unit {unit.unit[:8]} with {many(len(unit.inputs), 'input')}: {first}; {then}"
+            self._print(text if self._console.is_terminal else json.dumps(event))
+
+    def on_retired(self, worker: str, why: str) -> None:
+        """A worker gets no more units: the run goes on with the others."""
+        if self._console is not None:
+            text = f"{worker} failed several units in a row and gets no more: {why}"
+            event = {"event": "retired", "worker": worker, "why": why}
+            self._print(text if self._console.is_terminal else json.dumps(event))
+
+    def on_stopping(self) -> None:
+        """The user wants to stop: says so at once, since ending the workers takes seconds; from any thread."""
+        if self._console is not None:
+            text = "stopping, finished units are kept; once more ends at once"
+            self._print(text if self._console.is_terminal else json.dumps({"event": "stopping"}))
+
+    def _figures(self) -> dict[str, Any]:
+        with self._lock:
+            heard = sum(self._under_way.values(), Counter())
+            self.totals.seconds = time.monotonic() - self._started
+            seconds = max(self.totals.seconds, 1e-9)
+            inputs = self.totals.inputs + heard["inputs"]
+            left = self._expected - inputs
+            return {
+                "event": "progress",
+                "inputs": inputs,
+                "inputs_total": self._expected,
+                "inputs_done_before": self._done_before,
+                "faces": self.totals.faces + heard["faces"],
+                "frames": self.totals.frames + heard["frames"],
+                "frames_per_second": round((self.totals.frames + heard["frames"]) / seconds, 2),
+                "partial": self.totals.partial,
+                "failed": dict(self.totals.failed),
+                "eta_seconds": round(left * seconds / inputs) if inputs else None,
+                "seconds": round(seconds, 1),
+                "dashboard": self.dashboard,
+            }
+
+    def _show(self, *, last: bool = False) -> None:
+        figures = self._figures()
+        if self._bar is not None:
+            self._bar.sentence = _sentence(figures)
+            self._bar.update(self._bar.task_ids[0], completed=self._done_before + figures["inputs"])
+        elif self._console is not None and (last or time.monotonic() - self._line_at >= _LINE_SECONDS):
+            self._line_at = time.monotonic()
+            self._print(json.dumps(figures))
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        """As it is: a name in it may look like rich's markup or like one of its :emoji:."""
+        assert self._console is not None
+        self._console.print(visible(text), style=style, markup=False, emoji=False)
+
+
+def _sentence(figures: dict[str, Any]) -> str:
+    failed = ", ".join(f"{number} {reason}" for reason, number in sorted(figures["failed"].items()))
+    eta = figures["eta_seconds"]
+    left = "" if not eta else f"  {eta // 3600}:{eta // 60 % 60:02}:{eta % 60:02} left"
+    parts = f"{figures['faces']:,} faces  {figures['frames_per_second']:.1f} frames/s{left}"
+    parts += f"  [yellow]{figures['partial']:,} partial[/]" if figures["partial"] else ""
+    return parts + (f"  [red]failed: {escape(failed)}[/]" if failed else "")

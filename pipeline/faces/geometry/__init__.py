@@ -1,0 +1,5 @@
+"""What is computed of a face from its box and landmarks: crop, alignment, smoothing, hull, regions.
+
+In: boxes and landmarks in `frame` pixels. Out: crops, and points in `crop` pixels.
+Must not know: detectors, identities, rows.
+"""

@@ -1,0 +1,5 @@
+"""One id for one person through a video, from position, motion and appearance.
+
+In: the faces of successive frames. Out: a track id for each.
+Must not know: detectors, crops, rows.
+"""

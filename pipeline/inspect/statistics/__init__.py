@@ -1,0 +1,5 @@
+"""The figures of a dataset, from its index, manifest and receipts.
+
+In: an open dataset. Out: values by group, video, class and split.
+Must not know: pages, terminals, images.
+"""

@@ -1,0 +1,236 @@
+"""`precompute`: list, plan, work, account. Everything needed to go on stands on disk before it is relied on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .commit.finalize import (
+    account,
+    clear_attempts,
+    count_plan_parts,
+    publish_manifest,
+    remove_replaced,
+    set_damaged_aside,
+    set_orphans_aside,
+    write_index,
+)
+from .commit.lease import hold_lease
+from .commit.publish import make_folders, remove_bare
+from .console import many
+from .dataset.manifest import Manifest, OutPaths
+from .dryrun.forecast import Forecast
+from .dryrun.forecast_cache import read_forecast
+from .errors import CorruptDataError, StoppedError, TooManyFailedError, UsageError
+from .execution.cluster import (
+    default_slots,
+    end_if_imported_by_worker,
+    failures_as_stops,
+    local_client,
+    remote_client,
+    slots,
+    visible_gpus,
+)
+from .execution.progress import Progress, Totals
+from .execution.unit_scheduler import Stage
+from .execution.workers import Fleet
+from .faces import FaceDetector
+from .planning.cost_model import CostModel
+from .planning.damage_limits import damage_warnings
+from .planning.failure_limit import (
+    Allowance,
+    Failure,
+    check_failures,
+    failures_of,
+    failures_there,
+    refuse_known_failures,
+)
+from .planning.incremental import Changes, compare, next_part, same_content
+from .planning.options import Job, Options
+from .planning.plan import Plan
+from .planning.request import check_cluster, prepare, retries
+from .planning.run_state import Ledger
+from .sources import Layout, Listing, caveats
+from .video import DecoderLimits, MediaReader
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a run came to: the manifest, and what this run itself did; `forecast` where a dry run expected just that."""
+
+    manifest: Manifest
+    listing: Listing
+    changes: Changes
+    totals: Totals
+    seconds: float
+    orphans: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    partial: list[str] = field(default_factory=list)
+    dropped_identities: list[str] = field(default_factory=list)
+    forecast: Forecast | None = None
+
+
+def precompute(
+    src: str | Path,
+    out: str | Path,
+    *,
+    options: Options | None = None,
+    layout: str | Layout = "auto",
+    allow_roots: Sequence[str | Path] = (),
+    workers: int | None = None,
+    scheduler: str | None = None,
+    detector: str | FaceDetector = "mtcnn",
+    limits: DecoderLimits | None = None,
+    retry_failed: str | None = None,
+    max_failed: Allowance | None = None,
+    allow_leaks: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """Turns the videos and images of `src` into the dataset `out`; run again, it goes on where it stopped.
+
+    `layout`: a name, or an object that is one (sources/README.md). `allow_roots`: further folders that links in `src`
+    and absolute paths in a table may lead into. `retry_failed`: a reason, or "" for all of them.
+    `detector`: "mtcnn", "track", "yunet:FILE.onnx", or an object that is one. `limits` replace the decoder's defaults.
+    Raises `UsageError`, `RefusedError` (another config, another driver, a leak), `StoppedError` (resumable) or
+    `TooManyFailedError`, of which only the last two may leave finished units behind.
+    """
+    end_if_imported_by_worker()
+    started, allowance = time.monotonic(), max_failed or Allowance()
+    check_cluster(workers, scheduler)
+    progress = progress or Progress.silent()
+    job, listing, config = prepare(
+        src, out, options=options, layout=layout, detector=detector, limits=limits, allow_roots=allow_roots
+    )
+    progress.announce(
+        f"{os.path.realpath(src)}: {len(listing.entries):,} inputs "
+        f"(layout {listing.layout}: {listing.classes_held()})"
+        + (f"; {len(listing.missing):,} listed in metadata, but absent on disk" if listing.missing else "")
+    )
+    for text in caveats(listing):
+        progress.warn(text)
+    paths = job.paths
+    make_folders(paths)
+    expected = read_forecast(job.out)
+    with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease, progress.on_wait):
+        ledger = Ledger(paths, Plan.load(paths), job.config)
+        changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress.comparing))
+        for text in damage_warnings(ledger, job.limits.max_damaged_percent, listing, retries(retry_failed)):
+            progress.warn(text)
+        planned = {*ledger.plan.videos(), *(entry.video_id for entry in listing.entries)}
+        refuse_known_failures(failures_of(None, changes.refused), len(planned), allowance)
+        clear_attempts(paths)
+        orphans = set_orphans_aside(ledger)
+        ledger = _extend_plan(
+            ledger, job, config, listing, changes, allowance=allowance, allow_leaks=allow_leaks, retry=retry_failed
+        )
+        totals = _work(job, ledger, progress, workers, scheduler)
+        manifest = _account(ledger, config, changes, len(listing.missing), allowance)
+    return Summary(
+        manifest=manifest,
+        listing=listing,
+        changes=changes,
+        totals=totals,
+        seconds=time.monotonic() - started,
+        orphans=orphans,
+        failures=failures_of(ledger, changes.refused),
+        partial=sorted(one.video_id for _, one in ledger.outcomes() if one.outcome == "partial"),
+        dropped_identities=sorted(ledger.plan.dropped_identities()),
+        forecast=_borne_out(expected, job, totals),
+    )
+
+
+def _extend_plan(
+    ledger: Ledger,
+    job: Job,
+    config: dict[str, Any],
+    listing: Listing,
+    changes: Changes,
+    *,
+    allowance: Allowance,
+    allow_leaks: bool,
+    retry: str | None,
+) -> Ledger:
+    with MediaReader(job.limits) as reader:
+        cost = CostModel(changes.added, job.root, job.options.sampling, reader)
+    part = next_part(
+        ledger, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
+        allow_leaks=allow_leaks, retry=retries(retry), max_damaged_percent=job.limits.max_damaged_percent,
+        cost_seconds=lambda entry: cost(entry).seconds,
+    )  # fmt: skip
+    grows = part.units or part.times or not ledger.plan.parts
+    plan = Plan([*ledger.plan.parts, part]) if grows else ledger.plan
+    grown = Ledger(job.paths, plan, ledger.config)
+    if any(grown.pending()):  # before the plan grows: where nothing is done, a finished OUT stays finished
+        failures = failures_there(grown, changes.refused, changes.gone)
+        refuse_known_failures(failures, len(grown.owner) + len(changes.refused), allowance)
+    if grows:
+        count_plan_parts(ledger)
+        ledger.plan.append(job.paths, part)
+    return Ledger(job.paths, ledger.plan, ledger.config)
+
+
+def _account(ledger: Ledger, config: dict[str, Any], changes: Changes, missing: int, allowance: Allowance) -> Manifest:
+    out = ledger.paths.root
+    if left := sum(1 for _ in ledger.pending()):
+        raise StoppedError(f"{out}: {left} units have no receipt that this host can see; run the same command again")
+    set_orphans_aside(ledger)  # of units that were split in this run
+    manifest = account(ledger, config, changes.refused, missing)
+    check_failures(manifest, failures_there(ledger, changes.refused, changes.gone), allowance, out)
+    _index(ledger, manifest)
+    publish_manifest(ledger.paths, manifest)
+    remove_replaced(ledger)
+    return manifest
+
+
+@contextmanager
+def _nothing_left_of_a_refusal(paths: OutPaths) -> Iterator[None]:
+    try:
+        yield
+    except (UsageError, TooManyFailedError):
+        if not any(paths.plan.iterdir()) and not paths.lease.read_text():
+            remove_bare(paths)
+        raise
+
+
+def _index(ledger: Ledger, manifest: Manifest) -> None:
+    try:
+        write_index(ledger.paths, ledger.tables(), manifest.labels, manifest.fingerprint)
+    except CorruptDataError as error:
+        damaged = set_damaged_aside(ledger)
+        raise StoppedError(
+            f"{error}; {len(damaged)} damaged files were moved to _tmp: run the same command again to make them anew"
+        ) from error
+
+
+def _borne_out(expected: Forecast | None, job: Job, totals: Totals) -> Forecast | None:
+    """The forecast, if it was one of this very run: of the same config and inputs, all of them done."""
+    return expected if expected and (expected.config, expected.inputs) == (job.config, totals.inputs) else None
+
+
+def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, scheduler: str | None) -> Totals:
+    pending = list(ledger.pending())
+    done_before = sum(1 for _ in ledger.outcomes())
+    progress.expect(inputs=sum(len(unit.to_decode) for unit in pending), done_before=done_before)
+    if not pending:
+        return progress.totals
+    total = sum(1 for _ in ledger.plan.units())
+    progress.announce(f"{len(pending):,} of {many(total, 'unit')} to do")
+    count = workers or default_slots()
+    progress.announce(f"starting {many(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
+    with (
+        failures_as_stops(),
+        local_client(count) if scheduler is None else remote_client(scheduler) as client,
+        slots(client, job, visible_gpus(), local=scheduler is None) as plugin,
+        progress,
+    ):
+        client.subscribe_topic(plugin, progress.on_event)
+        progress.dashboard = client.dashboard_link
+        progress.announce(f"dashboard: {client.dashboard_link}")
+        Stage(Fleet(client, plugin), job, progress, finished=total - len(pending)).run(pending)
+    return progress.totals

@@ -1,0 +1,5 @@
+"""From the frames of one input to its rows.
+
+In: one `Entry`, a decoder, a detector. Out: record batches of the schema, and the input's outcome.
+Must not know: units, the cluster, how files are published.
+"""

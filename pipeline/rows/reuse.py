@@ -1,0 +1,60 @@
+"""Rows of the units that a unit replaces, for those of its inputs that need not be decoded again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..commit.publish import sha256_of
+from ..dataset.manifest import InputOutcome, Receipt, trusted_receipt
+from ..planning.options import Job
+from ..planning.plan import Unit
+from ..sources import Entry
+
+
+class ReplacedRows:
+    """What the receipts and files of superseded units hold; each file is hashed once, before rows are taken from it."""
+
+    def __init__(self, job: Job, schema: pa.Schema) -> None:
+        self._job, self._schema = job, schema
+        self._intact: dict[str, bool] = {}
+
+    def of(self, entry: Entry, unit: Unit) -> tuple[InputOutcome, Sequence[pa.RecordBatch]] | None:
+        """The outcome and all rows of `entry` in what `unit` supersedes; None where they are gone or damaged."""
+        receipt, outcome = self._newest(entry.video_id, unit)
+        if receipt is None or outcome is None:
+            return None
+        reused = replace(outcome, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns, reused=True)
+        if not outcome.faces:
+            return reused, ()
+        if not self._is_intact(receipt):
+            return None
+        path = self._job.out / str(receipt.file)
+        rows = pq.read_table(path, filters=pc.field("video_id") == entry.video_id, partitioning=None)
+        return reused, rows.cast(self._schema).to_batches()
+
+    def _newest(self, video_id: str, unit: Unit) -> tuple[Receipt | None, InputOutcome | None]:
+        names = deque(unit.supersedes)
+        while names:
+            receipt = trusted_receipt(self._job.paths, names.popleft(), self._job.config)
+            if receipt is None:
+                continue
+            names.extendleft(reversed(receipt.children))
+            for outcome in receipt.inputs:
+                if outcome.video_id == video_id:
+                    return receipt, outcome
+        return None, None
+
+    def _is_intact(self, receipt: Receipt) -> bool:
+        if receipt.unit not in self._intact:
+            try:
+                found = sha256_of(self._job.out / str(receipt.file))
+            except OSError:
+                found = ""
+            self._intact[receipt.unit] = found == receipt.sha256
+        return self._intact[receipt.unit]

@@ -1,0 +1,63 @@
+"""Frames of one clip: images that belong together by where they lie, or by a name that ends in a running number.
+
+An image is never opened for this. The rule is in README.md, under "Images and extracted frames".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from .listing import Entry, split_name
+from .media_files import FRAME_FOLDERS, is_image
+
+REAL_NAMES = frozenset(["real", "reals", "original", "originals", "pristine", "genuine", "authentic"])
+FAKE_NAMES = frozenset(["fake", "fakes", "manipulated", "deepfake", "deepfakes", "forged", "synthetic"])
+
+_CONTENT_NAMES = frozenset(["crops", "faces", "frames", "images", "imgs", "photos", "pictures"])
+_PHOTO_NAMES = frozenset(["dsc", "dscf", "dscn", "image", "img", "person", "photo", "pic", "picture", "portrait"])
+_RUNNING_NUMBERS = re.compile(r"(.*?)(?:(?:[\s._-]+\(?\d+\)?)+|\d+)")  # of the clip, the frame, the face in it
+
+
+def group_frames(entries: Sequence[Entry], labels: Iterable[str]) -> list[Entry]:
+    """`entries` with `footage` for each image that is a frame of a clip, unless its layout names one already."""
+    classes = REAL_NAMES | FAKE_NAMES | {label.lower() for label in labels}
+
+    @lru_cache(maxsize=1024)
+    def clip_folder(folder: str) -> str | None:
+        """The folder that stands for a clip; None where a folder collects images of a class, a split or all."""
+        parts = folder.split("/") if folder else []
+        while parts and parts[-1].lower() in _CONTENT_NAMES:
+            parts.pop()
+        collects = not parts or parts[-1].lower() in classes or split_name(parts[-1]) is not None
+        return None if collects else "/".join(parts)
+
+    def footage(video_id: str) -> str | None:
+        folder, _, name = video_id.rpartition("/")
+        if clip := clip_folder(folder):
+            return clip
+        numbered = _RUNNING_NUMBERS.fullmatch(name.rpartition(".")[0])
+        clip = numbered[1] if numbered else ""
+        return f"{folder}/{clip}" if clip and clip.lower() not in classes | _PHOTO_NAMES else None
+
+    return [
+        replace(one, footage=footage(one.video_id)) if one.footage is None and is_image(one.video_id) else one
+        for one in entries
+    ]
+
+
+def video_of(relative: str) -> str:
+    """The video itself, or what the video of an extracted frame would be called.
+
+    >>> video_of("real/videos/033.mp4"), video_of("real/frames/033/0001.png"), video_of("real/033/0001.png")
+    ('real/videos/033.mp4', 'real/videos/033.mp4', 'real/033.mp4')
+    """
+    parts = relative.split("/")
+    if not is_image(relative) or len(parts) < 3 or parts[-2] in {"videos", *FRAME_FOLDERS}:
+        return relative
+    *above, clip, _ = parts
+    if above[-1] in FRAME_FOLDERS:
+        above[-1] = "videos"
+    return "/".join([*above, f"{clip}.mp4"])

@@ -1,0 +1,134 @@
+"""Layout `dfdc`: parts with a `metadata.json` each, after the DeepFake Detection Challenge (Dolhansky et al. 2020).
+
+Each part's metadata maps a file's name to its label (REAL or FAKE; in the test set `is_fake`), its split, and the
+original a fake was made of.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+from ..listing import Entry, Listing, refuse_twice, split_name, trusted_splits
+from ..media_files import FoundFile, find_media, find_named, is_there, printable
+
+_LABELS = {"REAL": 0, "FAKE": 1}
+_PARTS = ("dfdc_train_part_*", "train_sample_videos")
+
+
+class DFDC:
+    """A folder of parts, or one part. Files on disk that no metadata names are listed too, with label -1."""
+
+    name = "dfdc"
+    needs = "a folder with metadata.json, or with dfdc_train_part_*/metadata.json"
+
+    def fits(self, src: Path) -> bool:
+        """See `Layout`."""
+        return bool(_parts(src))
+
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
+        """See `Layout`.
+
+        Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, or an original is an absolute path.
+        """
+        parts = _parts(src)
+        ignored: Counter[str] = Counter()
+        on_disk = {one.relative: one for one in find_media(src, ignored, allowed=allowed)}
+        ignored[".json"] -= len(parts)
+        claims = [(_prefix(part, src), name, says) for part in parts for name, says in sorted(_metadata(part).items())]
+        use_splits = trusted_splits({split_name(str(says.get("split"))) for _, _, says in claims})
+        prefixes: dict[str, set[str]] = defaultdict(set)
+        for prefix, name, _ in claims:
+            prefixes[posixpath.normpath(name)].add(prefix)
+        entries: list[Entry] = []
+        missing: list[str] = []
+        for prefix, name, says in claims:
+            named = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
+            found = on_disk.pop(named, None) or find_named(src, named, allowed)
+            if found is None:
+                missing.append(named)
+                continue
+            on_disk.pop(found.relative, None)
+            original = _original(src, prefix, name, says, prefixes)
+            entries.append(_entry(found, says, original, use_splits=use_splits))
+        entries += [
+            Entry(video_id=one.relative, size_bytes=one.size_bytes, mtime_ns=one.mtime_ns, dataset=self.name,
+                  problem=one.problem, detail=one.detail)
+            for one in on_disk.values()
+        ]  # fmt: skip
+        entries.sort(key=lambda entry: entry.video_id)
+        refuse_twice(src, entries)
+        return Listing(
+            layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored,
+            without_splits="take `split` out of each metadata.json",
+            giving_labels="no metadata.json names them, or gives them a label",
+        )  # fmt: skip
+
+
+def _parts(src: Path) -> list[Path]:
+    if not src.is_dir():
+        return []
+    if is_there(src / "metadata.json"):
+        return [src]
+    return sorted(part for kind in _PARTS for part in src.glob(kind) if is_there(part / "metadata.json"))
+
+
+def _prefix(part: Path, src: Path) -> str:
+    return "" if part == src else f"{part.name}/"
+
+
+def _original(src: Path, prefix: str, name: str, says: dict[str, Any], prefixes: dict[str, set[str]]) -> str | None:
+    """The original's path: in the fake's own part, unless only another part's metadata knows it."""
+    given = says.get("original")
+    if not isinstance(given, str) or not given:
+        return None
+    if given.startswith("/"):
+        raise UsageError(
+            f"{src / prefix / 'metadata.json'}: original {given!r} of {name!r}: is an absolute path, so nothing would "
+            "keep the fake in its original's split; write it relative to that part"
+        )
+    original = posixpath.normpath(given)
+    knowing = prefixes.get(original, {prefix})
+    return printable(posixpath.normpath(f"{prefix if prefix in knowing else min(knowing)}{original}"))
+
+
+def _entry(found: FoundFile, says: dict[str, Any], original: str | None, *, use_splits: bool) -> Entry:
+    label = _label(says)
+    wrong = f"metadata says label {says.get('label')!r}; DFDC knows REAL and FAKE" if label is None else None
+    return Entry(
+        video_id=found.relative,
+        size_bytes=found.size_bytes,
+        mtime_ns=found.mtime_ns,
+        label=-1 if label is None else label,
+        split=split_name(str(says.get("split"))) if use_splits else None,
+        source_id=original,
+        dataset="dfdc",
+        problem=found.problem or ("unknown_label" if wrong else None),
+        detail=found.detail if found.problem else wrong,
+    )
+
+
+def _label(says: dict[str, Any]) -> int | None:
+    label = says.get("label")
+    if label is None and says.get("is_fake") in (0, 1):
+        return int(says["is_fake"])
+    return _LABELS.get(label.upper()) if isinstance(label, str) else None
+
+
+def _metadata(part: Path) -> dict[str, dict[str, Any]]:
+    path = part / "metadata.json"
+    consequence = "no label of this part is known; mend it, or use --layout folder"
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; {consequence}") from error
+    except (RecursionError, ValueError) as error:
+        raise UsageError(f"{path}: not JSON ({error}); {consequence}") from error
+    if not isinstance(data, dict) or not all(isinstance(says, dict) for says in data.values()):
+        raise UsageError(f"{path}: must map each file's name to an object; {consequence}")
+    return data

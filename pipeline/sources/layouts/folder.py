@@ -1,0 +1,64 @@
+"""Layout `folder`: media in folders whose names may say the class (real, fake) and the split (train, val, test)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from ..image_sequences import FAKE_NAMES, REAL_NAMES
+from ..listing import Entry, Listing, split_name, trusted_splits
+from ..media_files import find_media
+
+
+class Folder:
+    """The topmost folder that names a class gives the label (none: -1); splits count where two or more are named."""
+
+    name = "folder"
+    needs = "a folder"
+
+    def fits(self, src: Path) -> bool:
+        """See `Layout`."""
+        return src.is_dir()
+
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
+        """See `Layout`."""
+        ignored: Counter[str] = Counter()
+        found = list(find_media(src, ignored, allowed=allowed))
+        splits = [_split(one.relative) for one in found]
+        use_splits = trusted_splits(set(splits))
+        entries = [
+            Entry(
+                video_id=one.relative,
+                size_bytes=one.size_bytes,
+                mtime_ns=one.mtime_ns,
+                label=_label(one.relative),
+                split=split if use_splits else None,
+                problem=one.problem,
+                detail=one.detail,
+            )
+            for one, split in zip(found, splits, strict=True)
+        ]
+        return Listing(
+            layout=self.name, root=src, labels=("real", "fake"), entries=entries, ignored=ignored,
+            without_splits="rename the folders that are called like splits",
+            giving_labels="put them below folders called real and fake, name a published set's own folder as SRC, or "
+            "list them in a table: path,label",
+        )  # fmt: skip
+
+
+def _folders(relative: str) -> list[str]:
+    return [part.lower() for part in PurePosixPath(relative).parts[:-1]]
+
+
+def _label(relative: str) -> int:
+    for part in _folders(relative):
+        if part in REAL_NAMES:
+            return 0
+        if part in FAKE_NAMES:
+            return 1
+    return -1
+
+
+def _split(relative: str) -> str | None:
+    return next((name for part in _folders(relative) if (name := split_name(part))), None)

@@ -1,0 +1,220 @@
+"""How media below a root are found without leaving it and what else is allowed, and without opening any."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import Reason
+from .allowed_roots import lies_in, name_below, real_root
+
+VIDEO_SUFFIXES = frozenset(
+    [
+        ".3g2",
+        ".3gp",
+        ".asf",
+        ".avi",
+        ".flv",
+        ".gif",
+        ".h264",
+        ".hevc",
+        ".m2ts",
+        ".m4v",
+        ".mjpeg",
+        ".mkv",
+        ".mov",
+        ".mp4",
+        ".mpeg",
+        ".mpg",
+        ".mts",
+        ".ogv",
+        ".ts",
+        ".webm",
+        ".wmv",
+    ]
+)
+IMAGE_SUFFIXES = frozenset([".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"])
+MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
+
+FRAME_FOLDERS = frozenset(["frames", "images"])
+"""Where datasets of videos keep frames that were extracted: inputs only where there are no videos."""
+DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", "masks"}
+"""Where datasets of videos keep what was made from them: never inputs beside the videos themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file: its path below the root (absolute where it lies in another allowed folder), and what the disk says."""
+
+    relative: str
+    size_bytes: int = 0
+    mtime_ns: int = 0
+    problem: Reason | None = None
+    detail: str | None = None
+
+
+def find_media(
+    root: Path,
+    ignored: Counter[str],
+    *,
+    below: str = "",
+    skip: Callable[[str], str | None] | None = None,
+    allowed: Sequence[Path] = (),
+) -> Iterator[FoundFile]:
+    """Every media file below `root`/`below` in a stable order; links are followed only below `root` and `allowed`.
+
+    Args:
+        root: the folder that paths are relative to.
+        ignored: counts what is no media by suffix, and links to folders that are listed already.
+        below: a folder in `root`.
+        skip: asked for each folder (its path relative to `root`); returns a name, under which all of its files are
+            counted instead, or None.
+        allowed: real paths of further folders that links may lead into.
+
+    """
+    roots = (real_root(root), *allowed)
+    walked: set[tuple[int, int]] = set()
+    linked = deque[str]()  # folders walked after all others: what a link names twice keeps its own name
+    pending = [(below, False)]
+    while pending or linked:
+        folder, through_link = pending.pop() if pending else (linked.popleft(), True)
+        try:
+            known = _inode(root / folder) in walked
+            children = _children(root / folder)
+        except OSError as error:
+            yield FoundFile(printable(folder), problem="unreadable", detail=f"folder: {error.strerror}")
+            continue
+        if known and through_link:
+            ignored["links to folders that are listed already"] += 1
+            continue
+        walked.add(_inode(root / folder))
+        deeper = []
+        for child in children:
+            relative = f"{folder}/{child.name}" if folder else child.name
+            if child.name.startswith("."):
+                continue
+            if _is_folder(child) and (not child.is_symlink() or lies_in(child.path, roots)):
+                if skip and (name := skip(relative)):
+                    ignored[name] += _count_files(child.path)
+                elif child.is_symlink():
+                    linked.append(relative)
+                else:
+                    deeper.append((relative, through_link))
+            elif found := _found(child, relative, roots, ignored):
+                yield found
+        pending += reversed(deeper)
+
+
+def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile | None:
+    """The file that metadata calls `name`, or None where it is not on disk; never one outside `root` and `allowed`."""
+    if "\0" in name or printable(name) != name:
+        return None  # no file can be called that
+    relative = name_below(root, name)
+    path = root / relative
+    if not lies_in(path, (real_root(root), *allowed)):
+        return FoundFile(name, problem="outside_root", detail="metadata names a path outside the source")
+    try:
+        if not path.is_file():
+            return None
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        return FoundFile(relative, problem="unreadable", detail=error.strerror)
+    return _examine(relative, path.stat)
+
+
+def media_in(root: Path, folder: str) -> list[str]:
+    """Sorted paths below `root` of the media in one folder by their names alone; none where it cannot be listed."""
+    try:
+        return [f"{folder}/{child.name}" for child in _children(root / folder) if _is_media(child.name)]
+    except OSError:
+        return []
+
+
+def folders_in(root: Path) -> list[str]:
+    """The sorted names of the folders right below `root`, and of links to folders; hidden ones are skipped."""
+    return [child.name for child in _children(root) if not child.name.startswith(".") and _is_folder(child)]
+
+
+def is_there(path: Path) -> bool:
+    """Whether a path exists; `Path.exists` raises where a folder may not be entered, or no file can be called so."""
+    return "\0" not in str(path) and os.access(path, os.F_OK)
+
+
+def printable(name: str) -> str:
+    """The name itself where it is text; else with its odd bytes written out in hexadecimal."""
+    try:
+        return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # half a surrogate pair, as JSON can hold it
+        return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _children(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as scan:
+        return sorted(scan, key=lambda child: child.name)
+
+
+def _inode(folder: Path) -> tuple[int, int]:
+    status = folder.stat()
+    return status.st_dev, status.st_ino
+
+
+def _found(child: os.DirEntry[str], relative: str, roots: Sequence[Path], ignored: Counter[str]) -> FoundFile | None:
+    """A file or a link as it is listed, if it is."""
+    if child.is_symlink() and not lies_in(child.path, roots):
+        matters = _is_media(child.name) or _is_folder(child)
+        detail = "a link out of the source"
+        return FoundFile(printable(relative), problem="outside_root", detail=detail) if matters else None
+    if not _is_media(child.name):
+        ignored[_suffix(child.name) or "(no suffix)"] += 1
+        return None
+    return _examine(relative, child.stat)
+
+
+def _count_files(folder: str) -> int:
+    """Files in a folder and below it, by their names alone: a dataset's frames can be millions."""
+    count, pending = 0, [folder]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as scan:
+                for child in scan:
+                    if child.is_dir(follow_symlinks=False):
+                        pending.append(child.path)
+                    elif not child.name.startswith("."):
+                        count += 1
+        except OSError:  # may not be read, and is not needed
+            continue
+    return count
+
+
+def _examine(relative: str, stat: Callable[[], os.stat_result]) -> FoundFile:
+    name = printable(relative)
+    try:
+        found = stat()
+    except OSError as error:
+        return FoundFile(name, problem="unreadable", detail=error.strerror)
+    problem: Reason | None = None if name == relative else "unreadable"
+    detail = "the file's name is not UTF-8; rename it" if problem else None
+    return FoundFile(name, found.st_size, found.st_mtime_ns, problem, detail)
+
+
+def _suffix(name: str) -> str:
+    stem, _, end = name.rpartition(".")  # a Path is slow to make, and there is one a file
+    return f".{end.lower()}" if stem and end else ""
+
+
+def _is_media(name: str) -> bool:
+    return _suffix(name) in MEDIA_SUFFIXES
+
+
+def is_image(name: str) -> bool:
+    """Whether a file is a picture by its suffix."""
+    return _suffix(name) in IMAGE_SUFFIXES
+
+
+def _is_folder(child: os.DirEntry[str]) -> bool:
+    try:
+        return child.is_dir()
+    except OSError:  # a loop of links, or one into a folder that may not be entered
+        return False

@@ -1,0 +1,5 @@
+"""Levers of more than one process: DDP, ZeRO, FSDP2, synchronised BatchNorm.
+
+In: devices and nodes. Out: a strategy for Lightning's Trainer.
+Must not know: runs, recipes.
+"""

@@ -1,0 +1,5 @@
+"""`FaceClassifier`: a network of timm's as a LightningModule.
+
+In: `ModelOptions`. Out: logits, losses, an optimizer and its schedule.
+Must not know: runs, levers, datasets on disk.
+"""
