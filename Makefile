@@ -18,11 +18,13 @@ RUNS ?= 20
 # The run that `make soak` begins with: FIRST=8 RUNS=8 repeats the eighth, FIRST=8 goes on with it.
 FIRST ?= 1
 # Files with property tests: to collect all others as well takes longer than to run these.
-RANDOM := $(shell grep -l 'from hypothesis' tests/test_*.py)
+RANDOM := $(shell grep -rl --include='test_*.py' 'from hypothesis' tests)
 # Tests whose outcome could depend on the order in which processes and threads get on.
-CONCURRENT := $(addprefix tests/test_, $(addsuffix .py, loaders_blocks loaders_deaths loaders_leaks \
-	loaders_readahead loaders_workers pipeline_ahead pipeline_cli pipeline_commit pipeline_lanes pipeline_lease \
-	pipeline_progress pipeline_run train_ladder_process train_stop))
+CONCURRENT := $(addprefix tests/, $(addsuffix .py, loaders/batching/test_shared_blocks \
+	$(addprefix loaders/workers/test_, deaths leaks processes readahead) pipeline/commit/test_publish \
+	pipeline/commit/test_lease pipeline/execution/test_decode_pool pipeline/execution/test_progress \
+	pipeline/rows/test_prefetch pipeline/test_cli pipeline/test_precompute train/ladder/test_process \
+	train/run/test_graceful_stop))
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from assets_paths import MEDIA, needs_program
 from assets_random import load_profile
 from assets_video import numbered, write_video
 from facefeed.pipeline.faces import FaceFilter
@@ -25,8 +26,6 @@ load_profile()
 
 # A job in the background begins with Ctrl-C ignored, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-MEDIA = Path(__file__).resolve().parents[2] / "shared" / "media"
 
 
 @pytest.fixture(autouse=True)
@@ -45,17 +44,6 @@ def media() -> Path:
     if not MEDIA.is_dir():
         pytest.skip("no real media beside the checkout")
     return MEDIA
-
-
-def needs_program(name: str) -> str:
-    """Path of a program that a test drives; skips where it is not there, fails where it was promised."""
-    found = shutil.which(name)
-    if found is None:
-        reason = f"{name} is not installed"
-        if os.environ.get("FACEFEED_REQUIRE"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,328 @@
+"""What a user sees on the page of a profile: in a browser without a network, whatever was found."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, looked_at
+from assets_paths import needs_program
+from assets_profiles import (
+    STEP,
+    beside_naive,
+    fed,
+    profile_of,
+    recording_of,
+    starved,
+    trial_of,
+    uneven,
+    unseen,
+)
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.report.console import figures, text
+from facefeed.loaders.profiler.report.page.cost import binding
+from facefeed.loaders.profiler.report.page.html import write_page
+from facefeed.loaders.profiler.report.page.sentences import banner, handing, sustained
+from facefeed.loaders.profiler.report.page.step import curve
+from facefeed.loaders.profiler.verdict.gate import Gate
+from facefeed.loaders.profiler.verdict.instead import instead
+from facefeed.loaders.profiler.verdict.judgement import Epoch, Word, judge
+from facefeed.loaders.profiler.verdict.result import Profile
+from facefeed.pipeline.errors import UsageError
+
+NASTY = "</script><b>x</b> \"'&"
+STRICT = Gate(max_stall=0.01, min_headroom=1.5)
+
+
+def nasty() -> Profile:
+    """Starved, its trials called what nobody should call them, advice tried of which some did not help."""
+    found = starved()
+    trials = (*found.trials, trial_of(NASTY, recording_of(uneven(200, 0.02))), trial_of("$$x$$", found.live))
+    first, *others = found.advice
+    tried = (replace(first, measured=first.now), *(replace(one, measured=one.predicted) for one in others))
+    return replace(found, trials=trials, advice=tried, step=NASTY)
+
+
+def as_five_stretches() -> Profile:
+    """As a profile of real time has it, and without workers."""
+    parts = [recording_of(uneven(100, 0.004, seed=seed), workers=0, began=10.0 * seed) for seed in range(5)]
+    return profile_of(Recording.joined(parts))
+
+
+MADE = {
+    "starved": nasty,
+    "fed": fed,
+    "inconclusive": lambda: profile_of(recording_of(np.full(60, STEP))),
+    "not of torch": lambda: profile_of(unseen(recording_of(uneven(1000, 0.028))), emulated=False),
+    "no workers": as_five_stretches,
+    "naive": beside_naive,
+}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    found = {}
+    for name, make in MADE.items():
+        found[name] = folder / f"{name}.html"
+        size_bytes = write_page(make(), STRICT if name in {"starved", "fed"} else Gate(), found[name])
+        assert size_bytes == found[name].stat().st_size < 4e6
+    return found
+
+
+@pytest.fixture(scope="module")
+def seen(pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+    program = needs_program(next((name for name in PROGRAMS if shutil.which(name)), PROGRAMS[0]))
+    hover = {pages["starved"]: "images a second of each loader"}
+    found = looked_at(program, list(pages.values()), tmp_path_factory.mktemp("browser"), hover=hover)
+    return {name: found[path] for name, path in pages.items()}
+
+
+class Page(HTMLParser):
+    """The words of a page, each part's by the class of its section, and its tags."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.sections: dict[str, str] = {"": ""}
+        self._inside, self._script = "", False
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.sections.values())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.tags.append((tag, given))
+        self._script = tag in {"script", "style"}
+        if tag == "section":
+            self._inside = str(given["class"]).split()[-1]
+            self.sections[self._inside] = ""
+
+    def handle_endtag(self, tag: str) -> None:
+        self._script = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._script:
+            self.sections[self._inside] += " ".join([data.replace("\u00a0", " ")])
+
+
+def words(pages: dict[str, Path], name: str, section: str | None = None) -> str:
+    page = Page(pages[name])
+    return " ".join((page.text if section is None else page.sections[section]).split())
+
+
+# ---- in a browser
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_every_figure_is_drawn_and_nothing_is_asked_of_a_network(name: str, seen: dict[str, Seen]) -> None:
+    found = seen[name]
+    assert len(found.drawn) >= 2
+    assert min(found.drawn.values()) > 20, found.drawn
+    assert found.complaints == []
+    assert [url for url in found.requests if not url.startswith("data:")] == []
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_no_page_is_wider_than_a_laptop_or_a_phone(name: str, seen: dict[str, Seen]) -> None:
+    for width in (LAPTOP, PHONE):
+        assert seen[name].widths[width] <= width
+
+
+def test_a_tooltip_says_what_a_bar_is(seen: dict[str, Seen]) -> None:
+    told = " ".join(seen["starved"].tooltips)
+    for name in ("this loader", "evaluation transform", NASTY):
+        assert name in told
+    assert "images/s" in told
+
+
+def test_what_was_not_found_has_no_figure(pages: dict[str, Path]) -> None:
+    parts = {name: set(Page(path).sections) - {"", "advice"} for name, path in pages.items()}
+    all_have = {"estimators", "waterfall", "curve", "timeline", "environment"}
+    assert parts["starved"] == all_have | {"distributions", "depth", "stages", "trials"}
+    assert parts["fed"] == all_have | {"distributions", "depth", "stages"}
+    assert parts["not of torch"] == all_have
+    assert parts["no workers"] == all_have | {"distributions", "stages"}
+    assert parts["naive"] == all_have | {"distributions", "depth", "stages", "trials", "naive"}
+
+
+# ---- what it says
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("starved", ["STARVED EMULATED", "A step of 10 ms waits for data 32 % of the time", "No GPU took part",
+                     "one core of the host was busy 20 % of the time", "Gate not met: waiting <="]),
+        ("fed", ["FED Your step never waited for data", "0 of 3,996 steps waited", "Gate met",
+                 "Nothing needs to change", "This loader sustains steps of 2.9 ms or more",
+                 "times as fast before it waits"]),
+        ("inconclusive", ["No verdict: the measurement is not good enough", "too few steps: 56, needs 80",
+                          "Measure again"]),
+        ("not of torch", ["Your step waits for data 32 % of the time", "nothing can be advised"]),
+        ("naive", ["A step of 10 ms never waited for data", "more steps would show it"]),
+    ],
+)  # fmt: skip
+def test_the_head_says_what_is_wrong_and_what_to_do(name: str, said: list[str], pages: dict[str, Path]) -> None:
+    text = words(pages, name)
+    for sentence in said:
+        assert sentence in text
+    assert str(MADE[name]().verdict).split("  ")[0] in text  # the exact line as well
+
+
+def test_epochs_that_begin_slowly_are_named_as_what_is_wrong() -> None:
+    found = fed()
+    short = judge(found.live, emulated=True, cores=4, epoch=Epoch(batches=100, starts=(0.3,)))
+    told = banner(replace(found, verdict=short, advice=()))
+    assert (told.word, told.headline) == ("STARVED", "An epoch of 100 batches waits for data 23\u00a0% of its time")
+    assert "0 of 3,996 steps waited once the queue was filled" in told.meaning
+    assert instead(replace(found, verdict=short)).startswith("The loader keeps up once its queue is filled")
+
+
+def rarely_late() -> Profile:
+    """Batches in time, but for one in 1,000, which takes 16 steps; nothing is advised."""
+    load = np.full(4000, STEP)
+    load[::1000] = 16 * STEP
+    return replace(profile_of(recording_of(load)), advice=())
+
+
+@pytest.mark.parametrize(
+    ("made", "word", "said"),
+    [
+        (rarely_late, Word.MARGINAL, "counts as fed once more steps show it surely"),
+        (lambda: replace(starved(), advice=()), Word.STARVED, "No single change"),
+        (lambda: replace(starved(), advice=(), explained=False), Word.STARVED, "measure without `--quick`"),
+        (MADE["not of torch"], Word.STARVED, "nothing can be advised"),
+        (MADE["inconclusive"], Word.INCONCLUSIVE, "Measure again"),
+        (MADE["naive"], Word.MARGINAL, "Measure again, with more steps"),
+    ],
+)
+def test_whoever_is_not_fed_is_advised_or_told_why_not(
+    made: Callable[[], Profile], word: Word, said: str, tmp_path: Path
+) -> None:
+    found = made()
+    assert found.verdict.word is word
+    told = " ".join(text(found, Gate()).split())
+    assert f"what would help {instead(found)}" in told
+    assert said in instead(found) == figures(found, Gate())["instead"]
+    write_page(found, Gate(), tmp_path / "page.html")
+    assert instead(found) in unescape((tmp_path / "page.html").read_text())
+
+
+def test_epochs_that_are_too_short_to_be_surely_fed_are_named_and_not_the_number_of_steps() -> None:
+    found = fed()
+    short = judge(found.live, emulated=False, cores=4, epoch=Epoch(batches=1000, starts=(0.2, 0.3, 0.6)))
+    assert short.word is Word.MARGINAL
+    assert instead(replace(found, verdict=short)).startswith("The loader keeps up once its queue is filled")
+
+
+def test_nothing_would_help_whoever_is_fed() -> None:
+    assert "what would help" not in text(fed(), Gate())
+
+
+def test_advice_that_was_tried_and_did_not_help_comes_last_and_says_so(pages: dict[str, Path]) -> None:
+    advice = words(pages, "starved", "advice")
+    assert advice.index("15 % predicted, tried: 15 %") < advice.index("it did not help here")
+    assert "in the loader: num_workers=4, prefetch_factor=2" in advice
+    assert "`" not in advice
+
+
+def test_names_are_shown_as_they_are_and_not_acted_on(pages: dict[str, Path]) -> None:
+    page = Page(pages["starved"])
+    assert NASTY in page.sections["trials"]
+    assert NASTY in page.sections["environment"]
+    bold = [number for number, (tag, _) in enumerate(page.tags) if tag == "b"]
+    assert len(bold) == 2 * len(starved().advice)  # now and predicted; none of a name
+    assert NASTY not in pages["starved"].read_text(encoding="utf-8")
+
+
+def test_the_page_needs_nothing_else(pages: dict[str, Path]) -> None:
+    for path in pages.values():
+        page = Page(path)
+        links = [given[name] for _, given in page.tags for name in ("src", "href") if name in given]
+        assert links == ["data:,"]
+        [policy] = [given["content"] for _, given in page.tags if given.get("http-equiv") == "Content-Security-Policy"]
+        assert str(policy).startswith("default-src 'none'")
+
+
+def test_a_step_that_waits_more_than_the_model_explains_is_not_said_to_be_sustained() -> None:
+    found = fed()
+    waiting = replace(found, verdict=replace(found.verdict, word=Word.STARVED, live=starved().verdict.live))
+    assert "by the clock this step waits more" in sustained(waiting)
+    assert "1.6 times too fast for that" in sustained(starved())
+
+
+def test_dots_that_lie_far_off_the_line_are_said_to_be_the_ones_to_rely_on() -> None:
+    found = starved()
+    assert curve(found).notes[-1] == "The dots lie 1.0 points off the line on average, 1.0 at most."
+    first, *others = found.curve
+    far = replace(found, curve=(replace(first, measured=first.predicted - 0.3), *others))
+    assert "by 30: " in curve(far).notes[-1]
+    assert curve(far).notes[-1].endswith("rely on the dots.")
+    slower = replace(found, curve=(replace(first, measured=first.predicted - 0.3, pace=1.5), *others))
+    assert "Batches took 1.5 times as long to make there" in curve(slower).notes[-1]
+
+
+def test_handing_over_is_worth_a_word_where_it_takes_much_of_the_time() -> None:
+    assert handing(fed()) == ""
+    short = profile_of(recording_of(np.full(4000, 0.001), 0.003), emulated=False)
+    assert short.verdict.word is Word.FED
+    assert handing(short).replace("\u00a0", " ").startswith("The host takes 13 % of the time to pass on batches")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "queued", "bytes_read", "limit"),
+    [
+        (0.9, 0.02, 0, "computing"), (0.5, 0.4, 0, "the cores"), (0.2, 0.0, 5_000_000, "storage"),
+        (0.2, 0.0, 0, "waiting"), (0.0, 0.0, 0, "is not known"),
+    ],
+)  # fmt: skip
+def test_what_limits_the_makers_is_said_in_words(cpu: float, queued: float, bytes_read: int, limit: str) -> None:
+    live = recording_of(np.full(200, 0.028))
+    for stamp in live.stamps:
+        stamp.cpu, stamp.queued, stamp.bytes_read = cpu * 0.028, queued * 0.028, bytes_read
+    assert f"What limits it: {limit}" in binding(live).replace("it is", "it: is")
+
+
+def test_the_naive_loader_stands_below_on_the_same_scale(pages: dict[str, Path]) -> None:
+    text = words(pages, "naive", "naive")
+    assert "Precomputed, training gets 47.3 times as many images a second: 6,400 instead of 135" in text
+    assert text.index("precomputed") < text.index("made from the videos in every step")
+
+
+# ---- writing it
+
+
+def test_a_page_that_cannot_be_written_is_told_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    for page in (tmp_path / "no folder" / "a.html", tmp_path):
+        with pytest.raises(UsageError, match=r"^--page .*: cannot be written \(.*\); name a file in a folder") as told:
+            write_page(fed(100), Gate(), page)
+        assert "\n" not in str(told.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_for_a_device_or_through_a_link_replaces_neither(tmp_path: Path) -> None:
+    write_page(fed(100), Gate(), Path(os.devnull))
+    assert Path(os.devnull).is_char_device()
+    link, page = tmp_path / "link", tmp_path / "a.html"
+    link.symlink_to(page)
+    assert write_page(fed(100), Gate(), link) == page.stat().st_size
+    assert link.is_symlink()
+
+
+def test_a_page_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    page = tmp_path / "a.html"
+    page.write_text("before")
+    write_page(fed(100), Gate(), page)
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert list(tmp_path.iterdir()) == [page]

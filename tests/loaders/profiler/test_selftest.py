@@ -1,0 +1,380 @@
+"""The self-test on a clock that the test moves: an honest profiler passes each check, one with a defect does not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from assets_browser import LAPTOP, PHONE, PROGRAMS, looked_at
+from assets_paths import needs_program
+from click.testing import CliRunner
+from facefeed.loaders.profiler.estimate.queue_model import Queue
+from facefeed.loaders.profiler.measure import live, page_cache, stamps, step_clock, steps
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.measure.stamps import Stamp
+from facefeed.loaders.profiler.measure.step_clock import HostTicks, Ticks
+from facefeed.loaders.profiler.selftest import page as selftest_page
+from facefeed.loaders.profiler.selftest import run as selftest
+from facefeed.loaders.profiler.selftest import scenarios, scenarios_cost
+from facefeed.loaders.profiler.selftest.checks import (
+    Check,
+    Point,
+    constant_delay,
+    delayed_step,
+    null_runs,
+    with_workers,
+)
+from facefeed.loaders.profiler.selftest.checks_cost import evicted_files, hidden_delay, overhead
+from facefeed.loaders.profiler.selftest.scenarios import Device, Plan, Seen, Stretch
+from facefeed.pipeline.cli import main
+from numpy.typing import NDArray
+
+LOOK_SECONDS = 1e-6
+HANDING_SECONDS = 0.0004
+
+
+class Clock:
+    """Moves by itself a little with every look, so that nobody waits for it in vain."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += LOOK_SECONDS
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    moved = Clock()
+    for module in (stamps, live, step_clock, steps, scenarios, scenarios_cost):
+        monkeypatch.setattr(module, "clock", moved)
+    monkeypatch.setattr(steps, "time", SimpleNamespace(sleep=moved.pass_by))
+    monkeypatch.setattr(live, "another_clock", moved)
+    for module in (scenarios, scenarios_cost):
+        monkeypatch.setattr(module, "sleep", moved.pass_by)
+    return moved
+
+
+def played(plan: Plan, device: Device | None = None) -> list[Seen]:
+    """Real loaders where there are no workers; else what a loop would have recorded of such a queue."""
+    if not plan.workers:
+        return scenarios.play(plan, device)
+    random = np.random.default_rng(0)
+    return [queued(plan, stretch, random) for stretch in plan.stretches]
+
+
+def queued(plan: Plan, stretch: Stretch, random: np.random.Generator, *, withheld: float = 0.0) -> Seen:
+    """withheld: seconds that every eighth batch comes late, since the machine is busy with something else."""
+    delays = stretch.delays + 0.0003 * random.random(len(stretch.delays))
+    handing = HANDING_SECONDS * (1 + 0.5 * random.random(len(delays)))
+    handing[::8] += withheld
+    timeline = Queue(workers=plan.workers, prefetch=plan.prefetch).replay(delays + 0.0001, stretch.steps, handing)
+    recording = Recording(
+        asked=timeline.free, handed=timeline.begin, done=timeline.begin + timeline.step,
+        called=timeline.free, returned=timeline.begin, began=timeline.begin,
+        place=np.arange(len(delays)), workers=plan.workers, prefetch=plan.prefetch, stored_bytes=0,
+        images=np.ones(len(delays), np.int64),
+        stamps=[Stamp(start, finish) for start, finish in zip(timeline.start, timeline.finish, strict=True)],
+    )  # fmt: skip
+    began = timeline.finish - delays
+    return Seen(recording=recording, opened=0.0, began=began, read=began, made=timeline.finish, handed=recording.handed,
+                done=recording.done)  # fmt: skip
+
+
+class Stream:
+    """A device with its own queue of work."""
+
+    seconds = 0.02
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.free_at = clock, 0.0
+        self.ticks: Ticks = Events(self)
+
+    def work(self, _batch: Any) -> None:
+        self.free_at = max(self.free_at, self.clock()) + self.seconds
+
+
+@dataclass
+class Events:
+    """Marks that resolve when the device comes to them."""
+
+    stream: Stream
+
+    def begin(self) -> None:
+        self.stream.clock.now = max(self.stream.clock.now, self.stream.free_at)
+
+    def mark(self) -> float:
+        return max(self.stream.free_at, self.stream.clock())
+
+    def seconds_of(self, marks: list[float]) -> NDArray[np.float64]:
+        return np.array(marks)
+
+
+class Disk:
+    """Files of which the first read after they were evicted comes from storage and takes longer."""
+
+    def __init__(self, clock: Clock, monkeypatch: pytest.MonkeyPatch, *, forgets: bool = True) -> None:
+        self.clock, self.evicted, self.stored, self.forgets = clock, set[Path](), 0, forgets
+        monkeypatch.setattr(Path, "read_bytes", lambda path: self.read(path))  # noqa: PLW0108 (bound, it would not get it)
+        monkeypatch.setattr(page_cache, "evict", self.evict)
+        monkeypatch.setattr(page_cache, "bytes_read", lambda: self.stored)
+        monkeypatch.setattr(scenarios, "stored_bytes", lambda: self.stored)
+        monkeypatch.setattr(scenarios_cost, "_written", lambda path, _size_bytes: path)
+
+    def evict(self, paths: list[Path]) -> None:
+        self.evicted |= set(paths) if self.forgets else set()
+
+    def read(self, path: Path) -> bytes:
+        self.clock.pass_by(0.006 if path in self.evicted else 0.0005)
+        self.stored += 4_000_000 * (path in self.evicted)
+        self.evicted.discard(path)
+        return b""
+
+
+def pairs(more: float, spread: float = 0.0005) -> Callable[[int], NDArray[np.float64]]:
+    """What batches of 20 ms take without the profiler, and with one that costs so much more."""
+
+    def measured(count: int) -> NDArray[np.float64]:
+        plain = 0.02 * (1 + spread * np.random.default_rng(1).standard_normal((count, 2)))
+        return plain * np.array([1.0, 1 + more])
+
+    return measured
+
+
+Bench = Callable[[int], Check]
+
+
+@pytest.fixture
+def check(clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
+    """Runs the check of a number."""
+    Disk(clock, monkeypatch)
+    checks: dict[int, Callable[[], Check]] = {
+        1: lambda: constant_delay(played),
+        2: lambda: with_workers(played, lambda _: None)[0],
+        3: lambda: with_workers(played, lambda _: None)[1],
+        4: lambda: delayed_step(played),
+        5: lambda: hidden_delay(played, Stream(clock)),
+        6: lambda: evicted_files(scenarios_cost.play_files, tmp_path),
+        7: lambda: overhead(pairs(0.004)),
+        8: lambda: null_runs(played),
+    }
+    return lambda number: checks[number]()
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_an_honest_profiler_passes(number: int, check: Bench) -> None:
+    found = check(number)
+    assert found.number == number
+    assert found.outcome == "passed", [str(point) for point in found.points if not point.holds]
+    assert found.points
+    assert found.detail
+
+
+# ---- a self-test that cannot fail is worthless
+
+
+def halved(recording: Recording) -> Any:
+    return 0.5 * WAIT(recording)
+
+
+def without_outliers(recording: Recording) -> Any:
+    return np.minimum(WAIT(recording), np.median(WAIT(recording)))
+
+
+def with_slow_steps(recording: Recording) -> Any:
+    return WAIT(recording) + np.maximum(recording.step - np.median(recording.step), 0.0)
+
+
+def nothing(recording: Recording) -> Any:
+    return np.zeros(len(recording))
+
+
+def of_fetch_less(recording: Recording) -> Any:
+    """The period without what a batch took to make beyond 4 ms."""
+    return PERIOD(recording) - np.maximum(recording.load - 0.004, 0.0)
+
+
+def far_too_high(recording: Recording) -> float:
+    return 10 * FLOOR(recording)
+
+
+def none_at_all(_recording: Recording) -> float:
+    return 0.0
+
+
+def of_one_batch(recording: Recording) -> Queue:
+    return Queue(workers=recording.workers, prefetch=min(recording.prefetch, 1))
+
+
+def of_one_worker(recording: Recording) -> Queue:
+    return Queue(workers=min(recording.workers, 1), prefetch=recording.prefetch)
+
+
+def getter(name: str) -> Callable[[Recording], Any]:
+    found = vars(Recording)[name].fget
+    assert callable(found)
+    return found
+
+
+WAIT, FLOOR, PERIOD, STEP = (getter(name) for name in ("wait", "floor", "period", "step"))
+
+
+@pytest.mark.parametrize(
+    ("name", "defect", "numbers"),
+    [
+        ("wait", halved, {1, 2, 5}),
+        ("wait", nothing, {1, 2, 3, 5}),
+        ("wait", without_outliers, {3}),
+        ("wait", with_slow_steps, {4}),
+        ("floor", far_too_high, {3}),
+        ("floor", none_at_all, {8}),
+        ("queue", of_one_batch, {3}),
+        ("queue", of_one_worker, {2}),
+        ("period", of_fetch_less, {6}),
+        ("step", lambda recording: STEP(recording) + np.maximum(recording.load - 0.004, 0.0), {6}),
+        ("spans", lambda recording: {"augment": float(recording.load.mean())}, {6}),
+        ("stored_per_image", lambda _: 0.0, {6}),
+        ("stored_per_image", lambda _: 4e6, {6}),
+        ("stored_per_image", lambda _: None, {6}),
+    ],
+)
+def test_a_profiler_with_a_defect_fails(
+    name: str, defect: Callable[[Recording], Any], numbers: set[int], check: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recording, name, property(defect))
+    for number in numbers:
+        found = check(number)
+        assert found.outcome == "FAILED", found.detail
+        assert any(not point.holds for point in found.points)
+
+
+def test_a_profiler_that_takes_the_hosts_wait_for_the_devices_fails(clock: Clock) -> None:
+    stream = Stream(clock)
+    stream.ticks = HostTicks()
+    found = hidden_delay(played, stream)
+    assert [point.label.endswith("the stall") for point in found.points if not point.holds] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("more", "spread", "outcome"),
+    [(0.03, 0.0005, "FAILED"), (0.012, 0.0005, "FAILED"), (0.012, 0.1, "passed"), (0.2, 0.1, "FAILED")],
+)
+def test_an_overhead_fails_once_it_is_shown(more: float, spread: float, outcome: str) -> None:
+    assert overhead(pairs(more, spread)).outcome == outcome
+
+
+def test_what_is_allowed_is_not_the_profilers_to_say(check: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = [point.allowed for point in check(1).points]
+    monkeypatch.setattr(Recording, "floor", property(far_too_high))
+    assert [point.allowed for point in check(1).points] == pytest.approx(honest, rel=0.1)
+
+
+# ---- what cannot be tried here
+
+
+def test_without_a_gpu_its_check_is_not_run_and_nothing_fails() -> None:
+    found = hidden_delay(played, None)
+    assert (found.outcome, found.not_run, found.passed) == ("not run", "needs a GPU", True)
+
+
+@pytest.mark.parametrize("withheld", [0.002, 0.03])
+def test_what_a_busy_machine_withholds_is_no_false_alarm(withheld: float) -> None:
+    random = np.random.default_rng(0)
+    found = null_runs(lambda plan: [queued(plan, stretch, random, withheld=withheld) for stretch in plan.stretches])
+    assert found.passed
+    assert float(found.detail.split("was ")[1].split(" ms")[0]) > 0.1  # it was seen, and it was so
+
+
+def test_one_stray_read_from_storage_does_not_make_warm_files_cold(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    disk, strays = Disk(clock, monkeypatch), iter([*[0] * 20, 100_000])  # 16 reads before anybody looks
+
+    def read(path: Path) -> bytes:
+        disk.stored += next(strays, 0)
+        return Disk.read(disk, path)
+
+    monkeypatch.setattr(disk, "read", read)
+    found = evicted_files(scenarios_cost.play_files, tmp_path)
+    assert next(strays, None) is None
+    assert found.passed, found
+
+
+def test_files_that_cannot_be_evicted_are_not_checked(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    Disk(clock, monkeypatch, forgets=False)
+    found = evicted_files(scenarios_cost.play_files, tmp_path)
+    assert found.outcome == "not run"
+    assert found.not_run == f"the file system of {tmp_path.parent} keeps its files in memory"
+
+
+def test_a_check_that_compared_nothing_has_not_passed() -> None:
+    assert Check(number=1, name="nothing").outcome == "FAILED"
+
+
+# ---- the command and its page
+
+GOOD = Check(number=1, name="a <b>delay</b> is the stall", detail="all well", points=(
+    Point(label="10 ms", injected=0.0101, recovered=0.0104, allowed=0.0008, estimator="A"),
+    Point(label="hidden", injected=0.0, recovered=0.0, allowed=0.0008, estimator="A"),
+))  # fmt: skip
+BAD = Check(number=3, name="one slow batch starves one step", detail="1 worker", points=(
+    Point(label="1 worker x 2, 1.1 x", injected=1, recovered=0, allowed=0, unit="count", estimator="A"),
+))  # fmt: skip
+NOT_RUN = Check(number=5, name="hidden behind a device", not_run="needs a GPU")
+
+
+@pytest.mark.parametrize(("checks", "code"), [([GOOD, NOT_RUN], 0), ([GOOD, BAD, NOT_RUN], 1)])
+def test_the_command_ends_with_what_the_checks_say(
+    checks: list[Check], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(selftest, "run", lambda *, progress: progress("1 of 8") or checks)
+    page = tmp_path / "page.html"
+    result = CliRunner().invoke(main, ["profile", "--self-test", "--page", str(page), "--json"])
+    figures = json.loads(result.stdout)
+    assert result.exit_code == figures["exit"] == code
+    assert figures["passed"] is (code == 0)
+    assert [one["outcome"] for one in figures["checks"]] == [one.outcome for one in checks]
+    assert figures["checks"][0]["points"][0]["injected"] == 0.0101
+    assert "5  not run  hidden behind a device: needs a GPU" in result.stderr
+    failed = "1 worker x 2, 1.1 x, A: injected 1, recovered 0, allowed +- 0"
+    assert (failed in result.stderr) is (failed in page.read_text(encoding="utf-8")) is (code == 1)
+
+
+def test_all_eight_checks_are_run(clock: Clock, check: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selftest, "play", played)
+    monkeypatch.setattr(selftest, "play_pairs", pairs(0.004))
+    monkeypatch.setattr(selftest, "CudaDevice", lambda _seconds: Stream(clock))
+    monkeypatch.setattr(selftest.torch.cuda, "is_available", lambda: True)
+    told: list[str] = []
+    found = selftest.run(progress=told.append)
+    assert [one.number for one in found] == list(range(1, 9))
+    assert {one.outcome for one in found} == {"passed"}
+    assert told[0] == "1 of 8: a constant delay, without workers"
+    assert selftest.text(found).startswith("8 checks: 8 passed\n")
+
+
+def test_the_page_is_whole_in_a_browser(tmp_path: Path) -> None:
+    program = needs_program(next((name for name in PROGRAMS if shutil.which(name)), PROGRAMS[0]))
+    page = tmp_path / "page.html"
+    assert selftest_page.write_page([GOOD, BAD, NOT_RUN], page) == page.stat().st_size < 4e6
+    seen = looked_at(program, [page], tmp_path / "browser", hover={})[page]
+    assert min(seen.drawn.values()) > 20
+    assert seen.complaints == []
+    assert [url for url in seen.requests if not url.startswith("data:")] == []
+    assert all(seen.widths[width] <= width for width in (LAPTOP, PHONE))
+    text = page.read_text(encoding="utf-8")
+    for words in ("3 checks: 1 passed, 1 FAILED, 1 not run", "needs a GPU", "a &lt;b&gt;delay&lt;/b&gt;",
+                  "1 comparisons have no place"):  # fmt: skip
+        assert words in text

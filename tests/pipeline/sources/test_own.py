@@ -1,0 +1,217 @@
+"""What a user notices of a layout of their own: the guide's example works, and mistakes are told without a trace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as pads
+import pytest
+from assets_layouts import Footage
+from click.testing import CliRunner
+from facefeed.pipeline import sources
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.dataset.manifest import Manifest
+from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import precompute
+from facefeed.pipeline.sources import LAYOUTS, Entry, Layout, Listing, list_source, load_layout
+
+GUIDE = Path(sources.__file__).parent / "README.md"
+BYSTANDERS = [f"guest{number}/monday.mp4" for number in range(8)]
+
+
+@pytest.fixture
+def interviews(tmp_path: Path, footage: Footage) -> Path:
+    """The dataset of the guide's example."""
+    root = footage.lay(
+        tmp_path / "interviews",
+        real=["ann/monday.mp4", "ann/tuesday.mp4", "bob/monday.mp4", "eve/monday.mp4", "eve/friday.mp4", *BYSTANDERS],
+        fake=["ann/monday.as_bob.mp4", "eve/monday.as_zoe.mp4"],
+    )
+    (root / "speakers.txt").write_text("ann\nbob\neve\n")
+    return root
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    """The guide's example as a file."""
+    (block,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL)
+    (tmp_path / "interviews.py").write_text(block)
+    return tmp_path / "interviews.py"
+
+
+class Broken:
+    """A layout that lists whatever it is told."""
+
+    name = "broken"
+    needs = "anything"
+
+    def __init__(self, *entries: Entry, labels: tuple[str, ...] = ("real", "fake")) -> None:
+        self.entries, self.labels = list(entries), labels
+
+    def fits(self, src: Path) -> bool:
+        return src.name != "other"
+
+    def read(self, src: Path, allowed: Sequence[Path]) -> Listing:
+        return Listing(layout=self.name, root=src, labels=self.labels, entries=self.entries)
+
+
+# --- the guide's example
+
+
+def test_the_guides_example_lists_what_it_says(interviews: Path, example: Path) -> None:
+    listing = list_source(interviews, load_layout(example))
+    assert listing.classes_held() == "13 real, 2 fake"
+    found = {entry.video_id: entry for entry in listing.entries}
+    assert len(found) == 7 + len(BYSTANDERS)
+    fake = found["ann/monday.as_bob.mp4"]
+    assert (fake.label, fake.source_id, fake.identity, fake.kin) == (1, "ann/monday.mp4", "bob", ("ann",))
+    assert found["eve/friday.mp4"].people == ("eve",)
+
+
+def test_the_guides_example_makes_a_dataset_from_python_and_from_the_command_line(
+    interviews: Path,
+    example: Path,
+    tmp_path: Path,
+    small_options: Options,
+    cluster_address: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = tmp_path / "out"
+    precompute(
+        interviews, out, layout=load_layout(example), options=small_options, detector=FixedBoxDetector(),
+        scheduler=cluster_address,
+    )  # fmt: skip
+    rows = pads.dataset(out / "faces").to_table(columns=["video_id", "identity", "label", "split"]).to_pylist()
+    assert {(row["video_id"], row["identity"]) for row in rows if row["label"]} == {
+        ("ann/monday.as_bob.mp4", "bob"),
+        ("eve/monday.as_zoe.mp4", "zoe"),
+    }
+    splits = {row["split"] for row in rows if {"ann", "bob"} & set(re.split(r"[/._]", row["video_id"]))}
+    assert len(splits) == 1, "ann and bob are in one video, so all of theirs are in one split"
+    monkeypatch.setattr(Options, "detector", lambda _: FixedBoxDetector())
+    command = ["precompute", str(interviews), str(tmp_path / "out2"), "--layout", str(example), "--frames", "1"]
+    done = CliRunner().invoke(main, [*command, "--scheduler", cluster_address])
+    assert done.exit_code == 0, done.output
+    assert Manifest.read(tmp_path / "out2").inputs["total"] == 15
+
+
+def test_the_guides_table_has_every_layout_that_comes_along() -> None:
+    named = re.findall(r"^\| `([a-z]+)` \|", GUIDE.read_text(), flags=re.MULTILINE)
+    assert sorted(named) == sorted(set(LAYOUTS) - {"auto"})
+
+
+def test_every_layout_that_comes_along_keeps_the_protocol(tmp_path: Path) -> None:
+    for layout in sources._SHIPPED:
+        given: Layout = layout
+        assert given.name in LAYOUTS
+        assert not given.fits(tmp_path / "nowhere")
+
+
+# --- a file that is none
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "defines no `layout`; it must be an object with name, needs, fits, read: pipeline/sources/README.md"),
+        ("layout = 7", "its `layout` lacks name, needs, fits, read"),
+        ("class Mine:\n    name = 'x'\nlayout = Mine", r"`layout` is a class; end the file with `layout = Mine\(\)`"),
+        ("class Mine:\n    name = needs = 'x'\nlayout = Mine()", "its `layout` lacks fits, read"),
+        ("\nimport no_such_module", r"cannot be run \(ModuleNotFoundError: .* in line 2 of mine\.py\)"),
+        ("layout = (", r"cannot be run \(SyntaxError: "),
+        ("1 / 0", r"cannot be run \(ZeroDivisionError: division by zero in line 1 of mine\.py\)"),
+    ],
+)
+def test_a_file_that_defines_no_layout_is_told_what_is_missing(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(UsageError, match=says):
+        load_layout(tmp_path / "mine.py")
+    done = CliRunner().invoke(main, ["precompute", "src", "out", "--layout", str(tmp_path / "mine.py")])
+    assert done.exit_code == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_file_that_is_not_there_and_a_name_that_is_none_are_told_apart(tmp_path: Path) -> None:
+    gone = CliRunner().invoke(main, ["precompute", str(tmp_path), "out", "--layout", "gone.py"])
+    assert (gone.exit_code, "--layout gone.py: no such file" in gone.stderr) == (2, True)
+    other = CliRunner().invoke(main, ["precompute", str(tmp_path), str(tmp_path / "out"), "--layout", "ffp"])
+    assert other.exit_code == 2
+    assert "layout='ffp': must be one of auto, table, dfdc, ffpp, celebdf, folder, or your own" in other.stderr
+
+
+def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:
+    """Dataclasses with postponed annotations look their own module up."""
+    (tmp_path / "mine.py").write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "@dataclass(frozen=True)\nclass Mine:\n    name: str = 'mine'\n    needs: str = 'x'\n"
+        "    def fits(self, src): return True\n    def read(self, src, allowed): return None\nlayout = Mine()\n"
+    )
+    assert load_layout(tmp_path / "mine.py").name == "mine"
+
+
+# --- promises
+
+
+@pytest.mark.parametrize(
+    ("layout", "says"),
+    [
+        (Broken(Entry(video_id="a"), Entry(video_id="a")), "lists 'a' more than once"),
+        (Broken(Entry(video_id="/etc/a.mp4")), "'/etc/a.mp4': must be a path below the root"),
+        (Broken(Entry(video_id="../a.mp4")), "must be a path below the root"),
+        (Broken(Entry(video_id="x/../a.mp4")), "must be a path below the root"),
+        (Broken(Entry(video_id="x//a.mp4")), "must be a path below the root"),
+        (Broken(Entry(video_id="")), "must be a path below the root"),
+        (Broken(Entry(video_id="\udcff.mp4")), "must be text"),
+        (Broken(Entry(video_id="a", label=2)), r"'a': label=2: must be -1 or a position in \('real', 'fake'\)"),
+        (Broken(Entry(video_id="a", label=-2)), "label=-2: must be -1"),
+        (Broken(Entry(video_id="a", split="dev")), "split='dev': must be one of train, val, test, or None"),
+        (Broken(Entry(video_id="a", kin="bob")), "kin='bob': must be a tuple"),  # type: ignore[arg-type]
+        (Broken(Entry(video_id="a"), labels=()), r"labels=\(\): must be 1 to 128 different names"),
+        (Broken(Entry(video_id="a"), labels=("x", "x")), "must be 1 to 128 different names"),
+    ],
+)
+def test_a_broken_promise_is_named_before_anything_is_written(tmp_path: Path, layout: Broken, says: str) -> None:
+    with pytest.raises(UsageError, match=f"layout broken: .*{says}"):
+        list_source(tmp_path, layout)
+
+
+def test_an_original_by_the_absolute_path_of_an_input_would_be_tied_to_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"source_id='{tmp_path}/b.mp4': must be a path below the root"):
+        list_source(tmp_path, Broken(Entry(video_id="a", source_id=f"{tmp_path}/b.mp4"), Entry(video_id="b.mp4")))
+
+
+def test_a_source_that_the_layout_does_not_fit_is_told_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with pytest.raises(UsageError, match=r"other': layout broken needs anything"):
+        list_source(tmp_path / "other", Broken())
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object) -> Any:
+        raise error
+
+    return fail
+
+
+def test_an_error_in_a_layouts_own_code_is_one_line_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Broken()
+    monkeypatch.setattr(layout, "read", failing(KeyError("speaker")), raising=False)
+    with pytest.raises(UsageError, match=r"layout broken: cannot list .*KeyError: 'speaker' in line \d+ of test_own"):
+        list_source(tmp_path, layout)
+    monkeypatch.setattr(layout, "read", failing(UsageError("speakers.txt: empty")), raising=False)
+    with pytest.raises(UsageError, match=r"^speakers\.txt: empty$"):
+        list_source(tmp_path, layout)
+
+
+def test_what_is_no_listing_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Broken()
+    monkeypatch.setattr(layout, "read", lambda *_: ["a.mp4"], raising=False)
+    with pytest.raises(UsageError, match="read returned list; must be a Listing"):
+        list_source(tmp_path, layout)

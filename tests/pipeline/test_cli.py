@@ -1,0 +1,294 @@
+"""The command line as a user meets it: exit codes, messages, what goes where."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from assets_paths import SUPPORT
+from click.testing import CliRunner
+from facefeed.pipeline import precompute
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.dataset.manifest import OutPaths
+
+MakeSource = Callable[..., Path]
+
+
+QUICK = """
+from facefeed.pipeline import cli, job
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+job.Options.detector = lambda self: FixedBoxDetector()
+if __name__ == "__main__":
+    cli.main()
+"""
+"""The command with a detector that finds a face in every frame, and needs no weights."""
+
+
+def command_line(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", QUICK, *map(str, arguments)]
+
+
+def facefeed(*arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command_line(*arguments), capture_output=True, text=True, check=False, timeout=timeout)
+
+
+def test_help_names_every_command_with_what_it_does() -> None:
+    shown = CliRunner().invoke(main, ["--help"])
+    assert shown.exit_code == 0
+    for command in ("sample", "precompute", "verify"):
+        assert command in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--every", "0"], "every=0: must be a whole number of at least 1; try 10"),
+        (["--every", "5", "--fps", "2"], "exactly one of every, fps, frames, keyframes"),
+        (["--margin", "-1"], "margin=-1.0: must be 0 to 10; try 0.3"),
+        (["--size", "5"], "size=5: must be 16 to 4096 px; try 256"),
+        (["--quality", "101"], "quality=101"),
+        (["--min-score", "2"], "min_score=2.0: must lie in 0..1; try 0.9"),
+        (["--faces", "0"], "max_faces=0: must be at least 1"),
+        (["--split-ratio", "80,10"], "split_ratio='80,10': must be three shares; try 80,10,10"),
+        (["--split-ratio", "80,10,20"], "must be three shares >= 0 that sum to 100"),
+        (["--max-failed", "some"], "max_failed='some': must be a number of inputs or a percentage"),
+        (["--max-damaged", "3"], "--max-damaged 3: must be a percentage from 0% to 100%; try 10%"),
+        (["--max-damaged", "101%"], "--max-damaged 101%: must be a percentage"),
+        (["--retry-failed", "partial"], "--retry-failed partial: no such reason"),
+        (["--retry-failed", "sloth"], "--retry-failed sloth: no such reason; use one of empty, not_video"),
+        (["--timeout", "0"], "deadline_seconds=0.0: must be finite and above 0; try 60"),
+        (["--workers", "0"], "workers=0: must be at least 1"),
+        (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "a running cluster has its own workers"),
+        (["--layout", "dfdc"], "layout dfdc needs a folder with metadata.json, or with dfdc_train_part_"),
+        (["--layout", "table"], "layout table needs a .csv or .parquet file"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_written(
+    make_source: MakeSource, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    source = make_source("real/a.mp4")
+    done = CliRunner().invoke(main, ["precompute", str(source), str(tmp_path / "out"), *arguments])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("out", ["a" * 300, "file/below", "loop/out"])
+def test_an_out_that_cannot_be_is_one_line_and_exit_2(make_source: MakeSource, tmp_path: Path, out: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    done = CliRunner().invoke(main, ["precompute", str(make_source("real/a.mp4")), str(tmp_path / out), "--json"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("facefeed: OUT=")
+    assert len(done.stderr.splitlines()) == 1
+    assert json.loads(done.stdout)["exit"] == 2
+    if out == "file/below":
+        assert f"{str(tmp_path / 'file')!r} is a file" in done.stderr
+
+
+def test_what_a_killed_start_left_of_out_is_taken_up(
+    make_source: MakeSource, tmp_path: Path, cluster_address: str
+) -> None:
+    (tmp_path / "out/plan").mkdir(parents=True)
+    (tmp_path / "out/faces").mkdir()
+    (tmp_path / "out/lost+found").mkdir()  # a file system of its own
+    arguments = ["precompute", str(make_source("real/a.mp4")), str(tmp_path / "out"), "--scheduler", cluster_address]
+    assert facefeed(*arguments, "--frames", 1, "--min-face", 16).returncode == 0
+
+
+def test_a_reader_that_leaves_does_not_stop_the_work(
+    make_source: MakeSource, tmp_path: Path, cluster_address: str
+) -> None:
+    source, out = make_source("real/a.mp4"), tmp_path / "out"
+    command = command_line("precompute", source, out, "--frames", 1, "--min-face", 16, "--scheduler", cluster_address)
+    driver = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert driver.stderr is not None
+    assert driver.stdout is not None
+    driver.stderr.close()
+    driver.stdout.close()
+    driver.wait(timeout=120)
+    assert OutPaths(out).manifest.exists()
+
+
+def test_a_timeout_reaches_the_decoder(
+    make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(precompute, "precompute", lambda *_, limits, **__: seen.append(limits) or sys.exit(0))
+    CliRunner().invoke(main, ["precompute", str(make_source("real/a.mp4")), str(tmp_path / "out"), "--timeout", "900"])
+    assert [limits.deadline_seconds for limits in seen] == [900]
+
+
+def test_a_source_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
+    gone = CliRunner().invoke(main, ["precompute", str(tmp_path / "gone"), str(tmp_path / "out")])
+    assert gone.exit_code == 2
+    assert "gone': no such file or folder" in gone.stderr
+    (tmp_path / "bare").mkdir()
+    bare = CliRunner().invoke(main, ["precompute", str(tmp_path / "bare"), str(tmp_path / "out")])
+    assert bare.exit_code == 2
+    assert "holds no video and no image" in bare.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_in_a_pipe_keeps_standard_output_for_the_figures(
+    make_source: MakeSource, tmp_path: Path, cluster_address: str
+) -> None:
+    source = make_source("real/a.mp4", "real/<script>.mp4")
+    (source / "real/[red]broken.mp4").write_text("text")
+    out, options = tmp_path / "out", ["--scheduler", cluster_address, "--frames", 2, "--min-face", 16, "--json"]
+    many = facefeed("precompute", source, out, *options, "--max-failed", 0)
+    assert many.returncode == 3
+    assert "1 of 3 inputs failed (1 not_video), none may fail" in many.stderr
+    assert "[red]broken.mp4: not_video" in many.stderr
+    (failure,) = json.loads(many.stdout)["failures"]
+    assert (failure["video_id"], failure["reason"]) == ("real/[red]broken.mp4", "not_video")
+    inspected = CliRunner().invoke(main, ["inspect", str(out), "--json"])
+    assert "[red]broken.mp4: not_video" in inspected.stderr
+    figures = json.loads(inspected.stdout)
+    assert (figures["finished"], figures["pending"], figures["failures"]) == (False, 0, [failure])
+    verified = CliRunner().invoke(main, ["verify", str(out)])
+    assert verified.exit_code == 1
+    assert "unfinished" in verified.stderr
+    done = facefeed("precompute", source, out, *options, "--max-failed", 1)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["inputs"] == {
+        "total": 3, "ok": 2, "partial": 0, "no_faces": 0, "failed": {"not_video": 1}, "missing": 0,
+    }  # fmt: skip
+    assert figures["failures"] == [failure]
+    assert figures["exit"] == 0
+    assert {"seconds", "frames_per_second", "rows", "bytes", "splits"} <= figures.keys()
+    progress = [json.loads(line) for line in many.stderr.splitlines() if line.startswith("{")]
+    assert progress[-1]["inputs"] == progress[-1]["inputs_total"] == 3
+    assert progress[-1]["failed"] == {"not_video": 1}
+    assert progress[-1]["dashboard"].startswith("http://127.0.0.1")
+    assert "[red]broken.mp4: not_video" in done.stderr
+    assert CliRunner().invoke(main, ["verify", str(out)]).exit_code == 0
+    other = facefeed("precompute", source, out, "--frames", 3, "--min-face", 16)
+    assert other.returncode == 2
+    assert "was made with other settings (sampling: {'frames': 2} there, {'frames': 3} now)" in other.stderr
+
+
+DRIVER = """
+from assets_faults import SlowDetector
+from facefeed.pipeline import cli, job
+job.Options.detector = lambda self: SlowDetector(0.2)
+if __name__ == "__main__":
+    cli.main()
+"""
+
+
+@pytest.fixture
+def slow_driver(tmp_path: Path) -> Path:
+    """The command with a detector slow enough to be caught at work."""
+    path = tmp_path / "driver.py"
+    path.write_text(DRIVER)
+    return path
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_stops_cleanly_says_how_to_go_on_and_the_next_run_goes_on(
+    make_source: MakeSource, tmp_path: Path, slow_driver: Path, sent: signal.Signals
+) -> None:
+    source, out = make_source(*(f"real/{number}.mp4" for number in range(8))), tmp_path / "out"
+    arguments = ["precompute", str(source), str(out), "--workers", "1", "--min-face", "16", "--every", "5"]
+    command = [sys.executable, str(slow_driver), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    driver = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    while not list(OutPaths(out).receipts.glob("*.json")) and driver.poll() is None:
+        time.sleep(0.05)
+    os.killpg(driver.pid, sent) if sent == signal.SIGINT else driver.send_signal(sent)
+    _, shown = driver.communicate(timeout=60)
+    assert driver.returncode == 130, shown
+    assert 0 < shown.index('{"event": "stopping"}') < shown.index("interrupted; run the same command again to go on")
+    assert "Traceback" not in shown
+    assert not OutPaths(out).manifest.exists()
+    finished = {path.name: path.stat().st_mtime_ns for path in OutPaths(out).receipts.iterdir()}
+    assert 1 <= len(finished) < 8
+    again = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    assert again.returncode == 0, again.stderr
+    after = {path.name: path.stat().st_mtime_ns for path in OutPaths(out).receipts.iterdir()}
+    assert finished.items() <= after.items()
+    assert CliRunner().invoke(main, ["verify", str(out)]).exit_code == 0
+
+
+STUCK = """
+import contextlib, time
+from assets_faults import SlowDetector
+from distributed import LocalCluster
+from facefeed.pipeline import cli, job
+def close(self, timeout=None):
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):
+            time.sleep(3600)
+LocalCluster.close = close
+job.Options.detector = lambda self: SlowDetector(3600)
+if __name__ == "__main__":
+    cli.main()
+"""
+"""The command with work that takes hours, and a cluster that never ends in order."""
+
+
+def decodes_for_a_worker(process: psutil.Process, driver: psutil.Popen) -> bool:
+    """Whether it is a decoder below a worker: before the cluster stands, the driver has had one of its own."""
+    with suppress(psutil.NoSuchProcess):
+        return "video.child" in " ".join(process.cmdline()) and process.ppid() != driver.pid
+    return False
+
+
+def test_a_second_ctrl_c_ends_the_driver_its_workers_and_their_decoders_at_once(
+    make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
+    script = tmp_path / "driver.py"
+    script.write_text(STUCK)
+    command = [sys.executable, str(script), "precompute", str(source), str(out), "--workers", "1", "--every", "5"]
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    driver = psutil.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+    while not any(decodes_for_a_worker(one, driver) for one in driver.children(recursive=True)):
+        assert driver.poll() is None
+        time.sleep(0.05)
+    below = driver.children(recursive=True)
+    os.killpg(driver.pid, signal.SIGINT)
+    heard = ""
+    while '{"event": "stopping"}' not in heard:
+        heard = driver.stderr.readline()
+        assert heard
+    os.killpg(driver.pid, signal.SIGINT)
+    _, shown = driver.communicate(timeout=60)
+    assert driver.returncode == 130, shown
+    assert "interrupted;" not in shown, "it has not waited for an end in order"
+    assert psutil.wait_procs(below, timeout=60)[1] == []
+
+
+def test_a_second_run_on_the_same_out_is_refused_and_told_who_works_there(
+    make_source: MakeSource, tmp_path: Path, slow_driver: Path
+) -> None:
+    source, out = make_source(*(f"real/{number}.mp4" for number in range(12))), tmp_path / "out"
+    arguments = ["precompute", str(source), str(out), "--workers", "1", "--min-face", "16", "--every", "5"]
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+    first = subprocess.Popen([sys.executable, str(slow_driver), *arguments], env=environment, stderr=subprocess.PIPE)
+    while not list(OutPaths(out).plan.glob("*.json")) and first.poll() is None:
+        time.sleep(0.05)
+    second = subprocess.run(
+        [sys.executable, str(slow_driver), *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert second.returncode == 2
+    assert f"another precompute is working on it (process {first.pid} on " in second.stderr
+    first.communicate(timeout=120)
+    assert first.returncode == 0

@@ -1,0 +1,123 @@
+"""The guide to figures has every key of `precompute --json`, of its dry run, of progress and of a receipt."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from assets_paths import ROOT
+from facefeed.pipeline import report
+from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
+from facefeed.pipeline.dryrun import report as show
+from facefeed.pipeline.dryrun.run import DryRun, dry_run
+from facefeed.pipeline.errors import TooManyFailedError
+from facefeed.pipeline.execution import progress as progress_module
+from facefeed.pipeline.execution.progress import Progress
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.failure_limit import Allowance
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning.plan import Unit
+from facefeed.pipeline.planning.request import prepare
+from facefeed.pipeline.precompute import Summary, precompute
+from rich.console import Console
+
+GUIDE = ROOT / "pipeline" / "FIGURES.md"
+
+MakeSource = Callable[..., Path]
+
+
+def documented(section: str) -> set[str]:
+    """The keys in the table of a section."""
+    (text,) = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", GUIDE.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return set(re.findall(r"^\| `([^`]+)` \|", text, flags=re.MULTILINE))
+
+
+def keys(value: Any, above: str = "") -> Iterator[str]:
+    """Every key that leads to a value, as the guide writes it: `inputs.total`, `failures[].reason`."""
+    if isinstance(value, dict):
+        for name, held in value.items():
+            yield from keys(held, f"{above}.{name}" if above else name)
+    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        for one in value:
+            yield from keys(one, f"{above}[]")
+    else:
+        yield above
+
+
+def differences(found: set[str], section: str) -> tuple[set[str], set[str]]:
+    """Keys that the guide lacks, and keys of the guide that are not there; `<name>` in it stands for any name."""
+    patterns = {key: re.sub(r"<[^>]+>", ".+", re.sub(r"([.\[\]])", r"\\\1", key)) for key in documented(section)}
+    lacking = {one for one in found if not any(re.fullmatch(pattern, one) for pattern in patterns.values())}
+    stale = {key for key, pattern in patterns.items() if not any(re.fullmatch(pattern, one) for one in found)}
+    return lacking, stale
+
+
+@pytest.fixture
+def made(
+    tmp_path: Path,
+    make_source: MakeSource,
+    small_options: Options,
+    cluster_address: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[DryRun, TooManyFailedError, Summary]:
+    """A dry run, a run that allows no failure and one that allows two: of a source with one of each kind of input."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    src = make_source("dfdc_train_part_0/a.mp4", "dfdc_train_part_0/b.mp4")
+    part, out = src / "dfdc_train_part_0", tmp_path / "out"
+    (part / "broken.mp4").write_bytes(b"not a video" * 100)
+    (part / "link.mp4").symlink_to(make_source("c.mp4", root=tmp_path / "elsewhere") / "c.mp4")
+    (part / "notes.txt").write_text("x")
+    videos = {name: {"label": "REAL", "split": "train"} for name in ("a.mp4", "broken.mp4", "link.mp4", "lost.mp4")}
+    fake = {"b.mp4": {"label": "FAKE", "split": "train", "original": "a.mp4"}}
+    (part / "metadata.json").write_text(json.dumps({**videos, **fake}))
+    settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector()}
+    job, listing, config = prepare(src, out, **settings)
+    tried = dry_run(
+        job, listing, config, workers=None, scheduler=cluster_address, allow_leaks=False, progress=Progress.silent()
+    )
+    settings["scheduler"] = cluster_address
+    with pytest.raises(TooManyFailedError) as failed:
+        precompute(src, tmp_path / "other", max_failed=Allowance(count=1), **settings)
+    return tried, failed.value, precompute(src, out, max_failed=Allowance(count=2), **settings)
+
+
+def test_the_guide_to_figures_has_every_key_of_a_run_a_dry_run_and_a_receipt(
+    made: tuple[DryRun, TooManyFailedError, Summary], tmp_path: Path
+) -> None:
+    tried, failed, summary = made
+    of_failure = {**failed.figures, "error": "as the command says it", "exit": 3}
+    run = {*keys(json.loads(json.dumps(report.figures(summary)))), *keys(of_failure)}
+    assert differences(run, "A run") == (set(), set())
+    dry = {*keys(json.loads(json.dumps(show.figures(tried, 2))))}
+    assert differences(dry, "A dry run") == (set(), set())
+    receipts = [json.loads(path.read_bytes()) for path in OutPaths(tmp_path / "out").receipts.iterdir()]
+    assert differences({key for one in receipts for key in keys(one)}, "A receipt") == (set(), set())
+    assert "pipeline/FIGURES.md" in (ROOT / "README.md").read_text()
+
+
+def test_the_guide_to_figures_has_every_key_of_a_line_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = count(0, 3600)
+    monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: next(hours)))
+    file = io.StringIO()
+    progress = Progress(Console(file=file, highlight=False, soft_wrap=True))
+    failed = InputOutcome(video_id="a.mp4", size_bytes=1, mtime_ns=1, outcome="failed", reason="empty")
+    unit = Unit.make((), "train", config="c", salt="0")
+    with progress:
+        progress.on_receipt(Receipt(unit="u", config="c", outcome="done", inputs=[failed]))
+    with progress.comparing(2, 200) as on_compared:
+        on_compared(100)
+    progress.warn("a warning")
+    progress.on_wait("another run is at work")
+    progress.on_lost(unit, "its worker was lost", "splitting it in two")
+    progress.on_retired("worker 0", "MemoryError")
+    progress.on_stopping()
+    lines = [json.loads(line) for line in file.getvalue().splitlines()]
+    found = {key for line in lines for key in keys({line.pop("event"): line or "alone"})}
+    assert differences(found, "Progress in a pipe") == (set(), set())

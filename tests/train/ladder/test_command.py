@@ -1,0 +1,137 @@
+"""What a user of `facefeed ladder` notices: it measures, says what and why not, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assets_ladder import MadeUp
+from assets_paths import SUPPORT
+from click.testing import CliRunner
+from facefeed.train.console import standard_error
+from facefeed.train.ladder.cli import ladder
+from facefeed.train.ladder.messages import Subject
+from facefeed.train.ladder.progress import Progress
+from facefeed.train.ladder.results import Measured
+from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
+from facefeed.train.ladder.runner import measured
+
+MODULE = SUPPORT / "assets_ladder_modules.py"
+SUBJECT = Subject(out="out", videos="videos", module=None)
+
+
+def test_a_ladder_of_real_processes_is_measured_and_ends_with_one_json_object(tmp_path: Path) -> None:
+    page = tmp_path / "ladder.html"
+    given = ["--module", f"{MODULE}:OnItsOwn", "--levers", "fp16,bf16", "--repeats", "1", "--steps", "2"]
+    code = "from facefeed.train.ladder.cli import ladder; ladder()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *given, "--page", str(page), "--json"], capture_output=True, text=True, check=False
+    )
+    found = json.loads(done.stdout)  # what the module prints does not come here
+    rungs = {one["name"]: one for one in found["rungs"]}
+    refused = dict.fromkeys([NAIVE, PRECOMPUTED, "fp16,bf16", BEST], "refused")
+    assert {name: one["outcome"] for name, one in rungs.items()} == {**refused, "as it is": "ran"}
+    assert rungs["as it is"]["measured"][0]["steps"] == 2
+    assert "of one kind (precision)" in rungs["fp16,bf16"]["reason"]
+    assert (done.returncode, found["exit"]) == (0, 0)
+    assert "of one kind (precision)" in page.read_text()
+    assert str(page) in done.stderr
+    (event,) = (json.loads(line) for line in done.stderr.split("\n") if line.startswith("{"))
+    assert (event["rung"], event["done"], event["of"]) == ("as it is", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "give OUT, or --module PATH:CLASS"),
+        (["out", "--steps", "0"], "must be a number of at least 1, or 'epoch'"),
+        (["out", "--steps", "all"], "must be a number of at least 1, or 'epoch'"),
+        (["out", "--repeats", "0"], "--repeats"),
+        (["out", "--videos", "nowhere"], "nowhere"),
+        (["out", "--page", "nowhere/page.html"], "--page nowhere/page.html: cannot be written there"),
+        (["out", "--recipe", "slow"], "slow"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_at_once(given: list[str], said: str) -> None:
+    result = CliRunner().invoke(ladder, given)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+# ---- between the command and its processes
+
+
+@dataclass
+class NoProcesses(MadeUp):
+    """Answers as `Processes` does, without any; Ctrl-C comes when it is asked for the repeat `interrupted`."""
+
+    subject: Subject = SUBJECT
+    steps: int | None = 20
+    found: dict[str, Any] = field(default_factory=dict)
+    interrupted: int = 1000
+
+    def look(self, levers: Any) -> dict[str, Any]:
+        known = {
+            "recipe": "quick", "recipe_levers": "", "own_data": False, "parameters": 7, "machine": {"cores": 2},
+            "refusals": {text: [] for text in ("", *levers, "bf16,compile")},
+        }  # fmt: skip
+        return {**known, **self.found}
+
+    def measure(self, rung: Rung, repeat: int) -> Measured:
+        if len(self.asked) == self.interrupted:
+            raise KeyboardInterrupt
+        return super().measure(rung, repeat)
+
+
+def report_of(processes: Any, levers: tuple[str, ...], *, as_json: bool = False, **given: Any) -> Any:
+    return measured(
+        processes, levers, **{"named": (), "repeats": 2, **given}, progress=Progress(standard_error(), as_json=as_json)
+    )
+
+
+def test_the_recipes_own_levers_are_a_rung_beside_those_that_were_asked_for() -> None:
+    apart = frozenset({frozenset(("bf16", "bf16,compile"))})
+    report = report_of(NoProcesses(found={"recipe_levers": "bf16,compile"}, apart=apart), ("bf16",))
+    names = [row.rung.name for row in report.ladder.rows]
+    assert names == [NAIVE, PRECOMPUTED, "bf16", "bf16,compile", BEST]
+    assert report.subject.recipe == "quick"
+
+
+def test_no_levers_are_a_ladder_of_two_rungs() -> None:
+    report = report_of(NoProcesses(found={"recipe_levers": "bf16,compile"}), ())
+    assert [row.rung.name for row in report.ladder.rows] == [NAIVE, PRECOMPUTED]
+
+
+def test_an_interrupted_ladder_keeps_what_it_has() -> None:
+    report = report_of(NoProcesses(interrupted=3), ("bf16",))
+    assert not report.complete
+    assert [len(row.repeats) for row in report.ladder.rows] == [1, 1, 1]
+
+
+def test_progress_in_a_log_is_a_line_a_repeat(capsys: pytest.CaptureFixture[str]) -> None:
+    report_of(NoProcesses(broken={"bf16": 0}), ("bf16",), repeats=1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[1] == f"2 of 5: {PRECOMPUTED}, round 1: samples per second 99.0"
+    assert lines[2] == "3 of 5: bf16, round 1: failed bf16 broke"
+
+
+def test_progress_for_a_program_is_an_object_a_repeat_also_for_one_that_failed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    report_of(NoProcesses(broken={"bf16": 0}), ("bf16",), repeats=1, as_json=True)
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [one["rung"] for one in events] == [NAIVE, PRECOMPUTED, "bf16"]
+    assert events[1] == {
+        "event": "repeat",
+        "rung": PRECOMPUTED,
+        "round": 0,
+        "done": 2,
+        "of": 5,
+        "samples_per_second": 99.0,
+    }
+    assert events[2]["failed"] == "bf16 broke"

@@ -1,0 +1,303 @@
+"""What a rung's process does: a real fit, with the steps that count timed, and what cannot be meant refused."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from assets_clock import Clock
+from assets_paths import SUPPORT
+from assets_rows import make_small
+from facefeed.pipeline.errors import UsageError
+from facefeed.train import levers
+from facefeed.train.ladder.messages import Question, Subject
+from facefeed.train.ladder.results import Measured, Memory
+from facefeed.train.ladder.rung.worker import reply
+from facefeed.train.ladder.rungs import LEVERS
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own advice is none of ours
+
+MODULES = SUPPORT / "assets_ladder_modules.py"
+SMALL = ("model.backbone=test_resnet", "data.image_size=32", "data.batch_size=16", "data.num_workers=0")
+FACES = Subject(out="", videos=None, module=None, recipe="quick", changes=SMALL)
+OWN = Subject(out=None, videos=None, module=f"{MODULES}:OnItsOwn", recipe="quick")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(make_small(tmp_path_factory.mktemp("ladder") / "out"))
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a rung does to its process, and this one has to live on with."""
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
+        monkeypatch.setenv(name, "0")
+    before = logging.getLogger("lightning.pytorch").level
+    yield
+    logging.getLogger("lightning.pytorch").setLevel(before)
+
+
+def measured(question: Question) -> tuple[Measured, list[tuple[int, int]]]:
+    from facefeed.train.ladder.rung.measure import measure  # noqa: PLC0415 (Lightning, which takes seconds)
+
+    told: list[tuple[int, int]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(question, Path(folder), lambda *step: told.append(step))
+    return Measured(**{**found, "memory": Memory(**found["memory"])}), told
+
+
+def test_a_rung_trains_on_the_faces_and_says_what_came_of_it(out: str) -> None:
+    subject = replace(FACES, out=out)
+    found, told = measured(Question(subject=subject, task="measure", steps=6))
+    assert found.steps == 6
+    assert (found.steps_per_epoch, found.samples) == (7, 6 * 16)
+    assert found.seconds > 0
+    assert {"val/auc", "val/accuracy", "val/loss"} <= found.metrics.keys()
+    assert found.loss is not None
+    assert 0 < found.loss < 0.8
+    assert found.memory.host_bytes >= found.memory.host_before_bytes > 0  # what this process did before may be its peak
+    assert (found.memory.allocated_bytes is None) == (not torch.cuda.is_available())
+    # An epoch's end lies within what is measured, so the warm-up has seen one. At the end, a batch of validation.
+    assert told == [*((step, 13) for step in range(14)), (13, 13)]
+
+
+def test_all_rungs_see_the_same_and_another_round_something_else(out: str) -> None:
+    subject = replace(FACES, out=out)
+    losses = [
+        measured(Question(subject=subject, task="measure", levers=taken, steps=1, repeat=repeat))[0].loss
+        for taken, repeat in (((), 0), (("clip:1000",), 0), ((), 1))
+    ]
+    assert losses[0] == losses[1]
+    assert losses[0] != losses[2]
+
+
+def test_the_best_weights_are_kept_where_they_are_removed_with_the_rung(out: str, tmp_path: Path) -> None:
+    question = Question(subject=replace(FACES, out=out), task="measure", levers=("best:val/loss",), steps=1)
+    assert "val/loss" in reply(question, tmp_path, lambda *_: None)["metrics"]
+    assert list(tmp_path.rglob("best.ckpt"))
+
+
+def test_a_users_module_gets_images_and_labels(out: str) -> None:
+    subject = Subject(out=out, videos=None, module=f"{MODULES}:OfFaces", recipe="quick", changes=SMALL[1:])
+    found, _ = measured(Question(subject=subject, task="measure", steps=2))
+    assert found.metrics.keys() == {"valid_acc"}
+
+
+def test_a_users_module_with_its_own_batches_is_trained_on_them() -> None:
+    found, _ = measured(Question(subject=OWN, task="measure", data="own", steps=3))
+    assert (found.steps, found.samples, found.steps_per_epoch) == (3, 24, 12)
+    assert found.metrics == {}
+    assert found.devices == 1
+
+
+def test_the_loss_of_accumulated_batches_is_that_of_a_batch() -> None:
+    alone, four = (
+        measured(Question(subject=OWN, task="measure", data="own", levers=taken, steps=4))[0]
+        for taken in ((), ("accumulate:4",))
+    )
+    assert alone.loss is not None
+    assert four.loss == pytest.approx(alone.loss)
+
+
+def test_an_epoch_is_measured_whole_if_that_is_asked_for() -> None:
+    found, told = measured(Question(subject=OWN, task="measure", data="own", steps=None))
+    assert found.is_whole_epoch
+    assert found.steps == 12
+    assert told[-1] == (17, 17)
+
+
+def test_what_goes_wrong_in_the_module_is_told_by_its_name(tmp_path: Path) -> None:
+    subject = replace(OWN, module=f"{MODULES}:Breaks")
+    found = reply(Question(subject=subject, task="measure", data="own", steps=20), tmp_path, lambda *_: None)
+    assert re.fullmatch(r"ValueError: step 3 is one too many \(assets_ladder_modules\.py:\d+\)", found["failed"]), found
+
+
+def test_what_cannot_be_meant_is_told_apart_from_what_breaks(tmp_path: Path) -> None:
+    nowhere = replace(OWN, module="nowhere.py:Net")
+    refused, failed = (
+        reply(Question(subject=nowhere, task=task), tmp_path, lambda *_: None)  # type: ignore[arg-type]
+        for task in ("look", "measure")
+    )
+    assert "nowhere.py is not there" in refused["refused"]
+    assert failed["failed"] == refused["refused"]
+
+
+@pytest.mark.parametrize(("text", "devices"), [("", 1), ("bf16,clip:1", 1), ("ddp", "auto"), ("fsdp", "auto")])
+def test_rungs_that_share_the_work_do_so_over_all_devices_and_the_others_have_one(text: str, devices: Any) -> None:
+    from facefeed.train.ladder.rung.measure import _arguments  # noqa: PLC0415 (Lightning, which takes seconds)
+
+    taken = levers.parse(text)
+    given = _arguments(Question(subject=OWN, task="measure", data="own", steps=3), taken)
+    for lever in taken:
+        given |= lever.arguments()
+    assert given.get("devices", "auto") == devices  # Lightning's own default is all that there are
+
+
+# ---- the clock
+
+
+class Slow(torch.utils.data.Dataset[torch.Tensor]):
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+
+    def __len__(self) -> int:
+        return 30
+
+    def __getitem__(self, _: int) -> torch.Tensor:
+        self.clock.pass_by(self.seconds)
+        return torch.ones(4)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    from facefeed.train.ladder.rung import stopwatch  # noqa: PLC0415
+    from facefeed.train.starvation import data_wait  # noqa: PLC0415
+
+    moved = Clock()
+    monkeypatch.setattr(data_wait, "clock", moved)
+    monkeypatch.setattr(stopwatch, "clock", moved)
+    return moved
+
+
+def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, **length: Any) -> Any:
+    """A fit whose first steps compile for 5 s, whose others take 10 ms, and whose checkpoint takes 2 s to save."""
+    import lightning  # noqa: PLC0415
+    from facefeed.train.ladder.rung.stopwatch import Length, Stopwatch  # noqa: PLC0415
+    from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: PLC0415
+
+    class Model(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: torch.Tensor, number: int) -> torch.Tensor:
+            clock.pass_by(5.0 if self.global_step < 2 else 0.010)
+            return self.head(batch).mean()  # type: ignore[no-any-return]
+
+        def validation_step(self, batch: torch.Tensor, number: int) -> None:
+            clock.pass_by(60.0)
+
+        def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            clock.pass_by(2.0)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    watch = Stopwatch(Length(**length))
+    loader = torch.utils.data.DataLoader(Slow(clock, item_seconds), 2)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=100,
+        check_val_every_n_epoch=100,
+        callbacks=[watch, ModelCheckpoint(tmp_path)],
+        **quiet,
+    )
+    trainer.fit(Model(), loader, torch.utils.data.DataLoader(Slow(Clock(), 0.0), 2))
+    return watch
+
+
+def test_the_warm_up_is_left_out_and_what_an_epochs_end_takes_is_told_apart(clock: Clock, tmp_path: Path) -> None:
+    watch = timed(clock, tmp_path, item_seconds=0.005, steps=8)
+    assert watch.warm_up_seconds == pytest.approx(2 * 5.0 + 3 * 0.010 + 5 * 0.010)
+    assert (watch.steps, watch.samples, watch.steps_per_epoch) == (8, 16, 15)
+    assert watch.seconds == pytest.approx(8 * 0.020)
+    assert watch.ending_seconds == pytest.approx(2.0)
+    assert watch.stall_share == pytest.approx(0.5)
+
+
+def test_where_an_epochs_end_is_measured_the_warm_up_has_seen_one(clock: Clock, tmp_path: Path) -> None:
+    watch = timed(clock, tmp_path, item_seconds=0.0, steps=12)
+    assert watch.seconds == pytest.approx(12 * 0.010 + 0)
+    assert watch.warm_up_seconds == pytest.approx(2 * 5.0 + 13 * 0.010)
+
+
+def test_a_slow_loaders_fit_is_short(clock: Clock, tmp_path: Path) -> None:
+    watch = timed(clock, tmp_path, item_seconds=100.0, slow=True)
+    assert (watch.steps, watch.seconds) == (1, pytest.approx(200.0 + 5.0))
+    assert watch.warm_up_seconds == pytest.approx(200.0 + 5.0)
+
+
+# ---- what can run here
+
+
+def test_every_lever_can_run_here_or_says_why_not(out: str) -> None:
+    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
+
+    found = look(Question(subject=replace(FACES, out=out), task="look", levers=LEVERS))
+    assert found["refusals"].keys() == {"", *LEVERS}
+    assert found["refusals"][""] == found["refusals"]["accumulate:4"] == []
+    if not torch.cuda.is_available():
+        assert all(found["refusals"][text] for text in ("fp16", "tf32", "zero:2", "fsdp", "ddp"))
+    assert (found["recipe"], found["own_data"]) == ("quick", False)
+    assert found["parameters"] > 1000
+
+
+def test_a_recipes_own_levers_are_one_more_rung(out: str) -> None:
+    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
+
+    subject = replace(FACES, out=out, changes=(*SMALL, "levers=clip:1,channels_last"))
+    found = look(Question(subject=subject, task="look", levers=("bf16",)))
+    assert found["recipe_levers"] == "clip:1,channels_last"
+    assert found["refusals"].keys() == {"", "bf16", "clip:1,channels_last"}
+
+
+def test_what_cannot_be_together_is_left_out_of_a_set_with_the_reason() -> None:
+    from facefeed.train.ladder.rung.probe import combine  # noqa: PLC0415
+
+    found = combine(Question(subject=OWN, task="combine", levers=("bf16", "clip:1", "fp16", "clip:1,bf16")))
+    assert found["levers"] == ("bf16", "clip:1")
+    assert "fp16" in found["left_out"]["fp16"]
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "said"),
+    [
+        ("nowhere.py:Net", False, "nowhere.py is not there; name a file that is"),
+        (f"{MODULES}:Nothing", False, "no LightningModule of the name 'Nothing'; it has"),
+        (f"{MODULES}:NoModule", False, "no LightningModule of the name 'NoModule'"),
+        (f"{MODULES}:Fiddly", False, "a constructor without arguments"),
+        (f"{MODULES}", False, "must be PATH:CLASS"),
+        (__file__ + "c:Net", False, "must be PATH:CLASS"),
+        (f"{MODULES}:OnItsOwn", True, "brings its own batches; leave OUT out"),
+        (f"{MODULES}:OfFaces", False, "give OUT"),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_refused_with_the_reason(out: str, module: str, given: bool, said: str) -> None:
+    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
+
+    subject = replace(OWN, module=module, out=out if given else None)
+    with pytest.raises(UsageError, match=said):
+        look(Question(subject=subject, task="look"))
+
+
+@pytest.mark.parametrize("change", ["model.backbone=resnet50", "data.batch_size=8"])
+def test_a_setting_of_what_the_module_brings_itself_is_refused(change: str) -> None:
+    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
+
+    with pytest.raises(UsageError, match=f"--set {change}: .* brings its own {change.split('.', maxsplit=1)[0]}"):
+        look(Question(subject=replace(OWN, changes=(change,)), task="look"))
+
+
+def test_a_module_that_another_module_hides_is_not_taken_for_it(tmp_path: Path) -> None:
+    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
+
+    file = tmp_path / "json.py"
+    file.write_text("")
+    with pytest.raises(UsageError, match=r"json.py: a module of that name is there already, .*; rename the file"):
+        look(Question(subject=replace(OWN, module=f"{file}:Net"), task="look"))
+
+
+def test_a_text_that_is_no_levers_is_refused() -> None:
+    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
+
+    with pytest.raises(UsageError, match="bf17"):
+        look(Question(subject=OWN, task="look", levers=("bf17",)))

@@ -1,0 +1,261 @@
+"""What a user sees of a ladder: a table of 80 columns, all figures as JSON, and a page that opens anywhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import shutil
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, looked_at
+from assets_ladder import MadeUp, measured, rungs
+from assets_paths import needs_program
+from facefeed.pipeline.errors import UsageError
+from facefeed.train.ladder.messages import Subject
+from facefeed.train.ladder.page.html import write_page
+from facefeed.train.ladder.report import Report, figures, show
+from facefeed.train.ladder.results import Row
+from facefeed.train.ladder.rungs import BEST, LEVERS, NAIVE, PRECOMPUTED, Rung
+from facefeed.train.ladder.scheduler import Ladder, climb
+from rich.console import Console
+
+NASTY = "<script>alert(1)</script>"
+ESCAPE = "\x1b[2J"
+SUBJECT = Subject(out="out", videos="videos", module=None, recipe="quick", changes=("data.batch_size=16",))
+
+
+def report_of(ladder: Ladder, subject: Subject = SUBJECT, **given: object) -> Report:
+    values = {
+        "steps": 20,
+        "repeats": 3,
+        "seconds": 812.0,
+        "machine": {"gpus": (), "cores": 2},
+        "parameters": 11_000_000,
+    }
+    return Report(ladder=ladder, subject=subject, **{**values, **given})  # type: ignore[arg-type]
+
+
+def whole() -> Report:
+    """All of LEVERS, of which some are refused, one fails, and two make the best set."""
+    apart = frozenset({frozenset(("bf16", "channels_last"))})
+    return report_of(climb(rungs(), MadeUp(broken={"checkpointing": 1}, apart=apart), repeats=3))
+
+
+def nasty() -> Report:
+    """Everything called what nobody should call it."""
+    failed = Row(Rung(name=f"freeze:{NASTY}", data="own", levers=f"freeze:{NASTY}"), outcome="failed")
+    failed.reason = f"ValueError: {NASTY}{ESCAPE}"
+    base = Row(Rung(name=PRECOMPUTED, data="precomputed"), {0: measured(5.0)})
+    subject = Subject(out=f"out/{NASTY}", videos=NASTY, module=f"{NASTY}.py:Net", changes=(NASTY,))
+    return report_of(Ladder([base, failed]), subject, complete=False)
+
+
+def on_a_gpu() -> Report:
+    rows = []
+    for name, levers, speed, size in (("as it is", "", 10.0, 9_000_000_000), ("fp16", "fp16", 21.0, 5_000_000_000)):
+        one = measured(speed, gpu_bytes=size)
+        rows.append(Row(Rung(name=name, data="own", levers=levers), {0: one, 1: one}))
+    return report_of(Ladder(rows), replace(SUBJECT, out=None, module="nets.py:UNet"), machine={"gpus": ("H200",)})
+
+
+def broken() -> Report:
+    """A lever that is fast and learns nothing."""
+    base, lever = measured(10.0, loss=0.5), measured(30.0, loss=math.nan)
+    rows = [
+        Row(Rung(name="as it is", data="own"), {0: base, 1: base}),
+        Row(Rung(name="fp16", data="own", levers="fp16"), {0: lever, 1: lever}),
+    ]
+    return report_of(Ladder(rows))
+
+
+def nothing() -> Report:
+    """The base failed in the first round."""
+    row = Row(Rung(name=PRECOMPUTED, data="precomputed"), outcome="failed", reason="its process ended with code 1")
+    return report_of(Ladder([row]))
+
+
+MADE = {"whole": whole, "nasty": nasty, "gpu": on_a_gpu, "broken": broken, "nothing": nothing}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    found = {name: folder / f"{name} <script>.html" for name in MADE}
+    for name, make in MADE.items():
+        assert write_page(make(), found[name]) == found[name].stat().st_size < 100_000
+    return found
+
+
+class Page(HTMLParser):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words, self._style = "", False
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._style = tag == "style"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._style = False
+
+    def handle_data(self, data: str) -> None:
+        self.words += "" if self._style else f"{' '.join(data.split())} "
+
+
+# ---- the page
+
+
+def test_the_page_opens_in_a_browser_without_complaint_and_asks_no_network(
+    pages: dict[str, Path], tmp_path: Path
+) -> None:
+    program = needs_program(next((name for name in PROGRAMS if shutil.which(name)), PROGRAMS[0]))
+    seen: dict[Path, Seen] = looked_at(program, list(pages.values()), tmp_path, hover={})
+    for path, found in seen.items():
+        assert (found.complaints, found.requests) == ([], []), path
+        assert all(content <= window for window, content in found.widths.items()), path  # nothing sticks out
+        assert found.widths.keys() == {LAPTOP, PHONE}
+
+
+def test_names_are_shown_and_never_run(pages: dict[str, Path]) -> None:
+    page = Page(pages["nasty"])
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert page.words.count(NASTY) >= 4
+    assert "INTERRUPTED" in page.words
+
+
+def test_nothing_on_a_page_comes_from_elsewhere(pages: dict[str, Path]) -> None:
+    for path in pages.values():
+        given = [value for _, attrs in Page(path).tags for name, value in attrs.items() if name in ("src", "href")]
+        assert given == ["data:,"]
+        assert "url(" not in path.read_text()
+
+
+def test_the_page_tells_what_came_of_it_and_of_every_rung(pages: dict[str, Path]) -> None:
+    words = Page(pages["whole"]).words
+    assert "Precomputed trains 200 times as fast as on the fly." in words
+    assert "With bf16,compile training is 1.90 times as fast as without levers" in words
+    assert "facefeed train out --recipe quick --set data.batch_size=16 --set levers=bf16,compile" in words
+    assert "20 steps after a warm-up, 3 times, in turn" in words
+    for name in (NAIVE, PRECOMPUTED, *LEVERS, BEST):
+        assert name in words
+    for reason in ("checkpointing broke", "fsdp: there is no GPU", "not beside", "changes what is learned"):
+        assert reason in words
+
+
+def test_bars_are_as_long_as_what_they_stand_for(pages: dict[str, Path]) -> None:
+    styles = [str(attrs["style"]) for tag, attrs in Page(pages["gpu"]).tags if attrs.get("class") == "bar"]
+    widths = [float(one.removeprefix("width: ").removesuffix("%")) for one in styles]
+    epochs, levers, memory = widths[:2], widths[2:3], widths[3:]
+    assert epochs[1] / epochs[0] == pytest.approx(10 / 21, rel=1e-3)
+    assert levers == [pytest.approx(100 / 1.04, rel=1e-3)]
+    assert memory[1] / memory[0] == pytest.approx(5 / 9, rel=1e-3)
+
+
+def test_a_page_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--page"):
+        write_page(nothing(), tmp_path / "no folder" / "page.html")
+
+
+# ---- the terminal, and programs
+
+
+def shown(report: Report) -> str:
+    console = Console(file=io.StringIO(), width=80, highlight=False, soft_wrap=True, emoji=False)
+    show(report, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_table_fits_a_terminal_of_80_columns() -> None:
+    lines = shown(whole()).split("\n")
+    table = lines[: next(number for number, line in enumerate(lines) if not line.strip())]
+    assert max(map(len, table[:-2])) <= 80
+    bf16 = next(line for line in table if line.startswith("bf16"))
+    assert bf16.split() == [
+        "bf16",
+        "~26.7",
+        "s",
+        "150",
+        "1.50x",
+        "1.47-1.53",
+        "300x",
+        "3.0",
+        "GB",
+        "0.58",
+        "0.61",
+        "2%",
+    ]
+
+
+def test_the_terminal_says_what_did_not_run_and_what_to_do_next() -> None:
+    told = " ".join(shown(whole()).split())
+    assert "fsdp refused: fsdp: there is no GPU" in told
+    assert "checkpointing failed: checkpointing broke" in told
+    assert "next: facefeed train out --recipe quick" in told
+    assert "training without levers did not run" in shown(nothing())
+
+
+def test_the_next_command_sets_nothing_twice() -> None:
+    subject = replace(SUBJECT, changes=("levers=clip:1", "epochs=3"))
+    told = shown(replace(whole(), subject=subject))
+    assert "next: facefeed train out --recipe quick --set epochs=3 --set levers=bf16,compile\n" in told
+
+
+def test_a_module_of_ones_own_is_told_the_line_to_use() -> None:
+    told = shown(on_a_gpu())
+    assert "next: module, trainer = levers.trainer(module, levers.parse('fp16'))" in told
+    assert "9.0 GB" in told  # of the GPU, not of the host
+
+
+def test_a_terminal_is_not_acted_on() -> None:
+    told = shown(nasty())
+    assert ESCAPE not in told
+    assert r"\x1b[2J" in told
+
+
+def test_all_figures_are_there_for_programs() -> None:
+    found = json.loads(json.dumps(figures(whole()), allow_nan=False))
+    rungs_by_name = {one["name"]: one for one in found["rungs"]}
+    assert rungs_by_name["bf16"]["speed_up"]["median"] == pytest.approx(1.5)
+    assert rungs_by_name["bf16"]["speed_up_over_naive"]["median"] == pytest.approx(300)
+    assert rungs_by_name["bf16"]["pays"]
+    assert not rungs_by_name["clip:1"]["pays"]
+    assert len(rungs_by_name["bf16"]["measured"]) == 3
+    assert rungs_by_name["bf16"]["auc"]["median"] == pytest.approx(0.61)
+    assert rungs_by_name["fsdp"]["outcome"] == "refused"
+    assert found["best_set"]["levers"] == ["bf16", "compile"]
+    assert found["fastest"]["levers"] == "bf16,compile"
+    assert (found["schema"], found["exit"]) == (1, 1)  # since one failed
+
+
+def test_a_loss_that_is_not_finite_is_seen_and_pays_nothing(pages: dict[str, Path]) -> None:
+    words = Page(pages["broken"]).words
+    assert "not finite" in words
+    assert "No lever is faster here than none" in words
+    found = json.loads(json.dumps(figures(broken()), allow_nan=False))
+    assert not found["rungs"][1]["pays"]
+    assert [one["loss"] for one in found["rungs"]] == [{"least": 0.5, "median": 0.5, "most": 0.5}, None]
+    assert found["rungs"][1]["measured"][0]["loss"] is None
+    assert found["exit"] == 0
+
+
+def test_a_ladder_on_several_devices_says_how_many_each_rung_had() -> None:
+    rows = [
+        Row(Rung(name=name, data="own", levers=levers), {0: measured(10.0 * devices, devices=devices)})
+        for name, levers, devices in (("as it is", "", 1), ("ddp", "ddp", 4), ("zero:2", "zero:2", 4))
+    ]
+    report = report_of(Ladder(rows))
+    assert [one["devices"] for one in figures(report)["rungs"]] == [1, 4, 4]
+    told = io.StringIO()
+    show(report, Console(file=told, width=80))
+    assert {"rung", "dev"} <= set(told.getvalue().splitlines()[0].split())
+    alone = io.StringIO()
+    show(report_of(Ladder(rows[:1])), Console(file=alone, width=80))
+    assert "dev" not in alone.getvalue().splitlines()[0].split()

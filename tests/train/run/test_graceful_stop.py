@@ -1,0 +1,190 @@
+"""What a user notices when a run is ended before its end: a checkpoint, a code, and the very next batch."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from assets_fit import STEPS, At, Minutes, config, raising, trained
+from assets_paths import SUPPORT
+from assets_processes import in_processes
+from assets_train import Seen, small_dataset
+from facefeed.train.checkpoints import plain
+from facefeed.train.run.runner import Result, train
+from facefeed.train.run.signals import StoppedTrainingError
+
+# Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+Steps = list[list[Any]]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return small_dataset(tmp_path_factory.mktemp("stop") / "out")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def undrawn() -> Iterator[None]:
+    """Pictures take half of these runs' time, and have tests of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("facefeed.train.metrics.figures.log_pictures", lambda *_: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Steps]:
+    """A run that nothing disturbs."""
+    return trained(out, tmp_path_factory.mktemp("whole") / "run")
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return plain.read(run / "checkpoints" / "last.ckpt")["state_dict"]
+
+
+def same(one: Result, other: Result) -> bool:
+    """Whether two runs came to the same; what depends on the clock and the place does not count."""
+    told = ("epochs", "steps", "images", "best_step", "val", "test", "val_faces", "val_videos", "test_faces")
+    return all(getattr(one, name) == getattr(other, name) for name in told)
+
+
+def stopped(out: Path, run: Path, *callbacks: Any, **changes: Any) -> tuple[StoppedTrainingError, Steps]:
+    seen = Seen()
+    with pytest.raises(StoppedTrainingError) as caught:
+        train(out, config(**changes), run, callbacks=[seen, Minutes(), *callbacks])
+    return caught.value, seen.steps
+
+
+def test_a_signal_ends_the_run_after_the_step_and_it_goes_on_as_if_nothing_had_been(
+    out: Path, tmp_path: Path, whole: tuple[Result, Steps]
+) -> None:
+    run = tmp_path / "run"
+    error, first = stopped(out, run, At("on_train_batch_start", 5, raising(signal.SIGTERM)))
+    assert f"stopped by SIGTERM after step 5, which is saved in {run}; run the same command again" in str(error)
+    assert error.figures == {"signal": "SIGTERM", "step": 5, "run": str(run)}
+    result, rest = trained(out, run)
+    assert first + rest == whole[1]
+    assert len(first) == 5
+    assert same(result, whole[0])
+    ours, wanted = weights(run), weights(Path(whole[0].run))
+    assert all(torch.equal(ours[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130), (signal.SIGHUP, 130)],
+)
+def test_the_code_says_who_ended_it_and_signals_do_afterwards_what_they_did(
+    out: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    before = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)]
+    error, first = stopped(out, tmp_path / "run", At("on_train_batch_start", 1, raising(number)))
+    assert error.exit_code == code
+    assert f"stopped by {number.name} after step 1" in str(error)
+    assert len(first) == 1
+    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)] == before
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_after_an_epochs_last_step_the_validation_is_made_up_for(
+    out: Path, tmp_path: Path, whole: tuple[Result, Steps], epoch: int
+) -> None:
+    error, first = stopped(out, tmp_path / "run", At("on_train_batch_start", epoch * STEPS, raising(signal.SIGTERM)))
+    assert error.figures["step"] == epoch * STEPS
+    result, rest = trained(out, tmp_path / "run")
+    assert first + rest == whole[1]
+    assert same(result, whole[0])
+
+
+def test_in_a_validation_it_ends_at_once_and_the_validation_begins_anew(
+    out: Path, tmp_path: Path, whole: tuple[Result, Steps]
+) -> None:
+    error, first = stopped(out, tmp_path / "run", At("on_validation_batch_start", 1, raising(signal.SIGTERM)))
+    assert error.figures["step"] == STEPS
+    result, rest = trained(out, tmp_path / "run")
+    assert first + rest == whole[1]
+    assert same(result, whole[0])
+
+
+def test_in_the_test_at_the_end_nothing_is_trained_again(
+    out: Path, tmp_path: Path, whole: tuple[Result, Steps]
+) -> None:
+    error, first = stopped(out, tmp_path / "run", At("on_test_batch_start", 1, raising(signal.SIGTERM)))
+    assert error.figures["step"] == 2 * STEPS
+    result, rest = trained(out, tmp_path / "run")
+    assert (first, rest) == (whole[1], [])
+    assert same(result, whole[0])
+
+
+def test_half_a_group_of_accumulated_batches_is_finished_first(out: Path, tmp_path: Path) -> None:
+    run, levers = tmp_path / "run", "accumulate:3"
+    _, undisturbed = trained(out, tmp_path / "whole", levers=levers)
+    error, first = stopped(out, run, At("on_train_batch_start", 4, raising(signal.SIGTERM)), levers=levers)
+    assert error.figures["step"] == 2
+    assert len(first) == 6
+    _, rest = trained(out, run, levers=levers)
+    assert first + rest == undisturbed
+
+
+def test_before_the_first_step_there_is_nothing_to_save(out: Path, tmp_path: Path) -> None:
+    error, first = stopped(out, tmp_path / "run", At("on_fit_start", 1, raising(signal.SIGTERM)))
+    assert "stopped by SIGTERM before its first step; run the same command again" in str(error)
+    assert first == []
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_step(out: Path, tmp_path: Path, whole: tuple[Result, Steps]) -> None:
+    def twice() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    error, first = stopped(out, tmp_path / "run", At("on_before_optimizer_step", 5, twice))
+    assert error.exit_code == 130
+    assert error.figures["step"] == 3  # the last that was saved
+    assert len(first) == 5
+    _, rest = trained(out, tmp_path / "run")
+    assert first[:3] + rest == whole[1]
+
+
+def read(path: Path, ranks: int) -> list[Steps]:
+    return [Seen.read(Path(f"{path}{rank}")) for rank in range(ranks)]
+
+
+def test_killed_in_mid_epoch_it_goes_on_with_the_batches_that_were_left_also_over_ranks(
+    out: Path, tmp_path: Path, whole: tuple[Result, Steps]
+) -> None:
+    """SIGKILL in one process; of two ranks one alone gets SIGTERM, and both end at the same step; then one is lost."""
+
+    def stage(name: str, seen: str, **arguments: Any) -> dict[str, Any]:
+        told = {"out": str(out), "run": str(tmp_path / name), "seen": str(tmp_path / seen), "epochs": 1, **arguments}
+        return {
+            "run": f"{SUPPORT}/assets_fit.py:session",
+            "ranks": 2 if "levers" in arguments else 1,
+            "arguments": told,
+        }
+
+    two = {"levers": "ddp:2", "data": {"batch_size": 4}}
+    codes = in_processes(
+        stage("one", "killed", kill=[signal.SIGKILL, 0, 5]),
+        stage("one", "rest"),
+        stage("two", "first", kill=[signal.SIGTERM, 1, 4], **two),
+        stage("two", "lost", kill=[signal.SIGKILL, 1, 2], **two),
+        stage("two", "then", **two),
+    )
+    assert codes == [[-signal.SIGKILL], [0], [75, 0], [75, -signal.SIGKILL], [0, 0]]
+    undisturbed = whole[1][:STEPS]
+    (killed,), (rest,) = read(tmp_path / "killed", 1), read(tmp_path / "rest", 1)
+    assert killed == undisturbed[:5]
+    assert rest == undisturbed[3:]  # of the checkpoint at step 3
+    first, then = read(tmp_path / "first", 2), read(tmp_path / "then", 2)
+    assert [len(steps) for steps in (*first, *then)] == [4, 4, 3, 3]
+    together = [
+        [epoch, sorted(faces + others)]
+        for (epoch, faces), (_, others) in zip(first[0] + then[0], first[1] + then[1], strict=True)
+    ]
+    assert together == [[epoch, sorted(faces)] for epoch, faces in undisturbed]

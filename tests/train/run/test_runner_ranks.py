@@ -1,0 +1,249 @@
+"""What a user notices of a run on several ranks: killed, it goes on as if nothing had been, also on other ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lightning
+import numpy as np
+import pytest
+import torch
+from assets_fit import STEPS, At, Minutes, config, raising, trained
+from assets_processes import in_processes
+from assets_train import Seen, small_dataset
+from facefeed.pipeline.errors import FacefeedError, RefusedError
+from facefeed.train.checkpoints import plain
+from facefeed.train.datamodule import FaceDataModule
+from facefeed.train.metrics import figures
+from facefeed.train.run.folder import RunFolder
+from facefeed.train.run.runner import train
+from facefeed.train.run.signals import StoppedTrainingError
+
+# Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+DROPOUT: dict[str, Any] = {"model": {"drop_rate": 0.5}}
+
+
+class Draws(lightning.Callback):
+    """Notes, without moving them on, what Python's, numpy's and torch's generators would draw in each step."""
+
+    def __init__(self) -> None:
+        self.steps: list[list[float]] = []
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        self.steps.append([random.random(), float(np.random.rand()), float(torch.rand(()))])
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+
+
+class Moves(lightning.Callback):
+    """Draws in each step, as transforms of users do."""
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        random.random()
+        np.random.rand()
+
+
+def _nothing(*_: Any) -> None:
+    """Draws no pictures."""
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return plain.read(run / "checkpoints" / "last.ckpt")["state_dict"]
+
+
+def same(one: Path, other: Path) -> bool:
+    ours, wanted = weights(one), weights(other)
+    return ours.keys() == wanted.keys() and all(torch.equal(ours[name], wanted[name]) for name in wanted)
+
+
+# ---- one process
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return small_dataset(tmp_path_factory.mktemp("ranks") / "out")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def undrawn() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "log_pictures", _nothing)
+        yield
+
+
+@pytest.fixture(scope="module")
+def undisturbed(out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[float]]]:
+    run, draws = tmp_path_factory.mktemp("undisturbed") / "run", Draws()
+    trained(out, run, draws, Moves(), **DROPOUT)
+    return run, draws.steps
+
+
+def _lost() -> None:
+    raise LookupError("lost")
+
+
+@pytest.mark.parametrize(
+    ("ending", "step", "lasting"),
+    [
+        (raising(signal.SIGTERM), 5, 5),
+        (raising(signal.SIGTERM), STEPS, STEPS),  # its validation is still to come
+        (_lost, STEPS + 1, STEPS),  # between two epochs
+    ],
+)
+def test_a_resumed_run_draws_the_random_numbers_that_were_next(
+    out: Path, tmp_path: Path, undisturbed: tuple[Path, list[list[float]]], ending: Any, step: int, lasting: int
+) -> None:
+    first, rest = Draws(), Draws()
+    with pytest.raises((StoppedTrainingError, LookupError)):
+        trained(out, tmp_path / "run", first, Moves(), At("on_train_batch_start", step, ending), **DROPOUT)
+    random.seed(5)
+    np.random.seed(5)
+    trained(out, tmp_path / "run", rest, Moves(), **DROPOUT)
+    assert first.steps[:lasting] + rest.steps == undisturbed[1]
+    assert same(tmp_path / "run", undisturbed[0])
+
+
+# ---- two ranks, with a part of the weights each
+
+
+def on_a_rank(out: str, run: str, name: str, kill: int | None = None, copy: str | None = None, **changes: Any) -> None:
+    """A process of a run; `kill`: the step in which the second rank gets SIGKILL. `copy`: a run to go on with there."""
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if copy is not None:
+        shutil.copytree(copy, run)
+    draws, seen = Draws(), Seen(Path(f"{run}-{name}-faces{rank}"))
+    callbacks: list[Any] = [draws, seen, *([Minutes()] if rank == 0 else [])]
+    if kill is not None and rank == 1:
+        callbacks.append(At("on_train_batch_start", kill, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    figures.log_pictures = _nothing  # they take half of such a run's time, and have tests of their own
+    try:
+        train(out, config(epochs=1, **DROPOUT, **changes), run, callbacks=callbacks)
+    except FacefeedError as error:
+        print(error)
+        os._exit(error.exit_code)
+    finally:
+        Path(f"{run}-{name}-draws{rank}").write_text(json.dumps(draws.steps))
+
+
+class _Writes:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.path),)
+
+
+TWO: dict[str, Any] = {"levers": "fsdp:2,clip:1", "data": {"batch_size": 4}}
+
+
+@pytest.fixture(scope="module")
+def folder(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs: whole; killed in its fifth step, and resumed; on one process, in steps as large, and half as large; resumed
+    from a malicious file.
+    """
+    path = tmp_path_factory.mktemp("runs")
+    evil, asked = RunFolder(path / "evil"), config(epochs=1, **DROPOUT, **TWO)
+    classes = FaceDataModule(out, asked.data).classes
+    with evil.held(replace(asked, model=replace(asked.model, classes=classes)), out, ranks=2):
+        torch.save({"state_dict": {}, "loops": _Writes(path / "written")}, evil.checkpoints / "last.ckpt")
+
+    def stage(run: str, name: str, *, ranks: int = 2, **arguments: Any) -> dict[str, Any]:
+        told = {"out": str(out), "run": str(path / run), "name": name, **(TWO if ranks == 2 else {}), **arguments}
+        return {"run": f"{__file__}:on_a_rank", "ranks": ranks, "arguments": told}
+
+    codes = in_processes(
+        stage("whole", "whole"),
+        stage("killed", "first", kill=5),
+        stage("alone", "rest", ranks=1, copy=str(path / "killed"), levers="clip:1"),
+        stage("halved", "rest", ranks=1, copy=str(path / "killed"), levers="clip:1", data=TWO["data"]),
+        stage("killed", "rest"),
+        stage("evil", "rest"),
+    )
+    assert codes == [[0, 0], [75, -signal.SIGKILL], [0], [0], [0, 0], [2, 2]]
+    return path
+
+
+def draws(folder: Path, run: str, name: str) -> list[list[list[float]]]:
+    return [json.loads((folder / f"{run}-{name}-draws{rank}").read_text()) for rank in (0, 1)]
+
+
+def faces(folder: Path, run: str, name: str, ranks: int = 2) -> list[list[str]]:
+    """Of all ranks together, by step."""
+    seen = [Seen.read(folder / f"{run}-{name}-faces{rank}") for rank in range(ranks)]
+    return [sorted(face for _, step in steps for face in step) for steps in zip(*seen, strict=True)]
+
+
+def test_killed_and_resumed_under_fsdp_the_weights_are_those_of_a_run_that_nothing_disturbed(folder: Path) -> None:
+    assert same(folder / "killed", folder / "whole")
+    results = [json.loads((folder / run / "result.json").read_text()) for run in ("killed", "whole")]
+    assert results[0]["val"] == results[1]["val"]
+    assert results[0]["test"] == results[1]["test"]
+    assert [one.name for one in (folder / "whole" / "checkpoints").iterdir() if one.is_dir()] == []
+
+
+def test_ranks_draw_other_random_numbers_and_resume_each_its_own(folder: Path) -> None:
+    whole, rest = draws(folder, "whole", "whole"), draws(folder, "killed", "rest")
+    assert all(one != other for one, other in zip(*whole, strict=True))
+    assert rest == [steps[3:] for steps in whole]  # the checkpoint is that of the third step
+
+
+def test_one_process_goes_on_with_the_batches_that_two_ranks_left(folder: Path) -> None:
+    assert faces(folder, "alone", "rest", ranks=1) == faces(folder, "whole", "whole")[3:]
+    assert len(faces(folder, "whole", "whole")) == STEPS
+
+
+def test_one_process_goes_on_in_steps_of_half_the_size_with_each_image_once(folder: Path) -> None:
+    left = [face for step in faces(folder, "whole", "whole")[3:] for face in step]
+    rest = faces(folder, "halved", "rest", ranks=1)
+    assert sorted(face for step in rest for face in step) == sorted(left)
+    assert [len(step) for step in rest] == [4] * 7
+    result = json.loads((folder / "halved" / "result.json").read_text())
+    assert (result["epochs"], result["steps"], result["images"]) == (1, 3 + 7, 52)
+
+
+def test_a_malicious_checkpoint_is_refused_on_all_ranks_and_runs_nothing(folder: Path) -> None:
+    assert not (folder / "written").exists()
+
+
+# ---- a run's folder and the ranks of a resume
+
+
+def test_a_run_goes_on_with_other_ranks_if_each_or_all_together_take_as_many_images(out: Path, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    begun = config(levers="ddp:4:2,bf16", data={"batch_size": 4})
+    with folder.held(begun, out, ranks=8):
+        (folder.checkpoints / "last.ckpt").touch()
+    for levers, size, ranks in (("ddp:8:1,bf16", 4, 8), ("fsdp:2:2,bf16", 8, 4), ("bf16", 32, 1)):
+        other = replace(begun, levers=levers, data=replace(begun.data, batch_size=size))
+        folder.check(other, out)
+        with folder.held(other, out, ranks=ranks):
+            pass
+    for levers, size, ranks in (("ddp:4,bf16", 4, 4), ("bf16", 4, 1), ("ddp:3,bf16", 4, 3)):  # of fewer images
+        fewer = replace(begun, levers=levers, data=replace(begun.data, batch_size=size))
+        with folder.held(fewer, out, ranks=ranks):
+            pass
+    for ranks, remedy in (
+        (4, r"take data\.batch_size=8 for steps of as many, or data\.batch_size=4"),
+        (3, "take data"),
+    ):
+        other = replace(begun, levers=f"ddp:{ranks},bf16", data=replace(begun.data, batch_size=6))
+        with (
+            pytest.raises(RefusedError, match=rf"4 x 8 images .* of 6 x {ranks}; {remedy}"),
+            folder.held(other, out, ranks=ranks),
+        ):
+            pass
+    with pytest.raises(RefusedError, match=r"levers: bf16 there, zero:2,bf16 here"):
+        folder.check(replace(begun, levers="zero:2,bf16"), out)

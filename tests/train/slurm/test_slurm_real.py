@@ -1,0 +1,122 @@
+"""What a user of a cluster notices: a job that is cut short comes back by itself and goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import assets_slurm
+import pytest
+from assets_dataset import make_dataset
+from assets_paths import needs_program
+from assets_slurm import Onlooker, Slurm, running_slurm
+from assets_video import write_video
+from click.testing import CliRunner
+from facefeed.data.portraits import load_portrait
+from facefeed.pipeline.cli import main
+
+pytestmark = pytest.mark.slurm
+STEPS, WAITS_AT = 30, 5
+ONLOOKED = shlex.join([sys.executable, assets_slurm.__file__])
+TINY = (
+    "--recipe", "quick", "--set", "model.backbone=test_resnet", "--set", "data.image_size=32", "--set",
+    "data.batch_size=8", "--set", "data.num_workers=0", "--set", f"steps={STEPS}", "--set", "epochs=2",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    for program in assets_slurm.PROGRAMS:
+        needs_program(program)
+    with running_slurm() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that must be quoted, as the one where scripts are written."""
+    folder = tmp_path / 'it\'s $HOME "here" #1'
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def written(name: str, command: list[str], allocation: list[str], options: list[str]) -> Path:
+    """A script by `facefeed slurm`, in this folder."""
+    common = ["--cpus-per-node", "1", "--time", "60", "--script", name]
+    done = CliRunner().invoke(main, ["slurm", *command, *common, *allocation, "--", *options])
+    assert done.exit_code == 0, done.output
+    return Path(name).resolve()
+
+
+def test_training_on_two_nodes_that_is_preempted_sees_the_same_batches_as_one_that_is_not(
+    slurm: Slurm, place: Path
+) -> None:
+    make_dataset(place / "faces")
+    scripts, seen = {}, {name: place / f"seen {name}" for name in ("spared", "preempted")}
+    for name, partition in (("spared", "urgent"), ("preempted", "spare")):
+        seen[name].mkdir()
+        nodes = ["--nodes", "2", "--partition", partition, "--interface", "lo", "--python", ONLOOKED]
+        scripts[name] = written(f"{name}.sh", ["train", "faces"], nodes, [*TINY, "--run", f"run {name}"])
+
+    first = slurm.submit(scripts["preempted"], ONLOOKER_FOLDER=str(seen["preempted"]), ONLOOKER_WAITS_AT=str(WAITS_AT))
+    slurm.until(
+        lambda: all(len(Onlooker.read(seen["preempted"], rank)) == WAITS_AT for rank in (0, 1)),
+        "training does not begin",
+        first,
+    )
+    second = slurm.submit(scripts["spared"], ONLOOKER_FOLDER=str(seen["spared"]))
+    assert slurm.until_ended(second)["JobState"] == "COMPLETED", slurm.log(second)
+    ended, log = slurm.until_ended(first), slurm.log(first)
+    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), log
+
+    for rank in (0, 1):
+        undisturbed, disturbed = (Onlooker.read(seen[name], rank) for name in ("spared", "preempted"))
+        assert [(one["step"], one["faces"]) for one in disturbed] == [
+            (one["step"], one["faces"]) for one in undisturbed
+        ]
+        assert [one["step"] for one in undisturbed] == list(range(1, STEPS + 1))
+        assert [one["life"] for one in disturbed] == [0] * WAITS_AT + [1] * (STEPS - WAITS_AT)
+    figures = [json.loads((place / f"run {name}" / "result.json").read_text()) for name in seen]
+    assert figures[0]["test"] == figures[1]["test"]
+    assert f"cut short with status 75; job {first} goes back into the queue" in log
+    assert re.search(
+        f"preemption grace time for JobId={first} to reclaim resources for JobId={second}", slurm.log(None)
+    )
+    print(slurm.history(), f"facefeed-train-{first}.log", log, sep="\n")  # seen with pytest -s
+
+
+def test_precompute_runs_on_both_nodes_and_leaves_nothing_running(slurm: Slurm, place: Path) -> None:
+    face = load_portrait("astronaut").image[..., ::-1].copy()  # a run that finds no face at all has failed
+    for name in ("videos/real/a.mp4", "videos/fake/b.mp4"):
+        path = place / name
+        path.parent.mkdir(parents=True)
+        write_video(path, [face] * 5)
+    nodes = ["--nodes", "2", "--partition", "spare", "--interface", "lo"]
+    job = slurm.submit(written("precompute.sh", ["precompute", "videos", "out"], nodes, ["--every", "5"]))
+    assert slurm.until_ended(job)["JobState"] == "COMPLETED", slurm.log(job)
+    assert json.loads((place / "out" / "manifest.json").read_text())["inputs"]["total"] == 2
+    assert slurm.run("squeue", "-h", "--steps") == ""
+
+
+def test_only_what_was_cut_short_comes_back_by_itself(slurm: Slurm, place: Path) -> None:
+    one_node = ["--nodes", "1", "--partition", "spare"]
+
+    def submitted(name: str, command: str) -> str:
+        python = ["--python", shlex.join(["bash", "-c", command])]
+        return slurm.submit(written(f"{name}.sh", ["train", "faces"], [*one_node, *python], ["--recipe", "quick"]))
+
+    stopped, failed = submitted("stopped", "exit 75"), submitted("failed", "exit 3")
+    slurm.until(lambda: slurm.job(stopped)["Reason"] == "job_requeued_in_held_state", "it is not held")
+    assert f"to go on: scontrol release {stopped}" in slurm.log(stopped)
+    assert slurm.until_ended(failed)["ExitCode"] == "3:0"
+
+    cancelled = submitted("cancelled", "trap 'exit 75' TERM; echo begun; sleep 600 & wait")
+    slurm.until(lambda: "begun" in slurm.log(cancelled), "it does not begin", cancelled)
+    slurm.run("scancel", cancelled)
+    assert slurm.until_ended(cancelled)["JobState"] == "CANCELLED"
+    assert "goes back into the queue" not in slurm.log(cancelled)

@@ -1,0 +1,142 @@
+"""What a user notices of the command `facefeed train`: the table, the codes, help, and ranks that it starts itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from assets_fit import At, raising
+from assets_paths import ROOT
+from assets_train import BACKBONE, small_dataset
+from click.testing import CliRunner
+from facefeed.pipeline.cli import main
+from facefeed.train.run import runner
+
+# Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SMALL = ["--set", "data.image_size=32", "--set", "data.num_workers=0", "--set", "epochs=1"]
+TINY = [*SMALL, "--set", f"model.backbone={BACKBONE}"]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.set_num_threads(1)
+    return small_dataset(tmp_path_factory.mktemp("cli") / "out")
+
+
+def run(*arguments: Any) -> Any:
+    return CliRunner().invoke(main, ["train", *map(str, arguments)])
+
+
+def test_it_ends_with_the_table_and_one_json_object_and_a_second_time_at_once(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(out, "--recipe", "quick", *TINY, "--set", "data.batch_size=8", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["exit"] == 0
+    assert told["run"] == "runs/out-quick"
+    assert told["steps"] == 7
+    lines = done.stderr.splitlines()
+    for name in ("recipe", "levers", "done", "time", "speed", "stall", "peak memory", "accuracy of method talk"):
+        assert any(line.startswith(f"│ {name} ") for line in lines), name
+    (auc, video_auc) = (line for line in lines if line.startswith("│   AUC "))
+    assert [cell.strip() for cell in auc.split("│")[2:4]] == [f"{told[s][f'{s}/auc']:.3f}" for s in ("val", "test")]
+    assert f"{told['test']['test/video_auc']:.3f}" in video_auc
+    told_of_it = " ".join(done.stderr.split())
+    assert "An AUC over 2 videos shows that everything is connected, not that fakes are found" in told_of_it
+    assert "curves: tensorboard --logdir runs/out-quick/logs" in lines
+    assert lines[-1] == f"next: facefeed evaluate {told['checkpoint']} {out}"
+    assert all(len(line) <= 80 for line in lines if "│" in line)
+    again = run(out, "--recipe", "quick", *TINY, "--set", "data.batch_size=8", "--json")
+    assert json.loads(again.stdout) == told
+    assert again.stderr.splitlines() == [line for line in lines if not line.startswith("{")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "epoch=3"], "facefeed: epoch: no such setting; did you mean epochs?"),
+        (["--set", "model.backbone=resnet19"], "facefeed: backbone='resnet19': timm "),
+        (["--set", "levers=fp16"], "facefeed: fp16: a CPU has no scaled fp16"),
+        (["--set", "data.transform=none.yaml"], "facefeed: none.yaml: "),
+        (["--recipe", "quickest"], "'quickest' is not one of 'quick'"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_the_code_2(out: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
+    done = run(out, "--recipe", "quick", *SMALL, "--run", tmp_path / "run", *arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_no_dataset_is_said_to_be_none(tmp_path: Path) -> None:
+    done = run(tmp_path, "--recipe", "quick")
+    assert done.exit_code == 2
+    assert "no manifest.json, so no finished dataset; run `facefeed precompute" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_signal_is_a_sentence_and_its_code_also_as_json(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    train = runner.train
+    at = At("on_train_batch_start", 2, raising(number))
+    monkeypatch.setattr(runner, "train", lambda *args, **options: train(*args, callbacks=[at], **options))
+    done = run(out, "--recipe", "quick", *TINY, "--run", tmp_path / "run", "--json")
+    assert done.exit_code == code
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["exit"], told["signal"], told["step"]) == (code, number.name, 2)
+    assert f"facefeed: stopped by {number.name} after step 2" in done.stderr
+
+
+def test_help_names_every_recipe() -> None:
+    done = run("--help")
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    for name in ("quick", "baseline", "fast", "small-gpu", "multi-gpu"):
+        assert any(line.split()[:1] == [name] for line in lines), name
+
+
+def test_as_a_real_command_it_starts_a_process_for_each_further_rank(out: Path, tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("facefeed")
+    levers = ["--set", "levers=ddp:2", "--set", "data.batch_size=4"]
+    done = subprocess.run(
+        [str(command), "train", str(out), "--recipe", "quick", *TINY, *levers, "--run", "run", "--json"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout)  # of one rank alone
+    assert (told["steps"], told["images"]) == (7, 52)
+    assert done.stderr.count("next: facefeed evaluate run/checkpoints/best.ckpt") == 1
+    assert (tmp_path / "run" / "checkpoints" / "last.ckpt").is_file()
+
+
+def test_under_torchrun_it_takes_the_ranks_that_it_is_given(out: Path, tmp_path: Path) -> None:
+    """As the guide has it, on two CPU ranks."""
+    guide = (ROOT / "train" / "README.md").read_text(encoding="utf-8")
+    line = next(one.strip() for one in guide.splitlines() if one.startswith("    torchrun "))
+    words = [str(out) if word == "OUT" else word for word in line.split()]
+    programs = Path(sys.executable).parent
+    words[0] = str(programs / "torchrun")
+    options = [*TINY, "--set", "data.batch_size=4", "--set", "steps=2", "--run", "run", "--json"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    environment["PATH"] = f"{programs}:{os.environ['PATH']}"
+
+    done = subprocess.run(
+        [*words, *options], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout)  # of one rank alone
+    assert (told["steps"], told["images"]) == (2, 16)

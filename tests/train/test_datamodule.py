@@ -1,0 +1,251 @@
+"""What a user of `FaceDataModule` notices: the splits, and runs that go on at the very next batch."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import albumentations
+import pytest
+import torch
+from assets_dataset import Clip, make_dataset
+from assets_paths import SUPPORT
+from assets_processes import in_processes
+from assets_train import (
+    TEST_FACES,
+    TRAIN_FACES,
+    VAL_FACES,
+    SaveEach,
+    Seen,
+    classifier,
+    data,
+    foreign,
+    small_dataset,
+    trainer,
+)
+from facefeed.loaders.augment import FaceCompose
+from facefeed.pipeline.errors import UsageError
+from facefeed.train.config.options import DataOptions
+from facefeed.train.datamodule import FaceDataModule
+
+# Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Any:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_dataset(tmp_path_factory.mktemp("data") / "out")
+
+
+def faces(loader: Any) -> list[str]:
+    return [name for batch in loader for name in batch["face_id"]]
+
+
+# ---- resume
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"accumulate_grad_batches": 3}, {"val_check_interval": 3}, {"limit_train_batches": 5}], ids=str
+)
+def test_a_run_resumed_from_any_batch_sees_exactly_the_batches_that_were_left(
+    out: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    whole, once = Seen(), foreign()
+    trainer(max_epochs=2, callbacks=[whole, SaveEach(tmp_path)], **options).fit(once, data(out))
+    epoch_batches = options.get("limit_train_batches", 7)
+    assert len(whole.steps) == 2 * epoch_batches
+    for batches in range(1, len(whole.steps)):
+        rest, resumed = Seen(), foreign()
+        fit = trainer(max_epochs=2, callbacks=[rest], **options)
+        fit.fit(resumed, data(out), ckpt_path=tmp_path / f"{batches}.ckpt")
+        assert rest.steps == whole.steps[batches:]
+        if batches % epoch_batches % options.get("accumulate_grad_batches", 1) == 0:  # no gradients were under way
+            assert all(map(torch.equal, once.state_dict().values(), resumed.state_dict().values()))
+
+
+# ---- processes that are killed
+
+
+@dataclass(frozen=True)
+class Killed:
+    """Where runs that were killed and begun again left what they saw, beside a run that nothing disturbed."""
+
+    one: Path
+    two: Path
+    whole: list[list[Any]]
+    weights: dict[str, torch.Tensor]
+
+
+KILLED_AT, SAVED_AT = 10, 9
+"""Batches before the kill, and before the last checkpoint: steps end after batches 2, 4, 6, 7 | 9, 11, 13, 14."""
+
+
+@pytest.fixture(scope="module")
+def killed(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    folder = tmp_path_factory.mktemp("killed")
+
+    def stage(ranks: int, **options: Any) -> dict[str, Any]:
+        arguments = {"out": str(out), "run": str(folder / f"{ranks}"), "ranks": ranks, **options}
+        return {"run": f"{SUPPORT}/assets_train.py:train_in_process", "ranks": ranks, "arguments": arguments}
+
+    codes = in_processes(stage(1, kill_at=KILLED_AT, workers=1), stage(1), stage(2, kill_at=KILLED_AT), stage(2))
+    assert codes == [[-signal.SIGKILL], [0], [-signal.SIGKILL] * 2, [0, 0]]
+    seen, model = Seen(), classifier()
+    trainer(max_epochs=2, accumulate_grad_batches=2, callbacks=[seen]).fit(model, data(out))
+    assert len(seen.steps) == 14
+    return Killed(folder / "1", folder / "2", seen.steps, model.state_dict())
+
+
+def test_after_sigkill_in_mid_epoch_a_new_process_trains_on_exactly_what_was_left(killed: Killed) -> None:
+    assert Seen.read(killed.one / "rank 0, after 0") == killed.whole[:KILLED_AT]
+    assert Seen.read(killed.one / "rank 0, after 5") == killed.whole[SAVED_AT:]
+    resumed = torch.load(killed.one / "weights")
+    assert all(map(torch.equal, killed.weights.values(), resumed.values()))
+
+
+def test_so_do_two_ranks_each_with_its_half_of_every_batch(killed: Killed) -> None:
+    for name, wanted in (("after 0", killed.whole[:KILLED_AT]), ("after 5", killed.whole[SAVED_AT:])):
+        first, second = (Seen.read(killed.two / f"rank {rank}, {name}") for rank in (0, 1))
+        assert [[epoch, one + other] for (epoch, one), (_, other) in zip(first, second, strict=True)] == wanted
+        assert {abs(len(one) - len(other)) for (_, one), (_, other) in zip(first, second, strict=True)} == {0}
+
+
+def test_figures_of_two_ranks_are_those_of_one_with_the_face_that_fills_a_step_counted_once(
+    killed: Killed, out: Path
+) -> None:
+    told = [json.loads((killed.two / f"figures of {rank}").read_text()) for rank in (0, 1)]
+    assert VAL_FACES % 8 == 1  # one face is left for two ranks
+    (alone,) = trainer().validate(classifier(), data(out), verbose=False)
+    assert told[0] == told[1]
+    assert told[0] == pytest.approx(alone, rel=1e-5)
+
+
+# ---- the splits
+
+
+def test_training_is_balanced_and_validation_and_test_hold_every_face_once_in_order(out: Path) -> None:
+    module = data(out)
+    assert module.classes == ("real", "fake")
+    train = list(module.train_dataloader())
+    assert all(batch["label"].sum() * 2 == len(batch["label"]) for batch in train)
+    for loader, count in ((module.val_dataloader(), VAL_FACES), (module.test_dataloader(), TEST_FACES)):
+        assert len(faces(loader)) == len(set(faces(loader))) == count
+        assert faces(loader) == faces(loader)
+    batch = train[0]
+    assert batch["image"].shape == (8, 3, 32, 32)
+    assert batch["image"].dtype == torch.float32
+    assert {name for one in train for name in one["method"]} == {None, "swap", "talk"}
+
+
+def test_without_a_balance_an_epoch_holds_every_face_once_and_pairs_put_each_fake_after_its_original(out: Path) -> None:
+    natural = faces(data(out, balance="none").train_dataloader())
+    assert len(natural) == len(set(natural)) == TRAIN_FACES
+    for batch in data(out, balance="pairs").train_dataloader():
+        assert batch["label"].tolist() == [0, 1] * (len(batch["label"]) // 2)
+
+
+def test_frames_per_video_thins_every_split_and_seeds_give_other_orders(out: Path) -> None:
+    thin = data(out, frames_per_video=2, balance="none")
+    assert len(faces(thin.train_dataloader())) == 3 * 2
+    assert len(faces(thin.val_dataloader())) == 3 * 2
+    assert faces(data(out, seed=1).train_dataloader()) != faces(data(out).train_dataloader())
+
+
+def test_a_pipeline_file_is_applied_to_training_alone(out: Path, tmp_path: Path) -> None:
+    pipelines = {
+        "compose.yaml": albumentations.Compose([albumentations.InvertImg(p=1.0)]),
+        "face.yaml": FaceCompose([albumentations.InvertImg(p=1.0)]),
+        "json.json": albumentations.Compose([albumentations.InvertImg(p=1.0)]),
+    }
+    plain = data(out)
+    first, validated = next(iter(plain.train_dataloader())), next(iter(plain.val_dataloader()))
+    for name, pipeline in pipelines.items():
+        albumentations.save(pipeline, str(tmp_path / name), data_format=name.rpartition(".")[2])
+        module = data(out, transform=str(tmp_path / name))
+        inverted = next(iter(module.train_dataloader()))
+        assert inverted["face_id"] == first["face_id"]
+        pixels = [batch["image"] * torch.tensor([0.229, 0.224, 0.225])[:, None, None] for batch in (first, inverted)]
+        black = -torch.tensor([0.485, 0.456, 0.406])[:, None, None]
+        assert torch.allclose(pixels[1] - black, 1 - (pixels[0] - black), atol=1e-5)
+        assert torch.equal(next(iter(module.val_dataloader()))["image"], validated["image"])
+
+
+def test_a_dataset_with_one_class_or_unknown_labels_in_training_is_trained_on_what_there_is(tmp_path: Path) -> None:
+    make_dataset(tmp_path, (("train", (Clip("real/anna.mp4", 9),)),))
+    module = data(tmp_path)
+    assert len(faces(module.train_dataloader())) == 9
+    assert module.val_dataloader() == module.test_dataloader() == []
+
+
+# ---- what is refused
+
+
+def test_a_folder_that_is_no_dataset_and_a_checkpoint_of_another_order_are_refused(out: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="manifest"):
+        FaceDataModule(tmp_path)
+    saving = SaveEach(tmp_path)
+    trainer(max_epochs=1, limit_train_batches=2, callbacks=[saving]).fit(foreign(), data(out))
+    with pytest.raises(UsageError, match="seed=0, this loader 1; make the loader with the same data and settings"):
+        trainer(max_epochs=1).fit(foreign(), data(out, seed=1), ckpt_path=tmp_path / "1.ckpt")
+
+
+def test_testing_a_checkpoint_leaves_the_next_training_alone(out: Path, tmp_path: Path) -> None:
+    module, model = data(out), classifier()
+    trainer(max_epochs=1, limit_train_batches=2, callbacks=[SaveEach(tmp_path)]).fit(model, module)
+    trainer().test(model, module, ckpt_path=tmp_path / "1.ckpt", verbose=False)
+    seen = Seen()
+    trainer(max_epochs=1, limit_train_batches=2, callbacks=[seen]).fit(model, module)
+    assert [names for _, names in seen.steps] == [
+        batch["face_id"] for batch, _ in zip(data(out).train_dataloader(), range(2), strict=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size=0: must be at least 1; try 64"),
+        ({"batch_size": 2.5}, "batch_size=2.5: must be a whole number; try 64"),
+        ({"image_size": True}, "image_size=True: must be a whole number; try 224"),
+        ({"balance": "even"}, "balance='even': must be one of none, classes, pairs"),
+        ({"frames_per_video": 0}, "frames_per_video=0: must be at least 1; try 32"),
+        ({"num_workers": -1}, "num_workers=-1: must be at least 0; try 2"),
+        ({"transform": ""}, "transform='': must be the path of a pipeline's file, or None"),
+        ({"seed": "x"}, "seed='x': must be a whole number; try 0"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        DataOptions(**options)
+    assert str(refused.value) == message
+
+
+def test_what_the_loader_cannot_keep_is_told_with_its_remedy(out: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"batch_size=7: cannot hold .* take a multiple of 2"):
+        data(out, batch_size=7).train_dataloader()
+    with pytest.raises(UsageError, match=r"nothing\.yaml: No such file"):
+        data(out, transform=str(tmp_path / "nothing.yaml")).train_dataloader()
+    make_dataset(tmp_path / "empty", (("val", (Clip("real/anna.mp4", 3),)),))
+    with pytest.raises(UsageError, match="has no face to train on, its split train is empty"):
+        data(tmp_path / "empty").train_dataloader()
+
+
+@pytest.mark.parametrize(("devices", "workers"), [(1, 64), (2, 32)])
+def test_the_ranks_of_a_machine_share_its_cores(
+    out: Path, monkeypatch: pytest.MonkeyPatch, devices: int, workers: int
+) -> None:
+    monkeypatch.setattr("facefeed.loaders.workers.processes.usable_cores", lambda: 64)
+    module = data(out, num_workers=None)
+    module.trainer = trainer(devices=devices, strategy="ddp" if devices > 1 else "auto")
+    assert module.train_dataloader().num_workers == workers
+    assert module.val_dataloader().num_workers == workers
