@@ -1,4 +1,4 @@
-"""Standard error as people and programs read it: what a name holds is shown, not acted on; a reader may leave."""
+"""The console on standard error, and how durations, counts and untrusted text are formatted for it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rich.console import Console
 
 
 class _StandardError(Console):
-    """Rich's console, but one whose reader may leave (`2>&1 | head`): the work goes on, unseen."""
+    """A rich console that survives a closed pipe (`2>&1 | head`): the work continues without output."""
 
     def on_broken_pipe(self) -> None:
-        """Called by rich, whose own answer would be to end the process."""
+        """Drops further output; rich by default ends the process."""
         self.quiet = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stderr.fileno())
@@ -20,12 +20,12 @@ class _StandardError(Console):
 
 
 def standard_error() -> Console:
-    """A console on standard error; ``:boom:`` may be a file's name, and no picture."""
+    """Returns a console on standard error, without emoji: ``:boom:`` may be part of a file's name."""
     return _StandardError(file=sys.stderr, highlight=False, soft_wrap=True, emoji=False)
 
 
 def visible(text: str) -> str:
-    r"""Control characters, as a file's name may hold them, in a form that a terminal does not act on.
+    r"""Escapes control characters, such as a file's name may hold, so that the terminal does not act on them.
 
     >>> print(visible("a\x1b[2Jb"))
     a\x1b[2Jb
@@ -34,7 +34,7 @@ def visible(text: str) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Seconds for people.
+    """Formats a duration: seconds below a minute, else hours:minutes:seconds.
 
     >>> duration_text(18.94), duration_text(3725)
     ('18.9 s', '1:02:05')
@@ -46,7 +46,7 @@ def duration_text(seconds: float) -> str:
 
 
 def many(count: int, one: str, more: str | None = None) -> str:
-    """A count with its noun.
+    """Formats a count with its noun, singular or plural.
 
     >>> many(1, "face"), many(12345, "face"), many(2, "identity", "identities")
     ('1 face', '12,345 faces', '2 identities')

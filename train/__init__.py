@@ -18,7 +18,7 @@ Must not know: video, detection, Dask.
 | slurm/ | batch scripts |
 | evaluate, cli | a checkpoint on datasets; the commands `train` and `evaluate` |
 | lightning_internals | what leans on Lightning's private parts |
-| machine, console | what this machine has; the terminal |
+| machine | GPUs, cores and optional libraries of this machine |
 
 Importing this package is light: Lightning comes with the first name that needs it. README.md beside this file is the
 guide.

@@ -47,7 +47,7 @@ def train(
     SIGUSR1 have it write a checkpoint and exit with 75.
     """  # noqa: D301 (click's sign for lines that stay as they are)
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
-    from .console import standard_error  # noqa: PLC0415
+    from ..pipeline.console import standard_error  # noqa: PLC0415
 
     console = standard_error()
     with console.status("starting"), Signals() as signals:
@@ -108,7 +108,7 @@ def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: i
 @contextmanager
 def _telling() -> Iterator[Callable[[str, int, int], None]]:
     """How far it is, in one line of a terminal; nothing in a pipe, where the tables are enough."""
-    from .console import standard_error  # noqa: PLC0415
+    from ..pipeline.console import standard_error  # noqa: PLC0415
 
     console = standard_error()
     if not console.is_terminal:

@@ -24,7 +24,7 @@ class CountAnew(Callback):  # type: ignore[misc]  # Lightning is not followed
         """Joins a Trainer's callbacks: in a new list, since a callback may have asked for the loader."""
         trainer.callbacks = [self, *trainer.callbacks]
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Moves the count, and leaves.
 
         There is no public way to it: Lightning restores its loops before this hook, asks nobody, and reads them after.

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from facefeed.train.console import standard_error
+from facefeed.pipeline.console import standard_error
 from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.progress import Progress
 from facefeed.train.ladder.report import figures

@@ -113,7 +113,7 @@ def crossings(room: str) -> dict[str, set[str]]:
     return dict(found)
 
 
-CONTRACT = {"dataset", "errors", "files", "lock", "machine"}
+CONTRACT = {"console", "dataset", "errors", "files", "lock", "machine"}
 
 
 def test_the_pipeline_knows_no_other_room() -> None:
@@ -173,7 +173,7 @@ LAYERS = {
         cli
     """,
     "train": """
-        checkpoints console lightning_internals machine metrics starvation
+        checkpoints lightning_internals machine metrics starvation
         levers
         config
         datamodule slurm

@@ -80,7 +80,7 @@ class PlainCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]  # Lightning i
     runs whatever the file says. Saving is Lightning's own.
     """
 
-    def load_checkpoint(self, path: str | Path, *args: Any, **options: Any) -> dict[str, Any]:  # noqa: ARG002 (Lightning's)
+    def load_checkpoint(self, path: str | Path, *args: Any, **options: Any) -> dict[str, Any]:
         """See `read`."""
         return read(path)
 

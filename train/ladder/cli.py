@@ -74,7 +74,7 @@ def ladder(out: Path | None, *, page: Path, as_json: bool, **given: Any) -> None
 
 
 def _measured(out: Path | None, *, page: Path, as_json: bool, **given: Any) -> int:
-    from ..console import standard_error  # noqa: PLC0415
+    from ...pipeline.console import standard_error  # noqa: PLC0415
     from .page.html import write_page  # noqa: PLC0415
     from .report import figures, show  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich import filesize
 
-from ..console import duration_text
+from ...pipeline.console import duration_text
 from .messages import Subject
 from .results import Memory, Row, Spread
 from .rungs import BEST

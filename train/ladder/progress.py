@@ -9,7 +9,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.text import Text
 
-from ..console import duration_text
+from ...pipeline.console import duration_text
 from .rungs import Rung
 
 

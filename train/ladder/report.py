@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ...pipeline.console import visible
 from . import formatting
 from .messages import Subject
 from .results import Row, Spread
@@ -149,7 +150,7 @@ def _table(ladder: Ladder) -> Table:
                          no_wrap=head != "rung")  # fmt: skip
     chosen = None if ladder.fastest is None else formatting.name_of(ladder.fastest)
     for row in rows:
-        table.add_row(*(Text(_visible(row[head])) for head in shown), style="bold" if row["rung"] == chosen else "")
+        table.add_row(*(Text(visible(row[head])) for head in shown), style="bold" if row["rung"] == chosen else "")
     return table
 
 
@@ -158,10 +159,5 @@ def _pairs(told: list[tuple[str, str]]) -> Padding:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in told:
-        table.add_row(Text(_visible(name)), Text(_visible(text)))
+        table.add_row(Text(visible(name)), Text(visible(text)))
     return Padding(table, (0, 0, 0, 2))
-
-
-def _visible(text: str) -> str:
-    """Control characters, as an error's words may hold them, in a form that a terminal does not act on."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -32,7 +32,7 @@ class Accumulate(Lever):
     def __post_init__(self) -> None:
         whole(self, "batches", least=2)
 
-    def refusal(self, module: LightningModule, machine: Machine) -> str | None:  # noqa: ARG002 (any machine)
+    def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Where the module calls its optimizers itself."""
         if not module.automatic_optimization:
             return (
@@ -60,15 +60,15 @@ class ShortGroup(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._batches = batches
         self._backward = 0  # passes since the last step
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Begins to count."""
         self._backward = 0
 
-    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         """A batch had a loss; of one whose `training_step` returned None there is no backward pass."""
         self._backward += 1
 
-    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:  # noqa: ARG002
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Comes after fp16's scale was taken out and before clipping."""
         backward, self._backward = self._backward, 0
         if 0 < backward < self._batches and not trainer.strategy.handles_gradient_accumulation:

@@ -33,7 +33,7 @@ class Checkpointing(Lever):
     kind: ClassVar[str] = "checkpointing"
     form: ClassVar[str] = "checkpointing"
 
-    def refusal(self, module: LightningModule, machine: Machine) -> str | None:  # noqa: ARG002 (any machine)
+    def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Where there are no blocks."""
         if next(places(module), None) is None:
             return (

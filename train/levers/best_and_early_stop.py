@@ -89,7 +89,7 @@ class Logged(Callback):  # type: ignore[misc]  # Lightning is not followed
         if not trainer.enable_validation:
             self.on_validation_end(trainer, pl_module)
 
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Comes before the callback that watches, which would raise an error of Lightning's."""
         if trainer.sanity_checking or self._metric in trainer.callback_metrics:
             return

@@ -25,7 +25,7 @@ class ChannelsLast(Lever):
     kind: ClassVar[str] = "channels_last"
     form: ClassVar[str] = "channels_last"
 
-    def refusal(self, module: LightningModule, machine: Machine) -> str | None:  # noqa: ARG002 (any machine)
+    def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Where there are no convolutions of images."""
         if not any(isinstance(part, (torch.nn.Conv2d, torch.nn.ConvTranspose2d)) for part in module.modules()):
             return f"channels_last: {type(module).__name__} has no convolutions of images, so nothing changes; leave it"

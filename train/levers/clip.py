@@ -31,7 +31,7 @@ class Clip(Lever):
     def __post_init__(self) -> None:
         positive(self, "norm")
 
-    def refusal(self, module: LightningModule, machine: Machine) -> str | None:  # noqa: ARG002 (any machine)
+    def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Where the module calls its optimizers itself."""
         if not module.automatic_optimization:
             return (

@@ -79,7 +79,7 @@ class CompileReport(Callback):  # type: ignore[misc]  # Lightning is not followe
         self._graphs_before = 0
         self._breaks_before: Counter[str] = Counter()
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Begins to count."""
         self._graphs_before = _graphs()
         self._breaks_before = _breaks()
@@ -93,7 +93,7 @@ class CompileReport(Callback):  # type: ignore[misc]  # Lightning is not followe
             "reasons": dict(reasons.most_common()),
         }
 
-    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Says it."""
         figures = self.figures()
         if not figures["graphs"]:

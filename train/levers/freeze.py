@@ -63,7 +63,7 @@ class Freeze(Lever):
     def __str__(self) -> str:
         return f"{self.name}:{'|'.join(self.patterns)}"
 
-    def refusal(self, module: LightningModule, machine: Machine) -> str | None:  # noqa: ARG002 (any machine)
+    def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Where a pattern fits nothing, with names that are near; where all is frozen."""
         names = _names(module)
         for pattern in self.patterns:
@@ -94,7 +94,7 @@ class StaysInEval:
     def __init__(self, layer: torch.nn.Module) -> None:
         self._layer = layer
 
-    def __call__(self, mode: bool = True) -> torch.nn.Module:  # noqa: ARG002 (torch's signature)
+    def __call__(self, mode: bool = True) -> torch.nn.Module:
         """Changes nothing."""
         return self._layer
 

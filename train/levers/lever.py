@@ -29,7 +29,7 @@ class Lever:
     kind: ClassVar[str]
     form: ClassVar[str]
 
-    def refusal(self, module: LightningModule, machine: Machine) -> str | None:  # noqa: ARG002 (for those that do)
+    def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Why it cannot work on this module and machine, with what to do instead; None where it can."""
         return None
 

@@ -81,7 +81,7 @@ class Tf32(Lever):
     kind: ClassVar[str] = "tf32"
     form: ClassVar[str] = "tf32"
 
-    def refusal(self, module: LightningModule, machine: Machine) -> str | None:  # noqa: ARG002 (any module)
+    def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Without a GPU of compute capability 8.0 or above."""
         if not machine.gpus:
             return "tf32: needs a GPU with tensor cores, and there is none; leave it out"

@@ -18,15 +18,15 @@ class ProcessSetting(Callback):  # type: ignore[misc]  # Lightning is not follow
     def change(self) -> Callable[[], None]:
         """Changes it and returns what changes it back."""
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002 (Lightning names them)
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Changes it."""
         self._undo = self.change()
 
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Changes it back: after an error Lightning does not call `teardown`."""
         self._change_back()
 
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Changes it back."""
         self._change_back()
 

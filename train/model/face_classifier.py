@@ -67,7 +67,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
 
     # ---- training
 
-    def setup(self, stage: str) -> None:  # noqa: ARG002 (Lightning names it)
+    def setup(self, stage: str) -> None:
         """Says now what would fail in the first batch."""
         data = self.trainer.datamodule
         if not isinstance(data, FaceDataModule):
@@ -94,13 +94,13 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
             )
         self._move_schedule()
 
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:  # noqa: ARG002 (Lightning names it)
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Looks at a fit's first batch: of labels that do not fit a device would only say that it cannot index."""
         if not self._checked:
             _check(_columns(batch), self.options.classes)
             self._checked = True
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:  # noqa: ARG002 (Lightning names it)
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """The mean loss of a batch."""
         columns = _columns(batch)
         value = self._loss(self(columns["image"]), columns["label"])
@@ -147,7 +147,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         """Begins to collect."""
         self._said = Scores(self.options.classes)
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:  # noqa: ARG002 (Lightning names it)
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Collects what is said of a batch."""
         columns = _columns(batch)
         self._said.add(

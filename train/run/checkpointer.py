@@ -64,7 +64,7 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
         self._validation_is_due = state_dict["validation_is_due"]
         self._states = state_dict.get("rank_generators", [])  # 0.1.0 had one rank's
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Goes on where the checkpoint was written, with the validation if that was before it."""
         self._step = self._saved_step = trainer.global_step
         generators.begin(trainer, self._seed, self._states)
@@ -96,11 +96,11 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
             self.faces, self.videos = len(pl_module.scores.faces), len(pl_module.scores.videos)
             self._save(trainer, BEST)
 
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Saves that the epoch is over."""
         self._save_last(trainer)
 
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Saves that training is over."""
         self._finished = True
         self._save_last(trainer)
@@ -142,11 +142,11 @@ class WholeFiles(PlainCheckpointIO):
     Lightning writes them to the system's folder for temporary files first, which on clusters is often small.
     """
 
-    def load_checkpoint(self, path: str | Path, *args: Any, **options: Any) -> dict[str, Any]:  # noqa: ARG002 (Lightning's)
+    def load_checkpoint(self, path: str | Path, *args: Any, **options: Any) -> dict[str, Any]:
         """See `read`."""
         return read(path, remedy="delete it, and the run begins anew, or name another folder by --run")
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:  # noqa: ARG002 (Lightning's)
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Tensor by tensor, straight into the file. Raises `OSError` with its name where it cannot be written."""
         try:
             with Path(path).open("wb") as file:

@@ -16,13 +16,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from ...pipeline.console import standard_error
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.errors import CorruptDataError, RefusedError, UsageError
 from ...pipeline.files import write_whole
 from ...pipeline.lock import hold
 from ..config.recipes import Config
 from ..config.settings import differences, flat, flattened
-from ..console import standard_error
 from .checkpointer import LAST, find
 
 _VERSION = 1

@@ -35,19 +35,19 @@ class Stop(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._saved_step = 0
         self._group: Any = None
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Makes the ranks' own channel."""
         if trainer.world_size > 1 and self._group is None:
             self._group = torch.distributed.new_group(backend="gloo")
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """After the Trainer has set its handlers; what came before them ends the run here."""
         self.signals.install()
         self.saved(trainer)
         self._exchange()
         self.end_if_agreed()
 
-    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Also of a validation or test of its own, for which the Trainer sets its handlers again."""
         self.signals.install()
 

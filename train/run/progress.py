@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from ..console import duration_text
+from ...pipeline.console import duration_text
 from .throughput import Pace
 
 _LOG_SECONDS, _JSON_SECONDS, _LOOK_SECONDS = 30.0, 5.0, 0.5
@@ -88,12 +88,12 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
             finally:
                 self._stop()
 
-    def on_signal(self, number: int) -> None:  # noqa: ARG002 (which one is said at the end)
+    def on_signal(self, number: int) -> None:
         """Says that it was heard; comes in a signal's handler, where nothing may be printed."""
         if self._bar is not None:
             self._bar.sentence = "stopping: this step is finished and saved first (Ctrl-C again ends at once)"
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Says where it begins, or goes on."""
         self._first_step = trainer.global_step
         self._began = None
@@ -105,7 +105,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
             )  # fmt: skip
         self._advance(trainer)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:  # noqa: ARG002
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:
         """Shows it, if the last time is long enough ago: reading the loss waits for the device."""
         if self._began is None:  # an eta is of the steps after the first, which waits for workers and compilers
             self._began, self._first_step = time.monotonic(), trainer.global_step
@@ -113,13 +113,13 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         if self._console is not None and time.monotonic() - self._shown_at >= wait:
             self._show(trainer, float(outputs["loss"]))
 
-    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Says so."""
         self._advance(trainer)
         if self._bar is not None:
             self._bar.sentence = "validating"
 
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Says what it came to."""
         figures = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
         plain = {name: value if math.isfinite(value) else None for name, value in figures.items()}
@@ -130,7 +130,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
             event="validated", epoch=trainer.current_epoch, step=trainer.global_step, **plain,
         )  # fmt: skip
 
-    def on_test_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
         """Says so."""
         if self._bar is not None:
             self._bar.sentence = "testing the best weights"

@@ -62,7 +62,7 @@ class Signals:
         for number in _GENTLY if threading.current_thread() is threading.main_thread() else ():
             signal.signal(number, self._note)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 (signal's signature)
+    def _note(self, number: int, frame: FrameType | None) -> None:
         if self.received and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not self.received:

@@ -11,7 +11,7 @@ from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from ..console import duration_text, standard_error
+from ...pipeline.console import duration_text, standard_error
 
 if TYPE_CHECKING:
     from ..evaluate import Evaluation

@@ -51,15 +51,15 @@ class Pace(Callback):  # type: ignore[misc]  # Lightning is not followed
         self.images, self.timed_images = state_dict["images"], state_dict["timed_images"]
         self.timed_seconds, self._resumed_seconds = state_dict["timed_seconds"], state_dict["seconds"]
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """A session begins."""
         self._began = time.monotonic()
 
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """The next step is an epoch's first."""
         self._latest = None
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A step is done."""
         now = time.monotonic()
         images = trainer.world_size * len(batch["label"] if isinstance(batch, Mapping) else batch[1])
@@ -70,7 +70,7 @@ class Pace(Callback):  # type: ignore[misc]  # Lightning is not followed
             self.timed_seconds += now - self._latest
         self._latest = now
 
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Takes note of memory while both splits' workers live."""
         peak_memory()
         self._latest = None
@@ -85,7 +85,7 @@ class Stalls(Logger):  # type: ignore[misc]
         super().__init__()
         self._stalls = stalls
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:  # noqa: ARG002 (Lightning's)
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Keeps the stall."""
         if "starvation/stall" in metrics:
             self._stalls.append(float(metrics["starvation/stall"]))

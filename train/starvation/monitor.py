@@ -57,7 +57,7 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
         self.max_stall = _share(max_stall)
         self.on_starved = on_starved
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Begins to look."""
         self._steps = self._began = 0
         self._starved: list[int] = []  # the global_step at which each window began, of those in a row with too much
@@ -65,7 +65,7 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
         self._waits = Waits(trainer)
         tap(trainer.profiler, self._waits)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Ends a step. When ranks exchange figures follows from the number of steps alone, which is the same on all."""
         first_batch_seconds = self._waits.done()
         self._steps += 1
@@ -77,11 +77,11 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
             _log(trainer, figures)
             self._judge(trainer, figures)
 
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Looks no longer: after an error Lightning does not call `teardown`."""
         untap(trainer.profiler)
 
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Looks no longer."""
         untap(trainer.profiler)
 

@@ -13,7 +13,7 @@ import pytest
 from assets_ladder import MadeUp
 from assets_paths import SUPPORT
 from click.testing import CliRunner
-from facefeed.train.console import standard_error
+from facefeed.pipeline.console import standard_error
 from facefeed.train.ladder.cli import ladder
 from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.progress import Progress

@@ -58,13 +58,13 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         """Mean over the measured steps; None where they hand none out."""
         return float(torch.stack(self._losses).float().mean()) if self._losses else None
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 (Lightning names them)
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Begins to look."""
         self._waits = Waits(trainer)
         tap(trainer.profiler, self._waits)
         self._opened = clock()
 
-    def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Lays down how many steps there will be: the loader and its epoch are known now."""
         loader, endless = trainer.train_dataloader, math.isinf(trainer.num_training_batches)
         self.steps_per_epoch = None if endless else int(trainer.num_training_batches)
@@ -78,7 +78,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
                 self._warm_up = max(self._warm_up, self.steps_per_epoch)
         self.tell(0, self._warm_up + self._wanted)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Ends a step."""
         self._waits.done()
         self._done += 1
@@ -99,20 +99,20 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         """Says that it still goes on."""
         self.tell(self._done, self._warm_up + self._wanted)
 
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """What comes now, as the saving of a checkpoint, belongs to an epoch's end."""
         self._stopped = clock()
 
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """An epoch's end is over."""
         if self.steps:
             self.ending_seconds = clock() - self._stopped
 
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Looks no longer: after an error Lightning does not call `teardown`."""
         untap(trainer.profiler)
 
-    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Looks no longer."""
         untap(trainer.profiler)
 

@@ -67,14 +67,14 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._is_due = False
         self._engine_skips = 0
 
-    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:  # noqa: ARG002
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """The gradients are there, fp16's scale taken out of them, and not clipped yet."""
         assert self._steps is not None
         parameters = [one for group in getattr(optimizer, "param_groups", ()) for one in group["params"]]
         self._steps.gradients([one.grad for one in parameters if one.grad is not None])
         self._is_due = True
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """The loss is there, and maybe a step was taken."""
         assert self._steps is not None
         self._steps.statistics(self._statistics.keep_finite())
@@ -88,7 +88,7 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
         if self._taken % self._every == 0:
             self._judge(trainer, self._steps.take(trainer))
 
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Looks before a checkpoint is written."""
         assert self._steps is not None
         self._judge(trainer, self._steps.take(trainer))

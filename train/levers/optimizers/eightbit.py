@@ -32,7 +32,7 @@ class AdamW8bit(Lever):
     kind: ClassVar[str] = "optimizer"
     form: ClassVar[str] = "adamw8bit"
 
-    def refusal(self, module: LightningModule, machine: Machine) -> str | None:  # noqa: ARG002 (any module)
+    def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Where no library is there that can."""
         if machine.has("torchao") or (machine.gpus and machine.has("bitsandbytes")):
             return None

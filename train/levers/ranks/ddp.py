@@ -26,7 +26,7 @@ class OnRanks(Lever):
             whole(self, "devices")
         whole(self, "nodes")
 
-    def refusal(self, module: LightningModule, machine: Machine) -> str | None:  # noqa: ARG002 (any module)
+    def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """With one process in all; with more than there are GPUs."""
         if self.devices == "auto":
             if self.nodes == 1 and len(machine.gpus) < 2:

@@ -52,7 +52,7 @@ class Zero(Lever):
         if self.stage > 3 or self.offload not in ("", "offload"):
             raise LeverError(f"{self}: stage must be 1, 2 or 3, with :offload after it or nothing; try zero:2")
 
-    def refusal(self, module: LightningModule, machine: Machine) -> str | None:  # noqa: ARG002 (any module)
+    def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Without DeepSpeed or a GPU."""
         if not machine.has("deepspeed"):
             return f"{self}: DeepSpeed is not installed; run `pip install deepspeed`, or take fsdp"
