@@ -52,10 +52,10 @@ from .planning.failure_limit import (
     refuse_known_failures,
 )
 from .planning.incremental import Changes, compare, next_part, same_content
-from .planning.options import Job, Options
+from .planning.options import JobSpec, Options
 from .planning.plan import Plan
 from .planning.request import check_cluster, prepare, retries
-from .planning.run_state import Ledger
+from .planning.run_state import RunState
 from .sources import Layout, Listing, caveats
 from .video import DecoderLimits, MediaReader
 
@@ -118,19 +118,21 @@ def precompute(
     make_folders(paths)
     expected = read_forecast(job.out)
     with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease, progress.on_wait):
-        ledger = Ledger(paths, Plan.load(paths), job.config)
-        changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress.comparing))
-        for text in damage_warnings(ledger, job.limits.max_damaged_percent, listing, retries(retry_failed)):
+        run_state = RunState(paths, Plan.load(paths), job.config_hash)
+        changes = compare(
+            listing, run_state.plan.videos(), partial(same_content, run_state, job.root, progress.comparing)
+        )
+        for text in damage_warnings(run_state, job.limits.max_damaged_percent, listing, retries(retry_failed)):
             progress.warn(text)
-        planned = {*ledger.plan.videos(), *(entry.video_id for entry in listing.entries)}
+        planned = {*run_state.plan.videos(), *(entry.video_id for entry in listing.entries)}
         refuse_known_failures(failures_of(None, changes.refused), len(planned), allowance)
         clear_attempts(paths)
-        orphans = set_orphans_aside(ledger)
-        ledger = _extend_plan(
-            ledger, job, config, listing, changes, allowance=allowance, allow_leaks=allow_leaks, retry=retry_failed
+        orphans = set_orphans_aside(run_state)
+        run_state = _extend_plan(
+            run_state, job, config, listing, changes, allowance=allowance, allow_leaks=allow_leaks, retry=retry_failed
         )
-        totals = _work(job, ledger, progress, workers, scheduler)
-        manifest = _account(ledger, config, changes, len(listing.missing), allowance)
+        totals = _work(job, run_state, progress, workers, scheduler)
+        manifest = _account(run_state, config, changes, len(listing.missing), allowance)
     return Summary(
         manifest=manifest,
         listing=listing,
@@ -138,16 +140,16 @@ def precompute(
         totals=totals,
         seconds=time.monotonic() - started,
         orphans=orphans,
-        failures=failures_of(ledger, changes.refused),
-        partial=sorted(one.video_id for _, one in ledger.outcomes() if one.outcome == "partial"),
-        dropped_identities=sorted(ledger.plan.dropped_identities()),
+        failures=failures_of(run_state, changes.refused),
+        partial=sorted(one.video_id for _, one in run_state.outcomes() if one.outcome == "partial"),
+        dropped_identities=sorted(run_state.plan.dropped_identities()),
         forecast=_borne_out(expected, job, totals),
     )
 
 
 def _extend_plan(
-    ledger: Ledger,
-    job: Job,
+    run_state: RunState,
+    job: JobSpec,
     config: dict[str, Any],
     listing: Listing,
     changes: Changes,
@@ -155,36 +157,38 @@ def _extend_plan(
     allowance: Allowance,
     allow_leaks: bool,
     retry: str | None,
-) -> Ledger:
+) -> RunState:
     with MediaReader(job.limits) as reader:
         cost = CostModel(changes.added, job.root, job.options.sampling, reader)
     part = next_part(
-        ledger, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
+        run_state, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
         allow_leaks=allow_leaks, retry=retries(retry), max_damaged_percent=job.limits.max_damaged_percent,
         cost_seconds=lambda entry: cost(entry).seconds,
     )  # fmt: skip
-    grows = part.units or part.times or not ledger.plan.parts
-    plan = Plan([*ledger.plan.parts, part]) if grows else ledger.plan
-    grown = Ledger(job.paths, plan, ledger.config)
+    grows = part.units or part.times or not run_state.plan.parts
+    plan = Plan([*run_state.plan.parts, part]) if grows else run_state.plan
+    grown = RunState(job.paths, plan, run_state.config_hash)
     if any(grown.pending()):  # before the plan grows: where nothing is done, a finished OUT stays finished
         failures = failures_there(grown, changes.refused, changes.gone)
         refuse_known_failures(failures, len(grown.owner) + len(changes.refused), allowance)
     if grows:
-        count_plan_parts(ledger)
-        ledger.plan.append(job.paths, part)
-    return Ledger(job.paths, ledger.plan, ledger.config)
+        count_plan_parts(run_state)
+        run_state.plan.append(job.paths, part)
+    return RunState(job.paths, run_state.plan, run_state.config_hash)
 
 
-def _account(ledger: Ledger, config: dict[str, Any], changes: Changes, missing: int, allowance: Allowance) -> Manifest:
-    out = ledger.paths.root
-    if left := sum(1 for _ in ledger.pending()):
+def _account(
+    run_state: RunState, config: dict[str, Any], changes: Changes, missing: int, allowance: Allowance
+) -> Manifest:
+    out = run_state.paths.root
+    if left := sum(1 for _ in run_state.pending()):
         raise StoppedError(f"{out}: {left} units have no receipt that this host can see; run the same command again")
-    set_orphans_aside(ledger)  # of units that were split in this run
-    manifest = account(ledger, config, changes.refused, missing)
-    check_failures(manifest, failures_there(ledger, changes.refused, changes.gone), allowance, out)
-    _index(ledger, manifest)
-    publish_manifest(ledger.paths, manifest)
-    remove_replaced(ledger)
+    set_orphans_aside(run_state)  # of units that were split in this run
+    manifest = account(run_state, config, changes.refused, missing)
+    check_failures(manifest, failures_there(run_state, changes.refused, changes.gone), allowance, out)
+    _index(run_state, manifest)
+    publish_manifest(run_state.paths, manifest)
+    remove_replaced(run_state)
     return manifest
 
 
@@ -198,28 +202,28 @@ def _nothing_left_of_a_refusal(paths: OutPaths) -> Iterator[None]:
         raise
 
 
-def _index(ledger: Ledger, manifest: Manifest) -> None:
+def _index(run_state: RunState, manifest: Manifest) -> None:
     try:
-        write_index(ledger.paths, ledger.tables(), manifest.labels, manifest.fingerprint)
+        write_index(run_state.paths, run_state.tables(), manifest.labels, manifest.fingerprint)
     except CorruptDataError as error:
-        damaged = set_damaged_aside(ledger)
+        damaged = set_damaged_aside(run_state)
         raise StoppedError(
             f"{error}; {len(damaged)} damaged files were moved to _tmp: run the same command again to make them anew"
         ) from error
 
 
-def _borne_out(expected: Forecast | None, job: Job, totals: Totals) -> Forecast | None:
+def _borne_out(expected: Forecast | None, job: JobSpec, totals: Totals) -> Forecast | None:
     """The forecast, if it was one of this very run: of the same config and inputs, all of them done."""
-    return expected if expected and (expected.config, expected.inputs) == (job.config, totals.inputs) else None
+    return expected if expected and (expected.config, expected.inputs) == (job.config_hash, totals.inputs) else None
 
 
-def _work(job: Job, ledger: Ledger, progress: Progress, workers: int | None, scheduler: str | None) -> Totals:
-    pending = list(ledger.pending())
-    done_before = sum(1 for _ in ledger.outcomes())
+def _work(job: JobSpec, run_state: RunState, progress: Progress, workers: int | None, scheduler: str | None) -> Totals:
+    pending = list(run_state.pending())
+    done_before = sum(1 for _ in run_state.outcomes())
     progress.expect(inputs=sum(len(unit.to_decode) for unit in pending), done_before=done_before)
     if not pending:
         return progress.totals
-    total = sum(1 for _ in ledger.plan.units())
+    total = sum(1 for _ in run_state.plan.units())
     progress.announce(f"{len(pending):,} of {many(total, 'unit')} to do")
     count = workers or default_slots()
     progress.announce(f"starting {many(count, 'worker')}" if scheduler is None else f"joining {scheduler}")

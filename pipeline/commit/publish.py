@@ -57,11 +57,11 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_file(path: Path, unit: str, config: str, rows: int | None = None) -> int:
+def check_file(path: Path, unit: str, config_hash: str, rows: int | None = None) -> int:
     """Reads the whole file with its page checksums; returns its number of rows.
 
-    Raises `CorruptDataError` where it is not `unit`'s finished file under `config`, or not whole; `OSError` where the
-    disk fails, which says nothing of the file.
+    Raises `CorruptDataError` where it is not `unit`'s complete file under `config_hash`, `OSError` where the disk
+    fails, which says nothing about the file.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -71,7 +71,7 @@ def check_file(path: Path, unit: str, config: str, rows: int | None = None) -> i
         if isinstance(error, OSError) and error.errno not in {None, *_NOT_THERE}:
             raise
         raise CorruptDataError(f"{path.name}: {error}") from error
-    wanted = stamps(unit, config, counted if rows is None else rows)
+    wanted = stamps(unit, config_hash, counted if rows is None else rows)
     if found != wanted:
         raise CorruptDataError(f"{path.name}: says {found}, expected {wanted}")
     if counted != int(found["facefeed.rows"]):
@@ -82,18 +82,18 @@ def check_file(path: Path, unit: str, config: str, rows: int | None = None) -> i
 _STAMPS = ("facefeed.unit", "facefeed.config", "facefeed.rows")
 
 
-def stamps(unit: str, config: str, rows: int) -> dict[str, str]:
+def stamps(unit: str, config_hash: str, rows: int) -> dict[str, str]:
     """What a unit's file says of itself, so that an orphan can be recognised."""
-    return dict(zip(_STAMPS, (unit, config, str(rows)), strict=True))
+    return dict(zip(_STAMPS, (unit, config_hash, str(rows)), strict=True))
 
 
-def publish(attempt: Path, final: Path, unit: str, config: str, rows: int) -> str | None:
+def publish(attempt: Path, final: Path, unit: str, config_hash: str, rows: int) -> str | None:
     """Checks an attempt, makes it durable and gives it its final name; returns its SHA-256.
 
     None where another attempt was faster: what it published stands, if it is whole, and ours is dropped.
     """
     with writing(final):
-        check_file(attempt, unit, config, rows)
+        check_file(attempt, unit, config_hash, rows)
         digest: str | None = sha256_of(attempt)
         descriptor = os.open(attempt, os.O_RDONLY)
         try:
@@ -105,7 +105,7 @@ def publish(attempt: Path, final: Path, unit: str, config: str, rows: int) -> st
             link(attempt, final)
         except FileExistsError:
             try:
-                check_file(final, unit, config)
+                check_file(final, unit, config_hash)
                 digest = None
             except CorruptDataError:
                 attempt.replace(final)
@@ -124,7 +124,7 @@ def write_receipt(paths: OutPaths, receipt: Receipt) -> Receipt:
     try:
         write_durably(path, receipt.to_json(), paths.temporary, replace=False)
     except FileExistsError:
-        standing = trusted_receipt(paths, receipt.unit, receipt.config)
+        standing = trusted_receipt(paths, receipt.unit, receipt.config_hash)
         if standing is not None and (standing.file != receipt.file or standing.sha256 == receipt.sha256):
             return standing
         write_durably(path, receipt.to_json(), paths.temporary)

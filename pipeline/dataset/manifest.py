@@ -115,7 +115,7 @@ class Receipt:
     """
 
     unit: str
-    config: str
+    config_hash: str
     outcome: _UnitOutcome
     children: list[str] = field(default_factory=list)
     supersedes: list[str] = field(default_factory=list)
@@ -127,7 +127,8 @@ class Receipt:
 
     def to_json(self) -> str:
         """Return what the file holds."""
-        return json.dumps({"version": RECEIPT_VERSION, **asdict(self)}, indent=1)
+        values = {"config" if name == "config_hash" else name: value for name, value in asdict(self).items()}
+        return json.dumps({"version": RECEIPT_VERSION, **values}, indent=1)
 
     @classmethod
     def from_json(cls, text: str | builtins.bytes, *, where: str) -> Self:
@@ -137,7 +138,7 @@ class Receipt:
             if data.pop("version") != RECEIPT_VERSION:
                 raise ValueError("unknown version")
             data["inputs"] = [InputOutcome(**one) for one in data["inputs"]]
-            receipt = cls(**data)
+            receipt = cls(config_hash=data.pop("config"), **data)
             if receipt.outcome not in get_args(_UnitOutcome):
                 raise ValueError(f"unknown outcome {receipt.outcome!r}")
             if strange := {one.outcome for one in receipt.inputs}.difference(get_args(_Outcome)):
@@ -149,7 +150,7 @@ class Receipt:
         return receipt
 
 
-def trusted_receipt(paths: OutPaths, unit: str, config: str) -> Receipt | None:
+def trusted_receipt(paths: OutPaths, unit: str, config_hash: str) -> Receipt | None:
     """The receipt of a unit whose file is there at its full size; a damaged or lonely receipt counts as none.
 
     Raises `StoppedError` where the disk fails: the unit may well be done.
@@ -163,7 +164,7 @@ def trusted_receipt(paths: OutPaths, unit: str, config: str) -> Receipt | None:
         return None
     except OSError as error:
         raise StoppedError(f"{path}: {os.strerror(error.errno or 0)}; run the same command again") from error
-    return receipt if (receipt.unit, receipt.config) == (unit, config) else None
+    return receipt if (receipt.unit, receipt.config_hash) == (unit, config_hash) else None
 
 
 @dataclass(frozen=True, kw_only=True)

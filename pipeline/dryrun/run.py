@@ -15,9 +15,9 @@ from ..planning.cost_model import HEADERS, CostModel
 from ..planning.damage_limits import damage_warnings
 from ..planning.failure_limit import Failure, failures_there
 from ..planning.incremental import Changes, compare, next_part, same_content
-from ..planning.options import Job
+from ..planning.options import JobSpec
 from ..planning.plan import Plan, PlanPart
-from ..planning.run_state import Ledger
+from ..planning.run_state import RunState
 from ..sources import Listing, caveats
 from ..splits.assignment import group_sizes
 from ..video import MediaReader
@@ -53,7 +53,7 @@ class DryRun:
 
 
 def dry_run(
-    job: Job,
+    job: JobSpec,
     listing: Listing,
     config: dict[str, Any],
     *,
@@ -69,17 +69,17 @@ def dry_run(
     `retry`: which failures, by reason, would be done again. `listing_seconds`: how long it took to make `listing`.
     """
     started = time.monotonic()
-    ledger = Ledger(job.paths, Plan.load(job.paths), job.config)
-    changes = compare(listing, ledger.plan.videos(), partial(same_content, ledger, job.root, progress.comparing))
+    run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
+    changes = compare(listing, run_state.plan.videos(), partial(same_content, run_state, job.root, progress.comparing))
     compared = time.monotonic()
     with MediaReader(job.limits) as reader:
         sound = [entry for entry in listing.entries if not entry.problem]
         cost = CostModel(sound, job.root, job.options.sampling, reader, headers=_HEADERS)
     # The run itself reads fewer headers.
     headers_seconds = (time.monotonic() - compared) * min(1.0, HEADERS / max(cost.headers_read, 1))
-    damaged = damage_warnings(ledger, job.limits.max_damaged_percent, listing, retry)
-    part, leak = _part(ledger, listing, changes, cost, job=job, config=config, allow_leaks=allow_leaks, retry=retry)
-    whole = Ledger(job.paths, Plan([*ledger.plan.parts, part]), job.config)
+    damaged = damage_warnings(run_state, job.limits.max_damaged_percent, listing, retry)
+    part, leak = _part(run_state, listing, changes, cost, job=job, config=config, allow_leaks=allow_leaks, retry=retry)
+    whole = RunState(job.paths, Plan([*run_state.plan.parts, part]), job.config_hash)
     units = list(whole.pending())
     survey = _survey(listing, changes, whole.plan, cost, new=sum(len(unit.to_decode) for unit in part.units), leak=leak)
     survey.caveats.extend(damaged)
@@ -97,7 +97,7 @@ def dry_run(
             )  # fmt: skip
             guess = forecast(
                 units, cost, trials.families, is_paired=lambda entry: entry.source_id in here, conditions=conditions,
-                config=job.config,
+                config=job.config_hash,
             )  # fmt: skip
             keep_forecast(guess, job.out)
     return DryRun(
@@ -118,12 +118,12 @@ def dry_run(
 
 
 def _part(
-    ledger: Ledger,
+    run_state: RunState,
     listing: Listing,
     changes: Changes,
     cost: CostModel,
     *,
-    job: Job,
+    job: JobSpec,
     config: dict[str, Any],
     allow_leaks: bool,
     retry: Callable[[str], bool] | None,
@@ -133,7 +133,7 @@ def _part(
     def planned(*, allow_leaks: bool) -> PlanPart:
         changes.refused[:] = [entry for entry in changes.refused if entry.problem != "bridges_splits"]
         return next_part(
-            ledger, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
+            run_state, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
             allow_leaks=allow_leaks, retry=retry, max_damaged_percent=job.limits.max_damaged_percent,
             cost_seconds=lambda entry: cost(entry).seconds,
         )  # fmt: skip

@@ -19,7 +19,7 @@ from ..errors import StoppedError
 from ..execution.cluster import SlotPlugin, failures_as_stops, local_client, remote_client, slots, visible_gpus
 from ..execution.unit_worker import UnitWorker
 from ..planning.failure_limit import Failure
-from ..planning.options import Job
+from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..sources import Entry
 from .machine_load import Others, load_here, other_processes
@@ -63,12 +63,12 @@ def families_of(units: Sequence[Unit]) -> list[list[Entry]]:
     found: dict[tuple[str, str], list[Entry]] = {}
     for unit in units:
         for entry in unit.to_decode:
-            found.setdefault((unit.unit, entry.source_id or entry.video_id), []).append(entry)
+            found.setdefault((unit.unit_id, entry.source_id or entry.video_id), []).append(entry)
     shuffled = sorted(found, key=lambda key: hashlib.sha256("/".join(key).encode()).digest())
     return [tried_of(found[key]) for key in shuffled]
 
 
-def try_families(job: Job, families: Sequence[Sequence[Entry]], workers: int, scheduler: str | None) -> Trials:
+def try_families(job: JobSpec, families: Sequence[Sequence[Entry]], workers: int, scheduler: str | None) -> Trials:
     """Tries families (at least one) for about `ALL_SECONDS`; raises `StoppedError` where the cluster fails."""
     with _scratch(job) as scratch, failures_as_stops():
         began = loads_at = time.monotonic()
@@ -169,7 +169,7 @@ def _turn(plugin: str) -> Iterator[UnitWorker]:
 
 
 @contextmanager
-def _scratch(job: Job) -> Iterator[Job]:
+def _scratch(job: JobSpec) -> Iterator[JobSpec]:
     """The job with an OUT that goes away, beside the real one so that all workers see it."""
     parent = job.out.parent
     while not parent.is_dir():

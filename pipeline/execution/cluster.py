@@ -24,7 +24,7 @@ from distributed import Client, LocalCluster, WorkerPlugin, get_worker
 from ..dataset.manifest import InputOutcome, Receipt
 from ..errors import FacefeedError, StoppedError
 from ..machine import ROOT, memory_bytes, usable_cores
-from ..planning.options import Job
+from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from .unit_worker import UnitWorker
 
@@ -235,7 +235,7 @@ def _set_allowed_failures(allowed: int, dask_scheduler: Any = None) -> int:
 
 
 @contextmanager
-def slots(client: Client, job: Job, gpus: list[str], *, local: bool) -> Iterator[str]:
+def slots(client: Client, job: JobSpec, gpus: list[str], *, local: bool) -> Iterator[str]:
     """Gives every worker, also those that join later, a slot for `job`; yields the plugin's name.
 
     `gpus` are this machine's, dealt out to `local` workers alone: others keep the devices they were started with.
@@ -257,7 +257,7 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
     `local_slots`: how many workers there are, where all of them are of this machine and the driver's own.
     """
 
-    def __init__(self, job: Job, gpus: list[str], *, local_slots: int | None) -> None:
+    def __init__(self, job: JobSpec, gpus: list[str], *, local_slots: int | None) -> None:
         self.job, self.gpus, self.local_slots = job, gpus, local_slots
         # A shared cluster may work on several jobs, but on one OUT only one.
         self.name = f"facefeed-{hashlib.sha256(str(job.out).encode()).hexdigest()[:16]}"
@@ -311,7 +311,7 @@ def run_unit(unit: Unit, plugin: str) -> Receipt:
     worker = get_worker()
 
     def tell(outcome: InputOutcome) -> None:
-        message = {"unit": unit.unit, "frames": outcome.frames_decoded, "faces": outcome.faces}
+        message = {"unit": unit.unit_id, "frames": outcome.frames_decoded, "faces": outcome.faces}
         worker.log_event(plugin, message)
 
     try:

@@ -26,7 +26,7 @@ from ..dataset.manifest import InputOutcome
 from ..errors import InputError, StoppedError
 from ..faces import FaceDetector, Faces
 from ..planning.content_hash import FileState, content_sha256, file_state
-from ..planning.options import Job
+from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..rows.input_rows import InputRows
 from ..rows.reuse import ReplacedRows
@@ -54,7 +54,7 @@ class Lanes:
     together take `_SPOOL_BYTES` of memory at most, the others lie on disk.
     """
 
-    def __init__(self, job: Job, count: int) -> None:
+    def __init__(self, job: JobSpec, count: int) -> None:
         shared = job if count == 1 else replace(job, detector=_InTurn(job.detector))
         memory = SpoolMemory(job.paths.temporary, _SPOOL_BYTES)
         self._lanes = [_Lane(shared, memory) for _ in range(count)]
@@ -156,7 +156,7 @@ class _InTurn:
 class _Lane:
     """Does one input after the other, with a decoder's child and an original in hand of its own."""
 
-    def __init__(self, job: Job, memory: SpoolMemory) -> None:
+    def __init__(self, job: JobSpec, memory: SpoolMemory) -> None:
         self._job = job
         self.inputs = InputRows(job)
         self._replaced = ReplacedRows(job, self.inputs.schema)

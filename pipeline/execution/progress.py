@@ -175,18 +175,18 @@ class Progress:
     def on_lost(self, unit: Unit, why: str, then: str) -> None:
         """A unit did not come through: says so at once, since it costs time."""
         with self._lock:
-            self._under_way.pop(unit.unit, None)
+            self._under_way.pop(unit.unit_id, None)
             self.totals.lost_units += 1
         if self._console is not None:
             first = why.splitlines()[0] if why else "failed"
             event = {
                 "event": "lost",
-                "unit": unit.unit,
+                "unit": unit.unit_id,
                 "inputs": len(unit.inputs),
                 "why": first,
                 "then": then,
             }
-            text = f"unit {unit.unit[:8]} with {many(len(unit.inputs), 'input')}: {first}; {then}"
+            text = f"unit {unit.unit_id[:8]} with {many(len(unit.inputs), 'input')}: {first}; {then}"
             self._print(text if self._console.is_terminal else json.dumps(event))
 
     def on_retired(self, worker: str, why: str) -> None:

@@ -18,7 +18,7 @@ from distributed import Future, KilledWorker
 from ..commit.publish import write_receipt
 from ..dataset.manifest import InputOutcome, Receipt
 from ..errors import StoppedError
-from ..planning.options import Job
+from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from .cluster import UnitError
 from .failure_attribution import Blame
@@ -53,7 +53,7 @@ class _Attempt:
     @property
     def names(self) -> tuple[str, ...]:
         """Of the planned unit, its parts, and this one."""
-        return (*self.lineage, self.unit.unit)
+        return (*self.lineage, self.unit.unit_id)
 
 
 class Stage:
@@ -62,7 +62,7 @@ class Stage:
     def __init__(
         self,
         fleet: Fleet,
-        job: Job,
+        job: JobSpec,
         observer: Observer,
         *,
         finished: int = 0,
@@ -261,22 +261,22 @@ class Stage:
             self._give_up(attempt.unit, why)
 
     def _may_split(self, unit: Unit) -> bool:
-        return len(unit.inputs) > 1 and not self._job.paths.unit_file(unit.split, unit.unit).exists()
+        return len(unit.inputs) > 1 and not self._job.paths.unit_file(unit.split, unit.unit_id).exists()
 
     def _split(self, attempt: _Attempt, why: str) -> None:
         """Halves a unit, so that in the end its culprit stands alone; the receipt comes before the children run."""
         unit = attempt.unit
-        children = unit.halves(self._job.config)
+        children = unit.halves(self._job.config_hash)
         receipt = Receipt(
-            unit=unit.unit, config=self._job.config, outcome="split", supersedes=list(unit.supersedes),
-            children=[child.unit for child in children],
+            unit=unit.unit_id, config_hash=self._job.config_hash, outcome="split", supersedes=list(unit.supersedes),
+            children=[child.unit_id for child in children],
         )  # fmt: skip
         standing = write_receipt(self._job.paths, receipt)
         if standing.outcome == "done":  # its worker was only believed lost
             self._observer.on_receipt(standing)
             return
         self._observer.on_lost(unit, why, "splitting it in two")
-        self._blame.split(unit.unit, len(children))
+        self._blame.split(unit.unit_id, len(children))
         self._waiting.extendleft(_Attempt(child, attempt.names) for child in reversed(children))
 
     def _give_up(self, unit: Unit, why: str) -> None:
@@ -292,8 +292,8 @@ class Stage:
             for entry in unit.inputs
         ]  # fmt: skip
         receipt = Receipt(
-            unit=unit.unit,
-            config=self._job.config,
+            unit=unit.unit_id,
+            config_hash=self._job.config_hash,
             outcome="done",
             supersedes=list(unit.supersedes),
             inputs=outcomes,

@@ -16,7 +16,7 @@ from ..dataset.manifest import InputOutcome, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, parquet_writer_options
 from ..errors import CorruptDataError, StoppedError
 from ..files import writing
-from ..planning.options import Job
+from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..rows.input_rows import InputRows
 from .decode_pool import Lanes
@@ -65,7 +65,7 @@ class UnitWorker:
     unit does not depend on it.
     """
 
-    def __init__(self, job: Job, *, decoders: int = 1) -> None:
+    def __init__(self, job: JobSpec, *, decoders: int = 1) -> None:
         self.job = job
         self._lanes = Lanes(job, decoders)
         self._closing = False
@@ -98,12 +98,12 @@ class UnitWorker:
         return standing
 
     def _adopt(self, unit: Unit) -> Receipt | None:
-        path = self.job.paths.unit_file(unit.split, unit.unit)
+        path = self.job.paths.unit_file(unit.split, unit.unit_id)
         if not path.exists():
             return None
         with writing(path):
             try:
-                check_file(path, unit.unit, self.job.config)
+                check_file(path, unit.unit_id, self.job.config_hash)
                 stored = pq.read_metadata(path).metadata[_RECEIPT_KEY.encode()]
                 receipt = Receipt.from_json(stored, where=f"{path.name}: {_RECEIPT_KEY}")
             except (CorruptDataError, KeyError):
@@ -112,7 +112,7 @@ class UnitWorker:
             return self._with_file(receipt, path, sha256_of(path))
 
     def _make(self, unit: Unit, on_input: OnInput) -> Receipt:
-        attempt = attempt_path(self.job.paths, unit.unit)
+        attempt = attempt_path(self.job.paths, unit.unit_id)
         outcomes: list[InputOutcome] = []
         try:
             with self._writer(attempt) as writer:
@@ -126,17 +126,20 @@ class UnitWorker:
                             on_input(made.outcome)
                 groups.flush()
                 receipt = Receipt(
-                    unit=unit.unit, config=self.job.config, outcome="done", supersedes=list(unit.supersedes),
-                    rows=groups.rows, inputs=outcomes,
+                    unit=unit.unit_id, config_hash=self.job.config_hash, outcome="done",
+                    supersedes=list(unit.supersedes), rows=groups.rows, inputs=outcomes,
                 )  # fmt: skip
                 writer.add_key_value_metadata(
-                    {**stamps(unit.unit, self.job.config, groups.rows), _RECEIPT_KEY: _timeless(receipt).to_json()}
+                    {
+                        **stamps(unit.unit_id, self.job.config_hash, groups.rows),
+                        _RECEIPT_KEY: _timeless(receipt).to_json(),
+                    }
                 )
             self._raise_if_closing()
             if not receipt.rows:
                 return receipt
-            final = self.job.paths.unit_file(unit.split, unit.unit)
-            digest = publish(attempt, final, unit.unit, self.job.config, receipt.rows)
+            final = self.job.paths.unit_file(unit.split, unit.unit_id)
+            digest = publish(attempt, final, unit.unit_id, self.job.config_hash, receipt.rows)
             if digest is not None:
                 return self._with_file(receipt, final, digest)
             adopted = self._adopt(unit)

@@ -51,7 +51,7 @@ class Fleet:
     def submit(self, unit: Unit, slot: Slot) -> Future:
         """Runs a unit on one worker or, where that has left meanwhile, on any."""
         # A tuple: Dask keeps a record per first element for ever, so keys of one kind must share theirs.
-        key = ("facefeed-unit", f"{unit.unit}-{time.monotonic_ns()}")
+        key = ("facefeed-unit", f"{unit.unit_id}-{time.monotonic_ns()}")
         future = self._client.submit(
             run_unit, unit, self._plugin, key=key, pure=False, retries=0, workers=[slot.address],
             allow_other_workers=True,

@@ -121,7 +121,7 @@ def show_unfinished(unfinished: Unfinished) -> None:
     console, manifest = standard_error(), unfinished.manifest
     inputs = manifest.inputs
     counts = ", ".join(f"{inputs[name]:,} {name.replace('_', ' ')}" for name in ("ok", "partial", "no_faces"))
-    console.print(f"[bold]{_safe(str(unfinished.ledger.paths.root))}[/]: [yellow]{_safe(unfinished.state)}[/]")
+    console.print(f"[bold]{_safe(str(unfinished.run_state.paths.root))}[/]: [yellow]{_safe(unfinished.state)}[/]")
     console.print(
         f"{many(manifest.rows, 'face')} of {many(inputs['total'], 'input')} so far ({counts}, "
         f"{len(unfinished.failures):,} failed); all other figures and the page come with the end of the run"
@@ -134,7 +134,7 @@ def figures_of_unfinished(unfinished: Unfinished) -> dict[str, Any]:
     """The same for `--json`, with all failures."""
     return {
         "schema": SCHEMA_VERSION,
-        "out": str(unfinished.ledger.paths.root),
+        "out": str(unfinished.run_state.paths.root),
         "finished": False,
         "pending": unfinished.pending,
         "config": unfinished.manifest.config,

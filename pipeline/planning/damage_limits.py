@@ -10,7 +10,7 @@ from ..console import many
 from ..dataset.manifest import InputOutcome
 from ..sources import Listing
 from ..video import most_damaged
-from .run_state import Ledger
+from .run_state import RunState
 
 _NAMED = 3
 
@@ -26,10 +26,10 @@ class OtherLimit:
     failed: list[InputOutcome]
 
     @classmethod
-    def of(cls, ledger: Ledger, max_damaged_percent: float, here: Container[str]) -> Self:
+    def of(cls, run_state: RunState, max_damaged_percent: float, here: Container[str]) -> Self:
         """Reads all receipts; counts the inputs that are still in the source, those `here`."""
         partial, failed = [], []
-        for _, one in ledger.outcomes():
+        for _, one in run_state.outcomes():
             if one.video_id not in here:
                 continue
             allowed = most_damaged(one.frames_wanted, max_damaged_percent)
@@ -46,7 +46,7 @@ class OtherLimit:
 
 
 def damage_warnings(
-    ledger: Ledger, max_damaged_percent: float, listing: Listing, retry: Callable[[str], bool] | None
+    run_state: RunState, max_damaged_percent: float, listing: Listing, retry: Callable[[str], bool] | None
 ) -> list[str]:
     """A sentence each on inputs that another limit has decided and that stay as they are, with what judges them anew.
 
@@ -54,7 +54,7 @@ def damage_warnings(
     """
     if retry is not None and retry("decode_error"):
         return []
-    other = OtherLimit.of(ledger, max_damaged_percent, {one.video_id for one in listing.entries if not one.problem})
+    other = OtherLimit.of(run_state, max_damaged_percent, {one.video_id for one in listing.entries if not one.problem})
     limit = f"--max-damaged {max_damaged_percent:g}%"
     found = []
     if count := len(other.partial):

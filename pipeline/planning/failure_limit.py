@@ -14,7 +14,7 @@ from ..console import many, visible
 from ..dataset.manifest import Manifest
 from ..errors import TooManyFailedError, UsageError
 from ..sources import Entry
-from .run_state import Ledger
+from .run_state import RunState
 
 _NAMED = 20
 MORE_FACES = "look at some inputs; smaller or less certain faces need a lower --min-face or --min-score"
@@ -62,17 +62,17 @@ class Allowance:
         return rounded_up if self.percent == 100 else min(rounded_up, max(total - 1, 0))
 
 
-def failures_of(ledger: Ledger | None, refused: Iterable[Entry]) -> list[Failure]:
-    """Every failed input of `ledger`'s receipts, by name, and of `refused`, those that never reach a unit."""
-    outcomes = () if ledger is None else (one for _, one in ledger.outcomes() if one.outcome == "failed")
+def failures_of(run_state: RunState | None, refused: Iterable[Entry]) -> list[Failure]:
+    """Every failed input of `run_state`'s receipts, by name, and of `refused`, those that never reach a unit."""
+    outcomes = () if run_state is None else (one for _, one in run_state.outcomes() if one.outcome == "failed")
     found = (Failure(one.video_id, str(one.reason), one.detail or "") for one in outcomes)
     return sorted([*found, *(Failure(one.video_id, str(one.problem), one.detail or "") for one in refused)])
 
 
-def failures_there(ledger: Ledger, refused: Iterable[Entry], gone: Iterable[str]) -> list[Failure]:
+def failures_there(run_state: RunState, refused: Iterable[Entry], gone: Iterable[str]) -> list[Failure]:
     """`failures_of` what may be too much: without `gone`, inputs that were taken out of the source and left no rows."""
     left = set(gone)
-    return [one for one in failures_of(ledger, refused) if one.video_id not in left]
+    return [one for one in failures_of(run_state, refused) if one.video_id not in left]
 
 
 def refuse_known_failures(failures: Sequence[Failure], total: int, allowance: Allowance) -> None:

@@ -17,9 +17,9 @@ from ..splits.assignment import SplitRatio, assign_splits
 from ..splits.leaks import refuse_new_leaks
 from .content_hash import content_sha256
 from .damage_limits import OtherLimit
-from .options import config_hash
+from .options import hash_config
 from .plan import PlanPart, Unit, group_units
-from .run_state import Ledger
+from .run_state import RunState
 
 _HASHING_THREADS = 8  # network file systems answer several readers faster than one
 _HASHED_AT_ONCE = 1024
@@ -86,14 +86,14 @@ def compare(
     return changes
 
 
-def same_content(ledger: Ledger, root: Path, comparing: Comparing, entries: Sequence[Entry]) -> set[str]:
+def same_content(run_state: RunState, root: Path, comparing: Comparing, entries: Sequence[Entry]) -> set[str]:
     """Names of those `entries` whose files below `root` hold what their receipts say was decoded.
 
     None that has no receipt, or one without a hash: of an input that was not finished, or that changed under the
     decoder, or from before hashes were kept.
     """
     names = {entry.video_id for entry in entries}
-    hashes = {one.video_id: one.sha256 for _, one in ledger.outcomes() if one.sha256 and one.video_id in names}
+    hashes = {one.video_id: one.sha256 for _, one in run_state.outcomes() if one.sha256 and one.video_id in names}
     known = [entry for entry in entries if entry.video_id in hashes]
     same = set()
     given_up = threading.Event()
@@ -114,7 +114,7 @@ def same_content(ledger: Ledger, root: Path, comparing: Comparing, entries: Sequ
 
 
 def next_part(
-    ledger: Ledger,
+    run_state: RunState,
     listing: Listing,
     changes: Changes,
     *,
@@ -131,10 +131,10 @@ def next_part(
     Partial inputs with more damage than `max_damaged_percent` allows are redone with the failures by decode_error.
     Raises `RefusedError` where a given split leaks, or a changed input would, unless `allow_leaks`.
     """
-    salt = str(len(ledger.plan.parts))
-    known = ledger.plan.videos()
+    salt = str(len(run_state.plan.parts))
+    known = run_state.plan.videos()
     if not allow_leaks:
-        refuse_new_leaks(changes.changed, known, ledger.plan.dropped_identities())
+        refuse_new_leaks(changes.changed, known, run_state.plan.dropped_identities())
     redo = {entry.video_id for entry in changes.changed if _has_other_rows(entry, known[entry.video_id][0])}
     known |= {entry.video_id: (entry, known[entry.video_id][1]) for entry in changes.changed}
     assigned = assign_splits(
@@ -143,7 +143,7 @@ def next_part(
         seed=seed,
         allow_leaks=allow_leaks,
         known=known,
-        known_dropped=ledger.plan.dropped_identities(),
+        known_dropped=run_state.plan.dropped_identities(),
         without_splits=listing.without_splits,
     )
     bridging = set(assigned.bridging)
@@ -152,12 +152,12 @@ def next_part(
         replace(entry, problem="bridges_splits", detail=why) for entry in changes.added if entry.video_id in bridging
     )
     added = [entry for entry in changes.added if entry.video_id not in bridging]
-    name = config_hash(config)
-    units = group_units(added, assigned.split_of, config=name, salt=salt, cost_seconds=cost_seconds)
+    name = hash_config(config)
+    units = group_units(added, assigned.split_of, config_hash=name, salt=salt, cost_seconds=cost_seconds)
     current = {entry.video_id: entry for entry in listing.entries if not entry.problem}
-    failed = _failed(ledger, retry) if retry is not None else {}
+    failed = _failed(run_state, retry) if retry is not None else {}
     if retry is not None and retry("decode_error"):
-        other = OtherLimit.of(ledger, max_damaged_percent, current)
+        other = OtherLimit.of(run_state, max_damaged_percent, current)
         changes.rejudged[:] = [current[one.video_id] for one in other.partial]
     rejudged = {entry.video_id for entry in changes.rejudged}
     anew = redo.union((entry.video_id for entry in added), rejudged, *failed.values())
@@ -167,11 +167,11 @@ def next_part(
     changes.changed.extend(entry for entry in fakes if entry.video_id not in changed)
     changed.update(rejudged, (entry.video_id for entry in fakes))
     redo = anew.union(entry.video_id for entry in fakes)
-    make = partial(Unit.make, config=name, salt=salt)
-    redone, replaced = _replace_changed(ledger, changed, redo, current, make)
+    make = partial(Unit.make, config_hash=name, salt=salt)
+    redone, replaced = _replace_changed(run_state, changed, redo, current, make)
     units += redone
     left = {unit: names for unit, names in failed.items() if unit not in replaced}
-    units += _retry_failed(ledger, left, current, make)
+    units += _retry_failed(run_state, left, current, make)
     return PlanPart(
         config=config,
         units=tuple(units),
@@ -186,20 +186,20 @@ def _has_other_rows(entry: Entry, before: Entry) -> bool:
 
 
 def _replace_changed(
-    ledger: Ledger, changed: set[str], redo: set[str], current: dict[str, Entry], make: Callable[..., Unit]
+    run_state: RunState, changed: set[str], redo: set[str], current: dict[str, Entry], make: Callable[..., Unit]
 ) -> tuple[list[Unit], set[str]]:
     """A changed input replaces its whole unit, so that the old file can go as one; rows but those to `redo` stay."""
     units, replaced = [], set()
-    for unit in ledger.plan.units():
-        mine = [entry for entry in unit.inputs if ledger.owner[entry.video_id] == unit.unit]
+    for unit in run_state.plan.units():
+        mine = [entry for entry in unit.inputs if run_state.owner[entry.video_id] == unit.unit_id]
         if not any(entry.video_id in changed for entry in mine):
             continue
         inputs = [current.get(entry.video_id, entry) for entry in mine]
-        leaves = list(ledger.leaves(unit))
+        leaves = list(run_state.leaves(unit))
         done = {entry.video_id for leaf, receipt in leaves if receipt is not None for entry in leaf.inputs}
         # One that was never finished has not replaced its own predecessors yet: newest first.
         unfinished = any(receipt is None for _, receipt in leaves)
-        supersedes = [unit.unit, *(unit.supersedes if unfinished else ())]
+        supersedes = [unit.unit_id, *(unit.supersedes if unfinished else ())]
         reuses = [
             entry.video_id
             for entry in mine
@@ -208,43 +208,43 @@ def _replace_changed(
             and (entry.video_id in done or entry.video_id in unit.reuses or entry.video_id not in current)
         ]
         units.append(make(inputs, unit.split, supersedes=supersedes, reuses=reuses))
-        replaced.add(unit.unit)
+        replaced.add(unit.unit_id)
     return units, replaced
 
 
-def _failed(ledger: Ledger, retry: Callable[[str], bool]) -> dict[str, set[str]]:
+def _failed(run_state: RunState, retry: Callable[[str], bool]) -> dict[str, set[str]]:
     """The failed inputs of each unit whose reason is to be tried again."""
     failed: dict[str, set[str]] = {}
-    for unit, outcome in ledger.outcomes():
+    for unit, outcome in run_state.outcomes():
         if outcome.outcome == "failed" and retry(str(outcome.reason)):
-            failed.setdefault(unit.unit, set()).add(outcome.video_id)
+            failed.setdefault(unit.unit_id, set()).add(outcome.video_id)
     return failed
 
 
 def _retry_failed(
-    ledger: Ledger, failed: dict[str, set[str]], current: dict[str, Entry], make: Callable[..., Unit]
+    run_state: RunState, failed: dict[str, set[str]], current: dict[str, Entry], make: Callable[..., Unit]
 ) -> list[Unit]:
     units = []
-    for unit in list(ledger.plan.units()):
-        if unit.unit not in failed:
+    for unit in list(run_state.plan.units()):
+        if unit.unit_id not in failed:
             continue
-        again = [entry for entry in unit.inputs if entry.video_id in failed[unit.unit]]
+        again = [entry for entry in unit.inputs if entry.video_id in failed[unit.unit_id]]
         inputs = [current.get(entry.video_id, entry) for entry in again]
-        whole = _owned(ledger, unit) == failed[unit.unit]
-        supersedes = [unit.unit] if whole else []
+        whole = _owned(run_state, unit) == failed[unit.unit_id]
+        supersedes = [unit.unit_id] if whole else []
         units.append(make(inputs, unit.split, supersedes=supersedes))
     return units
 
 
-def _owned(ledger: Ledger, unit: Unit) -> set[str]:
-    return {entry.video_id for entry in unit.inputs if ledger.owner[entry.video_id] == unit.unit}
+def _owned(run_state: RunState, unit: Unit) -> set[str]:
+    return {entry.video_id for entry in unit.inputs if run_state.owner[entry.video_id] == unit.unit_id}
 
 
 def differing(before: dict[str, Any], now: dict[str, Any]) -> Iterable[str]:
-    """One line for each field that two configs do not share; none only where `config_hash` is the same too."""
+    """One line for each field that two configs do not share; none only where `hash_config` is the same too."""
     for key in sorted(before.keys() | now.keys()):
         there, here = ({key: config[key]} if key in config else {} for config in (before, now))
-        if config_hash(there) != config_hash(here):
+        if hash_config(there) != hash_config(here):
             yield f"{key}: {_short(there.get(key, 'not set'))} there, {_short(here.get(key, 'not set'))} now"
 
 

@@ -85,13 +85,13 @@ def _as_floats(values: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: float(value) if name in names else value for name, value in values.items()}
 
 
-def config_hash(config: dict[str, Any]) -> str:
+def hash_config(config: dict[str, Any]) -> str:
     """Short name of a config: two are equal only where every field is."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class JobSpec:
     """What a worker is told once: picklable, and the same for every unit. Paths must mean the same on every host.
 
     `allowed_roots`: real paths of further folders that inputs may lie in; no part of the config, since rows do not
@@ -103,7 +103,7 @@ class Job:
     options: Options
     detector: FaceDetector
     labels: tuple[str, ...]
-    config: str
+    config_hash: str
     limits: DecoderLimits = field(default_factory=DecoderLimits)
     allowed_roots: tuple[Path, ...] = ()
 

@@ -32,7 +32,7 @@ class Unit:
     `reuses`: those of its inputs whose rows are taken from the units it replaces.
     """
 
-    unit: str
+    unit_id: str
     split: str
     inputs: tuple[Entry, ...]
     supersedes: tuple[str, ...] = ()
@@ -44,17 +44,17 @@ class Unit:
         inputs: Iterable[Entry],
         split: str,
         *,
-        config: str,
+        config_hash: str,
         salt: str,
         supersedes: Iterable[str] = (),
         reuses: Iterable[str] = (),
     ) -> Self:
         """Names the unit by what it is made of; `salt` tells apart a second go at the same inputs."""
         held = tuple(inputs)
-        content = json.dumps([config, salt, split, [_as_dict(entry) for entry in held]], sort_keys=True)
-        name = hashlib.sha256(content.encode()).hexdigest()[:32]
+        content = json.dumps([config_hash, salt, split, [_as_dict(entry) for entry in held]], sort_keys=True)
+        unit_id = hashlib.sha256(content.encode()).hexdigest()[:32]
         return cls(
-            unit=name, split=split, inputs=held, supersedes=tuple(dict.fromkeys(supersedes)), reuses=tuple(reuses)
+            unit_id=unit_id, split=split, inputs=held, supersedes=tuple(dict.fromkeys(supersedes)), reuses=tuple(reuses)
         )
 
     @property
@@ -62,12 +62,12 @@ class Unit:
         """Its inputs whose rows are not there yet."""
         return tuple(entry for entry in self.inputs if entry.video_id not in self.reuses)
 
-    def halves(self, config: str) -> tuple[Self, ...]:
+    def halves(self, config_hash: str) -> tuple[Self, ...]:
         """Two units that together do this one's work; a pure function, so that any run finds the same ones."""
         middle = len(self.inputs) // 2
         return tuple(
             self.make(
-                part, self.split, config=config, salt=self.unit, supersedes=self.supersedes,
+                part, self.split, config_hash=config_hash, salt=self.unit_id, supersedes=self.supersedes,
                 reuses=[entry.video_id for entry in part if entry.video_id in self.reuses],
             )
             for part in (self.inputs[:middle], self.inputs[middle:])
@@ -89,7 +89,7 @@ class PlanPart:
     def write(self, paths: OutPaths, number: int) -> None:
         """Write part `number`, durably; raises `FileExistsError` where there is one already."""
         units = [
-            {"unit": unit.unit, "split": unit.split, "supersedes": unit.supersedes, "reuses": unit.reuses,
+            {"unit": unit.unit_id, "split": unit.split, "supersedes": unit.supersedes, "reuses": unit.reuses,
              "inputs": [_without_defaults(entry) for entry in unit.inputs]}
             for unit in self.units
         ]  # fmt: skip
@@ -111,7 +111,7 @@ class PlanPart:
             if data["version"] != PLAN_VERSION:
                 raise ValueError(f"unknown version {data['version']}")
             units = tuple(
-                Unit(unit=one["unit"], split=one["split"], supersedes=tuple(one["supersedes"]),
+                Unit(unit_id=one["unit"], split=one["split"], supersedes=tuple(one["supersedes"]),
                      reuses=tuple(one.get("reuses", ())), inputs=tuple(map(_entry, one["inputs"])))
                 for one in data["units"]
             )  # fmt: skip
@@ -167,7 +167,7 @@ class Plan:
         """Every unit that no later one replaces."""
         replaced = self._replaced()
         for part in self.parts:
-            yield from (unit for unit in part.units if unit.unit not in replaced)
+            yield from (unit for unit in part.units if unit.unit_id not in replaced)
 
     def _replaced(self) -> set[str]:
         return {name for part in self.parts for unit in part.units for name in unit.supersedes}
@@ -183,7 +183,7 @@ class Plan:
         videos: dict[str, tuple[Entry, str]] = {}
         for part in self.parts:
             for unit in part.units:
-                if unit.unit not in replaced:
+                if unit.unit_id not in replaced:
                     videos |= {entry.video_id: (entry, unit.split) for entry in unit.inputs}
             for video_id in part.times.keys() & videos.keys():
                 entry, split = videos[video_id]
@@ -204,7 +204,7 @@ def group_units(
     entries: Sequence[Entry],
     split_of: dict[str, str],
     *,
-    config: str,
+    config_hash: str,
     salt: str,
     cost_seconds: Callable[[Entry], float],
 ) -> list[Unit]:
@@ -228,4 +228,8 @@ def group_units(
         groups[split][-1] += sorted(family, key=lambda entry: entry.source_id is not None)
         seconds += family_seconds
         size_bytes += family_bytes
-    return [Unit.make(inputs, split, config=config, salt=salt) for split, parts in groups.items() for inputs in parts]
+    return [
+        Unit.make(inputs, split, config_hash=config_hash, salt=salt)
+        for split, parts in groups.items()
+        for inputs in parts
+    ]

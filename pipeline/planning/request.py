@@ -17,7 +17,7 @@ from ..faces.detectors.yunet import LEAST_FACE_PX, YuNetDetector
 from ..sources import Layout, Listing, allowed_folders, list_source
 from ..video import DecoderLimits
 from .incremental import differing
-from .options import Job, Options, config_hash
+from .options import JobSpec, Options, hash_config
 from .plan import Plan
 
 
@@ -30,7 +30,7 @@ def prepare(
     detector: str | FaceDetector = "mtcnn",
     limits: DecoderLimits | None = None,
     allow_roots: Sequence[str | Path] = (),
-) -> tuple[Job, Listing, dict[str, Any]]:
+) -> tuple[JobSpec, Listing, dict[str, Any]]:
     """The job, what its source holds, and its config; arguments as `precompute` takes them.
 
     Raises `UsageError` where SRC cannot be listed or the detector not be had, `RefusedError` where OUT holds something
@@ -42,9 +42,9 @@ def prepare(
     detector = _chosen(detector, options) if isinstance(detector, str) else detector
     listing = list_source(src, layout, allowed=allowed)
     config = options.config(detector, listing.labels)
-    job = Job(
+    job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, labels=listing.labels,
-        config=config_hash(config), limits=limits or DecoderLimits(),
+        config_hash=hash_config(config), limits=limits or DecoderLimits(),
     )  # fmt: skip
     _check_target(job.paths, config)
     return job, listing, config

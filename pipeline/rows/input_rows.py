@@ -10,7 +10,7 @@ import pyarrow as pa
 from ..errors import InputError
 from ..manipulation.frame_matching import counterparts
 from ..manipulation.source_frames import Found, Original, OriginalInHand
-from ..planning.options import Job
+from ..planning.options import JobSpec
 from ..sources import Entry, lies_in
 from ..sources.media_files import is_there
 from ..video import Frame, FrameTimes, MediaReader
@@ -22,7 +22,7 @@ Frames = Iterator[Frame]
 class InputRows:
     """Makes the rows of one input after the other; inputs that are neighbours may be an original and its fakes."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobSpec) -> None:
         self._job = job
         self._maker = RowMaker(job)
         self._originals = OriginalInHand(self._search)

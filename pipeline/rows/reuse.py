@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from ..commit.publish import sha256_of
 from ..dataset.manifest import InputOutcome, Receipt, trusted_receipt
-from ..planning.options import Job
+from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..sources import Entry
 
@@ -20,7 +20,7 @@ from ..sources import Entry
 class ReplacedRows:
     """What the receipts and files of superseded units hold; each file is hashed once, before rows are taken from it."""
 
-    def __init__(self, job: Job, schema: pa.Schema) -> None:
+    def __init__(self, job: JobSpec, schema: pa.Schema) -> None:
         self._job, self._schema = job, schema
         self._intact: dict[str, bool] = {}
 
@@ -41,7 +41,7 @@ class ReplacedRows:
     def _newest(self, video_id: str, unit: Unit) -> tuple[Receipt | None, InputOutcome | None]:
         names = deque(unit.supersedes)
         while names:
-            receipt = trusted_receipt(self._job.paths, names.popleft(), self._job.config)
+            receipt = trusted_receipt(self._job.paths, names.popleft(), self._job.config_hash)
             if receipt is None:
                 continue
             names.extendleft(reversed(receipt.children))

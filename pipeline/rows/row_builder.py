@@ -28,7 +28,7 @@ from ..faces.geometry.smoothing import Framing, smoothed
 from ..faces.identity.tracker import Tracker
 from ..manipulation.mask import Difference, difference, encode_mask
 from ..manipulation.source_frames import Found, Original, Twin, Twins
-from ..planning.options import Job
+from ..planning.options import JobSpec
 from ..sources import Entry
 from ..video import Frame
 from .prefetch import ahead
@@ -55,7 +55,7 @@ class RowMaker:
     started it.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobSpec) -> None:
         self._detector = job.detector
         self._options = job.options
         self._landmarker = TemplateLandmarker()

@@ -18,9 +18,9 @@ from ..dataset.index import Index, IndexBuilder, index_file, index_schema
 from ..dataset.manifest import Manifest, OutPaths, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, face_schema, labels_of
 from ..errors import CorruptDataError, FacefeedError, Reason, StoppedError, UsageError
-from ..planning.options import config_hash
+from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
-from ..planning.run_state import Ledger, Record
+from ..planning.run_state import RecordedRunState, RunState
 from ..sources import Entry
 from .findings import Finding, Verdict, guarded
 from .unfinished import Unfinished
@@ -39,10 +39,10 @@ def rebuild(out: Path) -> bool:
             )
         manifest = Manifest.read(out)
         paths = OutPaths(out)
-        ledger = Ledger(paths, Plan.load(paths), config_hash(manifest.config))
-        if ledger.fingerprint() != manifest.fingerprint:
+        run_state = RunState(paths, Plan.load(paths), hash_config(manifest.config))
+        if run_state.fingerprint() != manifest.fingerprint:
             return False
-        write_index(paths, ledger.tables(), manifest.labels, manifest.fingerprint)
+        write_index(paths, run_state.tables(), manifest.labels, manifest.fingerprint)
         put_index(paths)
     except (UsageError, StoppedError):
         raise
@@ -66,7 +66,7 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
         manifest = Manifest.read(out)
         what = "plan"
         plan = Plan.load(paths)
-        ledger = Record(paths, plan, config_hash(manifest.config))
+        run_state = RecordedRunState(paths, plan, hash_config(manifest.config))
     except UsageError:
         raise
     except Exception as error:
@@ -77,9 +77,9 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
         detail = f"holds {many(len(plan.parts), 'part')}, the manifest accounts for {manifest.plan_parts}"
         found.append(Finding("plan", "plan", detail))
     tables: list[tuple[Path, str]] = []
-    for planned in ledger.plan.units():
-        owned = {entry.video_id for entry in planned.inputs if ledger.owner[entry.video_id] == planned.unit}
-        for unit, receipt in _receipts(ledger, planned, found):
+    for planned in run_state.plan.units():
+        owned = {entry.video_id for entry in planned.inputs if run_state.owner[entry.video_id] == planned.unit_id}
+        for unit, receipt in _receipts(run_state, planned, found):
             if receipt.file:
                 on_file(receipt.file)
                 verdict.add(receipt, _check_unit(out / receipt.file, unit, receipt, owned, manifest))
@@ -89,30 +89,30 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
     found += _strangers(paths, {name for _, name in tables}, unaccounted)
     found += guarded("index", "index.arrow", lambda: _check_index(out, manifest, None if unaccounted else tables))
     if not unaccounted:
-        found += guarded("account", "manifest.json", lambda: _check_account(ledger, manifest))
+        found += guarded("account", "manifest.json", lambda: _check_account(run_state, manifest))
     return verdict
 
 
 def _check_unfinished(unfinished: Unfinished, on_file: Callable[[str], None]) -> Verdict:
     """Units whose receipt is missing or damaged are left to do: no finding."""
-    ledger = unfinished.ledger
+    run_state = unfinished.run_state
     verdict = Verdict(unfinished=unfinished)
-    for planned, unit, receipt in ledger.done():
+    for planned, unit, receipt in run_state.done():
         if receipt.file:
             on_file(receipt.file)
-            owned = {entry.video_id for entry in planned.inputs if ledger.owner[entry.video_id] == planned.unit}
-            path = ledger.paths.root / receipt.file
+            owned = {entry.video_id for entry in planned.inputs if run_state.owner[entry.video_id] == planned.unit_id}
+            path = run_state.paths.root / receipt.file
             verdict.add(receipt, _check_unit(path, unit, receipt, owned, unfinished.manifest))
     return verdict
 
 
-def _receipts(ledger: Ledger, unit: Unit, findings: list[Finding]) -> Iterator[tuple[Unit, Receipt]]:
+def _receipts(run_state: RunState, unit: Unit, findings: list[Finding]) -> Iterator[tuple[Unit, Receipt]]:
     """The unit's receipt or, where it was split, those of its halves; none that names a file other than its own."""
-    where = f"receipts/{unit.unit}.json"
+    where = f"receipts/{unit.unit_id}.json"
     try:
-        receipt = ledger.receipt(unit)
-        halves = unit.halves(ledger.config)
-        file = ledger.paths.unit_file(unit.split, unit.unit).relative_to(ledger.paths.root).as_posix()
+        receipt = run_state.receipt(unit)
+        halves = unit.halves(run_state.config_hash)
+        file = run_state.paths.unit_file(unit.split, unit.unit_id).relative_to(run_state.paths.root).as_posix()
         complaints = [] if receipt is None else list(_check_receipt(receipt, unit, halves, file))
     except Exception as error:
         findings.append(Finding("receipt", where, str(error)))
@@ -122,14 +122,14 @@ def _receipts(ledger: Ledger, unit: Unit, findings: list[Finding]) -> Iterator[t
         findings.append(Finding("receipt", where, f"missing; the unit has {len(unit.inputs)} inputs"))
     elif receipt.outcome == "split":
         for half in halves if len(unit.inputs) > 1 else ():
-            yield from _receipts(ledger, half, findings)
+            yield from _receipts(run_state, half, findings)
     elif receipt.file in {None, file}:
         yield unit, receipt
 
 
 def _check_receipt(receipt: Receipt, unit: Unit, halves: Sequence[Unit], file: str) -> Iterator[str]:
     if receipt.outcome == "split":
-        if len(unit.inputs) < 2 or receipt.children != [half.unit for half in halves]:
+        if len(unit.inputs) < 2 or receipt.children != [half.unit_id for half in halves]:
             yield "its children are not the halves of the plan's unit"
         return
     if receipt.outcome != "done":
@@ -149,7 +149,7 @@ def _check_unit(path: Path, unit: Unit, receipt: Receipt, owned: set[str], manif
         yield Finding("size", where, f"is {size_bytes} bytes, the receipt says {receipt.bytes}")
     if sha256_of(path) != receipt.sha256:
         yield Finding("hash", where, "its SHA-256 is not the receipt's")
-    check_file(path, unit.unit, receipt.config, receipt.rows)
+    check_file(path, unit.unit_id, receipt.config_hash, receipt.rows)
     with pq.ParquetFile(path) as file:
         labels = tuple(manifest.labels)
         if not file.schema_arrow.equals(face_schema(labels)) or labels_of(file.schema_arrow) != labels:
@@ -224,12 +224,12 @@ def _same_batches(fresh: Iterator[pa.RecordBatch], stored: pa.RecordBatchFileRea
     return number == int(stored.num_record_batches)
 
 
-def _check_account(ledger: Ledger, manifest: Manifest) -> Iterator[Finding]:
+def _check_account(run_state: RunState, manifest: Manifest) -> Iterator[Finding]:
     refused = [
         Entry(video_id=str(one["video_id"]), problem=cast("Reason", one["reason"]), detail=one["detail"])
         for one in manifest.refused
     ]
-    again = account(ledger, manifest.config, refused, manifest.inputs["missing"])
+    again = account(run_state, manifest.config, refused, manifest.inputs["missing"])
     for name in ("fingerprint", "splits", "units", "rows", "bytes", "inputs"):
         said, counted = getattr(manifest, name), getattr(again, name)
         if said != counted:

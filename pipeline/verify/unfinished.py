@@ -11,9 +11,9 @@ from ..console import many
 from ..dataset.manifest import Manifest, OutPaths
 from ..errors import UsageError
 from ..planning.failure_limit import MORE_FACES, Failure, failures_of, reasons_text
-from ..planning.options import config_hash
+from ..planning.options import hash_config
 from ..planning.plan import Plan
-from ..planning.run_state import Ledger
+from ..planning.run_state import RunState
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Unfinished:
     are done, are those of the plan. `is_later`: an earlier run came to its end, and its manifest and index are there.
     """
 
-    ledger: Ledger
+    run_state: RunState
     manifest: Manifest
     failures: list[Failure]
     pending: int
@@ -51,12 +51,12 @@ class Unfinished:
             is_later = True
         plan = Plan.load(paths)
         config = plan.parts[0].config
-        ledger = Ledger(paths, plan, config_hash(config))
-        left = [[leaf for leaf, receipt in ledger.leaves(unit) if receipt is None] for unit in plan.units()]
+        run_state = RunState(paths, plan, hash_config(config))
+        left = [[leaf for leaf, receipt in run_state.leaves(unit) if receipt is None] for unit in plan.units()]
         return cls(
-            ledger=ledger,
-            manifest=account(ledger, config, (), 0),
-            failures=failures_of(ledger, ()),
+            run_state=run_state,
+            manifest=account(run_state, config, (), 0),
+            failures=failures_of(run_state, ()),
             pending=sum(len(leaf.to_decode) for leaves in left for leaf in leaves),
             units=len(left),
             units_done=sum(not leaves for leaves in left),
@@ -86,7 +86,7 @@ class Unfinished:
 
     def _next(self) -> str:
         ways = [
-            f"run `facefeed precompute SRC {shlex.quote(str(self.ledger.paths.root))}` again, with the same options"
+            f"run `facefeed precompute SRC {shlex.quote(str(self.run_state.paths.root))}` again, with the same options"
         ]
         if self.failures:
             ways.append("--retry-failed does the failed inputs again")

@@ -26,7 +26,7 @@ from facefeed.pipeline.execution.cluster import local_client, slots
 from facefeed.pipeline.execution.unit_scheduler import Stage
 from facefeed.pipeline.execution.workers import Fleet
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.planning.options import Job, Options
+from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit, group_units
 from facefeed.pipeline.sources import Entry, list_source
 from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
@@ -51,7 +51,7 @@ def plan(count: int, answer: Any) -> None:
     started = time.perf_counter()
     entries = simulated(count)
     assigned = assign_splits(entries, ratio=SplitRatio(), seed=0)
-    units = group_units(entries, assigned.split_of, config="bench", salt="0", cost_seconds=lambda _: 8.0)
+    units = group_units(entries, assigned.split_of, config_hash="bench", salt="0", cost_seconds=lambda _: 8.0)
     with tempfile.TemporaryDirectory() as folder:
         paths = OutPaths(Path(folder))
         make_folders(paths)
@@ -87,7 +87,7 @@ class Memory:
             self.private_mb.append(round(psutil.Process().memory_full_info().uss / 1e6, 1))
 
     def on_lost(self, unit: Unit, why: str, then: str) -> None:
-        raise AssertionError((unit.unit, why, then))
+        raise AssertionError((unit.unit_id, why, then))
 
     def on_retired(self, worker: str, why: str) -> None:
         raise AssertionError((worker, why))
@@ -101,12 +101,12 @@ def driving(count: int) -> dict[str, Any]:
         for number in range(count):
             cv2.imwrite(str(source / f"{number:06}.jpg"), picture)
         listing = list_source(source)
-        job = Job(
+        job = JobSpec(
             root=source, out=Path(folder) / "out", options=Options(), detector=FixedBoxDetector(),
-            labels=listing.labels, config="bench",
+            labels=listing.labels, config_hash="bench",
         )  # fmt: skip
         make_folders(job.paths)
-        units = [Unit.make([entry], "train", config="bench", salt="0") for entry in listing.entries]
+        units = [Unit.make([entry], "train", config_hash="bench", salt="0") for entry in listing.entries]
         memory, started = Memory(count), time.perf_counter()
         with local_client(2) as client, slots(client, job, [], local=True) as plugin:
             Stage(Fleet(client, plugin), job, memory).run(units)

@@ -27,7 +27,7 @@ from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.keyframe_detector import TrackingDetector
-from facefeed.pipeline.planning.options import Job, Options
+from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import Sampling
@@ -65,12 +65,12 @@ def repeat_clip(clip: Path, path: Path, minutes: float) -> None:
 def slot(source: Path, out: Path, frames: int, detector: str) -> None:
     listing = list_source(source)
     options = Options(sampling=Sampling(frames=frames), keep=FaceFilter(min_face_px=100))
-    job = Job(
-        root=source, out=out, options=options, labels=listing.labels, config="bench",
+    job = JobSpec(
+        root=source, out=out, options=options, labels=listing.labels, config_hash="bench",
         detector=TrackingDetector(min_face_px=100) if detector == "track" else options.detector(),
     )  # fmt: skip
     make_folders(job.paths)
-    receipt = UnitWorker(job).run(Unit.make(listing.entries, "train", config="bench", salt="0"))
+    receipt = UnitWorker(job).run(Unit.make(listing.entries, "train", config_hash="bench", salt="0"))
     assert receipt.inputs[0].outcome == "ok", receipt
 
 

@@ -30,7 +30,7 @@ from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 from facefeed.pipeline.faces.geometry.crop import Square
 from facefeed.pipeline.manipulation.mask import decode_mask
-from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import MediaReader, Sampling
@@ -48,12 +48,12 @@ def rows_of(root: Path, entries: list[Entry], **options: Any) -> tuple[list[dict
         chosen = Options(**{"sampling": Sampling(every=10), **options})
         detector = MTCNNDetector(min_face_px=chosen.keep.min_face_px).load()
         labels = ("real", "fake")
-        job = Job(root=root, out=Path(out), options=chosen, detector=detector, labels=labels,
-                  config=config_hash(chosen.config(detector, labels)))  # fmt: skip
+        job = JobSpec(root=root, out=Path(out), options=chosen, detector=detector, labels=labels,
+                  config_hash=hash_config(chosen.config(detector, labels)))  # fmt: skip
         make_folders(job.paths)
         worker = UnitWorker(job)
         started = time.perf_counter()
-        receipt = worker.run(Unit.make(entries, "train", config=job.config, salt="0"))
+        receipt = worker.run(Unit.make(entries, "train", config_hash=job.config_hash, salt="0"))
         seconds = time.perf_counter() - started
         worker.close()
         rows = pq.read_table(Path(out) / str(receipt.file)).to_pylist() if receipt.file else []

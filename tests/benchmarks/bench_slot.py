@@ -31,7 +31,7 @@ from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.execution.decode_pool import _InTurn
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
-from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry, list_source
 from facefeed.pipeline.video import Sampling
@@ -54,8 +54,10 @@ def run(source: Path, detector: Any, given: argparse.Namespace, *, in_series: bo
     watched = RecordingDetector(detector, spans)
     shared = _InTurn(watched) if decoders == 1 else watched  # several lanes take turns of themselves
     with tempfile.TemporaryDirectory() as out:
-        config = config_hash(options.config(detector, listing.labels))
-        job = Job(root=source, out=Path(out), options=options, detector=shared, labels=listing.labels, config=config)
+        config_hash = hash_config(options.config(detector, listing.labels))
+        job = JobSpec(
+            root=source, out=Path(out), options=options, detector=shared, labels=listing.labels, config_hash=config_hash
+        )
         make_folders(job.paths)
         entries = ordered([one for one in listing.entries if not one.problem])
         worker = UnitWorker(job, decoders=decoders)
@@ -63,7 +65,7 @@ def run(source: Path, detector: Any, given: argparse.Namespace, *, in_series: bo
             lane.inputs.warm_up(entries[0].video_id)
         with recorded(worker, spans, watched, in_series=in_series):
             computed, began = time.process_time(), time.perf_counter()
-            receipt = worker.run(Unit.make(entries, "train", config=config, salt="0"))
+            receipt = worker.run(Unit.make(entries, "train", config_hash=config_hash, salt="0"))
             ended = time.perf_counter()
         computed = time.process_time() - computed
         worker.close()

@@ -108,9 +108,9 @@ def test_the_guide_to_figures_has_every_key_of_a_line_of_progress(monkeypatch: p
     file = io.StringIO()
     progress = Progress(Console(file=file, highlight=False, soft_wrap=True))
     failed = InputOutcome(video_id="a.mp4", size_bytes=1, mtime_ns=1, outcome="failed", reason="empty")
-    unit = Unit.make((), "train", config="c", salt="0")
+    unit = Unit.make((), "train", config_hash="c", salt="0")
     with progress:
-        progress.on_receipt(Receipt(unit="u", config="c", outcome="done", inputs=[failed]))
+        progress.on_receipt(Receipt(unit="u", config_hash="c", outcome="done", inputs=[failed]))
     with progress.comparing(2, 200) as on_compared:
         on_compared(100)
     progress.warn("a warning")

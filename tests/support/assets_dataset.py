@@ -26,9 +26,9 @@ from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.files import write_durably
-from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
-from facefeed.pipeline.planning.run_state import Ledger
+from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame, FrameTimes, MediaReader, Sampling
 from numpy.typing import NDArray
@@ -146,17 +146,17 @@ def make_dataset(out: Path, units: tuple[tuple[str, tuple[Clip, ...]], ...] = UN
     chosen = replace(OPTIONS, **options)
     detector = _NoiseDetector()
     config = chosen.config(detector, LABELS)
-    name = config_hash(config)
+    name = hash_config(config)
     paths = OutPaths(out)
     make_folders(paths)
     planned = [
-        Unit.make((clip.entry() for clip in clips), split, config=name, salt=str(number))
+        Unit.make((clip.entry() for clip in clips), split, config_hash=name, salt=str(number))
         for number, (split, clips) in enumerate(units)
     ]
     plan = Plan()
     plan.append(paths, PlanPart(config=config, units=tuple(planned)))
     root = out / "no such source"
-    job = Job(root=root, out=out, options=chosen, detector=detector, labels=LABELS, config=name)
+    job = JobSpec(root=root, out=out, options=chosen, detector=detector, labels=LABELS, config_hash=name)
     worker = UnitWorker(job)
     worker.inputs.reader = _NoiseReader({clip.name: clip for _, clips in units for clip in clips}, root)
     for unit, (_, clips) in zip(planned, units, strict=True):
@@ -169,25 +169,25 @@ def make_dataset(out: Path, units: tuple[tuple[str, tuple[Clip, ...]], ...] = UN
     return finish_dataset(out)
 
 
-def _split(unit: Unit, job: Job) -> None:
-    children = [half.unit for half in unit.halves(job.config)]
-    receipt = Receipt(unit=unit.unit, config=job.config, outcome="split", children=children)
-    write_durably(job.paths.receipt(unit.unit), receipt.to_json(), job.paths.temporary)
+def _split(unit: Unit, job: JobSpec) -> None:
+    children = [half.unit_id for half in unit.halves(job.config_hash)]
+    receipt = Receipt(unit=unit.unit_id, config_hash=job.config_hash, outcome="split", children=children)
+    write_durably(job.paths.receipt(unit.unit_id), receipt.to_json(), job.paths.temporary)
 
 
-def open_ledger(out: Path) -> Ledger:
+def open_run_state(out: Path) -> RunState:
     """OUT's plan and receipts."""
     paths = OutPaths(out)
     plan = Plan.load(paths)
-    return Ledger(paths, plan, config_hash(plan.parts[0].config))
+    return RunState(paths, plan, hash_config(plan.parts[0].config))
 
 
 def finish_dataset(out: Path) -> Manifest:
     """Index and manifest of whatever the receipts say."""
-    ledger = open_ledger(out)
-    manifest = account(ledger, ledger.plan.parts[0].config, [REFUSED], missing=2)
-    write_index(ledger.paths, ledger.tables(), manifest.labels, manifest.fingerprint)
-    publish_manifest(ledger.paths, manifest)
+    run_state = open_run_state(out)
+    manifest = account(run_state, run_state.plan.parts[0].config, [REFUSED], missing=2)
+    write_index(run_state.paths, run_state.tables(), manifest.labels, manifest.fingerprint)
+    publish_manifest(run_state.paths, manifest)
     return manifest
 
 

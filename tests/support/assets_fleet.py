@@ -13,7 +13,7 @@ from distributed import KilledWorker
 from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
 from facefeed.pipeline.execution.cluster import UnitError
 from facefeed.pipeline.execution.workers import Slot
-from facefeed.pipeline.planning.options import Job
+from facefeed.pipeline.planning.options import JobSpec
 from facefeed.pipeline.planning.plan import Unit
 
 RESTART_SECONDS = 5.0
@@ -46,7 +46,7 @@ class Ended:
 class SimulatedFleet:
     """`size` workers named 0, 1, ...; a unit takes 30 s, a failure one."""
 
-    job: Job
+    job: JobSpec
     size: int
     fault: Fault
     nannies: bool = True
@@ -70,7 +70,7 @@ class SimulatedFleet:
         return dict(self._present)
 
     def submit(self, unit: Unit, slot: Slot) -> Any:
-        self.ran.append((unit.unit, slot.address))
+        self.ran.append((unit.unit_id, slot.address))
         kind = self.fault(unit, slot)
         future = Ended(unit, slot)
         if kind == "lost":
@@ -109,6 +109,6 @@ class SimulatedFleet:
         heapq.heappush(self._events, (self.clock() + seconds, next(self._number), event))
 
 
-def done(unit: Unit, job: Job) -> Receipt:
+def done(unit: Unit, job: JobSpec) -> Receipt:
     outcomes = [InputOutcome(video_id=one.video_id, size_bytes=1, mtime_ns=1, outcome="ok") for one in unit.inputs]
-    return Receipt(unit=unit.unit, config=job.config, outcome="done", inputs=outcomes)
+    return Receipt(unit=unit.unit_id, config_hash=job.config_hash, outcome="done", inputs=outcomes)

@@ -10,9 +10,9 @@ from typing import Any, Self
 from ...dataset.index import index_file
 from ...dataset.manifest import InputOutcome, Manifest, OutPaths
 from ...planning.failure_limit import Failure
-from ...planning.options import config_hash
+from ...planning.options import hash_config
 from ...planning.plan import Plan
-from ...planning.run_state import Record
+from ...planning.run_state import RecordedRunState
 from ...sources import Ties
 from .split_crossings import Crossing, crossings
 
@@ -41,8 +41,8 @@ class Account:
         """
         paths = OutPaths(out)
         plan = Plan.load(paths)
-        ledger = Record(paths, plan, config_hash(manifest.config))
-        lost = [one for _, one in ledger.outcomes() if one.outcome in ("failed", "partial")]
+        run_state = RecordedRunState(paths, plan, hash_config(manifest.config))
+        lost = [one for _, one in run_state.outcomes() if one.outcome in ("failed", "partial")]
         failed = [Failure(one.video_id, str(one.reason), one.detail or "") for one in lost if one.outcome == "failed"]
         failures = sorted([*_refused(manifest), *failed], key=lambda one: (one.reason, one.video_id))
         partial = sorted((one for one in lost if one.outcome == "partial"), key=lambda one: one.video_id)

@@ -24,7 +24,7 @@ from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
-from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import MediaReader, Sampling
@@ -89,14 +89,14 @@ def precomputed(src: Path, out: Path, **chosen: Any) -> Path:
     options, detector = Options(sampling=Sampling(every=EVERY), size_px=128, **chosen), MTCNNDetector(device="cpu")
     listing = list_source(src)
     config = options.config(detector, listing.labels)
-    job = Job(
-        root=src, out=out, options=options, detector=detector, labels=listing.labels, config=config_hash(config)
+    job = JobSpec(
+        root=src, out=out, options=options, detector=detector, labels=listing.labels, config_hash=hash_config(config)
     )  # fmt: skip
     make_folders(job.paths)
     val = [entry for entry in listing.entries if entry.video_id in VAL]
     train = [entry for entry in listing.entries if entry not in val]
     parts = [("train", train), ("val", val)]
-    units = [Unit.make(of, split, config=job.config, salt="") for split, of in parts if of]
+    units = [Unit.make(of, split, config_hash=job.config_hash, salt="") for split, of in parts if of]
     Plan().append(job.paths, PlanPart(config=config, units=tuple(units)))
     worker = UnitWorker(job)
     for unit in units:

@@ -36,9 +36,9 @@ from facefeed.pipeline.errors import CorruptDataError, StoppedError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.planning.options import Job, Options
+from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
-from facefeed.pipeline.planning.run_state import Ledger
+from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import Sampling
 from numpy.typing import NDArray
@@ -120,12 +120,12 @@ def test_no_flipped_byte_passes_with_other_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", [errno.EIO, errno.ESTALE], ids=errno.errorcode.get)
 @pytest.mark.parametrize("where", ["check_file", "adopt", "receipt"])
 def test_a_disk_that_fails_while_a_unit_is_committed_is_a_stop_and_no_unit_s_fault(
-    worker: tuple[Job, Unit], monkeypatch: pytest.MonkeyPatch, where: str, fault: int
+    worker: tuple[JobSpec, Unit], monkeypatch: pytest.MonkeyPatch, where: str, fault: int
 ) -> None:
     job, unit = worker
     if where == "adopt":
         unit_run(job, unit)
-        job.paths.receipt(unit.unit).unlink()
+        job.paths.receipt(unit.unit_id).unlink()
     files = list(job.paths.faces.rglob("*.parquet"))
 
     def fails(*_: object, **__: object) -> None:
@@ -141,7 +141,7 @@ def test_a_disk_that_fails_while_a_unit_is_committed_is_a_stop_and_no_unit_s_fau
 
 
 def test_a_receipt_that_cannot_be_read_for_a_disk_s_fault_is_not_taken_for_missing(
-    worker: tuple[Job, Unit], monkeypatch: pytest.MonkeyPatch
+    worker: tuple[JobSpec, Unit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, unit = worker
     unit_run(job, unit)
@@ -151,7 +151,7 @@ def test_a_receipt_that_cannot_be_read_for_a_disk_s_fault_is_not_taken_for_missi
 
     monkeypatch.setattr(Path, "read_bytes", fails)
     with pytest.raises(StoppedError, match="Input/output error"):
-        trusted_receipt(job.paths, unit.unit, "c1")
+        trusted_receipt(job.paths, unit.unit_id, "c1")
 
 
 def test_a_plan_number_is_given_once(tmp_path: Path) -> None:
@@ -169,15 +169,15 @@ def test_a_full_disk_is_a_clean_stop_that_names_its_reason(tmp_path: Path) -> No
 
 
 @pytest.fixture
-def worker(tmp_path: Path, make_source: MakeSource, small_options: Options) -> tuple[Job, Unit]:
+def worker(tmp_path: Path, make_source: MakeSource, small_options: Options) -> tuple[JobSpec, Unit]:
     """A job over two videos and its one unit."""
     listing = list_source(make_source("real/a.mp4", "real/b.mp4"))
-    job = Job(
+    job = JobSpec(
         root=listing.root, out=tmp_path / "out", options=small_options, detector=FixedBoxDetector(),
-        labels=listing.labels, config="c1",
+        labels=listing.labels, config_hash="c1",
     )  # fmt: skip
     make_folders(OutPaths(job.out))
-    return job, Unit.make(listing.entries, "train", config="c1", salt="0")
+    return job, Unit.make(listing.entries, "train", config_hash="c1", salt="0")
 
 
 def timeless(receipt: Receipt) -> Receipt:
@@ -185,7 +185,7 @@ def timeless(receipt: Receipt) -> Receipt:
     return replace(receipt, inputs=[replace(one, seconds=0.0) for one in receipt.inputs])
 
 
-def unit_run(job: Job, unit: Unit) -> Receipt:
+def unit_run(job: JobSpec, unit: Unit) -> Receipt:
     slot = UnitWorker(job)
     try:
         return slot.run(unit)
@@ -193,28 +193,28 @@ def unit_run(job: Job, unit: Unit) -> Receipt:
         slot.close()
 
 
-def test_a_unit_leaves_one_file_one_receipt_and_no_attempt(worker: tuple[Job, Unit]) -> None:
+def test_a_unit_leaves_one_file_one_receipt_and_no_attempt(worker: tuple[JobSpec, Unit]) -> None:
     job, unit = worker
     receipt = unit_run(job, unit)
     assert [one.outcome for one in receipt.inputs] == ["ok", "ok"]
     assert (receipt.rows, [one.faces for one in receipt.inputs]) == (10, [5, 5])
     path = job.out / str(receipt.file)
     assert (receipt.bytes, receipt.sha256) == (path.stat().st_size, sha256_of(path))
-    assert Receipt.from_json(job.paths.receipt(unit.unit).read_bytes(), where="") == receipt
+    assert Receipt.from_json(job.paths.receipt(unit.unit_id).read_bytes(), where="") == receipt
     assert list(job.paths.temporary.iterdir()) == []
 
 
-def test_a_kill_between_file_and_receipt_is_made_good(worker: tuple[Job, Unit]) -> None:
+def test_a_kill_between_file_and_receipt_is_made_good(worker: tuple[JobSpec, Unit]) -> None:
     job, unit = worker
     first = unit_run(job, unit)
-    job.paths.receipt(unit.unit).unlink()
+    job.paths.receipt(unit.unit_id).unlink()
     inode = (job.out / str(first.file)).stat().st_ino
     assert timeless(unit_run(job, unit)) == timeless(first)
     assert (job.out / str(first.file)).stat().st_ino == inode
 
 
 def test_a_deleted_file_comes_back_byte_for_byte_however_long_it_takes(
-    worker: tuple[Job, Unit], monkeypatch: pytest.MonkeyPatch
+    worker: tuple[JobSpec, Unit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, unit = worker
     monkeypatch.setattr("facefeed.pipeline.execution.decode_pool._since", lambda _: 1.5)
@@ -227,60 +227,60 @@ def test_a_deleted_file_comes_back_byte_for_byte_however_long_it_takes(
     assert path.read_bytes() == before
 
 
-def test_a_receipt_of_other_bytes_than_those_that_stand_gives_way(worker: tuple[Job, Unit]) -> None:
+def test_a_receipt_of_other_bytes_than_those_that_stand_gives_way(worker: tuple[JobSpec, Unit]) -> None:
     """A GPU need not find the same faces to the last bit when a lost file is made again."""
     job, unit = worker
     first = unit_run(job, unit)
     other = replace(first, sha256="0" * 64)
     write_receipt(job.paths, other)
-    assert Receipt.from_json(job.paths.receipt(unit.unit).read_bytes(), where="") == other
+    assert Receipt.from_json(job.paths.receipt(unit.unit_id).read_bytes(), where="") == other
 
 
 def test_what_a_worker_given_up_for_lost_still_finishes_does_not_stand_beside_the_halves(
-    worker: tuple[Job, Unit],
+    worker: tuple[JobSpec, Unit],
 ) -> None:
     job, unit = worker
-    halves = unit.halves(job.config)
-    split = Receipt(unit=unit.unit, config="c1", outcome="split", children=[half.unit for half in halves])
+    halves = unit.halves(job.config_hash)
+    split = Receipt(unit=unit.unit_id, config_hash="c1", outcome="split", children=[half.unit_id for half in halves])
     write_receipt(job.paths, split)
     for half in halves:
         unit_run(job, half)
     assert unit_run(job, unit) == split
     files = {path.stem for path in job.paths.faces.rglob("*.parquet")}
-    assert files == {half.unit for half in halves}
-    assert Receipt.from_json(job.paths.receipt(unit.unit).read_bytes(), where="") == split
+    assert files == {half.unit_id for half in halves}
+    assert Receipt.from_json(job.paths.receipt(unit.unit_id).read_bytes(), where="") == split
 
 
 def test_what_a_split_unit_published_just_before_its_worker_died_leaves_the_readers_way(
-    worker: tuple[Job, Unit],
+    worker: tuple[JobSpec, Unit],
 ) -> None:
     job, unit = worker
     late = unit_run(job, unit)
-    job.paths.receipt(unit.unit).unlink()  # died here; the driver has split the unit
-    halves = unit.halves(job.config)
+    job.paths.receipt(unit.unit_id).unlink()  # died here; the driver has split the unit
+    halves = unit.halves(job.config_hash)
     write_receipt(
         job.paths,
-        Receipt(unit=unit.unit, config="c1", outcome="split", children=[half.unit for half in halves]),
+        Receipt(unit=unit.unit_id, config_hash="c1", outcome="split", children=[half.unit_id for half in halves]),
     )
     for half in halves:
         unit_run(job, half)
-    ledger = Ledger(job.paths, Plan([PlanPart(config={}, units=(unit,))]), "c1")
-    assert set_orphans_aside(ledger) == [late.file]
-    assert {path.stem for path in job.paths.faces.rglob("*.parquet")} == {half.unit for half in halves}
-    assert set_orphans_aside(ledger) == []
+    run_state = RunState(job.paths, Plan([PlanPart(config={}, units=(unit,))]), "c1")
+    assert set_orphans_aside(run_state) == [late.file]
+    assert {path.stem for path in job.paths.faces.rglob("*.parquet")} == {half.unit_id for half in halves}
+    assert set_orphans_aside(run_state) == []
 
 
-def test_a_second_attempt_that_fails_does_not_undo_the_first(worker: tuple[Job, Unit]) -> None:
+def test_a_second_attempt_that_fails_does_not_undo_the_first(worker: tuple[JobSpec, Unit]) -> None:
     job, unit = worker
     first = unit_run(job, unit)
-    nothing = Receipt(unit=unit.unit, config="c1", outcome="done")
+    nothing = Receipt(unit=unit.unit_id, config_hash="c1", outcome="done")
     assert write_receipt(job.paths, nothing) == first
     (job.out / str(first.file)).unlink()  # a receipt without its file can be replaced
     assert write_receipt(job.paths, nothing) == nothing
 
 
 def test_a_worker_that_is_told_to_stop_in_mid_video_blames_no_video(
-    worker: tuple[Job, Unit], monkeypatch: pytest.MonkeyPatch
+    worker: tuple[JobSpec, Unit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, unit = worker
     slot = UnitWorker(replace(job, options=replace(job.options, sampling=Sampling(every=1))))
@@ -296,7 +296,7 @@ def test_a_worker_that_is_told_to_stop_in_mid_video_blames_no_video(
     assert list(job.paths.receipts.iterdir()) == list(job.paths.faces.rglob("*.parquet")) == []
 
 
-def test_a_source_that_vanishes_stops_the_run_instead_of_failing_every_video(worker: tuple[Job, Unit]) -> None:
+def test_a_source_that_vanishes_stops_the_run_instead_of_failing_every_video(worker: tuple[JobSpec, Unit]) -> None:
     job, unit = worker
     job.root.rename(job.root.with_name("unmounted"))
     with pytest.raises(StoppedError, match="is not there on this worker"):
@@ -304,7 +304,7 @@ def test_a_source_that_vanishes_stops_the_run_instead_of_failing_every_video(wor
     assert list(job.paths.receipts.iterdir()) == []
 
 
-def test_the_same_unit_twice_at_once_gives_one_file(worker: tuple[Job, Unit], tmp_path: Path) -> None:
+def test_the_same_unit_twice_at_once_gives_one_file(worker: tuple[JobSpec, Unit], tmp_path: Path) -> None:
     job, unit = worker
     code = textwrap.dedent("""
         import pickle, sys
@@ -328,7 +328,7 @@ def test_the_same_unit_twice_at_once_gives_one_file(worker: tuple[Job, Unit], tm
     assert list(job.paths.temporary.iterdir()) == []
 
 
-def limited(job: Job, unit: Unit, size_bytes: int, folder: Path) -> subprocess.CompletedProcess[str]:
+def limited(job: JobSpec, unit: Unit, size_bytes: int, folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs the unit in a process that may not write files larger than `size_bytes`."""
     code = textwrap.dedent("""
         import pickle, sys
@@ -353,7 +353,7 @@ def limited(job: Job, unit: Unit, size_bytes: int, folder: Path) -> subprocess.C
 
 @pytest.mark.parametrize("size_bytes", [0, 1, 100, 2_000, 10_000])
 def test_a_disk_that_refuses_half_way_leaves_nothing_behind_and_says_why(
-    worker: tuple[Job, Unit], tmp_path: Path, size_bytes: int
+    worker: tuple[JobSpec, Unit], tmp_path: Path, size_bytes: int
 ) -> None:
     job, unit = worker
     stopped = limited(job, unit, size_bytes, tmp_path)
@@ -368,7 +368,7 @@ def test_a_disk_that_refuses_half_way_leaves_nothing_behind_and_says_why(
 @pytest.mark.parametrize("call", ["fsync", "link", "linkat"])
 @pytest.mark.parametrize("fault", ["signal=SIGKILL", "error=ENOSPC", "error=EIO"])
 def test_a_commit_that_is_struck_at_any_system_call_shows_no_partial_file(
-    worker: tuple[Job, Unit], tmp_path: Path, strace: str, call: str, fault: str
+    worker: tuple[JobSpec, Unit], tmp_path: Path, strace: str, call: str, fault: str
 ) -> None:
     job, unit = worker
     code = textwrap.dedent("""
@@ -390,7 +390,7 @@ def test_a_commit_that_is_struck_at_any_system_call_shows_no_partial_file(
         ]  # fmt: skip
         done = subprocess.run(command, check=False, timeout=120, stdin=subprocess.DEVNULL, capture_output=True)
         for path in job.paths.faces.rglob("*"):
-            assert path.is_dir() or check_file(path, unit.unit, "c1", 10) == 10
+            assert path.is_dir() or check_file(path, unit.unit_id, "c1", 10) == 10
         for path in job.paths.receipts.iterdir():
             receipt = Receipt.from_json(path.read_bytes(), where=str(path))
             assert sha256_of(job.out / str(receipt.file)) == receipt.sha256
@@ -401,4 +401,4 @@ def test_a_commit_that_is_struck_at_any_system_call_shows_no_partial_file(
     else:
         pytest.fail(f"{call} was still struck at its {when}th time")
     assert struck or call in {"link", "linkat"}  # which of the two names the C library calls is its own affair
-    assert json.loads(job.paths.receipt(unit.unit).read_bytes())["rows"] == 10
+    assert json.loads(job.paths.receipt(unit.unit_id).read_bytes())["rows"] == 10

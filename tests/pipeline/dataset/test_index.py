@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from assets_dataset import FILES, LABELS, NO_ROWS, ROWS, copy_dataset, make_dataset, open_ledger
+from assets_dataset import FILES, LABELS, NO_ROWS, ROWS, copy_dataset, make_dataset, open_run_state
 from facefeed.pipeline.commit.finalize import account, publish_manifest, write_index
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest
@@ -218,8 +218,8 @@ def test_an_index_can_be_made_where_no_temporary_folder_was_copied_along(copy: P
 
 @pytest.mark.parametrize("column", ["split", "frame_index", "landmarks"])
 def test_damage_in_a_light_column_never_reaches_an_index(copy: Path, column: str) -> None:
-    ledger = open_ledger(copy)
-    path, _ = ledger.tables()[0]
+    run_state = open_run_state(copy)
+    path, _ = run_state.tables()[0]
     footer = pq.read_metadata(path)
     numbers = [n for n in range(footer.num_columns) if footer.row_group(0).column(n).path_in_schema.startswith(column)]
     chunk = footer.row_group(0).column(numbers[0])
@@ -228,13 +228,13 @@ def test_damage_in_a_light_column_never_reaches_an_index(copy: Path, column: str
     path.write_bytes(content)
     before = (copy / "index.arrow").read_bytes()
     with pytest.raises(CorruptDataError, match=path.name):
-        write_index(ledger.paths, ledger.tables(), LABELS, "fingerprint")
+        write_index(run_state.paths, run_state.tables(), LABELS, "fingerprint")
     assert (copy / "index.arrow").read_bytes() == before
     assert list((copy / "_tmp").iterdir()) == []
 
 
 def test_files_without_a_column_or_of_another_type_are_refused(copy: Path) -> None:
-    paths, tables = open_ledger(copy).paths, open_ledger(copy).tables()
+    paths, tables = open_run_state(copy).paths, open_run_state(copy).tables()
     path, _ = tables[-1]
     table = pq.read_table(path, partitioning=None)
     number = table.schema.get_field_index("score")
@@ -252,17 +252,17 @@ def test_the_dataset_of_these_tests_has_what_they_need(dataset: Path) -> None:
 
 
 def test_killed_at_any_moment_between_index_and_manifest_a_dataset_stays_readable(copy: Path) -> None:
-    ledger, before = open_ledger(copy), Manifest.read(copy)
-    _, unit, receipt = next(one for one in ledger.done() if one[2].file)
+    run_state, before = open_run_state(copy), Manifest.read(copy)
+    _, unit, receipt = next(one for one in run_state.done() if one[2].file)
     other = replace(receipt, sha256="0" * 64)  # another state, as far as the account goes
-    ledger.paths.receipt(unit.unit).write_text(other.to_json())
-    after = account(ledger, before.config, [], missing=0)
+    run_state.paths.receipt(unit.unit_id).write_text(other.to_json())
+    after = account(run_state, before.config, [], missing=0)
     assert after.fingerprint != before.fingerprint
-    write_index(ledger.paths, ledger.tables(), after.labels, after.fingerprint)
+    write_index(run_state.paths, run_state.tables(), after.labels, after.fingerprint)
     assert Index(copy).fingerprint == before.fingerprint, "killed here, the old manifest has its old index"
-    ledger.paths.manifest.write_text(after.to_json())
+    run_state.paths.manifest.write_text(after.to_json())
     assert Index(copy).fingerprint == after.fingerprint, "killed here, the new manifest has its new index"
     assert not [one for one in verify(copy).findings if one.what == "index"]
-    publish_manifest(ledger.paths, after)
+    publish_manifest(run_state.paths, after)
     assert Index(copy).fingerprint == after.fingerprint
     assert [path.name for path in copy.glob("index*")] == ["index.arrow"]

@@ -37,7 +37,7 @@ def outcomes(draw: st.DrawFn) -> InputOutcome:
 
 def receipt_of(inputs: list[InputOutcome]) -> Receipt:
     return Receipt(
-        unit="u" * 32, config="c", outcome="done", supersedes=["old"], file="faces/train/u.parquet",
+        unit="u" * 32, config_hash="c", outcome="done", supersedes=["old"], file="faces/train/u.parquet",
         rows=sum(one.faces for one in inputs), bytes=9, sha256="0" * 64, inputs=inputs,
     )  # fmt: skip
 
@@ -62,7 +62,7 @@ def test_a_receipt_is_read_as_it_was_written(inputs: list[InputOutcome]) -> None
 
 
 def test_a_split_unit_s_receipt_names_its_children() -> None:
-    receipt = Receipt(unit="u", config="c", outcome="split", children=["x", "y"])
+    receipt = Receipt(unit="u", config_hash="c", outcome="split", children=["x", "y"])
     assert Receipt.from_json(receipt.to_json(), where="r").children == ["x", "y"]
 
 

@@ -54,7 +54,7 @@ def promised(entry: Entry) -> Cost:
 def units_of(*sizes: int, a_unit: int = 1) -> list[Unit]:
     entries = [Entry(video_id=f"v{number}", size_bytes=size) for number, size in enumerate(sizes)]
     groups = [entries[start : start + a_unit] for start in range(0, len(entries), a_unit)]
-    return [Unit.make(group, "train", config="c", salt="0") for group in groups]
+    return [Unit.make(group, "train", config_hash="c", salt="0") for group in groups]
 
 
 def tried(

@@ -26,7 +26,7 @@ from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.machine import usable_cores
-from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry, list_source
 from facefeed.pipeline.video import DecoderLimits, Frame, FrameTimes, MediaReader, Sampling
@@ -56,20 +56,22 @@ def test_neighbours_that_were_made_from_each_other_are_one_family() -> None:
     assert names(families_of([])) == []
 
 
-def job_of(root: Path, out: Path, detector: Any, **more: Any) -> Job:
+def job_of(root: Path, out: Path, detector: Any, **more: Any) -> JobSpec:
     options = Options(sampling=SAMPLING, keep=FaceFilter(min_face_px=16), size_px=64)
     labels = ("real", "fake")
-    config = config_hash(options.config(detector, labels))
-    job = Job(root=root, out=out, options=options, detector=detector, labels=labels, config=config, **more)
+    config_hash = hash_config(options.config(detector, labels))
+    job = JobSpec(
+        root=root, out=out, options=options, detector=detector, labels=labels, config_hash=config_hash, **more
+    )
     make_folders(job.paths)
     return job
 
 
-def run(job: Job, entries: Sequence[Entry], decoders: int) -> tuple[list[dict[str, Any]], list[InputOutcome]]:
+def run(job: JobSpec, entries: Sequence[Entry], decoders: int) -> tuple[list[dict[str, Any]], list[InputOutcome]]:
     """Rows in the order of the file, and what became of the inputs, but for how long they took."""
     worker = UnitWorker(job, decoders=decoders)
     told: list[InputOutcome] = []
-    receipt = worker.run(Unit.make(entries, "train", config=job.config, salt="0"), told.append)
+    receipt = worker.run(Unit.make(entries, "train", config_hash=job.config_hash, salt="0"), told.append)
     worker.close()
     assert told == receipt.inputs
     rows = pq.read_table(job.out / str(receipt.file)).to_pylist() if receipt.file else []
@@ -110,11 +112,11 @@ def test_what_is_gone_from_the_source_is_kept_on_any_lane(make_source: MakeSourc
     tables = []
     for decoders in (1, 3):
         job = job_of(source, tmp_path / str(decoders), FixedBoxDetector())
-        first = Unit.make(entries, "train", config=job.config, salt="0")
+        first = Unit.make(entries, "train", config_hash=job.config_hash, salt="0")
         worker = UnitWorker(job, decoders=decoders)
         worker.run(first)
         shutil.move(source / "b.mp4", tmp_path / "b.mp4")
-        again = Unit.make(entries, "train", config=job.config, salt="1", supersedes=[first.unit])
+        again = Unit.make(entries, "train", config_hash=job.config_hash, salt="1", supersedes=[first.unit_id])
         receipt = worker.run(again)
         shutil.move(tmp_path / "b.mp4", source / "b.mp4")
         tables.append(pq.read_table(job.out / str(receipt.file)))
@@ -141,16 +143,16 @@ class Unfilmed(MediaReader):
             yield Frame(number, number / 25, np.full((48, 64, 3), number, np.uint8))
 
 
-def unfilmed(job: Job, decoders: int, on_open: Callable[[str], None]) -> UnitWorker:
+def unfilmed(job: JobSpec, decoders: int, on_open: Callable[[str], None]) -> UnitWorker:
     worker = UnitWorker(job, decoders=decoders)
     for lane in worker._lanes._lanes:
         lane.inputs.reader = Unfilmed(on_open)
     return worker
 
 
-def unit_of(job: Job, count: int) -> Unit:
+def unit_of(job: JobSpec, count: int) -> Unit:
     entries = [Entry(video_id=f"{number}.mp4", size_bytes=1, mtime_ns=1, label=0) for number in range(count)]
-    return Unit.make(entries, "train", config=job.config, salt="0")
+    return Unit.make(entries, "train", config_hash=job.config_hash, salt="0")
 
 
 @dataclass
@@ -222,7 +224,7 @@ def test_rows_that_wait_to_be_written_take_no_more_memory_than_their_bound_in_al
         for fake in range(12)
     ]
     family = sorted([*unit.inputs, *fakes], key=lambda one: (one.source_id or one.video_id, one.source_id or ""))
-    assert worker.run(Unit.make(family, "train", config=worker.job.config, salt="0")).rows == 5 * 26
+    assert worker.run(Unit.make(family, "train", config_hash=worker.job.config_hash, salt="0")).rows == 5 * 26
     assert 0 < max(held) <= 64 << 10
     assert list(worker.job.paths.temporary.iterdir()) == []
     worker.close()
@@ -283,7 +285,7 @@ def test_closed_in_mid_unit_every_lane_ends_and_nothing_is_left(make_source: Mak
     dask = threading.Thread(target=teardown)
     dask.start()
     with pytest.raises(StoppedError, match="told to stop"):
-        worker.run(Unit.make(list_source(source).entries, "train", config=job.config, salt="0"))
+        worker.run(Unit.make(list_source(source).entries, "train", config_hash=job.config_hash, salt="0"))
     dask.join()
     for one in set(threading.enumerate()) - before:
         one.join(PATIENCE_SECONDS)
@@ -336,7 +338,7 @@ def test_a_unit_that_fails_is_not_worked_to_its_end_first(tmp_path: Path, monkey
     first, *family = unit_of(worker.job, 4).inputs
     made_from_another = [replace(one, source_id="gone.mp4") for one in family]
     with pytest.raises(ZeroDivisionError, match="a bug in the reader"):
-        worker.run(Unit.make([first, *made_from_another], "train", config=worker.job.config, salt="0"))
+        worker.run(Unit.make([first, *made_from_another], "train", config_hash=worker.job.config_hash, salt="0"))
     assert sorted(opened) == ["0.mp4", "1.mp4"]
     worker.close()
 
@@ -376,7 +378,7 @@ def test_a_worker_that_was_dealt_a_gpu_feeds_it_by_all_of_its_cores(make_source:
     source = make_source(*(f"{name}.mp4" for name in "abcd"))
     job = job_of(source, tmp_path / "out", FixedBoxDetector())
     unit = Unit.make(
-        [replace(one, label=0) for one in list_source(source).entries], "train", config=job.config, salt="0"
+        [replace(one, label=0) for one in list_source(source).entries], "train", config_hash=job.config_hash, salt="0"
     )
     with local_client(1) as client, slots(client, job, ["0"], local=True) as plugin:
         counts = client.run(lambda dask_worker: len(dask_worker.plugins[plugin].slot._lanes._lanes))

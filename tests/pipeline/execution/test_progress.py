@@ -51,7 +51,7 @@ def receipt(unit: str, *inputs: tuple[int, int], failed: str | None = None) -> R
         )
         for number, (frames, faces) in enumerate(inputs)
     ]  # fmt: skip
-    return Receipt(unit=unit, config="c", outcome="done", rows=sum(faces for _, faces in inputs), inputs=outcomes)
+    return Receipt(unit=unit, config_hash="c", outcome="done", rows=sum(faces for _, faces in inputs), inputs=outcomes)
 
 
 def piped() -> tuple[Progress, io.StringIO]:
@@ -146,7 +146,7 @@ def test_silent_counts_and_shows_nothing(capfd: pytest.CaptureFixture[str]) -> N
     progress.expect(inputs=1, done_before=0)
     with progress:
         progress.announce("hello")
-        progress.on_lost(Unit(unit="u", split="train", inputs=()), "", "trying again")
+        progress.on_lost(Unit(unit_id="u", split="train", inputs=()), "", "trying again")
         progress.on_receipt(receipt("v", (3, 2)))
     assert capfd.readouterr() == ("", "")
     assert (progress.totals.inputs, progress.totals.faces, progress.totals.lost_units) == (1, 2, 1)
@@ -163,7 +163,7 @@ def test_a_person_at_a_terminal_sees_a_bar_and_no_json(clock: Clock) -> None:
         clock.now += 10
         progress.on_receipt(receipt("u", (10, 5)))
         progress.on_lost(
-            Unit(unit="v" * 32, split="train", inputs=(Entry(video_id="a"),)), "its worker was lost", "again"
+            Unit(unit_id="v" * 32, split="train", inputs=(Entry(video_id="a"),)), "its worker was lost", "again"
         )
         progress.on_receipt(receipt("w", (0, 0), failed="truncated"))
     shown = file.getvalue()
@@ -189,7 +189,7 @@ NAMES = ["[red]a[/red].mp4", "[/]", "[bold", ":boom:.mp4", r"\[x]", "<script>", 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_shown_as_they_are(name: str) -> None:
-    unit = Unit(unit="u" * 32, split="train", inputs=(Entry(video_id=name),))
+    unit = Unit(unit_id="u" * 32, split="train", inputs=(Entry(video_id=name),))
     progress, file = terminal()
     with progress:
         progress.announce(f"look at {name}!")
@@ -219,7 +219,7 @@ def test_a_lost_unit_is_reported_at_once(clock: Clock) -> None:
     progress.expect(inputs=2, done_before=0)
     with progress:
         progress.on_event(event("u" * 32))
-        unit = Unit(unit="u" * 32, split="train", inputs=(Entry(video_id="a"), Entry(video_id="b")))
+        unit = Unit(unit_id="u" * 32, split="train", inputs=(Entry(video_id="a"), Entry(video_id="b")))
         progress.on_lost(unit, "its worker was lost\nand a long trace", "splitting it in two")
         (line,) = lines(file)
         assert line == {
@@ -244,7 +244,7 @@ def test_nothing_is_counted_twice_whatever_is_heard_when(heard: list[tuple[str, 
                 progress.on_event(event(unit, frames=1, faces=1))
                 under_way[unit] += unit not in done
             elif what == "lost":
-                progress.on_lost(Unit(unit=unit, split="train", inputs=()), "why", "then")
+                progress.on_lost(Unit(unit_id=unit, split="train", inputs=()), "why", "then")
                 under_way[unit] = 0
             elif unit not in done:
                 progress.on_receipt(receipt(unit, (7, 3), (0, 0)))
@@ -276,7 +276,7 @@ def test_partial_inputs_are_no_failures() -> None:
         frames_wanted=5, frames_decoded=4, faces=4,
     )  # fmt: skip
     with progress:
-        progress.on_receipt(Receipt(unit="u", config="c", outcome="done", rows=4, inputs=[lacking]))
+        progress.on_receipt(Receipt(unit="u", config_hash="c", outcome="done", rows=4, inputs=[lacking]))
     (last,) = lines(file)[-1:]
     assert (last["inputs"], last["frames"], last["faces"]) == (1, 4, 4)
     assert (last["partial"], last["failed"]) == (1, {})

@@ -15,7 +15,7 @@ from facefeed.pipeline.errors import StoppedError
 from facefeed.pipeline.execution.unit_scheduler import Stage
 from facefeed.pipeline.execution.workers import Slot
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.planning.options import Job, Options
+from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
 
@@ -43,10 +43,10 @@ class Heard:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
-    made = Job(
+def job(tmp_path: Path) -> JobSpec:
+    made = JobSpec(
         root=tmp_path, out=tmp_path / "out", options=Options(), detector=FixedBoxDetector(), labels=("real",),
-        config="c",
+        config_hash="c",
     )  # fmt: skip
     make_folders(made.paths)
     return made
@@ -55,7 +55,7 @@ def job(tmp_path: Path) -> Job:
 def units_of(count: int, size: int) -> list[Unit]:
     entries = [Entry(video_id=f"{number:04}.mp4", size_bytes=1, mtime_ns=1) for number in range(count * size)]
     return [
-        Unit.make(entries[first : first + size], "train", config="c", salt="0")
+        Unit.make(entries[first : first + size], "train", config_hash="c", salt="0")
         for first in range(0, len(entries), size)
     ]
 
@@ -76,14 +76,14 @@ def on_input(*names: str, kind: str = "ZeroDivisionError") -> Fault:
 
 @pytest.mark.parametrize("kind", ["RuntimeError", "lost"])
 @pytest.mark.parametrize("bad", [["0"], ["0", "5"]])
-def test_a_broken_worker_costs_no_input(job: Job, bad: list[str], kind: str) -> None:
+def test_a_broken_worker_costs_no_input(job: JobSpec, bad: list[str], kind: str) -> None:
     fleet = SimulatedFleet(job, 8, on_worker(*bad, kind=kind))
     heard = run(fleet, units_of(400, 10))
     assert (heard.ok, heard.failed) == (4000, {})
     assert sorted(heard.retired) == [f"worker {name}" for name in bad]
 
 
-def test_a_worker_that_is_cured_by_a_new_process_goes_on_working(job: Job) -> None:
+def test_a_worker_that_is_cured_by_a_new_process_goes_on_working(job: JobSpec) -> None:
     fleet = SimulatedFleet(job, 4, lambda unit, slot: "RuntimeError" if slot.address == "tcp://worker:0" else None)
     heard = run(fleet, units_of(40, 1))
     assert (heard.ok, heard.failed, heard.retired) == (40, {}, [])
@@ -98,7 +98,7 @@ def workers_of(fleet: SimulatedFleet) -> list[tuple[str, str]]:
     return [(names.get(address, ""), address) for _, address in fleet.ran]
 
 
-def test_without_a_nanny_a_broken_worker_is_left_out(job: Job) -> None:
+def test_without_a_nanny_a_broken_worker_is_left_out(job: JobSpec) -> None:
     fleet = SimulatedFleet(job, 4, on_worker("2"), nannies=False)
     heard = run(fleet, units_of(100, 4))
     assert (heard.ok, heard.failed, heard.retired) == (400, {}, ["worker 2"])
@@ -107,19 +107,19 @@ def test_without_a_nanny_a_broken_worker_is_left_out(job: Job) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 8])
 @pytest.mark.parametrize("kind", ["ZeroDivisionError", "lost"])
-def test_an_input_that_breaks_every_worker_is_found_and_costs_nothing_else(job: Job, size: int, kind: str) -> None:
+def test_an_input_that_breaks_every_worker_is_found_and_costs_nothing_else(job: JobSpec, size: int, kind: str) -> None:
     fleet = SimulatedFleet(job, size, on_input("0037.mp4", kind=kind))
     heard = run(fleet, units_of(10, 16))
     assert (heard.ok, heard.failed, heard.retired) == (159, {"0037.mp4": 1}, [])
 
 
-def test_no_unit_fails_twice_on_the_same_worker_while_there_are_others(job: Job) -> None:
+def test_no_unit_fails_twice_on_the_same_worker_while_there_are_others(job: JobSpec) -> None:
     fleet = SimulatedFleet(job, 3, on_input("0003.mp4"))
     failed: Counter[tuple[str, str]] = Counter()
 
     def fault(unit: Unit, slot: Slot) -> str | None:
         if kind := on_input("0003.mp4")(unit, slot):
-            failed[unit.unit, slot.name] += 1
+            failed[unit.unit_id, slot.name] += 1
         return kind
 
     fleet.fault = fault
@@ -129,7 +129,7 @@ def test_no_unit_fails_twice_on_the_same_worker_while_there_are_others(job: Job)
 
 
 @pytest.mark.parametrize("size", [1, 8])
-def test_a_broken_detector_stops_the_run_soon_and_gives_up_no_input(job: Job, size: int) -> None:
+def test_a_broken_detector_stops_the_run_soon_and_gives_up_no_input(job: JobSpec, size: int) -> None:
     fleet = SimulatedFleet(job, size, lambda unit, slot: "RuntimeError")
     with pytest.raises(StoppedError, match="RuntimeError: as it must") as stopped:
         run(fleet, units_of(400, 10))
@@ -138,7 +138,7 @@ def test_a_broken_detector_stops_the_run_soon_and_gives_up_no_input(job: Job, si
     assert list(job.paths.receipts.iterdir()) == []
 
 
-def test_a_detector_that_breaks_on_much_of_a_set_stops_the_run_and_gives_up_no_input(job: Job) -> None:
+def test_a_detector_that_breaks_on_much_of_a_set_stops_the_run_and_gives_up_no_input(job: JobSpec) -> None:
     bad = [f"{number:04}.mp4" for number in range(4000) if number % 10 == 0 and number % 100]  # nine units of ten
     fleet = SimulatedFleet(job, 8, on_input(*bad))
     with pytest.raises(StoppedError, match="units failed alike"):
@@ -147,7 +147,7 @@ def test_a_detector_that_breaks_on_much_of_a_set_stops_the_run_and_gives_up_no_i
     assert {receipt.outcome for receipt in receipts} == {"split"}
 
 
-def test_a_few_broken_inputs_of_many_do_not_stop_the_run(job: Job) -> None:
+def test_a_few_broken_inputs_of_many_do_not_stop_the_run(job: JobSpec) -> None:
     bad = [f"{number:04}.mp4" for number in range(100, 4000, 650)]
     heard = run(SimulatedFleet(job, 8, on_input(*bad)), units_of(400, 10))
     assert heard.failed == dict.fromkeys(bad, 1)
@@ -167,7 +167,7 @@ def test_a_few_broken_inputs_of_many_do_not_stop_the_run(job: Job) -> None:
     ],
 )
 def test_wherever_the_broken_inputs_of_a_set_are_they_alone_are_given_up(
-    job: Job, units: int, size: int, bad: range, workers: int, kind: str
+    job: JobSpec, units: int, size: int, bad: range, workers: int, kind: str
 ) -> None:
     names = [f"{number:04}.mp4" for number in bad]
     heard = run(SimulatedFleet(job, workers, on_input(*names, kind=kind)), units_of(units, size))
@@ -178,7 +178,7 @@ def test_wherever_the_broken_inputs_of_a_set_are_they_alone_are_given_up(
 
 @pytest.mark.parametrize("kind", ["ValueError", "lost"])
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_where_only_broken_inputs_are_left_to_do_the_next_run_ends(job: Job, workers: int, kind: str) -> None:
+def test_where_only_broken_inputs_are_left_to_do_the_next_run_ends(job: JobSpec, workers: int, kind: str) -> None:
     left = units_of(7, 1)
     fleet = SimulatedFleet(job, workers, lambda unit, slot: kind)
     heard = Heard()
@@ -187,21 +187,21 @@ def test_where_only_broken_inputs_are_left_to_do_the_next_run_ends(job: Job, wor
     assert heard.retired == []
 
 
-def test_a_single_worker_without_a_nanny_tries_nothing_twice_and_says_what_to_start(job: Job) -> None:
+def test_a_single_worker_without_a_nanny_tries_nothing_twice_and_says_what_to_start(job: JobSpec) -> None:
     fleet = SimulatedFleet(job, 1, on_input("0001.mp4"), nannies=False)
     with pytest.raises(StoppedError, match="there is no other worker to try it on"):
         run(fleet, units_of(2, 4))
     assert len(fleet.ran) == 2
 
 
-def test_workers_that_join_late_get_units_at_once(job: Job) -> None:
+def test_workers_that_join_late_get_units_at_once(job: JobSpec) -> None:
     fleet = SimulatedFleet(job, 1, lambda unit, slot: None)
     fleet._after(10.0, Slot("", "late", None))
     run(fleet, units_of(10, 1))
     assert fleet.clock() == pytest.approx(160, abs=15)
 
 
-def test_a_cluster_that_stays_without_workers_stops_the_run(job: Job) -> None:
+def test_a_cluster_that_stays_without_workers_stops_the_run(job: JobSpec) -> None:
     fleet = SimulatedFleet(job, 0, lambda unit, slot: None)
     with pytest.raises(StoppedError, match="has had no worker for 120 s"):
         run(fleet, units_of(1, 1))

@@ -20,7 +20,7 @@ from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.geometry.alignment import tilt_degrees
 from facefeed.pipeline.faces.geometry.crop import Square
 from facefeed.pipeline.faces.geometry.hull import TEMPLATE5
-from facefeed.pipeline.planning.options import Job, Options
+from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.rows.row_builder import RowMaker
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame
@@ -81,7 +81,9 @@ class Told:
 def rows_of(frames: Sequence[Frame], faces: Sequence[Faces], **options: Any) -> list[dict[str, Any]]:
     """The rows that precompute writes of these frames with these faces."""
     chosen = Options(keep=KEEP, **options)
-    job = Job(root=Path(), out=Path(), options=chosen, detector=Told(faces), labels=("real", "fake"), config="")
+    job = JobSpec(
+        root=Path(), out=Path(), options=chosen, detector=Told(faces), labels=("real", "fake"), config_hash=""
+    )
     batches = RowMaker(job).batches(Entry(video_id="a.mp4"), "train", frames)
     return [row for batch in batches for row in batch.to_pylist()]
 

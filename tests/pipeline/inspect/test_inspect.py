@@ -24,7 +24,7 @@ from assets_dataset import (
     copy_dataset,
     finish_dataset,
     make_dataset,
-    open_ledger,
+    open_run_state,
 )
 from click.testing import CliRunner, Result
 from facefeed.pipeline.cli import main
@@ -205,7 +205,7 @@ def with_failures(out: Path, count: int) -> None:
     ]
     inputs = {**manifest.inputs, "failed": {**manifest.inputs["failed"], "not_video": count}}
     inputs["total"] += count
-    publish_manifest(open_ledger(out).paths, replace(manifest, refused=manifest.refused + refused, inputs=inputs))
+    publish_manifest(open_run_state(out).paths, replace(manifest, refused=manifest.refused + refused, inputs=inputs))
 
 
 # ---- the words
@@ -514,7 +514,7 @@ def test_of_an_unfinished_dataset_all_failures_are_counted_and_the_first_named(
 
 def test_an_index_of_another_state_is_not_believed(copy: Path) -> None:
     manifest = Manifest.read(copy)
-    publish_manifest(open_ledger(copy).paths, replace(manifest, fingerprint="0" * 64))
+    publish_manifest(open_run_state(copy).paths, replace(manifest, fingerprint="0" * 64))
     done = run(copy)
     assert isinstance(done.exception, CorruptDataError)
     assert "--rebuild-index" in str(done.exception)

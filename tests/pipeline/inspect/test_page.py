@@ -21,7 +21,7 @@ import cv2
 import numpy as np
 import pytest
 from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, looked_at
-from assets_dataset import NO_ROWS, Clip, make_dataset, open_ledger
+from assets_dataset import NO_ROWS, Clip, make_dataset, open_run_state
 from assets_paths import needs_program
 from facefeed.pipeline.commit.finalize import publish_manifest
 from facefeed.pipeline.dataset.index import Index
@@ -103,7 +103,7 @@ def with_failures(out: Path, copy: Path) -> Path:
     ]
     refused[-1]["video_id"] = EVIL
     inputs = {**manifest.inputs, "failed": {**manifest.inputs["failed"], "not_video": FAILURES}}
-    publish_manifest(open_ledger(copy).paths, replace(manifest, refused=manifest.refused + refused, inputs=inputs))
+    publish_manifest(open_run_state(copy).paths, replace(manifest, refused=manifest.refused + refused, inputs=inputs))
     return copy
 
 

@@ -18,7 +18,7 @@ from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.manipulation.frame_matching import counterparts
-from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import FrameTimes, Sampling
@@ -73,12 +73,14 @@ def run(
     """The receipt of one unit, its rows by video, and the detector."""
     detector = detector or Counting()
     chosen = Options(sampling=sampling, keep=FaceFilter(min_face_px=8), size_px=64, **options)
-    config = config_hash(chosen.config(detector, ("real", "fake")))
-    out = root / f"out-{config}-{len(entries)}"
-    job = Job(root=root, out=out, options=chosen, detector=detector, labels=("real", "fake"), config=config)
+    config_hash = hash_config(chosen.config(detector, ("real", "fake")))
+    out = root / f"out-{config_hash}-{len(entries)}"
+    job = JobSpec(
+        root=root, out=out, options=chosen, detector=detector, labels=("real", "fake"), config_hash=config_hash
+    )
     make_folders(job.paths)
     worker = UnitWorker(job)
-    receipt = worker.run(Unit.make(entries, "train", config=config, salt="0"))
+    receipt = worker.run(Unit.make(entries, "train", config_hash=config_hash, salt="0"))
     worker.close()
     rows = pq.read_table(out / str(receipt.file)).to_pylist()
     by_video = {one.video_id: [row for row in rows if row["video_id"] == one.video_id] for one in entries}

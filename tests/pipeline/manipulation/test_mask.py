@@ -24,7 +24,7 @@ from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.faces.geometry.crop import Square
 from facefeed.pipeline.manipulation.mask import Difference, decode_mask, difference, encode_mask
 from facefeed.pipeline.manipulation.source_frames import Found, Original, Twins
-from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame, MediaReader, Sampling
@@ -222,15 +222,17 @@ def worker(root: Path, out: Path, faces: Any = MIDDLE, **options: Any) -> tuple[
     """A worker on a new OUT whose detector says the same boxes in every frame."""
     detector = Counting(FixedBoxDetector(faces))
     chosen = Options(**{"sampling": Sampling(every=EVERY), "keep": FaceFilter(min_face_px=16), **options})
-    config = config_hash(chosen.config(detector, ("real", "fake")))
-    job = Job(root=root, out=out, options=chosen, detector=detector, labels=("real", "fake"), config=config)
+    config_hash = hash_config(chosen.config(detector, ("real", "fake")))
+    job = JobSpec(
+        root=root, out=out, options=chosen, detector=detector, labels=("real", "fake"), config_hash=config_hash
+    )
     make_folders(job.paths)
     return UnitWorker(job), detector
 
 
 def rows_of(made: UnitWorker, *entries: Entry) -> dict[str, list[dict[str, Any]]]:
     """The rows of one unit by video."""
-    unit = Unit.make(entries, "train", config=made.job.config, salt="0")
+    unit = Unit.make(entries, "train", config_hash=made.job.config_hash, salt="0")
     receipt = made.run(unit)
     assert all(one.outcome != "failed" or one.reason == "truncated" for one in receipt.inputs), receipt
     rows = pq.read_table(made.job.out / receipt.file).to_pylist() if receipt.file else []
@@ -363,7 +365,7 @@ def test_boxes_are_own_or_source_and_part_of_the_config() -> None:
     with pytest.raises(UsageError, match="boxes='both': must be own or source"):
         Options(boxes="both")  # type: ignore[arg-type]
     configs = [Options(boxes=boxes).config(detector, ("real", "fake")) for boxes in ("own", "source")]  # type: ignore[arg-type]
-    assert config_hash(configs[0]) != config_hash(configs[1])
+    assert hash_config(configs[0]) != hash_config(configs[1])
 
 
 def test_with_boxes_source_a_smaller_fake_has_no_faces_below_the_smallest(

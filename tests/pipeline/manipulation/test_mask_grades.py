@@ -23,7 +23,7 @@ from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.faces.geometry.crop import Square
 from facefeed.pipeline.manipulation.mask import decode_mask
-from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import MediaReader, Sampling
@@ -41,16 +41,16 @@ def rows_of_fake(folder: Path, original: Frames, fake: Frames, grades: tuple[int
         write_video(folder / name, frames, options={"crf": str(crf)})
     detector = FixedBoxDetector(boxes)
     options = Options(sampling=Sampling(frames=3), keep=FaceFilter(min_face_px=16))
-    config = config_hash(options.config(detector, ("real", "fake")))
-    job = Job(root=folder, out=folder / "out", options=options, detector=detector, labels=("real", "fake"),
-              config=config)  # fmt: skip
+    config_hash = hash_config(options.config(detector, ("real", "fake")))
+    job = JobSpec(root=folder, out=folder / "out", options=options, detector=detector, labels=("real", "fake"),
+              config_hash=config_hash)  # fmt: skip
     make_folders(job.paths)
     entries = [
         Entry(video_id="original.mp4", size_bytes=1, mtime_ns=1, label=0),
         Entry(video_id="fake.mp4", size_bytes=1, mtime_ns=1, label=1, source_id="original.mp4"),
     ]
     worker = UnitWorker(job)
-    receipt = worker.run(Unit.make(entries, "train", config=config, salt="0"))
+    receipt = worker.run(Unit.make(entries, "train", config_hash=config_hash, salt="0"))
     worker.close()
     return [row for row in pq.read_table(job.out / str(receipt.file)).to_pylist() if row["source_id"]]
 

@@ -13,9 +13,9 @@ from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
 from facefeed.pipeline.errors import RefusedError
 from facefeed.pipeline.planning.incremental import Changes, compare, differing, next_part
-from facefeed.pipeline.planning.options import config_hash
+from facefeed.pipeline.planning.options import hash_config
 from facefeed.pipeline.planning.plan import Plan, Unit
-from facefeed.pipeline.planning.run_state import Ledger
+from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.sources import Entry, Listing
 from facefeed.pipeline.splits.assignment import SplitRatio
 from hypothesis import given
@@ -37,8 +37,8 @@ class Dataset:
     ratio: SplitRatio = field(default_factory=SplitRatio)
 
     @property
-    def ledger(self) -> Ledger:
-        return Ledger(self.paths, self.plan, config_hash(CONFIG))
+    def run_state(self) -> RunState:
+        return RunState(self.paths, self.plan, hash_config(CONFIG))
 
     def run(
         self,
@@ -55,7 +55,7 @@ class Dataset:
         listing = Listing(layout="table", root=Path(), labels=("real", "fake"), entries=list(entries))
         changes = compare(listing, self.plan.videos(), lambda _: same)
         part = next_part(
-            self.ledger, listing, changes, config=CONFIG, ratio=self.ratio, seed=0, allow_leaks=allow_leaks,
+            self.run_state, listing, changes, config=CONFIG, ratio=self.ratio, seed=0, allow_leaks=allow_leaks,
             retry=retry, max_damaged_percent=10, cost_seconds=lambda _: 0.001,
         )  # fmt: skip
         if part.units or part.times or not self.plan.parts:
@@ -74,14 +74,14 @@ class Dataset:
                 for entry in unit.inputs
             ]  # fmt: skip
             receipt = Receipt(
-                unit=unit.unit, config=config_hash(CONFIG), outcome="done", supersedes=list(unit.supersedes),
+                unit=unit.unit_id, config_hash=hash_config(CONFIG), outcome="done", supersedes=list(unit.supersedes),
                 inputs=outcomes,
             )  # fmt: skip
-            self.paths.receipt(unit.unit).write_text(receipt.to_json())
+            self.paths.receipt(unit.unit_id).write_text(receipt.to_json())
 
     def outcomes(self) -> dict[str, str | None]:
         """Reason or None of every input; fails where one has two outcomes."""
-        found = [(one.video_id, one.reason) for _, one in self.ledger.outcomes()]
+        found = [(one.video_id, one.reason) for _, one in self.run_state.outcomes()]
         assert len(dict(found)) == len(found), "an input is counted twice"
         return dict(found)
 
@@ -109,7 +109,7 @@ def test_a_second_run_over_the_same_source_has_nothing_to_do(dataset: Dataset) -
     dataset.work(units)
     assert dataset.run(FOUR) == (Changes(), [])
     assert dataset.run(list(reversed(FOUR))) == (Changes(), [])
-    assert not list(dataset.ledger.pending())
+    assert not list(dataset.run_state.pending())
 
 
 def test_new_videos_make_new_units_and_leave_the_old_ones_alone(dataset: Dataset) -> None:
@@ -143,7 +143,7 @@ def test_a_changed_input_is_done_again_with_its_whole_unit(dataset: Dataset, cha
     assert [entry.video_id for entry in changes.changed] == ["a.mp4"]
     (unit,) = units
     assert unit.inputs == tuple(now), "the rows will say what the source says now"
-    assert unit.supersedes == (first[0].unit,)
+    assert unit.supersedes == (first[0].unit_id,)
     assert list(dataset.plan.units()) == [unit]
     assert dataset.run(now) == (Changes(), []), "and then it is settled"
 
@@ -218,7 +218,7 @@ def test_what_an_unfinished_unit_was_to_decode_is_not_reused_from_before(dataset
     twice = [once[0], replace(FOUR[1], mtime_ns=2), *FOUR[2:]]
     _, (unit,) = dataset.run(twice)
     assert unit.reuses == ("c.mp4", "d.mp4")
-    for half in unit.halves(config_hash(CONFIG)):
+    for half in unit.halves(hash_config(CONFIG)):
         assert half.reuses == tuple(name for name in names(half) if name in unit.reuses)
 
 
@@ -227,7 +227,7 @@ def test_a_changed_input_leaves_other_units_alone(dataset: Dataset) -> None:
     _, (other,) = dataset.run([*FOUR, video("new.mp4")])
     _, units = dataset.run([*FOUR, video("new.mp4", mtime_ns=5)])
     assert [names(unit) for unit in units] == [["new.mp4"]]
-    assert units[0].supersedes == (other.unit,)
+    assert units[0].supersedes == (other.unit_id,)
 
 
 def test_what_is_gone_is_said_and_kept(dataset: Dataset) -> None:
@@ -319,7 +319,7 @@ def test_all_failures_of_a_unit_replace_it_and_some_do_not(dataset: Dataset) -> 
     dataset.work([both, mixed], {"a.mp4": "crashed", "b.mp4": "timeout", "c.mp4": "timeout"})
     _, units = dataset.run(FOUR, retry=lambda _: True)
     assert [(names(unit), unit.supersedes) for unit in units] == [
-        (["a.mp4", "b.mp4"], (both.unit,)),
+        (["a.mp4", "b.mp4"], (both.unit_id,)),
         (["c.mp4"], ()),
     ]
     dataset.work(units, {"a.mp4": "crashed"})
@@ -341,7 +341,7 @@ def test_what_failed_can_be_tried_any_number_of_times(dataset: Dataset) -> None:
     for _ in range(3):
         _, again = dataset.run(FOUR, retry=lambda _: True)
         assert [names(unit) for unit in again] == [["a.mp4"]]
-        assert again[0].unit not in {unit.unit for unit in units}
+        assert again[0].unit_id not in {unit.unit_id for unit in units}
         dataset.work(again, {"a.mp4": "crashed"})
         units += again
     assert dataset.outcomes()["a.mp4"] == "crashed"
@@ -364,7 +364,7 @@ def test_a_change_after_a_retry_leaves_what_the_retry_took_over(dataset: Dataset
     _, (retried,) = dataset.run(FOUR, retry=lambda _: True)
     dataset.work([retried])
     _, units = dataset.run([FOUR[0], video("b.mp4", mtime_ns=2), *FOUR[2:]])
-    assert [(names(unit), unit.supersedes) for unit in units] == [(["b.mp4", "c.mp4", "d.mp4"], (first.unit,))]
+    assert [(names(unit), unit.supersedes) for unit in units] == [(["b.mp4", "c.mp4", "d.mp4"], (first.unit_id,))]
     dataset.work(units)
     assert dataset.outcomes() == {"a.mp4": None, "b.mp4": None, "c.mp4": None, "d.mp4": None}
 
@@ -391,7 +391,7 @@ _CONFIGS = st.dictionaries(st.sampled_from("ab"), _VALUES)
 @given(_CONFIGS, _CONFIGS)
 def test_no_difference_that_renames_the_config_goes_unsaid(before: dict[str, Any], now: dict[str, Any]) -> None:
     """Or a run that was not refused would do everything again, since no receipt is of its config."""
-    assert bool(list(differing(before, now))) == (config_hash(before) != config_hash(now))
+    assert bool(list(differing(before, now))) == (hash_config(before) != hash_config(now))
 
 
 # --- fakes and their originals

@@ -31,7 +31,7 @@ GIB = 1 << 30
 
 def group(entries: list[Entry], split_of: dict[str, str] | None = None, seconds: float = 1.0) -> list[Unit]:
     split_of = split_of or {entry.video_id: "train" for entry in entries}
-    return group_units(entries, split_of, config="c", salt="0", cost_seconds=lambda _: seconds)
+    return group_units(entries, split_of, config_hash="c", salt="0", cost_seconds=lambda _: seconds)
 
 
 def videos(*sizes: int) -> list[Entry]:
@@ -70,7 +70,7 @@ def test_units_hold_whole_families_of_one_split(families: list[tuple[int, str]],
     for entry in entries:
         assert where[entry.video_id].split == split_of[entry.video_id]
         assert where[entry.video_id] is where[entry.source_id or entry.video_id]
-    assert len({unit.unit for unit in units}) == len(units)
+    assert len({unit.unit_id for unit in units}) == len(units)
 
 
 def test_units_take_about_two_minutes_each() -> None:
@@ -102,27 +102,29 @@ def test_the_same_inputs_give_the_same_names_and_any_difference_another() -> Non
         *group(videos(1, 3), seconds=0.1),
         *group(videos(1)),
         *group(videos(1, 2), {"00000.mp4": "val", "00001.mp4": "val"}, seconds=0.1),
-        Unit.make(videos(1, 2), "train", config="d", salt="0"),
-        Unit.make(videos(1, 2), "train", config="c", salt="1"),
-        Unit.make([Entry(video_id="00000.mp4", size_bytes=1, label=1), videos(1, 2)[1]], "train", config="c", salt="0"),
+        Unit.make(videos(1, 2), "train", config_hash="d", salt="0"),
+        Unit.make(videos(1, 2), "train", config_hash="c", salt="1"),
+        Unit.make(
+            [Entry(video_id="00000.mp4", size_bytes=1, label=1), videos(1, 2)[1]], "train", config_hash="c", salt="0"
+        ),
     ]
-    assert len({base.unit, *(unit.unit for unit in others)}) == len(others) + 1
+    assert len({base.unit_id, *(unit.unit_id for unit in others)}) == len(others) + 1
 
 
 @given(st.integers(2, 50))
 def test_halves_together_are_the_whole_and_always_the_same(count: int) -> None:
-    unit = Unit.make(videos(*range(count)), "val", config="c", salt="0", supersedes=["old"])
+    unit = Unit.make(videos(*range(count)), "val", config_hash="c", salt="0", supersedes=["old"])
     first, last = unit.halves("c")
     assert names(first) + names(last) == names(unit)
     assert abs(len(first.inputs) - len(last.inputs)) <= 1
     assert {first.split, last.split} == {"val"}
-    again = Unit.make(videos(*range(count)), "val", config="c", salt="0", supersedes=["old"])
+    again = Unit.make(videos(*range(count)), "val", config_hash="c", salt="0", supersedes=["old"])
     assert again.halves("c") == (first, last), "another run must find the parts that this one planned"
-    assert len({unit.unit, first.unit, last.unit}) == 3
+    assert len({unit.unit_id, first.unit_id, last.unit_id}) == 3
 
 
 def test_halving_on_and_on_ends_with_each_input_alone() -> None:
-    waiting, alone = [Unit.make(videos(*range(13)), "train", config="c", salt="0")], []
+    waiting, alone = [Unit.make(videos(*range(13)), "train", config_hash="c", salt="0")], []
     while waiting:
         unit = waiting.pop()
         if len(unit.inputs) == 1:
@@ -130,7 +132,7 @@ def test_halving_on_and_on_ends_with_each_input_alone() -> None:
         else:
             waiting += unit.halves("c")
     assert sorted(name for unit in alone for name in names(unit)) == [f"{number:05}.mp4" for number in range(13)]
-    assert len({unit.unit for unit in alone}) == 13
+    assert len({unit.unit_id for unit in alone}) == 13
 
 
 class Headers:
@@ -193,7 +195,7 @@ def test_a_plan_is_read_as_it_was_written(
 ) -> None:
     out = OutPaths(tmp_path_factory.mktemp("plan"))
     make_folders(out)
-    units = tuple(Unit.make(group, "test", config="c", salt="0", supersedes=["x", "y"]) for group in groups)
+    units = tuple(Unit.make(group, "test", config_hash="c", salt="0", supersedes=["x", "y"]) for group in groups)
     part = PlanPart(config={"size_px": 256}, units=units, dropped_identities=tuple(sorted(dropped)))
     Plan().append(out, part)
     assert Plan.load(out).parts == [part]
@@ -256,7 +258,7 @@ def test_a_damaged_part_is_an_error_that_names_it(paths: OutPaths, text: str) ->
 
 def test_what_a_later_unit_replaces_is_no_longer_work_but_stays_known(paths: OutPaths) -> None:
     old, other = group(videos(1)), group([Entry(video_id="other.mp4")])
-    new = Unit.make(videos(2), "train", config="c", salt="1", supersedes=[old[0].unit])
+    new = Unit.make(videos(2), "train", config_hash="c", salt="1", supersedes=[old[0].unit_id])
     plan = Plan()
     plan.append(paths, PlanPart(config={}, units=(*old, *other)))
     plan.append(paths, PlanPart(config={}, units=(new,)))
@@ -300,7 +302,9 @@ def plan_a_hundred_thousand(out: str) -> None:
     make_folders(paths)
     entries = hundred_thousand()
     assigned = assign_splits(entries, ratio=SplitRatio(), seed=0)
-    units = group_units(entries, assigned.split_of, config="c", salt="0", cost_seconds=lambda one: one.size_bytes / 1e6)
+    units = group_units(
+        entries, assigned.split_of, config_hash="c", salt="0", cost_seconds=lambda one: one.size_bytes / 1e6
+    )
     part = PlanPart(config={}, units=tuple(units), dropped_identities=tuple(assigned.dropped_identities))
     Plan().append(paths, part)
     assert Plan.load(paths).parts == [part]

@@ -24,7 +24,7 @@ from facefeed.pipeline.errors import InputError, StoppedError, UsageError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.rows import input_rows, row_builder
 from facefeed.pipeline.rows.prefetch import ahead
@@ -168,7 +168,7 @@ class Miscounting(Watched):
 
 def maker_of(detector: Any, **options: Any) -> RowMaker:
     chosen = Options(**{"keep": FaceFilter(min_face_px=8), "size_px": 32, **options})
-    job = Job(root=Path(), out=Path(), options=chosen, detector=detector, labels=("real", "fake"), config="")
+    job = JobSpec(root=Path(), out=Path(), options=chosen, detector=detector, labels=("real", "fake"), config_hash="")
     return RowMaker(job)
 
 
@@ -259,16 +259,16 @@ def in_series(items: Iterator[T], thread: Executor) -> Iterator[Iterator[T]]:
     yield items
 
 
-def job_of(root: Path, out: Path, detector: Any, labels: tuple[str, ...] = ("real", "fake"), **options: Any) -> Job:
+def job_of(root: Path, out: Path, detector: Any, labels: tuple[str, ...] = ("real", "fake"), **options: Any) -> JobSpec:
     chosen = Options(**{"sampling": Sampling(every=5), "keep": FaceFilter(min_face_px=16), "size_px": 64, **options})
-    config = config_hash(chosen.config(detector, labels))
-    job = Job(root=root, out=out, options=chosen, detector=detector, labels=labels, config=config)
+    config_hash = hash_config(chosen.config(detector, labels))
+    job = JobSpec(root=root, out=out, options=chosen, detector=detector, labels=labels, config_hash=config_hash)
     make_folders(job.paths)
     return job
 
 
-def unit_of(job: Job, entries: Sequence[Entry]) -> Unit:
-    return Unit.make(entries, "train", config=job.config, salt="0")
+def unit_of(job: JobSpec, entries: Sequence[Entry]) -> Unit:
+    return Unit.make(entries, "train", config_hash=job.config_hash, salt="0")
 
 
 def timeless(receipt: Receipt) -> list[Any]:

@@ -20,9 +20,9 @@ from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning import content_hash
 from facefeed.pipeline.planning.content_hash import content_sha256, file_state
 from facefeed.pipeline.planning.incremental import same_content
-from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
-from facefeed.pipeline.planning.run_state import Ledger
+from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame, MediaReader, Sampling
 
@@ -59,16 +59,16 @@ def source(tmp_path: Path) -> Source:
 
 
 @pytest.fixture
-def job(tmp_path: Path, small_options: Options) -> Job:
+def job(tmp_path: Path, small_options: Options) -> JobSpec:
     labels = ("real", "fake")
-    config = config_hash(small_options.config(FixedBoxDetector(), labels))
-    made = Job(root=tmp_path / "src", out=tmp_path / "out", options=small_options, detector=FixedBoxDetector(),
-               labels=labels, config=config)  # fmt: skip
+    config_hash = hash_config(small_options.config(FixedBoxDetector(), labels))
+    made = JobSpec(root=tmp_path / "src", out=tmp_path / "out", options=small_options, detector=FixedBoxDetector(),
+               labels=labels, config_hash=config_hash)  # fmt: skip
     make_folders(made.paths)
     return made
 
 
-def work(job: Job, source: Source, unit: Unit) -> Receipt:
+def work(job: JobSpec, source: Source, unit: Unit) -> Receipt:
     """Does one unit on one lane."""
     worker = UnitWorker(job)
     worker.inputs.reader = source
@@ -79,28 +79,30 @@ def work(job: Job, source: Source, unit: Unit) -> Receipt:
         worker.close()
 
 
-def rows(job: Job, receipt: Receipt) -> dict[str, pa.Table]:
+def rows(job: JobSpec, receipt: Receipt) -> dict[str, pa.Table]:
     """All columns of each input."""
     table = pq.read_table(job.out / str(receipt.file))
     return {name: table.filter(pa.compute.field("video_id") == name) for name in NAMES}
 
 
 @pytest.fixture
-def first(job: Job, source: Source) -> tuple[Unit, Receipt]:
+def first(job: JobSpec, source: Source) -> tuple[Unit, Receipt]:
     """One unit of three inputs, done."""
     entries = [source.write(name, bytes([number]) * 9) for number, name in enumerate(NAMES)]
-    unit = Unit.make(entries, "train", config=job.config, salt="0")
+    unit = Unit.make(entries, "train", config_hash=job.config_hash, salt="0")
     return unit, work(job, source, unit)
 
 
-def next_unit(job: Job, source: Source, before: Unit, changed: str) -> Unit:
+def next_unit(job: JobSpec, source: Source, before: Unit, changed: str) -> Unit:
     entries = [source.write(one.video_id, b"\xc8" * 5) if one.video_id == changed else one for one in before.inputs]
     reuses = [name for name in NAMES if name != changed]
-    return Unit.make(entries, "train", config=job.config, salt="1", supersedes=[before.unit], reuses=reuses)
+    return Unit.make(
+        entries, "train", config_hash=job.config_hash, salt="1", supersedes=[before.unit_id], reuses=reuses
+    )
 
 
 def test_only_the_changed_input_is_decoded_and_its_neighbours_rows_are_the_same_in_every_column(
-    job: Job, source: Source, first: tuple[Unit, Receipt]
+    job: JobSpec, source: Source, first: tuple[Unit, Receipt]
 ) -> None:
     before = rows(job, first[1])
     receipt = work(job, source, next_unit(job, source, first[0], "b.mp4"))
@@ -117,7 +119,7 @@ def test_only_the_changed_input_is_decoded_and_its_neighbours_rows_are_the_same_
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "gone"])
 def test_rows_of_a_damaged_file_are_made_anew(
-    job: Job, source: Source, first: tuple[Unit, Receipt], damage: str
+    job: JobSpec, source: Source, first: tuple[Unit, Receipt], damage: str
 ) -> None:
     before, path = rows(job, first[1]), job.out / str(first[1].file)
     content = bytearray(path.read_bytes())
@@ -132,30 +134,32 @@ def test_rows_of_a_damaged_file_are_made_anew(
     assert not any(one.reused for one in receipt.inputs)
 
 
-def test_an_input_that_changes_while_it_is_decoded_gets_no_hash(job: Job, source: Source) -> None:
+def test_an_input_that_changes_while_it_is_decoded_gets_no_hash(job: JobSpec, source: Source) -> None:
     entries = [source.write(name, b"x" * 9) for name in NAMES]
     source.on_open = lambda path: path.name == "b.mp4" and path.write_bytes(b"y" * 9)
-    receipt = work(job, source, Unit.make(entries, "train", config=job.config, salt="0"))
+    receipt = work(job, source, Unit.make(entries, "train", config_hash=job.config_hash, salt="0"))
     assert [one.sha256 is None for one in receipt.inputs] == [False, True, False]
 
 
 def test_inputs_of_the_same_content_are_told_from_changed_ones_by_all_of_their_bytes(
-    job: Job, source: Source, first: tuple[Unit, Receipt]
+    job: JobSpec, source: Source, first: tuple[Unit, Receipt]
 ) -> None:
     plan = Plan()
     plan.append(job.paths, PlanPart(config={}, units=(first[0],)))
-    ledger = Ledger(job.paths, plan, job.config)
+    run_state = RunState(job.paths, plan, job.config_hash)
     same = source.write("a.mp4", b"\0" * 9)
     last_byte = source.write("b.mp4", b"\1" * 8 + b"\2")
     gone = replace(first[0].inputs[2])
     (source.root / "c.mp4").unlink()
     new = source.write("new.mp4", b"x")
-    assert same_content(ledger, job.root, Progress.silent().comparing, [same, last_byte, gone, new]) == {"a.mp4"}
+    assert same_content(run_state, job.root, Progress.silent().comparing, [same, last_byte, gone, new]) == {"a.mp4"}
 
 
-def test_a_receipt_without_hashes_vouches_for_no_content(job: Job, source: Source, first: tuple[Unit, Receipt]) -> None:
+def test_a_receipt_without_hashes_vouches_for_no_content(
+    job: JobSpec, source: Source, first: tuple[Unit, Receipt]
+) -> None:
     """As every receipt is that was written before hashes were kept."""
-    path = job.paths.receipt(first[0].unit)
+    path = job.paths.receipt(first[0].unit_id)
     text = "\n".join(line for line in path.read_text().splitlines() if "reused" not in line)
     for one in first[1].inputs:
         text = text.replace(f',\n   "sha256": "{one.sha256}",', "")
@@ -164,7 +168,10 @@ def test_a_receipt_without_hashes_vouches_for_no_content(job: Job, source: Sourc
     plan = Plan()
     plan.append(job.paths, PlanPart(config={}, units=(first[0],)))
     entries = [source.write(name, bytes([number]) * 9) for number, name in enumerate(NAMES)]
-    assert same_content(Ledger(job.paths, plan, job.config), job.root, Progress.silent().comparing, entries) == set()
+    assert (
+        same_content(RunState(job.paths, plan, job.config_hash), job.root, Progress.silent().comparing, entries)
+        == set()
+    )
 
 
 def test_a_hash_is_of_the_whole_file_and_of_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

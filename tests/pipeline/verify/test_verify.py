@@ -26,7 +26,7 @@ from assets_dataset import (
     copy_dataset,
     finish_dataset,
     make_dataset,
-    open_ledger,
+    open_run_state,
 )
 from assets_random import examples
 from click.testing import CliRunner, Result
@@ -310,9 +310,12 @@ def test_a_file_of_another_schema_is_found(copy: Path, kind: str) -> None:
 def test_a_video_in_two_units_is_found(tmp_path: Path) -> None:
     again = Clip(LONG[0].name, 4)
     make_dataset(tmp_path / "out", (("train", (LONG[0],)), ("train", TEST), ("train", (again, TEST[0]))))
-    first, second, _ = open_ledger(tmp_path / "out").plan.units()
+    first, second, _ = open_run_state(tmp_path / "out").plan.units()
     findings = [one for one in verify(tmp_path / "out").findings if one.what == "duplicate"]
-    wanted = {f"faces/train/{first.unit}.parquet: {LONG[0].name}", f"faces/train/{second.unit}.parquet: {TEST[0].name}"}
+    wanted = {
+        f"faces/train/{first.unit_id}.parquet: {LONG[0].name}",
+        f"faces/train/{second.unit_id}.parquet: {TEST[0].name}",
+    }
     assert {one.where for one in findings} == wanted
     assert run(tmp_path / "out").exit_code == 1
 
@@ -489,7 +492,7 @@ def test_a_plan_that_is_gone_is_found(copy: Path) -> None:
 
 def next_part(out: Path) -> None:
     """As if a later run had been stopped right after it had planned its work."""
-    plan = open_ledger(out).plan
+    plan = open_run_state(out).plan
     plan.append(OutPaths(out), PlanPart(config=plan.parts[0].config, units=()))
 
 

@@ -18,7 +18,7 @@ from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.planning.options import Job, Options, config_hash
+from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import Sampling
@@ -54,9 +54,11 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
 def precomputed(src: Path, out: Path) -> None:
     options, listing = Options(sampling=Sampling(every=1), size_px=64), list_source(src)
     config = options.config(WHOLE, listing.labels)
-    job = Job(root=src, out=out, options=options, detector=WHOLE, labels=listing.labels, config=config_hash(config))
+    job = JobSpec(
+        root=src, out=out, options=options, detector=WHOLE, labels=listing.labels, config_hash=hash_config(config)
+    )
     make_folders(job.paths)
-    unit = Unit.make(listing.entries, "train", config=job.config, salt="")
+    unit = Unit.make(listing.entries, "train", config_hash=job.config_hash, salt="")
     Plan().append(job.paths, PlanPart(config=config, units=(unit,)))
     worker = UnitWorker(job)
     worker.run(unit)
