@@ -142,6 +142,6 @@ def _transforms(file: str | None) -> dict[str, Any]:
     if file is None:
         return {}
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
-    from ..loaders.augment.pipeline_file import transforms_in  # noqa: PLC0415 (half a second, only for who uses it)
+    from ..loaders.augment.pipeline_file import dataset_arguments  # noqa: PLC0415 (half a second, only for who uses it)
 
-    return transforms_in(Path(file))
+    return dataset_arguments(Path(file))

@@ -1,8 +1,8 @@
-"""All that reaches into Albumentations: checked against the source of the one version that is pinned.
+"""Everything that relies on Albumentations' private attributes, checked against the one pinned version.
 
-Its public ways would not do: `add_targets` leaves no say in how points follow, and there is none to switch off what
-loses them. Another version may differ in any of it without a word, so the pin and `VERSION` are changed together, after
-reading its source and running the tests of augment/.
+The public API does not suffice: `add_targets` gives no control over how points follow a transform, and nothing switches
+off the processors that drop points. Another version may change any of this silently, so change the pin and `VERSION`
+together, after reading its source and running the tests of augment/.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ import cv2
 from albumentations.core.type_definitions import Targets
 
 VERSION: Final = "2.0.8"
-"""The version that this was checked against: the last one, as it is no longer maintained."""
+"""The version this module was checked against; Albumentations is no longer maintained, so it is the last one."""
 
-EVERY_TARGET: Final = (Targets.IMAGE, Targets.MASK, Targets.KEYPOINTS, Targets.BBOXES)
-"""A transform's `_targets`: what may be among the data. What is not in its `targets` passes through."""
+ALL_TARGETS: Final = (Targets.IMAGE, Targets.MASK, Targets.KEYPOINTS, Targets.BBOXES)
+"""Value of a transform's `_targets` that allows all of these among the data. What its `targets` omit passes through."""
 
-WITHIN_FRAME: Final = ("generated_mesh", "tiles")
-"""Parameters of transforms that know no point outside the frame."""
+FRAME_ONLY_PARAMS: Final = ("generated_mesh", "tiles")
+"""Names of parameters that only transforms have which cannot map points outside the frame."""
 
-_REFLECTING: Final = (cv2.BORDER_REFLECT, cv2.BORDER_REFLECT_101)
-_SCALING: Final = (
+_REFLECTING_BORDERS: Final = (cv2.BORDER_REFLECT, cv2.BORDER_REFLECT_101)
+_SCALING_TRANSFORMS: Final = (
     "Resize", "RandomScale", "MaxSizeTransform", "_BaseRandomSizedCrop", "RandomSizedBBoxSafeCrop", "CropAndPad",
 )  # fmt: skip
 
 
 def leaves(compose: Any) -> Iterator[Any]:
-    """Every transform below a `Compose`, however deep."""
-    for one in compose.transforms:
-        if isinstance(one, albumentations.BaseCompose):
-            yield from leaves(one)
+    """Yields every transform below a `Compose`, at any depth, without the compositions themselves."""
+    for transform in compose.transforms:
+        if isinstance(transform, albumentations.BaseCompose):
+            yield from leaves(transform)
         else:
-            yield one
+            yield transform
 
 
 def allow_keys(compose: Any, keys: Iterable[str]) -> None:
-    """Lets a `Compose` be called with these names as well."""
+    """Makes a `Compose` accept these additional keyword arguments."""
     compose._available_keys |= {*keys}  # noqa: SLF001
 
 
-def carry(transform: Any, key: str, by: Callable[..., Any]) -> None:
-    """Has `by` called for the data under `key` wherever a transform moves points; others pass it on."""
-    table = transform._key2func  # noqa: SLF001
-    if "keypoints" in table:
-        table[key] = by
+def register_points_target(transform: Any, key: str, function: Callable[..., Any]) -> None:
+    """Applies `function` to the data under `key` if the transform moves keypoints; other transforms pass it through."""
+    function_by_key = transform._key2func  # noqa: SLF001
+    if "keypoints" in function_by_key:
+        function_by_key[key] = function
 
 
-def without_losses(transform: Any) -> Any:
-    """The transform, or a copy of it with what would remove or multiply points switched off."""
-    reflects = getattr(transform, "border_mode", None) in _REFLECTING
+def preserving_all_points(transform: Any) -> Any:
+    """Returns the transform, or a copy without the settings by which it would remove or multiply points."""
+    reflects = getattr(transform, "border_mode", None) in _REFLECTING_BORDERS
     if not reflects and not transform.processors:
         return transform
     transform = copy.copy(transform)
@@ -64,5 +64,5 @@ def without_losses(transform: Any) -> Any:
 
 
 def scales_about_corner(transform: Any) -> bool:
-    """Whether it multiplies points by the scale alone: right only for points counted from the first pixel's corner."""
-    return any(kind.__name__ in _SCALING for kind in type(transform).__mro__)
+    """Whether it multiplies points by the scale alone: correct only for coordinates from the first pixel's corner."""
+    return any(cls.__name__ in _SCALING_TRANSFORMS for cls in type(transform).__mro__)

@@ -1,4 +1,4 @@
-"""A pipeline in a file, as `A.save(pipeline, path, data_format="yaml")` writes it: read it, and put it in words."""
+"""Reads a pipeline from a file that `A.save(pipeline, path, data_format="yaml")` wrote, and describes it as text."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from ...pipeline.errors import UsageError
 from .compose import FaceCompose
 
 _REMEDY: Final = 'write it with albumentations.save(pipeline, "FILE.yaml", data_format="yaml")'
-_NAME: Final = "__class_fullname__"
-_IGNORED: Final = "not valid for transform"
-_ORNAMENTS: Final = re.compile(
+_CLASS_KEY: Final = "__class_fullname__"
+_IGNORED_ARGUMENT_WARNING: Final = "not valid for transform"
+_PYDANTIC_NOISE: Final = re.compile(
     r"\d+ validation errors? for InitSchema|\[type=.*?\]$|For further information visit \S+", re.MULTILINE
 )
-_SAID_ELSEWHERE: Final = (_NAME, "p", "transforms")
-_UNSET: Final[tuple[Any, ...]] = (None, {}, ())
+_SHOWN_SEPARATELY: Final = (_CLASS_KEY, "p", "transforms")
+_UNSET_VALUES: Final[tuple[Any, ...]] = (None, {}, ())
 
 
 def read_pipeline(path: Path) -> Any:
     """The `FaceCompose` or `albumentations.Compose` that a YAML file holds.
 
-    Only plain data is read from the file, and only transforms that Albumentations knows are made, ours among them.
-    Raises `UsageError` where the file is not there, is no YAML, or holds no pipeline; where it names a transform or an
-    argument that does not exist, or an argument's value does not fit.
+    Reads plain data only, and instantiates only transforms registered with Albumentations, ours included. Raises
+    `UsageError` where the file does not exist, is not YAML, or holds no pipeline; where it names a transform or an
+    argument that does not exist, or where the value of an argument is invalid.
     """
-    stored = _plain(path)
+    stored = _load_yaml(path)
     pipeline = stored.get("transform") if isinstance(stored, dict) else None
     if not isinstance(pipeline, dict):
         raise UsageError(f"{path}: holds no pipeline of Albumentations; {_REMEDY}")
-    for leaf in _leaves(pipeline):  # one by one, so that an error can name the transform
-        _made(leaf if isinstance(leaf, dict) else {}, path)
-    pipeline = _made(pipeline, path)
+    for leaf in _stored_leaves(pipeline):  # one by one, so that an error can name the transform
+        _deserialise(leaf if isinstance(leaf, dict) else {}, path)
+    pipeline = _deserialise(pipeline, path)
     if not isinstance(pipeline, albumentations.Compose):
         name = type(pipeline).__name__
         raise UsageError(
@@ -48,94 +48,96 @@ def read_pipeline(path: Path) -> Any:
     return pipeline
 
 
-def transforms_in(path: Path) -> dict[str, Any]:
-    """The pipeline in a file, under the name of the argument of `FaceDataset` that takes it."""
+def dataset_arguments(path: Path) -> dict[str, Any]:
+    """The pipeline in a file as the keyword argument of `FaceDataset` that takes it."""
     pipeline = read_pipeline(path)
     return {"face_transform" if isinstance(pipeline, FaceCompose) else "transform": pipeline}
 
 
-def _made(stored: dict[str, Any], path: Path) -> Any:
-    """What a stored transform says, or a `UsageError` that names it."""
-    name = stored.get(_NAME)
+def _deserialise(stored: dict[str, Any], path: Path) -> Any:
+    """The transform that `stored` describes; raises `UsageError` with its name."""
+    name = stored.get(_CLASS_KEY)
     if not isinstance(name, str):
         raise UsageError(f"{path}: holds something that is no transform; {_REMEDY}")
-    told = f"{path}: {name.rpartition('.')[2]}"
+    location = f"{path}: {name.rpartition('.')[2]}"
     try:
-        with warnings.catch_warnings(record=True) as warned:
+        with warnings.catch_warnings(record=True) as caught_warnings:
             warnings.simplefilter("always")
-            made = albumentations.from_dict({"transform": stored})
+            transform = albumentations.from_dict({"transform": stored})
     except KeyError as error:
-        raise UsageError(f"{told}: neither Albumentations {albumentations.__version__} nor facefeed has it") from error
-    except Exception as error:  # whatever its constructor may raise of a wrong argument
-        raise UsageError(f"{told}: {_words(error)}") from error
-    for one in warned:
-        if _IGNORED in str(one.message):  # Albumentations would go on without the argument
-            raise UsageError(f"{path}: {one.message}")
-    return made
+        raise UsageError(
+            f"{location}: neither Albumentations {albumentations.__version__} nor facefeed has it"
+        ) from error
+    except Exception as error:  # whatever a constructor raises on a wrong argument
+        raise UsageError(f"{location}: {_one_line(error)}") from error
+    for warning in caught_warnings:
+        if _IGNORED_ARGUMENT_WARNING in str(warning.message):  # Albumentations would continue without the argument
+            raise UsageError(f"{path}: {warning.message}")
+    return transform
 
 
-def _leaves(stored: Any) -> Iterator[Any]:
-    inner = stored.get("transforms") if isinstance(stored, dict) else None
-    if not isinstance(inner, list):
+def _stored_leaves(stored: Any) -> Iterator[Any]:
+    children = stored.get("transforms") if isinstance(stored, dict) else None
+    if not isinstance(children, list):
         yield stored
     else:
-        yield from (leaf for one in inner for leaf in _leaves(one))
+        yield from (leaf for child in children for leaf in _stored_leaves(child))
 
 
-def _plain(path: Path) -> Any:
+def _load_yaml(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; {_REMEDY}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: is no YAML of plain data ({_words(error)}); {_REMEDY}") from error
+        raise UsageError(f"{path}: is no YAML of plain data ({_one_line(error)}); {_REMEDY}") from error
 
 
-def _words(error: Exception) -> str:
-    """An error's message on one line, without pydantic's own ornaments."""
-    return " ".join(_ORNAMENTS.sub("", str(error)).split())
+def _one_line(error: Exception) -> str:
+    """An error's message on one line, without the parts that pydantic adds."""
+    return " ".join(_PYDANTIC_NOISE.sub("", str(error)).split())
 
 
 @dataclass(frozen=True)
-class Line:
-    """One transform in words: how deep it lies, its name, how often it is applied, and what is not as by default."""
+class TransformLine:
+    """One transform as text: nesting depth, class name, probability, and arguments that differ from the defaults."""
 
     depth: int
     name: str
-    chance: str
+    probability: str
     arguments: list[str]
 
 
-def in_words(transform: Any, depth: int = 0) -> list[Line]:
-    """A pipeline, a line a transform, outermost first."""
-    stored, usual = transform.to_dict_private(), _by_default(type(transform))
-    told = [
-        f"{name} {_value(value)}"
+def describe_pipeline(transform: Any, depth: int = 0) -> list[TransformLine]:
+    """One line for each transform of a pipeline, outermost first."""
+    stored, defaults = transform.to_dict_private(), _default_arguments(type(transform))
+    arguments = [
+        f"{name} {_format_value(value)}"
         for name, value in stored.items()
-        if name not in _SAID_ELSEWHERE and value not in _UNSET and value != usual.get(name, _UNSET)
+        if name not in _SHOWN_SEPARATELY and value not in _UNSET_VALUES and value != defaults.get(name, _UNSET_VALUES)
     ]
-    inner = getattr(transform, "transforms", [])
-    lines = [Line(depth, type(transform).__name__, f"{100 * stored['p']:.3g}%", told)]
-    return lines + [line for one in inner for line in in_words(one, depth + 1)]
+    children = getattr(transform, "transforms", [])
+    lines = [TransformLine(depth, type(transform).__name__, f"{100 * stored['p']:.3g}%", arguments)]
+    return lines + [line for child in children for line in describe_pipeline(child, depth + 1)]
 
 
-def _by_default(kind: Any) -> dict[str, Any]:
-    """What a transform of this kind stores when nothing is asked of it."""
-    if issubclass(kind, albumentations.Compose):
+def _default_arguments(cls: Any) -> dict[str, Any]:
+    """The serialised arguments of a transform that was created without any."""
+    if issubclass(cls, albumentations.Compose):
         return {"is_check_shapes": True}
     try:
-        stored: dict[str, Any] = kind().to_dict_private()
-    except (TypeError, ValueError):  # something has to be asked of it
-        return {name: one.default for name, one in inspect.signature(kind.__init__).parameters.items()}
+        stored: dict[str, Any] = cls().to_dict_private()
+    except (TypeError, ValueError):  # it has required arguments
+        return {name: parameter.default for name, parameter in inspect.signature(cls.__init__).parameters.items()}
     return stored
 
 
-def _value(value: Any) -> str:
-    """A value as a person writes it: numbers short, mappings as name:value."""
+def _format_value(value: Any) -> str:
+    """A value as text: floats in short form, mappings as name:value."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
-        return f"({', '.join(map(_value, value))})"
+        return f"({', '.join(map(_format_value, value))})"
     if isinstance(value, dict):
-        return " ".join(f"{name}:{_value(one)}" for name, one in value.items())
+        return " ".join(f"{name}:{_format_value(item)}" for name, item in value.items())
     return str(value)

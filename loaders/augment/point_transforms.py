@@ -1,15 +1,16 @@
-"""How a face's points follow one transform of Albumentations: all of them, in order, also out of the frame.
+"""Applies one transform of Albumentations to a face's points: keeps all of them, in order, also outside the frame.
 
-What would lose, multiply or bend points there (its source is that of `internals.VERSION`), and is corrected here:
+Albumentations (its source at `albumentations_internals.VERSION`) drops, multiplies or distorts points in these cases,
+which are corrected here:
 
-- `Affine`, `Rotate`, `Pad` and crops that pad, with a reflecting border, hand back every mirror image of a point, and
-  drop some: here the points go where the image itself goes.
-- `ElasticTransform`, `GridDistortion` and their kin draw dots of whole pixels and look for them again, or clip points
-  to the frame: here their map is inverted, to a fraction of a pixel.
-- `GridElasticDeform` clips points to the frame, `RandomGridShuffle` warns of those outside: these stay as they are.
-- What resizes multiplies points by the scale alone, which holds only from the first pixel's corner: here they are
-  counted from there meanwhile.
-- Dropouts remove points in holes where the user's own `keypoint_params` say so: not a face's.
+- `Affine`, `Rotate`, `Pad` and crops that pad, with a reflecting border, return every mirror image of a point, and drop
+  some: here each point moves as the image itself does.
+- `ElasticTransform`, `GridDistortion` and similar ones draw points as pixels and search for them in the result, or clip
+  points to the frame: here their map is inverted with subpixel precision.
+- `GridElasticDeform` clips points to the frame, `RandomGridShuffle` warns of those outside: these stay unchanged.
+- Resizing multiplies points by the scale alone, which is correct only for coordinates from the first pixel's corner:
+  here they are converted to these before and back after.
+- Dropouts remove points in holes if the user's `keypoint_params` say so: never a face's.
 """
 
 from __future__ import annotations
@@ -20,108 +21,110 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
-from .albumentations_internals import WITHIN_FRAME, scales_about_corner, without_losses
+from .albumentations_internals import FRAME_ONLY_PARAMS, preserving_all_points, scales_about_corner
 from .points import HALF_PX
 
-_COARSE_PX: Final = 8
-_STEPS: Final = 10
-_CLOSE_PX: Final = 0.01
-_FLAT: Final = 0.05  # a map that shrinks areas more than twentyfold is taken for this steep
+_GRID_STEP_PX: Final = 8
+_MAX_NEWTON_STEPS: Final = 10
+_TOLERANCE_PX: Final = 0.01
+_MIN_DETERMINANT: Final = 0.05  # a map that shrinks areas more than twentyfold is treated as this steep
 
 
-class Follower:
-    """One transform, as the face's points see it: called as `transform.apply_to_keypoints`, (N, 5) in and out.
+class PointsTransform:
+    """The effect of one transform on the face's points, called like `transform.apply_to_keypoints`: (N, 5) in and out.
 
-    Raises `UsageError` where the transform does not give one point for each.
+    Raises `UsageError` where the transform does not return one point for each.
     """
 
     def __init__(self, transform: Any) -> None:
         self._transform = transform
 
     def __call__(self, points: NDArray[np.float32], **params: Any) -> NDArray[np.float32]:
-        """Where the points come to lie; `params` are those that the image is transformed by."""
+        """Returns the transformed points; `params` are the parameters that the image is transformed with."""
         if "map_x" in params:
-            return _through_map(points, params["map_x"], params["map_y"])
-        within = None
-        if any(name in params for name in WITHIN_FRAME):
+            return _invert_map(points, params["map_x"], params["map_y"])
+        in_frame = None
+        if any(name in params for name in FRAME_ONLY_PARAMS):
             height, width = params["shape"][:2]
-            within = ((points[:, :2] >= 0) & (points[:, :2] < (width, height))).all(axis=1)
-            if not within.any():
+            in_frame = ((points[:, :2] >= 0) & (points[:, :2] < (width, height))).all(axis=1)
+            if not in_frame.any():
                 return points
-        transform = without_losses(self._transform)
-        given = points if within is None else points[within]
-        corner = HALF_PX * scales_about_corner(transform)
-        moved = np.asarray(transform.apply_to_keypoints(_shifted(given, corner), **params), np.float32)
-        if moved.shape != given.shape:
+        transform = preserving_all_points(self._transform)
+        source = points if in_frame is None else points[in_frame]
+        corner_offset = HALF_PX * scales_about_corner(transform)
+        moved = np.asarray(transform.apply_to_keypoints(_shifted(source, corner_offset), **params), np.float32)
+        if moved.shape != source.shape:
             raise UsageError(
-                f"{type(transform).__name__}: makes {len(moved)} points of {len(given)}, so a face cannot follow it; "
+                f"{type(transform).__name__}: makes {len(moved)} points of {len(source)}, so a face cannot follow it; "
                 "leave it out of FaceCompose, or apply it after, to the image alone"
             )
-        moved = _shifted(moved, -corner)
-        if within is None:
+        moved = _shifted(moved, -corner_offset)
+        if in_frame is None:
             return moved
-        followed = points.copy()
-        followed[within] = moved
-        return followed
+        result = points.copy()
+        result[in_frame] = moved
+        return result
 
 
-def _shifted(points: NDArray[np.float32], px: np.float32) -> NDArray[np.float32]:
-    if not px:
+def _shifted(points: NDArray[np.float32], offset_px: np.float32) -> NDArray[np.float32]:
+    if not offset_px:
         return points
     moved = points.copy()
-    moved[:, :2] += px
+    moved[:, :2] += offset_px
     return moved
 
 
-def _through_map(
+def _invert_map(
     points: NDArray[np.float32], map_x: NDArray[np.floating[Any]], map_y: NDArray[np.floating[Any]]
 ) -> NDArray[np.float32]:
-    """Where points (N, 5) come to lie in an image that is drawn by `out[q] = in[map(q)]`: q with map(q) = point.
+    """Positions of points (N, 5) in an image drawn by `out[q] = in[map(q)]`: the q with map(q) = point.
 
-    Newton's method from the nearest place of a coarse grid; the best of its steps is kept, so that a fold in the map
-    does no harm. Beyond the frame the map goes on as at its edge.
+    Newton's method from the nearest node of a coarse grid; the iterate with the smallest error is returned, so a fold
+    in the map does no harm. Outside the frame the map is extrapolated from its edge.
     """
-    grid = np.dstack([map_x, map_y]).astype(np.float32)
-    height, width = grid.shape[:2]
-    wanted = points[:, :2]
-    rows, columns = np.arange(0, height, _COARSE_PX), np.arange(0, width, _COARSE_PX)
-    coarse = grid[::_COARSE_PX, ::_COARSE_PX].reshape(-1, 2)
-    nearest = ((wanted[:, None] - coarse) ** 2).sum(axis=2).argmin(axis=1)
+    sampling_map = np.dstack([map_x, map_y]).astype(np.float32)
+    height, width = sampling_map.shape[:2]
+    targets = points[:, :2]
+    rows, columns = np.arange(0, height, _GRID_STEP_PX), np.arange(0, width, _GRID_STEP_PX)
+    coarse = sampling_map[::_GRID_STEP_PX, ::_GRID_STEP_PX].reshape(-1, 2)
+    nearest = ((targets[:, None] - coarse) ** 2).sum(axis=2).argmin(axis=1)
     at = np.column_stack([columns[nearest % len(columns)], rows[nearest // len(columns)]]).astype(np.float32)
-    best, least = at, np.full(len(at), np.inf, np.float32)
-    for _ in range(_STEPS):
-        error = _looked_up(grid, at) - wanted
-        size = np.hypot(*error.T)
-        better = size < least
-        best, least = np.where(better[:, None], at, best), np.where(better, size, least)
-        if least.max() < _CLOSE_PX:
+    best, best_error = at, np.full(len(at), np.inf, np.float32)
+    for _ in range(_MAX_NEWTON_STEPS):
+        residual = _interpolate(sampling_map, at) - targets
+        error = np.hypot(*residual.T)
+        improved = error < best_error
+        best, best_error = np.where(improved[:, None], at, best), np.where(improved, error, best_error)
+        if best_error.max() < _TOLERANCE_PX:
             break
-        at = at - _newton(grid, at, error)
-    followed = points.copy()
-    followed[:, :2] = best
-    return followed
+        at = at - _newton_step(sampling_map, at, residual)
+    result = points.copy()
+    result[:, :2] = best
+    return result
 
 
-def _newton(grid: NDArray[np.float32], at: NDArray[np.float32], error: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The step (N, 2) that a linear map would need, at most a grid's cell long."""
-    right, below = np.eye(2) / 2
-    across = _looked_up(grid, at + right) - _looked_up(grid, at - right)
-    down = _looked_up(grid, at + below) - _looked_up(grid, at - below)
-    determinant = across[:, 0] * down[:, 1] - across[:, 1] * down[:, 0]
-    determinant = np.where(np.abs(determinant) < _FLAT, _FLAT, determinant)
-    x = (error[:, 0] * down[:, 1] - error[:, 1] * down[:, 0]) / determinant
-    y = (error[:, 1] * across[:, 0] - error[:, 0] * across[:, 1]) / determinant
-    step: NDArray[np.float32] = np.clip(np.column_stack([x, y]), -_COARSE_PX, _COARSE_PX).astype(np.float32)
+def _newton_step(
+    sampling_map: NDArray[np.float32], at: NDArray[np.float32], residual: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The Newton step (N, 2), px, from central differences; each component at most one grid step."""
+    half_x, half_y = np.eye(2) / 2
+    d_dx = _interpolate(sampling_map, at + half_x) - _interpolate(sampling_map, at - half_x)
+    d_dy = _interpolate(sampling_map, at + half_y) - _interpolate(sampling_map, at - half_y)
+    determinant = d_dx[:, 0] * d_dy[:, 1] - d_dx[:, 1] * d_dy[:, 0]
+    determinant = np.where(np.abs(determinant) < _MIN_DETERMINANT, _MIN_DETERMINANT, determinant)
+    x = (residual[:, 0] * d_dy[:, 1] - residual[:, 1] * d_dy[:, 0]) / determinant
+    y = (residual[:, 1] * d_dx[:, 0] - residual[:, 0] * d_dx[:, 1]) / determinant
+    step: NDArray[np.float32] = np.clip(np.column_stack([x, y]), -_GRID_STEP_PX, _GRID_STEP_PX).astype(np.float32)
     return step
 
 
-def _looked_up(grid: NDArray[np.float32], at: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """The map (H, W, 2) at positions (N, 2), between pixels by bilinear interpolation, past the edge by shifting."""
-    inside = np.clip(at, 0, (grid.shape[1] - 1, grid.shape[0] - 1)).astype(np.float32)
-    low = np.minimum(inside.astype(np.intp), (grid.shape[1] - 2, grid.shape[0] - 2))
+def _interpolate(sampling_map: NDArray[np.float32], at: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """The map (H, W, 2) at positions (N, 2): bilinear inside, extrapolated with slope 1 outside."""
+    inside = np.clip(at, 0, (sampling_map.shape[1] - 1, sampling_map.shape[0] - 1)).astype(np.float32)
+    low = np.minimum(inside.astype(np.intp), (sampling_map.shape[1] - 2, sampling_map.shape[0] - 2))
     x, y = low.T
     u, v = (inside - low).astype(np.float32).T[..., None]
-    above = grid[y, x] * (1 - u) + grid[y, x + 1] * u
-    below = grid[y + 1, x] * (1 - u) + grid[y + 1, x + 1] * u
+    above = sampling_map[y, x] * (1 - u) + sampling_map[y, x + 1] * u
+    below = sampling_map[y + 1, x] * (1 - u) + sampling_map[y + 1, x + 1] * u
     value: NDArray[np.float32] = above * (1 - v) + below * v + (at - inside)
     return value

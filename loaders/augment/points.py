@@ -1,9 +1,9 @@
-"""A face's points in one array that follows the transforms, and back again.
+"""The points of a face as one array that Albumentations transforms as keypoints, and the conversion back.
 
-Albumentations carries points as rows of x, y, z, angle, scale. Landmarks, the corners of the regions' boxes and the
-hull lie in one such array, in this order, under the key `POINTS`. Nothing is renamed on the way: whether "left" has
-become "right" is read from how the points lie now against how they lay at the start, so that it holds at every step
-of a pipeline and for any transform.
+Albumentations represents points as rows of x, y, z, angle, scale. Landmarks, the corners of the regions' boxes and the
+hull are rows of one such array, in this order, under the key `POINTS`. No row changes its name on the way: whether
+"left" has become "right" follows from comparing the current points with the initial ones, so it holds at every step of
+a pipeline and for any transform.
 """
 
 from __future__ import annotations
@@ -18,119 +18,120 @@ from numpy.typing import NDArray
 from ...pipeline.errors import UsageError
 
 POINTS: Final = "face_points"
-"""The key of the points as they lie now: float32 (N, 5), px from the first pixel's centre in the first two columns."""
+"""Key of the current points: float32 (N, 5), px from the first pixel's centre in the first two columns."""
 
-START: Final = "face_start"
-"""The key of the `Start` they are read against."""
+INITIAL_POINTS: Final = "face_initial_points"
+"""Key of the `InitialPoints` that they are compared with."""
 
 FACE_KEYS: Final = ("image", "landmarks", "hull", "regions")
 
 MIRRORED_LANDMARKS: Final = np.array([1, 0, 2, 4, 3])
-"""For each landmark the one that takes its name after a reflection."""
+"""For each landmark the index of the one that takes its name after a reflection."""
 
 HALF_PX: Final = np.float32(0.5)
 """Rows and files count crop px from the corner of the first pixel, so its centre is at .5. Albumentations and OpenCV
-count from its centre. `Start` goes from the first to the second, `FacePoints.in_crop` back."""
+count from its centre. `InitialPoints` converts from the first to the second, `FacePoints.in_crop` back."""
 
-_LANDMARKS: Final = 5
-_CORNERS: Final = np.array([0, 1, 2, 1, 2, 3, 0, 3])  # of an xyxy box, round it
+_NUM_LANDMARKS: Final = 5
+_BOX_CORNERS: Final = np.array([0, 1, 2, 1, 2, 3, 0, 3])  # indices into xyxy: x, y of each corner, clockwise
 
 
-class Start:
+class InitialPoints:
     """The points of a face before any transform, and the names of its regions."""
 
-    __slots__ = ("hull_at", "names", "points")
+    __slots__ = ("hull_offset", "points", "region_names")
 
     def __init__(
         self, landmarks: NDArray[np.float32], hull: NDArray[np.float32], regions: Mapping[str, NDArray[np.float32]]
     ) -> None:
-        self.names = tuple(regions)
-        self.hull_at = _LANDMARKS + 4 * len(self.names)
-        if np.shape(landmarks) != (_LANDMARKS, 2):
+        self.region_names = tuple(regions)
+        self.hull_offset = _NUM_LANDMARKS + 4 * len(self.region_names)
+        if np.shape(landmarks) != (_NUM_LANDMARKS, 2):
             raise UsageError(f"landmarks of shape {np.shape(landmarks)}: must be (5, 2), crop px")
         if np.ndim(hull) != 2 or np.shape(hull)[1] != 2:
             raise UsageError(f"hull of shape {np.shape(hull)}: must be (M, 2), crop px")
-        self.points: NDArray[np.float32] = np.zeros((self.hull_at + len(hull), 5), np.float32)
+        self.points: NDArray[np.float32] = np.zeros((self.hull_offset + len(hull), 5), np.float32)
         xy = self.points[:, :2]
-        xy[:_LANDMARKS] = landmarks
-        if self.names:
+        xy[:_NUM_LANDMARKS] = landmarks
+        if self.region_names:
             boxes = np.array([*regions.values()], np.float32)
-            if boxes.shape != (len(self.names), 4):
-                raise UsageError(f"regions {', '.join(self.names)}: each must be a box xyxy of shape (4,), crop px")
-            xy[_LANDMARKS : self.hull_at] = boxes[:, _CORNERS].reshape(-1, 2)
-        xy[self.hull_at :] = hull
+            if boxes.shape != (len(self.region_names), 4):
+                names = ", ".join(self.region_names)
+                raise UsageError(f"regions {names}: each must be a box xyxy of shape (4,), crop px")
+            xy[_NUM_LANDMARKS : self.hull_offset] = boxes[:, _BOX_CORNERS].reshape(-1, 2)
+        xy[self.hull_offset :] = hull
         xy -= HALF_PX
 
-    def mirrors(self, now: NDArray[np.float32]) -> bool:
-        """Whether the affine map that best takes these points to where they are `now`, (N, 2), reflects.
+    def is_reflected(self, current: NDArray[np.float32]) -> bool:
+        """Whether the affine map that fits these points to the `current` ones (N, 2) contains a reflection.
 
-        The map is C S^-1 with C the cross-covariance and S the covariance of the start. S is positive, so the sign
-        of the map's determinant is that of C's; and C needs but one of its sides centred.
+        The least-squares map is C S^-1 with C the cross-covariance and S the covariance of the initial points. S is
+        positive definite, so the sign of the map's determinant is that of C's; for C it suffices to centre one side.
         """
         xy = self.points[:, :2]
-        (a, b), (c, d) = (now.T @ (xy - np.add.reduce(xy) / len(xy))).tolist()
+        (a, b), (c, d) = (current.T @ (xy - np.add.reduce(xy) / len(xy))).tolist()
         return bool(a * d - b * c < 0)
 
 
 class FacePoints:
-    """The face where it lies now, in px from the first pixel's centre, as OpenCV draws.
+    """The points of a face at one step of a pipeline, in px from the first pixel's centre, as OpenCV draws.
 
-    Named as the viewer sees it once its head is upright. `mirrored`: whether an odd number of reflections has happened
-    since the start.
+    Left and right are as the viewer sees them on the upright face. `mirrored`: whether an odd number of reflections
+    has been applied since the initial points.
     """
 
-    __slots__ = ("_start", "_xy", "mirrored")
+    __slots__ = ("_initial", "_xy", "mirrored")
 
-    def __init__(self, points: NDArray[np.float32], start: Start) -> None:
-        self._start = start
+    def __init__(self, points: NDArray[np.float32], initial: InitialPoints) -> None:
+        self._initial = initial
         self._xy: NDArray[np.float32] = points[:, :2]
-        self.mirrored = points is not start.points and start.mirrors(self._xy)
+        self.mirrored = points is not initial.points and initial.is_reflected(self._xy)
 
     def in_crop(self) -> FacePoints:
-        """The same face in crop px, from the first pixel's corner."""
-        return type(self)(self._xy + HALF_PX, self._start)
+        """The same face in crop px, counted from the first pixel's corner."""
+        return type(self)(self._xy + HALF_PX, self._initial)
 
     @property
     def landmarks(self) -> NDArray[np.float32]:
         """float32 (5, 2): left and right eye, nose, left and right mouth corner."""
-        landmarks = self._xy[:_LANDMARKS]
+        landmarks = self._xy[:_NUM_LANDMARKS]
         return landmarks[MIRRORED_LANDMARKS] if self.mirrored else landmarks.copy()
 
     @property
     def hull(self) -> NDArray[np.float32]:
         """float32 (M, 2)."""
-        return self._xy[self._start.hull_at :].copy()
+        return self._xy[self._initial.hull_offset :].copy()
 
     @property
     def regions(self) -> dict[str, NDArray[np.float32]]:
-        """Name -> float32 (4,), xyxy: the box that holds the turned corners of the region's box."""
-        names = self._start.names
+        """Name -> float32 (4,), xyxy: the bounding box of the transformed corners of the region's box."""
+        names = self._initial.region_names
         if not names:
             return {}
-        corners = self._xy[_LANDMARKS : self._start.hull_at].reshape(-1, 4, 2)
+        corners = self._xy[_NUM_LANDMARKS : self._initial.hull_offset].reshape(-1, 4, 2)
         boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-        places = _mirrored_places(names) if self.mirrored else range(len(names))
-        return {name: boxes[place] for name, place in zip(names, places, strict=True)}
+        indices = _mirrored_indices(names) if self.mirrored else range(len(names))
+        return {name: boxes[index] for name, index in zip(names, indices, strict=True)}
 
 
-def face_in(data: Mapping[str, Any], who: str) -> FacePoints:
-    """The face among a transform's data; raises `UsageError` where none is carried along."""
+def face_points_from(data: Mapping[str, Any], transform_name: str) -> FacePoints:
+    """The points of the face among a transform's data; raises `UsageError` outside a `FaceCompose`."""
     try:
-        return FacePoints(data[POINTS], data[START])
+        return FacePoints(data[POINTS], data[INITIAL_POINTS])
     except KeyError:
         raise UsageError(
-            f"{who}: there is no face in the data; use it within FaceCompose, called with "
+            f"{transform_name}: there is no face in the data; use it within FaceCompose, called with "
             f"{', '.join(FACE_KEYS)} (in FaceDataset: face_transform=FaceCompose([...]))"
         ) from None
 
 
 @lru_cache(maxsize=16)
-def _mirrored_places(names: tuple[str, ...]) -> tuple[int, ...]:
-    """For each name the place of the one it is called after a reflection."""
-    other = {"left": "right", "right": "left"}
-    places = []
-    for place, name in enumerate(names):
+def _mirrored_indices(names: tuple[str, ...]) -> tuple[int, ...]:
+    """For each region name the index of the region that takes this name after a reflection."""
+    opposite = {"left": "right", "right": "left"}
+    indices = []
+    for index, name in enumerate(names):
         side, _, part = name.partition("_")
-        twin = f"{other.get(side, side)}_{part}"
-        places.append(names.index(twin) if twin in names else place)
-    return tuple(places)
+        mirrored_name = f"{opposite.get(side, side)}_{part}"
+        indices.append(names.index(mirrored_name) if mirrored_name in names else index)
+    return tuple(indices)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...pipeline.errors import CorruptDataError, FacefeedError, UsageError
-from ..augment.seeding import Reseeder, mixed
+from ..augment.seeding import Reseeder, derive_seed
 from ..dataset.byte_ranges import UnreadableFileError
 from ..dataset.columns import POINT_COLUMNS, check_fields, column, mixed_labels
 from ..dataset.face_dataset import FaceDataset
@@ -113,7 +113,7 @@ class BatchSource(FaceDataset):
         """Makes one batch; raises `CorruptDataError` where an image is damaged and nothing may take its place."""
         if self._reseeder is None:
             self._reseeder = Reseeder(self.transforms)
-        with self._reseeder.guarded():
+        with self._reseeder.activated():
             return _BatchMaker(self, self._reseeder, ticket).make()
 
     def collate(self, items: list[tuple[torch.Tensor, int]], ticket: Ticket) -> Any:
@@ -121,8 +121,8 @@ class BatchSource(FaceDataset):
         assert self.collate_fn is not None
         if self._collate_reseeder is None:
             self._collate_reseeder = Reseeder([self.collate_fn])
-        with self._collate_reseeder.guarded():
-            key = mixed(self.seed, ticket.epoch, ticket.step, int(ticket.places[0]), _COLLATING)
+        with self._collate_reseeder.activated():
+            key = derive_seed(self.seed, ticket.epoch, ticket.step, int(ticket.places[0]), _COLLATING)
             self._collate_reseeder.reseed(key)
             return self.collate_fn(items)
 
@@ -188,7 +188,7 @@ class _BatchMaker:
     def _made(self, position: int, row: int) -> tuple[Face, float]:
         source, ticket = self._source, self._ticket
         partner = source.resized(self._rows[position - 1]) if source.mixes and position % 2 else None
-        self._reseeder.reseed(mixed(source.seed, ticket.epoch, ticket.step, int(ticket.places[position])))
+        self._reseeder.reseed(derive_seed(source.seed, ticket.epoch, ticket.step, int(ticket.places[position])))
         into = self._canvas.place(position)
         if source.needs_points:
             return source.augmented(row, partner=partner, into=into)

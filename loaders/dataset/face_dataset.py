@@ -17,7 +17,7 @@ from ...pipeline.dataset.index import Index
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.errors import UsageError
 from .. import validation
-from ..augment.seeding import with_generators
+from ..augment.seeding import generator_owners
 from ..face import FACE_FIELDS, Face, resized, resized_mask
 from ..normalise import normalise
 from .byte_ranges import ByteRanges
@@ -123,8 +123,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self._seed = worker.seed
         numbers, plain = np.random.default_rng(worker.seed), random.Random(worker.seed)  # noqa: S311 (no secrets here)
         for transform in (self.face_transform, self.transform):
-            for one in with_generators(transform):
-                one.set_random_state(numbers, plain)
+            for owner in generator_owners(transform):
+                owner.set_random_state(numbers, plain)
 
     def info(self, position: int) -> dict[str, Any]:
         """Every column of the index for one face, by name."""

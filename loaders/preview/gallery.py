@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ...pipeline.errors import FacefeedError, UsageError
 from ...pipeline.files import write_whole
 from ..augment.compose import FaceCompose
-from ..augment.pipeline_file import Line, in_words, read_pipeline
-from ..augment.seeding import Reseeder, mixed
+from ..augment.pipeline_file import TransformLine, describe_pipeline, read_pipeline
+from ..augment.seeding import Reseeder, derive_seed
 from ..dataset.face_dataset import FaceDataset
 from ..face import FACE_FIELDS, Face
 from .selection import chosen, partner_of
@@ -34,7 +34,7 @@ _QUALITY: Final = 92
 class Picture:
     """An image, and the face that is drawn over it; without one where a pipeline takes no points along.
 
-    `mix`: the image's share where its partner was mixed in, else 1.
+    `mix`: the image's share where its partner was derive_seed in, else 1.
     """
 
     image: NDArray[np.uint8]
@@ -68,7 +68,7 @@ class Gallery:
     split: str
     seed: int
     faces_in_split: int
-    pipeline: list[Line]
+    pipeline: list[TransformLine]
     follows: bool
     rows: list[Row]
     microseconds_per_image: float
@@ -90,7 +90,7 @@ class Gallery:
             split=split,
             seed=seed,
             faces_in_split=len(dataset),
-            pipeline=in_words(pipeline),
+            pipeline=describe_pipeline(pipeline),
             follows=studio.follows,
             rows=rows,
             microseconds_per_image=statistics.median(studio.microseconds),
@@ -128,7 +128,7 @@ class _Studio:
 
     def variant(self, face: Face, partner: Face | None, key: int) -> Picture:
         """One face transformed; `key` stands for the variant."""
-        with self._reseeder.guarded():
+        with self._reseeder.activated():
             self._reseeder.reseed(key)
             return self._transformed(face, partner)
 
@@ -169,5 +169,5 @@ def _row(dataset: FaceDataset, position: int, studio: _Studio, variants: int, se
         frame_index=info["frame_index"],
         label=dataset.labels[info["label"]] if info["label"] >= 0 else "unknown",
         original=Picture(face.image, face),
-        variants=[studio.variant(face, partner, mixed(seed, position, number)) for number in range(variants)],
+        variants=[studio.variant(face, partner, derive_seed(seed, position, number)) for number in range(variants)],
     )

@@ -85,9 +85,9 @@ class Asked:
         workers, prefetch = self._settings
         transforms: dict[str, Any] = {}
         if self.transform is not None:
-            from ..augment.pipeline_file import transforms_in  # noqa: PLC0415 (half a second, only for who uses it)
+            from ..augment.pipeline_file import dataset_arguments  # noqa: PLC0415 (half a second, only for who uses it)
 
-            transforms = transforms_in(self.transform)
+            transforms = dataset_arguments(self.transform)
         dataset = FaceDataset(self.out, split=self.split, image_size=self.image_size, **transforms)
         loader = FaceDataLoader(
             dataset, self.batch_size, shuffle=False if self.shuffle == "none" else self.shuffle,

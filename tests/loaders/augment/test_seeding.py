@@ -16,7 +16,7 @@ import torch
 from assets_rows import SIDE, OwnNumber, draws_of_collate, make_small, shown
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.augment import LandmarkBlackout
-from facefeed.loaders.augment.seeding import mixed
+from facefeed.loaders.augment.seeding import derive_seed
 from torchvision.transforms import v2
 
 Pixels = np.ndarray[Any, Any]
@@ -234,18 +234,18 @@ def test_two_loaders_may_share_a_transform(dataset: Path) -> None:
 
 
 def test_keys_of_neighbouring_places_have_nothing_in_common() -> None:
-    keys = [mixed(seed, epoch, step, place) for seed in range(3) for epoch in range(5) for step in range(20)
+    keys = [derive_seed(seed, epoch, step, place) for seed in range(3) for epoch in range(5) for step in range(20)
             for place in range(40)]  # fmt: skip
     assert len(set(keys)) == len(keys)
     bits = np.array([[key >> bit & 1 for bit in range(64)] for key in keys])
     assert abs(bits.mean(0) - 0.5).max() < 0.03
     flips = bits[1:] != bits[:-1]
     assert abs(flips.mean(0) - 0.5).max() < 0.03
-    assert mixed(0, 1) != mixed(1, 0)
+    assert derive_seed(0, 1) != derive_seed(1, 0)
 
 
 def test_keys_are_these_for_ever() -> None:
-    assert [mixed(0), mixed(1, 2, 3, 4)] == GOLDEN
+    assert [derive_seed(0), derive_seed(1, 2, 3, 4)] == GOLDEN
 
 
 GOLDEN = [0xE220A8397B1DCDAF, 3705391937491829246]  # the first is splitmix64's own first output for 0

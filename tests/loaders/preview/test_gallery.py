@@ -15,7 +15,7 @@ import pytest
 from assets_dataset import Clip, make_dataset
 from click.testing import CliRunner, Result
 from facefeed.loaders.augment import AlignedMixup, FaceCompose, FaceCutout, LandmarkBlackout
-from facefeed.loaders.augment.pipeline_file import in_words, read_pipeline
+from facefeed.loaders.augment.pipeline_file import describe_pipeline, read_pipeline
 from facefeed.loaders.preview.cli import augment
 from facefeed.loaders.preview.selection import spread_out
 from facefeed.pipeline.errors import UsageError
@@ -270,7 +270,7 @@ def test_a_pipeline_is_put_in_words_with_what_is_not_as_usual() -> None:
             LandmarkBlackout({"nose": 1}),
         ]
     )
-    told = [(line.depth, line.name, line.chance, line.arguments) for line in in_words(compose)]
+    told = [(line.depth, line.name, line.probability, line.arguments) for line in describe_pipeline(compose)]
     assert told == [
         (0, "FaceCompose", "100%", []),
         (1, "OneOf", "100%", []),
