@@ -130,7 +130,7 @@ def _mux_silence(container: Any, stream: Any, seconds: int) -> None:
 
 STAND_IN = """
 import os, signal, time
-from facefeed.pipeline.video import child
+from facefeed.pipeline.video.decoder import child
 
 real = child.open_content
 

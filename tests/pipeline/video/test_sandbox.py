@@ -19,7 +19,7 @@ ALL = Sampling(every=1)
 TAKEN_OVER = """
 import ctypes, os, signal, socket, subprocess, sys, threading
 from facefeed.pipeline.errors import InputError
-from facefeed.pipeline.video import child
+from facefeed.pipeline.video.decoder import child
 
 def in_a_thread():
     thread = threading.Thread(target=os.getpid)
@@ -122,7 +122,7 @@ def test_the_child_is_handed_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_where_there_is_no_filter_it_is_said(tmp_path: Path) -> None:
     path = write_video(tmp_path / "numbered.mp4", [numbered(0)])
     elsewhere = (
-        "import platform; platform.machine = lambda: 'riscv64'; from facefeed.pipeline.video import child; child.main()"
+        "import platform; platform.machine = lambda: 'riscv64'; from facefeed.pipeline.video.decoder import child; child.main()"
     )
     with (
         MediaReader(DecoderLimits(command=(sys.executable, "-P", "-c", elsewhere))) as reader,
