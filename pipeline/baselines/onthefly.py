@@ -24,10 +24,10 @@ from ..faces.detectors.mtcnn import MTCNNDetector
 from ..faces.geometry.alignment import tilt_degrees
 from ..faces.geometry.crop import Square
 from ..video import DecoderLimits
-from ..video.decoder.demuxer import choose_stream, open_video, words
+from ..video.decoder.demuxer import choose_stream, error_text, open_video
 from ..video.decoder.images import read_image
 from ..video.decoder.pixels import Rgb, RgbConverter
-from ..video.decoder.sniffing import Content, open_content
+from ..video.decoder.sniffing import MediaFile, open_media_file
 
 if TYPE_CHECKING:
     import torch
@@ -145,7 +145,7 @@ def read_frame(path: Path, frame_index: int, pts_seconds: float) -> Rgb:
     The frame is the one that is shown at `pts_seconds`; where no frame has that time, times do not rise, or the file
     cannot be searched, the `frame_index`-th.
     """
-    content = open_content(str(path))
+    content = open_media_file(str(path))
     try:
         if content.kind != "video":
             return read_image(content, _MAX_PIXELS)
@@ -153,12 +153,12 @@ def read_frame(path: Path, frame_index: int, pts_seconds: float) -> Rgb:
             found = _by_time(content, pts_seconds)
             return _by_number(content, frame_index) if found is None else found
         except av.error.FFmpegError as error:
-            raise InputError("decode_error", words(error)) from error
+            raise InputError("decode_error", error_text(error)) from error
     finally:
         os.close(content.fd)
 
 
-def _by_time(content: Content, pts_seconds: float) -> Rgb | None:
+def _by_time(content: MediaFile, pts_seconds: float) -> Rgb | None:
     with open_video(content, _MAX_PIXELS) as container:
         stream = choose_stream(container)
         per_second = 1 / stream.time_base if stream.time_base else 1
@@ -180,7 +180,7 @@ def _by_time(content: Content, pts_seconds: float) -> Rgb | None:
     return None
 
 
-def _by_number(content: Content, frame_index: int) -> Rgb:
+def _by_number(content: MediaFile, frame_index: int) -> Rgb:
     with open_video(content, _MAX_PIXELS) as container:
         stream = choose_stream(container)
         frame = next(islice(container.decode(stream), frame_index, None), None)

@@ -23,15 +23,15 @@ def counterparts(fake: FrameTimes, original: FrameTimes) -> dict[int, int]:
     {1: 1, 4: 4}
     """
     if len(fake.pts_seconds) == len(original.pts_seconds):
-        return {index: index for index in fake.wanted.tolist()}
+        return {index: index for index in fake.wanted_indices.tolist()}
     there = original.pts_seconds - original.pts_seconds[0]
-    here = (fake.pts_seconds - fake.pts_seconds[0])[fake.wanted]
+    here = (fake.pts_seconds - fake.pts_seconds[0])[fake.wanted_indices]
     after = np.searchsorted(there, here).clip(max=len(there) - 1)
     before = (after - 1).clip(min=0)
     nearest = np.where(np.abs(here - there[before]) <= np.abs(there[after] - here), before, after)
     most = min(_interval_seconds(fake.pts_seconds), _interval_seconds(original.pts_seconds)) / 2
     same = np.abs(there[nearest] - here) < most
-    return dict(zip(fake.wanted[same].tolist(), nearest[same].tolist(), strict=True))
+    return dict(zip(fake.wanted_indices[same].tolist(), nearest[same].tolist(), strict=True))
 
 
 def _interval_seconds(pts_seconds: NDArray[np.float64]) -> float:

@@ -9,7 +9,7 @@ from typing import Self
 from ..console import many
 from ..dataset.manifest import InputOutcome
 from ..sources import Listing
-from ..video import most_damaged
+from ..video import max_damaged_frames
 from .run_state import RunState
 
 _NAMED = 3
@@ -32,14 +32,14 @@ class OtherLimit:
         for _, one in run_state.outcomes():
             if one.video_id not in here:
                 continue
-            allowed = most_damaged(one.frames_wanted, max_damaged_percent)
+            allowed = max_damaged_frames(one.frames_wanted, max_damaged_percent)
             if one.outcome == "partial" and one.frames_wanted - one.frames_decoded > allowed:
                 partial.append(one)
             judged_by = one.max_damaged_percent
             if (
                 one.outcome == "failed"
                 and judged_by is not None
-                and allowed > most_damaged(one.frames_wanted, judged_by)
+                and allowed > max_damaged_frames(one.frames_wanted, judged_by)
             ):
                 failed.append(one)
         return cls(partial=partial, failed=failed)

@@ -96,7 +96,7 @@ class InputRows:
         there = {fake: self._times(fake) for fake in sorted(fakes)} if own else {}
         found = {fake: counterparts(times, own) for fake, times in there.items() if own and times}
         needed = {index for frames in found.values() for index in frames.values()}
-        extra = frozenset(needed.difference(own.wanted.tolist())) if own else frozenset[int]()
+        extra = frozenset(needed.difference(own.wanted_indices.tolist())) if own else frozenset[int]()
         return Original(video_id, self._job.paths.temporary, found, extra)
 
     def _times(self, video_id: str) -> FrameTimes | None:

@@ -8,14 +8,14 @@ Must not know: faces, rows, Dask.
 On Linux on x86_64 and aarch64 the child can use no network, start no program and change no file (`decoder.seccomp`);
 elsewhere it can, and a warning says so. Everywhere it has limits of time and memory, and none of the environment's
 secrets. `reader`, `child_process` and `protocol` are the parent's side; only `decoder/` imports PyAV and Pillow. The
-one exception is `baselines`, which decodes within its own process, as people do, by some of the child's modules.
+one exception is `baselines`, which decodes in its own process with some of the child's modules.
 """
 
 from __future__ import annotations
 
 from .frame import Frame, FrameTimes, MediaInfo
-from .limits import DecoderLimits, most_damaged
+from .limits import DecoderLimits, max_damaged_frames
 from .reader import MediaReader
 from .sampling import Sampling
 
-__all__ = ["DecoderLimits", "Frame", "FrameTimes", "MediaInfo", "MediaReader", "Sampling", "most_damaged"]
+__all__ = ["DecoderLimits", "Frame", "FrameTimes", "MediaInfo", "MediaReader", "Sampling", "max_damaged_frames"]

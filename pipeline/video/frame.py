@@ -1,4 +1,4 @@
-"""What comes out: one upright frame, and what a file says about itself."""
+"""Value classes of the reader: a decoded frame, a video's frame times, and a file's metadata."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Frame:
     """One decoded frame, upright and with square pixels.
 
     frame_index: ordinal in presentation order in the whole video, from 0.
-    pts_seconds: the file's own presentation time; not shifted, so a stream that starts late starts late here.
-    rgb: uint8 (H, W, 3), contiguous, full-range RGB; x right, y down. The array belongs to the holder.
+    pts_seconds: the file's presentation time, not shifted: a stream that starts at 1.5 s has its first frame at 1.5.
+    rgb: uint8 (H, W, 3), contiguous, full-range RGB; x right, y down. The receiver may modify the array.
 
-    Raises ValueError for anything else.
+    Raises ValueError where a field breaks this.
     """
 
     frame_index: int
@@ -35,12 +35,12 @@ class Frame:
 
     @property
     def height(self) -> int:
-        """Pixels, upright."""
+        """Height in pixels, upright."""
         return int(self.rgb.shape[0])
 
     @property
     def width(self) -> int:
-        """Pixels, upright."""
+        """Width in pixels, upright."""
         return int(self.rgb.shape[1])
 
     def __repr__(self) -> str:
@@ -52,22 +52,22 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameTimes:
-    """When the frames of a video are shown, and which of them a sampling wants; known without decoding them.
+    """Presentation times of all frames of a video, and which of them a sampling selects; read without decoding.
 
     pts_seconds: float64 (N,), of all frames in presentation order, on the clock of `Frame.pts_seconds`.
-    wanted: int64 (K,), frame indices, ascending.
+    wanted_indices: int64 (K,), frame indices, ascending.
     """
 
     pts_seconds: npt.NDArray[np.float64]
-    wanted: npt.NDArray[np.int64]
+    wanted_indices: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaInfo:
-    """What a file is, by its header and, for a video, its first frame.
+    """Metadata of a file, from its header and, for a video, its first frame.
 
-    width, height: pixels, upright and square. num_frames: what the header says or the duration
-    suggests: an estimate, 0 where the file does not say. duration_seconds: likewise. is_image: a still picture.
+    width, height: upright, in square pixels. num_frames: from the header, else duration times frame rate; an
+    estimate, 0 if unknown. duration_seconds: from the header, 0 if unknown. is_image: whether it is a still picture.
     """
 
     width: int

@@ -1,4 +1,4 @@
-"""How much time and memory one file may cost, and how much of it may be damaged."""
+"""Limits of the decoder: time, memory and frame size per file, and how many frames may be damaged."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from ..errors import UsageError
 
 
-def most_damaged(num_wanted: int, max_damaged_percent: float) -> int:
-    """How many of the wanted frames of a video may be damaged: rounded up, and never all.
+def max_damaged_frames(num_wanted: int, max_damaged_percent: float) -> int:
+    """Number of the `num_wanted` frames of a video that may be damaged: the percentage rounded up, but never all.
 
-    Of a few frames the share is below one, and any share above 0 is meant to allow one.
+    Rounded up so that any percentage above 0 allows at least one damaged frame, however few are wanted.
 
-    >>> most_damaged(30, 10), most_damaged(5, 10), most_damaged(5, 0), most_damaged(5, 100)
+    >>> max_damaged_frames(30, 10), max_damaged_frames(5, 10), max_damaged_frames(5, 0), max_damaged_frames(5, 100)
     (3, 1, 0, 4)
     """
     return min(math.ceil(max_damaged_percent * num_wanted / 100 - 1e-9), num_wanted - 1)
@@ -23,19 +23,19 @@ def most_damaged(num_wanted: int, max_damaged_percent: float) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderLimits:
-    """What the decoder's child process may use; raises UsageError for values that cannot be meant.
+    """Resources the decoder's child process may use for one file; raises UsageError for invalid values.
 
-    deadline_seconds: no byte from the child for this long is a hang. While it makes progress it reports every
-        second, so a sparse sampling of a long video is none.
-    total_seconds: time spent waiting for the child on one file (not the time its frames take to be used). Four
-        hours let a 2 h 1080p video pass at 15 frames a second.
-    cpu_seconds: processor time of the child on one file, all threads together.
-    memory_bytes: address space of the child (RLIMIT_AS), its libraries' some 600 MB included.
+    deadline_seconds: longest wait for a byte from the child before it counts as hung. While it makes progress it
+        sends a heartbeat every second, so a sparse sampling of a long video does not count as a hang.
+    total_seconds: longest total wait for the child on one file, without the time the caller spends on its frames.
+        Four hours let a 2 h 1080p video pass at 15 frames a second.
+    cpu_seconds: CPU time of the child on one file, all threads together.
+    memory_bytes: address space of the child (RLIMIT_AS), including about 600 MB of its libraries.
     max_pixels: pixels of one frame, stored or upright, checked before anything is decoded.
-    threads: threads of the codec; each holds a frame more.
-    max_damaged_percent: wanted frames of a video that may be damaged, rounded up, but never all; with more it fails.
-        0 allows none.
-    command: what is started; None is this facefeed's own child, under the Python of whoever reads.
+    threads: codec threads; each keeps one more frame in memory.
+    max_damaged_percent: share of the wanted frames of a video that may be damaged, rounded up, but never all. With
+        more the file fails; 0 allows none.
+    command: command line of the child; None runs facefeed's own child with the current Python interpreter.
     """
 
     deadline_seconds: float = 60.0
@@ -62,11 +62,11 @@ class DecoderLimits:
             raise UsageError("command=(): must name the decoder's child process; leave the default")
 
     def child_command(self) -> tuple[str, ...]:
-        """Command line of the child; made where it is started, since hosts may keep Python in different places."""
+        """Command line of the child; resolved where it is started, since hosts may have Python in different places."""
         # -P keeps a user's own `av.py` in the working directory out.
         return self.command or (sys.executable, "-P", "-m", "facefeed.pipeline.video.decoder.child")
 
     def for_child(self) -> dict[str, Any]:
-        """The part that the child itself has to keep, as plain JSON."""
+        """The limits that the child itself enforces, as plain JSON."""
         names = ("cpu_seconds", "memory_bytes", "max_pixels", "threads", "max_damaged_percent")
         return {name: getattr(self, name) for name in names}

@@ -1,4 +1,4 @@
-"""Which frames of a video are wanted."""
+"""Sampling: which frames of a video to decode."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from ..errors import UsageError
 
 _DUE_TOLERANCE_SECONDS = 1e-6
-"""Half the finest step that container time stamps are rounded to (AVI and QuickTime: microseconds)."""
+"""Tolerance of the `fps` schedule: containers round time stamps, at the finest to microseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Which frames of a video are wanted: exactly one of the four.
+    """Which frames of a video to decode; exactly one of the four fields is set.
 
     every: each N-th frame, ``frame_index % N == 0``.
-    fps: F per second of presentation time, from the first frame on: the first frame at or after each due time.
-        A frame is taken once, so a video slower than F gives all its frames.
-    frames: K spread evenly: the middles of K equal stretches, ``(2 i + 1) N // 2 K``; all if there are fewer.
-    keyframes: key frames alone; only they are decoded, where packets and frames are one to one.
+    fps: F frames per second of presentation time: the first frame at or after each multiple of 1 / F seconds since
+        the first frame. No frame is selected twice, so a video slower than F gives all its frames.
+    frames: K frames, evenly spaced: the middles of K equal segments, ``(2 i + 1) N // 2 K``; all if there are fewer.
+    keyframes: key frames only; nothing else is decoded where packets and frames are one to one.
 
-    Raises UsageError. An image is one frame whatever is asked.
+    Raises UsageError for invalid values. An image is always one frame.
 
     >>> Sampling(frames=2).select([0.0, 0.1, 0.2, 0.3], [0])
     [1, 3]
@@ -53,7 +53,7 @@ class Sampling:
             raise UsageError(f"fps={self.fps!r}: must be a finite number above 0; try 3")
 
     def as_dict(self) -> dict[str, Any]:
-        """The one field that is set, as plain JSON."""
+        """The field that is set, as plain JSON."""
         fields = {"every": self.every, "fps": self.fps, "frames": self.frames, "keyframes": self.keyframes}
         return {name: value for name, value in fields.items() if value}
 
@@ -66,7 +66,10 @@ class Sampling:
         return cls(**fields)
 
     def select(self, pts_seconds: Sequence[float], key_indices: Sequence[int]) -> list[int]:
-        """Indices of the wanted frames, ascending, given all presentation times and which frames are key."""
+        """Return the indices of the wanted frames, ascending.
+
+        pts_seconds: presentation times of all frames, ascending. key_indices: indices of the key frames.
+        """
         num_frames = len(pts_seconds)
         if self.keyframes:
             return sorted(key_indices)
@@ -76,15 +79,15 @@ class Sampling:
             count = min(self.frames, num_frames)
             return [(2 * i + 1) * num_frames // (2 * count) for i in range(count)]
         assert self.fps is not None
-        return _first_at_or_after(pts_seconds, self.fps)
+        return _select_at_fps(pts_seconds, self.fps)
 
 
-def _first_at_or_after(pts_seconds: Sequence[float], fps: float) -> list[int]:
+def _select_at_fps(pts_seconds: Sequence[float], fps: float) -> list[int]:
     chosen: list[int] = []
-    due = 0
+    due_number = 0
     for index, seconds in enumerate(pts_seconds):
         elapsed_seconds = seconds - pts_seconds[0] + _DUE_TOLERANCE_SECONDS
-        if elapsed_seconds >= due / fps:
+        if elapsed_seconds >= due_number / fps:
             chosen.append(index)
-            due = math.floor(elapsed_seconds * fps) + 1
+            due_number = math.floor(elapsed_seconds * fps) + 1
     return chosen

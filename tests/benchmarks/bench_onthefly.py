@@ -37,7 +37,7 @@ import pyarrow.parquet as pq
 from facefeed.data.sample import make_sample
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import OutPaths
-from facefeed.pipeline.video.decoder.sniffing import open_content
+from facefeed.pipeline.video.decoder.sniffing import open_media_file
 from peers import faces, report
 from peers.entry import Entry
 
@@ -116,7 +116,7 @@ def draw(src: Path, out: Path, least_px: int, given: argparse.Namespace, folder:
 
 
 def is_video(path: Path) -> bool:
-    content = open_content(str(path))
+    content = open_media_file(str(path))
     os.close(content.fd)
     return content.kind == "video"
 

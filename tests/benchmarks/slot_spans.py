@@ -191,7 +191,7 @@ def _recording_rows(spans: Spans) -> Any:
 
 
 def _recording_wait(spans: Spans, detector: RecordingDetector) -> Any:
-    genuine = DecoderProcess._await_bytes
+    genuine = DecoderProcess._wait_readable
 
     def await_bytes(self: DecoderProcess) -> None:
         with spans.during(getattr(detector.here, "lane", 0), "read", "waits for the decoder"):

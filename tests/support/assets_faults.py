@@ -96,9 +96,9 @@ def faulty_child(fault: str) -> tuple[str, ...]:
 def _serve(fault: str) -> None:
     from facefeed.pipeline.video.decoder import child  # noqa: PLC0415 (in the child alone)
 
-    genuine = child.open_content
+    genuine = child.open_media_file
 
-    def open_content(path: str) -> Any:
+    def open_media_file(path: str) -> Any:
         if "poison" in path:
             if fault == "segfault":
                 os.kill(os.getpid(), signal.SIGSEGV)
@@ -110,7 +110,7 @@ def _serve(fault: str) -> None:
                     hoard.append(bytearray(64 << 20))
         return genuine(path)
 
-    child.open_content = open_content
+    child.open_media_file = open_media_file
     child.main()
 
 

@@ -132,9 +132,9 @@ STAND_IN = """
 import os, signal, time
 from facefeed.pipeline.video.decoder import child
 
-real = child.open_content
+real = child.open_media_file
 
-def open_content(path):
+def open_media_file(path):
     name = os.path.basename(path)
     if name.startswith("segfault"):
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -158,8 +158,8 @@ def take():
     pipe = take_real()
     return pipe
 
-take_real, child.take_protocol_descriptor = child.take_protocol_descriptor, take
-child.open_content = open_content
+take_real, child.claim_protocol_descriptor = child.claim_protocol_descriptor, take
+child.open_media_file = open_media_file
 child.main()
 """
 """The decoder's child, except that it misbehaves as a file's name says: segfault, hang, spin, eat, exit, babble."""

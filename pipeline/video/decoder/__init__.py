@@ -1,5 +1,5 @@
-"""The decoder's process: all that touches the bytes of a file that nobody vouches for.
+"""The sandboxed decoder process: all code that parses the bytes of untrusted files.
 
-In: a request and an open descriptor, over a pipe. Out: frames, RGB uint8 upright, or one reason why not.
+In: requests with the path of a file, over a pipe. Out: frames, RGB uint8 upright, or one reason why not.
 Must not know: faces, rows; all modules but `child` also serve the baseline.
 """

@@ -1,4 +1,4 @@
-"""The decoding pass: frames in presentation order, and which of them cannot be trusted."""
+"""One decoding pass over a stream: frames in presentation order, and which of them may be damaged."""
 
 from __future__ import annotations
 
@@ -12,52 +12,55 @@ import av.packet
 import av.video
 
 from ...errors import InputError
-from .demuxer import words
-from .timeline import BROKEN_OFF, real_packets
+from .demuxer import error_text
+from .timeline import DEMUX_ERRORS, nonempty_packets
 
 VideoPacket: TypeAlias = "av.packet.Packet[av.video.VideoStream]"  # generic in its stubs alone
 
 
 @dataclass(slots=True)
-class Health:
-    """What the decoder reported. first_error: in words, or empty; num_errors: packets that it refused."""
+class DecoderHealth:
+    """Tracks decoder errors to tell which frames may be damaged.
+
+    num_decoded: frames so far. num_errors: packets that could not be decoded. first_error: a message, or "".
+    """
 
     num_decoded: int = 0
     num_errors: int = 0
     first_error: str = ""
-    _suspect: bool = False
-    _since_error: int = 0
+    _is_suspect: bool = False
+    _frames_since_error: int = 0
 
-    def report(self, what: str) -> None:
-        """Note an error: what is decoded from now on may be built on damage."""
-        self.first_error = self.first_error or what
-        self._suspect = True
-        self._since_error = 0
+    def record_error(self, description: str) -> None:
+        """Record an error: frames decoded from now on may reference damaged ones."""
+        self.first_error = self.first_error or description
+        self._is_suspect = True
+        self._frames_since_error = 0
 
-    def restart(self) -> None:
-        """Note that the decoder was emptied and begins anew with a key packet."""
-        self._suspect = False
+    def reset(self) -> None:
+        """Forget earlier errors: the decoder was flushed and goes on with a key packet."""
+        self._is_suspect = False
 
-    def judge(self, frame: av.video.VideoFrame, delay_frames: int) -> bool:
-        """Tell whether a frame is sound; call for every frame, in the order in which they come.
+    def check_frame(self, frame: av.video.VideoFrame, delay_frames: int) -> bool:
+        """Return whether a frame is intact; call it for every frame, in the decoder's output order.
 
-        After an error nothing is, until a sound key frame. Decoders give frames late by `delay_frames`, so a key
-        frame that comes sooner after the error than that is older than the error.
+        After an error no frame is, until an intact key frame. Decoders output frames with a delay of `delay_frames`:
+        a key frame that comes sooner after the error was decoded before it.
         """
         self.num_decoded += 1
         if frame.is_corrupt:
-            self.report(f"the decoder marked the frame at {frame.time or 0:.3f} s as damaged")
-        self._since_error += 1
-        if self._suspect and frame.key_frame and not frame.is_corrupt and self._since_error > delay_frames:
-            self._suspect = False
-        return not self._suspect
+            self.record_error(f"the decoder marked the frame at {frame.time or 0:.3f} s as damaged")
+        self._frames_since_error += 1
+        if self._is_suspect and frame.key_frame and not frame.is_corrupt and self._frames_since_error > delay_frames:
+            self._is_suspect = False
+        return not self._is_suspect
 
 
-def configure(stream: av.video.VideoStream, *, threads: int, max_pixels: int) -> None:
-    """Set the codec up before its first packet.
+def configure_codec(stream: av.video.VideoStream, *, threads: int, max_pixels: int) -> None:
+    """Set the codec's options; call it before the first packet.
 
-    `explode` has decoders report damage instead of painting over it; `crccheck` compares checksums where a
-    stream has them.
+    `explode` makes decoders report damage instead of concealing it; `crccheck` verifies checksums where a stream has
+    them.
     """
     context = stream.codec_context
     context.thread_count = threads
@@ -68,50 +71,58 @@ def configure(stream: av.video.VideoStream, *, threads: int, max_pixels: int) ->
 def decode_frames(
     container: av.container.InputContainer,
     stream: av.video.VideoStream,
-    health: Health,
-    broken: Collection[int] = (),
+    health: DecoderHealth,
+    corrupt_packets: Collection[int] = (),
     *,
-    needed: bytearray | None = None,
-    beat: Callable[[], None],
+    needed_packets: bytearray | None = None,
+    heartbeat: Callable[[], None],
 ) -> Iterator[tuple[av.video.VideoFrame, bool]]:
-    """Yield (frame, is sound) in presentation order; errors go to `health`, and decoding goes on after them.
+    """Yield (frame, is_intact) in presentation order; errors are recorded in `health`, and decoding continues.
 
-    broken: packet indices, in decode order, that the demuxer found incomplete. needed: one byte a packet; those
-    with 0 are not given to the decoder, which is emptied at such a gap. Raises InputError: too_large where memory
-    does not do, unreadable where the disk fails.
+    Args:
+        container: the open file.
+        stream: its video stream, set up by `configure_codec`.
+        health: records errors and decides which frames are intact.
+        corrupt_packets: packet indices, in decode order, that the demuxer found incomplete.
+        needed_packets: one byte per packet, 0 for those to skip; the decoder is flushed at each gap. None needs all.
+        heartbeat: called for every packet.
+
+    Raises:
+        InputError: too_large if memory does not suffice, unreadable if the disk fails.
+
     """
-    for index, packet in _with_gaps(container, stream, needed):
-        beat()
-        if packet is not None and index in broken:
-            health.report(f"packet {index} is incomplete")
+    for index, packet in _packets_and_gaps(container, stream, needed_packets):
+        heartbeat()
+        if packet is not None and index in corrupt_packets:
+            health.record_error(f"packet {index} is incomplete")
         for frame in _decode(stream, packet, index, health):
-            yield frame, health.judge(frame, _delay_frames(stream))
+            yield frame, health.check_frame(frame, _delay_frames(stream))
         if packet is None:
             stream.codec_context.flush_buffers()
-            health.restart()
+            health.reset()
 
 
-def _with_gaps(
-    container: av.container.InputContainer, stream: av.video.VideoStream, needed: bytearray | None
+def _packets_and_gaps(
+    container: av.container.InputContainer, stream: av.video.VideoStream, needed_packets: bytearray | None
 ) -> Iterator[tuple[int, VideoPacket | None]]:
-    """Yield the needed packets with their indices, and None where a run of them ends."""
-    index, running = -1, False
+    """Yield the needed packets with their indices, and None after each run of consecutive ones."""
+    index, in_run = -1, False
     try:
-        for index, packet in enumerate(real_packets(container, stream)):
-            if needed is None or needed[index]:
-                running = True
+        for index, packet in enumerate(nonempty_packets(container, stream)):
+            if needed_packets is None or needed_packets[index]:
+                in_run = True
                 yield index, packet
-            elif running:
-                running = False
+            elif in_run:
+                in_run = False
                 yield index, None
-    except BROKEN_OFF:
-        pass  # the first pass has met the same and noted where
-    if running:
+    except DEMUX_ERRORS:
+        pass  # `read_packets` has met and recorded the same error
+    if in_run:
         yield index, None
 
 
 def _decode(
-    stream: av.video.VideoStream, packet: VideoPacket | None, index: int, health: Health
+    stream: av.video.VideoStream, packet: VideoPacket | None, index: int, health: DecoderHealth
 ) -> list[av.video.VideoFrame]:
     try:
         return stream.codec_context.decode(packet)
@@ -121,7 +132,7 @@ def _decode(
         return []
     except av.error.FFmpegError as error:
         health.num_errors += 1
-        health.report(f"packet {index} cannot be decoded ({words(error)})")
+        health.record_error(f"packet {index} cannot be decoded ({error_text(error)})")
         return []
 
 

@@ -1,7 +1,7 @@
-"""From an interlaced frame to a picture of one moment: its upper field, and between its lines what lies between them.
+"""Deinterlacing: keep the upper field of a frame and interpolate the lines of the lower one ("bob").
 
-It takes the frame alone, never its neighbours, so a frame looks the same whichever others are decoded. The upper field
-may be the later one of the two: then the picture is half a frame younger than its time.
+It reads no neighbouring frames, so a frame looks the same whichever others are decoded. The upper field may be the
+later of the two; the picture is then half a frame interval later than its presentation time.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ import av.video
 import numpy as np
 
 
-def upper_field(frame: av.video.VideoFrame) -> av.video.VideoFrame:
-    """Return a frame of the same size and format; the lines of the lower field are interpolated, in every plane.
+def bob_upper_field(frame: av.video.VideoFrame) -> av.video.VideoFrame:
+    """Return a frame of the same size and format whose lower field is interpolated from the upper one, in every plane.
 
-    It says nothing of its colours and its rotation: those are the given frame's.
+    Colour tags and rotation are not copied: read those from `frame`.
     """
-    made = av.VideoFrame(frame.width, frame.height, frame.format.name)
+    output = av.VideoFrame(frame.width, frame.height, frame.format.name)
     samples = _sample_type(frame)
-    for given, filled in zip(frame.planes, made.planes, strict=True):
-        source, target = (np.frombuffer(memoryview(one), samples).reshape(one.height, -1) for one in (given, filled))
+    for input_plane, output_plane in zip(frame.planes, output.planes, strict=True):
+        source, target = (
+            np.frombuffer(memoryview(plane), samples).reshape(plane.height, -1) for plane in (input_plane, output_plane)
+        )
         width = min(source.shape[1], target.shape[1])  # lines may be padded differently
         upper = source[::2, :width]
         target[::2, :width] = upper
         below = np.concatenate((upper[1:], upper[-1:]))[: len(target) // 2]
         above = upper[: len(below)].astype(np.uint32)
         target[1::2, :width] = (above + below + 1) >> 1
-    return made
+    return output
 
 
 def _sample_type(frame: av.video.VideoFrame) -> np.dtype[Any]:

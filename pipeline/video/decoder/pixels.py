@@ -1,4 +1,4 @@
-"""From a decoded frame to upright RGB with square pixels and the right colours."""
+"""Convert decoded frames to upright RGB with square pixels and correct colours."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy.typing as npt
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
 from ...errors import InputError
-from .deinterlace import upper_field
-from .tone_mapping import HLG, PQ, WIDE_GAMUTS, to_standard_range
+from .deinterlace import bob_upper_field
+from .tone_mapping import HLG, PQ, WIDE_GAMUTS, tone_map_to_bt709
 
 Rgb = npt.NDArray[np.uint8]
 
 _HD_HEIGHT = 720
-_MAX_STRETCH = 4
-"""A sample aspect ratio beyond 4:1 is a mistake in the header, not a shape of pixels."""
+_MAX_SAMPLE_ASPECT_RATIO = 4
+"""A sample aspect ratio beyond 4:1 is an error in the header and ignored."""
 
-# AVColorSpace (ITU-T H.273, matrix coefficients) to swscale's tables.
+# From AVColorSpace (ITU-T H.273, matrix coefficients) to swscale's tables.
 _MATRICES = {
     1: Colorspace.ITU709,
     4: Colorspace.FCC,
@@ -36,20 +36,20 @@ _UNSUPPORTED_MATRICES = {
     8: "YCgCo", 11: "YDzDx", 12: "of a matrix derived from primaries", 13: "of a matrix derived from primaries",
     14: "ICtCp", 15: "IPT-C2", 16: "YCgCo-Re", 17: "YCgCo-Ro",
 }  # fmt: skip
-# Exact rounding and chroma at full resolution: swscale's fast paths are off by up to 5 of 255, and only wanted
-# frames are converted.
-_EXACT = Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
+# Exact rounding and full chroma resolution: swscale's fast paths are off by up to 5 of 255.
+_EXACT_CONVERSION = Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 
 
 class RgbConverter:
-    """Turns decoded frames into uint8 (H, W, 3); keeps swscale's tables between frames.
+    """Converts decoded frames to RGB uint8 (H, W, 3); caches swscale's tables between frames.
 
-    sample_aspect_ratio: width of a pixel over its height. The smaller side is stretched, so nothing is lost.
+    sample_aspect_ratio: width of a pixel over its height. The shorter side is enlarged, so no resolution is lost.
+    max_pixels: limit on the size of a converted frame.
     """
 
     def __init__(self, sample_aspect_ratio: Fraction | None, max_pixels: int) -> None:
         ratio = sample_aspect_ratio or Fraction(1)
-        plausible = Fraction(1, _MAX_STRETCH) <= ratio <= _MAX_STRETCH
+        plausible = Fraction(1, _MAX_SAMPLE_ASPECT_RATIO) <= ratio <= _MAX_SAMPLE_ASPECT_RATIO
         self._ratio = ratio if plausible else Fraction(1)
         self._max_pixels = max_pixels
         self._reformatter = VideoReformatter()
@@ -57,35 +57,35 @@ class RgbConverter:
         self._matrix = (1, 0, 0, 1)
 
     def convert(self, frame: av.video.VideoFrame) -> Rgb:
-        """Return the frame as contiguous RGB of standard range, for BT.709, and of one field.
+        """Return the frame as contiguous full-range RGB for BT.709: upright, tone-mapped and deinterlaced.
 
         Raises InputError: too_large, unsupported.
         """
-        width, height = self._square_size(frame)
+        width, height = self._square_pixel_size(frame)
         if width * height > self._max_pixels:
             raise InputError("too_large", f"{width} x {height} pixels: more than {self._max_pixels} are allowed")
-        same_size = (width, height) == (frame.width, frame.height)
-        scaler = Interpolation.BILINEAR if same_size else Interpolation.BICUBIC
+        keeps_size = (width, height) == (frame.width, frame.height)
+        scaler = Interpolation.BILINEAR if keeps_size else Interpolation.BICUBIC
         transfer, primaries = int(frame.color_trc), int(frame.color_primaries)
-        is_standard = transfer not in (PQ, HLG) and primaries not in WIDE_GAMUTS
+        is_sdr = transfer not in (PQ, HLG) and primaries not in WIDE_GAMUTS
         converted = self._reformatter.reformat(
-            upper_field(frame) if frame.interlaced_frame else frame,
+            bob_upper_field(frame) if frame.interlaced_frame else frame,
             width=width,
             height=height,
-            format="rgb24" if is_standard else "rgb48le",
-            src_colorspace=_coefficients(frame),
-            src_color_range=_color_range(frame),
+            format="rgb24" if is_sdr else "rgb48le",
+            src_colorspace=_source_matrix(frame),
+            src_color_range=_source_range(frame),
             dst_color_range=ColorRange.JPEG,
-            interpolation=scaler | _EXACT,
+            interpolation=scaler | _EXACT_CONVERSION,
             threads=1,
         )
         rgb = converted.to_ndarray()
-        if not is_standard:
-            rgb = to_standard_range(np.asarray(rgb, np.uint16), transfer, primaries)
+        if not is_sdr:
+            rgb = tone_map_to_bt709(np.asarray(rgb, np.uint16), transfer, primaries)
         stored: Rgb = np.asarray(rgb, np.uint8)
-        return np.ascontiguousarray(turn_upright(stored, self._display_matrix(frame)))
+        return np.ascontiguousarray(apply_display_matrix(stored, self._display_matrix(frame)))
 
-    def _square_size(self, frame: av.video.VideoFrame) -> tuple[int, int]:
+    def _square_pixel_size(self, frame: av.video.VideoFrame) -> tuple[int, int]:
         if self._ratio >= 1:
             return round(frame.width * self._ratio), frame.height
         return frame.width, round(frame.height / self._ratio)
@@ -93,8 +93,8 @@ class RgbConverter:
     def _display_matrix(self, frame: av.video.VideoFrame) -> tuple[int, int, int, int]:
         """Return (a, b, c, d) of ISO/IEC 14496-12, 8.2.2: a point (x, y) goes to (a x + c y, b x + d y).
 
-        Read again only when the rotation changes: a frame that was asked for its side data holds a reference to
-        itself, so its planes would stay until the garbage collector's next full round (600 MB at 1080p).
+        Read only when the rotation changes: a frame whose side data was read holds a reference to itself, so its
+        planes stay in memory until the next full garbage collection (600 MB at 1080p).
         """
         if self._rotation != frame.rotation:
             self._rotation = frame.rotation
@@ -105,10 +105,11 @@ class RgbConverter:
         return self._matrix
 
 
-def _coefficients(frame: av.video.VideoFrame) -> Colorspace:
-    """Take the tag; raises InputError: unsupported for matrices that swscale has not.
+def _source_matrix(frame: av.video.VideoFrame) -> Colorspace:
+    """Return the YUV matrix that the frame is tagged with.
 
-    Untagged video is BT.709 from 720 lines on, else BT.601, as players have it, and HDR is BT.2020.
+    Untagged video is BT.709 from 720 lines on, else BT.601, as players assume; untagged HDR is BT.2020. Raises
+    InputError: unsupported for matrices that swscale lacks.
     """
     if int(frame.colorspace) in _UNSUPPORTED_MATRICES:
         raise InputError("unsupported", f"its colours are {_UNSUPPORTED_MATRICES[int(frame.colorspace)]}")
@@ -118,17 +119,17 @@ def _coefficients(frame: av.video.VideoFrame) -> Colorspace:
     return _MATRICES.get(int(frame.colorspace), untagged)
 
 
-def _color_range(frame: av.video.VideoFrame) -> ColorRange:
-    """Take the tag; untagged is limited (H.273), except in the old JPEG formats (yuvj*) and RGB."""
+def _source_range(frame: av.video.VideoFrame) -> ColorRange:
+    """Return the tagged range; untagged is limited (H.273), except in the old JPEG formats (yuvj*) and RGB."""
     if frame.format.name.startswith("yuvj") or frame.format.is_rgb:
         return ColorRange.JPEG
     return ColorRange.JPEG if int(frame.color_range) == int(ColorRange.JPEG) else ColorRange.MPEG
 
 
-def turn_upright(rgb: Rgb, matrix: tuple[int, int, int, int]) -> Rgb:
-    """Turn and mirror by whole quarter turns, the nearest to what the matrix asks; returns a view.
+def apply_display_matrix(rgb: Rgb, matrix: tuple[int, int, int, int]) -> Rgb:
+    """Rotate by a multiple of 90 degrees and flip, whichever is nearest to the display matrix; returns a view.
 
-    rgb: uint8 (H, W, 3) as stored. matrix: see `_display_matrix`.
+    rgb: uint8 (H, W, 3) as stored. matrix: (a, b, c, d) of `RgbConverter._display_matrix`.
     """
     a, b, c, d = matrix
     if abs(a) + abs(d) < abs(b) + abs(c):  # stored rows become columns

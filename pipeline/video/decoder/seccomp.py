@@ -1,7 +1,7 @@
-"""Which calls to the kernel the decoder's child may no longer make: a seccomp filter of classic BPF.
+"""Seccomp filter of the decoder process, in classic BPF: which system calls it may not make.
 
-A list of what is denied, since what libraries need differs from one release to the next: the network, new programs and
-processes, other processes, and changing files. Reading files, memory and threads stay. Documents: seccomp(2), the
+A denylist, since the calls that libraries need differ between releases. Denied: network, new programs and processes,
+access to other processes, changes of files. Allowed: reading files, memory, threads. Documents: seccomp(2), the
 kernel's Documentation/userspace-api/seccomp_filter.rst.
 """
 
@@ -14,7 +14,7 @@ import platform
 import struct
 
 _Calls = dict[str, tuple[int | None, int | None]]
-_DENIED: _Calls = {  # numbers on x86_64, which has older calls too, and on aarch64
+_DENIED: _Calls = {  # numbers on x86_64 and aarch64; None: aarch64 lacks the older calls
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
     "accept": (43, 202), "accept4": (288, 242), "sendto": (44, 206), "sendmsg": (46, 211), "sendmmsg": (307, 269),
     "io_uring_setup": (425, 425),
@@ -35,17 +35,17 @@ _DENIED: _Calls = {  # numbers on x86_64, which has older calls too, and on aarc
     "chroot": (161, 51), "bpf": (321, 280), "perf_event_open": (298, 241), "keyctl": (250, 219), "add_key": (248, 217),
     "userfaultfd": (323, 282),
 }  # fmt: skip
-# Their flags lie in memory, where no filter can look: libc falls back to the older calls.
-_HIDDEN: _Calls = {"clone3": (435, 435), "openat2": (437, 437)}
-_OWN_PROCESS_ALONE: _Calls = {"kill": (62, 129), "tgkill": (234, 131)}
-_THREADS_ALONE: _Calls = {"clone": (56, 220)}
-_OWN_LIMITS_ALONE: _Calls = {"prlimit64": (302, 261)}
-_READING_ALONE: tuple[tuple[_Calls, int], ...] = (({"open": (2, None)}, 1), ({"openat": (257, 56)}, 2))
+# Their flags are passed in memory, which a filter cannot read: ENOSYS makes libc fall back to the older calls.
+_NOT_IMPLEMENTED: _Calls = {"clone3": (435, 435), "openat2": (437, 437)}
+_OWN_PROCESS_ONLY: _Calls = {"kill": (62, 129), "tgkill": (234, 131)}
+_THREADS_ONLY: _Calls = {"clone": (56, 220)}
+_OWN_LIMITS_ONLY: _Calls = {"prlimit64": (302, 261)}
+_READ_ONLY_OPENS: tuple[tuple[_Calls, int], ...] = (({"open": (2, None)}, 1), ({"openat": (257, 56)}, 2))
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-_X32_BIT = 0x40000000  # x86_64's calls under other numbers
+_X32_BIT = 0x40000000  # the x32 ABI's numbers for x86_64's calls
 _CLONE_THREAD = 0x00010000
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -54,60 +54,64 @@ _NUMBER_AT, _ARCH_AT, _ARGS_AT = 0, 4, 16  # struct seccomp_data
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SET_MODE_FILTER = 1
-_ALL_THREADS, _SPECULATION_AS_BEFORE = 1, 4  # without the second, old kernels slow the process down
+_ALL_THREADS, _KEEP_SPECULATION = 1, 4  # without the second, old kernels disable speculative execution
 
 
 class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def deny_calls() -> str:
-    """Install the filter for this process, for good; returns why that cannot be, or nothing."""
+def install_filter() -> str:
+    """Install the filter in all threads of this process, irrevocably; return why that is impossible, or ""."""
     machine = platform.machine()
     if machine not in _AUDIT_ARCH or ctypes.sizeof(ctypes.c_void_p) != 8:
         return f"there is none for {machine}"
     libc = ctypes.CDLL(None, use_errno=True)
     program = filter_program(machine, os.getpid())
-    wrapped = ctypes.byref(_Program(len(program) // 8, program))
+    program_struct = ctypes.byref(_Program(len(program) // 8, program))
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    for flags in (_ALL_THREADS | _SPECULATION_AS_BEFORE, _ALL_THREADS):
-        numbers = (ctypes.c_long(one) for one in (_SECCOMP[machine], _SET_MODE_FILTER, flags))
-        if libc.syscall(*numbers, wrapped) == 0:
+    for flags in (_ALL_THREADS | _KEEP_SPECULATION, _ALL_THREADS):
+        numbers = (ctypes.c_long(number) for number in (_SECCOMP[machine], _SET_MODE_FILTER, flags))
+        if libc.syscall(*numbers, program_struct) == 0:
             return ""
     return f"the kernel refuses it ({os.strerror(ctypes.get_errno())})"
 
 
 def filter_program(machine: str, pid: int) -> bytes:
-    """Return the filter of a process `pid` on `machine` (x86_64, aarch64) as the kernel takes it: 8 bytes a step."""
+    """Return the BPF program for process `pid` on `machine` (x86_64 or aarch64), 8 bytes per instruction."""
     column = tuple(_AUDIT_ARCH).index(machine)
     denied = _ERRNO | errno.EPERM
-    steps = [
-        _step(_LOAD, _ARCH_AT), _step(_JUMP_EQUAL, _AUDIT_ARCH[machine], 1, 0), _step(_RETURN, _KILL),
-        _step(_LOAD, _NUMBER_AT),
+    program = [
+        _bpf(_LOAD, _ARCH_AT), _bpf(_JUMP_EQUAL, _AUDIT_ARCH[machine], 1, 0), _bpf(_RETURN, _KILL),
+        _bpf(_LOAD, _NUMBER_AT),
     ]  # fmt: skip
     if machine == "x86_64":
-        steps += [_step(_JUMP_AT_LEAST, _X32_BIT, 0, 1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
-    steps += _when(_DENIED, column, [_step(_RETURN, denied)])
-    steps += _when(_HIDDEN, column, [_step(_RETURN, _ERRNO | errno.ENOSYS)])
-    steps += _when(_OWN_PROCESS_ALONE, column, _by_argument(0, _JUMP_EQUAL, pid, _ALLOW, denied))
-    steps += _when(_OWN_LIMITS_ALONE, column, _by_argument(0, _JUMP_EQUAL, 0, _ALLOW, denied))
-    steps += _when(_THREADS_ALONE, column, _by_argument(0, _JUMP_ANY_BIT, _CLONE_THREAD, _ALLOW, denied))
-    for calls, flags_argument in _READING_ALONE:
-        steps += _when(calls, column, _by_argument(flags_argument, _JUMP_ANY_BIT, _WRITING, denied, _ALLOW))
-    return b"".join([*steps, _step(_RETURN, _ALLOW)])
+        program += [_bpf(_JUMP_AT_LEAST, _X32_BIT, 0, 1), _bpf(_RETURN, _ERRNO | errno.ENOSYS)]
+    program += _match_calls(_DENIED, column, [_bpf(_RETURN, denied)])
+    program += _match_calls(_NOT_IMPLEMENTED, column, [_bpf(_RETURN, _ERRNO | errno.ENOSYS)])
+    program += _match_calls(_OWN_PROCESS_ONLY, column, _branch_on_argument(0, _JUMP_EQUAL, pid, _ALLOW, denied))
+    program += _match_calls(_OWN_LIMITS_ONLY, column, _branch_on_argument(0, _JUMP_EQUAL, 0, _ALLOW, denied))
+    program += _match_calls(_THREADS_ONLY, column, _branch_on_argument(0, _JUMP_ANY_BIT, _CLONE_THREAD, _ALLOW, denied))
+    for calls, flags_argument in _READ_ONLY_OPENS:
+        program += _match_calls(
+            calls, column, _branch_on_argument(flags_argument, _JUMP_ANY_BIT, _WRITE_FLAGS, denied, _ALLOW)
+        )
+    return b"".join([*program, _bpf(_RETURN, _ALLOW)])
 
 
-def _when(calls: _Calls, column: int, then: list[bytes]) -> list[bytes]:
-    """Steps that run `then`, which returns, for each of the calls; the call's number is loaded, and stays so."""
+def _match_calls(calls: _Calls, column: int, action: list[bytes]) -> list[bytes]:
+    """Instructions that run `action`, which returns, if the loaded call number is one of `calls`."""
     numbers = [numbers[column] for numbers in calls.values()]
-    return [step for n in numbers if n is not None for step in (_step(_JUMP_EQUAL, n, 0, len(then)), *then)]
+    return [
+        instruction for n in numbers if n is not None for instruction in (_bpf(_JUMP_EQUAL, n, 0, len(action)), *action)
+    ]
 
 
-def _by_argument(argument: int, test: int, value: int, if_true: int, if_false: int) -> list[bytes]:
-    """Steps that return one of two verdicts by the lower half of an argument; both machines are little-endian."""
-    load = _step(_LOAD, _ARGS_AT + 8 * argument)
-    return [load, _step(test, value, 0, 1), _step(_RETURN, if_true), _step(_RETURN, if_false)]
+def _branch_on_argument(argument: int, test: int, value: int, if_true: int, if_false: int) -> list[bytes]:
+    """Instructions that return one of two verdicts by an argument's lower 32 bits; both machines are little-endian."""
+    load = _bpf(_LOAD, _ARGS_AT + 8 * argument)
+    return [load, _bpf(test, value, 0, 1), _bpf(_RETURN, if_true), _bpf(_RETURN, if_false)]
 
 
-def _step(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+def _bpf(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
     return struct.pack("=HBBI", code, if_true, if_false, value)

@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes and never by its name."""
+"""Open a file and detect its format from its first bytes, never from its name."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ...errors import InputError
 
 HEAD_BYTES = 64
 
-Kind = Literal["jpeg", "png", "webp", "bmp", "tiff", "ppm", "video"]
+FileKind = Literal["jpeg", "png", "webp", "bmp", "tiff", "ppm", "video"]
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
-    """An open regular file that is not empty. fd is the owner's to close; kind `video` is all that is no picture."""
+class MediaFile:
+    """An open, non-empty regular file. The caller closes `fd`. kind: a picture format, or `video` for all else."""
 
     fd: int
     size_bytes: int
     head: bytes
-    kind: Kind
+    kind: FileKind
 
 
-def open_content(path: str) -> Content:
-    """Open a file for reading; raises InputError: empty, or unreadable (why is in the detail)."""
+def open_media_file(path: str) -> MediaFile:
+    """Open a file for reading; raises InputError: empty or unreadable."""
     try:
-        # O_NONBLOCK: a named pipe would otherwise wait for its writer for ever.
+        # O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise unreadable(error) from None
+        raise unreadable_error(error) from None
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
@@ -43,22 +43,22 @@ def open_content(path: str) -> Content:
         head = os.pread(fd, HEAD_BYTES, 0)
     except OSError as error:
         os.close(fd)
-        raise unreadable(error) from None
+        raise unreadable_error(error) from None
     except InputError:
         os.close(fd)
         raise
-    return Content(fd, status.st_size, head, _kind(head))
+    return MediaFile(fd, status.st_size, head, _sniff_kind(head))
 
 
-def unreadable(error: OSError) -> InputError:
-    """The InputError for what the operating system said."""
+def unreadable_error(error: OSError) -> InputError:
+    """Return the InputError for an error of the operating system."""
     name = errno.errorcode.get(error.errno or 0, "error")
     return InputError("unreadable", f"{name}: {error.strerror or error}")
 
 
-def _kind(head: bytes) -> Kind:
-    """The picture format, or video. GIF counts as video: most of those that show faces move."""
-    starts: tuple[tuple[Kind, tuple[bytes, ...]], ...] = (
+def _sniff_kind(head: bytes) -> FileKind:
+    """Return the picture format, or video. GIF counts as video, since most GIFs of faces are animated."""
+    starts: tuple[tuple[FileKind, tuple[bytes, ...]], ...] = (
         ("jpeg", (b"\xff\xd8\xff",)),
         ("png", (b"\x89PNG\r\n\x1a\n",)),
         ("tiff", (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")),

@@ -1,4 +1,4 @@
-"""When every frame of a video is shown, found from its packets without decoding them."""
+"""Presentation times of a video's frames, from its packets and without decoding."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ import av.packet
 import av.video
 
 FALLBACK_RATE = Fraction(25)
-"""Frames a second of raw streams that state none; FFmpeg's own assumption."""
+"""Frames per second of raw streams that state none; FFmpeg's default."""
 
-BROKEN_OFF = (av.error.InvalidDataError, av.error.OSError)
-"""What demuxers say of bytes that do not go on as they should. An error of the system is an InputError instead."""
+DEMUX_ERRORS = (av.error.InvalidDataError, av.error.OSError)
+"""Errors of demuxers on malformed data. Errors of the operating system are raised as InputError instead."""
 
 _COUNTED_CODECS = frozenset(("mpeg4", "msmpeg4", "msmpeg4v2", "msmpeg4v1", "h263", "flv", "vc1", "wmv3"))
-"""Packed B-frames and not-coded frames: here a packet is not always a frame."""
+"""Codecs with packed B-frames or not-coded frames, where a packet is not always one frame."""
 
 
 @dataclass(slots=True)
-class Packets:
-    """What one pass over a stream's packets found, in decode order.
+class PacketTable:
+    """The packets of a stream, in decode order.
 
-    pts: presentation time in units of the time base, where `has_times` says that all are there and differ.
-    key, shown: one byte each; shown is 0 for packets that give no frame (cut away by an edit list, or a hidden
-    reference picture of VP8 and VP9). broken: indices of incomplete packets; ends_broken: the demuxer stopped at
-    an error or in the middle of the last packet. num_listed: packets that the container's index names.
+    pts: presentation times in units of `time_base`; 0 where missing. has_unique_pts: whether all exist and differ.
+    key, visible: one byte per packet; visible is 0 for packets that give no frame (removed by an edit list, or a
+    hidden reference picture of VP8 and VP9). corrupt: indices of incomplete packets. ends_in_error: whether the
+    demuxer stopped at an error or inside the last packet. num_indexed: packets in the container's index.
     """
 
     time_base: Fraction
     pts: array[int] = field(default_factory=lambda: array("q"))
     key: bytearray = field(default_factory=bytearray)
-    shown: bytearray = field(default_factory=bytearray)
-    has_times: bool = True
-    broken: list[int] = field(default_factory=list)
-    num_listed: int = 0
-    ends_broken: bool = False
+    visible: bytearray = field(default_factory=bytearray)
+    has_unique_pts: bool = True
+    corrupt: list[int] = field(default_factory=list)
+    num_indexed: int = 0
+    ends_in_error: bool = False
 
     def __len__(self) -> int:
         return len(self.pts)
 
-    def shown_in_order(self) -> list[int]:
-        """Return packet indices of the frames in presentation order: position there is the frame_index."""
-        return sorted((i for i in range(len(self)) if self.shown[i]), key=self.pts.__getitem__)
+    def presentation_order(self) -> list[int]:
+        """Return the packet index of each frame: position i is the packet of the frame with frame_index i."""
+        return sorted((i for i in range(len(self)) if self.visible[i]), key=self.pts.__getitem__)
 
-    def needed_for(self, wanted: list[int], *, only_keys: bool) -> bytearray:
-        """Return which packets must be decoded for the wanted ones (packet indices): their groups of pictures.
+    def packets_to_decode(self, wanted: list[int], *, only_keys: bool) -> bytearray:
+        """Return a mask, one byte per packet, of those to decode for the wanted packet indices: their GOPs.
 
-        A group begins at a key packet. Pictures shown before the key picture they follow (leading pictures of an
-        open group) are also built on the group before. only_keys: the wanted ones are key and stand alone.
+        A group of pictures (GOP) begins at a key packet. Leading pictures of an open GOP, which are shown before its
+        key picture, also need the GOP before. only_keys: the wanted packets are key packets, so no others are needed.
         """
         if only_keys:
             chosen = frozenset(wanted)
@@ -71,12 +71,12 @@ class Packets:
         return needed
 
 
-def real_packets(
+def nonempty_packets(
     container: av.container.InputContainer, stream: av.video.VideoStream
 ) -> Iterator[av.packet.Packet[av.video.VideoStream]]:
-    """Yield the stream's packets in decode order, without the empty one at the end (and AVI's empty repeats).
+    """Yield the stream's packets in decode order, without the empty one at the end and AVI's empty repeats.
 
-    An empty packet would tell the decoder that the stream is over. Raises what the demuxer raises.
+    The decoder would take an empty packet for the end of the stream. Raises the demuxer's errors.
     """
     for packet in container.demux(stream):
         if packet.size:
@@ -84,39 +84,41 @@ def real_packets(
 
 
 def read_packets(
-    container: av.container.InputContainer, stream: av.video.VideoStream, beat: Callable[[], None]
-) -> Packets:
-    """Read all packets once, decoding nothing; raises InputError: unreadable for a failing disk."""
+    container: av.container.InputContainer, stream: av.video.VideoStream, heartbeat: Callable[[], None]
+) -> PacketTable:
+    """Read all packets without decoding; raises InputError: unreadable if the disk fails."""
     time_base = stream.time_base or Fraction(1)
-    packets = Packets(time_base)
-    visible = _VISIBLE.get(stream.codec_context.codec.canonical_name, _always)
+    packets = PacketTable(time_base)
+    is_visible = _VISIBLE.get(stream.codec_context.codec.canonical_name, _always_visible)
     try:
-        for packet in real_packets(container, stream):
-            beat()
-            packets.has_times &= packet.pts is not None
+        for packet in nonempty_packets(container, stream):
+            heartbeat()
+            packets.has_unique_pts &= packet.pts is not None
             packets.pts.append(packet.pts or 0)
             packets.key.append(packet.is_keyframe)
-            packets.shown.append(not packet.is_discard and visible(packet))
+            packets.visible.append(not packet.is_discard and is_visible(packet))
             if packet.is_corrupt:
-                packets.broken.append(len(packets) - 1)
-    except BROKEN_OFF:
-        packets.ends_broken = True
-    packets.ends_broken |= bool(packets.broken) and packets.broken[-1] == len(packets) - 1
-    packets.num_listed = sum(1 for entry in stream.index_entries if entry.size)
-    times = [packets.pts[i] for i in range(len(packets)) if packets.shown[i]]
-    packets.has_times &= len(set(times)) == len(times)
+                packets.corrupt.append(len(packets) - 1)
+    except DEMUX_ERRORS:
+        packets.ends_in_error = True
+    packets.ends_in_error |= bool(packets.corrupt) and packets.corrupt[-1] == len(packets) - 1
+    packets.num_indexed = sum(1 for entry in stream.index_entries if entry.size)
+    times = [packets.pts[i] for i in range(len(packets)) if packets.visible[i]]
+    packets.has_unique_pts &= len(set(times)) == len(times)
     return packets
 
 
-def must_be_counted(container: av.container.InputContainer, stream: av.video.VideoStream, packets: Packets) -> bool:
-    """Tell whether packets and frames may differ, so that only decoding can number the frames.
+def must_decode_to_count(
+    container: av.container.InputContainer, stream: av.video.VideoStream, packets: PacketTable
+) -> bool:
+    """Return whether packets and frames may not be one to one, so that only decoding can number the frames.
 
-    So where times are missing or double (raw streams), in AVI (which stores none), for codecs with packets that
-    are no frames, and in interlaced video, whose fields may come as two packets.
+    That is so where times are missing or repeated (raw streams), in AVI (which stores none), for codecs where a packet
+    is not always a frame, and in interlaced video, whose fields may be separate packets.
     """
     context = stream.codec_context
     return (
-        not packets.has_times
+        not packets.has_unique_pts
         or "avi" in container.format.name.split(",")
         or context.codec.canonical_name in _COUNTED_CODECS
         or str(getattr(context, "field_order", "progressive")).lower() not in _PROGRESSIVE
@@ -126,7 +128,7 @@ def must_be_counted(container: av.container.InputContainer, stream: av.video.Vid
 _PROGRESSIVE = frozenset(("progressive", "unknown", "0", "1", "none"))
 
 
-def _always(_: av.packet.Packet[av.video.VideoStream]) -> bool:
+def _always_visible(_: av.packet.Packet[av.video.VideoStream]) -> bool:
     return True
 
 

@@ -1,8 +1,8 @@
-"""Whether the end of a file is missing, told by the sizes that its container states.
+"""Detect truncated video files by comparing the sizes that the container states with the file's size.
 
-A container that is cut off still opens and plays up to the cut, so this is looked at before anything is decoded.
-Formats that state no sizes (MPEG-PS, raw streams) are judged by the demuxer alone; those that state only the sizes
-of their parts (fragmented MP4, live Matroska, MPEG-TS, FLV) look whole when the cut falls exactly between parts.
+A truncated file still opens and plays up to the cut, so this is checked before decoding. Formats that state no sizes
+(MPEG-PS, raw streams) are left to the demuxer; those that state only the sizes of their parts (fragmented MP4, live
+Matroska, MPEG-TS, FLV) look complete if the cut is exactly between two parts.
 Documents: ISO/IEC 14496-12 (boxes), Microsoft RIFF, GIF89a, Adobe FLV 10.1
 (E.3), Microsoft ASF 01.20.06 (3.2), ISO/IEC 13818-1 (2.4.3).
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from ...errors import InputError
 from .matroska import EBML_MAGIC, count_blocks
-from .sniffing import Content
+from .sniffing import MediaFile
 
 _BOXES = frozenset(b"ftyp moov mdat moof mfra free skip wide uuid meta sidx ssix styp emsg pdin prft udta pnot".split())
 _TS_PACKET_BYTES = 188
@@ -23,59 +23,58 @@ _ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 _ASF_FILE_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 
 
-def check_whole(content: Content, beat: Callable[[], None]) -> list[int]:
-    """Refuse a video file whose container is visibly not whole.
+def check_not_truncated(file: MediaFile, heartbeat: Callable[[], None]) -> list[int]:
+    """Raise InputError: truncated if the end of a video file is missing, decode_error if a Matroska file has a hole.
 
-    Returns how many packets each video track must have, where the container was walked to the end (Matroska), or
-    nothing. Raises InputError: truncated where the end is missing, decode_error for a Matroska file with a hole.
+    Returns the number of packets that each video track must have, for Matroska; an empty list for other formats.
     """
-    if content.head.startswith(EBML_MAGIC):
-        return count_blocks(content, beat)
-    missing = _missing_end(content)
+    if file.head.startswith(EBML_MAGIC):
+        return count_blocks(file, heartbeat)
+    missing = _missing_end(file)
     if missing:
         raise InputError("truncated", missing)
     return []
 
 
-def _missing_end(content: Content) -> str | None:
-    """What is missing at the end of a video file, in words, or None if all that it announces is there."""
-    head = content.head
+def _missing_end(file: MediaFile) -> str | None:
+    """Describe what is missing at the end of a video file, or return None if nothing is."""
+    head = file.head
     if head[4:8] in _BOXES:
-        return _missing_box(content)
+        return _missing_box(file)
     if head[:4] == b"RIFF":
-        return _missing_chunk(content)
+        return _missing_chunk(file)
     for magic, check in (
         (b"GIF", _missing_trailer),
         (b"FLV", _missing_tag),
-        (_ASF, _missing_packets),
+        (_ASF, _missing_asf_bytes),
         (b"G", _missing_ts_packet),
     ):
         if head.startswith(magic):
-            return check(content)
+            return check(file)
     return None
 
 
-def _short(content: Content, what: str, end: int) -> str:
-    return f"{what} ends at byte {end}, the file at byte {content.size_bytes}"
+def _size_mismatch(file: MediaFile, what: str, end: int) -> str:
+    return f"{what} ends at byte {end}, the file at byte {file.size_bytes}"
 
 
-def _missing_box(content: Content) -> str | None:
+def _missing_box(file: MediaFile) -> str | None:
     has_index = False
-    for name, start, end in _boxes(content):
-        if end > content.size_bytes:
-            return _short(content, f"the box '{name.decode('latin-1')}' at byte {start}", end)
+    for name, start, end in _boxes(file):
+        if end > file.size_bytes:
+            return _size_mismatch(file, f"the box '{name.decode('latin-1')}' at byte {start}", end)
         has_index |= name in (b"moov", b"moof", b"meta")
     return None if has_index else "there is no index (no 'moov' box): the recording or the copy was broken off"
 
 
-def _boxes(content: Content) -> Iterator[tuple[bytes, int, int]]:
-    """Top-level boxes, also unknown ones, up to the end or the first thing that is none.
+def _boxes(file: MediaFile) -> Iterator[tuple[bytes, int, int]]:
+    """Yield (name, start, end) of the top-level boxes, also unknown ones, up to the first data that is no box.
 
-    Junk after the last box is common: an unknown box that does not fit into the file counts as that.
+    Junk after the last box is common: an unknown box that does not fit into the file counts as junk.
     """
     offset = 0
-    while offset < content.size_bytes:
-        raw = os.pread(content.fd, 16, offset)
+    while offset < file.size_bytes:
+        raw = os.pread(file.fd, 16, offset)
         if len(raw) < 8:
             yield b"cut ", offset, offset + 8
             return
@@ -84,51 +83,55 @@ def _boxes(content: Content) -> Iterator[tuple[bytes, int, int]]:
             (size,) = struct.unpack(">Q", raw[8:])
         is_known = name in _BOXES
         if size == 0 and is_known:  # up to the end of the file
-            size = content.size_bytes - offset
-        if size < 8 or (not is_known and offset + size > content.size_bytes):
+            size = file.size_bytes - offset
+        if size < 8 or (not is_known and offset + size > file.size_bytes):
             return
         yield name, offset, offset + size
         offset += size
 
 
-def _missing_chunk(content: Content) -> str | None:
+def _missing_chunk(file: MediaFile) -> str | None:
     offset = 0
-    while offset + 8 <= content.size_bytes:
-        name, size = struct.unpack("<4sI", os.pread(content.fd, 8, offset))
+    while offset + 8 <= file.size_bytes:
+        name, size = struct.unpack("<4sI", os.pread(file.fd, 8, offset))
         if name != b"RIFF" or size in (0, 0xFFFFFFFF):  # junk, or a recording that was never closed
             return None
         end = offset + 8 + size
-        if end > content.size_bytes:
-            return _short(content, f"the RIFF chunk at byte {offset}", end)
+        if end > file.size_bytes:
+            return _size_mismatch(file, f"the RIFF chunk at byte {offset}", end)
         offset = end + size % 2
     return None if offset else "it ends inside its header"
 
 
-def _missing_trailer(content: Content) -> str | None:
+def _missing_trailer(file: MediaFile) -> str | None:
     """A GIF ends with 0x3B, perhaps followed by zeros."""
-    tail = os.pread(content.fd, 4096, max(0, content.size_bytes - 4096)).rstrip(b"\0")
+    tail = os.pread(file.fd, 4096, max(0, file.size_bytes - 4096)).rstrip(b"\0")
     return None if tail.endswith(b"\x3b") else "there is no trailer at the end of the GIF"
 
 
-def _missing_tag(content: Content) -> str | None:
+def _missing_tag(file: MediaFile) -> str | None:
     """An FLV ends with the size of its last tag."""
-    last = os.pread(content.fd, 4, content.size_bytes - 4)
+    last = os.pread(file.fd, 4, file.size_bytes - 4)
     tag_bytes = int.from_bytes(last, "big")
-    tag = os.pread(content.fd, 4, max(0, content.size_bytes - 4 - tag_bytes))
-    sound = len(tag) == 4 and tag[0] & 0x1F in (8, 9, 18) and int.from_bytes(tag[1:], "big") + 11 == tag_bytes
-    return None if sound else "its last tag is not whole"
+    tag = os.pread(file.fd, 4, max(0, file.size_bytes - 4 - tag_bytes))
+    is_complete = len(tag) == 4 and tag[0] & 0x1F in (8, 9, 18) and int.from_bytes(tag[1:], "big") + 11 == tag_bytes
+    return None if is_complete else "its last tag is not whole"
 
 
-def _missing_packets(content: Content) -> str | None:
+def _missing_asf_bytes(file: MediaFile) -> str | None:
     """An ASF (WMV) header states the size of the file, which is 0 or too small in a live recording."""
-    header = os.pread(content.fd, 1 << 16, 0)
+    header = os.pread(file.fd, 1 << 16, 0)
     start = header.find(_ASF_FILE_PROPERTIES)
     size_bytes = int.from_bytes(header[start + 40 : start + 48], "little") if start >= 0 else 0
-    return _short(content, "the file by its header", size_bytes) if size_bytes > content.size_bytes else None
+    return _size_mismatch(file, "the file by its header", size_bytes) if size_bytes > file.size_bytes else None
 
 
-def _missing_ts_packet(content: Content) -> str | None:
+def _missing_ts_packet(file: MediaFile) -> str | None:
     """MPEG-TS is packets of 188 bytes that begin with 0x47."""
-    starts = [os.pread(content.fd, 1, i * _TS_PACKET_BYTES) for i in range(4)]
-    rest = content.size_bytes % _TS_PACKET_BYTES
-    return f"its last packet has {rest} of 188 bytes" if set(starts) <= {b"G", b""} and rest else None
+    sync_bytes = [os.pread(file.fd, 1, i * _TS_PACKET_BYTES) for i in range(4)]
+    remainder_bytes = file.size_bytes % _TS_PACKET_BYTES
+    return (
+        f"its last packet has {remainder_bytes} of 188 bytes"
+        if set(sync_bytes) <= {b"G", b""} and remainder_bytes
+        else None
+    )

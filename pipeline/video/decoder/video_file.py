@@ -1,4 +1,4 @@
-"""One video file: packets first, then the wanted frames, each sound, or the reason why not."""
+"""`VideoFile`: index the packets of a video, then decode the wanted frames or raise the reason why not."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import av.video
 
 from ...errors import InputError
 from ..frame import MediaInfo
-from ..limits import most_damaged
+from ..limits import max_damaged_frames
 from ..sampling import Sampling
-from .decoding import Health, configure, decode_frames
+from .decoding import DecoderHealth, configure_codec, decode_frames
 from .demuxer import check_size, choose_stream, open_video
 from .pixels import Rgb, RgbConverter
-from .sniffing import Content
-from .timeline import FALLBACK_RATE, Packets, must_be_counted, read_packets
-from .truncation import check_whole
+from .sniffing import MediaFile
+from .timeline import FALLBACK_RATE, PacketTable, must_decode_to_count, read_packets
+from .truncation import check_not_truncated
 
 _NO_PTS = -(1 << 63)
 """FFmpeg's AV_NOPTS_VALUE."""
@@ -30,7 +30,8 @@ _NO_PTS = -(1 << 63)
 class Timeline:
     """All frames in presentation order.
 
-    key_indices: frame indices of the key frames. packet_indices: of each frame, or empty if frames were counted.
+    pts_seconds: their times. key_indices: frame indices of the key frames. packet_indices: the packet of each frame;
+    empty if the frames were numbered by decoding.
     """
 
     pts_seconds: list[float]
@@ -39,99 +40,110 @@ class Timeline:
 
 
 @dataclass(slots=True)
-class Losses:
-    """Frames that are damaged or do not come: of those in `counting` at most `max_percent`, rounded up, never all."""
+class DamageBudget:
+    """Counts frames that are damaged or missing; at most `max_percent` of `counted_indices`, rounded up, never all."""
 
-    counting: Collection[int]
+    counted_indices: Collection[int]
     max_percent: float
     num_lost: int = 0
-    first: str = ""
+    first_lost: str = ""
 
-    def take(self, due: deque[int], health: Health, *, before: int) -> None:
-        """Count the frames of `due` below index `before` as lost; raises InputError: decode_error for one too many."""
-        most = most_damaged(len(self.counting), self.max_percent)
+    def drop_due(self, due: deque[int], health: DecoderHealth, *, before: int) -> None:
+        """Remove the frames of `due` below index `before` and count them as lost.
+
+        Raises InputError: decode_error if that exceeds the limit.
+        """
+        max_lost = max_damaged_frames(len(self.counted_indices), self.max_percent)
         while due and due[0] < before:
-            if due[0] not in self.counting:
+            if due[0] not in self.counted_indices:
                 due.popleft()
                 continue
-            self.first = self.first or f"frame {due[0]}: {health.first_error or 'the decoder did not return it'}"
-            if self.num_lost == most:
-                raise InputError("decode_error", f"damaged or missing are {self._count(self.num_lost + 1)}")
+            self.first_lost = (
+                self.first_lost or f"frame {due[0]}: {health.first_error or 'the decoder did not return it'}"
+            )
+            if self.num_lost == max_lost:
+                raise InputError(
+                    "decode_error", f"damaged or missing are {self._timeline_by_decoding(self.num_lost + 1)}"
+                )
             self.num_lost += 1
             due.popleft()
 
-    def in_words(self) -> str:
-        """Return how many are lost and why the first one is, or nothing if none is."""
-        return f"damaged or missing are {self._count(self.num_lost)}" if self.num_lost else ""
+    def summary(self) -> str:
+        """Return how many frames are lost and why the first one is; "" if none is."""
+        return f"damaged or missing are {self._timeline_by_decoding(self.num_lost)}" if self.num_lost else ""
 
-    def _count(self, num_lost: int) -> str:
-        return f"{num_lost} of {len(self.counting)} wanted frames, first {self.first}"
+    def _timeline_by_decoding(self, num_lost: int) -> str:
+        return f"{num_lost} of {len(self.counted_indices)} wanted frames, first {self.first_lost}"
 
 
 @dataclass(slots=True)
 class VideoFile:
-    """A video that is open for one job. beat is called often while it makes progress.
+    """Decodes one open video.
 
-    losses: after `frames`, the wanted ones that did not come.
+    heartbeat: called often while it makes progress. damage: after `frames`, how many wanted frames are missing and why.
 
     Raises InputError: not_video, audio_only, truncated, no_frames, too_large, unreadable, decode_error.
     """
 
-    content: Content
+    file: MediaFile
     max_pixels: int
     threads: int
-    beat: Callable[[], None]
-    losses: Losses = field(default_factory=lambda: Losses(frozenset(), 0))
+    heartbeat: Callable[[], None]
+    damage: DamageBudget = field(default_factory=lambda: DamageBudget(frozenset(), 0))
 
     def frames(
         self,
         sampling: Sampling,
         max_damaged_percent: float,
-        planned: Callable[[int], None],
+        on_plan: Callable[[int], None],
         *,
-        also: Collection[int] = (),
+        extra_indices: Collection[int] = (),
     ) -> Iterator[tuple[int, float, Rgb]]:
-        """Yield (frame_index, pts_seconds, rgb) of the wanted frames; `planned` gets the number of all to come.
+        """Yield (frame_index, pts_seconds, rgb) of the wanted frames in presentation order.
 
-        Damaged ones are left out, up to `max_damaged_percent` of the wanted ones, rounded up, but never all; the others
-        keep index and time.
-        also: indices of further frames to yield; those that are damaged or that the video does not have are left out.
+        Args:
+            sampling: which frames are wanted.
+            max_damaged_percent: share of those that may be damaged, rounded up, but never all; damaged frames are
+                skipped, and the others keep their index and time.
+            on_plan: called once, before decoding, with the number of frames to come.
+            extra_indices: indices of further frames to yield; those that are damaged or do not exist are skipped.
+
         """
         packets, timeline = self._timeline()
-        chosen = sampling.select(timeline.pts_seconds, timeline.key_indices)
-        wanted = sorted({*chosen, *(index for index in also if 0 <= index < len(timeline.pts_seconds))})
-        planned(len(wanted))
-        self.losses = Losses(frozenset(chosen), max_damaged_percent)
-        only_keys = sampling.keyframes and wanted == chosen and bool(timeline.packet_indices)
-        yield from self._wanted_frames(timeline, packets, wanted, only_keys=only_keys)
+        sampled = sampling.select(timeline.pts_seconds, timeline.key_indices)
+        wanted = sorted({*sampled, *(index for index in extra_indices if 0 <= index < len(timeline.pts_seconds))})
+        on_plan(len(wanted))
+        self.damage = DamageBudget(frozenset(sampled), max_damaged_percent)
+        only_keys = sampling.keyframes and wanted == sampled and bool(timeline.packet_indices)
+        yield from self._decode_wanted(timeline, packets, wanted, only_keys=only_keys)
 
     def times(self, sampling: Sampling) -> tuple[list[float], list[int]]:
-        """Return the presentation times of all frames, and the indices of those that the sampling wants."""
+        """Return the presentation times of all frames and the indices of the sampled ones."""
         _, timeline = self._timeline()
         return timeline.pts_seconds, sampling.select(timeline.pts_seconds, timeline.key_indices)
 
-    def _timeline(self) -> tuple[Packets, Timeline]:
-        num_blocks = check_whole(self.content, self.beat)
-        with self._opened() as (container, stream):
-            packets = read_packets(container, stream, self.beat)
-            counted = must_be_counted(container, stream, packets)
+    def _timeline(self) -> tuple[PacketTable, Timeline]:
+        num_blocks = check_not_truncated(self.file, self.heartbeat)
+        with self._open_stream() as (container, stream):
+            packets = read_packets(container, stream, self.heartbeat)
+            must_decode = must_decode_to_count(container, stream, packets)
             ordinal = container.streams.video.index(stream)
-        if packets.ends_broken:
+        if packets.ends_in_error:
             raise InputError("truncated", f"reading broke off in packet {len(packets)}")
-        num_listed = max(packets.num_listed, *num_blocks[ordinal : ordinal + 1], 0)
-        if num_listed > len(packets):
-            raise InputError("decode_error", f"of its {num_listed} packets only {len(packets)} can be read")
-        if not any(packets.shown):
+        num_indexed = max(packets.num_indexed, *num_blocks[ordinal : ordinal + 1], 0)
+        if num_indexed > len(packets):
+            raise InputError("decode_error", f"of its {num_indexed} packets only {len(packets)} can be read")
+        if not any(packets.visible):
             raise InputError("no_frames", "its video stream holds no frame")
-        return packets, self._count(packets) if counted else _from_packets(packets)
+        return packets, self._timeline_by_decoding(packets) if must_decode else _timeline_from_packets(packets)
 
     def probe(self) -> MediaInfo:
-        """Return what the header and the first frame say."""
-        check_whole(self.content, self.beat)
-        with self._opened() as (container, stream):
-            configure(stream, threads=self.threads, max_pixels=self.max_pixels)
-            health = Health()
-            decoded = decode_frames(container, stream, health, beat=self.beat)
+        """Return the metadata from the header and the first frame."""
+        check_not_truncated(self.file, self.heartbeat)
+        with self._open_stream() as (container, stream):
+            configure_codec(stream, threads=self.threads, max_pixels=self.max_pixels)
+            health = DecoderHealth()
+            decoded = decode_frames(container, stream, health, heartbeat=self.heartbeat)
             frame = next((frame for frame, _ in decoded), None)
             if frame is None:
                 raise InputError("no_frames", health.first_error or "its video stream holds no frame")
@@ -147,8 +159,8 @@ class VideoFile:
             )
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[av.container.InputContainer, av.video.VideoStream]]:
-        with open_video(self.content, self.max_pixels) as container:
+    def _open_stream(self) -> Iterator[tuple[av.container.InputContainer, av.video.VideoStream]]:
+        with open_video(self.file, self.max_pixels) as container:
             stream = choose_stream(container)
             check_size(stream, self.max_pixels)
             yield container, stream
@@ -156,19 +168,19 @@ class VideoFile:
     def _converter(self, stream: av.video.VideoStream) -> RgbConverter:
         return RgbConverter(stream.sample_aspect_ratio, self.max_pixels)
 
-    def _count(self, packets: Packets) -> Timeline:
-        """Number the frames by decoding them all once. An error would leave the numbers open, so it is fatal."""
+    def _timeline_by_decoding(self, packets: PacketTable) -> Timeline:
+        """Number the frames by decoding all of them. After an error the numbers would be unknown, so it is raised."""
         times: list[int | None] = []
         keys: list[int] = []
-        health = Health()
-        with self._opened() as (container, stream):
-            configure(stream, threads=self.threads, max_pixels=self.max_pixels)
-            decoded = decode_frames(container, stream, health, beat=self.beat)
+        health = DecoderHealth()
+        with self._open_stream() as (container, stream):
+            configure_codec(stream, threads=self.threads, max_pixels=self.max_pixels)
+            decoded = decode_frames(container, stream, health, heartbeat=self.heartbeat)
             for frame, _ in decoded:
                 keys += [len(times)] if frame.key_frame else []
                 times.append(frame.pts)
             rate = stream.average_rate or stream.guessed_rate or FALLBACK_RATE
-        _check_any(health)
+        _check_decoded(health)
         if health.num_errors:
             raise InputError("decode_error", health.first_error)
         known = [pts for pts in times if pts is not None]
@@ -176,60 +188,67 @@ class VideoFile:
             return Timeline([float(pts * packets.time_base) for pts in known], keys)
         return Timeline([float(index / rate) for index in range(len(times))], keys)
 
-    def _wanted_frames(
-        self, timeline: Timeline, packets: Packets, wanted: list[int], *, only_keys: bool
+    def _decode_wanted(
+        self, timeline: Timeline, packets: PacketTable, wanted: list[int], *, only_keys: bool
     ) -> Iterator[tuple[int, float, Rgb]]:
-        """Decode what the wanted frames need; if one of those does not come, decode everything after all.
+        """Decode the GOPs of the wanted frames; if one of those is missing or damaged, decode the whole video.
 
-        A stream may call pictures key that only begin a gradual refresh, so that a wanted frame needs more.
+        A stream may flag pictures as key frames that only begin a gradual refresh; frames after them need earlier ones.
         """
         due = deque(wanted)
-        needed = None
+        needed_packets = None
         if timeline.packet_indices:
             wanted_packets = [timeline.packet_indices[index] for index in wanted]
-            needed = packets.needed_for(wanted_packets, only_keys=only_keys)
-        if needed is not None and not all(needed):
+            needed_packets = packets.packets_to_decode(wanted_packets, only_keys=only_keys)
+        if needed_packets is not None and not all(needed_packets):
             try:
-                yield from self._pass(timeline, packets, due, needed, Losses(frozenset(wanted), 0))
+                yield from self._decode_pass(timeline, packets, due, needed_packets, DamageBudget(frozenset(wanted), 0))
                 return
             except InputError as error:
                 if error.reason not in ("decode_error", "no_frames"):
                     raise
-        yield from self._pass(timeline, packets, due, None, self.losses)
+        yield from self._decode_pass(timeline, packets, due, None, self.damage)
 
-    def _pass(
-        self, timeline: Timeline, packets: Packets, due: deque[int], needed: bytearray | None, losses: Losses
+    def _decode_pass(
+        self,
+        timeline: Timeline,
+        packets: PacketTable,
+        due: deque[int],
+        needed_packets: bytearray | None,
+        damage: DamageBudget,
     ) -> Iterator[tuple[int, float, Rgb]]:
-        """Decode once, taking from `due` what has been given out or is lost."""
-        order = timeline.packet_indices
-        index_at = {packets.pts[order[index]]: index for index in due} if order else None
-        health = Health()
-        with self._opened() as (container, stream):
-            configure(stream, threads=self.threads, max_pixels=self.max_pixels)
+        """Decode once and yield the frames of `due`, removing those that are yielded or lost."""
+        packet_indices = timeline.packet_indices
+        index_at = {packets.pts[packet_indices[index]]: index for index in due} if packet_indices else None
+        health = DecoderHealth()
+        with self._open_stream() as (container, stream):
+            configure_codec(stream, threads=self.threads, max_pixels=self.max_pixels)
             converter = self._converter(stream)
-            decoded = decode_frames(container, stream, health, packets.broken, needed=needed, beat=self.beat)
-            for ordinal, (frame, sound) in enumerate(decoded):
+            decoded = decode_frames(
+                container, stream, health, packets.corrupt, needed_packets=needed_packets, heartbeat=self.heartbeat
+            )
+            for ordinal, (frame, is_intact) in enumerate(decoded):
                 index = ordinal if index_at is None else index_at.get(_NO_PTS if frame.pts is None else frame.pts, -1)
                 if not due or index < due[0]:
                     continue
-                losses.take(due, health, before=index + (not sound))
-                if sound:
+                damage.drop_due(due, health, before=index + (not is_intact))
+                if is_intact:
                     rgb = converter.convert(frame)
                     due.popleft()
                     yield index, timeline.pts_seconds[index], rgb
-        _check_any(health)
-        losses.take(due, health, before=len(timeline.pts_seconds))
+        _check_decoded(health)
+        damage.drop_due(due, health, before=len(timeline.pts_seconds))
 
 
-def _check_any(health: Health) -> None:
+def _check_decoded(health: DecoderHealth) -> None:
     if health.num_decoded == 0:
         raise InputError("no_frames", health.first_error or "its video stream gives no frame")
 
 
-def _from_packets(packets: Packets) -> Timeline:
-    order = packets.shown_in_order()
-    keys = [index for index, i in enumerate(order) if packets.key[i]]
-    return Timeline([float(packets.pts[i] * packets.time_base) for i in order], keys, order)
+def _timeline_from_packets(packets: PacketTable) -> Timeline:
+    packet_indices = packets.presentation_order()
+    keys = [index for index, i in enumerate(packet_indices) if packets.key[i]]
+    return Timeline([float(packets.pts[i] * packets.time_base) for i in packet_indices], keys, packet_indices)
 
 
 def _duration_seconds(container: av.container.InputContainer, stream: av.video.VideoStream) -> float:

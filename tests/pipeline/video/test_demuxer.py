@@ -13,7 +13,7 @@ from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video.decoder import demuxer
 from facefeed.pipeline.video.decoder.demuxer import open_video
 from facefeed.pipeline.video.decoder.images import read_image
-from facefeed.pipeline.video.decoder.sniffing import Content, open_content
+from facefeed.pipeline.video.decoder.sniffing import MediaFile, open_media_file
 from facefeed.pipeline.video.decoder.timeline import read_packets
 
 MAX_PIXELS = 1 << 20
@@ -28,7 +28,7 @@ def test_a_file_that_the_system_will_not_read_is_not_called_no_video(tmp_path: P
     """Reading the descriptor of a folder is EISDIR."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:
-        with pytest.raises(InputError) as caught, open_video(Content(descriptor, 99, b"", "video"), MAX_PIXELS):
+        with pytest.raises(InputError) as caught, open_video(MediaFile(descriptor, 99, b"", "video"), MAX_PIXELS):
             pass
     finally:
         os.close(descriptor)
@@ -40,7 +40,7 @@ def test_a_picture_that_the_system_will_not_read_is_not_called_damaged() -> None
     descriptor = os.open("/proc/self/mem", os.O_RDONLY)
     try:
         with pytest.raises(InputError) as caught:
-            read_image(Content(descriptor, 99, b"\xff\xd8\xff", "jpeg"), MAX_PIXELS)
+            read_image(MediaFile(descriptor, 99, b"\xff\xd8\xff", "jpeg"), MAX_PIXELS)
     finally:
         os.close(descriptor)
     assert (caught.value.reason, "EIO" in caught.value.detail) == ("unreadable", True)
@@ -56,7 +56,7 @@ def test_a_disk_that_fails_on_the_way_is_unreadable(
             raise OSError(number, os.strerror(number))
         return os.pread(descriptor, size, offset)
 
-    content = open_content(str(video))
+    content = open_media_file(str(video))
     monkeypatch.setattr(demuxer, "os", SimpleNamespace(pread=pread))
     try:
         with pytest.raises(InputError) as caught, open_video(content, MAX_PIXELS) as container:

@@ -15,7 +15,7 @@ import pytest
 from assets_video import mark_corner, with_mark, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import MediaReader, Sampling
-from facefeed.pipeline.video.decoder.deinterlace import upper_field
+from facefeed.pipeline.video.decoder.deinterlace import bob_upper_field
 from PIL import Image
 
 FIRST = Sampling(frames=1)
@@ -366,7 +366,7 @@ def test_between_the_lines_of_a_field_lies_what_is_between_them(height: int, exp
     (plane,) = frame.planes
     lines = np.array([0, 255, 100, 255, 200], np.uint8)[:height, None].repeat(plane.line_size, axis=1)
     plane.update(lines.tobytes())
-    assert upper_field(frame).to_ndarray()[:, 3].tolist() == expected
+    assert bob_upper_field(frame).to_ndarray()[:, 3].tolist() == expected
 
 
 def write_fields(path: Path, pix_fmt: str, order: str, upper: int, lower: int, frames: int = 6) -> Path:

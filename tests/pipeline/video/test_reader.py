@@ -14,8 +14,8 @@ import pytest
 from assets_video import numbered, read_number, spoil, write_audio, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import DecoderLimits, Frame, MediaInfo, MediaReader, Sampling
-from facefeed.pipeline.video.decoder.decoding import Health
-from facefeed.pipeline.video.decoder.video_file import Losses
+from facefeed.pipeline.video.decoder.decoding import DecoderHealth
+from facefeed.pipeline.video.decoder.video_file import DamageBudget
 from PIL import Image
 
 ALL = Sampling(every=1)
@@ -72,12 +72,12 @@ def test_the_times_of_frames_are_those_that_they_come_with(
 ) -> None:
     times, frames = reader.times(video, sampling), list(reader.frames(video, ALL))
     assert times.pts_seconds.tolist() == [frame.pts_seconds for frame in frames]
-    assert times.wanted.tolist() == indices(list(reader.frames(video, sampling)))
+    assert times.wanted_indices.tolist() == indices(list(reader.frames(video, sampling)))
 
 
 @pytest.mark.parametrize("sampling", [Sampling(frames=3), Sampling(keyframes=True)])
 def test_further_frames_come_in_their_places(reader: MediaReader, video: Path, sampling: Sampling) -> None:
-    wanted = reader.times(video, sampling).wanted.tolist()
+    wanted = reader.times(video, sampling).wanted_indices.tolist()
     frames = list(reader.frames(video, sampling, [29, 4, wanted[0], 11, 99]))
     assert indices(frames) == sorted({*wanted, 4, 11, 29}), "but for a frame that the video does not have"
     assert reader.last_frames_wanted == reader.last_frames_decoded == len(wanted)
@@ -251,12 +251,12 @@ def test_more_damage_than_allowed_fails_the_file(tmp_path: Path, video: Path) ->
 def test_the_allowed_share_of_damaged_frames_is_rounded_up_but_never_all(
     num_wanted: int, percent: float, num_allowed: int
 ) -> None:
-    losses = Losses(range(num_wanted), percent)
+    damage = DamageBudget(range(num_wanted), percent)
     due = deque(range(num_wanted))
-    losses.take(due, Health(), before=num_allowed)
-    assert losses.num_lost == num_allowed
+    damage.drop_due(due, DecoderHealth(), before=num_allowed)
+    assert damage.num_lost == num_allowed
     with pytest.raises(InputError, match=f"damaged or missing are {num_allowed + 1} of {num_wanted} wanted frames"):
-        losses.take(due, Health(), before=num_allowed + 1)
+        damage.drop_due(due, DecoderHealth(), before=num_allowed + 1)
 
 
 def test_one_damaged_frame_of_a_few_leaves_the_others_unless_none_may_be_damaged(tmp_path: Path, video: Path) -> None:
@@ -283,7 +283,7 @@ def test_frames_beside_those_that_the_sampling_wants_neither_count_nor_fail_the_
     reader: MediaReader, tmp_path: Path, video: Path
 ) -> None:
     path = spoil(tmp_path / "damaged.mp4", video, range(12, 13))
-    frames = list(reader.frames(path, Sampling(every=20), also=[3, 15, 25, 99]))
+    frames = list(reader.frames(path, Sampling(every=20), extra_indices=[3, 15, 25, 99]))
     assert indices(frames) == [0, 3, 20, 25]
     assert (reader.last_frames_wanted, reader.last_frames_decoded, reader.last_damage) == (2, 2, "")
 

@@ -44,7 +44,7 @@ ATTEMPTS = {
     "list": lambda: os.listdir("/"),
 }
 
-def open_content(path):
+def open_media_file(path):
     global __PATH__
     __PATH__ = path
     try:
@@ -53,7 +53,7 @@ def open_content(path):
         raise InputError("unreadable", f"errno {error.errno}")
     raise InputError("unreadable", "done")
 
-child.open_content = open_content
+child.open_media_file = open_media_file
 child.main()
 """
 
@@ -122,7 +122,8 @@ def test_the_child_is_handed_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_where_there_is_no_filter_it_is_said(tmp_path: Path) -> None:
     path = write_video(tmp_path / "numbered.mp4", [numbered(0)])
     elsewhere = (
-        "import platform; platform.machine = lambda: 'riscv64'; from facefeed.pipeline.video.decoder import child; child.main()"
+        "import platform; platform.machine = lambda: 'riscv64'\n"
+        "from facefeed.pipeline.video.decoder import child; child.main()"
     )
     with (
         MediaReader(DecoderLimits(command=(sys.executable, "-P", "-c", elsewhere))) as reader,
