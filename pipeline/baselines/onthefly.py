@@ -22,7 +22,7 @@ from ..errors import InputError, UsageError
 from ..faces import FaceDetector, Faces
 from ..faces.detectors.mtcnn import MTCNNDetector
 from ..faces.geometry.alignment import tilt_degrees
-from ..faces.geometry.crop import Square
+from ..faces.geometry.crop import CropSquare
 from ..video import DecoderLimits
 from ..video.decoder.demuxer import choose_stream, error_text, open_video
 from ..video.decoder.images import read_image
@@ -114,17 +114,17 @@ class OnTheFlyFaces:
         if not overlaps.any():
             where = f"no face that overlaps {[round(side) for side in box]}" if len(found) else "no face"
             raise UsageError(f"{self._name(row)}: {where} was found where OUT has one; {self._remedy()}")
-        crop, _ = self._square(row, found.select(np.array([overlaps.argmax()]))).cut(rgb, self.image_size)
+        crop, _ = self._square(row, found.select(np.array([overlaps.argmax()]))).crop(rgb, self.image_size)
         if len(crop) < self.image_size:
             crop = np.asarray(cv2.resize(crop, (self.image_size, self.image_size)), np.uint8)
         return crop
 
-    def _square(self, row: int, face: Faces) -> Square:
+    def _square(self, row: int, face: Faces) -> CropSquare:
         if self.smooth:  # which takes the frames before and after, which an item does not see
             left, top, right, _ = (int(edge) for edge in self.index.value("crop_xyxy", row))
-            return Square(left, top, right - left, self.index.value("crop_degrees", row))
+            return CropSquare(left, top, right - left, self.index.value("crop_degrees", row))
         degrees = tilt_degrees(face.landmarks[0]) if self.align else 0.0
-        return Square.around(face.boxes_xyxy[0], self.margin, degrees)
+        return CropSquare.around(face.boxes_xyxy[0], self.margin, degrees)
 
     def _video(self, row: int) -> str:
         return str(self.index.text("video_id", row))

@@ -1,6 +1,6 @@
-"""Detect the faces of a frame, follow them through the video, crop and outline them.
+"""Face detection, identity tracking, alignment, crops, hulls and regions.
 
-    frame -> FaceDetector -> Faces -> FaceFilter -> Tracker (-> align, smooth) -> Square -> hull -> regions
+    frame -> FaceDetector -> Faces -> FaceFilter -> Tracker (-> align, smooth) -> CropSquare -> hull -> regions
 
 In: frames, RGB uint8 (H, W, 3). Out: faces with boxes, landmarks, ids, crops, hulls and regions.
 Must not know: files, videos, rows.
@@ -8,8 +8,8 @@ Must not know: files, videos, rows.
 | module | what it holds |
 |---|---|
 | detection | `Faces`, the `FaceDetector` contract, `FaceFilter` |
-| detectors/ | MTCNN exact or with tracking, YuNet, and the shipped fake |
-| identity/ | one id for one person through a video |
+| detectors/ | MTCNN, exact or with tracking; YuNet; and `FixedBoxDetector` for tests |
+| identity/ | one track id per person in a video |
 | geometry/ | crop, alignment, smoothing, hull, regions |
 
 This package imports numpy alone: torch, OpenCV and facenet-pytorch come with the modules that need them.

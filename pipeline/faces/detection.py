@@ -1,4 +1,4 @@
-"""The faces of one frame, the contract of whoever finds them, and the choice of which to keep."""
+"""`Faces` of one frame, the `FaceDetector` protocol, and `FaceFilter`, which selects the faces to keep."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Faces:
     """The N faces of one frame.
 
     `boxes_xyxy`: (N, 4) float32, `frame` px, may reach past the border; x0 <= x1 and y0 <= y1.
-    `scores`: (N,) float32, the detector's confidence, 0 (surely none) to 1 (surely a face).
+    `scores`: (N,) float32, the detector's confidence, 0 to 1.
     `landmarks`: (N, 5, 2) float32, `frame` px: image-left eye, image-right eye, nose tip, image-left and
     image-right mouth corner; left and right as the viewer sees them on an upright face.
-    Raises `UsageError` where a shape, a dtype or a value breaks this.
+    Raises `UsageError` on a wrong shape, dtype or value.
 
     >>> Faces.empty()
     Faces(boxes_xyxy=(0, 4), scores=(0,), landmarks=(0, 5, 2))
@@ -32,9 +32,9 @@ class Faces:
 
     def __post_init__(self) -> None:
         count = len(self.scores)
-        _check("boxes_xyxy", self.boxes_xyxy, (count, 4))
-        _check("scores", self.scores, (count,))
-        _check("landmarks", self.landmarks, (count, 5, 2))
+        _check_array("boxes_xyxy", self.boxes_xyxy, (count, 4))
+        _check_array("scores", self.scores, (count,))
+        _check_array("landmarks", self.landmarks, (count, 5, 2))
         if not ((self.scores >= 0) & (self.scores <= 1)).all():
             raise UsageError(f"scores={self.scores}: must lie in 0..1; a filter by score would mislead")
         if (self.boxes_xyxy[:, :2] > self.boxes_xyxy[:, 2:]).any():
@@ -42,7 +42,7 @@ class Faces:
 
     @classmethod
     def empty(cls) -> Self:
-        """No face at all."""
+        """Return zero faces."""
         zeros = np.zeros
         return cls(zeros((0, 4), np.float32), zeros(0, np.float32), zeros((0, 5, 2), np.float32))
 
@@ -53,72 +53,72 @@ class Faces:
         shapes = f"boxes_xyxy={self.boxes_xyxy.shape}, scores={self.scores.shape}"
         return f"Faces({shapes}, landmarks={self.landmarks.shape})"
 
-    def select(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Faces:
-        """Keep the faces that a mask (N,) or indices (M,) name, in the order they are named."""
-        return Faces(self.boxes_xyxy[which], self.scores[which], self.landmarks[which])
+    def select(self, index: NDArray[np.bool_] | NDArray[np.intp]) -> Faces:
+        """Return the faces selected by a mask (N,) or by indices (M,), in the order of `index`."""
+        return Faces(self.boxes_xyxy[index], self.scores[index], self.landmarks[index])
 
     def scaled(self, factor: float) -> Faces:
-        """The same faces in a frame that is `factor` times as large."""
-        by = np.float32(factor)
-        return Faces(self.boxes_xyxy * by, self.scores, self.landmarks * by)
+        """Return the same faces in a frame that is `factor` times as large."""
+        factor32 = np.float32(factor)
+        return Faces(self.boxes_xyxy * factor32, self.scores, self.landmarks * factor32)
 
 
-def _check(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
+def _check_array(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
     if array.shape != shape or array.dtype != np.float32:
-        found = f"{name}={array.shape} {array.dtype}"
-        raise UsageError(f"{found}: must be {shape} float32, one row for each score; cast or reshape it")
+        actual = f"{name}={array.shape} {array.dtype}"
+        raise UsageError(f"{actual}: must be {shape} float32, one row for each score; cast or reshape it")
     if not np.isfinite(array).all():
         raise UsageError(f"{name} holds nan or inf: must be finite; drop such faces before")
 
 
 class FaceDetector(Protocol):
-    """Finds the faces of frames; the seam between facefeed and a detection model.
+    """Finds the faces of frames; the extension point for detection models.
 
     An implementer promises:
 
-    - deterministic: the same frames give the same `Faces` on the same machine, up to rounding, call after call,
-      whatever came before (no state from call to call);
-    - total: upright uint8 RGB frames of any size, 1x1 included, and of several sizes in one call, give `Faces`,
-      one for each frame and in their order, never an exception; no frames give none;
-    - bounded: its memory does not grow with the number of frames, whatever it is given at once;
-    - ordered: by falling score;
+    - deterministic: the same frames give the same `Faces` on the same machine, up to rounding, in every call
+      (no state is kept between calls);
+    - total: upright uint8 RGB frames of any size, 1x1 included, and of several sizes in one call, give one `Faces`
+      per frame, in order, and never an exception; no frames give an empty list;
+    - bounded: its memory does not grow with the number of frames per call;
+    - ordered: by descending score;
     - picklable, so that it can be sent to a worker process; it may load its model there, on first use;
     - not necessarily thread-safe: facefeed calls it from one thread of a process at a time.
     """
 
     @property
     def fingerprint(self) -> str:
-        """A short text that changes whenever the result could: weights, settings, library version.
+        """A short text that changes whenever the result may change: weights, settings, library version.
 
-        It goes into the hash of a job's configuration: rows of two detectors are never mixed. It must be
-        cheap and must not need the device, since the driver asks for it on a machine without one.
+        It is part of the job's configuration hash, so that rows of two detectors are never mixed. It must be cheap and
+        must not need the device, since the driver reads it on a machine that may have none.
         """
         ...
 
     @property
     def frames_at_once(self) -> int:
-        """How many frames of a video it likes to be given in one call, at least 1; facefeed gives no more.
+        """The preferred number of frames per call of `detect`, at least 1; facefeed passes no more.
 
-        1 is right for whoever works through them one by one. It may depend on the device, and may be asked for
-        only where the work is done.
+        1 suits a detector that processes frames one by one. It may depend on the device and is read only in the
+        process that detects.
         """
         ...
 
     def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
         """Find the faces of upright RGB frames, each (H, W, 3) uint8; boxes and points in `frame` px.
 
-        facefeed gives wanted frames of one video, in their order: what is found in one may depend on the others.
+        facefeed passes sampled frames of one video in order: the result for one may depend on the others.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class FaceFilter:
-    """Which faces of a frame become rows; what is kept keeps its order.
+    """Selects which faces of a frame become rows; their order is kept.
 
-    `max_faces`: at most so many, the most confident first (ties: the earlier one); None keeps all.
-    `min_face_px`: least shorter side of the box, `frame` px. `min_score`: least score, 0..1.
-    Raises `UsageError` on values that cannot be meant.
+    `max_faces`: at most this many, by highest score (ties: the earlier one); None keeps all.
+    `min_face_px`: minimum of the box's shorter side, `frame` px. `min_score`: minimum score, 0..1.
+    Raises `UsageError` on invalid values.
     """
 
     max_faces: int | None = None
@@ -135,14 +135,14 @@ class FaceFilter:
 
     def __call__(self, faces: Faces) -> Faces:
         """Return the faces that pass, in their given order."""
-        return faces.select(self.which(faces))
+        return faces.select(self.passing_indices(faces))
 
-    def which(self, faces: Faces) -> NDArray[np.intp]:
+    def passing_indices(self, faces: Faces) -> NDArray[np.intp]:
         """Return the indices (M,) of the faces that pass, in their given order."""
         sides = (faces.boxes_xyxy[:, 2:] - faces.boxes_xyxy[:, :2]).min(axis=1, initial=np.inf)
-        # The score is float32: 0.9 as a float64 would turn away a face of exactly 0.9.
-        passed = (sides >= self.min_face_px) & (faces.scores >= np.float32(self.min_score))
-        kept = np.flatnonzero(passed)
+        # Scores are float32: compared with 0.9 as a float64, a score of exactly 0.9 would not pass.
+        is_passing = (sides >= self.min_face_px) & (faces.scores >= np.float32(self.min_score))
+        kept = np.flatnonzero(is_passing)
         if self.max_faces is not None:
             best_first = kept[np.argsort(-faces.scores[kept], kind="stable")]
             kept = np.sort(best_first[: self.max_faces])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ..errors import CorruptDataError, UsageError
-from ..faces.geometry.crop import Square
+from ..faces.geometry.crop import CropSquare
 
 CHANGED: Final = 3.0
 """Least difference of a changed pixel, in steps of L*a*b* on OpenCV's scale of 0 to 255, once smoothed."""
@@ -56,7 +56,7 @@ class Difference:
 def difference(
     fake: NDArray[np.uint8],
     source: NDArray[np.uint8],
-    square: Square,
+    square: CropSquare,
     *,
     size_px: int,
     faces_xyxy: NDArray[np.float32],
@@ -84,8 +84,8 @@ def difference(
     if fake.shape != source.shape:
         raise UsageError(f"fake={fake.shape}, source={source.shape}: must be frames of one size")
     pad = square.side // 2
-    wide = Square(square.x0 - pad, square.y0 - pad, square.side + 2 * pad, square.degrees)
-    (ours, scale), (theirs, _) = wide.cut(fake, _WORK_PX), wide.cut(source, _WORK_PX)
+    wide = CropSquare(square.x0 - pad, square.y0 - pad, square.side + 2 * pad, square.degrees)
+    (ours, scale), (theirs, _) = wide.crop(fake, _WORK_PX), wide.crop(source, _WORK_PX)
     side, first = square.side * scale, pad * scale
     sigma = max(1.0, _SMOOTHING * side, _LEAST_SMOOTHING_PX * scale)
     lab, other = (cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB).astype(np.float32) for rgb in (ours, theirs))
@@ -111,7 +111,7 @@ def _steepness(lab: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
     return smooth
 
 
-def _without_faces(wide: Square, scale: float, faces_xyxy: NDArray[np.float32]) -> NDArray[np.bool_]:
+def _without_faces(wide: CropSquare, scale: float, faces_xyxy: NDArray[np.float32]) -> NDArray[np.bool_]:
     """True where there is no face, in what `wide` cuts."""
     size = round(wide.side * scale)
     outside = np.ones((size, size), np.uint8)

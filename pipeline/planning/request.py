@@ -13,7 +13,7 @@ from ..errors import RefusedError, UsageError
 from ..faces import FaceDetector
 from ..faces.detectors.cascade.pyramid import WINDOW_PX
 from ..faces.detectors.keyframe_detector import TrackingDetector
-from ..faces.detectors.yunet import LEAST_FACE_PX, YuNetDetector
+from ..faces.detectors.yunet import MIN_FACE_PX, YuNetDetector
 from ..sources import Layout, Listing, allowed_folders, list_source
 from ..video import DecoderLimits
 from .incremental import differing
@@ -63,7 +63,7 @@ def _chosen(detector: str, options: Options) -> FaceDetector:
         return TrackingDetector(min_face_px=max(options.keep.min_face_px, WINDOW_PX))
     if name == "yunet" and file:
         keep = options.keep
-        least_px = max(keep.min_face_px, LEAST_FACE_PX)
+        least_px = max(keep.min_face_px, MIN_FACE_PX)
         return YuNetDetector(Path(file).expanduser(), min_face_px=least_px, min_score=keep.min_score)
     raise UsageError(
         f"detector={detector!r}: must be mtcnn, track, yunet:FILE.onnx, the model file of OpenCV's YuNet, or your own "

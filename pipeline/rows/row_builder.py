@@ -21,10 +21,10 @@ from ..dataset.schema import face_schema
 from ..errors import UsageError
 from ..faces import Faces
 from ..faces.geometry.alignment import tilt_degrees
-from ..faces.geometry.crop import Square
+from ..faces.geometry.crop import CropSquare
 from ..faces.geometry.hull import TemplateLandmarker
-from ..faces.geometry.regions import regions, sharpness
-from ..faces.geometry.smoothing import Framing, smoothed
+from ..faces.geometry.regions import region_boxes, sharpness
+from ..faces.geometry.smoothing import FrameBoxes, smooth_boxes
 from ..faces.identity.tracker import Tracker
 from ..manipulation.mask import Difference, difference, encode_mask
 from ..manipulation.source_frames import Found, Original, Twin, Twins
@@ -128,7 +128,7 @@ class RowMaker:
         rows: list[dict[str, Any]] = []
         with ahead(self._seen(entry.video_id, frames, source, keep_in), self._finding) as lists:
             seen = chain.from_iterable(lists)
-            for number, (one, framing) in enumerate(smoothed(seen, options.margin) if options.smooth else seen, 1):
+            for number, (one, framing) in enumerate(smooth_boxes(seen, options.margin) if options.smooth else seen, 1):
                 rows += self._frame_rows(entry, split, one, framing)
                 if number % _BATCH_FRAMES == 0 and rows:
                     yield pa.RecordBatch.from_pylist(rows, schema=self.schema)
@@ -138,7 +138,7 @@ class RowMaker:
 
     def _seen(
         self, video_id: str, frames: Iterable[Frame], source: Original | None, keep_in: Original | None
-    ) -> Iterator[list[tuple[_Seen, Framing]]]:
+    ) -> Iterator[list[tuple[_Seen, FrameBoxes]]]:
         """Frames with their faces and, before any smoothing, what is to be cut of them.
 
         As long as this goes on, no one else may touch the two originals.
@@ -151,7 +151,7 @@ class RowMaker:
             for few in gathered:
                 searched = list(_without(not_searched, few, keep_in))
                 pairs = [twins.of(frame) if twins else None for frame in searched]
-                if twins and searched and not tracker.has_begun:
+                if twins and searched and not tracker.has_started:
                     self._introduce(tracker, searched[0], twins)
                 looked_at = self._looked_at(searched, pairs, tracker, keep_in)
                 yield [seen for seen in looked_at if seen[0].frame.frame_index not in extra]
@@ -160,48 +160,48 @@ class RowMaker:
         """Has the people of the original known by their ids, for frames before the first that has a counterpart."""
         first = twins.first_with_faces(frame)
         if first is not None and (found := self._reused(first)) is not None:
-            tracker.adopt(first.rgb, found.faces, found.track_ids, frame.pts_seconds)
+            tracker.update_with_ids(first.rgb, found.faces, found.track_ids, frame.pts_seconds)
 
     def _looked_at(
         self, few: Sequence[Frame], pairs: Sequence[Twin | None], tracker: Tracker, keep_in: Original | None
-    ) -> Iterator[tuple[_Seen, Framing]]:
+    ) -> Iterator[tuple[_Seen, FrameBoxes]]:
         reused = [self._reused(twin) for twin in pairs]
         unknown = [frame.rgb for frame, known in zip(few, reused, strict=True) if known is None]
         detected = iter(self._detected(unknown))
         for frame, twin, known in zip(few, pairs, reused, strict=True):
             if known is not None:
-                tracker.adopt(frame.rgb, known.faces, known.track_ids, frame.pts_seconds)
+                tracker.update_with_ids(frame.rgb, known.faces, known.track_ids, frame.pts_seconds)
             found = known or self._found(frame, next(detected), tracker)
             if keep_in is not None:
                 keep_in.add(frame, found)
             yield _Seen(frame, found.faces, twin), self._framing(frame, found)
 
-    def _framing(self, frame: Frame, found: Found) -> Framing:
+    def _framing(self, frame: Frame, found: Found) -> FrameBoxes:
         align = self._options.align
         tilts = np.array([tilt_degrees(points) if align else 0.0 for points in found.faces.landmarks], np.float64)
-        return Framing(frame.pts_seconds, found.track_ids, found.faces.boxes_xyxy.astype(np.float64), tilts)
+        return FrameBoxes(frame.pts_seconds, found.track_ids, found.faces.boxes_xyxy.astype(np.float64), tilts)
 
     def _reused(self, twin: Twin | None) -> Found | None:
         if twin is None or twin.found is None or self._options.boxes != "source":
             return None
-        kept = self._options.keep.which(twin.found.faces)  # anew: a fake may be smaller than its original
+        kept = self._options.keep.passing_indices(twin.found.faces)  # anew: a fake may be smaller than its original
         return Found(twin.found.faces.select(kept), twin.found.track_ids[kept])
 
-    def _difference(self, seen: _Seen, square: Square) -> Difference | None:
+    def _difference(self, seen: _Seen, square: CropSquare) -> Difference | None:
         if seen.twin is None:
             return None
         size_px, boxes_xyxy = self._options.size_px, seen.faces.boxes_xyxy
         return difference(seen.frame.rgb, seen.twin.rgb, square, size_px=size_px, faces_xyxy=boxes_xyxy)
 
-    def _frame_rows(self, entry: Entry, split: str, seen: _Seen, framing: Framing) -> Iterator[dict[str, Any]]:
+    def _frame_rows(self, entry: Entry, split: str, seen: _Seen, framing: FrameBoxes) -> Iterator[dict[str, Any]]:
         options, frame, faces = self._options, seen.frame, seen.faces
         hulls = self._landmarker(frame.rgb, faces)
-        squares = map(Square.around, framing.boxes_xyxy, repeat(options.margin), framing.degrees)
+        squares = map(CropSquare.around, framing.boxes_xyxy, repeat(options.margin), framing.degrees)
         frame_height, frame_width = frame.rgb.shape[:2]
         for box, score, landmarks, hull, track_id, square in zip(
             faces.boxes_xyxy, faces.scores, faces.landmarks, hulls, framing.track_ids, squares, strict=True
         ):
-            crop, scale = square.cut(frame.rgb, options.size_px)
+            crop, scale = square.crop(frame.rgb, options.size_px)
             landmarks_in_crop = square.to_crop(landmarks, scale)
             hull_in_crop = square.to_crop(hull, scale)
             changed = self._difference(seen, square)
@@ -228,7 +228,7 @@ class RowMaker:
                 "landmarks": list(landmarks_in_crop),
                 "hull": list(hull_in_crop),
                 "hull_method": self._landmarker.name,
-                "regions": regions(landmarks_in_crop, hull_in_crop),
+                "regions": region_boxes(landmarks_in_crop, hull_in_crop),
                 "sharpness": sharpness(crop),
                 "manipulated": changed.share if changed else None,
                 "mask": encode_mask(changed.mask) if changed else None,

@@ -28,7 +28,7 @@ import torch
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
-from facefeed.pipeline.faces.geometry.crop import Square
+from facefeed.pipeline.faces.geometry.crop import CropSquare
 from facefeed.pipeline.manipulation.mask import decode_mask
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
@@ -64,9 +64,9 @@ def fakes_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["source_id"]]
 
 
-def square_of(row: dict[str, Any]) -> Square:
+def square_of(row: dict[str, Any]) -> CropSquare:
     x0, y0, x1, _ = (round(value) for value in row["crop_xyxy"])
-    return Square(x0, y0, x1 - x0, row["crop_degrees"])
+    return CropSquare(x0, y0, x1 - x0, row["crop_degrees"])
 
 
 def truth() -> dict[str, Any]:
@@ -83,7 +83,7 @@ def truth() -> dict[str, Any]:
             rows, _ = rows_of(root, [entry_of(root, original), entry_of(root, fake)])
             filmed, here = Truth(fake), []
             for row in fakes_of(rows):
-                hull = square_of(row).cut(filmed.frame(row["frame_index"]), row["width"])[0][..., 0] > 127
+                hull = square_of(row).crop(filmed.frame(row["frame_index"]), row["width"])[0][..., 0] > 127
                 if hull.mean() < 0.02:
                     untouched.append(row["manipulated"])
                 else:

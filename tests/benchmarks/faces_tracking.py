@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.faces import Faces
-from facefeed.pipeline.faces.geometry.crop import Square
+from facefeed.pipeline.faces.geometry.crop import CropSquare
 from facefeed.pipeline.video import MediaReader, Sampling
 from faces_agreement import agree, unconfirmed
 from faces_engines import Engine, Frames, make_engine
@@ -50,7 +50,7 @@ def jitter(*, min_face_px: int, device: str) -> dict[str, float]:
     spread = {}
     for name in NAMES[1:]:
         _, found = make_engine(name, min_face_px=min_face_px, device=device).timed(frames)
-        squares = [Square.around(faces.boxes_xyxy[0], 0.3, 0.0) for faces in found]
+        squares = [CropSquare.around(faces.boxes_xyxy[0], 0.3, 0.0) for faces in found]
         middles = np.array([(one.x0 + one.side / 2, one.y0 + one.side / 2) for one in squares])
         spread[name] = float(middles.std(axis=0).mean())
     return spread

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..detection import Faces
-from ..identity.tracker import affinity, best_pairs
+from ..identity.tracker import box_affinity, greedy_match
 from .cascade.rois import Places
 
 Rgb = NDArray[np.uint8]
@@ -256,12 +256,12 @@ def _misses(found: Faces, boxes: Boxes) -> bool:
 
 def _pairs(one: Boxes, other: Boxes) -> dict[int, int]:
     """Which of the others (keys) is which of these."""
-    return best_pairs(affinity(one.astype(np.float64), other.astype(np.float64)))
+    return greedy_match(box_affinity(one.astype(np.float64), other.astype(np.float64)))
 
 
 def _joined(faces: Faces, more: Faces) -> Faces:
     """Both, but for those of the second that the first has too; by falling score."""
-    overlap = affinity(more.boxes_xyxy.astype(np.float64), faces.boxes_xyxy.astype(np.float64)) - 1
+    overlap = box_affinity(more.boxes_xyxy.astype(np.float64), faces.boxes_xyxy.astype(np.float64)) - 1
     new = more.select(overlap.max(axis=1, initial=0) < _SAME_FACE_IOU)
     boxes, scores, landmarks = (
         np.concatenate([getattr(one, name) for one in (faces, new)]) for name in ("boxes_xyxy", "scores", "landmarks")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...errors import UsageError
 from ..detection import Faces
 
-LEAST_FACE_PX: Final = 10
+MIN_FACE_PX: Final = 10
 """YuNet was trained on faces of about 10 to 300 px, says its model card (opencv_zoo); smaller ones it does not find."""
 
 # How large the smallest wanted face is shown to YuNet, which scores faces of 24 to 350 px alike and smaller ones lower.
@@ -50,8 +50,8 @@ class YuNetDetector:
     onnx: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.min_face_px < LEAST_FACE_PX:
-            rule = f"must be at least {LEAST_FACE_PX} px; YuNet finds no smaller faces"
+        if self.min_face_px < MIN_FACE_PX:
+            rule = f"must be at least {MIN_FACE_PX} px; YuNet finds no smaller faces"
             raise UsageError(f"min_face_px={self.min_face_px}: {rule}; try 40")
         if not 0 <= self.min_score <= 1:
             raise UsageError(f"min_score={self.min_score}: must lie in 0..1; try 0.7")

@@ -1,4 +1,4 @@
-"""How far a face is tilted, so that its square can be turned until the face is upright."""
+"""In-plane rotation (roll) of a face, by which its crop square is rotated so that the face is upright."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from numpy.typing import ArrayLike
 from ...errors import UsageError
 from .hull import TEMPLATE5, fit_similarity
 
-_ANCHORS: Final = tuple(
+_TEMPLATE_LANDMARKS: Final = tuple(
     TEMPLATE5[name][:2] for name in ("left_eye", "right_eye", "nose_tip", "left_mouth", "right_mouth")
 )
 
 
 def tilt_degrees(landmarks5: ArrayLike) -> float:
-    """Return by how many degrees a face with landmarks (5, 2) is tilted clockwise as seen: -180 to 180, 0 is upright.
+    """Return the roll of a face with landmarks (5, 2), clockwise as seen, in degrees: -180 to 180, 0 is upright.
 
-    It is the turn in the least-squares similarity that takes the mean face (`hull.TEMPLATE5`) to the landmarks: all
-    five count, so that one eye that lies wrong tilts the face by little. That a head looks to the side costs at most
-    one degree, since of the five only the nose stands out, and it lies as high as the middle of them.
-    Where the landmarks coincide or are not finite, no tilt is known, and it is 0.
+    It is the rotation of the least-squares similarity that maps the mean face (`hull.TEMPLATE5`) to the landmarks. All
+    five landmarks count, so one misplaced eye changes it little. Yaw changes it by at most one degree, since only the
+    nose lies out of the plane of the others, and at their mean height.
+    Returns 0 if the landmarks coincide or are not finite.
     """
     try:
-        matrix = fit_similarity(_ANCHORS, landmarks5)
+        matrix = fit_similarity(_TEMPLATE_LANDMARKS, landmarks5)
     except UsageError:
         return 0.0
     return math.degrees(math.atan2(matrix[1, 0], matrix[0, 0]))

@@ -1,8 +1,8 @@
-"""Squares that do not jitter: where a face is cut follows its track a moment back and a moment ahead.
+"""Temporal smoothing of crop boxes along each track, over a window centred at each frame.
 
-A detector places each frame's box anew, a few per cent of its side to and fro, and a crop that follows it shakes. A
-filter that only looks back (say the One-Euro filter, Casiez et al. 2012) buys steadiness with lag; frames that are
-read from a file are there to be looked ahead at, so here the window lies evenly round each frame, and lags by nothing.
+A detector's boxes jitter from frame to frame by a few per cent of their side, and crops that follow them shake. A
+causal filter (say the One-Euro filter, Casiez et al. 2012) trades jitter for lag; frames of a file can be read ahead,
+so the window here is symmetric and has no lag.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 _WINDOW_SECONDS: Final = 0.25
-"""How far the window reaches to each side."""
+"""Half the width of the window."""
 _WINDOW_SAMPLES: Final = 6
-"""As many sampled frames at most, to each side: so many frames are held in memory."""
+"""Maximum number of sampled frames on each side; bounds the frames kept in memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Framing:
-    """What is to be cut of one sampled frame with N faces: round which boxes, and turned by how much.
+class FrameBoxes:
+    """Boxes to crop around and rotations of the N faces of one sampled frame.
 
     `track_ids`: (N,) int32. `boxes_xyxy`: (N, 4) float64, `frame` px. `degrees`: (N,) float64, clockwise as seen.
     """
@@ -37,72 +37,76 @@ class Framing:
     degrees: NDArray[np.float64]
 
 
-def smoothed(framings: Iterable[tuple[T, Framing]], margin: float) -> Iterator[tuple[T, Framing]]:
-    """Yields as many framings in their order, each with what belongs to it, smoothed over each track.
+def smooth_boxes(frames: Iterable[tuple[T, FrameBoxes]], margin: float) -> Iterator[tuple[T, FrameBoxes]]:
+    """Yield the same (payload, boxes) pairs in order, with boxes and rotations smoothed along each track.
 
-    A box becomes a square of the smoothed centre and longer side, the angle the smoothed angle: means over the face's
-    own track, weighted by a cosine window of .25 s and at most 6 sampled frames to each side (Hann's), so that a
-    steady motion is followed without lag. Of `margin`, a share of the box's longer side, at least half stays on every
-    side of the detector's own box, however the head moves: where smoothing would take more, it gives way.
-    Frames that lie further apart than the window are left as they are. Holds at most 7 of what comes in.
+    A box becomes a square with the smoothed centre and longer side; its rotation becomes the smoothed rotation. Both
+    are means over the face's track, weighted by a Hann window of .25 s and at most 6 sampled frames on each side, so
+    uniform motion is followed without lag. At least half of `margin`, a share of the box's longer side, remains on
+    every side of the detector's box: smoothing is limited to that.
+    Frames further apart than the window are unchanged. Buffers at most 7 items.
     """
-    waiting: deque[tuple[T, Framing]] = deque()
-    past: deque[Framing] = deque(maxlen=_WINDOW_SAMPLES)
-    for one in framings:
-        waiting.append(one)
-        while _is_due(waiting):
-            yield _next(past, waiting, margin)
+    waiting: deque[tuple[T, FrameBoxes]] = deque()
+    past: deque[FrameBoxes] = deque(maxlen=_WINDOW_SAMPLES)
+    for item in frames:
+        waiting.append(item)
+        while _has_full_window(waiting):
+            yield _smooth_oldest(past, waiting, margin)
     while waiting:
-        yield _next(past, waiting, margin)
+        yield _smooth_oldest(past, waiting, margin)
 
 
-def _is_due(waiting: deque[tuple[T, Framing]]) -> bool:
-    ahead_seconds = abs(waiting[-1][1].pts_seconds - waiting[0][1].pts_seconds)
-    return len(waiting) > 1 and (len(waiting) > _WINDOW_SAMPLES or ahead_seconds >= _WINDOW_SECONDS)
+def _has_full_window(waiting: deque[tuple[T, FrameBoxes]]) -> bool:
+    span_seconds = abs(waiting[-1][1].pts_seconds - waiting[0][1].pts_seconds)
+    return len(waiting) > 1 and (len(waiting) > _WINDOW_SAMPLES or span_seconds >= _WINDOW_SECONDS)
 
 
-def _next(past: deque[Framing], waiting: deque[tuple[T, Framing]], margin: float) -> tuple[T, Framing]:
-    with_it, own = waiting.popleft()
-    near = [*past, own, *(framing for _, framing in waiting)]
-    weighted = [(weight, framing) for framing in near if (weight := _weight(framing.pts_seconds - own.pts_seconds)) > 0]
-    past.append(own)
-    boxes, degrees = own.boxes_xyxy.copy(), own.degrees.copy()
-    for face, track_id in enumerate(own.track_ids):
-        found = [
-            (weight, framing.boxes_xyxy[other], framing.degrees[other])
-            for weight, framing in weighted
-            for other in np.flatnonzero(framing.track_ids == track_id)
+def _smooth_oldest(
+    past: deque[FrameBoxes], waiting: deque[tuple[T, FrameBoxes]], margin: float
+) -> tuple[T, FrameBoxes]:
+    payload, current = waiting.popleft()
+    window = [*past, current, *(frame for _, frame in waiting)]
+    weighted_window = [
+        (weight, frame) for frame in window if (weight := _hann_weight(frame.pts_seconds - current.pts_seconds)) > 0
+    ]
+    past.append(current)
+    boxes, degrees = current.boxes_xyxy.copy(), current.degrees.copy()
+    for face, track_id in enumerate(current.track_ids):
+        samples = [
+            (weight, frame.boxes_xyxy[index], frame.degrees[index])
+            for weight, frame in weighted_window
+            for index in np.flatnonzero(frame.track_ids == track_id)
         ]
-        weights, track_boxes, angles = (np.array(values) for values in zip(*found, strict=True))
-        placed = np.average(_placed(track_boxes), axis=0, weights=weights)
-        boxes[face] = _boxed(_kept_inside(placed, _placed(own.boxes_xyxy[face]), margin))
+        weights, track_boxes, angles = (np.array(values) for values in zip(*samples, strict=True))
+        smoothed = np.average(_to_squares(track_boxes), axis=0, weights=weights)
+        boxes[face] = _to_box(_keep_margin(smoothed, _to_squares(current.boxes_xyxy[face]), margin))
         degrees[face] = _mean_angle(angles, weights)
-    return with_it, Framing(own.pts_seconds, own.track_ids, boxes, degrees)
+    return payload, FrameBoxes(current.pts_seconds, current.track_ids, boxes, degrees)
 
 
-def _weight(apart_seconds: float) -> float:
-    share = abs(apart_seconds) / _WINDOW_SECONDS
-    return math.cos(share * math.pi / 2) ** 2 if share < 1 else 0.0
+def _hann_weight(distance_seconds: float) -> float:
+    fraction = abs(distance_seconds) / _WINDOW_SECONDS
+    return math.cos(fraction * math.pi / 2) ** 2 if fraction < 1 else 0.0
 
 
-def _placed(boxes_xyxy: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Boxes (..., 4) as (..., 3): centre x, centre y, longer side."""
+def _to_squares(boxes_xyxy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Convert boxes (..., 4) to squares (..., 3): centre x, centre y, longer side."""
     low, high = boxes_xyxy[..., :2], boxes_xyxy[..., 2:]
     return np.concatenate([(low + high) / 2, (high - low).max(axis=-1, keepdims=True)], axis=-1)
 
 
-def _boxed(placed: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.concatenate([placed[:2] - placed[2] / 2, placed[:2] + placed[2] / 2])
+def _to_box(smoothed: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.concatenate([smoothed[:2] - smoothed[2] / 2, smoothed[:2] + smoothed[2] / 2])
 
 
-def _kept_inside(placed: NDArray[np.float64], own: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
-    """The placing (3,) nearest to the smoothed one whose square leaves half the margin round the detector's box."""
-    needed = (0.5 + margin / 2) * own[2]
-    side = max(placed[2], needed / (0.5 + margin))
+def _keep_margin(smoothed: NDArray[np.float64], current: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
+    """Return the square (3,) nearest to the smoothed one that leaves half the margin around the detector's box."""
+    needed = (0.5 + margin / 2) * current[2]
+    side = max(smoothed[2], needed / (0.5 + margin))
     slack = max((0.5 + margin) * side - needed, 0.0)
-    return np.append(own[:2] + (placed[:2] - own[:2]).clip(-slack, slack), side)
+    return np.append(current[:2] + (smoothed[:2] - current[:2]).clip(-slack, slack), side)
 
 
 def _mean_angle(degrees: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    along = np.average(np.exp(1j * np.deg2rad(degrees)), weights=weights)
-    return math.degrees(math.atan2(along.imag, along.real))
+    mean_direction = np.average(np.exp(1j * np.deg2rad(degrees)), weights=weights)
+    return math.degrees(math.atan2(mean_direction.imag, mean_direction.real))

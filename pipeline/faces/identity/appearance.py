@@ -1,4 +1,4 @@
-"""How a face and what surrounds it look: enough to tell, within one video, who is who. It is no face recognition."""
+"""Appearance descriptors of a face and its surroundings, to match people within one video; not face recognition."""
 
 from __future__ import annotations
 
@@ -9,105 +9,113 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-# How far the region reaches from the box's centre, in longer sides of the box. Hair, clothes and what lies behind a
-# person tell more than a face of a few pixels, and they change less when a head turns.
-_LEFT_RIGHT: Final = 1.2
-_UP: Final = 1.0
-_DOWN: Final = 1.6
+# Extent of the described region from the box's centre, in longer sides of the box. Hair, clothes and background
+# discriminate better than a face of a few pixels, and change less when a head turns.
+_SIDE_REACH: Final = 1.2
+_UP_REACH: Final = 1.0
+_DOWN_REACH: Final = 1.6
 
 _LAYOUT_PX: Final = 8
 _COLOUR_PX: Final = 24
-# L* goes from 0 to 255 in OpenCV's 8 bits; a* and b* of what cameras see hardly leave the middle half.
+# L* is 0 to 255 in OpenCV's 8 bits; a* and b* of camera images rarely leave the middle half.
 _COLOUR_RANGES: Final = [0, 256, 64, 192, 64, 192]
 _COLOUR_BINS: Final = 8
-_LENGTH: Final = 3 * _LAYOUT_PX**2 + _COLOUR_BINS**3
-# Products of colours differ by less than those of layouts: of one person mostly within 2 %, of others by 5 to 40 %.
+_DESCRIPTOR_LENGTH: Final = 3 * _LAYOUT_PX**2 + _COLOUR_BINS**3
+# Weight of colour against layout: colour products differ mostly within 2 % for one person, by 5 to 40 % for others.
 _COLOUR_WEIGHT: Final = 6.0
-# Contrast that all regions are brought to, and how far colours are strengthened or weakened with it at most.
-_CONTRAST: Final = 48.0
-_LEAST_GAIN, _LARGEST_GAIN = 0.5, 2.5
+# Standard deviation of L* that regions are normalised to, and limits of the gain that is applied to a* and b*.
+_TARGET_CONTRAST: Final = 48.0
+_MIN_GAIN, _MAX_GAIN = 0.5, 2.5
 
-# Spreads each count over its neighbours, so that a light that changes a little does not empty a bin.
-_SPREAD: Final = (
+# Spreads each count over neighbouring bins, so that a small change of light does not empty a bin.
+_BIN_SMOOTHING: Final = (
     0.5 * np.eye(_COLOUR_BINS) + 0.25 * np.eye(_COLOUR_BINS, k=1) + 0.25 * np.eye(_COLOUR_BINS, k=-1)
 ).astype(np.float32)
 
 
-def looks(rgb: NDArray[np.uint8], boxes_xyxy: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Describe the faces of a frame (H, W, 3) uint8 by their boxes (N, 4), `frame` px: (N, 704) float32.
+def describe_faces(rgb: NDArray[np.uint8], boxes_xyxy: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return descriptors (N, 704) float32 of the faces with boxes (N, 4), `frame` px, in a frame (H, W, 3) uint8.
 
-    Two parts, both of the region round the box that holds head, shoulders and some of what is behind: its layout, a
-    thumbnail of 8 x 8 in L*a*b* without its mean lightness, and its colours, the square roots of a histogram in
-    L*a*b* of one brightness and contrast. Their products add up to `likeness`.
+    A descriptor has two parts, both of a region around the box with head, shoulders and some background: the layout, an
+    8 x 8 thumbnail in L*a*b* without its mean lightness, and the colours, the square roots of an L*a*b* histogram at
+    normalised brightness and contrast. `appearance_similarity` is computed from their inner products.
     """
-    regions = [_lab(_surroundings(rgb, box)) for box in boxes_xyxy]
-    return np.array([_described(lab) for lab in regions], np.float32).reshape(-1, _LENGTH)
+    regions = [_lab(_context_region(rgb, box)) for box in boxes_xyxy]
+    return np.array([_descriptor(lab) for lab in regions], np.float32).reshape(-1, _DESCRIPTOR_LENGTH)
 
 
-def scene(rgb: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Describe a whole frame (H, W, 3) uint8 in the same way: (704,) float32."""
-    return _described(_lab(rgb))
+def describe_frame(rgb: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return the descriptor (704,) float32 of a whole frame (H, W, 3) uint8, computed in the same way."""
+    return _descriptor(_lab(rgb))
 
 
-def likeness(looks_a: NDArray[np.float32], looks_b: NDArray[np.float32]) -> NDArray[np.float64]:
-    """How alike (A, 704) and (B, 704) are: (A, B), 1 the same, about 0 as unlike as two scenes are; -7 the least.
+def appearance_similarity(
+    descriptors_a: NDArray[np.float32], descriptors_b: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """Similarity in [-7, 1] of each pair of descriptors (A, 704) and (B, 704): (A, B) float64; about 0 if unrelated.
 
-    It is the layouts' correlation less six times the colours' squared Hellinger distance.
+    It is the layouts' correlation minus six times the colours' squared Hellinger distance.
     """
-    alike: NDArray[np.float64] = looks_a.astype(np.float64) @ looks_b.astype(np.float64).T - _COLOUR_WEIGHT
-    return alike
+    similarity: NDArray[np.float64] = (
+        descriptors_a.astype(np.float64) @ descriptors_b.astype(np.float64).T - _COLOUR_WEIGHT
+    )
+    return similarity
 
 
-def _surroundings(rgb: NDArray[np.uint8], box_xyxy: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """What is in the frame of the region round a box."""
+def _context_region(rgb: NDArray[np.uint8], box_xyxy: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Return the part of the frame around a box that is described; may be empty."""
     left, top, right, bottom = (float(edge) for edge in box_xyxy)
     side, height, width = max(right - left, bottom - top), *rgb.shape[:2]
     x, y = (left + right) / 2, (top + bottom) / 2
-    x0, x1 = (int(min(max(edge, 0), width)) for edge in (x - _LEFT_RIGHT * side, x + _LEFT_RIGHT * side))
-    y0, y1 = (int(min(max(edge, 0), height)) for edge in (y - _UP * side, y + _DOWN * side))
+    x0, x1 = (int(min(max(edge, 0), width)) for edge in (x - _SIDE_REACH * side, x + _SIDE_REACH * side))
+    y0, y1 = (int(min(max(edge, 0), height)) for edge in (y - _UP_REACH * side, y + _DOWN_REACH * side))
     return rgb[y0:y1, x0:x1]
 
 
-def _lab(part: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """L*a*b* (24, 24, 3) uint8 of a part of a frame; black where that is empty."""
-    if not part.size:
+def _lab(region: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Resize a region to L*a*b* (24, 24, 3) uint8; black if it is empty."""
+    if not region.size:
         return np.zeros((_COLOUR_PX, _COLOUR_PX, 3), np.uint8)
-    step = max(1, min(part.shape[:2]) // (3 * _COLOUR_PX))  # every pixel of a large part would tell no more
-    thinned = np.ascontiguousarray(part[::step, ::step])
+    step = max(1, min(region.shape[:2]) // (3 * _COLOUR_PX))  # large regions are subsampled first
+    thinned = np.ascontiguousarray(region[::step, ::step])
     small = cv2.resize(thinned, (_COLOUR_PX, _COLOUR_PX), interpolation=cv2.INTER_AREA)
     lab: NDArray[np.uint8] = cv2.cvtColor(small, cv2.COLOR_RGB2LAB).astype(np.uint8, copy=False)
     return lab
 
 
-def _described(lab: NDArray[np.uint8]) -> NDArray[np.float32]:
-    return np.concatenate([_layout(lab), math.sqrt(_COLOUR_WEIGHT) * _colours(lab)]).astype(np.float32)
+def _descriptor(lab: NDArray[np.uint8]) -> NDArray[np.float32]:
+    return np.concatenate([_layout_thumbnail(lab), math.sqrt(_COLOUR_WEIGHT) * _colour_histogram(lab)]).astype(
+        np.float32
+    )
 
 
-def _layout(lab: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(192,) of length 1; where all is one grey, the one direction that pictures with a layout hardly have."""
-    thumb = cv2.resize(lab, (_LAYOUT_PX, _LAYOUT_PX), interpolation=cv2.INTER_AREA).astype(np.float32) - 128
-    thumb[..., 0] -= thumb[..., 0].mean()
-    thumb[..., 1:] *= 2
-    length = float(np.linalg.norm(thumb))
-    flat: NDArray[np.float32] = thumb.ravel() / length if length > 0 else np.full(thumb.size, thumb.size**-0.5)
+def _layout_thumbnail(lab: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Unit vector (192,); for a region of one grey, the constant vector, which hardly correlates with any layout."""
+    thumbnail = cv2.resize(lab, (_LAYOUT_PX, _LAYOUT_PX), interpolation=cv2.INTER_AREA).astype(np.float32) - 128
+    thumbnail[..., 0] -= thumbnail[..., 0].mean()
+    thumbnail[..., 1:] *= 2
+    length = float(np.linalg.norm(thumbnail))
+    flat: NDArray[np.float32] = (
+        thumbnail.ravel() / length if length > 0 else np.full(thumbnail.size, thumbnail.size**-0.5)
+    )
     return flat
 
 
-def _evenly_lit(lab: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """The same brightness and contrast for all, since cameras and lamps change theirs in mid-scene; `lab`'s shape."""
-    even = lab.astype(np.float32) - 128
-    gain = _CONTRAST / (float(even[..., 0].std()) + 4)
-    even[..., 0] = (even[..., 0] - even[..., 0].mean()) * gain
-    even[..., 1:] *= min(max(gain, _LEAST_GAIN), _LARGEST_GAIN)
-    return even + 128
+def _normalize_light(lab: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Normalise brightness and contrast, which cameras and lamps change within a scene; same shape as `lab`."""
+    normalized = lab.astype(np.float32) - 128
+    gain = _TARGET_CONTRAST / (float(normalized[..., 0].std()) + 4)
+    normalized[..., 0] = (normalized[..., 0] - normalized[..., 0].mean()) * gain
+    normalized[..., 1:] *= min(max(gain, _MIN_GAIN), _MAX_GAIN)
+    return normalized + 128
 
 
-def _colours(lab: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(512,) of length 1."""
+def _colour_histogram(lab: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Unit vector (512,): square roots of the smoothed L*a*b* histogram."""
     bins = [_COLOUR_BINS] * 3
-    within = _evenly_lit(lab).clip(_COLOUR_RANGES[::2], np.array(_COLOUR_RANGES[1::2]) - 1).astype(np.uint8)
-    counts = np.asarray(cv2.calcHist([within], [0, 1, 2], None, bins, _COLOUR_RANGES), np.float32)
+    clipped = _normalize_light(lab).clip(_COLOUR_RANGES[::2], np.array(_COLOUR_RANGES[1::2]) - 1).astype(np.uint8)
+    counts = np.asarray(cv2.calcHist([clipped], [0, 1, 2], None, bins, _COLOUR_RANGES), np.float32)
     for _ in range(3):  # along each axis in turn
-        counts = np.tensordot(counts, _SPREAD, axes=(0, 0))
-    shares: NDArray[np.float32] = np.sqrt(counts.ravel() / counts.sum())
-    return shares
+        counts = np.tensordot(counts, _BIN_SMOOTHING, axes=(0, 0))
+    histogram: NDArray[np.float32] = np.sqrt(counts.ravel() / counts.sum())
+    return histogram

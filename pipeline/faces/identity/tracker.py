@@ -1,4 +1,4 @@
-"""One id for one person through a video, from where faces are, how they move and how they look."""
+"""`Tracker`: assigns a track id to each face of a video by position, motion and appearance."""
 
 from __future__ import annotations
 
@@ -12,73 +12,73 @@ from numpy.typing import NDArray
 
 from ...errors import UsageError
 from ..detection import Faces
-from .appearance import likeness, looks, scene
+from .appearance import appearance_similarity, describe_faces, describe_frame
 
-# Below this overlap the distance of the centres tells more than the overlap does.
-_LEAST_IOU: Final = 0.1
-# How far, in box sides, a face may have moved between two sampled frames without any overlap.
-_REACH: Final = 1.5
-# The same face does not double or halve its size between two sampled frames.
-_LARGEST_GROWTH: Final = 2.0
-# Heads turn back: a velocity is believed for this long and no longer.
-_COAST_SECONDS: Final = 0.5
-# These three were measured on the clips of tests/benchmarks/bench_tracks.py and on the sample.
-# Frames across a cut are at most .27 alike, those ten frames apart without one mostly .7 and more.
-_SAME_SCENE: Final = 0.55
-# Ten frames on, one person is less alike in 1 of 200 pairs; whoever is in the same place after a cut is at most .32.
-_LEAST_LIKENESS: Final = 0.4
-# No two people of one clip are as alike (.68 at most); one person in two shots of one view is.
-_SURE_LIKENESS: Final = 0.75
-# So many people who are gone are remembered: enough for any scene, and bounded for a video of hours.
-_REMEMBERED: Final = 64
+# Below this overlap the distance of the centres is the better cue.
+_MIN_IOU: Final = 0.1
+# Maximum motion, in box sides, between two sampled frames without overlap.
+_MAX_MOVE_SIDES: Final = 1.5
+# Maximum ratio of a face's sizes in two sampled frames.
+_MAX_SIZE_RATIO: Final = 2.0
+# Motion is extrapolated no longer than this, since heads change direction.
+_MAX_EXTRAPOLATION_SECONDS: Final = 0.5
+# The next three were measured on the clips of tests/benchmarks/bench_tracks.py and on the sample.
+# Similarity of frames across a cut is at most .27; ten frames apart without a cut it is mostly .7 or more.
+_SAME_SCENE_SIMILARITY: Final = 0.55
+# Ten frames apart, one person is below this in 1 of 200 pairs; another one there after a cut is .32 at most.
+_MIN_SIMILARITY_ACROSS_CUT: Final = 0.4
+# Two people of one clip never reach it (.68 at most); one person in two shots from the same view does.
+_REIDENTIFY_SIMILARITY: Final = 0.75
+# Number of lost tracks that are remembered: enough for any scene, and bounded for videos of hours.
+_MAX_LOST_TRACKS: Final = 64
 
 
 @dataclass(slots=True)
 class _Track:
     track_id: int
     box: NDArray[np.float64]
-    look: NDArray[np.float32]
-    seen_seconds: float
-    seen_update: int
+    descriptor: NDArray[np.float32]
+    last_seen_seconds: float
+    last_update: int
     velocity: NDArray[np.float64] = field(default_factory=lambda: np.zeros(2))
 
-    def predicted(self, pts_seconds: float) -> NDArray[np.float64]:
-        ahead = min(max(pts_seconds - self.seen_seconds, 0.0), _COAST_SECONDS)
-        return self.box + np.tile(self.velocity * ahead, 2)
+    def predict_box(self, pts_seconds: float) -> NDArray[np.float64]:
+        ahead_seconds = min(max(pts_seconds - self.last_seen_seconds, 0.0), _MAX_EXTRAPOLATION_SECONDS)
+        return self.box + np.tile(self.velocity * ahead_seconds, 2)
 
-    def take(self, box: NDArray[np.float64], pts_seconds: float) -> None:
-        elapsed = pts_seconds - self.seen_seconds
-        moved = (box[:2] + box[2:] - self.box[:2] - self.box[2:]) / 2
-        self.velocity = moved / elapsed if elapsed > 0 else np.zeros(2)
+    def move_to(self, box: NDArray[np.float64], pts_seconds: float) -> None:
+        elapsed = pts_seconds - self.last_seen_seconds
+        displacement = (box[:2] + box[2:] - self.box[:2] - self.box[2:]) / 2
+        self.velocity = displacement / elapsed if elapsed > 0 else np.zeros(2)
         self.box = box
 
-    def reappear(self, box: NDArray[np.float64]) -> None:
+    def restart_at(self, box: NDArray[np.float64]) -> None:
         self.velocity, self.box = np.zeros(2), box
 
 
 class Tracker:
-    """Gives each face of a video an id that stays with the person; ids are 0, 1, 2.. by first appearance.
+    """Assigns each face of a video a track id that stays with the person; ids are 0, 1, 2.. by first appearance.
 
-    What it promises: no two faces of a frame have one id; the same frames and faces give the same ids; it looks back
-    only, one frame after the other, and remembers a bounded number of people.
+    Promises: ids are unique within a frame; the same frames and faces give the same ids; the tracker is online (it uses
+    past frames only) and remembers a bounded number of people.
 
-    What it goes by. First the place: a face is near a track if their boxes overlap where the track's last velocity
-    puts it now (the idea of SORT, Bewley et al. 2016, with a straight line for the Kalman filter) or, since sampled
-    frames may be far apart, if it is of a like size within 1.5 box sides; so for `max_lost_seconds` after the track
-    was last seen, and if that was in the frame sampled just before, however long ago that was. Of those that are near,
-    the best pair by place and looks is joined first, each face and each track once. Where the scene as a whole has
-    changed since the frame sampled before, as by a cut, whoever is near must also look alike: a new person in an old
-    one's place gets a new id. Then, for faces that are left, the looks alone (`looks.likeness`): a track that is very
-    much alike is taken up wherever it was and whenever, so that in an interview cut to and fro each keeps the id.
+    Method. First, position: a face matches a track if their boxes overlap after the track is extrapolated by its last
+    velocity (as in SORT, Bewley et al. 2016, with linear motion instead of a Kalman filter) or, since sampled frames
+    may be far apart, if it has a similar size and lies within 1.5 box sides. That holds for `max_lost_seconds` after
+    the track was last seen, and without a limit if it was seen in the previous sampled frame. Candidate pairs are
+    matched greedily by position and appearance, each face and each track once. If the scene has changed since the
+    previous sampled frame, as by a cut, a pair must also be similar in appearance: a new person at the same position
+    gets a new id. Second, appearance alone (`appearance_similarity`) for faces that are left: a track of high
+    similarity is continued wherever and whenever it was last seen, so that ids survive the cuts of an interview.
 
-    What it does not promise: it does not know faces. Someone who comes back in another view, other light or other
-    clothes gets a new id; without a cut, someone new who within `max_lost_seconds` takes an old one's place may
-    inherit the id; people who move by more than a face between two sampled frames may be told apart wrongly.
+    Limits: it does not recognise faces. A person who returns in another view, light or clothes gets a new id; without a
+    cut, a new person who takes another one's position within `max_lost_seconds` may inherit the id; people who move by
+    more than a face between two sampled frames may be confused.
 
-    Faces whose ids are known, as a fake's are from its original, are passed to `adopt`, in the same order of time; what
-    `update` is given afterwards continues them. `first_id`: the least id that `update` gives out itself.
+    Faces with known ids, such as those of a fake's source video, are passed to `update_with_ids` in order of time;
+    later calls of `update` continue those tracks. `first_id`: the lowest id that `update` assigns to a new track.
 
-    Deterministic; picklable; one Tracker for one video. Raises `UsageError` if `max_lost_seconds` is negative.
+    Deterministic; picklable; use one Tracker per video. Raises `UsageError` if `max_lost_seconds` is negative.
     """
 
     def __init__(self, *, max_lost_seconds: float = 2.0, first_id: int = 0) -> None:
@@ -93,94 +93,101 @@ class Tracker:
     def update(self, rgb: NDArray[np.uint8], faces: Faces, pts_seconds: float) -> NDArray[np.int32]:
         """Return the ids (N,) int32 of the faces of a frame (H, W, 3) uint8 shown at `pts_seconds`.
 
-        Call it for every sampled frame in the order of decoding, also for those without a face. Time that
-        jumps back, as in damaged files, counts as no time. Raises `UsageError` on a time that is not finite.
+        Call it for every sampled frame in decoding order, also for frames without a face. Time that jumps back, as in
+        damaged files, counts as zero elapsed time. Raises `UsageError` if `pts_seconds` is not finite.
         """
         if not math.isfinite(pts_seconds):
             raise UsageError(f"pts_seconds={pts_seconds}: must be finite; a track has a place in time")
-        boxes, seen = faces.boxes_xyxy.astype(np.float64), looks(rgb, faces.boxes_xyxy)
-        owners = self._near(boxes, seen, pts_seconds, self._least_likeness(rgb))
-        for face, track in owners.items():
-            track.take(boxes[face], pts_seconds)
-        for face, track in self._alike(seen, owners).items():
-            track.reappear(boxes[face])
-            owners[face] = track
-        tracks = [owners.get(face) or self._begin(box) for face, box in enumerate(boxes)]
-        self._note(tracks, seen, pts_seconds)
+        boxes, descriptors = faces.boxes_xyxy.astype(np.float64), describe_faces(rgb, faces.boxes_xyxy)
+        tracks_by_face = self._match_by_position(boxes, descriptors, pts_seconds, self._min_similarity(rgb))
+        for face, track in tracks_by_face.items():
+            track.move_to(boxes[face], pts_seconds)
+        for face, track in self._match_by_appearance(descriptors, tracks_by_face).items():
+            track.restart_at(boxes[face])
+            tracks_by_face[face] = track
+        tracks = [tracks_by_face.get(face) or self._start_track(box) for face, box in enumerate(boxes)]
+        self._record(tracks, descriptors, pts_seconds)
         return np.array([track.track_id for track in tracks], np.int32)
 
     @property
-    def has_begun(self) -> bool:
-        """Whether it has been given a frame."""
+    def has_started(self) -> bool:
+        """Whether it has processed a frame."""
         return self._updates > 0
 
-    def adopt(self, rgb: NDArray[np.uint8], faces: Faces, track_ids: NDArray[np.int32], pts_seconds: float) -> None:
-        """Follows the faces of a frame whose ids (N,) int32 are known; otherwise as `update`."""
-        self._scene = scene(rgb)
-        known = {track.track_id: track for track in self._tracks}
+    def update_with_ids(
+        self, rgb: NDArray[np.uint8], faces: Faces, track_ids: NDArray[np.int32], pts_seconds: float
+    ) -> None:
+        """Update the tracks with the faces of a frame whose ids (N,) int32 are known; call it in place of `update`."""
+        self._scene = describe_frame(rgb)
+        tracks_by_id = {track.track_id: track for track in self._tracks}
         tracks = []
         for box, track_id in zip(faces.boxes_xyxy.astype(np.float64), track_ids.tolist(), strict=True):
-            if track_id in known:
-                known[track_id].take(box, pts_seconds)
-            tracks.append(known.get(track_id) or self._begin(box, track_id))
-        self._note(tracks, looks(rgb, faces.boxes_xyxy), pts_seconds)
+            if track_id in tracks_by_id:
+                tracks_by_id[track_id].move_to(box, pts_seconds)
+            tracks.append(tracks_by_id.get(track_id) or self._start_track(box, track_id))
+        self._record(tracks, describe_faces(rgb, faces.boxes_xyxy), pts_seconds)
 
-    def _note(self, tracks: Sequence[_Track], seen: NDArray[np.float32], pts_seconds: float) -> None:
-        """What was seen of the tracks of a frame's faces."""
+    def _record(self, tracks: Sequence[_Track], descriptors: NDArray[np.float32], pts_seconds: float) -> None:
+        """Store the latest appearance and time of the tracks of a frame's faces."""
         self._updates += 1
-        for track, look in zip(tracks, seen, strict=True):
-            track.look, track.seen_seconds, track.seen_update = look, pts_seconds, self._updates
-        self._forget()
+        for track, descriptor in zip(tracks, descriptors, strict=True):
+            track.descriptor, track.last_seen_seconds, track.last_update = descriptor, pts_seconds, self._updates
+        self._drop_oldest_lost()
 
-    def _least_likeness(self, rgb: NDArray[np.uint8]) -> float:
-        before, self._scene = self._scene, scene(rgb)
-        same = before is not None and likeness(before[None], self._scene[None]).item() >= _SAME_SCENE
-        return -math.inf if same else _LEAST_LIKENESS
+    def _min_similarity(self, rgb: NDArray[np.uint8]) -> float:
+        previous, self._scene = self._scene, describe_frame(rgb)
+        is_same_scene = (
+            previous is not None
+            and appearance_similarity(previous[None], self._scene[None]).item() >= _SAME_SCENE_SIMILARITY
+        )
+        return -math.inf if is_same_scene else _MIN_SIMILARITY_ACROSS_CUT
 
-    def _near(
-        self, boxes: NDArray[np.float64], seen: NDArray[np.float32], pts_seconds: float, least: float
+    def _match_by_position(
+        self, boxes: NDArray[np.float64], descriptors: NDArray[np.float32], pts_seconds: float, min_similarity: float
     ) -> dict[int, _Track]:
-        """Faces whose track is where they are, and alike."""
+        """Return the tracks of faces by position, for pairs of at least `min_similarity`."""
         tracks = [track for track in self._tracks if self._is_current(track, pts_seconds)]
         if not tracks or not len(boxes):
             return {}
-        fit = affinity(np.array([track.predicted(pts_seconds) for track in tracks]), boxes)
-        alike = likeness(np.array([track.look for track in tracks]), seen)
-        pairs = best_pairs(np.where((fit > 0) & (alike >= least), fit + 2 * alike, 0))
-        return {face: tracks[place] for face, place in pairs.items()}
+        affinity = box_affinity(np.array([track.predict_box(pts_seconds) for track in tracks]), boxes)
+        similarity = appearance_similarity(np.array([track.descriptor for track in tracks]), descriptors)
+        pairs = greedy_match(np.where((affinity > 0) & (similarity >= min_similarity), affinity + 2 * similarity, 0))
+        return {face: tracks[track_index] for face, track_index in pairs.items()}
 
-    def _alike(self, seen: NDArray[np.float32], owners: dict[int, _Track]) -> dict[int, _Track]:
-        """Faces without a track that look very much like a track without a face, wherever it was."""
-        taken = {track.track_id for track in owners.values()}
-        tracks = [track for track in self._tracks if track.track_id not in taken]
-        left = [face for face in range(len(seen)) if face not in owners]
-        if not tracks or not left:
+    def _match_by_appearance(
+        self, descriptors: NDArray[np.float32], tracks_by_face: dict[int, _Track]
+    ) -> dict[int, _Track]:
+        """Return the tracks of unmatched faces by appearance alone."""
+        matched = {track.track_id for track in tracks_by_face.values()}
+        tracks = [track for track in self._tracks if track.track_id not in matched]
+        unmatched = [face for face in range(len(descriptors)) if face not in tracks_by_face]
+        if not tracks or not unmatched:
             return {}
-        alike = likeness(np.array([track.look for track in tracks]), seen[left])
-        pairs = best_pairs(np.where(alike >= _SURE_LIKENESS, alike, 0))
-        return {left[face]: tracks[place] for face, place in pairs.items()}
+        similarity = appearance_similarity(np.array([track.descriptor for track in tracks]), descriptors[unmatched])
+        pairs = greedy_match(np.where(similarity >= _REIDENTIFY_SIMILARITY, similarity, 0))
+        return {unmatched[face]: tracks[track_index] for face, track_index in pairs.items()}
 
     def _is_current(self, track: _Track, pts_seconds: float) -> bool:
-        if track.seen_update == self._updates:
+        if track.last_update == self._updates:
             return True
-        return pts_seconds - track.seen_seconds <= self._max_lost_seconds
+        return pts_seconds - track.last_seen_seconds <= self._max_lost_seconds
 
-    def _begin(self, box: NDArray[np.float64], track_id: int | None = None) -> _Track:
+    def _start_track(self, box: NDArray[np.float64], track_id: int | None = None) -> _Track:
         if track_id is None:
             track_id, self._next_id = self._next_id, self._next_id + 1
         track = _Track(track_id, box, np.zeros(0, np.float32), 0.0, 0)
         self._tracks.append(track)
         return track
 
-    def _forget(self) -> None:
-        lost = sorted(track.seen_update for track in self._tracks if track.seen_update != self._updates)
-        if len(lost) > _REMEMBERED:
-            since = lost[-_REMEMBERED]
-            self._tracks = [track for track in self._tracks if track.seen_update >= since]
+    def _drop_oldest_lost(self) -> None:
+        lost = sorted(track.last_update for track in self._tracks if track.last_update != self._updates)
+        if len(lost) > _MAX_LOST_TRACKS:
+            oldest_update = lost[-_MAX_LOST_TRACKS]
+            self._tracks = [track for track in self._tracks if track.last_update >= oldest_update]
 
 
-def affinity(tracks: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How near each track (rows) is to each box (columns): 0 not at all, up to 1 by nearness, 1..2 by IoU."""
+def box_affinity(tracks: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Affinity (T, B) of tracks (T, 4) and boxes (B, 4): 1 + IoU if they overlap, else 0..1 by distance, 0 for none."""
     a, b = tracks[:, None], boxes[None]
     overlap = (np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])).clip(0).prod(-1)
     sides_a, sides_b = a[..., 2:] - a[..., :2], b[..., 2:] - b[..., :2]
@@ -189,22 +196,22 @@ def affinity(tracks: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray
 
     size_a, size_b = sides_a.max(-1).clip(1e-9), sides_b.max(-1).clip(1e-9)
     centres = (a[..., :2] + a[..., 2:] - b[..., :2] - b[..., 2:]) / 2
-    reach = _REACH * (size_a + size_b) / 2
-    nearness = (1 - np.hypot(centres[..., 0], centres[..., 1]) / reach).clip(0)
-    like_size = np.maximum(size_a / size_b, size_b / size_a) <= _LARGEST_GROWTH
-    fit: NDArray[np.float64] = np.where(iou >= _LEAST_IOU, 1 + iou, nearness * like_size)
-    return fit
+    max_distance = _MAX_MOVE_SIDES * (size_a + size_b) / 2
+    nearness = (1 - np.hypot(centres[..., 0], centres[..., 1]) / max_distance).clip(0)
+    is_similar_size = np.maximum(size_a / size_b, size_b / size_a) <= _MAX_SIZE_RATIO
+    affinity: NDArray[np.float64] = np.where(iou >= _MIN_IOU, 1 + iou, nearness * is_similar_size)
+    return affinity
 
 
-def best_pairs(fit: NDArray[np.float64]) -> dict[int, int]:
-    """Pair boxes with tracks, best first: {box: track}; ties go to the older track, then the earlier box."""
+def greedy_match(affinity: NDArray[np.float64]) -> dict[int, int]:
+    """Match boxes with tracks by falling affinity (T, B): {box: track}; ties: older track, then earlier box first."""
     pairs: dict[int, int] = {}
-    taken: set[int] = set()
-    for flat in np.argsort(-fit, axis=None, kind="stable"):
-        track, box = divmod(int(flat), fit.shape[1])
-        if fit[track, box] <= 0:
+    matched: set[int] = set()
+    for flat_index in np.argsort(-affinity, axis=None, kind="stable"):
+        track, box = divmod(int(flat_index), affinity.shape[1])
+        if affinity[track, box] <= 0:
             break
-        if track not in taken and box not in pairs:
+        if track not in matched and box not in pairs:
             pairs[box] = track
-            taken.add(track)
+            matched.add(track)
     return pairs

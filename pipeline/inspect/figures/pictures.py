@@ -15,7 +15,7 @@ from ...dataset.image_codec import ImageEncoder, decode_rgb
 from ...dataset.index import Index
 from ...dataset.schema import REGION_NAMES
 from ...errors import CorruptDataError
-from ...faces.geometry.crop import Square
+from ...faces.geometry.crop import CropSquare
 from ...manipulation.mask import decode_mask
 from ..formatting import clock, short
 from ..statistics.columns import FACE, SCORE, SHARPNESS
@@ -142,7 +142,7 @@ class Pictures:
         value = self.index.value
         left, top, right, bottom = value("box_xyxy", row)
         x0, y0, x1, _ = (round(edge) for edge in value("crop_xyxy", row))
-        square = Square(x0, y0, x1 - x0, value("crop_degrees", row))
+        square = CropSquare(x0, y0, x1 - x0, value("crop_degrees", row))
         corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
         return Outline(
             box=square.to_crop(corners, value("width", row) / square.side),

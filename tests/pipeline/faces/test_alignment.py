@@ -18,7 +18,7 @@ from facefeed.pipeline.dataset.image_codec import ImageEncoder
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.geometry.alignment import tilt_degrees
-from facefeed.pipeline.faces.geometry.crop import Square
+from facefeed.pipeline.faces.geometry.crop import CropSquare
 from facefeed.pipeline.faces.geometry.hull import TEMPLATE5
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.rows.row_builder import RowMaker
@@ -134,7 +134,7 @@ def test_a_row_tells_exactly_what_was_cut() -> None:
     frame, faces = tilted(23.0)
     (row,) = rows_of([frame], [faces], align=True, size_px=100, image=PNG)
     left, top, right, _ = (int(edge) for edge in row["crop_xyxy"])
-    crop, scale = Square(left, top, right - left, row["crop_degrees"]).cut(frame.rgb, 100)
+    crop, scale = CropSquare(left, top, right - left, row["crop_degrees"]).crop(frame.rgb, 100)
     np.testing.assert_array_equal(crop, pixels(row))
     assert scale == 100 / 176  # (1 + 2 * 0.3) * 110: the margin is that of an upright square
     np.testing.assert_array_equal(row["box_xyxy"], faces.boxes_xyxy[0])

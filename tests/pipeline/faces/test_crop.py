@@ -10,13 +10,13 @@ import pytest
 from assets_random import examples
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.faces.geometry.crop import Square
+from facefeed.pipeline.faces.geometry.crop import CropSquare
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 
 def test_the_square_is_as_the_schema_says() -> None:
-    square = Square.around((100.0, 50.0, 180.0, 150.0), margin=0.3)
+    square = CropSquare.around((100.0, 50.0, 180.0, 150.0), margin=0.3)
     assert square.side == 160  # (1 + 2 * 0.3) * 100
     assert (square.x0 + square.side / 2, square.y0 + square.side / 2) == (140, 100)
     assert square.xyxy.tolist() == [60, 20, 220, 180]
@@ -27,7 +27,7 @@ def test_the_square_is_as_the_schema_says() -> None:
 def test_the_square_is_centred_on_the_box_to_half_a_pixel(
     left: float, top: float, width: float, height: float, margin: float
 ) -> None:
-    square = Square.around((left, top, left + width, top + height), margin)
+    square = CropSquare.around((left, top, left + width, top + height), margin)
     assert abs(square.side - max(1, (1 + 2 * margin) * max(width, height))) <= 0.5 + 1e-6
     assert abs(square.x0 + square.side / 2 - left - width / 2) <= 0.5 + 1e-6
     assert abs(square.y0 + square.side / 2 - top - height / 2) <= 0.5 + 1e-6
@@ -36,12 +36,12 @@ def test_the_square_is_centred_on_the_box_to_half_a_pixel(
 @pytest.mark.parametrize("margin", [-0.1, float("nan")])
 def test_a_negative_margin_is_refused(margin: float) -> None:
     with pytest.raises(UsageError, match="margin"):
-        Square.around((0, 0, 1, 1), margin)
+        CropSquare.around((0, 0, 1, 1), margin)
 
 
 def test_a_small_square_is_the_frames_own_pixels() -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)
-    crop, scale = Square(10, 20, 50).cut(rgb, size=224)
+    crop, scale = CropSquare(10, 20, 50).crop(rgb, size=224)
     assert scale == 1.0  # never enlarged
     np.testing.assert_array_equal(crop, rgb[20:70, 10:60])
     crop[:] = 0
@@ -51,7 +51,7 @@ def test_a_small_square_is_the_frames_own_pixels() -> None:
 @pytest.mark.parametrize(("x0", "y0"), [(-20, -30), (80, 60), (-300, 10), (10, 500)])
 def test_beyond_the_border_lie_zeros(x0: int, y0: int) -> None:
     rgb = np.full((100, 120, 3), 200, np.uint8)
-    crop, _ = Square(x0, y0, 64).cut(rgb, size=64)
+    crop, _ = CropSquare(x0, y0, 64).crop(rgb, size=64)
     y, x = np.mgrid[y0 : y0 + 64, x0 : x0 + 64]
     inside = (x >= 0) & (x < 120) & (y >= 0) & (y < 100)
     assert (crop[inside] == 200).all()
@@ -72,8 +72,8 @@ def test_a_dot_lies_where_its_landmark_is_mapped(
     rgb = np.zeros((200, 300, 3), np.uint8)
     radius = max(1, round(side / size))
     rgb[max(0, py - radius) : py + radius + 1, max(0, px - radius) : px + radius + 1] = 255
-    square = Square(x0, y0, side, degrees)
-    crop, scale = square.cut(rgb, size)
+    square = CropSquare(x0, y0, side, degrees)
+    crop, scale = square.crop(rgb, size)
     cx, cy = square.to_crop([px + 0.5, py + 0.5], scale)  # the middle of the dot
     edge = 3 + 3 * radius * scale
     if not (edge <= cx < crop.shape[1] - edge and edge <= cy < crop.shape[0] - edge):
@@ -90,7 +90,7 @@ def test_a_dot_lies_where_its_landmark_is_mapped(
 def test_a_circle_stays_round(degrees: float) -> None:
     y, x = np.mgrid[:600, :800]
     rgb = np.repeat((np.hypot(x - 400, y - 300) < 150)[..., None], 3, axis=2).astype(np.uint8) * 255
-    crop, scale = Square(100, 50, 600, degrees).cut(rgb, size=200)
+    crop, scale = CropSquare(100, 50, 600, degrees).crop(rgb, size=200)
     assert crop.shape == (200, 200, 3)
     assert scale == pytest.approx(1 / 3)
     lit = crop[..., 0] > 127
@@ -103,7 +103,7 @@ def test_a_circle_stays_round(degrees: float) -> None:
 def test_a_huge_box_needs_no_huge_memory(side: int, degrees: float) -> None:
     rgb = np.full((720, 1280, 3), 255, np.uint8)
     tracemalloc.start()
-    crop, scale = Square(640 - side // 2, 360 - side // 2, side, degrees).cut(rgb, size=256)
+    crop, scale = CropSquare(640 - side // 2, 360 - side // 2, side, degrees).crop(rgb, size=256)
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak_bytes < 4 * rgb.nbytes
@@ -125,27 +125,27 @@ def test_a_huge_box_needs_no_huge_memory(side: int, degrees: float) -> None:
 def test_a_square_of_just_more_than_twice_the_frame_shows_what_one_of_twice_the_frame_does(size: int) -> None:
     rgb = load_portrait("astronaut").image[..., ::-1].copy()
     longer = max(rgb.shape[:2])
-    twice, more = (Square(-100, -80, 2 * longer + extra).cut(rgb, size)[0].astype(int) for extra in (0, 1))
+    twice, more = (CropSquare(-100, -80, 2 * longer + extra).crop(rgb, size)[0].astype(int) for extra in (0, 1))
     moved = np.roll(twice, 1, axis=1)
     assert np.abs(twice - more).mean() < np.abs(twice - moved).mean() / 6
 
 
 def test_nothing_to_cut_is_refused() -> None:
     with pytest.raises(UsageError, match="side=0"):
-        Square(0, 0, 0)
+        CropSquare(0, 0, 0)
     with pytest.raises(UsageError, match="size=0"):
-        Square(0, 0, 4).cut(np.zeros((4, 4, 3), np.uint8), 0)
+        CropSquare(0, 0, 4).crop(np.zeros((4, 4, 3), np.uint8), 0)
     with pytest.raises(UsageError, match="degrees=nan"):
-        Square(0, 0, 4, float("nan"))
+        CropSquare(0, 0, 4, float("nan"))
 
 
 def test_points_of_any_shape_are_mapped() -> None:
     landmarks = np.full((3, 5, 2), 110.0, np.float32)
-    mapped = Square(10, 60, 256).to_crop(landmarks, scale=0.5)
+    mapped = CropSquare(10, 60, 256).to_crop(landmarks, scale=0.5)
     assert mapped.dtype == np.float32
     assert mapped.shape == (3, 5, 2)
     assert mapped[0, 0].tolist() == [50, 25]
-    turned = Square(10, 60, 256, 90).to_crop([[[138.0, 188.0], [138.0, 60.0]]], scale=0.5)
+    turned = CropSquare(10, 60, 256, 90).to_crop([[[138.0, 188.0], [138.0, 60.0]]], scale=0.5)
     np.testing.assert_allclose(turned, [[[64, 64], [0, 64]]], atol=1e-4)  # what lay at the top lies at the left
 
 
@@ -155,8 +155,8 @@ def test_turned_clockwise_by_right_angles_it_shows_the_same_pixels_turned_back(
     degrees: float, quarters: int, x0: int
 ) -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (90, 120, 3), np.uint8)
-    upright, _ = Square(x0, 12, 61).cut(rgb, size=224)
-    turned, scale = Square(x0, 12, 61, degrees).cut(rgb, size=224)
+    upright, _ = CropSquare(x0, 12, 61).crop(rgb, size=224)
+    turned, scale = CropSquare(x0, 12, 61, degrees).crop(rgb, size=224)
     assert scale == 1.0
     np.testing.assert_array_equal(turned, np.rot90(upright, quarters))
 
@@ -165,11 +165,11 @@ def test_turned_clockwise_by_right_angles_it_shows_the_same_pixels_turned_back(
 @pytest.mark.parametrize("size", [90, 400])
 def test_turned_as_the_picture_is_it_shows_the_picture_upright(degrees: float, size: int) -> None:
     rgb = load_portrait("astronaut").image[..., ::-1].copy()
-    upright, _ = Square(115, 20, 200).cut(rgb, size)
+    upright, _ = CropSquare(115, 20, 200).crop(rgb, size)
     # OpenCV turns counter-clockwise, about the middle of a pixel.
     matrix = cv2.getRotationMatrix2D((215 - 0.5, 120 - 0.5), -degrees, 1.0)
     tilted = np.asarray(cv2.warpAffine(rgb, matrix, rgb.shape[1::-1], flags=cv2.INTER_LANCZOS4), np.uint8)
-    turned, _ = Square(115, 20, 200, degrees).cut(tilted, size)
+    turned, _ = CropSquare(115, 20, 200, degrees).crop(tilted, size)
     middle = slice(len(turned) // 5, -(len(turned) // 5))  # what was turned out of the picture is lost
     apart = np.abs(turned.astype(int) - upright)[middle, middle]
     assert apart.mean() < 3
@@ -182,7 +182,7 @@ def test_turned_as_the_picture_is_it_shows_the_picture_upright(degrees: float, s
 def test_fine_stripes_become_an_even_grey_when_they_are_shrunk(degrees: float, size: int) -> None:
     rgb = np.zeros((1600, 1600, 3), np.uint8)
     rgb[:, ::2] = 255
-    crop, _ = Square(300, 300, 1000, degrees).cut(rgb, size)
+    crop, _ = CropSquare(300, 300, 1000, degrees).crop(rgb, size)
     assert abs(crop.mean() - 127.5) < 2
     assert crop.std() < 12
 
@@ -190,8 +190,8 @@ def test_fine_stripes_become_an_even_grey_when_they_are_shrunk(degrees: float, s
 @pytest.mark.parametrize("size", [48, 224])
 def test_beyond_the_border_a_turned_square_is_black_too(size: int) -> None:
     rgb = np.full((100, 120, 3), 200, np.uint8)
-    square = Square(60, 30, 96, 25.0)
-    crop, scale = square.cut(rgb, size)
+    square = CropSquare(60, 30, 96, 25.0)
+    crop, scale = square.crop(rgb, size)
     border = square.to_crop([[0, 0], [120, 0], [120, 100], [0, 100]], scale)
     ys, xs = np.mgrid[: len(crop), : len(crop)] + 0.5
     contour = border[:, None].astype(np.float32)
@@ -206,13 +206,13 @@ def test_beyond_the_border_a_turned_square_is_black_too(size: int) -> None:
 
 def test_what_lies_wholly_beyond_the_border_is_black() -> None:
     rgb = np.full((100, 120, 3), 200, np.uint8)
-    assert not Square(300, 300, 64, 25.0).cut(rgb, 64)[0].any()
+    assert not CropSquare(300, 300, 64, 25.0).crop(rgb, 64)[0].any()
 
 
 def test_what_was_cut_can_be_cut_again_from_what_a_row_holds() -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
-    square = Square.around((91.3, 40.2, 150.1, 120.9), 0.3, 11.987654321)
+    square = CropSquare.around((91.3, 40.2, 150.1, 120.9), 0.3, 11.987654321)
     left, top, right, _ = (int(edge) for edge in square.xyxy)
-    again = Square(left, top, right - left, float(np.float32(square.degrees)))
+    again = CropSquare(left, top, right - left, float(np.float32(square.degrees)))
     assert again == square
-    np.testing.assert_array_equal(again.cut(rgb, 100)[0], square.cut(rgb, 100)[0])
+    np.testing.assert_array_equal(again.crop(rgb, 100)[0], square.crop(rgb, 100)[0])

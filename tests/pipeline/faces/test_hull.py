@@ -12,8 +12,8 @@ from assets_paths import MEDIA
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.faces.geometry.hull import TEMPLATE5, Landmarker, TemplateLandmarker, template_hull, yaw
-from facefeed.pipeline.faces.geometry.regions import REGIONS, regions, sharpness
+from facefeed.pipeline.faces.geometry.hull import TEMPLATE5, Landmarker, TemplateLandmarker, template_hull, yaw_radians
+from facefeed.pipeline.faces.geometry.regions import REGIONS, region_boxes, sharpness
 from numpy.typing import NDArray
 
 Points = NDArray[np.float64]
@@ -79,7 +79,7 @@ def test_below_the_brows_the_hull_is_the_annotated_one(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("turn", [-60, -30, 0, 30, 60])
 def test_the_hull_follows_a_head_that_turns_and_tilts(turn: int, tilt: float) -> None:
     landmarks = seen(MEAN_FACE[:5], np.deg2rad(turn), tilt)
-    assert np.rad2deg(yaw(landmarks)) == pytest.approx(turn, abs=1.5)
+    assert np.rad2deg(yaw_radians(landmarks)) == pytest.approx(turn, abs=1.5)
     hull = template_hull(landmarks)
     assert depth(hull, seen(MEAN_FACE, np.deg2rad(turn), tilt)).min() > -1.5
     assert cv2.isContourConvex(hull)
@@ -123,7 +123,7 @@ def test_the_landmarker_outlines_every_face_even_without_landmarks() -> None:
 def test_each_region_holds_its_part(turn: int, tilt: float) -> None:
     landmarks = seen(MEAN_FACE[:5], np.deg2rad(turn), tilt)
     hull = template_hull(landmarks)
-    boxes = regions(landmarks, hull)
+    boxes = region_boxes(landmarks, hull)
     assert tuple(boxes) == REGIONS
     parts = {"left_eye": [0], "right_eye": [1], "nose": [2], "mouth": [3, 4], "face": [0, 1, 2, 3, 4]}
     for part, box in boxes.items():
@@ -137,14 +137,14 @@ def test_each_region_holds_its_part(turn: int, tilt: float) -> None:
 def test_the_eyes_keep_their_size_in_profile() -> None:
     def eye_width(turn: float) -> float:
         landmarks = seen(MEAN_FACE[:5], turn, 0.0)
-        box = regions(landmarks, template_hull(landmarks))["left_eye"]
+        box = region_boxes(landmarks, template_hull(landmarks))["left_eye"]
         return float(box[2] - box[0])
 
     assert eye_width(1.2) == pytest.approx(eye_width(0.0), rel=0.05)
 
 
 def test_regions_of_coinciding_landmarks_are_finite() -> None:
-    boxes = regions(np.full((5, 2), 3.0), np.zeros((4, 2)))
+    boxes = region_boxes(np.full((5, 2), 3.0), np.zeros((4, 2)))
     assert np.isfinite(list(boxes.values())).all()
 
 

@@ -20,7 +20,7 @@ from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 from facefeed.pipeline.faces.geometry.hull import template_hull
-from facefeed.pipeline.faces.geometry.regions import regions
+from facefeed.pipeline.faces.geometry.regions import region_boxes
 from matplotlib import cbook
 from numpy.typing import NDArray
 from PIL import Image
@@ -202,7 +202,7 @@ def test_a_portrait_is_found_with_its_parts_in_place(name: str, detector: MTCNND
     eyes, mouth = (left_eye + right_eye) / 2, (left_mouth + right_mouth) / 2
     assert hull[:, 1].min() < eyes[1] - 0.8 * (mouth - eyes)[1]  # the forehead
     assert hull[:, 1].max() > mouth[1] + 0.5 * (mouth - eyes)[1]  # the chin
-    boxes = regions(landmarks, hull)
+    boxes = region_boxes(landmarks, hull)
     parts = {"left_eye": left_eye, "right_eye": right_eye, "nose": nose, "mouth": mouth}
     for part, point in parts.items():
         assert (boxes[part][:2] < point).all() and (point < boxes[part][2:]).all(), part  # noqa: PT018

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 from assets_random import examples
-from facefeed.pipeline.faces.geometry.crop import Square
-from facefeed.pipeline.faces.geometry.smoothing import Framing, smoothed
+from facefeed.pipeline.faces.geometry.crop import CropSquare
+from facefeed.pipeline.faces.geometry.smoothing import FrameBoxes, smooth_boxes
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -17,10 +17,12 @@ MARGIN = 0.3
 RATE = 25
 
 
-def framing(number: int, *faces: tuple[int, float, float, float], degrees: float = 0.0, rate: float = RATE) -> Framing:
+def framing(
+    number: int, *faces: tuple[int, float, float, float], degrees: float = 0.0, rate: float = RATE
+) -> FrameBoxes:
     """Faces as (track, centre x, centre y, side)."""
     boxes = [(x - side / 2, y - side / 2, x + side / 2, y + side / 2) for _, x, y, side in faces]
-    return Framing(
+    return FrameBoxes(
         number / rate,
         np.array([track for track, *_ in faces], np.int32),
         np.array(boxes, np.float64).reshape(-1, 4),
@@ -28,18 +30,18 @@ def framing(number: int, *faces: tuple[int, float, float, float], degrees: float
     )
 
 
-def smooth(framings: Iterable[Framing], margin: float = MARGIN) -> list[Framing]:
-    return [framing for _, framing in smoothed(((None, one) for one in framings), margin)]
+def smooth(framings: Iterable[FrameBoxes], margin: float = MARGIN) -> list[FrameBoxes]:
+    return [framing for _, framing in smooth_boxes(((None, one) for one in framings), margin)]
 
 
-def placed(framings: Iterable[Framing], face: int = 0) -> NDArray[np.float64]:
+def placed(framings: Iterable[FrameBoxes], face: int = 0) -> NDArray[np.float64]:
     """(frames, 3): centre x, centre y, side of one face."""
     boxes = np.array([one.boxes_xyxy[face] for one in framings])
     low, high = boxes[:, :2], boxes[:, 2:]
     return np.column_stack([(low + high) / 2, (high - low).max(axis=1)])
 
 
-def shaken(frames: int, rate: float = RATE, moving: float = 0.0) -> list[Framing]:
+def shaken(frames: int, rate: float = RATE, moving: float = 0.0) -> list[FrameBoxes]:
     """A head of 100 px that moves `moving` px a frame to the right, as a detector sees it: 2 px to and fro."""
     noise = np.random.default_rng(0).normal(0, 2, (frames, 3))
     centres = np.array([200, 150, 100]) + noise + np.outer(np.arange(frames) * moving, [1, 0, 0])
@@ -76,7 +78,7 @@ def test_half_of_the_margin_is_kept_however_a_head_jumps(
 ) -> None:
     seen = [framing(number, (0, *head)) for number, head in enumerate(heads)]
     for own, after in zip(placed(seen), smooth(seen, margin), strict=True):
-        left, top, right, bottom = Square.around(after.boxes_xyxy[0], margin).xyxy
+        left, top, right, bottom = CropSquare.around(after.boxes_xyxy[0], margin).xyxy
         needed = own[2] * (1 + margin) / 2 - 1.01  # a square is cut along whole pixels
         assert min(own[0] - left, right - own[0], own[1] - top, bottom - own[1]) >= needed
 
@@ -120,14 +122,14 @@ def test_a_tilt_is_smoothed_the_short_way_round() -> None:
 def test_every_frame_comes_out_in_order_with_what_belongs_to_it_and_few_are_held(rate: float) -> None:
     taken = 0
 
-    def frames() -> Iterator[tuple[int, Framing]]:
+    def frames() -> Iterator[tuple[int, FrameBoxes]]:
         nonlocal taken
         for number in range(40):
             taken += 1
             yield number, framing(number, (0, 100, 100, 50), rate=rate)
 
     given = 0
-    for number, one in smoothed(frames(), MARGIN):
+    for number, one in smooth_boxes(frames(), MARGIN):
         assert number == given
         assert one.pts_seconds == number / rate
         given += 1
@@ -137,7 +139,7 @@ def test_every_frame_comes_out_in_order_with_what_belongs_to_it_and_few_are_held
 
 def test_time_that_jumps_back_does_no_harm() -> None:
     times = [0.0, 0.04, 0.08, 6.5, 0.0, 0.04]
-    seen = [Framing(time, np.zeros(1, np.int32), np.array([[0.0, 0, 50, 50]]), np.zeros(1)) for time in times]
+    seen = [FrameBoxes(time, np.zeros(1, np.int32), np.array([[0.0, 0, 50, 50]]), np.zeros(1)) for time in times]
     after = smooth(seen)
     assert [one.pts_seconds for one in after] == times
     np.testing.assert_allclose([one.boxes_xyxy[0] for one in after], [[0, 0, 50, 50]] * 6)

@@ -21,7 +21,7 @@ from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.faces.geometry.crop import Square
+from facefeed.pipeline.faces.geometry.crop import CropSquare
 from facefeed.pipeline.manipulation.mask import Difference, decode_mask, difference, encode_mask
 from facefeed.pipeline.manipulation.source_frames import Found, Original, Twins
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
@@ -56,7 +56,7 @@ def recompressed(rgb: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
 
 def compared(fake: NDArray[np.uint8], source: NDArray[np.uint8]) -> Difference:
     """All of two pictures."""
-    found = difference(fake, source, Square(0, 0, len(fake)), size_px=256, faces_xyxy=FACE)
+    found = difference(fake, source, CropSquare(0, 0, len(fake)), size_px=256, faces_xyxy=FACE)
     assert found is not None
     return found
 
@@ -84,17 +84,23 @@ def test_a_changed_area_is_found_where_it_is() -> None:
 
 @pytest.mark.parametrize(
     "square",
-    [Square(30, 20, 64), Square(30, 20, 65), Square(-20, 80, 90), Square(20, 20, 80, 30.0), Square(40, 40, 1)],
+    [
+        CropSquare(30, 20, 64),
+        CropSquare(30, 20, 65),
+        CropSquare(-20, 80, 90),
+        CropSquare(20, 20, 80, 30.0),
+        CropSquare(40, 40, 1),
+    ],
     ids=str,
 )
-def test_a_mask_is_as_large_as_its_crop_and_lies_where_the_crop_does(square: Square) -> None:
+def test_a_mask_is_as_large_as_its_crop_and_lies_where_the_crop_does(square: CropSquare) -> None:
     source, truth = picture(2), np.zeros((128, 128), np.uint8)
     cv2.circle(truth, (62, 52), 16, 255, -1)
     fake = np.where(truth[..., None] > 0, 255 - source, source).astype(np.uint8)
     for size_px in (256, 40):
         found = difference(fake, source, square, size_px=size_px, faces_xyxy=FACE)
         assert found is not None
-        crop, _ = square.cut(np.dstack([truth] * 3), size_px)
+        crop, _ = square.crop(np.dstack([truth] * 3), size_px)
         assert found.mask.shape == crop.shape[:2]
         inside = crop[..., 0] > 127
         if inside.mean() > 0.1 and square.side > 1:
@@ -103,12 +109,12 @@ def test_a_mask_is_as_large_as_its_crop_and_lies_where_the_crop_does(square: Squ
 
 def test_pictures_of_two_scenes_cannot_be_compared() -> None:
     """As where the clocks of a fake and its original go apart: the whole square would count as manipulated."""
-    assert difference(picture(4), picture(5), Square(20, 20, 80), size_px=256, faces_xyxy=FACE) is None
+    assert difference(picture(4), picture(5), CropSquare(20, 20, 80), size_px=256, faces_xyxy=FACE) is None
 
 
 def test_frames_of_two_sizes_are_refused() -> None:
     with pytest.raises(UsageError, match="frames of one size"):
-        difference(picture(0, 64), picture(0, 128), Square(0, 0, 64), size_px=256, faces_xyxy=FACE)
+        difference(picture(0, 64), picture(0, 128), CropSquare(0, 0, 64), size_px=256, faces_xyxy=FACE)
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32 - 1))
@@ -247,7 +253,7 @@ def iou(mask: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
 def truth_of(fake: Clip, row: dict[str, Any]) -> NDArray[np.bool_]:
     """Where the generator may have changed the crop of a row."""
     x0, y0, x1, _ = (round(value) for value in row["crop_xyxy"])
-    hull, _ = Square(x0, y0, x1 - x0).cut(Truth(fake).frame(row["frame_index"]), row["width"])
+    hull, _ = CropSquare(x0, y0, x1 - x0).crop(Truth(fake).frame(row["frame_index"]), row["width"])
     return hull[..., 0] > 127
 
 

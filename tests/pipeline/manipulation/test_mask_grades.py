@@ -21,7 +21,7 @@ from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.faces.geometry.crop import Square
+from facefeed.pipeline.faces.geometry.crop import CropSquare
 from facefeed.pipeline.manipulation.mask import decode_mask
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
@@ -89,7 +89,7 @@ def test_of_two_people_only_the_one_who_was_changed_counts_as_manipulated(
     assert len(rows) == 6
     for row in rows:
         x0, y0, x1, _ = (round(value) for value in row["crop_xyxy"])
-        hull = Square(x0, y0, x1 - x0).cut(pair.truth.frame(row["frame_index"]), row["width"])[0][..., 0] > 127
+        hull = CropSquare(x0, y0, x1 - x0).crop(pair.truth.frame(row["frame_index"]), row["width"])[0][..., 0] > 127
         if hull.any():
             mask = decode_mask(row["mask"])
             assert (mask & hull).sum() / (mask | hull).sum() > 0.5
