@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from .console import visible
+from .console import printable
 from .errors import INTERRUPTED, FacefeedError, StoppedError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .video import DecoderLimits
 
 
-class Door(click.Group):
+class CommandGroup(click.Group):
     """Finds subcommands by entry point and turns facefeed's errors into messages and exit codes."""
 
     def _entry_points(self) -> dict[str, EntryPoint]:
@@ -71,7 +71,7 @@ class Door(click.Group):
                 StoppedError.exit_code,
                 {},
             )
-        click.echo("facefeed: " + "\n".join(map(visible, message.split("\n"))), err=True)
+        click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
         if as_json:
             click.echo(json.dumps({**figures, "error": message, "exit": code}))
         return ctx.exit(code)
@@ -81,7 +81,7 @@ def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG00
     raise KeyboardInterrupt
 
 
-@click.group(cls=Door, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="facefeed")
 def main() -> None:
     """Turn face videos into training data once, so that no training run ever waits for it again."""
@@ -190,7 +190,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     """
     from . import report  # noqa: PLC0415 (everything below is heavy)
     from .execution.progress import Progress  # noqa: PLC0415
-    from .interrupts import answered_at_once  # noqa: PLC0415
+    from .interrupts import handle_interrupts  # noqa: PLC0415
     from .planning.failure_limit import Allowance  # noqa: PLC0415
     from .precompute import precompute  # noqa: PLC0415
     from .video import DecoderLimits  # noqa: PLC0415
@@ -202,7 +202,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     )
     if given["dry_run"]:
         return _dry_run(src, out, given, limits, allowance, progress=progress)
-    with answered_at_once(progress.on_stopping):
+    with handle_interrupts(progress.on_stopping):
         summary = precompute(
             src,
             out,

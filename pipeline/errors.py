@@ -1,4 +1,4 @@
-"""What can go wrong, as one small tree.
+"""The exceptions of facefeed, with their exit codes.
 
     FacefeedError                 exit 2
     +-- UsageError                exit 2    an option or a path that cannot be used; nothing was written
@@ -31,10 +31,10 @@ Reason = Literal[
     "bridges_splits",
     "unknown_label",
 ]
-"""Why an input failed. Each has one cause, so that counts by reason say what to mend."""
+"""Why an input failed. Each reason has one cause, so that counts by reason show what to fix."""
 
 INTERRUPTED = 130
-"""Exit status of a command that the user has stopped; resumable."""
+"""Exit status of a command that the user interrupted; resumable."""
 
 REASONS: tuple[str, ...] = get_args(Reason)
 
@@ -42,7 +42,7 @@ REASONS: tuple[str, ...] = get_args(Reason)
 class FacefeedError(Exception):
     """Base of every error that facefeed raises on purpose; `exit_code` is the process's exit status.
 
-    `figures` is what `--json` shows beside the message.
+    `figures`: further values that `--json` prints beside the message.
     """
 
     exit_code = 2
@@ -63,7 +63,7 @@ class RefusedError(UsageError):
 class InputError(FacefeedError):
     """One input that gives no rows: `reason` is counted, `detail` is for people.
 
-    `frames_wanted` and `frames_decoded` say how far decoding came (frames that the sampling asked for).
+    `frames_wanted`: frames that the sampling selected; `frames_decoded`: how many of them were decoded.
     """
 
     def __init__(self, reason: Reason, detail: str = "", *, frames_wanted: int = 0, frames_decoded: int = 0) -> None:
@@ -90,6 +90,6 @@ class TooManyFailedError(FacefeedError):
 
 
 class StoppedError(FacefeedError):
-    """The run stopped half-way for a reason outside the data; the same command goes on where it stopped."""
+    """The run stopped half-way for a reason outside the data; the same command resumes it."""
 
     exit_code = 75

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic file writes: a file appears complete, or not at all."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ NO_HARD_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno
 
 
 @contextmanager
-def writing(what: Path) -> Iterator[None]:
-    """Turns what a disk refuses, to write or to read back, into a clean, resumable stop that names its reason."""
+def stop_on_disk_error(path: Path) -> Iterator[None]:
+    """Converts an `OSError` on `path` (disk full, I/O error), but no `FileExistsError`, to a `StoppedError`."""
     try:
         yield
     except FileExistsError:
         raise
     except OSError as error:
-        remedy = "make room" if error.errno in DISK_IS_FULL else "mend that"
+        remedy = "make room" if error.errno in DISK_IS_FULL else "fix that"
         raise StoppedError(
-            f"{what}: {os.strerror(error.errno or 0)}; all finished units are kept; "
+            f"{path}: {os.strerror(error.errno or 0)}; all finished units are kept; "
             f"{remedy} and run the same command again"
         ) from error
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes names created in `folder` durable."""
+    """Calls fsync on `folder`, so that names created in it survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -40,9 +40,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_durably(target: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
-    """Writes a small file whole or not at all; with `replace=False` raises `FileExistsError` if it is there."""
+    """Writes a small file atomically and with fsync, by way of a file in the folder `temporary`.
+
+    Raises `StoppedError` where the disk fails and, with `replace=False`, `FileExistsError` if `target` exists.
+    """
     attempt = temporary / f"{target.name}.{uuid.uuid4().hex}"
-    with writing(target):
+    with stop_on_disk_error(target):
         try:
             with attempt.open("w", encoding="utf-8") as file:
                 file.write(text)
@@ -51,43 +54,44 @@ def write_durably(target: Path, text: str, temporary: Path, *, replace: bool = T
             if replace:
                 attempt.replace(target)
             else:
-                link(attempt, target)
+                link_exclusive(attempt, target)
             sync_folder(target.parent)
         finally:
             attempt.unlink(missing_ok=True)
 
 
-def link(attempt: Path, target: Path) -> None:
-    """Gives a complete file its name without replacing another; raises `FileExistsError` if the name is taken."""
+def link_exclusive(attempt: Path, target: Path) -> None:
+    """Gives a complete file its final name and never overwrites: raises `FileExistsError` if `target` exists."""
     try:
         os.link(attempt, target)
     except OSError as error:
         if error.errno not in NO_HARD_LINKS:
             raise
-        # No hard links here (some network and FAT file systems): the driver's lease is then what keeps
-        # writers apart, and rename what makes the name appear whole.
+        # No hard links here (some network and FAT file systems): the driver's lease then keeps writers apart,
+        # and the rename is atomic.
         if target.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from error
         attempt.rename(target)
 
 
-def write_whole(text: str, path: Path, option: str) -> int:
-    """Writes `text` beside `path` and puts it in its place; returns its bytes. `option`: that named the path.
+def write_atomically(text: str, path: Path, option: str) -> int:
+    """Writes `text` to a file beside `path`, renames it to `path` and returns its size in bytes.
 
-    Raises `UsageError` where it cannot be written; what was there before is then as it was.
+    `option`: the command-line option that named the path, for the message.
+    Raises `UsageError` where it cannot be written; an existing file is then unchanged.
     """
-    named, path = path, path.resolve()  # of a link, what it points to
-    written = path.with_name(f".{path.name}.{os.getpid()}")
+    given_path, path = path, path.resolve()  # a link stays; its target is replaced
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():  # /dev/null, a pipe: not to be replaced
+        if path.exists() and not path.is_file() and not path.is_dir():  # /dev/null or a pipe: never replaced
             return path.write_bytes(text.encode())
         try:
-            size_bytes = written.write_bytes(text.encode())
-            written.replace(path)
+            size_bytes = temporary.write_bytes(text.encode())
+            temporary.replace(path)
         finally:
-            written.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{option} {named}: cannot be written ({error.strerror}); name a file in a folder that is there"
+            f"{option} {given_path}: cannot be written ({error.strerror}); name a file in a folder that is there"
         ) from error
     return size_bytes

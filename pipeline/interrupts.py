@@ -1,4 +1,4 @@
-"""Ctrl-C, answered at once: the first stops in order, the second ends this process and all below it."""
+"""Ctrl-C in a command: the first stops it in order, the second kills the process and all its children."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import psutil
 
 from .errors import INTERRUPTED
 
-_REQUESTS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 @contextmanager
-def answered_at_once(on_first: Callable[[], None]) -> Iterator[None]:
-    """For a command's main thread: calls `on_first` at the first request to stop, and ends everything at the second.
+def handle_interrupts(on_first: Callable[[], None]) -> Iterator[None]:
+    """Calls `on_first` at the first SIGINT, SIGTERM or SIGHUP and kills everything at the second; for the main thread.
 
-    What the first one does is left to the handlers that are set, which may have to wait for a call into a library; what
-    is done here does not, since it is the arrival that a thread of ours reads, from Python's wakeup descriptor.
+    The signal handlers that are set still decide what the first one does, but Python runs them only between bytecodes,
+    which a call into a library may delay. `on_first` is not delayed: a thread reads signals from the wakeup descriptor.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    thread = threading.Thread(target=_answer, args=(reader, on_first), name="facefeed-interrupts", daemon=True)
+    thread = threading.Thread(target=_watch_signals, args=(reader, on_first), name="facefeed-interrupts", daemon=True)
     thread.start()
     try:
         yield
@@ -37,21 +37,21 @@ def answered_at_once(on_first: Callable[[], None]) -> Iterator[None]:
         os.close(reader)
 
 
-def _answer(reader: int, on_first: Callable[[], None]) -> None:
-    asked = False
+def _watch_signals(reader: int, on_first: Callable[[], None]) -> None:
+    was_requested = False
     while number := os.read(reader, 1):
-        if number[0] not in _REQUESTS:
+        if number[0] not in _STOP_SIGNALS:
             continue
-        if asked:
-            _end_all()
-        asked = True
+        if was_requested:
+            _kill_process_tree()
+        was_requested = True
         on_first()
 
 
-def _end_all() -> None:
+def _kill_process_tree() -> None:
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             process.kill()
     if sys.stderr.isatty():
-        os.write(sys.stderr.fileno(), b"\x1b[?25h\n")  # a progress bar had hidden the cursor
+        os.write(sys.stderr.fileno(), b"\x1b[?25h\n")  # show the cursor again: a progress bar has hidden it
     os._exit(INTERRUPTED)

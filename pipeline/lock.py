@@ -1,8 +1,9 @@
-"""One process at work on a folder: who holds it is written in a file, so that a second one can name the first.
+"""An exclusive lock on a folder: a lock file that names its holder.
 
-On one machine (and on network file systems with working locks) `flock` decides, which the kernel releases when
-the holder dies. Where there are no locks, or they do not reach other hosts, a heartbeat does: a holder on another
-host is gone once its file has not been touched for a minute. Who may be gone is waited for; one sign of life ends that.
+On one machine (and on network file systems with working locks) `flock` decides; the kernel releases it when the holder
+dies. Where locks are missing or do not reach other hosts, a heartbeat decides: a holder on another host is stale once
+the modification time of its lock file is a minute old. A holder that may be dead is waited for until it is stale; a
+heartbeat ends the wait with an error.
 """
 
 from __future__ import annotations
@@ -25,124 +26,133 @@ from .errors import RefusedError
 
 HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
-_LOOK_SECONDS = 1.0
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+_POLL_SECONDS = 1.0
+_LOCKS_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 @contextmanager
-def hold(path: Path, *, work: str, on_wait: Callable[[str], object] = lambda _: None) -> Iterator[None]:
-    """Holds the folder of the file `path` for the length of the block; work: what the holder does, as "precompute".
+def hold_lock(path: Path, *, work: str, on_wait: Callable[[str], object] = lambda _: None) -> Iterator[None]:
+    """Holds the lock file `path`, and with it the file's folder, for the length of the block.
 
-    A holder on another host that may have been killed is waited for, for a minute at most: `on_wait` is told who and
-    how long. Raises `RefusedError` naming whoever holds it, and `OSError` where the file cannot be written.
+    A holder on another host that may have been killed is waited for, for a minute at most.
+
+    Args:
+        path: the lock file; created if it is missing, empty once released.
+        work: what the holder does, for messages, such as "precompute".
+        on_wait: called before a wait, with a sentence that names the holder and the seconds.
+
+    Raises:
+        RefusedError: another process holds the lock; the message names it.
+        OSError: the file cannot be written.
+
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        locked = _lock(descriptor, path, work)
-        holder = _holder(descriptor)
-        here = holder.get("host") == socket.gethostname()
+        locked = _try_lock(descriptor, path, work)
+        holder = _read_holder(descriptor)
+        is_local = holder.get("host") == socket.gethostname()
         waited = False
-        if holder.get("host") is not None and not (locked and here):
-            if here and _is_alive(holder.get("pid")) and _left_seconds(path) > 0:
-                raise _refusal(path, work, holder)
-            waited = _outlast(path, work, holder, on_wait)
-        signed = _sign(descriptor)
-        if waited:  # another one may have waited for the same: the last to sign has it
-            time.sleep(_LOOK_SECONDS)
-            if (holder := _look(path)[0]) != signed:
-                raise _refusal(path, work, holder)
+        if holder.get("host") is not None and not (locked and is_local):
+            if is_local and _process_exists(holder.get("pid")) and _seconds_until_stale(path) > 0:
+                raise _refused_error(path, work, holder)
+            waited = _wait_until_stale(path, work, holder, on_wait)
+        own_record = _write_holder(descriptor)
+        if waited:  # several processes may have waited: the last to write its record has the lock
+            time.sleep(_POLL_SECONDS)
+            if (holder := _read_state(path)[0]) != own_record:
+                raise _refused_error(path, work, holder)
         try:
             with _heartbeat(descriptor):
                 yield
         finally:
-            os.ftruncate(descriptor, 0)  # released, also after an error: nobody holds it
+            os.ftruncate(descriptor, 0)  # empty: released, also after an error
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, path: Path, work: str) -> bool:
-    """Whether the lock is ours; False where the file system knows no locks."""
+def _try_lock(descriptor: int, path: Path, work: str) -> bool:
+    """Takes the lock: True if this process holds it now, False where the file system does not support locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise _refusal(path, work, _holder(descriptor)) from error
+        raise _refused_error(path, work, _read_holder(descriptor)) from error
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in _LOCKS_UNSUPPORTED:
             raise
         return False
     return True
 
 
-def _holder(descriptor: int) -> dict[str, object]:
+def _read_holder(descriptor: int) -> dict[str, object]:
     try:
-        held = json.loads(os.pread(descriptor, 4096, 0))
+        holder = json.loads(os.pread(descriptor, 4096, 0))
     except ValueError:
         return {}
-    return held if isinstance(held, dict) else {}
+    return holder if isinstance(holder, dict) else {}
 
 
-def _look(path: Path) -> tuple[dict[str, object], float]:
-    """The holder and its last sign of life; the file is opened anew, or a network file system may show an old state."""
+def _read_state(path: Path) -> tuple[dict[str, object], float]:
+    """The holder and the time of its last heartbeat; reopens the file, since network file systems cache its state."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return _holder(descriptor), os.fstat(descriptor).st_mtime
+        return _read_holder(descriptor), os.fstat(descriptor).st_mtime
     finally:
         os.close(descriptor)
 
 
-def _left_seconds(path: Path) -> float:
-    """How long a holder may still be silent; never more than all of its time, whatever the file server's clock says."""
-    return min(_look(path)[1] + STALE_SECONDS - time.time(), STALE_SECONDS)
+def _seconds_until_stale(path: Path) -> float:
+    """Seconds until the holder counts as stale; at most `STALE_SECONDS`, whatever the file server's clock says."""
+    return min(_read_state(path)[1] + STALE_SECONDS - time.time(), STALE_SECONDS)
 
 
-def _is_alive(pid: object) -> bool:
-    """Whether there is such a process on this host."""
+def _process_exists(pid: object) -> bool:
+    """Whether this host has a process of that id."""
     return isinstance(pid, int) and psutil.pid_exists(pid)
 
 
-def _outlast(path: Path, work: str, holder: dict[str, object], on_wait: Callable[[str], object]) -> bool:
-    """Waits until a holder has been silent for long enough; returns whether it had to wait.
+def _wait_until_stale(path: Path, work: str, holder: dict[str, object], on_wait: Callable[[str], object]) -> bool:
+    """Waits until the holder is stale or has released the lock; returns whether a wait was needed.
 
-    Raises `RefusedError` as soon as it shows that it is alive.
+    Raises `RefusedError` as soon as the holder's heartbeat or record changes.
     """
-    left_seconds = _left_seconds(path)
+    left_seconds = _seconds_until_stale(path)
     if left_seconds <= 0:
         return False
     on_wait(
-        f"{path.parent}: {_who(holder)} held it and may have been killed; waiting for a sign of life for "
+        f"{path.parent}: {_describe(holder)} held it and may have been killed; waiting for a sign of life for "
         f"{left_seconds:.0f} s"
     )
-    seen = _look(path)
-    until = time.monotonic() + left_seconds
-    while (now := time.monotonic()) < until:
-        time.sleep(min(_LOOK_SECONDS, until - now))
-        if (last := _look(path)) == seen:
+    first_state = _read_state(path)
+    deadline = time.monotonic() + left_seconds
+    while (now := time.monotonic()) < deadline:
+        time.sleep(min(_POLL_SECONDS, deadline - now))
+        if (state := _read_state(path)) == first_state:
             continue
-        if last[0]:
-            raise _refusal(path, work, last[0])
+        if state[0]:
+            raise _refused_error(path, work, state[0])
         break  # released
     return True
 
 
-def _sign(descriptor: int) -> dict[str, object]:
+def _write_holder(descriptor: int) -> dict[str, object]:
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    signed: dict[str, object] = {"host": socket.gethostname(), "pid": os.getpid(), "since": since}
+    own_record: dict[str, object] = {"host": socket.gethostname(), "pid": os.getpid(), "since": since}
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(signed).encode(), 0)
+    os.pwrite(descriptor, json.dumps(own_record).encode(), 0)
     os.fsync(descriptor)
-    return signed
+    return own_record
 
 
 @contextmanager
 def _heartbeat(descriptor: int) -> Iterator[None]:
     stop = threading.Event()
 
-    def beat() -> None:
+    def heartbeat() -> None:
         while not stop.wait(HEARTBEAT_SECONDS):
             with suppress(OSError):  # a full or vanished disk is reported by whoever writes data
                 os.utime(descriptor)
 
-    thread = threading.Thread(target=beat, name="facefeed-heartbeat", daemon=True)
+    thread = threading.Thread(target=heartbeat, name="facefeed-heartbeat", daemon=True)
     thread.start()
     try:
         yield
@@ -151,11 +161,11 @@ def _heartbeat(descriptor: int) -> Iterator[None]:
         thread.join()
 
 
-def _who(holder: dict[str, object]) -> str:
+def _describe(holder: dict[str, object]) -> str:
     return "process {pid} on {host}, since {since}".format_map({"pid": "?", "host": "?", "since": "?", **holder})
 
 
-def _refusal(path: Path, work: str, holder: dict[str, object]) -> RefusedError:
+def _refused_error(path: Path, work: str, holder: dict[str, object]) -> RefusedError:
     return RefusedError(
-        f"{path.parent}: another {work} is working on it ({_who(holder)}); wait for it, or stop it and run this again"
+        f"{path.parent}: another {work} is working on it ({_describe(holder)}); wait for it, or stop it and run this again"
     )

@@ -1,4 +1,4 @@
-"""What this process may use of its machine: cores and memory, as its container allows them. Standard library alone."""
+"""Cores and memory that this process may use, within the limits of its control groups; standard library only."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ ROOT = Path("/")
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Cores that this process may keep busy, at least 1: its affinity or, where that is tighter, a group's quota.
+    """Number of cores that this process may use, at least 1: its CPU affinity, or a control group's quota if lower.
 
-    `root`: where /proc and /sys are looked for.
+    `root`: the folder with `proc` and `sys`.
     """
-    quotas = [quota for folder in _groups(root, "cpu") if (quota := _quota(folder)) is not None]
+    quotas = [quota for folder in _cgroup_folders(root, "cpu") if (quota := _cpu_quota(folder)) is not None]
     return max(1, min([len(os.sched_getaffinity(0)), *(math.floor(quota) for quota in quotas)]))
 
 
 def memory_bytes(root: Path = ROOT) -> int:
-    """Memory that this process may use: the machine's, or less where a control group's limit is tighter."""
-    limits = [limit for folder in _groups(root, "memory") if (limit := _limit(folder)) is not None]
-    return min([_memory_of_machine(root), *limits])
+    """Bytes of memory that this process may use: the machine's, or a control group's limit if lower."""
+    limits = [limit for folder in _cgroup_folders(root, "memory") if (limit := _memory_limit(folder)) is not None]
+    return min([_physical_memory_bytes(root), *limits])
 
 
-def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Folders of the control groups that this process is in, version 2 and 1, and of all above them: each is a limit.
+def _cgroup_folders(root: Path, controller: str) -> Iterator[Path]:
+    """Folders of this process's control groups (versions 1 and 2) and of all their parents: each may set a limit.
 
-    In a container the names may be those of the host, of which only the last one is there, as the mount itself.
+    In a container the names may be those of the host; only the mount itself then exists.
     """
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in _read_text(root / "proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, name = rest.partition(":")
         if number == "0":
@@ -41,37 +41,37 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
         else:
             continue
         folder = mount / name.lstrip("/")
-        yield from (one for one in (folder, *folder.parents) if one.is_relative_to(mount))
+        yield from (parent for parent in (folder, *folder.parents) if parent.is_relative_to(mount))
 
 
-def _quota(folder: Path) -> float | None:
-    """Cores, of `cpu.max` (version 2) or `cpu.cfs_quota_us` (version 1)."""
-    quota, _, period = _text(folder / "cpu.max").partition(" ")
+def _cpu_quota(folder: Path) -> float | None:
+    """Cores, from `cpu.max` (version 2) or `cpu.cfs_quota_us` (version 1); None without a limit."""
+    quota, _, period = _read_text(folder / "cpu.max").partition(" ")
     if not quota:
-        quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
-    number, of = _number(quota), _number(period)
-    return number / of if number and of else None
+        quota, period = _read_text(folder / "cpu.cfs_quota_us"), _read_text(folder / "cpu.cfs_period_us")
+    quota_us, period_us = _parse_limit(quota), _parse_limit(period)
+    return quota_us / period_us if quota_us and period_us else None
 
 
-def _limit(folder: Path) -> int | None:
-    """Bytes, of `memory.max` (version 2) or `memory.limit_in_bytes` (version 1, which says "none" by a huge number)."""
-    return _number(_text(folder / "memory.max")) or _number(_text(folder / "memory.limit_in_bytes"))
+def _memory_limit(folder: Path) -> int | None:
+    """Bytes, from `memory.max` (version 2) or `memory.limit_in_bytes` (version 1: a huge number for no limit)."""
+    return _parse_limit(_read_text(folder / "memory.max")) or _parse_limit(_read_text(folder / "memory.limit_in_bytes"))
 
 
-def _number(text: str) -> int | None:
-    """None for "max" and -1, which stand for no limit."""
+def _parse_limit(text: str) -> int | None:
+    """The number; None for "max" and -1, which stand for no limit."""
     return int(text) if text.isdigit() else None
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text().strip()
     except (OSError, ValueError):
         return ""
 
 
-def _memory_of_machine(root: Path) -> int:
-    for line in _text(root / "proc/meminfo").splitlines():
+def _physical_memory_bytes(root: Path) -> int:
+    for line in _read_text(root / "proc/meminfo").splitlines():
         name, _, value = line.partition(":")
         if name == "MemTotal":
             return int(value.split()[0]) * 1024

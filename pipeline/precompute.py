@@ -23,7 +23,7 @@ from .commit.finalize import (
 )
 from .commit.lease import hold_lease
 from .commit.publish import make_folders, remove_bare
-from .console import many
+from .console import plural
 from .dataset.manifest import Manifest, OutPaths
 from .dryrun.forecast import Forecast
 from .dryrun.forecast_cache import read_forecast
@@ -224,9 +224,9 @@ def _work(job: JobSpec, run_state: RunState, progress: Progress, workers: int | 
     if not pending:
         return progress.totals
     total = sum(1 for _ in run_state.plan.units())
-    progress.announce(f"{len(pending):,} of {many(total, 'unit')} to do")
+    progress.announce(f"{len(pending):,} of {plural(total, 'unit')} to do")
     count = workers or default_slots()
-    progress.announce(f"starting {many(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
+    progress.announce(f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
     with (
         failures_as_stops(),
         local_client(count) if scheduler is None else remote_client(scheduler) as client,

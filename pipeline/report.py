@@ -11,7 +11,7 @@ from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from .console import duration_text, many, standard_error, visible
+from .console import duration_text, plural, printable, stderr_console
 from .dataset.manifest import OutPaths
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def figures(summary: Summary) -> dict[str, Any]:
 
 def show(summary: Summary, src: Path, out: Path) -> None:
     """The closing tables: rows by split, inputs by outcome, and where to look."""
-    console = standard_error()
+    console = stderr_console()
     manifest = summary.manifest
     table = Table(title="rows", title_justify="left", title_style="bold")
     for column in ("split", "faces", "videos"):
@@ -75,19 +75,19 @@ def show(summary: Summary, src: Path, out: Path) -> None:
     console.print(table)
     console.print(_inputs(manifest.inputs))
     for line in _remarks(summary):
-        console.print(escape(visible(line)))
+        console.print(escape(printable(line)))
     totals = summary.totals
     pace = (
-        f"{many(totals.frames, 'frame')} at {totals.frames_per_second:.1f} a second"
+        f"{plural(totals.frames, 'frame')} at {totals.frames_per_second:.1f} a second"
         if totals.inputs
         else "nothing to do"
     )
-    amount = f"{filesize.decimal(manifest.bytes)} in {many(manifest.units, 'unit')}"
+    amount = f"{filesize.decimal(manifest.bytes)} in {plural(manifest.units, 'unit')}"
     console.print(f"{amount}; {pace}; {duration_text(summary.seconds)} in all")
     if summary.forecast:
         console.print(_forecast(summary.forecast, summary))
-    console.print(escape(visible(f"{src} -> {out / 'faces'}   (account: {OutPaths(out).manifest})")))
-    console.print(escape(visible(f"next: facefeed verify {shlex.quote(str(out))}")))
+    console.print(escape(printable(f"{src} -> {out / 'faces'}   (account: {OutPaths(out).manifest})")))
+    console.print(escape(printable(f"next: facefeed verify {shlex.quote(str(out))}")))
 
 
 def _forecast(expected: Forecast, summary: Summary) -> str:
@@ -97,7 +97,7 @@ def _forecast(expected: Forecast, summary: Summary) -> str:
     size_off = 100 * (summary.totals.size_bytes / max(size_bytes.likely, 1e-9) - 1)
     said = f"{duration_text(seconds.likely)} ({duration_text(seconds.low)} to {duration_text(seconds.high)})"
     return (
-        f"the dry run, with {many(expected.slots, 'worker')}, said {said} "
+        f"the dry run, with {plural(expected.slots, 'worker')}, said {said} "
         f"and {filesize.decimal(round(size_bytes.likely))}; "
         f"it took {duration_text(summary.seconds)} ({time_off:+.0f} %) "
         f"and made {filesize.decimal(summary.totals.size_bytes)} ({size_off:+.0f} %)"
@@ -129,14 +129,14 @@ def _remarks(summary: Summary) -> list[str]:
         lines.append(f"  and {len(summary.failures) - _NAMED:,} more: `facefeed inspect` names all of them on its page")
     if summary.partial:
         names = ", ".join(summary.partial[:_NAMED]) + (", ..." if len(summary.partial) > _NAMED else "")
-        lines.append(f"{many(len(summary.partial), 'partial input')}, without the damaged frames: {names}")
+        lines.append(f"{plural(len(summary.partial), 'partial input')}, without the damaged frames: {names}")
     if listing.missing:
         lines.append(f"listed in metadata, but absent on disk: {', '.join(listing.missing[:_NAMED])}")
         lines[-1] += ", ..." if len(listing.missing) > _NAMED else ""
     lines += _without_mask(summary.manifest.faces_without_mask)
     lines += _changes(summary.changes)
     if summary.orphans:
-        lines.append(f"moved to _tmp, since no unit accounts for them: {many(len(summary.orphans), 'file')}")
+        lines.append(f"moved to _tmp, since no unit accounts for them: {plural(len(summary.orphans), 'file')}")
     if summary.dropped_identities:
         names = ", ".join(summary.dropped_identities[:_NAMED])
         lines.append(f"identities that linked over 30 % of all videos were dropped from the split: {names}")
@@ -149,15 +149,15 @@ def _remarks(summary: Summary) -> list[str]:
 def _changes(changes: Changes) -> list[str]:
     lines = []
     if changes.changed:
-        count = many(len(changes.changed), "input")
+        count = plural(len(changes.changed), "input")
         lines.append(f"done again, where rows could differ, since they or their originals had changed: {count}")
     if changes.rejudged:
-        count = many(len(changes.rejudged), "input")
+        count = plural(len(changes.rejudged), "input")
         lines.append(f"done again, since more of them was damaged than --max-damaged allows: {count}")
     if changes.touched:
-        lines.append(f"not done again, with new times but the same content: {many(len(changes.touched), 'input')}")
+        lines.append(f"not done again, with new times but the same content: {plural(len(changes.touched), 'input')}")
     if changes.gone:
-        lines.append(f"no longer in the source, rows were kept: {many(len(changes.gone), 'input')}")
+        lines.append(f"no longer in the source, rows were kept: {plural(len(changes.gone), 'input')}")
     return lines
 
 
@@ -172,30 +172,30 @@ def _without_mask(count: int) -> list[str]:
 
 def checking() -> Callable[[str], None]:
     """Shows which file is being checked, on a terminal only."""
-    console = standard_error()
+    console = stderr_console()
     if not console.is_terminal:
         return lambda _: None
-    return lambda name: console.print(f"[dim]{escape(visible(name))}[/]", end="\r", overflow="ellipsis", no_wrap=True)
+    return lambda name: console.print(f"[dim]{escape(printable(name))}[/]", end="\r", overflow="ellipsis", no_wrap=True)
 
 
 def show_verdict(verdict: Verdict, out: Path) -> None:
     """Every finding in a line of its own, then one sentence."""
-    console = standard_error()
+    console = stderr_console()
     for finding in verdict.findings:
-        console.print(f"[red]{escape(finding.what)}[/]  {escape(visible(f'{finding.where}: {finding.detail}'))}")
-    checked = f"{many(verdict.files, 'file')}, {many(verdict.rows, 'row')}, {filesize.decimal(verdict.size_bytes)}"
-    name = escape(visible(str(out)))
+        console.print(f"[red]{escape(finding.what)}[/]  {escape(printable(f'{finding.where}: {finding.detail}'))}")
+    checked = f"{plural(verdict.files, 'file')}, {plural(verdict.rows, 'row')}, {filesize.decimal(verdict.size_bytes)}"
+    name = escape(printable(str(out)))
     if verdict.findings:
-        console.print(f"{name}: {many(len(verdict.findings), 'finding')} in {checked}", style="bold red")
+        console.print(f"{name}: {plural(len(verdict.findings), 'finding')} in {checked}", style="bold red")
         kinds: dict[str, list[str]] = {}
         for finding in verdict.findings:
             if finding.what not in (named := kinds.setdefault(finding.remedy, [])):
                 named.append(finding.what)
         for remedy, named in kinds.items():
-            console.print(escape(visible(f"{', '.join(named)}: {remedy.replace('OUT', shlex.quote(str(out)))}")))
+            console.print(escape(printable(f"{', '.join(named)}: {remedy.replace('OUT', shlex.quote(str(out)))}")))
     elif verdict.is_finished:
         console.print(f"{name}: whole; {checked} checked", style="bold green")
     if verdict.unfinished:
         console.print(f"{name}: {verdict.unfinished.state}; {checked} checked", style="bold yellow")
         for line in verdict.unfinished.remarks:
-            console.print(escape(visible(line)))
+            console.print(escape(printable(line)))

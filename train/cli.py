@@ -47,9 +47,9 @@ def train(
     SIGUSR1 have it write a checkpoint and exit with 75.
     """  # noqa: D301 (click's sign for lines that stay as they are)
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
-    from ..pipeline.console import standard_error  # noqa: PLC0415
+    from ..pipeline.console import stderr_console  # noqa: PLC0415
 
-    console = standard_error()
+    console = stderr_console()
     with console.status("starting"), Signals() as signals:
         from .config.fitting import fitted  # noqa: PLC0415
         from .config.settings import with_set  # noqa: PLC0415
@@ -108,9 +108,9 @@ def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: i
 @contextmanager
 def _telling() -> Iterator[Callable[[str, int, int], None]]:
     """How far it is, in one line of a terminal; nothing in a pipe, where the tables are enough."""
-    from ..pipeline.console import standard_error  # noqa: PLC0415
+    from ..pipeline.console import stderr_console  # noqa: PLC0415
 
-    console = standard_error()
+    console = stderr_console()
     if not console.is_terminal:
         yield lambda *_: None
         return

@@ -16,7 +16,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from ...pipeline.errors import FacefeedError, UsageError
-from ...pipeline.files import write_whole
+from ...pipeline.files import write_atomically
 from ..augment.compose import FaceCompose
 from ..augment.pipeline_file import TransformLine, describe_pipeline, read_pipeline
 from ..augment.seeding import Reseeder, derive_seed
@@ -109,7 +109,7 @@ def write_page(gallery: Gallery, page: Path) -> int:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     text = environment.from_string(source).render(gallery=gallery, side_px=SIDE_PX)
-    return write_whole(text, page, "--page")
+    return write_atomically(text, page, "--page")
 
 
 class _Studio:

@@ -189,7 +189,7 @@ def _reported(
     found: Profile, gate: Gate, *, page: Path, trace: Path | None, report: Path | None, as_json: bool
 ) -> int:  # fmt: skip
     """Writes everything first; then the exit code."""
-    from ...pipeline.files import write_whole  # noqa: PLC0415
+    from ...pipeline.files import write_atomically  # noqa: PLC0415
     from .report.console import figures, text  # noqa: PLC0415
     from .report.page.html import write_page  # noqa: PLC0415
     from .report.trace import write_trace  # noqa: PLC0415
@@ -200,7 +200,7 @@ def _reported(
     if trace is not None:
         write_trace(found, trace)
     if report is not None:
-        write_whole(json.dumps(values, indent=1), report, "--report")
+        write_atomically(json.dumps(values, indent=1), report, "--report")
     click.echo(f"{text(found, gate)}\n  page: {page}", err=True)
     if as_json:
         click.echo(json.dumps(values))

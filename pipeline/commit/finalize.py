@@ -16,7 +16,7 @@ from typing import Any
 from ..dataset.index import IndexBuilder, index_schema
 from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, count_inputs
 from ..errors import CorruptDataError, UsageError
-from ..files import sync_folder, write_durably, writing
+from ..files import stop_on_disk_error, sync_folder, write_durably
 from ..planning.plan import Unit
 from ..planning.run_state import RunState
 from ..sources import Entry
@@ -31,7 +31,7 @@ def set_orphans_aside(run_state: RunState) -> list[str]:
     """
     known = {unit.unit_id for unit, receipt in _ever(run_state) if receipt is None or receipt.outcome != "split"}
     moved = []
-    with writing(run_state.paths.faces):
+    with stop_on_disk_error(run_state.paths.faces):
         for path in sorted(run_state.paths.faces.rglob("*")):
             if path.is_file() and path.stem not in known:
                 path.replace(run_state.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
@@ -46,7 +46,7 @@ def set_damaged_aside(run_state: RunState) -> list[str]:
         if not receipt.file:
             continue
         path = run_state.paths.root / receipt.file
-        with writing(path):
+        with stop_on_disk_error(path):
             try:
                 check_file(path, unit.unit_id, run_state.config_hash, receipt.rows)
                 if sha256_of(path) == receipt.sha256:
@@ -65,14 +65,14 @@ def remove_replaced(run_state: RunState) -> None:
     # All of them first, and parts before wholes: the walk finds parts by the receipts that go away here.
     for unit, _ in reversed(list(_ever(run_state))):
         if unit.unit_id not in current:
-            with writing(run_state.paths.faces):
+            with stop_on_disk_error(run_state.paths.faces):
                 run_state.paths.unit_file(unit.split, unit.unit_id).unlink(missing_ok=True)
                 run_state.paths.receipt(unit.unit_id).unlink(missing_ok=True)
 
 
 def clear_attempts(paths: OutPaths) -> None:
     """Removes what a run that was killed has left half-written; what was set aside stays."""
-    with writing(paths.temporary):
+    with stop_on_disk_error(paths.temporary):
         for attempt in paths.temporary.iterdir():
             if attempt.is_file() and not attempt.name.endswith(".quarantined"):
                 attempt.unlink(missing_ok=True)
@@ -94,7 +94,7 @@ def _ever(run_state: RunState) -> Iterator[tuple[Unit, Receipt | None]]:
 def write_index(paths: OutPaths, tables: Sequence[tuple[Path, str]], labels: Sequence[str], fingerprint: str) -> int:
     """Builds the index anew, for `put_index` to put in its place; returns its number of rows."""
     attempt = paths.temporary / f"index.{uuid.uuid4().hex}"
-    with writing(paths.next_index):
+    with stop_on_disk_error(paths.next_index):
         paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset need not have it
         try:
             rows = IndexBuilder(index_schema(labels, fingerprint), tables).write(attempt)
@@ -161,6 +161,6 @@ def count_plan_parts(run_state: RunState) -> None:
 
 def put_index(paths: OutPaths) -> None:
     """Puts the index that `write_index` wrote in the place of the one before, if any was written."""
-    with writing(paths.index), suppress(FileNotFoundError):
+    with stop_on_disk_error(paths.index), suppress(FileNotFoundError):
         paths.next_index.replace(paths.index)
         sync_folder(paths.root)

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ..files import writing
-from ..lock import hold
+from ..files import stop_on_disk_error
+from ..lock import hold_lock
 
 
 @contextmanager
 def hold_lease(path: Path, on_wait: Callable[[str], object] = lambda _: None) -> Iterator[None]:
     """Holds OUT for the length of the block; raises `RefusedError` naming whoever holds it already.
 
-    `on_wait`: see `lock.hold`.
+    `on_wait`: see `lock.hold_lock`.
     """
     with ExitStack() as held:
-        with writing(path):
-            held.enter_context(hold(path, work="precompute", on_wait=on_wait))
+        with stop_on_disk_error(path):
+            held.enter_context(hold_lock(path, work="precompute", on_wait=on_wait))
         yield

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ..dataset.manifest import OutPaths, Receipt, trusted_receipt
 from ..errors import CorruptDataError, UsageError
-from ..files import DISK_IS_FULL, link, sync_folder, write_durably, writing
+from ..files import DISK_IS_FULL, link, stop_on_disk_error, sync_folder, write_durably
 
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 
@@ -32,7 +32,7 @@ def make_folders(paths: OutPaths) -> None:
             sync_folder(folder.parent)
         except OSError as error:
             if error.errno in DISK_IS_FULL:
-                with writing(folder):
+                with stop_on_disk_error(folder):
                     raise
             raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name a folder you may write to") from error
 
@@ -92,7 +92,7 @@ def publish(attempt: Path, final: Path, unit: str, config_hash: str, rows: int) 
 
     None where another attempt was faster: what it published stands, if it is whole, and ours is dropped.
     """
-    with writing(final):
+    with stop_on_disk_error(final):
         check_file(attempt, unit, config_hash, rows)
         digest: str | None = sha256_of(attempt)
         descriptor = os.open(attempt, os.O_RDONLY)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..console import duration_text, many, standard_error, visible
+from ..console import duration_text, plural, printable, stderr_console
 from ..dataset.schema import SPLITS
 from .forecast import Forecast, Range
 from .machine_load import is_busy
@@ -40,20 +40,20 @@ def figures(made: DryRun, allowed: int) -> dict[str, Any]:
 
 def show(made: DryRun, src: Path, allowed: int) -> None:
     """What was found, then what it will take; `allowed`: how many inputs may fail."""
-    console = standard_error()
+    console = stderr_console()
     survey = made.survey
-    console.print(escape(visible(f"{src}: layout {survey.layout}")))
+    console.print(escape(printable(f"{src}: layout {survey.layout}")))
     length = duration_text(3600 * survey.hours)
     hours = "" if not survey.hours else f", {length} of video (by {survey.headers_read:,} headers)"
     todo = "" if survey.new == survey.inputs else f"; {survey.new:,} of them to do"
     console.print(f"{survey.inputs:,} inputs, {filesize.decimal(survey.size_bytes)}{hours}{todo}")
     console.print(_splits(survey))
     for line in _remarks(survey):
-        console.print(escape(visible(line)))
+        console.print(escape(printable(line)))
     for line in survey.caveats:
-        console.print(f"[yellow]warning: {escape(visible(line))}[/]")
+        console.print(f"[yellow]warning: {escape(printable(line))}[/]")
     if survey.leak:
-        console.print(f"[bold red]would be refused:[/] {escape(visible(survey.leak))}")
+        console.print(f"[bold red]would be refused:[/] {escape(printable(survey.leak))}")
     if not made.pending:
         console.print("nothing to do")
     elif made.forecast is None:
@@ -62,8 +62,8 @@ def show(made: DryRun, src: Path, allowed: int) -> None:
         _forecast(made, made.forecast, console)
     _trials(made, console)
     if why := why_it_would_fail(made, allowed):
-        console.print(f"[bold red]would end with exit {exit_code(made, allowed)}:[/] {escape(visible(why))}")
-        console.print(escape(visible(way_out(made, allowed))))
+        console.print(f"[bold red]would end with exit {exit_code(made, allowed)}:[/] {escape(printable(why))}")
+        console.print(escape(printable(way_out(made, allowed))))
     elif made.pending and not exit_code(made, allowed):
         console.print("next: the same command without --dry-run")
 
@@ -84,7 +84,7 @@ def doubts(found: Forecast) -> list[str]:
     """Why the ranges are wide, where that is not the inputs' doing."""
     lines = []
     if found.is_from_few:
-        tried = f"{many(found.probed, 'input')} tried, about {1 - found.untried:.0%} of the work"
+        tried = f"{plural(found.probed, 'input')} tried, about {1 - found.untried:.0%} of the work"
         lines.append(f"the ranges are wide: {tried}")
     if is_busy(found.others_per_core):
         lines.append(
@@ -102,7 +102,7 @@ def _trials(made: DryRun, console: Console) -> None:
         )
         console.print(f"  [red]failed[/] {len(made.failures)} of the {made.tried} that were tried: {reasons}")
         for one in made.failures[:_NAMED]:
-            console.print(f"    {escape(visible(f'{one.video_id}: {one.why}'))}")
+            console.print(f"    {escape(printable(f'{one.video_id}: {one.why}'))}")
         if len(made.failures) > _NAMED:
             console.print(f"    and {len(made.failures) - _NAMED} more: --json names all of them")
     if made.partial:
@@ -117,7 +117,7 @@ def _splits(survey: Survey) -> Table:
     table = Table(title="inputs", title_justify="left", title_style="bold")
     table.add_column("split")
     for name in (*classes, *(["others"] if len(names) > len(classes) else []), "all"):
-        table.add_column(escape(visible(name)), justify="right")
+        table.add_column(escape(printable(name)), justify="right")
     for split in SPLITS:
         counts = survey.by_split.get(split, Counter())
         shown = [counts[name] for name in classes]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..console import many
+from ..console import plural
 from ..errors import TooManyFailedError
 from ..planning.failure_limit import MORE_FACES
 from .run import DryRun
@@ -57,7 +57,7 @@ def _no_face(made: DryRun) -> str:
     if made.any_face:
         return ""
     return "no face in any of " + (
-        f"the {made.tried:,} inputs that were tried" if made.pending else many(made.survey.inputs, "input")
+        f"the {made.tried:,} inputs that were tried" if made.pending else plural(made.survey.inputs, "input")
     )
 
 

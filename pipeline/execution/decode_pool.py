@@ -226,7 +226,7 @@ class _Lane:
         gone = [root for root in self._job.roots if not root.is_dir()] if error.reason == "unreadable" else []
         if gone:
             raise StoppedError(
-                f"{gone[0]}: is not there on this worker; mend that and run the same command again"
+                f"{gone[0]}: is not there on this worker; fix that and run the same command again"
             ) from error
 
     def _reused(self, entry: Entry, unit: Unit) -> Made | None:

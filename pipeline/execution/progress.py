@@ -25,7 +25,7 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from ..console import many, standard_error, visible
+from ..console import plural, printable, stderr_console
 from ..dataset.manifest import Receipt
 from ..planning.plan import Unit
 
@@ -87,7 +87,7 @@ class Progress:
     @classmethod
     def on_stderr(cls) -> Self:
         """Shows itself as fits: a person at a terminal, or a program at a pipe's other end."""
-        return cls(standard_error())
+        return cls(stderr_console())
 
     def expect(self, *, inputs: int, done_before: int) -> None:
         """Says what there is to do; `done_before` inputs have a receipt already."""
@@ -186,7 +186,7 @@ class Progress:
                 "why": first,
                 "then": then,
             }
-            text = f"unit {unit.unit_id[:8]} with {many(len(unit.inputs), 'input')}: {first}; {then}"
+            text = f"unit {unit.unit_id[:8]} with {plural(len(unit.inputs), 'input')}: {first}; {then}"
             self._print(text if self._console.is_terminal else json.dumps(event))
 
     def on_retired(self, worker: str, why: str) -> None:
@@ -236,7 +236,7 @@ class Progress:
     def _print(self, text: str, style: str | None = None) -> None:
         """As it is: a name in it may look like rich's markup or like one of its :emoji:."""
         assert self._console is not None
-        self._console.print(visible(text), style=style, markup=False, emoji=False)
+        self._console.print(printable(text), style=style, markup=False, emoji=False)
 
 
 def _sentence(figures: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from ..commit.publish import attempt_path, check_file, publish, sha256_of, stamp
 from ..dataset.manifest import InputOutcome, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, parquet_writer_options
 from ..errors import CorruptDataError, StoppedError
-from ..files import writing
+from ..files import stop_on_disk_error
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..rows.input_rows import InputRows
@@ -101,7 +101,7 @@ class UnitWorker:
         path = self.job.paths.unit_file(unit.split, unit.unit_id)
         if not path.exists():
             return None
-        with writing(path):
+        with stop_on_disk_error(path):
             try:
                 check_file(path, unit.unit_id, self.job.config_hash)
                 stored = pq.read_metadata(path).metadata[_RECEIPT_KEY.encode()]
@@ -152,7 +152,7 @@ class UnitWorker:
     @contextmanager
     def _writer(self, attempt: Path) -> Iterator[pq.ParquetWriter]:
         schema = self.inputs.schema
-        with writing(attempt), pq.ParquetWriter(attempt, schema, **parquet_writer_options(schema)) as writer:
+        with stop_on_disk_error(attempt), pq.ParquetWriter(attempt, schema, **parquet_writer_options(schema)) as writer:
             yield writer
 
     def _raise_if_closing(self) -> None:

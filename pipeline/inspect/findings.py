@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ..console import many
+from ..console import plural
 from ..dataset.schema import SPLITS
 from .formatting import named, percent
 from .statistics.columns import FACE, SHARPNESS
@@ -50,10 +50,10 @@ def findings(census: Census, account: Account, unreadable: int, shown: int, miss
         found = [*_crossing(account), *_splits(census), *_classes(census), *_faces(census), *_videos(census)]
         found += _masks(account)
     if missing:
-        found.append(Finding("error", f"The files of {missing:,} of the {many(shown, 'picture')} read are gone.",
+        found.append(Finding("error", f"The files of {missing:,} of the {plural(shown, 'picture')} read are gone.",
                              "Run precompute again: only their units are made anew."))  # fmt: skip
     if damaged := unreadable - missing:
-        found.append(Finding("error", f"{damaged:,} of the {many(shown, 'picture')} that were read are damaged.",
+        found.append(Finding("error", f"{damaged:,} of the {plural(shown, 'picture')} that were read are damaged.",
                              "facefeed verify OUT names the files; delete them and run precompute again."))  # fmt: skip
     found += _inputs(account)
     order: tuple[Level, ...] = ("error", "warning", "ok")
@@ -68,12 +68,12 @@ def _crossing(account: Account) -> Iterator[Finding]:
         if leaks:
             yield Finding(
                 "error",
-                f"{many(len(leaks), what, more)} {_are(len(leaks))} in more than one split: {_where(leaks)}.",
+                f"{plural(len(leaks), what, more)} {_are(len(leaks))} in more than one split: {_where(leaks)}.",
                 "A model would be tested on what it was trained on: make a new OUT without --allow-leaks.",
             )
     if len(people) > len(known):
         dropped = [one.name for one in people if one.name in account.dropped_identities]
-        who = many(len(dropped), "person who links", "people who link")
+        who = plural(len(dropped), "person who links", "people who link")
         yield Finding("warning", f"{who} over 30 % of all videos may be in every split: {named(dropped)}.")
     if (known_for_all := account.ties.known) and not account.crossing:
         *first, last = (f"no {what}" for what in known_for_all)
@@ -119,7 +119,7 @@ def _classes(census: Census) -> Iterator[Finding]:
         yield Finding("error", f"Nowhere are there {_faces_of(empty)}.")
     if census.unlabelled:
         rows = census.classes[census.unlabelled].rows
-        yield Finding("warning", f"{many(rows, 'face')} ({percent(rows / census.whole.rows)}) have no known label.")
+        yield Finding("warning", f"{plural(rows, 'face')} ({percent(rows / census.whole.rows)}) have no known label.")
     known = sorted(_known(census), key=lambda one: one[1].rows)
     if len(known) > 1:
         (fewest, least), (most, largest) = known[0], known[-1]
@@ -171,7 +171,7 @@ def _masks(account: Account) -> Iterator[Finding]:
     if count := account.manifest.faces_without_mask:
         yield Finding(
             "warning",
-            f"{many(count, 'face')} of fakes {_have(count)} no mask, although their original is there.",
+            f"{plural(count, 'face')} of fakes {_have(count)} no mask, although their original is there.",
             "It has no frame of the same moment, cannot be read, or differs all over; see faces_without_mask.",
         )
 
@@ -190,22 +190,21 @@ def _inputs(account: Account) -> Iterator[Finding]:
     if failed:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in inputs["failed"].items())
         level: Level = "error" if failed > _FAILED_SHARE * inputs["total"] else "warning"
-        yield Finding(level, f"{failed:,} of {many(inputs['total'], 'input')} failed: {reasons}.",
+        yield Finding(level, f"{failed:,} of {plural(inputs['total'], 'input')} failed: {reasons}.",
                       "Fix them and run precompute with --retry-failed.")  # fmt: skip
     if account.partial:
         lost = sum(one.frames_wanted - one.frames_decoded for one in account.partial)
         names = named([one.video_id for one in account.partial])
-        what = (
-            f"{len(account.partial):,} of {many(inputs['total'], 'input')} lack {many(lost, 'damaged frame')}: {names}."
-        )
+        share = f"{len(account.partial):,} of {plural(inputs['total'], 'input')}"
+        what = f"{share} lack {plural(lost, 'damaged frame')}: {names}."
         yield Finding("warning", what, "Put sound copies in their place and run precompute again.")
     if inputs["total"] and inputs["no_faces"] >= _NO_FACES_SHARE * inputs["total"]:
-        yield Finding("warning", f"{inputs['no_faces']:,} of {many(inputs['total'], 'input')} show no face.")
+        yield Finding("warning", f"{inputs['no_faces']:,} of {plural(inputs['total'], 'input')} show no face.")
     if inputs["missing"]:
-        absent = f"{many(inputs['missing'], 'video')} listed in metadata {_are(inputs['missing'])} absent on disk."
+        absent = f"{plural(inputs['missing'], 'video')} listed in metadata {_are(inputs['missing'])} absent on disk."
         yield Finding("warning", absent)
     if inputs["total"] and not failed:
-        yield Finding("ok", f"None of the {many(inputs['total'], 'input')} failed.")
+        yield Finding("ok", f"None of the {plural(inputs['total'], 'input')} failed.")
 
 
 def _have(count: int) -> str:

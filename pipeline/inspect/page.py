@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 from rich import filesize
 
-from ..console import many
+from ..console import plural
 from ..dataset.schema import SPLITS
 from ..errors import StoppedError, UsageError
 from ..files import write_durably
@@ -41,7 +41,7 @@ def write_page(content: Content, page: Path) -> int:
         loader=jinja2.FunctionLoader(lambda name: _part(f"{name}.jinja")),
     )  # fmt: skip
     environment.filters.update(
-        percent=formatting.percent, short=formatting.short, size=filesize.decimal, many=many, spread=_spread,
+        percent=formatting.percent, short=formatting.short, size=filesize.decimal, plural=plural, spread=_spread,
         number=_number, short_name=_short_name, points=_points,
     )  # fmt: skip
     census = content.census
@@ -63,8 +63,8 @@ def headline(findings: Sequence[Finding]) -> str:
     errors = sum(one.level == "error" for one in findings)
     warnings = sum(one.level == "warning" for one in findings)
     if errors:
-        return f"{many(errors, 'error')} to fix before you train on it"
-    return f"No errors; {many(warnings, 'warning')}" if warnings else "No errors and no warnings"
+        return f"{plural(errors, 'error')} to fix before you train on it"
+    return f"No errors; {plural(warnings, 'warning')}" if warnings else "No errors and no warnings"
 
 
 def _part(name: str) -> str:

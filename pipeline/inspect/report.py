@@ -11,7 +11,7 @@ from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from ..console import many, standard_error, visible
+from ..console import plural, printable, stderr_console
 from ..planning.failure_limit import named_failures
 from ..verify.unfinished import Unfinished
 from .findings import Finding
@@ -31,9 +31,9 @@ _COLOURS: Final = {"error": "red", "warning": "yellow", "ok": "green"}
 
 def show(content: Content, page: Path, page_bytes: int) -> None:
     """One screen of 80 columns for a small dataset; what it says of it stands at the end."""
-    console = standard_error()
+    console = stderr_console()
     account, census = content.account, content.census
-    amount = f"{many(census.whole.rows, 'face')} of {many(census.whole.videos, 'video')}"
+    amount = f"{plural(census.whole.rows, 'face')} of {plural(census.whole.videos, 'video')}"
     console.print(f"[bold]{_safe(str(account.out))}[/]: {amount}, {filesize.decimal(account.size_bytes)}")
     if census.whole.rows:
         console.print(_groups(census))
@@ -118,12 +118,12 @@ def _findings(found: list[Finding]) -> Table:
 
 def show_unfinished(unfinished: Unfinished) -> None:
     """What became of the inputs so far; there is no index yet to say more."""
-    console, manifest = standard_error(), unfinished.manifest
+    console, manifest = stderr_console(), unfinished.manifest
     inputs = manifest.inputs
     counts = ", ".join(f"{inputs[name]:,} {name.replace('_', ' ')}" for name in ("ok", "partial", "no_faces"))
     console.print(f"[bold]{_safe(str(unfinished.run_state.paths.root))}[/]: [yellow]{_safe(unfinished.state)}[/]")
     console.print(
-        f"{many(manifest.rows, 'face')} of {many(inputs['total'], 'input')} so far ({counts}, "
+        f"{plural(manifest.rows, 'face')} of {plural(inputs['total'], 'input')} so far ({counts}, "
         f"{len(unfinished.failures):,} failed); all other figures and the page come with the end of the run"
     )
     for line in (*named_failures(unfinished.failures), *unfinished.remarks):
@@ -146,7 +146,7 @@ def figures_of_unfinished(unfinished: Unfinished) -> dict[str, Any]:
 
 
 def _safe(text: str) -> str:
-    return escape(visible(text))
+    return escape(printable(text))
 
 
 def figures(content: Content, page: Path, page_bytes: int) -> dict[str, Any]:

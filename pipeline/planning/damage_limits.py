@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from ..console import many
+from ..console import plural
 from ..dataset.manifest import InputOutcome
 from ..sources import Listing
 from ..video import max_damaged_frames
@@ -59,11 +59,11 @@ def damage_warnings(
     found = []
     if count := len(other.partial):
         has, keeps = ("has", "keeps its") if count == 1 else ("have", "keep their")
-        what = f"{many(count, 'partial input')} {has} more damage than {limit} allows and {keeps} rows"
+        what = f"{plural(count, 'partial input')} {has} more damage than {limit} allows and {keeps} rows"
         found.append(_sentence(what, other.partial))
     if count := len(other.failed):
         stays = "stays" if count == 1 else "stay"
-        what = f"{many(count, 'input')} failed as decode_error that {limit} may allow and {stays} failed"
+        what = f"{plural(count, 'input')} failed as decode_error that {limit} may allow and {stays} failed"
         found.append(_sentence(what, other.failed))
     return found
 

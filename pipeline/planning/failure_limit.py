@@ -10,7 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..console import many, visible
+from ..console import plural, printable
 from ..dataset.manifest import Manifest
 from ..errors import TooManyFailedError, UsageError
 from ..sources import Entry
@@ -91,7 +91,7 @@ def check_failures(manifest: Manifest, failures: Sequence[Failure], allowance: A
     total = manifest.inputs["total"]
     allowed = allowance.allowed(total)
     figures = {"inputs": manifest.inputs, "rows": manifest.rows}
-    kept = f"no manifest was written, all finished work is kept in {visible(str(out))}"
+    kept = f"no manifest was written, all finished work is kept in {printable(str(out))}"
     if len(failures) > allowed:
         accept = f", or accept them with --max-failed {len(failures)}" if manifest.rows else ""
         raise _too_many(
@@ -99,7 +99,7 @@ def check_failures(manifest: Manifest, failures: Sequence[Failure], allowance: A
             f"fix them and run the same command with --retry-failed{accept}", figures,
         )  # fmt: skip
     if not manifest.rows:
-        raise _too_many(f"no face in any of {many(total, 'input')}: {kept}", failures, MORE_FACES, figures)
+        raise _too_many(f"no face in any of {plural(total, 'input')}: {kept}", failures, MORE_FACES, figures)
 
 
 def by_reason(failures: Iterable[Failure]) -> dict[str, int]:
@@ -114,7 +114,7 @@ def reasons_text(failures: Iterable[Failure]) -> str:
 
 def named_failures(failures: Sequence[Failure]) -> list[str]:
     """A line each for the first of them, and one that counts the others."""
-    lines = [f"  {visible(f'{one.video_id}: {one.why}')}" for one in failures[:_NAMED]]
+    lines = [f"  {printable(f'{one.video_id}: {one.why}')}" for one in failures[:_NAMED]]
     if len(failures) > _NAMED:
         lines.append(f"  and {len(failures) - _NAMED:,} more: the same command with --json names all of them")
     return lines
@@ -123,7 +123,7 @@ def named_failures(failures: Sequence[Failure]) -> list[str]:
 def _counted(failures: Sequence[Failure], total: int, allowed: int) -> str:
     named = reasons_text(failures)
     most = f"at most {allowed:,} may fail" if allowed else "none may fail"
-    return f"{len(failures):,} of {many(total, 'input')} failed ({named}), {most} (--max-failed)"
+    return f"{len(failures):,} of {plural(total, 'input')} failed ({named}), {most} (--max-failed)"
 
 
 def _too_many(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from ..console import many
+from ..console import plural
 from ..errors import UsageError
 from .listing import Listing
 
@@ -93,7 +93,7 @@ def _options(listing: Listing, names: Sequence[str]) -> str:
     if len(roots) > _NAMED:
         roots = _common_roots(folders, 1)
     rest = len(roots) - _NAMED
-    more = f" and {many(rest, 'more folder')}" if rest > 0 else ""
+    more = f" and {plural(rest, 'more folder')}" if rest > 0 else ""
     return " ".join(f"--allow-root {shlex.quote(root)}" for root in roots[:_NAMED]) + more
 
 

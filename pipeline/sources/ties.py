@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Self
 
-from ..console import many
+from ..console import plural
 from .image_sequences import REAL_NAMES, group_frames
 from .listing import Entry
 from .media_files import is_image
@@ -74,7 +74,7 @@ class Ties(NamedTuple):
     def unknown(self, noun: str = "input") -> Iterator[Unknown]:
         """What is known for some inputs or none, with the share; `noun` is what inputs are called."""
         if self.with_original < self.fakes:
-            which = f"the {many(self.fakes, noun)} not labelled real" if self.has_real else many(self.fakes, noun)
+            which = f"the {plural(self.fakes, noun)} not labelled real" if self.has_real else plural(self.fakes, noun)
             yield Unknown(
                 f"originals are known for {self.with_original:,} of {which}: whether an original and its fakes are in "
                 "different splits cannot be checked for the others",
@@ -83,13 +83,13 @@ class Ties(NamedTuple):
         if self.has_recordings and self.with_recording < self.inputs:
             guessed = f" and guessed from file names for {self.guessed:,}" if self.guessed else ""
             yield Unknown(
-                f"recordings are known for {self.with_recording:,} of {many(self.inputs, noun)}{guessed}: whether a "
+                f"recordings are known for {self.with_recording:,} of {plural(self.inputs, noun)}{guessed}: whether a "
                 "recording is in more than one split cannot be checked for the others",
                 "a table with the column footage names recordings",
             )
         if self.with_person < self.inputs:
             yield Unknown(
-                f"people are known for {self.with_person:,} of {many(self.inputs, noun)}: whether a person is in "
+                f"people are known for {self.with_person:,} of {plural(self.inputs, noun)}: whether a person is in "
                 "more than one split cannot be checked for the others",
                 "a table with the column identity names people",
             )

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ..commit.finalize import account, put_index, write_index
 from ..commit.publish import check_file, sha256_of
-from ..console import many
+from ..console import plural
 from ..dataset.index import Index, IndexBuilder, index_file, index_schema
 from ..dataset.manifest import Manifest, OutPaths, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, face_schema, labels_of
@@ -74,7 +74,7 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
     verdict = Verdict()
     found = verdict.findings
     if (manifest.plan_parts or 0) > len(plan.parts):
-        detail = f"holds {many(len(plan.parts), 'part')}, the manifest accounts for {manifest.plan_parts}"
+        detail = f"holds {plural(len(plan.parts), 'part')}, the manifest accounts for {manifest.plan_parts}"
         found.append(Finding("plan", "plan", detail))
     tables: list[tuple[Path, str]] = []
     for planned in run_state.plan.units():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..commit.finalize import account
-from ..console import many
+from ..console import plural
 from ..dataset.manifest import Manifest, OutPaths
 from ..errors import UsageError
 from ..planning.failure_limit import MORE_FACES, Failure, failures_of, reasons_text
@@ -66,7 +66,9 @@ class Unfinished:
     @property
     def state(self) -> str:
         """How far the run came."""
-        done = f"{self.units_done:,} of {many(self.units, 'unit')} are done, {many(self.pending, 'input')} left to do"
+        done = (
+            f"{self.units_done:,} of {plural(self.units, 'unit')} are done, {plural(self.pending, 'input')} left to do"
+        )
         return f"unfinished: a later run did not come to its end; {done}" if self.is_later else f"unfinished: {done}"
 
     @property
@@ -79,9 +81,9 @@ class Unfinished:
                 "not account for"
             )
         if self.failures:
-            lines.append(f"{many(len(self.failures), 'input')} failed: {reasons_text(self.failures)}")
+            lines.append(f"{plural(len(self.failures), 'input')} failed: {reasons_text(self.failures)}")
         if not (self.pending or self.manifest.rows):
-            lines.append(f"no face in any of {many(self.manifest.inputs['total'], 'input')}: {MORE_FACES}")
+            lines.append(f"no face in any of {plural(self.manifest.inputs['total'], 'input')}: {MORE_FACES}")
         return [*lines, f"next: {self._next()}"]
 
     def _next(self) -> str:

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from facefeed.pipeline.console import standard_error
+from facefeed.pipeline.console import stderr_console
 from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.progress import Progress
 from facefeed.train.ladder.report import figures
@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 900.0
 def climbed(model: str, repeats: int, steps: int) -> dict[str, Any]:
     """One model's ladder, all of its figures."""
     subject = Subject(out=None, videos=None, module=f"{MODULES}:{model}")
-    with Progress(standard_error()) as progress:
+    with Progress(stderr_console()) as progress:
         processes = Processes(subject=subject, steps=steps, patience_seconds=PATIENCE_SECONDS, tell=progress.step)
         return figures(measured(processes, LEVERS, named=LEVERS, repeats=repeats, progress=progress))
 

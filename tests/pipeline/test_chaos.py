@@ -24,8 +24,9 @@ MakeSource = Callable[..., Path]
 
 SLOW_DRIVER = """
 from assets_faults import SlowDetector
-from facefeed.pipeline import cli, job
-job.Options.detector = lambda self: SlowDetector(0.15)
+from facefeed.pipeline import cli
+from facefeed.pipeline.planning.options import Options
+Options.detector = lambda self: SlowDetector(0.15)
 if __name__ == "__main__":
     cli.main()
 """

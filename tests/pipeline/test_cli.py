@@ -24,9 +24,10 @@ MakeSource = Callable[..., Path]
 
 
 QUICK = """
-from facefeed.pipeline import cli, job
+from facefeed.pipeline import cli
+from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-job.Options.detector = lambda self: FixedBoxDetector()
+Options.detector = lambda self: FixedBoxDetector()
 if __name__ == "__main__":
     cli.main()
 """
@@ -180,8 +181,9 @@ def test_a_run_in_a_pipe_keeps_standard_output_for_the_figures(
 
 DRIVER = """
 from assets_faults import SlowDetector
-from facefeed.pipeline import cli, job
-job.Options.detector = lambda self: SlowDetector(0.2)
+from facefeed.pipeline import cli
+from facefeed.pipeline.planning.options import Options
+Options.detector = lambda self: SlowDetector(0.2)
 if __name__ == "__main__":
     cli.main()
 """
@@ -231,13 +233,14 @@ STUCK = """
 import contextlib, time
 from assets_faults import SlowDetector
 from distributed import LocalCluster
-from facefeed.pipeline import cli, job
+from facefeed.pipeline import cli
+from facefeed.pipeline.planning.options import Options
 def close(self, timeout=None):
     while True:
         with contextlib.suppress(KeyboardInterrupt):
             time.sleep(3600)
 LocalCluster.close = close
-job.Options.detector = lambda self: SlowDetector(3600)
+Options.detector = lambda self: SlowDetector(3600)
 if __name__ == "__main__":
     cli.main()
 """

@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...pipeline.console import visible
+from ...pipeline.console import printable
 from . import formatting
 from .messages import Subject
 from .results import Row, Spread
@@ -150,7 +150,7 @@ def _table(ladder: Ladder) -> Table:
                          no_wrap=head != "rung")  # fmt: skip
     chosen = None if ladder.fastest is None else formatting.name_of(ladder.fastest)
     for row in rows:
-        table.add_row(*(Text(visible(row[head])) for head in shown), style="bold" if row["rung"] == chosen else "")
+        table.add_row(*(Text(printable(row[head])) for head in shown), style="bold" if row["rung"] == chosen else "")
     return table
 
 
@@ -159,5 +159,5 @@ def _pairs(told: list[tuple[str, str]]) -> Padding:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in told:
-        table.add_row(Text(visible(name)), Text(visible(text)))
+        table.add_row(Text(printable(name)), Text(visible(text)))
     return Padding(table, (0, 0, 0, 2))

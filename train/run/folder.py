@@ -16,11 +16,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ...pipeline.console import standard_error
+from ...pipeline.console import stderr_console
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.errors import CorruptDataError, RefusedError, UsageError
-from ...pipeline.files import write_whole
-from ...pipeline.lock import hold
+from ...pipeline.files import write_atomically
+from ...pipeline.lock import hold_lock
 from ..config.recipes import Config
 from ..config.settings import differences, flat, flattened
 from .checkpointer import LAST, find
@@ -82,11 +82,11 @@ class RunFolder:
         batch size is another than the run began with, and so is that of all `ranks` together. On a `UsageError` before
         the first checkpoint nothing of it is left.
         """
-        say = partial(standard_error().print, markup=False)
+        say = partial(stderr_console().print, markup=False)
         with ExitStack() as held:
             try:
                 self.checkpoints.mkdir(parents=True, exist_ok=True)
-                held.enter_context(hold(self.root / _LOCK, work="facefeed train", on_wait=say))
+                held.enter_context(hold_lock(self.root / _LOCK, work="facefeed train", on_wait=say))
             except OSError as error:
                 raise UsageError(
                     f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
@@ -94,7 +94,7 @@ class RunFolder:
             if self.begun:
                 self._check_batch(config, ranks)
             else:
-                write_whole(json.dumps(_described(config, out, notes, ranks), indent=1), self._config, "--run")
+                write_atomically(json.dumps(_described(config, out, notes, ranks), indent=1), self._config, "--run")
             try:
                 yield
             except UsageError:
@@ -131,7 +131,7 @@ class RunFolder:
 
     def finish(self, result: dict[str, Any]) -> None:
         """Says what the run came to."""
-        write_whole(json.dumps(result, indent=1), self._result, "--run")
+        write_atomically(json.dumps(result, indent=1), self._result, "--run")
 
 
 _LOCK = ".lock"

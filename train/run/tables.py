@@ -11,7 +11,7 @@ from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from ...pipeline.console import duration_text, standard_error
+from ...pipeline.console import duration_text, stderr_console
 
 if TYPE_CHECKING:
     from ..evaluate import Evaluation
@@ -32,7 +32,7 @@ _FACES = ("auc", "log_loss", "accuracy")
 
 def show_result(result: Result) -> None:
     """The closing tables of a run: how it went, how well it does, and where to look."""
-    console = standard_error()
+    console = stderr_console()
     console.print(_went(result))
     if result.frozen:
         console.print(_frozen(result.frozen))
@@ -121,7 +121,7 @@ def _places(result: Result) -> list[str]:
 
 def show_evaluations(found: Sequence[Evaluation], checkpoint: Path) -> None:
     """A row a dataset; below, a row for each class and method of each."""
-    console = standard_error()
+    console = stderr_console()
     split = found[0].split
     table = _table(f"{checkpoint} on {split}", "dataset", "faces", "videos", "AUC", "video AUC", "log-loss", "accuracy")
     for one in found:

@@ -194,10 +194,10 @@ def _started(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(script: str, file: Path | None) -> None:
-    from ...pipeline.files import write_whole  # noqa: PLC0415
+    from ...pipeline.files import write_atomically  # noqa: PLC0415
 
     if file is None:
         click.echo(script, nl=False)
         return
-    write_whole(script, file, "--script")
+    write_atomically(script, file, "--script")
     click.echo(f"next: sbatch {shlex.quote(str(file))}", err=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....pipeline.files import write_whole
+from ....pipeline.files import write_atomically
 from ..measure.recording import Recording
 from ..measure.stamps import Stamp
 from ..verdict.result import Profile
@@ -42,7 +42,7 @@ def write_trace(profile: Profile, path: Path) -> None:
     """
     events = [*_names(profile), *sorted(_timed(profile.live), key=_by_time)]
     trace = {"displayTimeUnit": "ms", "otherData": {"verdict": str(profile.verdict)}, "traceEvents": events}
-    write_whole(json.dumps(trace, separators=(",", ":")), path, "--trace")
+    write_atomically(json.dumps(trace, separators=(",", ":")), path, "--trace")
 
 
 def _by_time(event: Event) -> tuple[float, float]:

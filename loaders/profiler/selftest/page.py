@@ -13,7 +13,7 @@ from bokeh.models import FixedTicker
 from bokeh.plotting import figure
 from markupsafe import Markup
 
-from ....pipeline.files import write_whole
+from ....pipeline.files import write_atomically
 from ..report.console import environment
 from ..report.page import plots
 from .checks import LEAST_ALLOWED_SECONDS, Check, Point, headline
@@ -44,7 +44,7 @@ def write_page(checks: Sequence[Check], page: Path) -> int:
         hidden=sum(not _fits(point) for points in series.values() for point in points),
         figure=Markup(plots.in_html(_figure(series))), script=Markup(plots.script()),  # noqa: S704 (Bokeh's own)
     )  # fmt: skip
-    return write_whole(text, page, "--page")
+    return write_atomically(text, page, "--page")
 
 
 def _points(checks: Sequence[Check], name: str) -> list[Point]:

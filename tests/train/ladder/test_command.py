@@ -13,7 +13,7 @@ import pytest
 from assets_ladder import MadeUp
 from assets_paths import SUPPORT
 from click.testing import CliRunner
-from facefeed.pipeline.console import standard_error
+from facefeed.pipeline.console import stderr_console
 from facefeed.train.ladder.cli import ladder
 from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.progress import Progress
@@ -90,7 +90,7 @@ class NoProcesses(MadeUp):
 
 def report_of(processes: Any, levers: tuple[str, ...], *, as_json: bool = False, **given: Any) -> Any:
     return measured(
-        processes, levers, **{"named": (), "repeats": 2, **given}, progress=Progress(standard_error(), as_json=as_json)
+        processes, levers, **{"named": (), "repeats": 2, **given}, progress=Progress(stderr_console(), as_json=as_json)
     )
 
 

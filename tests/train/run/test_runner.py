@@ -21,7 +21,7 @@ from assets_dataset import Clip, make_dataset
 from assets_fit import STEPS, At, config, trained
 from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, small_dataset
 from facefeed.pipeline.errors import FacefeedError, RefusedError, StoppedError, UsageError
-from facefeed.pipeline.lock import hold
+from facefeed.pipeline.lock import hold_lock
 from facefeed.train.checkpoints import plain
 from facefeed.train.levers import LeverError
 from facefeed.train.model.face_classifier import FaceClassifier
@@ -221,7 +221,10 @@ def test_where_nothing_can_be_written_it_says_so(out: Path, tmp_path: Path) -> N
 
 
 def test_two_do_not_train_in_one_folder(out: Path, tmp_path: Path) -> None:
-    with hold(tmp_path / ".lock", work="facefeed train"), pytest.raises(RefusedError, match=f"process {os.getpid()} "):
+    with (
+        hold_lock(tmp_path / ".lock", work="facefeed train"),
+        pytest.raises(RefusedError, match=f"process {os.getpid()} "),
+    ):
         train(out, config(), tmp_path)
 
 
@@ -239,7 +242,10 @@ def test_a_file_system_without_locks_can_be_trained_on(
 
 def test_without_locks_a_heartbeat_keeps_others_out(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", without_locks)
-    with hold(tmp_path / ".lock", work="facefeed train"), pytest.raises(RefusedError, match=f"process {os.getpid()} "):
+    with (
+        hold_lock(tmp_path / ".lock", work="facefeed train"),
+        pytest.raises(RefusedError, match=f"process {os.getpid()} "),
+    ):
         train(out, config(), tmp_path)
 
 

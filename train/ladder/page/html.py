@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jinja2
 
-from ....pipeline.files import write_whole
+from ....pipeline.files import write_atomically
 from .. import formatting
 from ..report import Report
 from .bars import figures
@@ -33,4 +33,4 @@ def write_page(report: Report, page: Path) -> int:
         facts=formatting.facts(report.subject, report.machine),
         setting=formatting.setting(report.steps, report.repeats, report.seconds, report.parameters),
     )  # fmt: skip
-    return write_whole(text, page, "--page")
+    return write_atomically(text, page, "--page")

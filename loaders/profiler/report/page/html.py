@@ -9,7 +9,7 @@ import jinja2
 from bokeh.plotting import figure
 from markupsafe import Markup
 
-from .....pipeline.files import write_whole
+from .....pipeline.files import write_atomically
 from ...verdict.gate import Gate
 from ...verdict.instead import instead
 from ...verdict.result import Profile
@@ -40,7 +40,7 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
         surroundings=sentences.surroundings(profile), sections=sections, item=_item,
         script=Markup(plots.script()),  # noqa: S704 (Bokeh's own)
     )  # fmt: skip
-    return write_whole(text, page, "--page")
+    return write_atomically(text, page, "--page")
 
 
 def _item(made: figure) -> Markup:
