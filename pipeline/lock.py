@@ -167,5 +167,6 @@ def _describe(holder: dict[str, object]) -> str:
 
 def _refused_error(path: Path, work: str, holder: dict[str, object]) -> RefusedError:
     return RefusedError(
-        f"{path.parent}: another {work} is working on it ({_describe(holder)}); wait for it, or stop it and run this again"
+        f"{path.parent}: another {work} is working on it ({_describe(holder)}); "
+        "wait for it, or stop it and run this again"
     )

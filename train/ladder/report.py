@@ -159,5 +159,5 @@ def _pairs(told: list[tuple[str, str]]) -> Padding:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in told:
-        table.add_row(Text(printable(name)), Text(visible(text)))
+        table.add_row(Text(printable(name)), Text(printable(text)))
     return Padding(table, (0, 0, 0, 2))
