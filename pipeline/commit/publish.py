@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ..dataset.manifest import OutPaths, Receipt, trusted_receipt
 from ..errors import CorruptDataError, UsageError
-from ..files import DISK_IS_FULL, link, stop_on_disk_error, sync_folder, write_durably
+from ..files import DISK_IS_FULL, link_exclusive, stop_on_disk_error, sync_folder, write_durably
 
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 
@@ -102,7 +102,7 @@ def publish(attempt: Path, final: Path, unit: str, config_hash: str, rows: int) 
             os.close(descriptor)
         final.parent.mkdir(parents=True, exist_ok=True)
         try:
-            link(attempt, final)
+            link_exclusive(attempt, final)
         except FileExistsError:
             try:
                 check_file(final, unit, config_hash)

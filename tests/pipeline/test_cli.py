@@ -250,7 +250,7 @@ if __name__ == "__main__":
 def decodes_for_a_worker(process: psutil.Process, driver: psutil.Popen) -> bool:
     """Whether it is a decoder below a worker: before the cluster stands, the driver has had one of its own."""
     with suppress(psutil.NoSuchProcess):
-        return "video.child" in " ".join(process.cmdline()) and process.ppid() != driver.pid
+        return "decoder.child" in " ".join(process.cmdline()) and process.ppid() != driver.pid
     return False
 
 
