@@ -29,17 +29,17 @@ from .dryrun.forecast import Forecast
 from .dryrun.forecast_cache import read_forecast
 from .errors import CorruptDataError, StoppedError, TooManyFailedError, UsageError
 from .execution.cluster import (
-    default_slots,
-    end_if_imported_by_worker,
-    failures_as_stops,
+    default_num_workers,
+    exit_if_imported_by_worker,
+    install_unit_workers,
     local_client,
     remote_client,
-    slots,
+    stop_on_cluster_error,
     visible_gpus,
 )
 from .execution.progress import Progress, Totals
-from .execution.unit_scheduler import Stage
-from .execution.workers import Fleet
+from .execution.unit_scheduler import UnitScheduler
+from .execution.workers import WorkerPool
 from .faces import FaceDetector
 from .planning.cost_model import CostModel
 from .planning.damage_limits import damage_warnings
@@ -100,7 +100,7 @@ def precompute(
     Raises `UsageError`, `RefusedError` (another config, another driver, a leak), `StoppedError` (resumable) or
     `TooManyFailedError`, of which only the last two may leave finished units behind.
     """
-    end_if_imported_by_worker()
+    exit_if_imported_by_worker()
     started, allowance = time.monotonic(), max_failed or Allowance()
     check_cluster(workers, scheduler)
     progress = progress or Progress.silent()
@@ -225,16 +225,16 @@ def _work(job: JobSpec, run_state: RunState, progress: Progress, workers: int | 
         return progress.totals
     total = sum(1 for _ in run_state.plan.units())
     progress.announce(f"{len(pending):,} of {plural(total, 'unit')} to do")
-    count = workers or default_slots()
+    count = workers or default_num_workers()
     progress.announce(f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
     with (
-        failures_as_stops(),
+        stop_on_cluster_error(),
         local_client(count) if scheduler is None else remote_client(scheduler) as client,
-        slots(client, job, visible_gpus(), local=scheduler is None) as plugin,
+        install_unit_workers(client, job, visible_gpus(), local=scheduler is None) as plugin,
         progress,
     ):
         client.subscribe_topic(plugin, progress.on_event)
         progress.dashboard = client.dashboard_link
         progress.announce(f"dashboard: {client.dashboard_link}")
-        Stage(Fleet(client, plugin), job, progress, finished=total - len(pending)).run(pending)
+        UnitScheduler(WorkerPool(client, plugin), job, progress, finished=total - len(pending)).run(pending)
     return progress.totals

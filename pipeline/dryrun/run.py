@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import RefusedError
-from ..execution.cluster import default_slots
+from ..execution.cluster import default_num_workers
 from ..execution.progress import Progress
 from ..planning.cost_model import HEADERS, CostModel
 from ..planning.damage_limits import damage_warnings
@@ -86,7 +86,7 @@ def dry_run(
     planning_seconds = listing_seconds + headers_seconds
     guess, trials = None, Trials()
     if units:
-        count = workers or default_slots()
+        count = workers or default_num_workers()
         progress.announce(f"trying inputs for up to {ALL_SECONDS:.0f} s")
         trials = try_families(job, families_of(units), count, scheduler)
         if trials.families:

@@ -16,7 +16,14 @@ from distributed import Client, Future, KilledWorker, as_completed, get_worker, 
 
 from ..commit.publish import make_folders
 from ..errors import StoppedError
-from ..execution.cluster import SlotPlugin, failures_as_stops, local_client, remote_client, slots, visible_gpus
+from ..execution.cluster import (
+    UnitWorkerPlugin,
+    install_unit_workers,
+    local_client,
+    remote_client,
+    stop_on_cluster_error,
+    visible_gpus,
+)
 from ..execution.unit_worker import UnitWorker
 from ..planning.failure_limit import Failure
 from ..planning.options import JobSpec
@@ -70,12 +77,12 @@ def families_of(units: Sequence[Unit]) -> list[list[Entry]]:
 
 def try_families(job: JobSpec, families: Sequence[Sequence[Entry]], workers: int, scheduler: str | None) -> Trials:
     """Tries families (at least one) for about `ALL_SECONDS`; raises `StoppedError` where the cluster fails."""
-    with _scratch(job) as scratch, failures_as_stops():
+    with _scratch(job) as scratch, stop_on_cluster_error():
         began = loads_at = time.monotonic()
         loads = [load_here()]
         with (
             local_client(workers) if scheduler is None else remote_client(scheduler) as client,
-            slots(client, scratch, visible_gpus(), local=scheduler is None) as plugin,
+            install_unit_workers(client, scratch, visible_gpus(), local=scheduler is None) as plugin,
         ):
             slot_count = len(client.nthreads())
             ready = time.monotonic()
@@ -147,25 +154,25 @@ def _is_lost(future: Future) -> bool:
     return True
 
 
-def run_probe(family: list[Entry], plugin: str) -> list[Probe]:
+def run_probe(family: list[Entry], plugin_name: str) -> list[Probe]:
     """The task itself, on a worker that has the plugin of that name."""
-    with _turn(plugin) as slot:
-        return probe_family(slot.inputs, family, _TRY_SECONDS)
+    with _locked_unit_worker(plugin_name) as worker:
+        return probe_family(worker.inputs, family, _TRY_SECONDS)
 
 
-def run_first_frame(families: Sequence[Sequence[Entry]], plugin: str) -> float:
+def run_first_frame(families: Sequence[Sequence[Entry]], plugin_name: str) -> float:
     """What a worker's first frame takes beyond another one, in seconds, as `first_frame_seconds` of it."""
-    with _turn(plugin) as slot:
-        return first_frame_seconds(slot.inputs, families)
+    with _locked_unit_worker(plugin_name) as worker:
+        return first_frame_seconds(worker.inputs, families)
 
 
 @contextmanager
-def _turn(plugin: str) -> Iterator[UnitWorker]:
-    held: SlotPlugin = get_worker().plugins[plugin]
-    assert held.slot is not None
-    assert held.turn is not None
-    with held.turn:
-        yield held.slot
+def _locked_unit_worker(plugin_name: str) -> Iterator[UnitWorker]:
+    plugin: UnitWorkerPlugin = get_worker().plugins[plugin_name]
+    assert plugin.unit_worker is not None
+    assert plugin.lock is not None
+    with plugin.lock:
+        yield plugin.unit_worker
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The Dask side: a cluster of single-slot workers, each holding one `UnitWorker`, and how to get and tune one."""
+"""The Dask cluster: starts a local one or joins a running one, and installs a `UnitWorker` in each worker process."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from .unit_worker import UnitWorker
 
-_SLOT_BYTES = 2 << 30  # torch, MTCNN and the decoder's child, with room
-_MOST_DECODERS = 8  # each with an original in hand and frames of three stages: 300 MB in the worst case
+_WORKER_MEMORY_BYTES = 2 << 30  # torch, MTCNN and the decoder process, with a margin
+_MAX_DECODERS = 8  # each with a source-frame cache and frames of three stages: 300 MB in the worst case
 _CONNECT_SECONDS = 10.0
 _JOIN_SECONDS = 60.0
 
-# What goes wrong on a cluster reaches the user as one sentence of ours, from the driver and its own workers.
-_TALKERS = (
+# Silenced in the driver and its own workers: cluster failures reach the user as one message of ours.
+_DASK_LOGGERS = (
     "asyncio",
     "bokeh",
     "distributed",
@@ -44,75 +44,75 @@ _TALKERS = (
     "tornado.general",
 )
 
-_CONFIG = {
-    # A unit whose worker dies is not tried again by Dask: the driver halves it to find the culprit.
+_DASK_CONFIG = {
+    # Dask must not retry a unit whose worker dies: the driver halves it to find the input at fault.
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.work-stealing": False,
-    # Nothing here holds results, so there is nothing to spill; what grows is a leak or a hostile file.
+    # No task returns large results, so there is nothing to spill; growing memory is a leak or a hostile file.
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": False,  # a slot that waits for memory it holds itself would wait for ever
+    "distributed.worker.memory.pause": False,  # a worker that waits for memory it holds itself would wait for ever
     "distributed.worker.memory.terminate": 0.95,
     "distributed.worker.multiprocessing-method": "spawn",
-    # What the scheduler remembers of finished tasks is memory of the driver: keep it short.
+    # The scheduler's record of finished tasks takes the driver's memory: keep it short.
     "distributed.admin.log-length": 100,
     "distributed.admin.low-level-log-length": 100,
     "distributed.diagnostics.computations.max-history": 1,
     "distributed.comm.timeouts.connect": "60s",
-    # A local cluster gives up a worker whose new process is not there after 15 s: its detector may take longer.
+    # By default a local cluster drops a worker that is not back after 15 s; loading its detector may take longer.
     "distributed.deploy.lost-worker-timeout": "10 minutes",
 }
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that slots may use, one slot each; torch is not asked, since the driver need not load it."""
+    """Names of the GPUs that workers may use, one worker each; without torch, which the driver need not import."""
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is not None:
         return [name for name in chosen.split(",") if name.isdigit() or name.startswith(("GPU-", "MIG-"))]
-    return _gpus_of_machine()
+    return _machine_gpus()
 
 
-def _gpus_of_machine() -> list[str]:
+def _machine_gpus() -> list[str]:
     return [path.name.removeprefix("nvidia") for path in sorted(Path("/dev").glob("nvidia[0-9]*"))]
 
 
-def decoders_of_slot(slots_here: int | None, root: Path = ROOT) -> int:
-    """How many decoders feed this process's slot: one where a slot is a core.
+def decoders_per_worker(workers_here: int | None, root: Path = ROOT) -> int:
+    """Number of decoder processes for one worker: 1 without a GPU, else its share of the cores, at most 8.
 
-    Where it is a GPU, as many as it has cores, at most 8: a GPU looks at frames faster than one core decodes them.
-    `slots_here`: how many slots share the cores; None where that is not known: then it is taken for one a GPU.
+    A GPU detects faces faster than one core decodes frames.
+    `workers_here`: workers that share this machine's cores; None: unknown, taken as one per GPU.
     """
     if not visible_gpus():
         return 1
     cores = usable_cores(root)
-    if slots_here is None:
-        # A job that was given a part of the machine's cores has them for its own GPUs alone.
+    if workers_here is None:
+        # A job that is limited to a part of the machine's cores shares them among its own GPUs only.
         has_all = cores >= (os.cpu_count() or 1)
-        slots_here = max(len(_gpus_of_machine() if has_all else visible_gpus()), 1)
-    return min(max(cores // slots_here, 1), _MOST_DECODERS)
+        workers_here = max(len(_machine_gpus() if has_all else visible_gpus()), 1)
+    return min(max(cores // workers_here, 1), _MAX_DECODERS)
 
 
-def default_slots(root: Path = ROOT) -> int:
-    """One slot per GPU; without one, a slot per core as far as memory goes."""
-    return len(visible_gpus()) or max(1, min(usable_cores(root), memory_bytes(root) // _SLOT_BYTES))
+def default_num_workers(root: Path = ROOT) -> int:
+    """Number of workers: one per GPU or, without GPUs, one per core as far as memory allows."""
+    return len(visible_gpus()) or max(1, min(usable_cores(root), memory_bytes(root) // _WORKER_MEMORY_BYTES))
 
 
 @contextmanager
-def local_client(slots: int) -> Iterator[Client]:
-    """A cluster on this machine, bound to 127.0.0.1, one process a slot."""
-    with dask.config.set(_CONFIG), _quiet():
+def local_client(num_workers: int) -> Iterator[Client]:
+    """Starts a Dask cluster on this machine, bound to 127.0.0.1, with one single-threaded process per worker."""
+    with dask.config.set(_DASK_CONFIG), _silenced_dask_loggers():
         _collect_garbage()
-        threads = max(1, usable_cores() // slots)
+        threads = max(1, usable_cores() // num_workers)
         environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         cluster = None
         try:
-            with dask.config.set({"distributed.nanny.pre-spawn-environ": environment}), _interrupts_held():
+            with dask.config.set({"distributed.nanny.pre-spawn-environ": environment}), _defer_interrupts():
                 cluster = LocalCluster(
-                    n_workers=slots,
+                    n_workers=num_workers,
                     threads_per_worker=1,
                     host="127.0.0.1",
                     dashboard_address="127.0.0.1:0",
-                    memory_limit=memory_bytes() // slots,
+                    memory_limit=memory_bytes() // num_workers,
                 )
             with Client(cluster) as client:
                 yield client
@@ -122,20 +122,20 @@ def local_client(slots: int) -> Iterator[Client]:
 
 
 def _collect_garbage() -> None:
-    """Else Dask's thread, which must start within 10 s, may be the one that collects it: a loader ends its workers."""
+    """Collects garbage now, not on Dask's thread, which must start within 10 s: a loader ends its workers then."""
     gc.collect()
 
 
-def _turn_down() -> None:
-    for name in _TALKERS:
+def _silence_dask_loggers() -> None:
+    for name in _DASK_LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Distributed sets its loggers up when it is imported, so in this process they are turned down by hand."""
-    before = {name: logging.getLogger(name).level for name in _TALKERS}
-    _turn_down()
+def _silenced_dask_loggers() -> Iterator[None]:
+    """Silences Dask's loggers for the block; `distributed` configures them when it is imported, so by hand."""
+    before = {name: logging.getLogger(name).level for name in _DASK_LOGGERS}
+    _silence_dask_loggers()
     try:
         yield
     finally:
@@ -144,8 +144,8 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def failures_as_stops() -> Iterator[None]:
-    """What Dask throws when a cluster cannot start, be set up or go on is a stop with its reason, and no trace."""
+def stop_on_cluster_error() -> Iterator[None]:
+    """Converts any error of the cluster to a resumable `StoppedError` that names the cause."""
     try:
         yield
     except FacefeedError:
@@ -162,47 +162,47 @@ def failures_as_stops() -> Iterator[None]:
         ) from error
 
 
-def end_if_imported_by_worker() -> None:
-    """Ends a process without a word that is started for a worker and, on its way, runs the driver's unguarded script.
+def exit_if_imported_by_worker() -> None:
+    """Ends a worker process that, as it starts, imports and runs the driver's script without a `__main__` guard.
 
-    The driver reports it, once.
+    Silently: the driver reports it once.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(1)
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Puts off what would stop the driver until the cluster stands, and can be taken down in order.
+def _defer_interrupts() -> Iterator[None]:
+    """Defers SIGINT, SIGTERM and SIGHUP until the cluster is up and can be shut down in order.
 
-    Ctrl-C reaches the whole process group, but is the driver's to answer: processes (and the thread that will
-    restart them) inherit that it is blocked. A request to end that only the driver gets is noted.
+    Ctrl-C reaches the whole process group, but only the driver handles it: the worker processes, and the thread that
+    restarts them, inherit a blocked SIGINT. Signals to the driver are recorded and raise `KeyboardInterrupt` later.
     """
-    noted: list[int] = []
-    resource_tracker.ensure_running()  # started later, by the thread that starts processes, it would lift the block
+    received: list[int] = []
+    resource_tracker.ensure_running()  # started later, by the thread that starts processes, it would unblock SIGINT
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     handlers: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            handlers[name] = signal.signal(name, lambda number, _: noted.append(number))
+            handlers[name] = signal.signal(name, lambda number, _: received.append(number))
     try:
         yield
     except Exception:
-        if noted:  # the workers got it too, and could not start
+        if received:  # the workers received it too, and could not start
             raise KeyboardInterrupt from None
         raise
     finally:
         for name, handler in handlers.items():
             signal.signal(name, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
-    if noted:
+    if received:
         raise KeyboardInterrupt
 
 
 @contextmanager
 def remote_client(address: str) -> Iterator[Client]:
-    """Joins a running cluster; its workers must see SRC and OUT under the same paths, and have facefeed."""
-    with dask.config.set(_CONFIG), _quiet():
+    """Joins a running cluster; its workers need facefeed installed, and SRC and OUT under the same paths."""
+    with dask.config.set(_DASK_CONFIG), _silenced_dask_loggers():
         _collect_garbage()
         try:
             client = Client(address, timeout=_CONNECT_SECONDS)
@@ -215,9 +215,9 @@ def remote_client(address: str) -> Iterator[Client]:
                 raise StoppedError(
                     f"--scheduler {address}: has no worker; start `dask worker {address}` and run this again"
                 ) from error
-            if wide := sorted(address for address, threads in client.nthreads().items() if threads != 1):
+            if multithreaded := sorted(address for address, threads in client.nthreads().items() if threads != 1):
                 raise StoppedError(
-                    f"--scheduler {address}: {len(wide)} workers have several threads ({wide[0]}); "
+                    f"--scheduler {address}: {len(multithreaded)} workers have several threads ({multithreaded[0]}); "
                     "a slot is a process: start them with --nthreads 1, one per core or GPU, and run this again"
                 )
             before = client.run_on_scheduler(_set_allowed_failures, allowed=0)
@@ -235,14 +235,14 @@ def _set_allowed_failures(allowed: int, dask_scheduler: Any = None) -> int:
 
 
 @contextmanager
-def slots(client: Client, job: JobSpec, gpus: list[str], *, local: bool) -> Iterator[str]:
-    """Gives every worker, also those that join later, a slot for `job`; yields the plugin's name.
+def install_unit_workers(client: Client, job: JobSpec, gpus: list[str], *, local: bool) -> Iterator[str]:
+    """Installs a `UnitWorker` for `job` in every worker, also in those that join later; yields the plugin's name.
 
-    `gpus` are this machine's, dealt out to `local` workers alone: others keep the devices they were started with.
+    `gpus`: this machine's, assigned to `local` workers only; others keep the devices they were started with.
     """
-    plugin = SlotPlugin(job, gpus, local_slots=len(client.nthreads()) if local else None)
+    plugin = UnitWorkerPlugin(job, gpus, num_local_workers=len(client.nthreads()) if local else None)
     try:
-        with suppress(ValueError):  # a driver of this OUT that was killed has left one: there is none
+        with suppress(ValueError):  # ValueError: there is none; a killed driver of this OUT may have left one
             client.unregister_worker_plugin(plugin.name)
         client.register_plugin(plugin)
         yield plugin.name
@@ -251,18 +251,18 @@ def slots(client: Client, job: JobSpec, gpus: list[str], *, local: bool) -> Iter
             client.unregister_worker_plugin(plugin.name)
 
 
-class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Gives each worker process its `UnitWorker` before the first unit, so that a broken set-up fails at once.
+class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
+    """A Dask plugin that creates each worker's `UnitWorker` before its first unit: a broken setup fails at once.
 
-    `local_slots`: how many workers there are, where all of them are of this machine and the driver's own.
+    `num_local_workers`: the number of workers, if the driver started them on this machine; else None.
     """
 
-    def __init__(self, job: JobSpec, gpus: list[str], *, local_slots: int | None) -> None:
-        self.job, self.gpus, self.local_slots = job, gpus, local_slots
-        # A shared cluster may work on several jobs, but on one OUT only one.
+    def __init__(self, job: JobSpec, gpus: list[str], *, num_local_workers: int | None) -> None:
+        self.job, self.gpus, self.num_local_workers = job, gpus, num_local_workers
+        # A shared cluster may run several jobs, but only one per OUT.
         self.name = f"facefeed-{hashlib.sha256(str(job.out).encode()).hexdigest()[:16]}"
-        self.slot: UnitWorker | None = None
-        self.turn: threading.Lock | None = None
+        self.unit_worker: UnitWorker | None = None
+        self.lock: threading.Lock | None = None
 
     def setup(self, worker: Any) -> None:
         """Called by Dask on each worker, also on those that join or restart later."""
@@ -271,28 +271,28 @@ class SlotPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
                 raise StoppedError(
                     f"{folder}: is not there on {worker.address}; all workers must see SRC and OUT alike"
                 )
-        if self.local_slots is not None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver answers Ctrl-C
-            _turn_down()
+        if self.num_local_workers is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
+            _silence_dask_loggers()
             if self.gpus:
                 os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus[int(worker.name) % len(self.gpus)]
-        cv2.setNumThreads(1)  # its pool would fight with torch's, which OMP_NUM_THREADS bounds, for the slot's cores
+        cv2.setNumThreads(1)  # its thread pool would compete for the cores with torch's, which OMP_NUM_THREADS bounds
         load = getattr(self.job.detector, "load", None)
         if load is not None:
             load()
-        self.slot = UnitWorker(self.job, decoders=decoders_of_slot(self.local_slots))
-        self.turn = threading.Lock()
+        self.unit_worker = UnitWorker(self.job, decoders=decoders_per_worker(self.num_local_workers))
+        self.lock = threading.Lock()
 
     def teardown(self, worker: Any) -> None:  # noqa: ARG002
-        """Ends the decoders' children with their worker."""
-        if self.slot is not None:
-            self.slot.close()
+        """Called by Dask as the worker ends: ends its decoder processes."""
+        if self.unit_worker is not None:
+            self.unit_worker.close()
 
 
 class UnitError(Exception):
-    """What a unit failed with on a worker, where no input is to blame; plain text, so that it can always be sent.
+    """A unit failed on a worker by no input's fault; holds plain text only, so that it can always be pickled.
 
-    `worker`: its address. `kind`: the exception's type.
+    `worker`: its address. `kind`: the name of the exception's type.
     """
 
     def __init__(self, worker: str, kind: str, text: str) -> None:
@@ -303,30 +303,30 @@ class UnitError(Exception):
         return self.text
 
 
-def run_unit(unit: Unit, plugin: str) -> Receipt:
-    """The task itself, on a worker that has the plugin of that name; logs an event for each input under it.
+def run_unit(unit: Unit, plugin_name: str) -> Receipt:
+    """The Dask task: runs `unit` on this worker's `UnitWorker` and logs an event for each input, under `plugin_name`.
 
-    Raises `StoppedError` where the whole run is to stop, `UnitError` for whatever else goes wrong.
+    Raises `StoppedError` where the whole run must stop, `UnitError` for any other error.
     """
     worker = get_worker()
 
-    def tell(outcome: InputOutcome) -> None:
+    def log_outcome(outcome: InputOutcome) -> None:
         message = {"unit": unit.unit_id, "frames": outcome.frames_decoded, "faces": outcome.faces}
-        worker.log_event(plugin, message)
+        worker.log_event(plugin_name, message)
 
     try:
-        held: SlotPlugin = worker.plugins[plugin]
-        assert held.slot is not None
-        assert held.turn is not None
-        with held.turn:  # a worker of several threads is still one slot
-            return held.slot.run(unit, tell)
+        plugin: UnitWorkerPlugin = worker.plugins[plugin_name]
+        assert plugin.unit_worker is not None
+        assert plugin.lock is not None
+        with plugin.lock:  # a Dask worker with several threads still runs one unit at a time
+            return plugin.unit_worker.run(unit, log_outcome)
     except StoppedError:
         raise
     except Exception as error:
-        raise UnitError(worker.address, type(error).__name__, _in_a_line(error)) from None
+        raise UnitError(worker.address, type(error).__name__, _one_line(error)) from None
 
 
-def _in_a_line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     first = (str(error).splitlines() or [""])[0]
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {first} ({Path(last.filename).name}, line {last.lineno})"

@@ -1,7 +1,7 @@
-"""Whether a failure is a worker's, a unit's, or that of everything: told apart by who else fails, and who does not.
+"""Attributes failures to a worker, a unit or the whole job, by which other workers and units fail.
 
-A broken worker (a GPU after a sticky error) fails at once, is idle again, and would draw unit after unit. A broken
-input fails wherever it is tried. A broken detector fails nearly everything.
+A broken worker (a GPU after a sticky error) fails at once, is idle again, and would take unit after unit. A broken
+input fails on every worker. A broken detector fails nearly every unit.
 """
 
 from __future__ import annotations
@@ -10,58 +10,60 @@ from collections.abc import Sequence
 
 from ..errors import StoppedError
 
-_MOST_UNEXPLAINED = 3
-_FEWEST_ALIKE = 10
-_FEWEST_IN_VAIN = 8
-_SHARE_ALIKE = 0.75
+_MAX_UNEXPLAINED = 3
+_MIN_ALIKE = 10
+_MIN_FAILED_UNITS = 8
+_ALIKE_FRACTION = 0.75
 
 
-class Blame:
-    """The record of one run; workers go by their home, which is the same before and after a restart.
+class FailureAttribution:
+    """Successes and failures of one run, by `worker_id`, which is the same before and after a restart.
 
-    A failure is unexplained until the unit, or all that it was split into, succeeds elsewhere (the worker's fault) or
-    fails elsewhere too (the unit's). Units go by their lineage: the planned unit, what it was split into, and so on.
+    A failure is unexplained until the unit, or all of its parts, succeeds on another worker (the worker is at fault) or
+    fails there too (the unit is). A unit is given by its lineage: the planned unit, the part of it, ..., the unit.
 
-    `finished`: how many units earlier runs have finished.
+    `finished`: number of units that earlier runs have finished.
     """
 
     def __init__(self, finished: int = 0) -> None:
-        self._unexplained: dict[str, dict[str, str]] = {}  # by home: each failed unit with the planned one
-        self._at_fault: dict[str, set[str]] = {}  # by home: planned units that others have finished
-        self._last_why: dict[str, str] = {}  # by home
+        self._unexplained: dict[str, dict[str, str]] = {}  # by worker: each failed unit with the planned one
+        self._at_fault: dict[str, set[str]] = {}  # by worker: planned units that others have finished
+        self._last_failure: dict[str, str] = {}  # by worker
         self._proven: set[str] = set()
         self._unfinished_parts: dict[str, int] = {}
-        self._failing: dict[str, str] = {}  # planned units with an input that fails anywhere, and how
+        self._failing: dict[
+            str, str
+        ] = {}  # planned units with an input that fails on every worker, and the kind of failure
         self._succeeded: set[str] = set()
-        self._tried: set[str] = set()  # planned units that failed
+        self._failed_planned: set[str] = set()  # planned units that failed
         self._finished = finished
         self.retired: dict[str, str] = {}
-        """Why each home gets no more work."""
+        """Workers that get no more units, each with the failure that retired it."""
 
     @property
     def nothing_finished(self) -> bool:
-        """Whether no unit was ever finished: then no failure says anything of a unit."""
+        """Whether no unit was ever finished: a failure then says nothing about its unit."""
         return not (self._succeeded or self._finished)
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether nothing was ever finished, in spite of several attempts."""
-        return self.nothing_finished and len(self._tried) >= _FEWEST_IN_VAIN
+        """Whether several units were tried and none was ever finished."""
+        return self.nothing_finished and len(self._failed_planned) >= _MIN_FAILED_UNITS
 
-    def is_proven(self, home: str) -> bool:
-        """Whether the process there has finished a unit, so that a failure on it says something of the unit."""
-        return home in self._proven
+    def is_proven(self, worker_id: str) -> bool:
+        """Whether the worker's process has finished a unit: a failure on it then says something about the unit."""
+        return worker_id in self._proven
 
-    def is_suspended(self, home: str) -> bool:
-        """Whether so many failures there wait for an explanation that it gets no new unit until then."""
-        planned = {*self._unexplained.get(home, {}).values(), *self._at_fault.get(home, ())}
-        return len(planned) >= _MOST_UNEXPLAINED
+    def is_suspended(self, worker_id: str) -> bool:
+        """Whether the worker has so many unexplained failures that it gets no new unit until they are explained."""
+        planned = {*self._unexplained.get(worker_id, {}).values(), *self._at_fault.get(worker_id, ())}
+        return len(planned) >= _MAX_UNEXPLAINED
 
-    def succeeded(self, home: str, lineage: Sequence[str]) -> list[str]:
-        """The last unit of `lineage` was finished; returns the homes that this retires."""
-        self._proven.add(home)
-        self._unexplained.pop(home, None)
-        self._at_fault.pop(home, None)
+    def record_success(self, worker_id: str, lineage: Sequence[str]) -> list[str]:
+        """Records that `worker_id` finished the last unit of `lineage`; returns the workers that this retires."""
+        self._proven.add(worker_id)
+        self._unexplained.pop(worker_id, None)
+        self._at_fault.pop(worker_id, None)
         self._succeeded.add(lineage[0])
         retired = []
         for unit in reversed(lineage):
@@ -73,31 +75,31 @@ class Blame:
         return retired
 
     def _exonerate(self, unit: str) -> list[str]:
-        """The unit was finished after all: whoever failed at it is at fault."""
+        """Puts earlier failures of a finished unit down to their workers; returns those that this retires."""
         retired = []
-        for home, units in self._unexplained.items():
+        for worker_id, units in self._unexplained.items():
             if unit in units:
-                self._at_fault.setdefault(home, set()).add(units.pop(unit))
-                if len(self._at_fault[home]) >= _MOST_UNEXPLAINED and home not in self.retired:
-                    self.retired[home] = self._last_why[home]
-                    retired.append(home)
+                self._at_fault.setdefault(worker_id, set()).add(units.pop(unit))
+                if len(self._at_fault[worker_id]) >= _MAX_UNEXPLAINED and worker_id not in self.retired:
+                    self.retired[worker_id] = self._last_failure[worker_id]
+                    retired.append(worker_id)
         return retired
 
-    def split(self, unit: str, parts: int) -> None:
-        """A unit was split into so many others."""
+    def record_split(self, unit: str, parts: int) -> None:
+        """Records that a unit was split into `parts` units."""
         self._unfinished_parts[unit] = parts
 
-    def failed(self, home: str, lineage: Sequence[str], why: str) -> None:
-        """The last unit of `lineage` failed there; nobody knows yet by whose fault."""
-        self._proven.discard(home)
-        self._last_why[home] = why
-        self._tried.add(lineage[0])
-        self._unexplained.setdefault(home, {})[lineage[-1]] = lineage[0]
+    def record_failure(self, worker_id: str, lineage: Sequence[str], reason: str) -> None:
+        """Records that the last unit of `lineage` failed on `worker_id`, a failure that is unexplained so far."""
+        self._proven.discard(worker_id)
+        self._last_failure[worker_id] = reason
+        self._failed_planned.add(lineage[0])
+        self._unexplained.setdefault(worker_id, {})[lineage[-1]] = lineage[0]
 
-    def confirmed(self, lineage: Sequence[str], kind: str, why: str) -> None:
-        """The last unit of `lineage` failed on several workers, by no fault of theirs.
+    def record_confirmed_failure(self, lineage: Sequence[str], kind: str, reason: str) -> None:
+        """Records that the last unit of `lineage` failed on several workers, so that it is at fault itself.
 
-        Raises `StoppedError` where nearly all units fail alike, so that no single inputs are to blame.
+        Raises `StoppedError` where nearly all units fail with the same `kind`: then no single inputs are at fault.
         """
         for units in self._unexplained.values():
             for unit in lineage:
@@ -105,9 +107,9 @@ class Blame:
         self._failing[lineage[0]] = kind
         alike = sum(other == kind for other in self._failing.values())
         tried = len(self._failing) + len(self._succeeded - self._failing.keys()) + self._finished
-        if alike >= _FEWEST_ALIKE and alike > _SHARE_ALIKE * tried:
+        if alike >= _MIN_ALIKE and alike > _ALIKE_FRACTION * tried:
             raise StoppedError(
-                f"{alike} of {tried} units failed alike, each on two workers, the last with {why}: that is no fault of "
-                "single inputs. They will be tried again, all finished units are kept: fix the cause and run the same "
-                "command again"
+                f"{alike} of {tried} units failed alike, each on two workers, the last with {reason}: that is no fault "
+                "of single inputs. They will be tried again, all finished units are kept: fix the cause and run the "
+                "same command again"
             )

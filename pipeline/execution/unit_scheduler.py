@@ -1,7 +1,7 @@
-"""Drives the units of a job over the workers of a cluster: one unit a worker, and every failure sorted here.
+"""Schedules the units of a job on the workers of a cluster, one unit per worker, and handles all failures.
 
-Dask runs each unit at least once; publishing is idempotent; together each unit's rows appear once. The process of a
-worker that has failed is replaced, and no unit is given up before it has failed on two of them.
+Dask runs each unit at least once and publishing is idempotent, so each unit's rows appear exactly once. The process of
+a worker that failed is replaced, and no unit is given up before it has failed on two workers.
 """
 
 from __future__ import annotations
@@ -21,273 +21,274 @@ from ..errors import StoppedError
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from .cluster import UnitError
-from .failure_attribution import Blame
-from .workers import Fleet, Slot
+from .failure_attribution import FailureAttribution
+from .workers import Worker, WorkerPool
 
-_MOST_LOST = 3
-_WATCH_SECONDS = 1.0
-_STRANDED_SECONDS = 120.0
+_MAX_WORKERS_LOST = 3
+_REFRESH_SECONDS = 1.0
+_NO_WORKER_SECONDS = 120.0
 
 
 class Observer(Protocol):
-    """Told what happens, for progress; called from the driver's thread."""
+    """Receives the scheduler's events, for progress; called from the driver's thread."""
 
     def on_receipt(self, receipt: Receipt) -> None:
-        """A unit is done, or was split."""
+        """A unit is done, or was split in two."""
 
-    def on_lost(self, unit: Unit, why: str, then: str) -> None:
-        """A unit's worker was lost or the unit failed, and what is done about it."""
+    def on_lost(self, unit: Unit, reason: str, action: str) -> None:
+        """A unit failed or its worker was lost, for `reason`; `action` says what the scheduler does about it."""
 
-    def on_retired(self, worker: str, why: str) -> None:
+    def on_retired(self, worker: str, reason: str) -> None:
         """A worker gets no more units."""
 
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A unit to be run. `lineage`: the units it is a part of; `failed_on`: the workers that it failed on."""
+    """A unit to run. `ancestors`: ids of the units it is a part of; `failed_on`: the workers that it failed on."""
 
     unit: Unit
-    lineage: tuple[str, ...] = ()
-    failed_on: tuple[Slot, ...] = ()
+    ancestors: tuple[str, ...] = ()
+    failed_on: tuple[Worker, ...] = ()
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Of the planned unit, its parts, and this one."""
-        return (*self.lineage, self.unit.unit_id)
+    def lineage(self) -> tuple[str, ...]:
+        """Ids from the planned unit down to this one."""
+        return (*self.ancestors, self.unit.unit_id)
 
 
-class Stage:
-    """Runs units on the workers of `fleet` until none is left; keeps nothing of a unit once it is done."""
+class UnitScheduler:
+    """Runs units on the workers of `pool` until none is left; its memory does not grow with finished units."""
 
     def __init__(
         self,
-        fleet: Fleet,
+        pool: WorkerPool,
         job: JobSpec,
         observer: Observer,
         *,
         finished: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`finished`: how many units earlier runs have finished."""
-        self._fleet, self._job, self._observer, self._clock = fleet, job, observer, clock
-        self._waiting: deque[_Attempt] = deque()
+        """`finished`: number of units that earlier runs have finished."""
+        self._pool, self._job, self._observer, self._clock = pool, job, observer, clock
+        self._queue: deque[_Attempt] = deque()
         self._retries: deque[_Attempt] = deque()  # failed on one worker
-        self._suspects: deque[_Attempt] = deque()  # alone when their worker was lost
-        self._given_up: list[tuple[Unit, str]] = []
-        self._running: dict[Future, tuple[_Attempt, Slot]] = {}
-        self._blame = Blame(finished)
-        self._slots: dict[str, Slot] = {}
-        self._spent: set[str] = set()  # addresses of processes that are being replaced
-        self._restarting: dict[str, float] = {}  # homes, and since when
-        self._looked_at = self._seen_at = self._clock()
+        self._suspects: deque[_Attempt] = deque()  # single-input units whose worker was lost
+        self._abandoned: list[tuple[Unit, str]] = []
+        self._running: dict[Future, tuple[_Attempt, Worker]] = {}
+        self._attribution = FailureAttribution(finished)
+        self._workers: dict[str, Worker] = {}
+        self._replaced: set[str] = set()  # addresses of processes that are being replaced
+        self._restarting: dict[str, float] = {}  # worker ids, and since when
+        self._refreshed_at = self._worker_seen_at = self._clock()
         self._last_failure = ""
 
     def run(self, units: Iterable[Unit]) -> None:
-        """Raises `StoppedError` where the disk, the cluster or nearly every unit fails; all receipts so far stand.
+        """Runs all `units`; raises `StoppedError` where the disk, the cluster or nearly every unit fails.
 
-        Inputs are given up at the end alone: a run that stops has them tried again by the next one.
+        Receipts written so far stay valid. Inputs are given up only at the end: if the run stops earlier, the next one
+        tries them again.
         """
-        self._waiting.extend(_Attempt(unit) for unit in units)
-        self._look()
+        self._queue.extend(_Attempt(unit) for unit in units)
+        self._refresh_workers()
         try:
-            while self._waiting or self._retries or self._suspects or self._running:
-                self._fill()
-                self._await_one()
+            while self._queue or self._retries or self._suspects or self._running:
+                self._assign_units()
+                self._handle_next_completed()
         finally:
             with suppress(Exception):  # the cluster may be what has failed
-                self._fleet.cancel(self._running)
-        for unit, why in self._given_up:
-            self._quarantine(unit, why)
+                self._pool.cancel(self._running)
+        for unit, reason in self._abandoned:
+            self._quarantine(unit, reason)
 
-    def _await_one(self) -> None:
-        future = self._fleet.await_one(_WATCH_SECONDS)
-        if future is None or self._clock() - self._looked_at > _WATCH_SECONDS:
-            self._look()
+    def _handle_next_completed(self) -> None:
+        future = self._pool.next_completed(_REFRESH_SECONDS)
+        if future is None or self._clock() - self._refreshed_at > _REFRESH_SECONDS:
+            self._refresh_workers()
         if future is None:
             return
-        attempt, slot = self._running.pop(future)
+        attempt, worker = self._running.pop(future)
         try:
-            self._settle(future, attempt, slot)
+            self._handle_result(future, attempt, worker)
         finally:
             future.release()
 
     # --- workers
 
-    def _look(self) -> None:
-        """Sees which workers are there; gives up on a cluster that has had none for too long."""
-        now = self._looked_at = self._clock()
-        self._slots = self._fleet.slots()
-        self._spent &= self._slots.keys()
-        back = {slot.home for slot in self._usable()}
+    def _refresh_workers(self) -> None:
+        """Lists the workers anew; raises `StoppedError` if there has been none for `_NO_WORKER_SECONDS`."""
+        now = self._refreshed_at = self._clock()
+        self._workers = self._pool.workers()
+        self._replaced &= self._workers.keys()
+        back = {worker.worker_id for worker in self._usable_workers()}
         self._restarting = {
-            home: since for home, since in self._restarting.items()
-            if home not in back and now - since < _STRANDED_SECONDS
+            worker_id: since for worker_id, since in self._restarting.items()
+            if worker_id not in back and now - since < _NO_WORKER_SECONDS
         }  # fmt: skip
         if back or self._restarting:
-            self._seen_at = now
-        elif self._slots and self._blame.retired:
+            self._worker_seen_at = now
+        elif self._workers and self._attribution.retired:
             raise StoppedError(
                 f"no worker is left: each failed several units in a row, the last with {self._last_failure}; "
                 "all finished units are kept: fix that and run the same command again"
             )
-        elif now - self._seen_at > _STRANDED_SECONDS:
+        elif now - self._worker_seen_at > _NO_WORKER_SECONDS:
             last = f" (the last failure: {self._last_failure})" if self._last_failure else ""
             raise StoppedError(
-                f"the cluster has had no worker for {_STRANDED_SECONDS:.0f} s{last}; all finished units are kept; "
+                f"the cluster has had no worker for {_NO_WORKER_SECONDS:.0f} s{last}; all finished units are kept; "
                 "run the same command again"
             )
 
-    def _usable(self) -> list[Slot]:
+    def _usable_workers(self) -> list[Worker]:
         return [
-            slot for slot in self._slots.values()
-            if slot.address not in self._spent and slot.home not in self._blame.retired
+            worker for worker in self._workers.values()
+            if worker.address not in self._replaced and worker.worker_id not in self._attribution.retired
         ]  # fmt: skip
 
-    def _blame_worker(self, slot: Slot, attempt: _Attempt, why: str) -> None:
-        """The failed process is not used again, where it can be replaced."""
-        self._last_failure = why
-        self._blame.failed(slot.home, attempt.names, why)
-        if slot.nanny and slot.home not in self._blame.retired:
-            self._spent.add(slot.address)
-            self._restarting[slot.home] = self._clock()
+    def _record_failure(self, worker: Worker, attempt: _Attempt, reason: str) -> None:
+        """Records a failure; a process that can be replaced gets no more units."""
+        self._last_failure = reason
+        self._attribution.record_failure(worker.worker_id, attempt.lineage, reason)
+        if worker.nanny and worker.worker_id not in self._attribution.retired:
+            self._replaced.add(worker.address)
+            self._restarting[worker.worker_id] = self._clock()
 
     # --- units
 
-    def _fill(self) -> None:
-        """One unit a worker; suspects wait for the end, and run one at a time with nothing beside them.
+    def _assign_units(self) -> None:
+        """Assigns one unit to each idle worker; suspects wait for the end and run one at a time, with no other unit.
 
-        A worker with several unexplained failures gets no new unit before these are explained, which others' work does;
-        where no other is left, they are explained first, one at a time.
+        A worker with several unexplained failures gets no new unit until the other workers have explained them. If
+        all are in that state, retries run first, one at a time.
         """
-        busy = {slot.address for _, slot in self._running.values()}
-        free = [slot for slot in self._usable() if slot.address not in busy]
-        for slot in free:
-            if attempt := self._next_for(slot):
-                self._submit(attempt, slot)
+        busy = {worker.address for _, worker in self._running.values()}
+        free = [worker for worker in self._usable_workers() if worker.address not in busy]
+        for worker in free:
+            if attempt := self._next_attempt_for(worker):
+                self._submit(attempt, worker)
         if self._running or not free:
             return
-        if self._waiting and self._blame.is_hopeless:
+        if self._queue and self._attribution.is_hopeless:
             raise StoppedError(
                 f"no unit could be finished: each worker failed at several, the last with {self._last_failure}; "
                 "fix the cause and run the same command again"
             )
-        if self._waiting and self._blame.nothing_finished:
-            self._submit(self._waiting.popleft(), free[0])
+        if self._queue and self._attribution.nothing_finished:
+            self._submit(self._queue.popleft(), free[0])
         elif self._suspects and not self._retries:
             attempt = self._suspects.popleft()
-            homes = {slot.home for slot in attempt.failed_on}
-            self._submit(attempt, min(free, key=lambda slot: (slot.home in homes, slot.name)))
-        elif self._waiting and not self._retries:
-            self._submit(self._waiting.popleft(), free[0])
+            worker_ids = {worker.worker_id for worker in attempt.failed_on}
+            self._submit(attempt, min(free, key=lambda worker: (worker.worker_id in worker_ids, worker.name)))
+        elif self._queue and not self._retries:
+            self._submit(self._queue.popleft(), free[0])
         elif self._retries and not self._restarting:
             raise StoppedError(
                 f"a unit failed with {self._last_failure}, and there is no other worker to try it on; all finished "
                 "units are kept: start a second worker, or one with a nanny, and run the same command again"
             )
 
-    def _next_for(self, slot: Slot) -> _Attempt | None:
+    def _next_attempt_for(self, worker: Worker) -> _Attempt | None:
         for attempt in self._retries:
-            if self._may_retry(attempt, slot):
+            if self._may_retry(attempt, worker):
                 self._retries.remove(attempt)
                 return attempt
-        return self._waiting.popleft() if self._waiting and not self._blame.is_suspended(slot.home) else None
+        return self._queue.popleft() if self._queue and not self._attribution.is_suspended(worker.worker_id) else None
 
-    def _may_retry(self, attempt: _Attempt, slot: Slot) -> bool:
-        """Whether what happens there says whose fault it was: never the same process, nor one that always fails."""
-        failed = {one.home for one in attempt.failed_on}
-        others = ({one.home for one in self._usable()} | self._restarting.keys()) - failed
-        if slot in attempt.failed_on or (slot.home in failed and others):
+    def _may_retry(self, attempt: _Attempt, worker: Worker) -> bool:
+        """Whether the outcome on `worker` shows who is at fault: not on the same process, nor one that always fails."""
+        failed = {other.worker_id for other in attempt.failed_on}
+        others = ({other.worker_id for other in self._usable_workers()} | self._restarting.keys()) - failed
+        if worker in attempt.failed_on or (worker.worker_id in failed and others):
             return False
-        if self._running or self._blame.nothing_finished:
-            return self._blame.is_proven(slot.home) or not (self._waiting or self._running)
-        nobody = all(self._blame.is_suspended(one.home) for one in self._usable())
-        return self._blame.is_proven(slot.home) or nobody or not self._waiting
+        if self._running or self._attribution.nothing_finished:
+            return self._attribution.is_proven(worker.worker_id) or not (self._queue or self._running)
+        all_suspended = all(self._attribution.is_suspended(other.worker_id) for other in self._usable_workers())
+        return self._attribution.is_proven(worker.worker_id) or all_suspended or not self._queue
 
-    def _submit(self, attempt: _Attempt, slot: Slot) -> None:
-        future = self._fleet.submit(attempt.unit, slot)
-        self._running[future] = (attempt, slot)
+    def _submit(self, attempt: _Attempt, worker: Worker) -> None:
+        future = self._pool.submit(attempt.unit, worker)
+        self._running[future] = (attempt, worker)
 
-    def _settle(self, future: Future, attempt: _Attempt, slot: Slot) -> None:
+    def _handle_result(self, future: Future, attempt: _Attempt, worker: Worker) -> None:
         if future.status == "finished":
-            for home in self._blame.succeeded(slot.home, attempt.names):
-                retired = next((one for one in self._slots.values() if one.home == home), None)
-                self._observer.on_retired(str(retired or home), self._blame.retired[home])
+            for worker_id in self._attribution.record_success(worker.worker_id, attempt.lineage):
+                retired = next((known for known in self._workers.values() if known.worker_id == worker_id), None)
+                self._observer.on_retired(str(retired or worker_id), self._attribution.retired[worker_id])
             self._observer.on_receipt(future.result())
             return
         if future.status in {"cancelled", "lost"}:
             raise StoppedError("the cluster is gone; all finished units are kept; run the same command again")
         error = future.exception()
         if isinstance(error, UnitError):
-            self._failed(attempt, self._slots.get(error.worker, slot), error)
+            self._on_unit_failed(attempt, self._workers.get(error.worker, worker), error)
         elif isinstance(error, KilledWorker):
-            self._lost(attempt, self._slots.get(error.last_worker.address, slot))
+            self._on_worker_lost(attempt, self._workers.get(error.last_worker.address, worker))
         else:
             raise error
 
-    def _failed(self, attempt: _Attempt, slot: Slot, error: UnitError) -> None:
-        why = f"{error}, on {slot}"
-        self._blame_worker(slot, attempt, str(error))
-        if slot.address in self._spent:
-            self._fleet.restart(slot)
-        attempt = replace(attempt, failed_on=(*attempt.failed_on, slot))
+    def _on_unit_failed(self, attempt: _Attempt, worker: Worker, error: UnitError) -> None:
+        reason = f"{error}, on {worker}"
+        self._record_failure(worker, attempt, str(error))
+        if worker.address in self._replaced:
+            self._pool.restart(worker)
+        attempt = replace(attempt, failed_on=(*attempt.failed_on, worker))
         if len(attempt.failed_on) == 1:
             self._observer.on_lost(
                 attempt.unit,
-                why,
+                reason,
                 "restarting that worker, and trying the unit on another"
-                if slot.address in self._spent
+                if worker.address in self._replaced
                 else "trying it on another",
             )
             self._retries.append(attempt)
             return
-        self._blame.confirmed(attempt.names, error.kind, str(error))
-        if self._may_split(attempt.unit):
-            self._split(attempt, why)
+        self._attribution.record_confirmed_failure(attempt.lineage, error.kind, str(error))
+        if self._can_split(attempt.unit):
+            self._split(attempt, reason)
         else:
-            self._give_up(attempt.unit, why)
+            self._abandon(attempt.unit, reason)
 
-    def _lost(self, attempt: _Attempt, slot: Slot) -> None:
-        why = f"its worker was lost ({slot})"
-        self._blame_worker(slot, attempt, "its process being lost")
-        attempt = replace(attempt, failed_on=(*attempt.failed_on, slot))
-        if self._may_split(attempt.unit):
-            self._split(attempt, why)
-        elif len(attempt.failed_on) < _MOST_LOST:
-            # It may have been another unit's doing, on the same machine: only alone is a unit to blame.
-            self._observer.on_lost(attempt.unit, why, "trying it again, alone, at the end")
+    def _on_worker_lost(self, attempt: _Attempt, worker: Worker) -> None:
+        reason = f"its worker was lost ({worker})"
+        self._record_failure(worker, attempt, "its process being lost")
+        attempt = replace(attempt, failed_on=(*attempt.failed_on, worker))
+        if self._can_split(attempt.unit):
+            self._split(attempt, reason)
+        elif len(attempt.failed_on) < _MAX_WORKERS_LOST:
+            # Another unit on the same machine may be at fault (memory): a unit is to blame only if it fails alone.
+            self._observer.on_lost(attempt.unit, reason, "trying it again, alone, at the end")
             self._suspects.append(attempt)
         else:
-            self._blame.confirmed(attempt.names, "lost", "its process being lost")
-            self._give_up(attempt.unit, why)
+            self._attribution.record_confirmed_failure(attempt.lineage, "lost", "its process being lost")
+            self._abandon(attempt.unit, reason)
 
-    def _may_split(self, unit: Unit) -> bool:
+    def _can_split(self, unit: Unit) -> bool:
         return len(unit.inputs) > 1 and not self._job.paths.unit_file(unit.split, unit.unit_id).exists()
 
-    def _split(self, attempt: _Attempt, why: str) -> None:
-        """Halves a unit, so that in the end its culprit stands alone; the receipt comes before the children run."""
+    def _split(self, attempt: _Attempt, reason: str) -> None:
+        """Halves a unit, to isolate the input at fault in the end; writes the receipt before the halves run."""
         unit = attempt.unit
         children = unit.halves(self._job.config_hash)
         receipt = Receipt(
             unit=unit.unit_id, config_hash=self._job.config_hash, outcome="split", supersedes=list(unit.supersedes),
             children=[child.unit_id for child in children],
         )  # fmt: skip
-        standing = write_receipt(self._job.paths, receipt)
-        if standing.outcome == "done":  # its worker was only believed lost
-            self._observer.on_receipt(standing)
+        valid_receipt = write_receipt(self._job.paths, receipt)
+        if valid_receipt.outcome == "done":  # its worker was not lost after all
+            self._observer.on_receipt(valid_receipt)
             return
-        self._observer.on_lost(unit, why, "splitting it in two")
-        self._blame.split(unit.unit_id, len(children))
-        self._waiting.extendleft(_Attempt(child, attempt.names) for child in reversed(children))
+        self._observer.on_lost(unit, reason, "splitting it in two")
+        self._attribution.record_split(unit.unit_id, len(children))
+        self._queue.extendleft(_Attempt(child, attempt.lineage) for child in reversed(children))
 
-    def _give_up(self, unit: Unit, why: str) -> None:
-        self._observer.on_lost(unit, why, "giving it up")
-        self._given_up.append((unit, why))
+    def _abandon(self, unit: Unit, reason: str) -> None:
+        self._observer.on_lost(unit, reason, "giving it up")
+        self._abandoned.append((unit, reason))
 
-    def _quarantine(self, unit: Unit, why: str) -> None:
+    def _quarantine(self, unit: Unit, reason: str) -> None:
         outcomes = [
             InputOutcome(
                 video_id=entry.video_id, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns,
-                outcome="failed", reason="crashed", detail=why,
+                outcome="failed", reason="crashed", detail=reason,
             )
             for entry in unit.inputs
         ]  # fmt: skip

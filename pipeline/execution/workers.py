@@ -1,4 +1,4 @@
-"""The workers of a cluster as the driver sees them: who is there, a unit for one of them, a new process for one."""
+"""The cluster's workers as the driver uses them: list them, submit a unit to one, restart one."""
 
 from __future__ import annotations
 
@@ -18,69 +18,69 @@ _RESTART_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Slot:
-    """One worker process. `nanny`: the address of the process that restarts it, or None where nothing does."""
+class Worker:
+    """One worker process. `nanny`: the address of the process that restarts it, or None without one."""
 
     address: str
     name: str
     nanny: str | None
 
     @property
-    def home(self) -> str:
-        """What stays the same when the process is restarted."""
+    def worker_id(self) -> str:
+        """An id that survives a restart of the process: the nanny's address or, without one, its own."""
         return self.nanny or self.address
 
     def __str__(self) -> str:
         return f"worker {self.name}"
 
 
-class Fleet:
-    """The workers of `client`, each with the slot that `plugin` gave it."""
+class WorkerPool:
+    """The workers of `client`; `plugin_name`: of the plugin that holds the `UnitWorker` of each."""
 
-    def __init__(self, client: Client, plugin: str) -> None:
-        self._client, self._plugin = client, plugin
-        self._done: SimpleQueue[Future] = SimpleQueue()
+    def __init__(self, client: Client, plugin_name: str) -> None:
+        self._client, self._plugin_name = client, plugin_name
+        self._completed: SimpleQueue[Future] = SimpleQueue()
 
-    def slots(self) -> dict[str, Slot]:
-        """Every worker that takes tasks, by its address; none where the scheduler cannot be reached."""
+    def workers(self) -> dict[str, Worker]:
+        """All workers that accept tasks, by address; none where the scheduler cannot be reached."""
         try:
-            return {one[0]: Slot(*one) for one in self._client.run_on_scheduler(_running_workers)}
-        except (OSError, TimeoutError, ValueError):  # the scheduler is gone: its futures end by themselves
+            return {fields[0]: Worker(*fields) for fields in self._client.run_on_scheduler(_running_workers)}
+        except (OSError, TimeoutError, ValueError):  # the scheduler is gone, and its futures are cancelled
             return {}
 
-    def submit(self, unit: Unit, slot: Slot) -> Future:
-        """Runs a unit on one worker or, where that has left meanwhile, on any."""
-        # A tuple: Dask keeps a record per first element for ever, so keys of one kind must share theirs.
+    def submit(self, unit: Unit, worker: Worker) -> Future:
+        """Submits a unit to one worker or, if that has left meanwhile, to any."""
+        # A tuple: Dask keeps a record for each first element for ever, so all units share theirs.
         key = ("facefeed-unit", f"{unit.unit_id}-{time.monotonic_ns()}")
         future = self._client.submit(
-            run_unit, unit, self._plugin, key=key, pure=False, retries=0, workers=[slot.address],
+            run_unit, unit, self._plugin_name, key=key, pure=False, retries=0, workers=[worker.address],
             allow_other_workers=True,
         )  # fmt: skip
-        future.add_done_callback(self._done.put)
+        future.add_done_callback(self._completed.put)
         return future
 
-    def await_one(self, timeout_seconds: float) -> Future | None:
-        """The next of the submitted that ends, in whatever way; None where none does in time."""
+    def next_completed(self, timeout_seconds: float) -> Future | None:
+        """The next submitted future that completes, successfully or not; None after `timeout_seconds`."""
         try:
-            return self._done.get(timeout=timeout_seconds)
+            return self._completed.get(timeout=timeout_seconds)
         except Empty:
             return None
 
-    def restart(self, slot: Slot) -> None:
-        """Has the worker's process replaced, which takes seconds; nobody waits for it."""
+    def restart(self, worker: Worker) -> None:
+        """Requests a new process for the worker, without waiting the seconds that this takes."""
 
-        async def ask() -> None:
+        async def request_restart() -> None:
             await self._client.scheduler.restart_workers(
-                workers=[slot.address], timeout=_RESTART_SECONDS, wait_for_workers=False, on_error="return",
+                workers=[worker.address], timeout=_RESTART_SECONDS, wait_for_workers=False, on_error="return",
                 stimulus_id=f"facefeed-restart-{time.monotonic_ns()}",
             )  # fmt: skip
 
-        asyncio.run_coroutine_threadsafe(ask(), self._client.loop.asyncio_loop)
+        asyncio.run_coroutine_threadsafe(request_restart(), self._client.loop.asyncio_loop)
 
     def cancel(self, futures: Iterable[Future]) -> None:
-        """Units that have not begun never will."""
+        """Cancels units that have not started."""
         self._client.cancel(list(futures))
 
 
 def _running_workers(dask_scheduler: Any) -> list[tuple[str, str, str | None]]:
-    return [(one.address, str(one.name), one.nanny or None) for one in dask_scheduler.running]
+    return [(worker.address, str(worker.name), worker.nanny or None) for worker in dask_scheduler.running]

@@ -22,9 +22,9 @@ import numpy as np
 import psutil
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
-from facefeed.pipeline.execution.cluster import local_client, slots
-from facefeed.pipeline.execution.unit_scheduler import Stage
-from facefeed.pipeline.execution.workers import Fleet
+from facefeed.pipeline.execution.cluster import install_unit_workers, local_client
+from facefeed.pipeline.execution.unit_scheduler import UnitScheduler
+from facefeed.pipeline.execution.workers import WorkerPool
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit, group_units
@@ -108,8 +108,8 @@ def driving(count: int) -> dict[str, Any]:
         make_folders(job.paths)
         units = [Unit.make([entry], "train", config_hash="bench", salt="0") for entry in listing.entries]
         memory, started = Memory(count), time.perf_counter()
-        with local_client(2) as client, slots(client, job, [], local=True) as plugin:
-            Stage(Fleet(client, plugin), job, memory).run(units)
+        with local_client(2) as client, install_unit_workers(client, job, [], local=True) as plugin:
+            UnitScheduler(WorkerPool(client, plugin), job, memory).run(units)
         seconds = time.perf_counter() - started
     return {"units": count, "private_mb_after_each_tenth": memory.private_mb, "seconds": round(seconds, 1)}
 

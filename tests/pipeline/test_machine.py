@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from facefeed.pipeline.execution.cluster import decoders_of_slot, default_slots
+from facefeed.pipeline.execution.cluster import decoders_per_worker, default_num_workers
 from facefeed.pipeline.machine import memory_bytes, usable_cores
 
 GB = 1 << 30
@@ -77,11 +77,11 @@ def test_slots_are_as_many_as_the_container_has_cores_and_memory_for(
     host: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert default_slots(host) == CORES
+    assert default_num_workers(host) == CORES
     write(host, {"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": str(8 * GB)})
-    assert default_slots(host) == 4
+    assert default_num_workers(host) == 4
     write(host, {"sys/fs/cgroup/cpu.max": "200000 100000"})
-    assert default_slots(host) == 2
+    assert default_num_workers(host) == 2
 
 
 @pytest.mark.parametrize(("visible", "decoders"), [("0", 8), ("0,1", 8), ("0,1,2,3", 4), ("MIG-1,MIG-2,MIG-3", 5)])
@@ -90,4 +90,4 @@ def test_a_jobs_cores_are_shared_by_its_own_gpus(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     write(host, {"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "1600000 100000"})
-    assert decoders_of_slot(None, host) == decoders
+    assert decoders_per_worker(None, host) == decoders

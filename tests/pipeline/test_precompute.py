@@ -29,7 +29,7 @@ from facefeed.pipeline.dataset.image_codec import decode_rgb
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
 from facefeed.pipeline.errors import RefusedError, StoppedError, TooManyFailedError, UsageError
 from facefeed.pipeline.execution.progress import Progress
-from facefeed.pipeline.execution.unit_scheduler import Stage
+from facefeed.pipeline.execution.unit_scheduler import UnitScheduler
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import Allowance, Summary, precompute
@@ -357,7 +357,7 @@ def test_an_interrupted_later_run_on_a_dataset_that_did_not_count_its_plan_parts
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Stage, "run", interrupted)
+        patched.setattr(UnitScheduler, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(source)
     verdict = verify(out)

@@ -20,7 +20,7 @@ from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import InputOutcome
 from facefeed.pipeline.errors import StoppedError
 from facefeed.pipeline.execution import cluster, decode_pool
-from facefeed.pipeline.execution.cluster import decoders_of_slot, local_client, run_unit, slots
+from facefeed.pipeline.execution.cluster import decoders_per_worker, install_unit_workers, local_client, run_unit
 from facefeed.pipeline.execution.decode_pool import families_of
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
@@ -361,7 +361,7 @@ def test_a_slot_that_is_a_gpu_is_fed_by_its_share_of_the_cores(
     gpus: str | None,
     of_machine: int,
     cores: int,
-    slots_here: int | None,
+    workers_here: int | None,
     decoders: int,
 ) -> None:
     if gpus is None:
@@ -371,7 +371,7 @@ def test_a_slot_that_is_a_gpu_is_fed_by_its_share_of_the_cores(
     monkeypatch.setattr(cluster, "_gpus_of_machine", lambda: [str(number) for number in range(of_machine)])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    assert decoders_of_slot(slots_here, tmp_path) == decoders
+    assert decoders_per_worker(workers_here, tmp_path) == decoders
 
 
 def test_a_worker_that_was_dealt_a_gpu_feeds_it_by_all_of_its_cores(make_source: MakeSource, tmp_path: Path) -> None:
@@ -380,8 +380,8 @@ def test_a_worker_that_was_dealt_a_gpu_feeds_it_by_all_of_its_cores(make_source:
     unit = Unit.make(
         [replace(one, label=0) for one in list_source(source).entries], "train", config_hash=job.config_hash, salt="0"
     )
-    with local_client(1) as client, slots(client, job, ["0"], local=True) as plugin:
-        counts = client.run(lambda dask_worker: len(dask_worker.plugins[plugin].slot._lanes._lanes))
+    with local_client(1) as client, install_unit_workers(client, job, ["0"], local=True) as plugin:
+        counts = client.run(lambda dask_worker: len(dask_worker.plugins[plugin].unit_worker._lanes._lanes))
         receipt = client.submit(run_unit, unit, plugin, pure=False).result()
     assert list(counts.values()) == [min(usable_cores(), 8)]
     assert [(one.video_id, one.faces) for one in receipt.inputs] == [(f"{name}.mp4", 5) for name in "abcd"]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from assets_fleet import Fault, SimulatedFleet
+from assets_worker_pool import Fault, SimulatedWorkerPool
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import Receipt
 from facefeed.pipeline.errors import StoppedError
-from facefeed.pipeline.execution.unit_scheduler import Stage
-from facefeed.pipeline.execution.workers import Slot
+from facefeed.pipeline.execution.unit_scheduler import UnitScheduler
+from facefeed.pipeline.execution.workers import Worker
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Unit
@@ -35,10 +35,10 @@ class Heard:
             if one.outcome == "failed":
                 self.failed[one.video_id] += 1
 
-    def on_lost(self, unit: Unit, why: str, then: str) -> None:
+    def on_lost(self, unit: Unit, reason: str, action: str) -> None:
         self.lost += 1
 
-    def on_retired(self, worker: str, why: str) -> None:
+    def on_retired(self, worker: str, reason: str) -> None:
         self.retired.append(worker)
 
 
@@ -60,96 +60,98 @@ def units_of(count: int, size: int) -> list[Unit]:
     ]
 
 
-def run(fleet: SimulatedFleet, units: list[Unit]) -> Heard:
+def run(pool: SimulatedWorkerPool, units: list[Unit]) -> Heard:
     heard = Heard()
-    Stage(cast("Any", fleet), fleet.job, heard, clock=fleet.clock).run(units)
+    UnitScheduler(cast("Any", pool), pool.job, heard, clock=pool.clock).run(units)
     return heard
 
 
 def on_worker(*names: str, kind: str = "RuntimeError") -> Fault:
-    return lambda unit, slot: kind if slot.name in names else None
+    return lambda unit, worker: kind if worker.name in names else None
 
 
 def on_input(*names: str, kind: str = "ZeroDivisionError") -> Fault:
-    return lambda unit, slot: kind if {one.video_id for one in unit.inputs} & set(names) else None
+    return lambda unit, worker: kind if {one.video_id for one in unit.inputs} & set(names) else None
 
 
 @pytest.mark.parametrize("kind", ["RuntimeError", "lost"])
 @pytest.mark.parametrize("bad", [["0"], ["0", "5"]])
 def test_a_broken_worker_costs_no_input(job: JobSpec, bad: list[str], kind: str) -> None:
-    fleet = SimulatedFleet(job, 8, on_worker(*bad, kind=kind))
-    heard = run(fleet, units_of(400, 10))
+    pool = SimulatedWorkerPool(job, 8, on_worker(*bad, kind=kind))
+    heard = run(pool, units_of(400, 10))
     assert (heard.ok, heard.failed) == (4000, {})
     assert sorted(heard.retired) == [f"worker {name}" for name in bad]
 
 
 def test_a_worker_that_is_cured_by_a_new_process_goes_on_working(job: JobSpec) -> None:
-    fleet = SimulatedFleet(job, 4, lambda unit, slot: "RuntimeError" if slot.address == "tcp://worker:0" else None)
-    heard = run(fleet, units_of(40, 1))
+    pool = SimulatedWorkerPool(
+        job, 4, lambda unit, worker: "RuntimeError" if worker.address == "tcp://worker:0" else None
+    )
+    heard = run(pool, units_of(40, 1))
     assert (heard.ok, heard.failed, heard.retired) == (40, {}, [])
-    assert fleet.restarts == ["0"]
-    again = [unit for unit, address in fleet.ran if address == "tcp://worker:0"]
+    assert pool.restarts == ["0"]
+    again = [unit for unit, address in pool.ran if address == "tcp://worker:0"]
     assert len(again) == 1
-    assert "0" in {name for name, address in workers_of(fleet) if address != "tcp://worker:0"}
+    assert "0" in {name for name, address in workers_of(pool) if address != "tcp://worker:0"}
 
 
-def workers_of(fleet: SimulatedFleet) -> list[tuple[str, str]]:
-    names = {slot.address: slot.name for slot in fleet.slots().values()}
-    return [(names.get(address, ""), address) for _, address in fleet.ran]
+def workers_of(pool: SimulatedWorkerPool) -> list[tuple[str, str]]:
+    names = {worker.address: worker.name for worker in pool.workers().values()}
+    return [(names.get(address, ""), address) for _, address in pool.ran]
 
 
 def test_without_a_nanny_a_broken_worker_is_left_out(job: JobSpec) -> None:
-    fleet = SimulatedFleet(job, 4, on_worker("2"), nannies=False)
-    heard = run(fleet, units_of(100, 4))
+    pool = SimulatedWorkerPool(job, 4, on_worker("2"), nannies=False)
+    heard = run(pool, units_of(100, 4))
     assert (heard.ok, heard.failed, heard.retired) == (400, {}, ["worker 2"])
-    assert Counter(address for _, address in fleet.ran)["tcp://worker:2"] == 3
+    assert Counter(address for _, address in pool.ran)["tcp://worker:2"] == 3
 
 
 @pytest.mark.parametrize("size", [1, 2, 8])
 @pytest.mark.parametrize("kind", ["ZeroDivisionError", "lost"])
 def test_an_input_that_breaks_every_worker_is_found_and_costs_nothing_else(job: JobSpec, size: int, kind: str) -> None:
-    fleet = SimulatedFleet(job, size, on_input("0037.mp4", kind=kind))
-    heard = run(fleet, units_of(10, 16))
+    pool = SimulatedWorkerPool(job, size, on_input("0037.mp4", kind=kind))
+    heard = run(pool, units_of(10, 16))
     assert (heard.ok, heard.failed, heard.retired) == (159, {"0037.mp4": 1}, [])
 
 
 def test_no_unit_fails_twice_on_the_same_worker_while_there_are_others(job: JobSpec) -> None:
-    fleet = SimulatedFleet(job, 3, on_input("0003.mp4"))
+    pool = SimulatedWorkerPool(job, 3, on_input("0003.mp4"))
     failed: Counter[tuple[str, str]] = Counter()
 
-    def fault(unit: Unit, slot: Slot) -> str | None:
-        if kind := on_input("0003.mp4")(unit, slot):
-            failed[unit.unit_id, slot.name] += 1
+    def fault(unit: Unit, worker: Worker) -> str | None:
+        if kind := on_input("0003.mp4")(unit, worker):
+            failed[unit.unit_id, worker.name] += 1
         return kind
 
-    fleet.fault = fault
-    run(fleet, units_of(4, 8))
+    pool.fault = fault
+    run(pool, units_of(4, 8))
     assert set(failed.values()) == {1}
     assert set(Counter(unit for unit, _ in failed).values()) == {2}
 
 
 @pytest.mark.parametrize("size", [1, 8])
 def test_a_broken_detector_stops_the_run_soon_and_gives_up_no_input(job: JobSpec, size: int) -> None:
-    fleet = SimulatedFleet(job, size, lambda unit, slot: "RuntimeError")
+    pool = SimulatedWorkerPool(job, size, lambda unit, worker: "RuntimeError")
     with pytest.raises(StoppedError, match="RuntimeError: as it must") as stopped:
-        run(fleet, units_of(400, 10))
+        run(pool, units_of(400, 10))
     assert stopped.value.exit_code == 75
-    assert len(fleet.ran) <= max(3 * size, 8)
+    assert len(pool.ran) <= max(3 * size, 8)
     assert list(job.paths.receipts.iterdir()) == []
 
 
 def test_a_detector_that_breaks_on_much_of_a_set_stops_the_run_and_gives_up_no_input(job: JobSpec) -> None:
     bad = [f"{number:04}.mp4" for number in range(4000) if number % 10 == 0 and number % 100]  # nine units of ten
-    fleet = SimulatedFleet(job, 8, on_input(*bad))
+    pool = SimulatedWorkerPool(job, 8, on_input(*bad))
     with pytest.raises(StoppedError, match="units failed alike"):
-        run(fleet, units_of(400, 10))
+        run(pool, units_of(400, 10))
     receipts = [Receipt.from_json(path.read_bytes(), where="") for path in job.paths.receipts.iterdir()]
     assert {receipt.outcome for receipt in receipts} == {"split"}
 
 
 def test_a_few_broken_inputs_of_many_do_not_stop_the_run(job: JobSpec) -> None:
     bad = [f"{number:04}.mp4" for number in range(100, 4000, 650)]
-    heard = run(SimulatedFleet(job, 8, on_input(*bad)), units_of(400, 10))
+    heard = run(SimulatedWorkerPool(job, 8, on_input(*bad)), units_of(400, 10))
     assert heard.failed == dict.fromkeys(bad, 1)
     assert heard.ok == 4000 - len(bad)
 
@@ -170,7 +172,7 @@ def test_wherever_the_broken_inputs_of_a_set_are_they_alone_are_given_up(
     job: JobSpec, units: int, size: int, bad: range, workers: int, kind: str
 ) -> None:
     names = [f"{number:04}.mp4" for number in bad]
-    heard = run(SimulatedFleet(job, workers, on_input(*names, kind=kind)), units_of(units, size))
+    heard = run(SimulatedWorkerPool(job, workers, on_input(*names, kind=kind)), units_of(units, size))
     assert heard.failed == dict.fromkeys(names, 1)
     assert heard.ok == units * size - len(names)
     assert heard.retired == []
@@ -180,29 +182,29 @@ def test_wherever_the_broken_inputs_of_a_set_are_they_alone_are_given_up(
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_where_only_broken_inputs_are_left_to_do_the_next_run_ends(job: JobSpec, workers: int, kind: str) -> None:
     left = units_of(7, 1)
-    fleet = SimulatedFleet(job, workers, lambda unit, slot: kind)
+    pool = SimulatedWorkerPool(job, workers, lambda unit, worker: kind)
     heard = Heard()
-    Stage(cast("Any", fleet), job, heard, finished=33, clock=fleet.clock).run(left)
+    UnitScheduler(cast("Any", pool), job, heard, finished=33, clock=pool.clock).run(left)
     assert heard.failed == {one.video_id: 1 for unit in left for one in unit.inputs}
     assert heard.retired == []
 
 
 def test_a_single_worker_without_a_nanny_tries_nothing_twice_and_says_what_to_start(job: JobSpec) -> None:
-    fleet = SimulatedFleet(job, 1, on_input("0001.mp4"), nannies=False)
+    pool = SimulatedWorkerPool(job, 1, on_input("0001.mp4"), nannies=False)
     with pytest.raises(StoppedError, match="there is no other worker to try it on"):
-        run(fleet, units_of(2, 4))
-    assert len(fleet.ran) == 2
+        run(pool, units_of(2, 4))
+    assert len(pool.ran) == 2
 
 
 def test_workers_that_join_late_get_units_at_once(job: JobSpec) -> None:
-    fleet = SimulatedFleet(job, 1, lambda unit, slot: None)
-    fleet._after(10.0, Slot("", "late", None))
-    run(fleet, units_of(10, 1))
-    assert fleet.clock() == pytest.approx(160, abs=15)
+    pool = SimulatedWorkerPool(job, 1, lambda unit, worker: None)
+    pool._after(10.0, Worker("", "late", None))
+    run(pool, units_of(10, 1))
+    assert pool.clock() == pytest.approx(160, abs=15)
 
 
 def test_a_cluster_that_stays_without_workers_stops_the_run(job: JobSpec) -> None:
-    fleet = SimulatedFleet(job, 0, lambda unit, slot: None)
+    pool = SimulatedWorkerPool(job, 0, lambda unit, worker: None)
     with pytest.raises(StoppedError, match="has had no worker for 120 s"):
-        run(fleet, units_of(1, 1))
-    assert fleet.clock() == pytest.approx(121, abs=2)
+        run(pool, units_of(1, 1))
+    assert pool.clock() == pytest.approx(121, abs=2)

@@ -1,4 +1,4 @@
-"""A cluster on a virtual clock, in place of `Fleet`: units take their seconds, and fail where they must."""
+"""A cluster on a virtual clock, in place of `WorkerPool`: units take their seconds, and fail where they must."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from assets_clock import Clock
 from distributed import KilledWorker
 from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
 from facefeed.pipeline.execution.cluster import UnitError
-from facefeed.pipeline.execution.workers import Slot
+from facefeed.pipeline.execution.workers import Worker
 from facefeed.pipeline.planning.options import JobSpec
 from facefeed.pipeline.planning.plan import Unit
 
 RESTART_SECONDS = 5.0
-Fault = Callable[[Unit, Slot], str | None]
+Fault = Callable[[Unit, Worker], str | None]
 """What goes wrong with a unit on a worker: an exception's type, "lost", or None."""
 
 
@@ -26,7 +26,7 @@ class Ended:
     """A future that has ended, or will have when it is handed out."""
 
     unit: Unit
-    slot: Slot
+    worker: Worker
     status: str = "finished"
     receipt: Receipt | None = None
     error: Exception | None = None
@@ -43,7 +43,7 @@ class Ended:
 
 
 @dataclass
-class SimulatedFleet:
+class SimulatedWorkerPool:
     """`size` workers named 0, 1, ...; a unit takes 30 s, a failure one."""
 
     job: JobSpec
@@ -57,55 +57,55 @@ class SimulatedFleet:
 
     def __post_init__(self) -> None:
         self._number = count()
-        self._present: dict[str, Slot] = {}
-        self._events: list[tuple[float, int, Ended | Slot]] = []
+        self._present: dict[str, Worker] = {}
+        self._events: list[tuple[float, int, Ended | Worker]] = []
         for number in range(self.size):
             self._join(str(number))
 
     def _join(self, name: str) -> None:
-        slot = Slot(f"tcp://worker:{next(self._number)}", name, f"tcp://nanny:{name}" if self.nannies else None)
-        self._present[slot.address] = slot
+        worker = Worker(f"tcp://worker:{next(self._number)}", name, f"tcp://nanny:{name}" if self.nannies else None)
+        self._present[worker.address] = worker
 
-    def slots(self) -> dict[str, Slot]:
+    def workers(self) -> dict[str, Worker]:
         return dict(self._present)
 
-    def submit(self, unit: Unit, slot: Slot) -> Any:
-        self.ran.append((unit.unit_id, slot.address))
-        kind = self.fault(unit, slot)
-        future = Ended(unit, slot)
+    def submit(self, unit: Unit, worker: Worker) -> Any:
+        self.ran.append((unit.unit_id, worker.address))
+        kind = self.fault(unit, worker)
+        future = Ended(unit, worker)
         if kind == "lost":
-            future.status, future.error = "error", KilledWorker("unit", slot, 0)
+            future.status, future.error = "error", KilledWorker("unit", worker, 0)
         elif kind is not None:
-            future.status, future.error = "error", UnitError(slot.address, kind, f"{kind}: as it must")
+            future.status, future.error = "error", UnitError(worker.address, kind, f"{kind}: as it must")
         self._after(1.0 if kind else 30.0, future)
         return future
 
-    def await_one(self, timeout_seconds: float) -> Any:
+    def next_completed(self, timeout_seconds: float) -> Any:
         until = self.clock() + timeout_seconds
         while self._events and self._events[0][0] <= until:
             now, _, event = heapq.heappop(self._events)
             self.clock.now = now
-            if isinstance(event, Slot):
+            if isinstance(event, Worker):
                 self._join(event.name)
                 continue
             if event.status == "finished":
                 event.receipt = done(event.unit, self.job)
             elif isinstance(event.error, KilledWorker):
-                self.restart(event.slot)
+                self.restart(event.worker)
             return event
         self.clock.now = until
         return None
 
-    def restart(self, slot: Slot) -> None:
+    def restart(self, worker: Worker) -> None:
         assert self.nannies, "nothing restarts it"
-        self.restarts.append(slot.name)
-        self._present.pop(slot.address)
-        self._after(RESTART_SECONDS, slot)
+        self.restarts.append(worker.name)
+        self._present.pop(worker.address)
+        self._after(RESTART_SECONDS, worker)
 
     def cancel(self, futures: Iterable[Any]) -> None:
         self._events = []
 
-    def _after(self, seconds: float, event: Ended | Slot) -> None:
+    def _after(self, seconds: float, event: Ended | Worker) -> None:
         heapq.heappush(self._events, (self.clock() + seconds, next(self._number), event))
 
 
