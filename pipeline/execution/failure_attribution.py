@@ -31,9 +31,7 @@ class FailureAttribution:
         self._last_failure: dict[str, str] = {}  # by worker
         self._proven: set[str] = set()
         self._unfinished_parts: dict[str, int] = {}
-        self._failing: dict[
-            str, str
-        ] = {}  # planned units with an input that fails on every worker, and the kind of failure
+        self._failing: dict[str, str] = {}  # planned units that fail on every worker, with the kind of failure
         self._succeeded: set[str] = set()
         self._failed_planned: set[str] = set()  # planned units that failed
         self._finished = finished

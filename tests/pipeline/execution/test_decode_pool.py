@@ -344,7 +344,7 @@ def test_a_unit_that_fails_is_not_worked_to_its_end_first(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
-    ("gpus", "of_machine", "cores", "slots_here", "decoders"),
+    ("gpus", "of_machine", "cores", "workers_here", "decoders"),
     [
         ("", 2, 16, 16, 1),  # no GPU is to be used: a slot is a core
         ("0,1", 2, 12, 2, 6),
@@ -368,7 +368,7 @@ def test_a_slot_that_is_a_gpu_is_fed_by_its_share_of_the_cores(
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
-    monkeypatch.setattr(cluster, "_gpus_of_machine", lambda: [str(number) for number in range(of_machine)])
+    monkeypatch.setattr(cluster, "_machine_gpus", lambda: [str(number) for number in range(of_machine)])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     assert decoders_per_worker(workers_here, tmp_path) == decoders
