@@ -1,8 +1,8 @@
-"""The sample: a small real/fake face set in DFDC's layout, made on the spot (no media lies in git).
+"""The sample: a small real/fake face set in DFDC's layout, generated locally (git holds no media).
 
 In: a seed. Out: a folder of videos with a metadata.json.
 Must not know: everything but PyAV, OpenCV and the pipeline's errors.
 
-`facefeed sample DIR` on the command line, `facefeed.data.sample.make_sample` in Python. README.md says what
-the videos are, where the two portraits come from, and what each awkward video is for.
+`facefeed sample DIR` on the command line, `facefeed.data.sample.make_sample` in Python. README.md documents
+the videos, the source of the two portraits, and the edge case that each unusual video covers.
 """

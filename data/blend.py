@@ -1,8 +1,8 @@
-"""Making a fake: a changed copy of a face is blended back into the same picture through the face's hull.
+"""Generates a fake: a manipulated copy of a face is blended back into the same image inside the face's hull.
 
-After the idea of self-blended images (Shiohara & Yamasaki, "Detecting Deepfakes with Self-Blended Images",
-CVPR 2022): a fake that carries what face swaps leave behind (a blending border, landmarks out of place,
-another colour and sharpness inside) without a second identity.
+Follows self-blended images (Shiohara & Yamasaki, "Detecting Deepfakes with Self-Blended Images",
+CVPR 2022): the fake has the artifacts of a face swap (a blending border, displaced landmarks, another colour and
+sharpness inside) without a second identity.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ import cv2
 import numpy as np
 
 from .portraits import Face, Image, Portrait
-from .proportions import Field, Proportions, change_picture
+from .proportions import Field, Proportions, warp_image
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
-    """What is done to the copy of the face before it is blended back.
+class Manipulation:
+    """Changes applied to the copy of the face before it is blended back.
 
-    `shift` is in eye distances, `degrees` counter-clockwise, `softness` the sigma of a blur in eye distances
-    (0 none), `lightness`, `green_red` and `blue_yellow` are steps in L*a*b* on a scale of 0 to 255.
+    `shift` is in eye distances, `rotation_degrees` is counter-clockwise, `blur_sigma` is the sigma of a Gaussian blur
+    in eye distances (0: none), `lightness`, `green_red` and `blue_yellow` are offsets in L*a*b* on a scale of 0 to 255.
     """
 
     proportions: Proportions
     shift: tuple[float, float]
     scale: float
-    degrees: float
-    softness: float
+    rotation_degrees: float
+    blur_sigma: float
     lightness: float
     green_red: float
     blue_yellow: float
 
 
-def blend_fake(portrait: Portrait, face_index: int, change: Change) -> Portrait:
-    """Replace one face of the portrait by its changed copy; outside the face's hull nothing differs."""
+def blend_fake(portrait: Portrait, face_index: int, manipulation: Manipulation) -> Portrait:
+    """Replace one face of the portrait by its manipulated copy; pixels outside the face's hull are unchanged."""
     face = portrait.faces[face_index]
-    changed = _changed_copy(portrait.image, face, change)
+    manipulated = _manipulated_copy(portrait.image, face, manipulation)
     mask = hull_mask(portrait.image.shape[:2], face)
-    # seamlessClone puts the middle of the mask's bounding box here; any other point would shift the face.
+    # seamlessClone moves the centre of the mask's bounding box here; any other point would shift the face.
     x, y, width, height = cv2.boundingRect(mask)
-    middle = (x + width // 2, y + height // 2)
-    # It also writes into the mask that it is given: hence the copy.
-    poisson = cv2.seamlessClone(changed, portrait.image, mask.copy(), middle, cv2.NORMAL_CLONE)
-    # Poisson blending takes the border's colours over; the changed tone comes back through a soft mask that
-    # lies wholly inside the hull.
-    toned = _tone(poisson, _soft_inside(mask, face), change)
-    # seamlessClone touches a few pixels beyond the mask as well.
+    centre = (x + width // 2, y + height // 2)
+    # seamlessClone writes into its mask, hence the copy.
+    poisson = cv2.seamlessClone(manipulated, portrait.image, mask.copy(), centre, cv2.NORMAL_CLONE)
+    # Poisson blending adopts the colours of the border; the tone is changed afterwards, with a feathered mask
+    # inside the hull.
+    toned = _shift_tone(poisson, _feathered_mask(mask, face), manipulation)
+    # seamlessClone also changes a few pixels outside the mask.
     image = np.where(mask[..., None] > 0, toned, portrait.image)
     return Portrait(image=image, faces=portrait.faces)
 
@@ -60,30 +60,32 @@ def hull_mask(shape: tuple[int, int], face: Face) -> Image:
     return filled
 
 
-def _changed_copy(image: Image, face: Face, change: Change) -> Image:
-    copy = change_picture(image, face, change.proportions)
+def _manipulated_copy(image: Image, face: Face, manipulation: Manipulation) -> Image:
+    copy = warp_image(image, face, manipulation.proportions)
     center = tuple(float(value) for value in face.center)
-    matrix = cv2.getRotationMatrix2D(center, change.degrees, change.scale)
-    matrix[:, 2] += np.array(change.shift) * face.eye_distance
+    matrix = cv2.getRotationMatrix2D(center, manipulation.rotation_degrees, manipulation.scale)
+    matrix[:, 2] += np.array(manipulation.shift) * face.eye_distance
     copy = cv2.warpAffine(copy, matrix, image.shape[1::-1], flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REFLECT_101)
-    if change.softness > 0:
-        copy = cv2.GaussianBlur(copy, (0, 0), change.softness * face.eye_distance)
-    moved: Image = copy
-    return moved
+    if manipulation.blur_sigma > 0:
+        copy = cv2.GaussianBlur(copy, (0, 0), manipulation.blur_sigma * face.eye_distance)
+    result: Image = copy
+    return result
 
 
-def _soft_inside(mask: Image, face: Face) -> Field:
+def _feathered_mask(mask: Image, face: Face) -> Field:
     """1 well inside the mask, falling to 0 at its border; (height, width) float32."""
-    reach = max(2.0, 0.18 * face.eye_distance)
-    # A frame of zeros, so that a face at the picture's edge has a border there too.
+    feather_px = max(2.0, 0.18 * face.eye_distance)
+    # A border of zeros, so that a face at the image's edge is feathered there too.
     framed = cv2.copyMakeBorder(mask, 1, 1, 1, 1, cv2.BORDER_CONSTANT, value=0)
     depth = cv2.distanceTransform(framed, cv2.DIST_L2, cv2.DIST_MASK_PRECISE)[1:-1, 1:-1]
-    soft: Field = np.clip(depth / reach, 0, 1).astype(np.float32)
+    soft: Field = np.clip(depth / feather_px, 0, 1).astype(np.float32)
     return soft
 
 
-def _tone(image: Image, weight: Field, change: Change) -> Image:
+def _shift_tone(image: Image, weight: Field, manipulation: Manipulation) -> Image:
     lab = cv2.cvtColor(image, cv2.COLOR_BGR2LAB).astype(np.float32)
-    lab += weight[..., None] * np.array([change.lightness, change.green_red, change.blue_yellow], np.float32)
+    lab += weight[..., None] * np.array(
+        [manipulation.lightness, manipulation.green_red, manipulation.blue_yellow], np.float32
+    )
     toned: Image = cv2.cvtColor(np.rint(np.clip(lab, 0, 255)).astype(np.uint8), cv2.COLOR_LAB2BGR)
     return toned

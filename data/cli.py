@@ -1,4 +1,4 @@
-"""The command `facefeed sample`. Light to import: what is heavy is imported when the command runs."""
+"""The command `facefeed sample`. Heavy imports happen when the command runs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def sample(directory: Path, seed: int, as_json: bool) -> None:
             seed=seed,
             on_progress=lambda done, total: progress.update(bar, completed=done, total=total),
         )
-    click.echo(_closing(report, directory), err=True)
+    click.echo(_summary(report, directory), err=True)
     if as_json:
         click.echo(json.dumps(_as_json(report)))
 
 
-def _closing(report: SampleReport, directory: Path) -> str:
+def _summary(report: SampleReport, directory: Path) -> str:
     videos = f"{report.videos} videos ({report.real} real, {report.fake} fake), {report.size_bytes / 1e6:.1f} MB"
     head = (
         f"{directory}: already there, with seed {report.seed}: {videos}; nothing was done"

@@ -8,15 +8,15 @@ import cv2
 import numpy as np
 
 from .portraits import Face, Image, Points, Portrait, PortraitName, load_portrait
-from .proportions import UNCHANGED, Field, Proportions, change_picture, change_points
+from .proportions import UNCHANGED_PROPORTIONS, Field, Proportions, warp_image, warp_points
 
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """One person: a portrait, perhaps mirrored, recoloured and of other proportions.
+    """One person: a portrait, optionally mirrored, recoloured and with other proportions.
 
-    `gamma` above 1 darkens, `warmth` above 0 shifts the light from blue to red, `hue_degrees` turns the hue
-    of strong colours (clothes, flags, backdrop) and leaves the head alone.
+    `gamma` above 1 darkens, `warmth` above 0 shifts the light from blue to red, `hue_degrees` rotates the
+    hue of saturated colours (clothes, flags, backdrop) outside the head.
     """
 
     portrait: PortraitName
@@ -24,7 +24,7 @@ class Person:
     gamma: float = 1.0
     warmth: float = 0.0
     hue_degrees: float = 0.0
-    proportions: Proportions = UNCHANGED
+    proportions: Proportions = UNCHANGED_PROPORTIONS
 
 
 PEOPLE: tuple[Person, ...] = (
@@ -57,30 +57,30 @@ PEOPLE: tuple[Person, ...] = (
     Person(portrait="astronaut", mirrored=True, gamma=1.05, warmth=-0.05, hue_degrees=240,
            proportions=Proportions(width=0.12, jaw=0.08, mouth=-0.12)),
 )  # fmt: skip
-"""Everyone who appears, in a fixed order; each original of the sample shows someone else."""
+"""All people, in a fixed order; every original of the sample shows a different person."""
 
 
-def portrait_of(person: Person) -> Portrait:
-    """Make the person's still picture, with the face's landmarks and hull in it."""
+def person_portrait(person: Person) -> Portrait:
+    """The person's still image, with the landmarks and hull of the face."""
     base = load_portrait(person.portrait)
     face = base.faces[0]
-    image = change_picture(base.image, face, person.proportions)
+    image = warp_image(base.image, face, person.proportions)
     face = Face(
-        landmarks=change_points(face.landmarks, face, person.proportions),
-        hull=change_points(face.hull, face, person.proportions),
+        landmarks=warp_points(face.landmarks, face, person.proportions),
+        hull=warp_points(face.hull, face, person.proportions),
     )
     if person.mirrored:
-        image, face = np.ascontiguousarray(image[:, ::-1]), _mirrored(face, image.shape[1])
-    return Portrait(image=_recoloured(image, face, person), faces=(face,))
+        image, face = np.ascontiguousarray(image[:, ::-1]), _mirror(face, image.shape[1])
+    return Portrait(image=_recolour(image, face, person), faces=(face,))
 
 
-def pair_of(first: Person, second: Person) -> Portrait:
-    """Put two people side by side, their heads equally large, with a soft seam between them."""
-    pictures = [portrait_of(first), portrait_of(second)]
+def side_by_side(first: Person, second: Person) -> Portrait:
+    """One image of two people side by side, with heads of equal size and a cross-fade between them."""
+    pictures = [person_portrait(first), person_portrait(second)]
     scales = [240 / picture.faces[0].height for picture in pictures]
-    halves = [_resized(picture, scale) for picture, scale in zip(pictures, scales, strict=True)]
-    # From each a 480 px wide strip round the face, the heads' middles on one height.
-    # The right one is 60 px wider to its left: there the one fades into the other.
+    halves = [_resize(picture, scale) for picture, scale in zip(pictures, scales, strict=True)]
+    # Of each a strip 480 px wide around the face, with the heads' centres at the same height.
+    # The right strip is 60 px wider on its left, where the two cross-fade.
     seam = 60
     strips, faces = [], []
     for side, half in enumerate(halves):
@@ -92,51 +92,51 @@ def pair_of(first: Person, second: Person) -> Portrait:
         strips.append(cv2.warpAffine(half.image, shift, size, borderMode=cv2.BORDER_REFLECT_101))
         offset = np.array([480 * side - left, -top], np.float32)
         faces.append(Face(landmarks=face.landmarks + offset, hull=face.hull + offset))
-    return Portrait(image=_joined(strips[0], strips[1], seam=seam), faces=tuple(faces))
+    return Portrait(image=_crossfade(strips[0], strips[1], seam=seam), faces=tuple(faces))
 
 
 def empty_backdrop() -> Portrait:
-    """Give a picture with nobody's face in it: the astronaut's suit and helmet, from the chest down."""
+    """An image without a face: the astronaut's suit and helmet, from the chest down."""
     return Portrait(image=np.ascontiguousarray(load_portrait("astronaut").image[196:]), faces=())
 
 
-def _resized(picture: Portrait, scale: float) -> Portrait:
+def _resize(picture: Portrait, scale: float) -> Portrait:
     how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     image = cv2.resize(picture.image, None, fx=scale, fy=scale, interpolation=how)
-    return Portrait(image=image, faces=tuple(face.moved(scale) for face in picture.faces))
+    return Portrait(image=image, faces=tuple(face.scaled(scale) for face in picture.faces))
 
 
-def _joined(left: Image, right: Image, *, seam: int) -> Image:
-    """Two pictures of one height beside each other, overlapping by `seam` px where the one fades out."""
+def _crossfade(left: Image, right: Image, *, seam: int) -> Image:
+    """Concatenate two images of equal height, with a linear cross-fade over an overlap of `seam` px."""
     fade = np.linspace(1, 0, seam, dtype=np.float32)[None, :, None]
-    soft = left[:, -seam:] * fade + right[:, :seam] * (1 - fade)
-    joined: Image = np.concatenate([left[:, :-seam], np.rint(soft).astype(np.uint8), right[:, seam:]], axis=1)
+    overlap = left[:, -seam:] * fade + right[:, :seam] * (1 - fade)
+    joined: Image = np.concatenate([left[:, :-seam], np.rint(overlap).astype(np.uint8), right[:, seam:]], axis=1)
     return joined
 
 
-def _mirrored(face: Face, width: int) -> Face:
+def _mirror(face: Face, width: int) -> Face:
     def flip(points: Points) -> Points:
         return np.stack([width - 1 - points[:, 0], points[:, 1]], axis=-1).astype(np.float32)
 
-    # Left and right change places, so that the order of the landmarks stays true for the viewer.
+    # Swap left and right, so that the landmarks keep their order as the viewer sees them.
     return Face(landmarks=flip(face.landmarks)[[1, 0, 2, 4, 3]], hull=flip(face.hull))
 
 
-def _recoloured(image: Image, face: Face, person: Person) -> Image:
+def _recolour(image: Image, face: Face, person: Person) -> Image:
     hsv = cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_BGR2HSV)
-    strong = np.clip((hsv[..., 1] - 0.35) / 0.2, 0, 1) * (1 - _head(image.shape[:2], face))
-    turned = hsv.copy()
-    turned[..., 0] = (hsv[..., 0] + person.hue_degrees) % 360
-    before, after = cv2.cvtColor(hsv, cv2.COLOR_HSV2BGR), cv2.cvtColor(turned, cv2.COLOR_HSV2BGR)
-    mixed = before + (after - before) * strong[..., None]
+    saturated = np.clip((hsv[..., 1] - 0.35) / 0.2, 0, 1) * (1 - _head_mask(image.shape[:2], face))
+    rotated = hsv.copy()
+    rotated[..., 0] = (hsv[..., 0] + person.hue_degrees) % 360
+    before, after = cv2.cvtColor(hsv, cv2.COLOR_HSV2BGR), cv2.cvtColor(rotated, cv2.COLOR_HSV2BGR)
+    mixed = before + (after - before) * saturated[..., None]
     gains = np.array([1 - person.warmth, 1, 1 + person.warmth], np.float32)
     toned = np.clip(mixed, 0, 1) ** person.gamma * gains
     recoloured: Image = np.rint(np.clip(toned, 0, 1) * 255).astype(np.uint8)
     return recoloured
 
 
-def _head(shape: tuple[int, int], face: Face) -> Field:
-    """1 inside an ellipse that holds face, hair and neck, 0 outside; (height, width) float32."""
+def _head_mask(shape: tuple[int, int], face: Face) -> Field:
+    """1 inside an ellipse around face, hair and neck, fading to 0 outside; (height, width) float32."""
     width, height = int(0.95 * np.ptp(face.hull[:, 0])), int(1.1 * np.ptp(face.hull[:, 1]))
     mask = np.zeros(shape, np.float32)
     center = tuple(int(value) for value in face.center)

@@ -1,6 +1,6 @@
-"""The two public-domain portraits that every face of the sample comes from, and where their faces lie.
+"""The two public-domain portraits that all faces of the sample come from, with the positions of their faces.
 
-They ship inside the wheels of scikit-image and matplotlib; the files are found without importing either.
+They ship in the wheels of scikit-image and matplotlib; the files are found without importing either.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from ..pipeline.errors import FacefeedError
 
 Image = NDArray[np.uint8]
-"""A picture, (height, width, 3), uint8, BGR (OpenCV's order)."""
+"""An image, (height, width, 3), uint8, BGR (OpenCV's order)."""
 Points = NDArray[np.float32]
-"""Points, (n, 2), float32, picture px, x right, y down."""
+"""Points, (n, 2), float32, image px, x right, y down."""
 
 PortraitName = Literal["astronaut", "hopper"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Face:
-    """One face of a picture: `landmarks` (5, 2) and `hull` (n, 2), both float32 in picture px.
+    """One face of an image: `landmarks` (5, 2) and `hull` (n, 2), both float32 in image px.
 
     The landmarks are image-left eye, image-right eye, nose, image-left and image-right mouth corner.
     """
@@ -36,30 +36,28 @@ class Face:
 
     @property
     def eye_distance(self) -> float:
-        """Pixels between the eyes: the unit that changes of a face are measured in."""
+        """Distance of the eyes in px: the unit of a manipulation's lengths."""
         return float(np.linalg.norm(self.landmarks[1] - self.landmarks[0]))
 
     @property
     def center(self) -> Points:
-        """Middle of the hull's bounding box, (2,), picture px."""
-        middle: Points = (self.hull.min(axis=0) + self.hull.max(axis=0)) / 2
-        return middle
+        """Centre of the hull's bounding box, (2,), image px."""
+        center: Points = (self.hull.min(axis=0) + self.hull.max(axis=0)) / 2
+        return center
 
     @property
     def height(self) -> float:
         """Height of the hull's bounding box in px."""
         return float(np.ptp(self.hull[:, 1]))
 
-    def moved(self, scale: float, shift_x: float = 0.0) -> Face:
-        """Give the same face after its picture was scaled and then shifted right by `shift_x` px."""
-        offset = np.array([shift_x, 0.0], np.float32)
-        return Face(landmarks=self.landmarks * np.float32(scale) + offset,
-                    hull=self.hull * np.float32(scale) + offset)  # fmt: skip
+    def scaled(self, scale: float) -> Face:
+        """The face in the image scaled by `scale`."""
+        return Face(landmarks=self.landmarks * np.float32(scale), hull=self.hull * np.float32(scale))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Portrait:
-    """A still picture and the faces in it."""
+    """A still image and the faces in it."""
 
     image: Image
     faces: tuple[Face, ...]
@@ -103,7 +101,7 @@ _SOURCES: dict[PortraitName, _Source] = {
 
 
 def portrait_path(name: PortraitName) -> Path:
-    """Find where the portrait lies in the installed packages.
+    """Path of the portrait within the installed packages.
 
     Raises FacefeedError if the package is not installed or ships no such file.
     """
@@ -125,15 +123,15 @@ def portrait_path(name: PortraitName) -> Path:
 def load_portrait(name: PortraitName) -> Portrait:
     """Read one of the two portraits, with its face.
 
-    Raises FacefeedError if the file is missing, unreadable or not the picture that the landmarks belong to.
+    Raises FacefeedError if the file is missing, unreadable or not the image that the landmarks belong to.
     """
     source, path = _SOURCES[name], portrait_path(name)
     # fromfile + imdecode: cv2.imread cannot open every path on every system.
     image = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR)
     if image is None or image.shape[1::-1] != source.size:
-        found = "unreadable" if image is None else f"{image.shape[1]}x{image.shape[0]} px"
+        state = "unreadable" if image is None else f"{image.shape[1]}x{image.shape[0]} px"
         raise FacefeedError(
-            f"{path}: {found}, must be {source.size[0]}x{source.size[1]} px, or the face is not where it is "
+            f"{path}: {state}, must be {source.size[0]}x{source.size[1]} px, or the face is not where it is "
             f"expected; install a {source.package} release that ships the known picture"
         )
     face = Face(landmarks=np.array(source.landmarks, np.float32), hull=np.array(source.hull, np.float32))

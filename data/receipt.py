@@ -1,4 +1,4 @@
-"""What was made, written beside it, so that a second run can tell an untouched sample from anything else."""
+"""`sample.json`: sizes and hashes of the generated files, by which a later run recognises an unmodified sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECEIPT = "sample.json"
 FORMAT = 1
 
 
-class FileNote(TypedDict):
+class FileRecord(TypedDict):
     """Size in bytes and SHA-256 of one file."""
 
     bytes: int
@@ -29,22 +29,21 @@ class Receipt(TypedDict):
     videos: int
     real: int
     fake: int
-    files: dict[str, FileNote]
+    files: dict[str, FileRecord]
 
 
 def write_receipt(directory: Path, *, seed: int, real: int, fake: int) -> Receipt:
-    """Note all files below a freshly made directory in its sample.json."""
-    files = {name: _note(path) for name, path in sorted(_files(directory))}
+    """Record all files below a newly generated directory in its sample.json."""
+    files = {name: _file_record(path) for name, path in sorted(_files(directory))}
     receipt = Receipt(format=FORMAT, seed=seed, videos=real + fake, real=real, fake=fake, files=files)
     (directory / RECEIPT).write_text(json.dumps(receipt, indent=1) + "\n", encoding="utf-8")
     return receipt
 
 
-def read_earlier(directory: Path, *, seed: int) -> Receipt | None:
-    """Read the receipt of an untouched sample of the same seed in `directory`, or None if it is free.
+def read_existing_sample(directory: Path, *, seed: int) -> Receipt | None:
+    """The receipt of an unmodified sample of the same seed in `directory`; None if it does not exist or is empty.
 
-    Free is a directory that does not exist or is empty. Raises UsageError if the path is no directory,
-    RefusedError if anything else than that very sample is in it.
+    Raises UsageError if the path is not a directory, RefusedError if it holds anything but that sample.
     """
     if not directory.exists():
         return None
@@ -52,38 +51,38 @@ def read_earlier(directory: Path, *, seed: int) -> Receipt | None:
         raise UsageError(f"{directory}: is a file, must be a new or empty folder; nothing was written")
     if not any(directory.iterdir()):
         return None
-    receipt = _parsed(directory)
+    receipt = _load_receipt(directory)
     if receipt is None:
         _refuse(directory, "holds other files", "choose a new or empty folder")
     if receipt["seed"] != seed:
         _refuse(directory, f"holds the sample of seed {receipt['seed']}, not {seed}", "choose another folder")
-    changed = _first_difference(directory, receipt)
-    if changed is not None:
-        _refuse(directory, f"holds a sample that was changed since ({changed})", "delete it or choose another")
+    change = _first_change(directory, receipt)
+    if change is not None:
+        _refuse(directory, f"holds a sample that was changed since ({change})", "delete it or choose another")
     return receipt
 
 
-def _refuse(directory: Path, found: str, remedy: str) -> NoReturn:
-    raise RefusedError(f"{directory}: {found}; nothing was written; {remedy}")
+def _refuse(directory: Path, state: str, remedy: str) -> NoReturn:
+    raise RefusedError(f"{directory}: {state}; nothing was written; {remedy}")
 
 
-def _parsed(directory: Path) -> Receipt | None:
+def _load_receipt(directory: Path) -> Receipt | None:
     try:
         receipt: Receipt = json.loads((directory / RECEIPT).read_text(encoding="utf-8"))
-        known = receipt["format"] == FORMAT and isinstance(receipt["seed"], int)
-        return receipt if known and isinstance(receipt["files"], dict) else None
+        is_valid = receipt["format"] == FORMAT and isinstance(receipt["seed"], int)
+        return receipt if is_valid and isinstance(receipt["files"], dict) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _first_difference(directory: Path, receipt: Receipt) -> str | None:
-    found = dict(_files(directory))
-    for name in sorted(found.keys() | receipt["files"].keys()):
-        if name not in found:
+def _first_change(directory: Path, receipt: Receipt) -> str | None:
+    files = dict(_files(directory))
+    for name in sorted(files.keys() | receipt["files"].keys()):
+        if name not in files:
             return f"{name} is missing"
         if name not in receipt["files"]:
             return f"{name} was added"
-        if _note(found[name]) != receipt["files"][name]:
+        if _file_record(files[name]) != receipt["files"][name]:
             return f"{name} differs"
     return None
 
@@ -94,6 +93,6 @@ def _files(directory: Path) -> Iterator[tuple[str, Path]]:
             yield path.relative_to(directory).as_posix(), path
 
 
-def _note(path: Path) -> FileNote:
+def _file_record(path: Path) -> FileRecord:
     data = path.read_bytes()
-    return FileNote(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    return FileRecord(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())

@@ -1,4 +1,4 @@
-"""Which videos the sample holds: a fixed table of groups, whose details a seed draws.
+"""The videos of the sample: a fixed table of groups, whose details are drawn from a seed.
 
 A group is one original and the fakes made from it. No two groups share an original or a person.
 """
@@ -12,13 +12,13 @@ from typing import Literal
 
 import numpy as np
 
-from .blend import Change
-from .encode import Coding
+from .blend import Manipulation
+from .encode import VideoEncoding
 from .proportions import Proportions
 from .scene import Shot
 
-Trait = Literal["truncated", "turned", "variable_rate", "original_missing"]
-"""What makes a group awkward; README.md says what each is for."""
+Trait = Literal["truncated", "rotated", "variable_rate", "original_missing"]
+"""The edge case that a group covers; see README.md."""
 
 NTSC = Fraction(30000, 1001)
 
@@ -62,7 +62,7 @@ GROUPS: tuple[Group, ...] = (
     Group(people=(9, 10), suffix="mp4", size=(960, 540), rate=Fraction(24), seconds=2.0, fakes=1,
           face_share=0.46),
     Group(people=(11,), suffix="mov", size=(360, 640), rate=Fraction(30), seconds=2.0, fakes=1,
-          face_share=0.30, trait="turned"),
+          face_share=0.30, trait="rotated"),
     Group(people=(12,), suffix="mp4", size=(640, 480), rate=Fraction(30), seconds=2.0, fakes=1,
           face_share=0.34, trait="variable_rate"),
     Group(people=(13,), suffix="mp4", size=(480, 360), rate=Fraction(25), seconds=2.2, fakes=1,
@@ -76,27 +76,27 @@ GROUPS: tuple[Group, ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Clip:
-    """One file to be made. A real one has no `change`; a fake names its `original`.
+    """One file of the sample. A real one has no `manipulation`; a fake names its `original`.
 
-    `face_index` is the face that the change is made to; `present` is False for what metadata.json names
-    but a partly downloaded set lacks.
+    `face_index` is the face that is manipulated; `present` is False for files that metadata.json lists but a partly
+    downloaded set lacks.
     """
 
     name: str
     people: tuple[int, ...]
     shot: Shot
-    coding: Coding
+    encoding: VideoEncoding
     grain_seed: int
     trait: Trait | None
     original: str | None = None
-    change: Change | None = None
+    manipulation: Manipulation | None = None
     face_index: int = 0
     present: bool = True
 
     @property
     def label(self) -> Literal["REAL", "FAKE"]:
-        """DFDC's word for it."""
-        return "REAL" if self.change is None else "FAKE"
+        """DFDC's name of the class."""
+        return "REAL" if self.manipulation is None else "FAKE"
 
 
 def draw_clips(seed: int) -> tuple[Clip, ...]:
@@ -112,7 +112,7 @@ def draw_clips(seed: int) -> tuple[Clip, ...]:
         clips.append(original)
         for number in range(group.fakes):
             clips.append(_draw_fake(rng, original, group, number, names))  # noqa: PERF401 (draws in order)
-    # Two more names that metadata.json lists and nobody downloaded: a real video and a fake of a known one.
+    # Two more entries of metadata.json whose files are absent: a real video and a fake of a present one.
     absent = replace(clips[0], name=_draw_name(rng, "mp4", names), present=False)
     clips.append(absent)
     clips.append(replace(_draw_fake(rng, clips[0], GROUPS[0], 0, names), present=False))
@@ -136,7 +136,7 @@ def _draw_original(rng: np.random.Generator, group: Group, names: set[str]) -> C
         name=_draw_name(rng, group.suffix, names),
         people=group.people,
         shot=shot,
-        coding=_draw_coding(rng, group),
+        encoding=_draw_encoding(rng, group),
         grain_seed=int(rng.integers(2**31)),
         trait=group.trait,
         present=group.trait != "original_missing",
@@ -144,53 +144,56 @@ def _draw_original(rng: np.random.Generator, group: Group, names: set[str]) -> C
 
 
 def _draw_fake(rng: np.random.Generator, original: Clip, group: Group, number: int, names: set[str]) -> Clip:
-    # The same shot, times and grain: a fake is made from its original's frames, then encoded anew.
-    crf = int(np.clip(original.coding.crf + rng.integers(-3, 7), 18, 36))
+    # The same shot, times and grain: a fake is made from its original's frames, then encoded separately.
+    crf = int(np.clip(original.encoding.crf + rng.integers(-3, 7), 18, 36))
     return replace(
         original,
         name=_draw_name(rng, group.suffix, names),
-        coding=replace(original.coding, crf=crf),
+        encoding=replace(original.encoding, crf=crf),
         original=original.name,
-        change=_draw_change(rng),
+        manipulation=_draw_manipulation(rng),
         face_index=number % max(1, len(group.people)),
         present=True,
     )
 
 
-def _draw_name(rng: np.random.Generator, suffix: str, taken: set[str]) -> str:
+def _draw_name(rng: np.random.Generator, suffix: str, used: set[str]) -> str:
     """Ten letters, as in DFDC, not drawn before."""
     while True:
         stem = "".join(rng.choice(list(string.ascii_lowercase), 10))
-        if stem not in taken:
-            taken.add(stem)
+        if stem not in used:
+            used.add(stem)
             return f"{stem}.{suffix}"
 
 
-def _draw_coding(rng: np.random.Generator, group: Group) -> Coding:
+def _draw_encoding(rng: np.random.Generator, group: Group) -> VideoEncoding:
     crf, count = int(rng.integers(20, 33)), round(group.seconds * group.rate)
     if group.trait != "variable_rate":
-        return Coding(rate=group.rate, time_base=1 / group.rate, pts=tuple(range(count)), crf=crf)
+        return VideoEncoding(rate=group.rate, time_base=1 / group.rate, pts=tuple(range(count)), crf=crf)
     # A phone in changing light: the nominal interval, longer ones, and a gap, in milliseconds.
     steps = rng.choice([33, 33, 34, 41, 50, 66, 100], count - 1)
     steps[count // 2] = 400
     pts = (0, *np.cumsum(steps).tolist())
-    return Coding(rate=group.rate, time_base=Fraction(1, 1000), pts=pts, crf=crf)
+    return VideoEncoding(rate=group.rate, time_base=Fraction(1, 1000), pts=pts, crf=crf)
 
 
-def _draw_change(rng: np.random.Generator) -> Change:
-    def either(low: float, high: float) -> float:
-        """Draw a size between low and high, of either sign: never so small that nobody could see it."""
+def _draw_manipulation(rng: np.random.Generator) -> Manipulation:
+    def signed_uniform(low: float, high: float) -> float:
+        """Draw a magnitude between low and high, with a random sign."""
         return float(rng.uniform(low, high) * rng.choice([-1, 1]))
 
-    return Change(
+    return Manipulation(
         proportions=Proportions(
-            eyes=either(0.06, 0.18), nose=either(0.0, 0.15), mouth=either(0.06, 0.18), jaw=either(0.0, 0.10)
+            eyes=signed_uniform(0.06, 0.18),
+            nose=signed_uniform(0.0, 0.15),
+            mouth=signed_uniform(0.06, 0.18),
+            jaw=signed_uniform(0.0, 0.10),
         ),
-        shift=(either(0.01, 0.04), either(0.01, 0.04)),
+        shift=(signed_uniform(0.01, 0.04), signed_uniform(0.01, 0.04)),
         scale=float(rng.uniform(0.98, 1.05)),
-        degrees=either(0.5, 2.5),
-        softness=float(rng.choice([0.0, 0.006, 0.012])),
-        lightness=either(2, 7),
-        green_red=either(1, 4),
-        blue_yellow=either(1, 5),
+        rotation_degrees=signed_uniform(0.5, 2.5),
+        blur_sigma=float(rng.choice([0.0, 0.006, 0.012])),
+        lightness=signed_uniform(2, 7),
+        green_red=signed_uniform(1, 4),
+        blue_yellow=signed_uniform(1, 5),
     )

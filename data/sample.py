@@ -1,4 +1,4 @@
-"""Making the sample: all videos of the recipe and their metadata.json, published at once or not at all."""
+"""Generates the sample: all videos of the recipe and their metadata.json, published atomically."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..pipeline.errors import RefusedError, StoppedError, UsageError
-from .film import film_clip, still_of
-from .receipt import Receipt, read_earlier, write_receipt
+from .receipt import Receipt, read_existing_sample, write_receipt
 from .recipe import Clip, draw_clips
+from .render import base_portrait, render_clip
 
-PART = "dfdc_train_part_0"
+PART_FOLDER = "dfdc_train_part_0"
 """DFDC's name for the folder of its first part."""
 
-Progress = Callable[[int, int], None]
-"""Called with the number of videos made so far and the number of all."""
+ProgressCallback = Callable[[int, int], None]
+"""Called with the number of videos rendered so far and their total."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleReport:
-    """What lies in `path` now; `already_there` if it was made by an earlier run and left as it was.
+    """The sample in `path`; `already_there` if an earlier run generated it and it is unmodified.
 
-    `videos` counts files, `real` + `fake` of them; `size_bytes` is theirs and metadata.json's; `seconds` is
-    how long this call took.
+    `videos` is the number of files, the sum of `real` and `fake`; `size_bytes` includes metadata.json; `seconds` is
+    the duration of this call.
     """
 
     path: Path
@@ -44,26 +44,26 @@ class SampleReport:
     already_there: bool
 
 
-def make_sample(directory: Path, *, seed: int = 0, on_progress: Progress | None = None) -> SampleReport:
-    """Make the sample of a seed in a new or empty directory; a moment later it is there whole, or not at all.
+def make_sample(directory: Path, *, seed: int = 0, on_progress: ProgressCallback | None = None) -> SampleReport:
+    """Generate the sample of a seed in a new or empty directory, atomically.
 
-    The same seed gives the same bytes with the same versions of the libraries. Takes seconds, runs on all
-    cores, writes less than 20 MB. Where the same sample lies already, nothing is done.
+    The same seed gives the same bytes with the same versions of the libraries. Takes seconds, uses all cores, writes
+    less than 20 MB. Does nothing where the same sample already exists.
 
-    Raises UsageError (RefusedError if something else is in the directory; nothing is written) and
-    StoppedError if the disk is full.
+    Raises UsageError (RefusedError if the directory holds anything else; nothing is written) and StoppedError if the
+    disk is full.
     """
     started = time.monotonic()
     if seed < 0:
         raise UsageError(f"seed={seed}: must be at least 0; nothing was written; try 0")
     try:
         directory = Path(directory).resolve()
-        receipt = read_earlier(directory, seed=seed)
+        receipt = read_existing_sample(directory, seed=seed)
         already_there = receipt is not None
         if receipt is None:
             receipt = _publish(directory, draw_clips(seed), seed, on_progress or (lambda _done, _all: None))
     except OSError as error:
-        raise _told(error, directory) from error
+        raise _as_facefeed_error(error, directory) from error
     return SampleReport(
         path=directory,
         seed=seed,
@@ -76,16 +76,16 @@ def make_sample(directory: Path, *, seed: int = 0, on_progress: Progress | None 
     )
 
 
-def _publish(directory: Path, clips: Sequence[Clip], seed: int, on_progress: Progress) -> Receipt:
-    """Make everything in a sibling of the directory, then rename it: the one step that makes it visible."""
+def _publish(directory: Path, clips: Sequence[Clip], seed: int, on_progress: ProgressCallback) -> Receipt:
+    """Generate everything in a sibling of the directory, then rename it, which publishes it atomically."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     attempt = directory.parent / f".{directory.name}.{uuid.uuid4().hex[:8]}.part"
     try:
-        (attempt / PART).mkdir(parents=True)
+        (attempt / PART_FOLDER).mkdir(parents=True)
         present = [clip for clip in clips if clip.present]
-        _film_all(present, attempt / PART, on_progress)
+        _render_all(present, attempt / PART_FOLDER, on_progress)
         metadata = json.dumps(metadata_of(clips), indent=1, sort_keys=True)
-        (attempt / PART / "metadata.json").write_text(metadata + "\n", encoding="utf-8")
+        (attempt / PART_FOLDER / "metadata.json").write_text(metadata + "\n", encoding="utf-8")
         real = sum(clip.label == "REAL" for clip in present)
         receipt = write_receipt(attempt, seed=seed, real=real, fake=len(present) - real)
         try:
@@ -100,12 +100,12 @@ def _publish(directory: Path, clips: Sequence[Clip], seed: int, on_progress: Pro
     return receipt
 
 
-def _film_all(clips: Sequence[Clip], folder: Path, on_progress: Progress) -> None:
-    """Film the clips group by group; encoder and OpenCV let go of Python's lock, so threads suffice."""
+def _render_all(clips: Sequence[Clip], folder: Path, on_progress: ProgressCallback) -> None:
+    """Render the clips group by group in threads; the encoder and OpenCV release the GIL."""
     groups = [list(group) for _, group in itertools.groupby(clips, key=lambda clip: clip.people)]
     pool = ThreadPoolExecutor(max_workers=min(len(groups), os.cpu_count() or 1))
     try:
-        tasks = {pool.submit(_film_group, group, folder): len(group) for group in groups}
+        tasks = {pool.submit(_render_group, group, folder): len(group) for group in groups}
         done = 0
         on_progress(done, len(clips))
         for task in as_completed(tasks):
@@ -116,26 +116,26 @@ def _film_all(clips: Sequence[Clip], folder: Path, on_progress: Progress) -> Non
         pool.shutdown(cancel_futures=True)
 
 
-def _film_group(clips: Sequence[Clip], folder: Path) -> None:
-    still = still_of(clips[0].people)
+def _render_group(clips: Sequence[Clip], folder: Path) -> None:
+    still = base_portrait(clips[0].people)
     for clip in clips:
-        film_clip(clip, still, folder)
+        render_clip(clip, still, folder)
 
 
 def metadata_of(clips: Sequence[Clip]) -> dict[str, dict[str, str | None]]:
-    """List the content of DFDC's metadata.json for these clips, those not present included."""
+    """The content of DFDC's metadata.json for these clips, including those not present."""
     entries: dict[str, dict[str, str | None]] = {}
     for clip in clips:
         entries[clip.name] = {"label": clip.label, "split": "train"}
         if clip.original is not None:
             entries[clip.name]["original"] = clip.original
         elif not clip.present:
-            # A real video has no original; a reader must accept both spellings of that.
+            # A real video has no original: readers must accept a null as well as a missing key.
             entries[clip.name]["original"] = None
     return entries
 
 
-def _told(error: OSError, directory: Path) -> StoppedError | UsageError:
+def _as_facefeed_error(error: OSError, directory: Path) -> StoppedError | UsageError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return StoppedError(f"{directory}: the disk is full; nothing was left behind; free 20 MB and run it again")
     return UsageError(f"{directory}: cannot be written ({error.strerror or error}); choose another folder")

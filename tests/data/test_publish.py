@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from facefeed.data import film, recipe
+from facefeed.data import recipe, render
 from facefeed.data import sample as sample_module
 from facefeed.data.cli import sample as sample_command
-from facefeed.data.sample import PART, make_sample
+from facefeed.data.sample import PART_FOLDER, make_sample
 from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
 
 
@@ -46,7 +46,7 @@ def test_another_seed_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("harm", ["changed", "added", "missing"])
 def test_a_changed_sample_is_refused_and_not_touched(tmp_path: Path, harm: str) -> None:
     make_sample(tmp_path / "set", seed=0)
-    video = next((tmp_path / "set" / PART).glob("*.mp4"))
+    video = next((tmp_path / "set" / PART_FOLDER).glob("*.mp4"))
     if harm == "changed":
         video.write_bytes(video.read_bytes()[:-1] + b"x")
     elif harm == "added":
@@ -89,12 +89,12 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
 def test_an_interrupted_run_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_clips: list[recipe.Clip], cause: BaseException
 ) -> None:
-    def film_one_then_stop(clip: recipe.Clip, *rest: object) -> None:
+    def render_one_then_stop(clip: recipe.Clip, *rest: object) -> None:
         if clip is few_clips[1]:
             raise cause
-        film.film_clip(clip, *rest)  # type: ignore[arg-type]
+        render.render_clip(clip, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sample_module, "film_clip", film_one_then_stop)
+    monkeypatch.setattr(sample_module, "render_clip", render_one_then_stop)
     expected = KeyboardInterrupt if isinstance(cause, KeyboardInterrupt) else StoppedError
     with pytest.raises(expected):
         make_sample(tmp_path / "set")

@@ -12,8 +12,8 @@ import av
 import cv2
 import numpy as np
 import pytest
-from facefeed.data import film, recipe, scene
-from facefeed.data.sample import PART, SampleReport, make_sample
+from facefeed.data import recipe, render, scene
+from facefeed.data.sample import PART_FOLDER, SampleReport, make_sample
 
 CLIPS = {clip.name: clip for clip in recipe.draw_clips(0)}
 PRESENT = [clip for clip in CLIPS.values() if clip.present]
@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SampleReport:
 
 @pytest.fixture(scope="module")
 def part(made: SampleReport) -> Path:
-    return made.path / PART
+    return made.path / PART_FOLDER
 
 
 def frames_of(path: Path, *indices: int) -> list[np.ndarray]:
@@ -93,8 +93,8 @@ def test_all_videos_but_the_broken_one_decode_whole(part: Path) -> None:
             sizes.add((stream.width, stream.height))
             rates.add(round(float(stream.average_rate or 0), 2))
             frames = sum(1 for _ in container.decode(stream))
-        assert frames == len(clip.coding.pts)
-        assert 1.9 < float(clip.coding.pts[-1] * clip.coding.time_base) < 4.5
+        assert frames == len(clip.encoding.pts)
+        assert 1.9 < float(clip.encoding.pts[-1] * clip.encoding.time_base) < 4.5
     assert {(320, 240), (1280, 720)} <= sizes
     assert len(sizes) >= 6
     assert {15, 24, 25, 29.97, 30} <= rates
@@ -107,17 +107,17 @@ def test_the_broken_video_does_not_open(part: Path) -> None:
         av.open(str(part / broken.name))
 
 
-def test_turned_videos_are_stored_sideways_and_upright_when_the_tag_is_honoured(part: Path) -> None:
-    turned = list(named("turned"))
-    assert {clip.label for clip in turned} == {"REAL", "FAKE"}
-    for clip in turned:
+def test_rotated_videos_are_stored_sideways_and_upright_when_the_tag_is_honoured(part: Path) -> None:
+    rotated = list(named("rotated"))
+    assert {clip.label for clip in rotated} == {"REAL", "FAKE"}
+    for clip in rotated:
         with av.open(str(part / clip.name)) as container:
             frame = next(container.decode(video=0))
         assert (frame.width, frame.height) == clip.shot.size[::-1]
         assert frame.rotation == -90
         # The degrees count counter-clockwise, as rot90 does.
         shown = np.rot90(frame.to_ndarray(format="bgr24"), frame.rotation // 90)
-        still = film.still_of(clip.people)
+        still = render.base_portrait(clip.people)
         upright = scene.Scene(still, clip.shot, seed=clip.grain_seed).frame(0, 0.0)
         assert np.abs(shown.astype(int) - upright).mean() < 12
 
@@ -141,9 +141,9 @@ def test_the_empty_video_and_the_one_of_two_people_are_there() -> None:
 
 def hull_in_frame(clip: recipe.Clip, index: int) -> np.ndarray:
     """Where the changed face is in a frame, (height, width) bool, upright."""
-    still = film.still_of(clip.people)
+    still = render.base_portrait(clip.people)
     scale, _ = scene._framing(still, clip.shot)
-    camera = scene.Scene(still, clip.shot, seed=0).camera(float(clip.coding.pts[index] * clip.coding.time_base))
+    camera = scene.Scene(still, clip.shot, seed=0).camera(float(clip.encoding.pts[index] * clip.encoding.time_base))
     hull = still.faces[clip.face_index].hull * scale @ camera[:, :2].T + camera[:, 2]
     mask = np.zeros(clip.shot.size[::-1], np.uint8)
     cv2.fillConvexPoly(mask, cv2.convexHull(np.rint(hull).astype(np.int32)), 1)
@@ -154,11 +154,11 @@ def hull_in_frame(clip: recipe.Clip, index: int) -> np.ndarray:
 def test_a_fake_differs_from_its_originals_same_frame_mainly_inside_the_face(part: Path, fake: recipe.Clip) -> None:
     original = CLIPS[fake.original or ""]
     assert times_of(part / fake.name) == times_of(part / original.name)
-    indices = (3, len(fake.coding.pts) - 4)
+    indices = (3, len(fake.encoding.pts) - 4)
     pairs = zip(frames_of(part / fake.name, *indices), frames_of(part / original.name, *indices), strict=True)
     for index, (changed, true) in zip(indices, pairs, strict=True):
         difference = np.abs(changed.astype(int) - true).mean(axis=2)
-        if fake.trait == "turned":
+        if fake.trait == "rotated":
             difference = np.rot90(difference, -1)
         face = hull_in_frame(fake, index)
         assert difference[face].mean() > 2 * difference[~face].mean()
@@ -171,9 +171,9 @@ def test_every_face_is_found_by_mtcnn_where_the_recipe_put_it(part: Path) -> Non
 
     detector = MTCNN(keep_all=True, min_face_size=40, device="cpu")
     for clip in ONE_OF_EACH:
-        middle = len(clip.coding.pts) // 2
+        middle = len(clip.encoding.pts) // 2
         (frame,) = frames_of(part / clip.name, middle)
-        upright = np.ascontiguousarray((np.rot90(frame, -1) if clip.trait == "turned" else frame)[..., ::-1])
+        upright = np.ascontiguousarray((np.rot90(frame, -1) if clip.trait == "rotated" else frame)[..., ::-1])
         step = 2 if upright.shape[1] > 480 else 1  # what is large is found at half its size too, in half the time
         boxes, scores = detector.detect(np.ascontiguousarray(upright[::step, ::step]))
         scored = [] if boxes is None else zip(step * boxes, scores, strict=True)
@@ -191,9 +191,9 @@ def test_every_face_is_found_by_mtcnn_where_the_recipe_put_it(part: Path) -> Non
 
 def test_the_same_seed_gives_the_same_bytes(part: Path, tmp_path: Path) -> None:
     small = [clip for clip in PRESENT if clip.shot.size in {(320, 240), (480, 270)}]
-    small += [*named("turned"), *named("truncated"), next(clip for clip in PRESENT if clip.name.endswith("mkv"))]
+    small += [*named("rotated"), *named("truncated"), next(clip for clip in PRESENT if clip.name.endswith("mkv"))]
     for clip in small:
-        film.film_clip(clip, film.still_of(clip.people), tmp_path)
+        render.render_clip(clip, render.base_portrait(clip.people), tmp_path)
         assert (tmp_path / clip.name).read_bytes() == (part / clip.name).read_bytes(), clip.name
 
 

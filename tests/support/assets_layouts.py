@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from facefeed.data.film import film_clip, still_of
 from facefeed.data.recipe import draw_clips
+from facefeed.data.render import base_portrait, render_clip
 
 _FILMED = ((0,), (4,))
 """Of the recipe's people: the two that take least time to film as mp4."""
@@ -39,7 +39,7 @@ def film_footage(folder: Path) -> Footage:
     """Films the originals and fakes that all datasets are made of."""
     clips = [clip for clip in draw_clips(0) if clip.people in _FILMED and clip.present]
     for clip in clips:
-        film_clip(clip, still_of(clip.people), folder)
+        render_clip(clip, base_portrait(clip.people), folder)
     real = tuple(folder / clip.name for clip in clips if clip.original is None)
     return Footage(real=real, fake=tuple(folder / clip.name for clip in clips if clip.original is not None))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 from facefeed.data.blend import hull_mask
-from facefeed.data.film import film_clip, still_of
 from facefeed.data.portraits import Portrait
 from facefeed.data.recipe import Clip, draw_clips
+from facefeed.data.render import base_portrait, render_clip
 from facefeed.data.scene import Scene
 from facefeed.pipeline.sources import Entry
 from numpy.typing import NDArray
@@ -25,15 +25,15 @@ def film(folder: Path, *clips: Clip) -> None:
     """Makes the videos of clips."""
     folder.mkdir(parents=True, exist_ok=True)
     for clip in clips:
-        film_clip(clip, still_of(clip.people), folder)
+        render_clip(clip, base_portrait(clip.people), folder)
 
 
 def entry_of(folder: Path, clip: Clip) -> Entry:
     """A clip as the layout dfdc would list it."""
     stat = (folder / clip.name).stat()
     return Entry(
-        video_id=clip.name, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, label=int(clip.change is not None),
-        source_id=clip.original, dataset="sample",
+        video_id=clip.name, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns,
+        label=int(clip.manipulation is not None), source_id=clip.original, dataset="sample",
     )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ class Truth:
     """Where a fake of the sample may differ from its original: the hull of the changed face, filmed alike."""
 
     def __init__(self, fake: Clip) -> None:
-        still = still_of(fake.people)
+        still = base_portrait(fake.people)
         hull = hull_mask(still.image.shape[:2], still.faces[fake.face_index])
         steady = replace(fake.shot, flicker=0.0, grain=0.0, blur_px=0.0)
         self._fake = fake
@@ -49,5 +49,5 @@ class Truth:
 
     def frame(self, index: int) -> NDArray[np.uint8]:
         """255 within the hull, (H, W, 3) uint8, of the frame with this index."""
-        coding = self._fake.coding
-        return self._scene.frame(index, float(coding.pts[index] * coding.time_base))
+        encoding = self._fake.encoding
+        return self._scene.frame(index, float(encoding.pts[index] * encoding.time_base))

@@ -14,8 +14,8 @@ import pytest
 from assets_pairs import Truth, pairs_of_sample
 from assets_video import write_video
 from facefeed.data.blend import blend_fake
-from facefeed.data.film import still_of
 from facefeed.data.recipe import Clip
+from facefeed.data.render import base_portrait
 from facefeed.data.scene import Scene
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.execution.unit_worker import UnitWorker
@@ -57,11 +57,11 @@ def rows_of_fake(folder: Path, original: Frames, fake: Frames, grades: tuple[int
 
 def filmed(clip: Clip, count: int) -> list[NDArray[np.uint8]]:
     """The first frames of a clip of the sample, RGB, before they are encoded."""
-    still = still_of(clip.people)
-    if clip.change is not None:
-        still = blend_fake(still, clip.face_index, clip.change)
+    still = base_portrait(clip.people)
+    if clip.manipulation is not None:
+        still = blend_fake(still, clip.face_index, clip.manipulation)
     scene = Scene(still, clip.shot, seed=clip.grain_seed)
-    seconds = [float(pts * clip.coding.time_base) for pts in clip.coding.pts[:count]]
+    seconds = [float(pts * clip.encoding.time_base) for pts in clip.encoding.pts[:count]]
     return [np.ascontiguousarray(scene.frame(index, at)[..., ::-1]) for index, at in enumerate(seconds)]
 
 

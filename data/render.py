@@ -1,0 +1,51 @@
+"""Renders a clip of the recipe to a video file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from .blend import blend_fake
+from .encode import write_rotation_tag, write_video
+from .people import PEOPLE, empty_backdrop, person_portrait, side_by_side
+from .portraits import Image, Portrait
+from .recipe import Clip
+from .scene import Scene
+
+TRUNCATED_FRACTION = 0.6
+"""Fraction that remains of a truncated file. Its index is at the end, so the remainder cannot be opened."""
+
+
+def base_portrait(people: tuple[int, ...]) -> Portrait:
+    """The still image that a clip of these people (indices into PEOPLE; none to two) is rendered from."""
+    if not people:
+        return empty_backdrop()
+    if len(people) == 1:
+        return person_portrait(PEOPLE[people[0]])
+    first, second = people
+    return side_by_side(PEOPLE[first], PEOPLE[second])
+
+
+def render_clip(clip: Clip, still: Portrait, folder: Path) -> None:
+    """Render, encode and (if the recipe says so) damage one clip; `still` is the result of `base_portrait`."""
+    if clip.manipulation is not None:
+        still = blend_fake(still, clip.face_index, clip.manipulation)
+    path, (width, height) = folder / clip.name, clip.shot.size
+    rotated = clip.trait == "rotated"
+    size = (height, width) if rotated else (width, height)
+    write_video(path, _frames(clip, still, rotated=rotated), size, clip.encoding)
+    if rotated:
+        write_rotation_tag(path)
+    if clip.trait == "truncated":
+        data = path.read_bytes()
+        path.write_bytes(data[: int(len(data) * TRUNCATED_FRACTION)])
+
+
+def _frames(clip: Clip, still: Portrait, *, rotated: bool) -> Iterator[Image]:
+    scene = Scene(still, clip.shot, seed=clip.grain_seed)
+    for index, pts in enumerate(clip.encoding.pts):
+        frame = scene.frame(index, float(pts * clip.encoding.time_base))
+        # Stored rotated counter-clockwise, like the video of a phone held upright.
+        yield np.ascontiguousarray(np.rot90(frame)) if rotated else frame
