@@ -1,16 +1,16 @@
-"""`facefeed inspect`: what a dataset holds, for a person to judge: numbers in the terminal, faces on a page.
+"""`facefeed inspect`: reports the content of a dataset: statistics in the terminal, faces on an HTML page.
 
-    index -> statistics -> findings; rows -> figures; both -> survey -> report, page
+    index -> statistics -> findings; rows -> figures; both -> inspection -> report, page
 
 In: OUT. Out: a report on the terminal, JSON, one HTML page.
 Must not know: Dask, decoders, detectors.
 
-| module | what it holds |
+| module | contents |
 |---|---|
-| statistics/ | the figures of a dataset: by group, video, class and split |
-| findings | the figures in words: errors, warnings, what is ok |
-| figures/ | faces, real and fake pairs, histograms |
-| survey | all of it, from one pass over the dataset |
-| page, *.jinja, page.css, page.js | the page |
-| report, formatting, cli | the terminal, `--json` and the command |
+| statistics/ | counts and quantiles by group, video, class and split |
+| findings | errors, warnings and what is ok, derived from the statistics |
+| figures/ | contact sheets of faces, pairs of fakes and sources, histograms |
+| inspection | collects all of these in one pass over the dataset |
+| page, *.jinja, page.css, page.js | the HTML page |
+| report, formatting, cli | terminal report, `--json` and the command |
 """

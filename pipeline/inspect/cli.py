@@ -1,4 +1,4 @@
-"""The command `facefeed inspect`. What is heavy is imported when it runs."""
+"""The command `facefeed inspect`. Heavy imports happen when it runs."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def inspect(out: Path, *, page: Path, as_json: bool) -> None:
     What it finds does not change the exit code: --json has it.
     """
     from ..verify.unfinished import Unfinished  # noqa: PLC0415
-    from . import report  # noqa: PLC0415 (everything below is heavy)
+    from . import report  # noqa: PLC0415 (all of these are heavy)
+    from .inspection import inspect_dataset  # noqa: PLC0415
     from .page import write_page  # noqa: PLC0415
-    from .survey import survey  # noqa: PLC0415
 
     if unfinished := Unfinished.of(out):
-        report.show_unfinished(unfinished)
+        report.print_unfinished(unfinished)
         if as_json:
-            click.echo(json.dumps(report.figures_of_unfinished(unfinished)))
+            click.echo(json.dumps(report.unfinished_json_report(unfinished)))
         return
-    content = survey(out)
-    page_bytes = write_page(content, page)
-    report.show(content, page, page_bytes)
+    inspection = inspect_dataset(out)
+    page_bytes = write_page(inspection, page)
+    report.print_report(inspection, page, page_bytes)
     if as_json:
-        click.echo(json.dumps(report.figures(content, page, page_bytes)))
+        click.echo(json.dumps(report.json_report(inspection, page, page_bytes)))

@@ -1,4 +1,4 @@
-"""A dataset's numbers in plain words: is it good, and if not, what is wrong and what helps."""
+"""Findings on a dataset, derived from its statistics: errors, warnings, and what is ok, each with a remedy."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from typing import Final, Literal
 
 from ..console import plural
 from ..dataset.schema import SPLITS
-from .formatting import named, percent
-from .statistics.columns import FACE, SHARPNESS
-from .statistics.groups import SMALL_PX, UNCHANGED_BELOW, Census, Group
-from .statistics.outcomes import Account
+from .formatting import first_names, percent
+from .statistics.columns import FACE_SIZE, SHARPNESS
+from .statistics.groups import MANIPULATED_THRESHOLD, SMALL_FACE_PX, Group, Statistics
+from .statistics.outcomes import Outcomes
 from .statistics.split_crossings import Crossing
 
 Level = Literal["error", "warning", "ok"]
 
-_SMALL_SHARE: Final = 0.10
-_UNCHANGED_SHARE: Final = 0.05
-_ONE_VIDEO_SHARE: Final = 0.20
-_NO_FACES_SHARE: Final = 0.10
-_FAILED_SHARE: Final = 0.05
-_TIMES_AS_MANY: Final = 3.0
-_TIMES_AS_LARGE: Final = 1.5
-_TIMES_AS_SHARP: Final = 2.0
-_VIDEOS_AT_LEAST: Final = 10  # of fewer, one is always a large share
+# A finding is a warning, or an error, from these limits on.
+_SMALL_FACES_FRACTION: Final = 0.10
+_UNCHANGED_FAKES_FRACTION: Final = 0.05
+_ONE_VIDEO_FRACTION: Final = 0.20
+_NO_FACES_FRACTION: Final = 0.10
+_FAILED_FRACTION: Final = 0.05
+_CLASS_SIZE_RATIO: Final = 3.0
+_FACE_SIZE_RATIO: Final = 1.5
+_SHARPNESS_RATIO: Final = 2.0
+_MIN_VIDEOS: Final = 10  # with fewer, one video is always a large fraction
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence on the dataset and, where something can be done about it, another on what.
+    """One sentence on the dataset and, where something can be done about it, a second one on the remedy.
 
-    `level`: error, it spoils what is trained on it; warning, know it when you train; ok.
+    `level`: error: it spoils training or evaluation; warning: to be aware of; ok. Field names are keys of `--json`.
     """
 
     level: Level
@@ -39,136 +40,187 @@ class Finding:
     remedy: str = ""
 
 
-def findings(census: Census, account: Account, unreadable: int, shown: int, missing: int = 0) -> list[Finding]:
-    """Everything worth a sentence, the worst first.
+def collect_findings(
+    statistics: Statistics,
+    outcomes: Outcomes,
+    *,
+    pictures_read: int,
+    pictures_unreadable: int,
+    pictures_missing: int = 0,
+) -> list[Finding]:
+    """All findings on a dataset, sorted by level, the most severe first.
 
-    `unreadable` of the `shown` pictures are damaged, but for `missing` of these, whose files are gone.
+    Args:
+        statistics: of the rows.
+        outcomes: of the inputs.
+        pictures_read: number of stored images that were read.
+        pictures_unreadable: of these, the number that could not be read or are damaged.
+        pictures_missing: of these, the number whose file does not exist.
+
     """
-    if not census.whole.rows:
-        found = [Finding("error", "The dataset holds no faces.", "See what became of the inputs below.")]
+    if not statistics.total.rows:
+        findings = [Finding("error", "The dataset holds no faces.", "See what became of the inputs below.")]
     else:
-        found = [*_crossing(account), *_splits(census), *_classes(census), *_faces(census), *_videos(census)]
-        found += _masks(account)
-    if missing:
-        found.append(Finding("error", f"The files of {missing:,} of the {plural(shown, 'picture')} read are gone.",
-                             "Run precompute again: only their units are made anew."))  # fmt: skip
-    if damaged := unreadable - missing:
-        found.append(Finding("error", f"{damaged:,} of the {plural(shown, 'picture')} that were read are damaged.",
-                             "facefeed verify OUT names the files; delete them and run precompute again."))  # fmt: skip
-    found += _inputs(account)
+        findings = [
+            *_split_crossings(outcomes),
+            *_split_coverage(statistics),
+            *_class_balance(statistics),
+            *_face_quality(statistics),
+            *_dominant_video(statistics),
+            *_missing_masks(outcomes),
+        ]
+    if pictures_missing:
+        findings.append(
+            Finding(
+                "error",
+                f"The files of {pictures_missing:,} of the {plural(pictures_read, 'picture')} read are gone.",
+                "Run precompute again: only their units are made anew.",
+            )
+        )
+    if damaged := pictures_unreadable - pictures_missing:
+        findings.append(
+            Finding(
+                "error",
+                f"{damaged:,} of the {plural(pictures_read, 'picture')} that were read are damaged.",
+                "facefeed verify OUT names the files; delete them and run precompute again.",
+            )
+        )
+    findings += _failed_inputs(outcomes)
     order: tuple[Level, ...] = ("error", "warning", "ok")
-    return sorted(found, key=lambda one: order.index(one.level))
+    return sorted(findings, key=lambda finding: order.index(finding.level))
 
 
-def _crossing(account: Account) -> Iterator[Finding]:
-    people = [one for one in account.crossing if one.kind == "person"]
-    known = [one for one in people if one.name not in account.dropped_identities]
-    originals = [one for one in account.crossing if one.kind != "person"]
-    for leaks, what, more in ((originals, "original", "originals"), (known, "person", "people")):
+def _split_crossings(outcomes: Outcomes) -> Iterator[Finding]:
+    people = [crossing for crossing in outcomes.crossings if crossing.kind == "person"]
+    leaking_people = [crossing for crossing in people if crossing.name not in outcomes.dropped_identities]
+    originals = [crossing for crossing in outcomes.crossings if crossing.kind != "person"]
+    for leaks, noun, plural_noun in ((originals, "original", "originals"), (leaking_people, "person", "people")):
         if leaks:
             yield Finding(
                 "error",
-                f"{plural(len(leaks), what, more)} {_are(len(leaks))} in more than one split: {_where(leaks)}.",
+                f"{plural(len(leaks), noun, plural_noun)} {_are(len(leaks))} in more than one split: "
+                f"{_name_crossings(leaks)}.",
                 "A model would be tested on what it was trained on: make a new OUT without --allow-leaks.",
             )
-    if len(people) > len(known):
-        dropped = [one.name for one in people if one.name in account.dropped_identities]
+    if len(people) > len(leaking_people):
+        dropped = [crossing.name for crossing in people if crossing.name in outcomes.dropped_identities]
         who = plural(len(dropped), "person who links", "people who link")
-        yield Finding("warning", f"{who} over 30 % of all videos may be in every split: {named(dropped)}.")
-    if (known_for_all := account.ties.known) and not account.crossing:
+        yield Finding("warning", f"{who} over 30 % of all videos may be in every split: {first_names(dropped)}.")
+    if (known_for_all := outcomes.ties.known) and not outcomes.crossings:
         *first, last = (f"no {what}" for what in known_for_all)
         listed = f"{', '.join(first)} and {last}" if first else last
         yield Finding("ok", f"{listed.capitalize()} is in more than one split.")
-    for one in account.ties.unknown("video"):
-        yield Finding("warning", _sentence(one.what), _sentence(one.remedy))
+    for unknown in outcomes.ties.unknown("video"):
+        yield Finding("warning", _sentence(unknown.what), _sentence(unknown.remedy))
 
 
 def _sentence(clause: str) -> str:
     return f"{clause[0].upper()}{clause[1:]}."
 
 
-def _where(leaks: Sequence[Crossing]) -> str:
-    return named([f"{one.name} in {' and '.join(one.splits)}" for one in leaks])
+def _name_crossings(crossings: Sequence[Crossing]) -> str:
+    return first_names([f"{crossing.name} in {' and '.join(crossing.splits)}" for crossing in crossings])
 
 
-def _splits(census: Census) -> Iterator[Finding]:
-    rows = {split: dict.fromkeys(census.classes, 0) for split in SPLITS}
-    for kind, group in census.groups.items():
-        rows[kind.split][kind.label] += group.rows
-    there = [split for split in SPLITS if any(rows[split].values())]
+def _split_coverage(statistics: Statistics) -> Iterator[Finding]:
+    rows = {split: dict.fromkeys(statistics.classes, 0) for split in SPLITS}
+    for key, group in statistics.groups.items():
+        rows[key.split][key.label] += group.rows
+    present = [split for split in SPLITS if any(rows[split].values())]
     for split in SPLITS:
-        if split not in there:
+        if split not in present:
             yield Finding("warning", f"There is no {split} split.")
-    lacking = {split: [label for label, _ in _known(census) if not rows[split][label]] for split in there}
-    for split, labels in lacking.items():
+    absent_labels = {
+        split: [label for label, _ in _labelled_classes(statistics) if not rows[split][label]] for split in present
+    }
+    for split, labels in absent_labels.items():
         if labels:
             those = labels[0] if len(labels) == 1 else "them"
-            yield Finding("error", f"{split} has no {_faces_of(labels)}.",
-                          f"What is learned or measured on {split} says nothing of {those}.")  # fmt: skip
-    everywhere = all(group.rows for group in census.classes.values())
-    if everywhere and there == list(SPLITS) and not any(lacking.values()):
+            yield Finding(
+                "error",
+                f"{split} has no {_faces_of(labels)}.",
+                f"What is learned or measured on {split} says nothing of {those}.",
+            )
+    has_every_class = all(group.rows for group in statistics.classes.values())
+    if has_every_class and present == list(SPLITS) and not any(absent_labels.values()):
         yield Finding("ok", "Every split has faces of every class.")
 
 
 def _faces_of(labels: Sequence[str]) -> str:
-    return f"{labels[0]} faces" if len(labels) == 1 else f"faces of {len(labels)} classes: {named(labels)}"
+    return f"{labels[0]} faces" if len(labels) == 1 else f"faces of {len(labels)} classes: {first_names(labels)}"
 
 
-def _classes(census: Census) -> Iterator[Finding]:
-    if empty := [label for label, group in census.classes.items() if not group.rows]:
+def _class_balance(statistics: Statistics) -> Iterator[Finding]:
+    if empty := [label for label, group in statistics.classes.items() if not group.rows]:
         yield Finding("error", f"Nowhere are there {_faces_of(empty)}.")
-    if census.unlabelled:
-        rows = census.classes[census.unlabelled].rows
-        yield Finding("warning", f"{plural(rows, 'face')} ({percent(rows / census.whole.rows)}) have no known label.")
-    known = sorted(_known(census), key=lambda one: one[1].rows)
-    if len(known) > 1:
-        (fewest, least), (most, largest) = known[0], known[-1]
-        times = largest.rows / least.rows
-        if times >= _TIMES_AS_MANY:
-            times_told = f"{times:.1f}".removesuffix(".0")
-            yield Finding("warning", f"{most} has {times_told} times as many faces as {fewest}.",
-                          "The loader can even that out: balance=.")  # fmt: skip
-    yield from _shortcuts(known)
+    if statistics.unlabelled:
+        rows = statistics.classes[statistics.unlabelled].rows
+        share = percent(rows / statistics.total.rows)
+        yield Finding("warning", f"{plural(rows, 'face')} ({share}) have no known label.")
+    by_size = sorted(_labelled_classes(statistics), key=lambda item: item[1].rows)
+    if len(by_size) > 1:
+        (smallest_label, smallest), (largest_label, largest) = by_size[0], by_size[-1]
+        ratio = largest.rows / smallest.rows
+        if ratio >= _CLASS_SIZE_RATIO:
+            ratio_text = f"{ratio:.1f}".removesuffix(".0")
+            yield Finding(
+                "warning",
+                f"{largest_label} has {ratio_text} times as plural faces as {smallest_label}.",
+                "The loader can even that out: balance=.",
+            )
+    yield from _shortcuts(by_size)
 
 
-def _known(census: Census) -> list[tuple[str, Group]]:
-    return [(label, group) for label, group in census.classes.items() if group.rows and label != census.unlabelled]
+def _labelled_classes(statistics: Statistics) -> list[tuple[str, Group]]:
+    """Classes that have faces, without that of the faces without a label."""
+    return [
+        (label, group) for label, group in statistics.classes.items() if group.rows and label != statistics.unlabelled
+    ]
 
 
 def _shortcuts(classes: list[tuple[str, Group]]) -> Iterator[Finding]:
-    """What tells two classes apart without a look at the face: a model would learn that instead."""
-    for key, word, limit in ((FACE.key, "larger", _TIMES_AS_LARGE), (SHARPNESS.key, "sharper", _TIMES_AS_SHARP)):
-        medians = sorted((spread.median, label) for label, group in classes if (spread := group.measures[key]))
+    """Measures that separate two classes without their content, so that a model may learn these instead."""
+    for key, adjective, limit in (
+        (FACE_SIZE.key, "larger", _FACE_SIZE_RATIO),
+        (SHARPNESS.key, "sharper", _SHARPNESS_RATIO),
+    ):
+        medians = sorted((quantiles.median, label) for label, group in classes if (quantiles := group.measures[key]))
         if len(medians) < 2:
             continue
-        (low, less), (high, more) = medians[0], medians[-1]
-        times = high / max(low, 1e-9)
-        if times >= limit:
+        (low, low_label), (high, high_label) = medians[0], medians[-1]
+        ratio = high / max(low, 1e-9)
+        if ratio >= limit:
             yield Finding(
                 "warning",
-                f"{more} faces are {times:.1f} times {word} than {less} ones (medians).",
+                f"{high_label} faces are {ratio:.1f} times {adjective} than {low_label} ones (medians).",
                 "A model may learn that instead of what you want it to learn.",
             )
 
 
-def _faces(census: Census) -> Iterator[Finding]:
-    whole = census.whole
-    if whole.small >= _SMALL_SHARE:
-        yield Finding("warning", f"{percent(whole.small)} of the faces are smaller than {SMALL_PX:.0f} px.",
-                      "A larger --min-face, or filters=[(...)] in the loader, leaves them out.")  # fmt: skip
-    if whole.unchanged is not None:
-        limit = percent(UNCHANGED_BELOW)
-        few = f"{percent(whole.unchanged)} of the fakes' faces differ from their source by less than {limit}"
-        if whole.unchanged >= _UNCHANGED_SHARE:
-            yield Finding("warning", f"{few}: real faces with the label of a fake.",
-                          "The loader can leave them out by filters= on the column manipulated.")  # fmt: skip
+def _face_quality(statistics: Statistics) -> Iterator[Finding]:
+    total = statistics.total
+    if total.small >= _SMALL_FACES_FRACTION:
+        yield Finding(
+            "warning",
+            f"{percent(total.small)} of the faces are smaller than {SMALL_FACE_PX:.0f} px.",
+            "A larger --min-face, or filters=[(...)] in the loader, leaves them out.",
+        )
+    if total.unchanged is not None:
+        limit = percent(MANIPULATED_THRESHOLD)
+        unchanged = f"{percent(total.unchanged)} of the fakes' faces differ from their source by less than {limit}"
+        if total.unchanged >= _UNCHANGED_FAKES_FRACTION:
+            yield Finding(
+                "warning",
+                f"{unchanged}: real faces with the label of a fake.",
+                "The loader can leave them out by filters= on the column manipulated.",
+            )
         else:
-            every = "All of the fakes' faces that have a mask differ from their source."
-            yield Finding("ok", f"Only {few}." if whole.unchanged else every)
+            all_differ = "All of the fakes' faces that have a mask differ from their source."
+            yield Finding("ok", f"Only {unchanged}." if total.unchanged else all_differ)
 
 
-def _masks(account: Account) -> Iterator[Finding]:
-    if count := account.manifest.faces_without_mask:
+def _missing_masks(outcomes: Outcomes) -> Iterator[Finding]:
+    if count := outcomes.manifest.faces_without_mask:
         yield Finding(
             "warning",
             f"{plural(count, 'face')} of fakes {_have(count)} no mask, although their original is there.",
@@ -176,35 +228,41 @@ def _masks(account: Account) -> Iterator[Finding]:
         )
 
 
-def _videos(census: Census) -> Iterator[Finding]:
-    videos = census.videos
-    largest = int(videos.rows.argmax())
-    share = videos.rows[largest] / census.whole.rows
-    if share >= _ONE_VIDEO_SHARE and len(videos.names) >= _VIDEOS_AT_LEAST:
-        yield Finding("warning", f"One video gives {percent(share)} of all faces: {videos.names[largest]}.",
-                      "The loader can limit that: max_per_video=.")  # fmt: skip
+def _dominant_video(statistics: Statistics) -> Iterator[Finding]:
+    videos = statistics.videos
+    largest = int(videos.num_rows.argmax())
+    fraction = videos.num_rows[largest] / statistics.total.rows
+    if fraction >= _ONE_VIDEO_FRACTION and len(videos.names) >= _MIN_VIDEOS:
+        yield Finding(
+            "warning",
+            f"One video gives {percent(fraction)} of all faces: {videos.names[largest]}.",
+            "The loader can limit that: max_per_video=.",
+        )
 
 
-def _inputs(account: Account) -> Iterator[Finding]:
-    inputs, failed = account.inputs, account.failed
-    if failed:
+def _failed_inputs(outcomes: Outcomes) -> Iterator[Finding]:
+    inputs, num_failed = outcomes.input_counts, outcomes.num_failed
+    total = plural(inputs["total"], "input")
+    if num_failed:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in inputs["failed"].items())
-        level: Level = "error" if failed > _FAILED_SHARE * inputs["total"] else "warning"
-        yield Finding(level, f"{failed:,} of {plural(inputs['total'], 'input')} failed: {reasons}.",
-                      "Fix them and run precompute with --retry-failed.")  # fmt: skip
-    if account.partial:
-        lost = sum(one.frames_wanted - one.frames_decoded for one in account.partial)
-        names = named([one.video_id for one in account.partial])
-        share = f"{len(account.partial):,} of {plural(inputs['total'], 'input')}"
-        what = f"{share} lack {plural(lost, 'damaged frame')}: {names}."
+        level: Level = "error" if num_failed > _FAILED_FRACTION * inputs["total"] else "warning"
+        yield Finding(
+            level,
+            f"{num_failed:,} of {total} failed: {reasons}.",
+            "Fix them and run precompute with --retry-failed.",
+        )
+    if outcomes.partial:
+        lost = sum(outcome.frames_wanted - outcome.frames_decoded for outcome in outcomes.partial)
+        names = first_names([outcome.video_id for outcome in outcomes.partial])
+        what = f"{len(outcomes.partial):,} of {total} lack {plural(lost, 'damaged frame')}: {names}."
         yield Finding("warning", what, "Put sound copies in their place and run precompute again.")
-    if inputs["total"] and inputs["no_faces"] >= _NO_FACES_SHARE * inputs["total"]:
-        yield Finding("warning", f"{inputs['no_faces']:,} of {plural(inputs['total'], 'input')} show no face.")
+    if inputs["total"] and inputs["no_faces"] >= _NO_FACES_FRACTION * inputs["total"]:
+        yield Finding("warning", f"{inputs['no_faces']:,} of {total} show no face.")
     if inputs["missing"]:
         absent = f"{plural(inputs['missing'], 'video')} listed in metadata {_are(inputs['missing'])} absent on disk."
         yield Finding("warning", absent)
-    if inputs["total"] and not failed:
-        yield Finding("ok", f"None of the {plural(inputs['total'], 'input')} failed.")
+    if inputs["total"] and not num_failed:
+        yield Finding("ok", f"None of the {total} failed.")
 
 
 def _have(count: int) -> str:

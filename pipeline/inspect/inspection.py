@@ -1,4 +1,4 @@
-"""All that is to be shown of a dataset, from one go over it."""
+"""Collects everything that is shown of a dataset, in one pass over it."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from pathlib import Path
 from ..dataset.index import Index
 from ..dataset.manifest import Manifest
 from ..errors import CorruptDataError
+from .figures.contact_sheets import ContactSheets
 from .figures.histograms import Histogram, histograms
-from .figures.sheets import Sheets
-from .findings import Finding, findings
-from .statistics.groups import Census
-from .statistics.outcomes import Account
+from .findings import Finding, collect_findings
+from .statistics.groups import Statistics
+from .statistics.outcomes import Outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Content:
-    """What terminal, `--json` and page draw on."""
+class Inspection:
+    """The content of terminal report, `--json` and page."""
 
-    account: Account
-    census: Census
+    outcomes: Outcomes
+    statistics: Statistics
     findings: list[Finding]
-    sheets: Sheets
+    sheets: ContactSheets
     histograms: list[Histogram]
 
 
-def survey(out: Path) -> Content:
-    """Reads the account, the index's columns, and the images of the few faces that are shown.
+def inspect_dataset(out: Path) -> Inspection:
+    """Reads manifest, receipts, the index's columns, and the images of the few faces that are shown.
 
-    Raises `UsageError` where OUT holds no finished dataset, `CorruptDataError` where its account or its index is
-    damaged; a damaged image is counted and shown as such.
+    Raises `UsageError` where OUT holds no finished dataset, `CorruptDataError` where its plan or its index is damaged;
+    a damaged image is counted and shown as such.
     """
     manifest, index = Manifest.read(out), Index(out)
     if index.fingerprint != manifest.fingerprint:
@@ -38,12 +38,18 @@ def survey(out: Path) -> Content:
             f"{out}: the index belongs to another state of the dataset, its numbers would be wrong; "
             f"run `facefeed verify {out} --rebuild-index`"
         )
-    account, census = Account.of(out, manifest, set(index.names("video_id"))), Census.of(index)
-    sheets = Sheets.of(index, census.videos)
-    return Content(
-        account=account,
-        census=census,
-        findings=findings(census, account, len(sheets.unreadable), sheets.shown, len(sheets.missing)),
+    outcomes, statistics = Outcomes.of(out, manifest, set(index.names("video_id"))), Statistics.of(index)
+    sheets = ContactSheets.of(index, statistics.videos)
+    return Inspection(
+        outcomes=outcomes,
+        statistics=statistics,
+        findings=collect_findings(
+            statistics,
+            outcomes,
+            pictures_read=len(sheets.rows_read),
+            pictures_unreadable=len(sheets.unreadable),
+            pictures_missing=len(sheets.missing_rows),
+        ),
         sheets=sheets,
-        histograms=histograms(index, census.videos),
+        histograms=histograms(index, statistics.videos),
     )

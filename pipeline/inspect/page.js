@@ -1,53 +1,56 @@
-// The failures: only the lines in sight are in the document, so that any number of them opens at once.
+// The failures, as a virtual list: only the visible rows are in the document, so the page opens fast with any number.
 "use strict";
 {
-  const LINE = 30, AROUND = 12;
-  const at = (name) => document.getElementById(name);
-  const { reasons, rows } = JSON.parse(at("failed").textContent);
-  const text = rows.map(([name, reason, detail]) => `${name}\n${reasons[reason]}\n${detail}`.toLowerCase());
-  let found = [];
+  const ROW_HEIGHT_PX = 30, OVERSCAN_ROWS = 12;
+  const byId = (id) => document.getElementById(id);
+  const { reasons, rows } = JSON.parse(byId("failed").textContent);
+  const searchTexts = rows.map(([name, reason, detail]) => `${name}\n${reasons[reason]}\n${detail}`.toLowerCase());
+  let matches = [];
 
-  const gap = (height) => {
+  const spacer = (height) => {
     const cell = document.createElement("td");
     cell.colSpan = 3;
     cell.style.height = `${height}px`;
-    const line = document.createElement("tr");
-    line.className = "gap";
-    line.append(cell);
-    return line;
+    const row = document.createElement("tr");
+    row.className = "gap";
+    row.append(cell);
+    return row;
   };
 
-  const line = ([name, reason, detail]) => {
-    const made = document.createElement("tr");
-    for (const words of [reasons[reason], name, detail]) {
+  const tableRow = ([name, reason, detail]) => {
+    const row = document.createElement("tr");
+    for (const text of [reasons[reason], name, detail]) {
       const cell = document.createElement("td");
-      cell.textContent = cell.title = words;
-      made.append(cell);
+      cell.textContent = cell.title = text;
+      row.append(cell);
     }
-    return made;
+    return row;
   };
 
-  const draw = () => {
-    const box = at("scroll");
-    const first = Math.max(0, Math.floor(box.scrollTop / LINE) - AROUND);
-    const last = Math.min(found.length, Math.ceil((box.scrollTop + box.clientHeight) / LINE) + AROUND);
-    const lines = found.slice(first, last).map((number) => line(rows[number]));
-    at("rows").replaceChildren(gap(first * LINE), ...lines, gap((found.length - last) * LINE));
+  const render = () => {
+    const viewport = byId("scroll");
+    const first = Math.max(0, Math.floor(viewport.scrollTop / ROW_HEIGHT_PX) - OVERSCAN_ROWS);
+    const bottom = viewport.scrollTop + viewport.clientHeight;
+    const last = Math.min(matches.length, Math.ceil(bottom / ROW_HEIGHT_PX) + OVERSCAN_ROWS);
+    const visible = matches.slice(first, last).map((index) => tableRow(rows[index]));
+    byId("rows").replaceChildren(
+      spacer(first * ROW_HEIGHT_PX), ...visible, spacer((matches.length - last) * ROW_HEIGHT_PX));
   };
 
   const search = () => {
-    const words = at("search").value.toLowerCase().split(/\s+/).filter(Boolean);
-    const reason = reasons.indexOf(at("reason").value);
-    found = [];
-    for (let number = 0; number < rows.length; number += 1)
-      if ((reason < 0 || rows[number][1] === reason) && words.every((word) => text[number].includes(word))) found.push(number);
-    at("found").textContent = `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")}`;
-    at("scroll").scrollTop = 0;
-    draw();
+    const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const reason = reasons.indexOf(byId("reason").value);
+    matches = [];
+    for (let index = 0; index < rows.length; index += 1)
+      if ((reason < 0 || rows[index][1] === reason) && words.every((word) => searchTexts[index].includes(word)))
+        matches.push(index);
+    byId("found").textContent = `${matches.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")}`;
+    byId("scroll").scrollTop = 0;
+    render();
   };
 
-  at("scroll").addEventListener("scroll", draw, { passive: true });
-  at("search").addEventListener("input", search);
-  at("reason").addEventListener("change", search);
+  byId("scroll").addEventListener("scroll", render, { passive: true });
+  byId("search").addEventListener("input", search);
+  byId("reason").addEventListener("change", search);
   search();
 }

@@ -1,4 +1,4 @@
-"""The page: one HTML file that opens anywhere, without a network."""
+"""Renders an inspection as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -18,106 +18,117 @@ from ..errors import StoppedError, UsageError
 from ..files import write_durably
 from ..planning.failure_limit import Failure
 from . import formatting
-from .figures.histograms import CURVES, HEIGHT, WIDTH
+from .figures.histograms import MAX_CURVES, PLOT_HEIGHT, PLOT_WIDTH
 from .findings import Finding
+from .inspection import Inspection
 from .statistics.columns import MEASURES, Measure
-from .statistics.groups import SMALL_PX, UNCHANGED_BELOW
-from .statistics.quantiles import Spread
-from .statistics.videos import telling
-from .survey import Content
+from .statistics.groups import MANIPULATED_THRESHOLD, SMALL_FACE_PX
+from .statistics.outcomes import Outcomes
+from .statistics.quantiles import Quantiles
+from .statistics.videos import varying_columns
 
 _UNKNOWN: Final = "\u2013"
-MOST_FAILURES: Final = 20_000
-"""Failures that a page names; the others are counted by their reason."""
+MAX_FAILURES: Final = 20_000
+"""The number of failures that a page lists; the others are counted by their reason."""
 
 
-def write_page(content: Content, page: Path) -> int:
-    """Writes one HTML file that needs nothing else, whole or not at all; returns its bytes.
+def write_page(inspection: Inspection, page: Path) -> int:
+    """Writes one self-contained HTML file atomically; returns its size in bytes.
 
     Raises `UsageError` where it cannot be written.
     """
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(lambda name: _part(f"{name}.jinja")),
+        loader=jinja2.FunctionLoader(lambda name: _read_asset(f"{name}.jinja")),
     )  # fmt: skip
     environment.filters.update(
-        percent=formatting.percent, short=formatting.short, size=filesize.decimal, plural=plural, spread=_spread,
-        number=_number, short_name=_short_name, points=_points,
-    )  # fmt: skip
-    census = content.census
+        percent=formatting.percent,
+        compact_number=formatting.compact_number,
+        size=filesize.decimal,
+        plural=plural,
+        quantiles=_quantiles_text,
+        coordinate=_coordinate,
+        short_name=_short_name,
+        svg_points=_svg_points,
+    )
+    outcomes, statistics = inspection.outcomes, inspection.statistics
+    labels = dict.fromkeys(curve.label for histogram in inspection.histograms for curve in histogram.curves)
     text = environment.get_template("page.html").render(
-        content=content, account=content.account, manifest=content.account.manifest, census=census,
-        sheets=content.sheets, headline=headline(content.findings), measures=MEASURES, settings=_settings(content),
-        failures=_for_script(content.account.failures), most_failures=MOST_FAILURES,
-        unnamed=content.account.failed - len(content.account.failures),
-        texts=telling(census.groups), splits=SPLITS,
-        classes_drawn=list(dict.fromkeys(curve.label for one in content.histograms for curve in one.curves)),
-        small_px=SMALL_PX, unchanged_below=UNCHANGED_BELOW, most_curves=CURVES, hist_width=WIDTH, hist_height=HEIGHT,
-        style=Markup(_part("page.css")), script=Markup(_part("page.js")),  # noqa: S704 (our own files)
+        inspection=inspection, outcomes=outcomes, manifest=outcomes.manifest, statistics=statistics,
+        sheets=inspection.sheets, headline=headline(inspection.findings), measures=MEASURES,
+        settings=_settings(outcomes), failures=_failures_as_script_json(outcomes.failures),
+        max_failures=MAX_FAILURES, num_unnamed_failures=outcomes.num_failed - len(outcomes.failures),
+        name_columns=varying_columns(statistics.groups), splits=SPLITS, classes_drawn=list(labels),
+        small_face_px=SMALL_FACE_PX, manipulated_threshold=MANIPULATED_THRESHOLD,
+        max_curves=MAX_CURVES, plot_width=PLOT_WIDTH, plot_height=PLOT_HEIGHT,
+        style=Markup(_read_asset("page.css")), script=Markup(_read_asset("page.js")),  # noqa: S704 (our own files)
     )  # fmt: skip
     return _write(text, page)
 
 
 def headline(findings: Sequence[Finding]) -> str:
-    """Whether the dataset is good, in one line."""
-    errors = sum(one.level == "error" for one in findings)
-    warnings = sum(one.level == "warning" for one in findings)
+    """The number of errors and warnings in one line."""
+    errors = sum(finding.level == "error" for finding in findings)
+    warnings = sum(finding.level == "warning" for finding in findings)
     if errors:
         return f"{plural(errors, 'error')} to fix before you train on it"
     return f"No errors; {plural(warnings, 'warning')}" if warnings else "No errors and no warnings"
 
 
-def _part(name: str) -> str:
+def _read_asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _write(text: str, page: Path) -> int:
-    data, path = text.encode(), page.resolve()  # of a link, what it points to
+    data, path = text.encode(), page.resolve()  # the target of a link
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():  # /dev/null, a pipe: not to be replaced
+        if path.exists() and not path.is_file() and not path.is_dir():  # /dev/null or a pipe: must not be replaced
             path.write_bytes(data)
         else:
             write_durably(path, text, path.parent)
     except (OSError, StoppedError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"--page {page}: cannot be written ({why}); name a file in a folder that is there") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(
+            f"--page {page}: cannot be written ({reason}); name a file in a folder that is there"
+        ) from error
     return len(data)
 
 
-def _for_script(failures: Sequence[Failure]) -> Markup:
-    """Failures as JSON that can stand in a script element, whatever names are in it."""
-    reasons = list(dict.fromkeys(one.reason for one in failures))
-    rows = [(one.video_id, reasons.index(one.reason), one.detail) for one in failures[:MOST_FAILURES]]
+def _failures_as_script_json(failures: Sequence[Failure]) -> Markup:
+    """Failures as JSON that is safe inside a script element, whatever names it contains."""
+    reasons = list(dict.fromkeys(failure.reason for failure in failures))
+    rows = [(failure.video_id, reasons.index(failure.reason), failure.detail) for failure in failures[:MAX_FAILURES]]
     text = json.dumps({"reasons": reasons, "rows": rows}, ensure_ascii=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Markup(text)  # noqa: S704 (nothing in it can end the element)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704 (no character in it can end the element)
 
 
-def _settings(content: Content) -> dict[str, str]:
-    account, manifest = content.account, content.account.manifest
-    inputs = manifest.inputs
-    found = {
+def _settings(outcomes: Outcomes) -> dict[str, str]:
+    manifest, inputs = outcomes.manifest, outcomes.input_counts
+    settings = {
         "Inputs": f"{inputs['total']:,}: {inputs['ok']:,} ok, {inputs['partial']:,} partial, "
-        f"{inputs['no_faces']:,} without faces, {account.failed:,} failed",
+        f"{inputs['no_faces']:,} without faces, {outcomes.num_failed:,} failed",
         "Units": f"{manifest.units:,}",
-        "On disk": filesize.decimal(account.size_bytes),
+        "On disk": filesize.decimal(outcomes.size_bytes),
     }
-    return found | dict(_flat(manifest.config)) | {"Fingerprint": manifest.fingerprint}
+    return settings | dict(_flatten(manifest.config)) | {"Fingerprint": manifest.fingerprint}
 
 
-def _flat(config: dict[str, Any], above: str = "") -> list[tuple[str, str]]:
-    found = []
+def _flatten(config: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Settings of a nested config as pairs of name and text."""
+    settings = []
     for name, value in config.items():
-        called = f"{above}{name}".replace("_", " ")
+        path = f"{prefix}{name}".replace("_", " ")
         if isinstance(value, dict):
-            found += _flat(value, f"{called}: ")
+            settings += _flatten(value, f"{path}: ")
         else:
-            found.append((called, ", ".join(map(_plain, value)) if isinstance(value, list) else _plain(value)))
-    return found
+            text = ", ".join(map(_setting_text, value)) if isinstance(value, list) else _setting_text(value)
+            settings.append((path, text))
+    return settings
 
 
-def _plain(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if value is None:
         return _UNKNOWN
     if isinstance(value, bool):
@@ -125,23 +136,24 @@ def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _spread(measure: Measure, found: Spread | None) -> str:
-    """The middle, and where nine of ten lie."""
-    if found is None:
+def _quantiles_text(measure: Measure, quantiles: Quantiles | None) -> str:
+    """The median, and the 5th and 95th percentile in brackets."""
+    if quantiles is None:
         return _UNKNOWN
-    return f"{measure.told(found.median)} ({measure.told(found.p05)} to {measure.told(found.p95)})"
+    low, median, high = map(measure.format_value, (quantiles.p05, quantiles.median, quantiles.p95))
+    return f"{median} ({low} to {high})"
 
 
-def _number(value: float) -> str:
-    """A place in a drawing."""
+def _coordinate(value: float) -> str:
+    """An SVG coordinate with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _points(points: Any) -> str:
-    return " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
+def _svg_points(svg_points: Any) -> str:
+    return " ".join(f"{_coordinate(x)},{_coordinate(y)}" for x, y in svg_points)
 
 
 def _short_name(video_id: str) -> str:
-    """The file's name, its middle left out where it is long."""
+    """The file's name, with the middle elided where it is long."""
     name = video_id.rsplit("/", 1)[-1]
     return name if len(name) <= 20 else f"{name[:10]}\u2026{name[-9:]}"

@@ -1,4 +1,4 @@
-"""A dataset's numbers for people (one screen) and for programs (one JSON object)."""
+"""Reports an inspection on the terminal (one screen) and as JSON (one object)."""
 
 from __future__ import annotations
 
@@ -15,113 +15,116 @@ from ..console import plural, printable, stderr_console
 from ..planning.failure_limit import named_failures
 from ..verify.unfinished import Unfinished
 from .findings import Finding
-from .formatting import named, short
+from .formatting import compact_number, first_names
+from .inspection import Inspection
 from .statistics.columns import MEASURES, Measure
-from .statistics.groups import Census, Group
-from .statistics.outcomes import Account
-from .statistics.quantiles import Spread
-from .statistics.videos import telling
-from .survey import Content
+from .statistics.groups import Group, Statistics
+from .statistics.outcomes import Outcomes
+from .statistics.quantiles import Quantiles
+from .statistics.videos import varying_columns
 
 SCHEMA_VERSION: Final = 1
-_LINES: Final = 24  # of a table; more would push all else off the screen
-_NAMED: Final = 100
+_MAX_TABLE_ROWS: Final = 24  # more would scroll the rest off the screen
+_MAX_JSON_ITEMS: Final = 100
 _COLOURS: Final = {"error": "red", "warning": "yellow", "ok": "green"}
 
+_COUNT_COLUMNS: Final = ("faces", "videos", "tracks", "frames", "faces a video")
+_FEWER_COUNT_COLUMNS: Final = ("faces", "videos", "faces a video")
+_NAME_COLUMN_LIMIT: Final = 2  # with fewer columns of names than this, all counts fit into 80 columns
 
-def show(content: Content, page: Path, page_bytes: int) -> None:
-    """One screen of 80 columns for a small dataset; what it says of it stands at the end."""
+
+def print_report(inspection: Inspection, page: Path, page_bytes: int) -> None:
+    """Prints one screen of 80 columns for a small dataset, with the findings at the end."""
     console = stderr_console()
-    account, census = content.account, content.census
-    amount = f"{plural(census.whole.rows, 'face')} of {plural(census.whole.videos, 'video')}"
-    console.print(f"[bold]{_safe(str(account.out))}[/]: {amount}, {filesize.decimal(account.size_bytes)}")
-    if census.whole.rows:
-        console.print(_groups(census))
-        console.print(_classes(census))
-    if account.failed:
-        console.print(_failures(account))
-    console.print(_findings(content.findings))
-    console.print(f"page: {_safe(str(page))} ({filesize.decimal(page_bytes)})")
+    outcomes, statistics = inspection.outcomes, inspection.statistics
+    amount = f"{plural(statistics.total.rows, 'face')} of {plural(statistics.total.videos, 'video')}"
+    console.print(f"[bold]{_escape(str(outcomes.out))}[/]: {amount}, {filesize.decimal(outcomes.size_bytes)}")
+    if statistics.total.rows:
+        console.print(_groups_table(statistics))
+        console.print(_classes_table(statistics))
+    if outcomes.num_failed:
+        console.print(_failures_table(outcomes))
+    console.print(_findings_table(inspection.findings))
+    console.print(f"page: {_escape(str(page))} ({filesize.decimal(page_bytes)})")
 
 
-_COUNTS = ("faces", "videos", "tracks", "frames", "faces a video")
-_FEWER_COUNTS = ("faces", "videos", "faces a video")
-_MOST_NAMES = 2  # beside split and class, as dataset, method and compression: then all counts find room on 80 columns
-
-
-def _table(*columns: str, texts: int) -> Table:
-    """Without lines; the first `texts` columns are names, which are cut where there is no room."""
-    made = Table(box=None, padding=(0, 1, 0, 0), header_style="dim underline")
+def _table(*columns: str, num_names: int) -> Table:
+    """A table without lines; the first `num_names` columns are names, truncated where there is no room."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim underline")
     for number, name in enumerate(columns):
-        made.add_column(name, justify="left" if number < texts else "right", no_wrap=True, overflow="ellipsis")
-    return made
+        table.add_column(name, justify="left" if number < num_names else "right", no_wrap=True, overflow="ellipsis")
+    return table
 
 
-def _groups(census: Census) -> Table:
-    names = telling(census.groups)
-    numbers = _COUNTS if len(names) < _MOST_NAMES else _FEWER_COUNTS
-    made = _table("split", "class", *names, *numbers, texts=2 + len(names))
-    for kind, group in list(census.groups.items())[:_LINES]:
-        made.add_row(
-            kind.split, _safe(kind.label), *(_safe(getattr(kind, one) or "-") for one in names),
-            *_counts(group, numbers),
-        )  # fmt: skip
-    if (left := len(census.groups) - _LINES) > 0:
-        made.add_row("and", f"{left:,} more")
-    made.add_row("all", "", *("" for _ in names), *_counts(census.whole, numbers), style="bold")
-    return made
+def _groups_table(statistics: Statistics) -> Table:
+    names = varying_columns(statistics.groups)
+    counts = _COUNT_COLUMNS if len(names) < _NAME_COLUMN_LIMIT else _FEWER_COUNT_COLUMNS
+    table = _table("split", "class", *names, *counts, num_names=2 + len(names))
+    for key, group in list(statistics.groups.items())[:_MAX_TABLE_ROWS]:
+        name_cells = (_escape(getattr(key, name) or "-") for name in names)
+        table.add_row(key.split, _escape(key.label), *name_cells, *_format_counts(group, counts))
+    if (num_more := len(statistics.groups) - _MAX_TABLE_ROWS) > 0:
+        table.add_row("and", f"{num_more:,} more")
+    table.add_row("all", "", *("" for _ in names), *_format_counts(statistics.total, counts), style="bold")
+    return table
 
 
-def _counts(group: Group, columns: Sequence[str]) -> Iterator[str]:
-    told = {"faces": group.rows, "videos": group.videos, "tracks": group.tracks, "frames": group.frames}
-    yield from (f"{told[name]:,}" for name in columns if name in told)
-    faces = group.faces_a_video
-    yield f"{short(faces.median)} ({short(faces.least)}-{short(faces.most)})" if faces else "-"
+def _format_counts(group: Group, columns: Sequence[str]) -> Iterator[str]:
+    counts = {"faces": group.rows, "videos": group.videos, "tracks": group.tracks, "frames": group.frames}
+    yield from (f"{counts[name]:,}" for name in columns if name in counts)
+    if faces := group.faces_a_video:
+        yield f"{compact_number(faces.median)} ({compact_number(faces.least)}-{compact_number(faces.most)})"
+    else:
+        yield "-"
 
 
-def _classes(census: Census) -> Table:
-    measures = [measure for measure in MEASURES if census.whole.measures[measure.key]]
-    made = _table("5%-50%-95%", *(_heading(measure) for measure in measures), texts=1)
-    for label, group in list(census.classes.items())[:_LINES]:
-        made.add_row(_safe(label), *(_quantiles(measure, group.measures[measure.key]) for measure in measures))
-    if (left := len(census.classes) - _LINES) > 0:
-        made.add_row(f"and {left:,} more")
-    return made
+def _classes_table(statistics: Statistics) -> Table:
+    measures = [measure for measure in MEASURES if statistics.total.measures[measure.key]]
+    table = _table("5%-50%-95%", *(_heading(measure) for measure in measures), num_names=1)
+    for label, group in list(statistics.classes.items())[:_MAX_TABLE_ROWS]:
+        table.add_row(
+            _escape(label), *(_format_quantiles(measure, group.measures[measure.key]) for measure in measures)
+        )
+    if (num_more := len(statistics.classes) - _MAX_TABLE_ROWS) > 0:
+        table.add_row(f"and {num_more:,} more")
+    return table
 
 
 def _heading(measure: Measure) -> str:
     return f"{measure.key.removesuffix('_px')} {measure.unit}".rstrip()
 
 
-def _quantiles(measure: Measure, spread: Spread | None) -> str:
-    return " ".join(measure.told(one) for one in (spread.p05, spread.median, spread.p95)) if spread else "-"
+def _format_quantiles(measure: Measure, quantiles: Quantiles | None) -> str:
+    if quantiles is None:
+        return "-"
+    return " ".join(map(measure.format_value, (quantiles.p05, quantiles.median, quantiles.p95)))
 
 
-def _failures(account: Account) -> Table:
-    made = Table.grid(padding=(0, 1, 0, 0), expand=True)
-    made.add_column(no_wrap=True)
-    made.add_column(justify="right", no_wrap=True)
-    made.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # names get what room is left
-    for reason, count in account.inputs["failed"].items():
-        names = [one.video_id for one in account.failures if one.reason == reason]
-        made.add_row(f"failed: {_safe(reason)}", f"{count:,}", _safe(named(names)))
-    return made
+def _failures_table(outcomes: Outcomes) -> Table:
+    table = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # names take the remaining width
+    for reason, count in outcomes.input_counts["failed"].items():
+        names = [failure.video_id for failure in outcomes.failures if failure.reason == reason]
+        table.add_row(f"failed: {_escape(reason)}", f"{count:,}", _escape(first_names(names)))
+    return table
 
 
-def _findings(found: list[Finding]) -> Table:
-    made = Table.grid(padding=(0, 1, 0, 0))
-    for one in found:
-        remedy = f" {one.remedy}" if one.level == "error" else ""
-        made.add_row(f"[{_COLOURS[one.level]}]{one.level}[/]", _safe(f"{one.what}{remedy}"))
-    return made
+def _findings_table(findings: list[Finding]) -> Table:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for finding in findings:
+        remedy = f" {finding.remedy}" if finding.level == "error" else ""
+        table.add_row(f"[{_COLOURS[finding.level]}]{finding.level}[/]", _escape(f"{finding.what}{remedy}"))
+    return table
 
 
-def show_unfinished(unfinished: Unfinished) -> None:
-    """What became of the inputs so far; there is no index yet to say more."""
+def print_unfinished(unfinished: Unfinished) -> None:
+    """Prints the outcomes of the inputs so far; an unfinished dataset has no index for further statistics."""
     console, manifest = stderr_console(), unfinished.manifest
     inputs = manifest.inputs
     counts = ", ".join(f"{inputs[name]:,} {name.replace('_', ' ')}" for name in ("ok", "partial", "no_faces"))
-    console.print(f"[bold]{_safe(str(unfinished.run_state.paths.root))}[/]: [yellow]{_safe(unfinished.state)}[/]")
+    console.print(f"[bold]{_escape(str(unfinished.run_state.paths.root))}[/]: [yellow]{_escape(unfinished.state)}[/]")
     console.print(
         f"{plural(manifest.rows, 'face')} of {plural(inputs['total'], 'input')} so far ({counts}, "
         f"{len(unfinished.failures):,} failed); all other figures and the page come with the end of the run"
@@ -130,8 +133,8 @@ def show_unfinished(unfinished: Unfinished) -> None:
         console.print(escape(line))
 
 
-def figures_of_unfinished(unfinished: Unfinished) -> dict[str, Any]:
-    """The same for `--json`, with all failures."""
+def unfinished_json_report(unfinished: Unfinished) -> dict[str, Any]:
+    """The content of `print_unfinished` for `--json`, with all failures."""
     return {
         "schema": SCHEMA_VERSION,
         "out": str(unfinished.run_state.paths.root),
@@ -140,46 +143,50 @@ def figures_of_unfinished(unfinished: Unfinished) -> dict[str, Any]:
         "config": unfinished.manifest.config,
         "inputs": unfinished.manifest.inputs,
         "rows": unfinished.manifest.rows,
-        "failures": [one._asdict() for one in unfinished.failures],
+        "failures": [failure._asdict() for failure in unfinished.failures],
         "exit": 0,
     }
 
 
-def _safe(text: str) -> str:
+def _escape(text: str) -> str:
+    """Text without terminal control characters or rich markup."""
     return escape(printable(text))
 
 
-def figures(content: Content, page: Path, page_bytes: int) -> dict[str, Any]:
-    """Everything the terminal shows, and more of it, as plain values. `schema` rises when a name changes.
+def json_report(inspection: Inspection, page: Path, page_bytes: int) -> dict[str, Any]:
+    """The content of the terminal report in more detail, as plain values. `schema` increases when a name changes.
 
-    Sizes are px, `manipulated`, `small` and `unchanged` shares from 0 to 1. The first hundred failures and
-    the first hundred partial inputs are named.
+    Sizes are px; `manipulated`, `small` and `unchanged` are fractions from 0 to 1. Names the first hundred failures,
+    partial inputs and split crossings.
     """
-    account, census = content.account, content.census
-    crossing = account.crossing
+    outcomes, statistics = inspection.outcomes, inspection.statistics
+    crossings, sheets = outcomes.crossings, inspection.sheets
     return {
         "schema": SCHEMA_VERSION,
-        "out": str(account.out),
-        "fingerprint": account.manifest.fingerprint,
-        "config": account.manifest.config,
-        "bytes": account.size_bytes,
-        "findings": [asdict(one) for one in content.findings],
-        "whole": asdict(census.whole),
-        "classes": {label: asdict(group) for label, group in census.classes.items()},
-        "groups": [{**kind._asdict(), **asdict(group)} for kind, group in census.groups.items()],
-        "crossing": {"count": len(crossing), "first": [one._asdict() for one in crossing[:_NAMED]]},
-        "inputs": account.inputs,
-        "failures": [one._asdict() for one in account.failures[:_NAMED]],
+        "out": str(outcomes.out),
+        "fingerprint": outcomes.manifest.fingerprint,
+        "config": outcomes.manifest.config,
+        "bytes": outcomes.size_bytes,
+        "findings": [asdict(finding) for finding in inspection.findings],
+        "whole": asdict(statistics.total),
+        "classes": {label: asdict(group) for label, group in statistics.classes.items()},
+        "groups": [{**key._asdict(), **asdict(group)} for key, group in statistics.groups.items()],
+        "crossing": {
+            "count": len(crossings),
+            "first": [crossing._asdict() for crossing in crossings[:_MAX_JSON_ITEMS]],
+        },
+        "inputs": outcomes.input_counts,
+        "failures": [failure._asdict() for failure in outcomes.failures[:_MAX_JSON_ITEMS]],
         "partial": [
             {
-                "video_id": one.video_id,
-                "frames_wanted": one.frames_wanted,
-                "frames_decoded": one.frames_decoded,
-                "detail": one.detail,
+                "video_id": outcome.video_id,
+                "frames_wanted": outcome.frames_wanted,
+                "frames_decoded": outcome.frames_decoded,
+                "detail": outcome.detail,
             }
-            for one in account.partial[:_NAMED]
+            for outcome in outcomes.partial[:_MAX_JSON_ITEMS]
         ],
-        "pictures": {"shown": content.sheets.shown, "unreadable": len(content.sheets.unreadable)},
+        "pictures": {"shown": len(sheets.rows_read), "unreadable": len(sheets.unreadable)},
         "page": str(page),
         "page_bytes": page_bytes,
         "exit": 0,

@@ -1,5 +1,5 @@
-"""What the page shows of a dataset: faces, real and fake pairs, histograms.
+"""Figures of the page: contact sheets of faces, pairs of fakes and sources, histograms.
 
-In: statistics of the index, and the images of selected rows. Out: HTML fragments and embedded pictures.
+In: statistics of the index, and the images of selected rows. Out: pictures as data URIs, and SVG paths.
 Must not know: the terminal's report.
 """

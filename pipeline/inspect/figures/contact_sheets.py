@@ -1,4 +1,4 @@
-"""The faces that a page shows, chosen and made into pictures."""
+"""Contact sheets of the page: random faces, lowest values, fakes beside their sources, tracks over time."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Final, Self
 import numpy as np
 
 from ...dataset.index import Index
-from ..formatting import clock
-from ..statistics.columns import FACE, SCORE, SHARPNESS
-from ..statistics.videos import Videos
-from .pairs import Pair, find_pairs
-from .pictures import Picture, Pictures
-from .selection import Strip, of_each_class, strips, worst
+from ..formatting import timestamp
+from ..statistics.columns import FACE_SIZE, SCORE, SHARPNESS
+from ..statistics.videos import VideoTable
+from .pictures import Picture, PictureReader
+from .selection import TrackStrip, lowest_rows, sample_per_class, track_strips
+from .source_pairs import SourcePair, find_source_pairs
 
 _SIDE_PX: Final = 144
-_STRIP_PX: Final = 56
-_OF_CLASS, _IN_ALL = 24, 192
-_WORST: Final = 8
-_PAIRS: Final = 8
-_STRIPS, _TRACKS, _FRAMES = 4, 5, 20
+_STRIP_SIDE_PX: Final = 56
+_RANDOM_PER_CLASS, _RANDOM_IN_TOTAL = 24, 192
+_NUM_LOWEST: Final = 8
+_NUM_PAIRS: Final = 8
+_NUM_STRIPS, _MAX_TRACKS, _MAX_FRAMES = 4, 5, 20
 
 
 @dataclass(frozen=True)
-class Worst:
-    """Faces with the least of a measure, the least first."""
+class LowestFaces:
+    """Faces with the lowest values of a measure, ascending. `key`: see `Measure`."""
 
     key: str
     title: str
@@ -33,96 +33,98 @@ class Worst:
 
 
 @dataclass(frozen=True)
-class PairShown:
-    """A fake and its source. `changed`: share of the crop that differs; None where it was not compared."""
+class PairPictures:
+    """A fake and its source. `manipulated`: fraction of the crop that differs; None where they were not compared."""
 
     source: Picture
     fake: Picture
-    changed: float | None
+    manipulated: float | None
 
 
 @dataclass(frozen=True)
-class StripShown:
+class StripPictures:
     """A video's tracks, each a row of pictures, None where a track has no face in a frame; `times` of the columns."""
 
     video_id: str
     times: list[str]
     tracks: dict[int, list[Picture | None]]
-    left_out: int
+    num_more_tracks: int
 
 
 @dataclass(frozen=True)
-class Sheets:
-    """All there is to look at. `fakes`, `compared`: see `Pairs`; `shown`: rows in all.
+class ContactSheets:
+    """All pictures of the page. `random`: by class. `num_fakes`, `num_compared`: see `SourcePairs`.
 
-    `unreadable`, `missing`: see `Pictures`.
+    `rows_read`, `unreadable`, `missing_rows`: see `PictureReader`.
     """
 
     random: dict[str, list[Picture]]
-    worst: list[Worst]
-    changed: list[PairShown]
-    unchanged: list[PairShown]
-    fakes: int
-    compared: int
-    strips: list[StripShown]
-    shown: int
+    lowest: list[LowestFaces]
+    changed: list[PairPictures]
+    unchanged: list[PairPictures]
+    num_fakes: int
+    num_compared: int
+    strips: list[StripPictures]
+    rows_read: set[int]
     unreadable: dict[int, str]
-    missing: set[int]
+    missing_rows: set[int]
 
     @classmethod
-    def of(cls, index: Index, videos: Videos) -> Self:
-        """Chooses and reads; of one dataset always the same faces."""
+    def of(cls, index: Index, videos: VideoTable) -> Self:
+        """Selects and reads the pictures; the same faces each time for one dataset."""
         rng = np.random.default_rng(0)
-        pictures = Pictures(index)
+        reader = PictureReader(index)
+        rows_of_class = sample_per_class(index, rng, per_class=_RANDOM_PER_CLASS, in_total=_RANDOM_IN_TOTAL)
         random = {
-            label: [pictures.picture(int(row), _SIDE_PX, outline=True) for row in rows]
-            for label, rows in of_each_class(index, rng, _OF_CLASS, _IN_ALL).items()
+            label: [reader.read(int(row), _SIDE_PX, outline=True) for row in rows]
+            for label, rows in rows_of_class.items()
         }
-        pairs = find_pairs(index, videos, rng, _PAIRS)
+        pairs = find_source_pairs(index, videos, rng, _NUM_PAIRS)
         return cls(
             random=random,
-            worst=_worst(index, videos, pictures),
-            changed=[_pair(pair, pictures) for pair in pairs.changed],
-            unchanged=[_pair(pair, pictures) for pair in pairs.unchanged],
-            fakes=pairs.fakes,
-            compared=pairs.compared,
+            lowest=_lowest(index, videos, reader),
+            changed=[_pair_pictures(pair, reader) for pair in pairs.changed],
+            unchanged=[_pair_pictures(pair, reader) for pair in pairs.unchanged],
+            num_fakes=pairs.num_fakes,
+            num_compared=pairs.num_compared,
             strips=[
-                _strip(strip, videos, index, pictures)
-                for strip in strips(index, videos, rng, count=_STRIPS, tracks=_TRACKS, frames=_FRAMES)
+                _strip_pictures(strip, videos, index, reader)
+                for strip in track_strips(
+                    index, videos, rng, count=_NUM_STRIPS, max_tracks=_MAX_TRACKS, max_frames=_MAX_FRAMES
+                )
             ],
-            shown=len(pictures.shown),
-            unreadable=pictures.unreadable,
-            missing=pictures.missing,
+            rows_read=reader.rows_read,
+            unreadable=reader.unreadable,
+            missing_rows=reader.missing_rows,
         )
 
 
-def _worst(index: Index, videos: Videos, pictures: Pictures) -> list[Worst]:
-    titles = {SHARPNESS: "Least sharp", SCORE: "Lowest score", FACE: "Smallest"}
-    return [
-        Worst(measure.key, title, [
-            pictures.picture(int(row), _SIDE_PX, outline=True)
-            for row in worst(measure.values(index), videos.of_row, _WORST)
-        ])
-        for measure, title in titles.items()
-    ]  # fmt: skip
+def _lowest(index: Index, videos: VideoTable, reader: PictureReader) -> list[LowestFaces]:
+    titles = {SHARPNESS: "Least sharp", SCORE: "Lowest score", FACE_SIZE: "Smallest"}
+    sheets = []
+    for measure, title in titles.items():
+        rows = lowest_rows(measure.values(index), videos.video_of_row, _NUM_LOWEST)
+        pictures = [reader.read(int(row), _SIDE_PX, outline=True) for row in rows]
+        sheets.append(LowestFaces(measure.key, title, pictures))
+    return sheets
 
 
-def _pair(pair: Pair, pictures: Pictures) -> PairShown:
-    return PairShown(
-        source=pictures.picture(pair.source, _SIDE_PX, outline=True),
-        fake=pictures.picture(pair.fake, _SIDE_PX, outline=True, mask=True),
-        changed=pair.manipulated,
+def _pair_pictures(pair: SourcePair, reader: PictureReader) -> PairPictures:
+    return PairPictures(
+        source=reader.read(pair.source, _SIDE_PX, outline=True),
+        fake=reader.read(pair.fake, _SIDE_PX, outline=True, mask=True),
+        manipulated=pair.manipulated,
     )
 
 
-def _strip(strip: Strip, videos: Videos, index: Index, pictures: Pictures) -> StripShown:
-    firsts = [int(rows[rows >= 0][0]) for rows in strip.cells.T]
-    return StripShown(
+def _strip_pictures(strip: TrackStrip, videos: VideoTable, index: Index, reader: PictureReader) -> StripPictures:
+    first_row_of_frame = [int(rows[rows >= 0][0]) for rows in strip.rows.T]
+    return StripPictures(
         video_id=videos.names[strip.video],
-        times=[clock(index.value("pts_seconds", row)) for row in firsts],
+        times=[timestamp(index.value("pts_seconds", row)) for row in first_row_of_frame],
         tracks={
-            track: [None if row < 0 else pictures.picture(int(row), _STRIP_PX) for row in rows]
-            for track, rows in zip(strip.tracks, strip.cells, strict=True)
+            track: [None if row < 0 else reader.read(int(row), _STRIP_SIDE_PX) for row in rows]
+            for track, rows in zip(strip.tracks, strip.rows, strict=True)
         },
-        left_out=strip.left_out,
+        num_more_tracks=strip.num_more_tracks,
     )

@@ -1,4 +1,4 @@
-"""Faces as a page shows them: a small picture, what is drawn over it, and what is known of it."""
+"""Pictures of faces for the page: a thumbnail, the geometry drawn over it, and texts about it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ...dataset.schema import REGION_NAMES
 from ...errors import CorruptDataError
 from ...faces.geometry.crop import CropSquare
 from ...manipulation.mask import decode_mask
-from ..formatting import clock, short
-from ..statistics.columns import FACE, SCORE, SHARPNESS
+from ..formatting import compact_number, timestamp
+from ..statistics.columns import FACE_SIZE, SCORE, SHARPNESS
 from ..statistics.videos import label_names
 
-_SMALL: Final = ImageEncoder(format="jpeg", quality=80)
-_TINT_BGRA: Final = (32, 32, 230, 150)
+_THUMBNAIL_ENCODER: Final = ImageEncoder(format="jpeg", quality=80)
+_MASK_COLOUR_BGRA: Final = (32, 32, 230, 150)
 
 Points = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outline:
-    """What is drawn over a picture, all in `crop` px of the stored crop. Points are (n, 2); regions are xyxy."""
+    """The geometry of a face in px of the stored crop: points (n, 2), `box` its corners, `regions` by name, xyxy."""
 
     box: Points
     landmarks: Points
@@ -39,10 +39,10 @@ class Outline:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """One face. `uri`: a data URI, None where the stored image is damaged; width, height: of the stored crop in px.
+    """One face. `uri`: a data URI, None where the stored image is damaged; `width`, `height`: of the stored crop in px.
 
-    `facts`: all that is known of it, a line each. `values`: by `Measure.key`. `mask_uri`: a picture to lay over it, of
-    what a fake changed.
+    `tooltip`: its columns as text, one per line. `measure_texts`: by `Measure.key`. `mask_uri`: a semi-transparent
+    overlay of the pixels that a fake changed.
     """
 
     row: int
@@ -52,31 +52,31 @@ class Picture:
     label: str
     video_id: str
     frame: str
-    facts: str
-    values: dict[str, str]
+    tooltip: str
+    measure_texts: dict[str, str]
     outline: Outline | None = None
     mask_uri: str | None = None
 
 
 @dataclass
-class Pictures:
-    """Makes pictures of rows; reads the bytes of those rows and of nothing else.
+class PictureReader:
+    """Reads rows as pictures; reads only the bytes of these rows.
 
-    `shown`: rows that were asked for. `unreadable`: those whose image or mask is not the one that was written, each
-    with what is wrong. `missing`: those of them whose file is not there.
+    `rows_read`: all rows so far. `unreadable`: of these, the rows whose image or mask cannot be read or is damaged,
+    with the error. `missing_rows`: of these, the rows whose file does not exist.
     """
 
     index: Index
-    shown: set[int] = field(default_factory=set)
+    rows_read: set[int] = field(default_factory=set)
     unreadable: dict[int, str] = field(default_factory=dict)
-    missing: set[int] = field(default_factory=set)
+    missing_rows: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._labels = label_names(self.index)
 
-    def picture(self, row: int, side_px: int, *, outline: bool = False, mask: bool = False) -> Picture:
-        """The face of one row, its picture at most `side_px` wide and high."""
-        self.shown.add(row)
+    def read(self, row: int, side_px: int, *, outline: bool = False, mask: bool = False) -> Picture:
+        """The face of one row, with a picture of at most `side_px` in width and height."""
+        self.rows_read.add(row)
         value = self.index.value
         width, height = value("width", row), value("height", row)
         return Picture(
@@ -86,52 +86,53 @@ class Pictures:
             height=height,
             label=self._labels[value("label", row)],
             video_id=value("video_id", row),
-            frame=f"frame {value('frame_index', row):,} · {clock(value('pts_seconds', row))}",
-            facts=self._facts(row),
-            values=self._values(row),
+            frame=f"frame {value('frame_index', row):,} · {timestamp(value('pts_seconds', row))}",
+            tooltip=self._tooltip(row),
+            measure_texts=self._measure_texts(row),
             outline=self._outline(row) if outline else None,
             mask_uri=self._mask_uri(row, side_px) if mask else None,
         )
 
-    def _values(self, row: int) -> dict[str, str]:
+    def _measure_texts(self, row: int) -> dict[str, str]:
         value = self.index.value
         left, top, right, bottom = value("box_xyxy", row)
         return {
-            FACE.key: f"{right - left:.0f} x {bottom - top:.0f} px",
-            SCORE.key: short(value("score", row)),
-            SHARPNESS.key: short(value("sharpness", row)),
+            FACE_SIZE.key: f"{right - left:.0f} x {bottom - top:.0f} px",
+            SCORE.key: compact_number(value("score", row)),
+            SHARPNESS.key: compact_number(value("sharpness", row)),
         }
 
-    def _facts(self, row: int) -> str:
-        value, values = self.index.value, self._values(row)
-        facts = [
+    def _tooltip(self, row: int) -> str:
+        value, texts = self.index.value, self._measure_texts(row)
+        lines = [
             value("video_id", row),
             f"{value('split', row)}, {self._labels[value('label', row)]}",
-            f"frame {value('frame_index', row):,} at {clock(value('pts_seconds', row))}",
+            f"frame {value('frame_index', row):,} at {timestamp(value('pts_seconds', row))}",
             f"track {value('track_id', row)}",
-            f"face {values[FACE.key]}, crop {value('width', row)} px",
-            f"score {values[SCORE.key]}, sharpness {values[SHARPNESS.key]}",
+            f"face {texts[FACE_SIZE.key]}, crop {value('width', row)} px",
+            f"score {texts[SCORE.key]}, sharpness {texts[SHARPNESS.key]}",
         ]
-        facts += [f"{name} {found}" for name in ("method", "compression", "identity") if (found := value(name, row))]
-        return "\n".join(facts)
+        names = ("method", "compression", "identity")
+        lines += [f"{name} {text}" for name in names if (text := value(name, row))]
+        return "\n".join(lines)
 
     def _uri(self, row: int, side_px: int) -> str | None:
         try:
-            data = self._stored("image", row)
+            data = self._read_cell("image", row)
             if zlib.crc32(data) != self.index.value("image_crc32", row):
                 raise CorruptDataError("its bytes are not those that were written")
-            return _data_uri("jpeg", _SMALL(_shrunk(decode_rgb(data), side_px)))
+            return _data_uri("jpeg", _THUMBNAIL_ENCODER(_downscale(decode_rgb(data), side_px)))
         except (CorruptDataError, OSError) as error:
-            self._note(row, error)
+            self._record_error(row, error)
             return None
 
-    def _note(self, row: int, error: CorruptDataError | OSError) -> None:
+    def _record_error(self, row: int, error: CorruptDataError | OSError) -> None:
         self.unreadable[row] = str(error)
         if isinstance(error, FileNotFoundError):
-            self.missing.add(row)
+            self.missing_rows.add(row)
 
-    def _stored(self, column: str, row: int) -> bytes:
-        """The bytes of one cell; none where it is null."""
+    def _read_cell(self, column: str, row: int) -> bytes:
+        """The bytes of one cell; empty where it is null."""
         value = self.index.value
         with (self.index.out / value("file", row)).open("rb") as file:
             file.seek(value(f"{column}_offset", row))
@@ -152,31 +153,31 @@ class Pictures:
         )
 
     def _mask_uri(self, row: int, side_px: int) -> str | None:
-        """The stored mask in colour, None where there is none or it is damaged."""
+        """The stored mask as an overlay; None where there is none or it is damaged."""
         try:
-            data = self._stored("mask", row)
+            data = self._read_cell("mask", row)
             mask = decode_mask(data) if data else None
         except (CorruptDataError, OSError) as error:
-            self._note(row, error)
+            self._record_error(row, error)
             return None
         if mask is None:
             return None
-        tinted = np.zeros((*mask.shape, 4), np.uint8)
-        tinted[mask] = _TINT_BGRA
-        done, png = cv2.imencode(".png", _shrunk(tinted, side_px))
-        return _data_uri("png", png.tobytes()) if done else None
+        overlay = np.zeros((*mask.shape, 4), np.uint8)
+        overlay[mask] = _MASK_COLOUR_BGRA
+        is_encoded, png = cv2.imencode(".png", _downscale(overlay, side_px))
+        return _data_uri("png", png.tobytes()) if is_encoded else None
 
 
-def _shrunk(pixels: NDArray[np.uint8], side_px: int) -> NDArray[np.uint8]:
-    """At most `side_px` wide and high; never enlarged."""
+def _downscale(pixels: NDArray[np.uint8], side_px: int) -> NDArray[np.uint8]:
+    """Scales to at most `side_px` in width and height; never enlarges."""
     height, width = pixels.shape[:2]
     scale = side_px / max(height, width)
     if scale >= 1:
         return pixels
-    sides = max(1, round(width * scale)), max(1, round(height * scale))
-    small: NDArray[Any] = cv2.resize(pixels, sides, interpolation=cv2.INTER_AREA)
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    small: NDArray[Any] = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
     return small
 
 
-def _data_uri(kind: str, data: bytes) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+def _data_uri(image_type: str, data: bytes) -> str:
+    return f"data:image/{image_type};base64,{base64.b64encode(data).decode()}"

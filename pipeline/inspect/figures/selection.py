@@ -1,4 +1,4 @@
-"""Which rows of millions are worth a look: a fair sample of each class, the worst, and videos with many tracks."""
+"""Selects the rows to show: a random sample of each class, the lowest values, and videos with many tracks."""
 
 from __future__ import annotations
 
@@ -9,97 +9,114 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dataset.index import Index
-from ..statistics.columns import Floats, codes, numbers
-from ..statistics.videos import Videos, label_names
+from ..statistics.columns import Floats, code_column, integer_column
+from ..statistics.videos import VideoTable, label_names
 
 Rows = NDArray[np.int64]
 Rng = np.random.Generator
 
-_CANDIDATES: Final = 4096
+_MAX_CANDIDATES: Final = 4096
 
 
-def of_each_class(index: Index, rng: Rng, count: int, most: int) -> dict[str, Rows]:
-    """Up to `count` rows of each label that has any, drawn without a preference and in the index's order.
+def sample_per_class(index: Index, rng: Rng, *, per_class: int, in_total: int) -> dict[str, Rows]:
+    """Up to `per_class` random rows of each label that has any, in the index's order.
 
-    With many labels fewer of each, so that they come to no more than `most` together.
+    Fewer of each where there are many labels, so that the result has at most `in_total` rows.
     """
-    labels = numbers(index, "label")
+    labels = integer_column(index, "label")
     names = label_names(index)
-    there = [code for code in [*range(len(index.labels)), -1] if (labels == code).any()]
-    each = max(1, min(count, most // max(len(there), 1)))
-    return {names[code]: _drawn(np.flatnonzero(labels == code), each, rng) for code in there[:most]}
+    present = [code for code in [*range(len(index.labels)), -1] if (labels == code).any()]
+    count = max(1, min(per_class, in_total // max(len(present), 1)))
+    return {names[code]: _sample(np.flatnonzero(labels == code), count, rng) for code in present[:in_total]}
 
 
-def worst(values: Floats, of_row: NDArray[np.int32], count: int) -> Rows:
-    """Up to `count` rows with the least values, the least first; one of each video as long as there are enough."""
+def lowest_rows(values: Floats, video_of_row: NDArray[np.int32], count: int) -> Rows:
+    """Up to `count` rows with the lowest values, ascending; one of each video as long as there are enough videos."""
     known = np.flatnonzero(~np.isnan(values))
-    if len(known) > _CANDIDATES:
-        known = known[np.argpartition(values[known], _CANDIDATES)[:_CANDIDATES]]
-    least = known[np.argsort(values[known], kind="stable")]
-    _, first = np.unique(of_row[least], return_index=True)
-    others = np.setdiff1d(np.arange(len(least)), first)
-    places = np.concatenate([np.sort(first), others])[:count]
-    found: Rows = least[np.sort(places)]
-    return found
+    if len(known) > _MAX_CANDIDATES:
+        known = known[np.argpartition(values[known], _MAX_CANDIDATES)[:_MAX_CANDIDATES]]
+    ascending = known[np.argsort(values[known], kind="stable")]
+    _, first = np.unique(video_of_row[ascending], return_index=True)
+    others = np.setdiff1d(np.arange(len(ascending)), first)
+    positions = np.concatenate([np.sort(first), others])[:count]
+    rows: Rows = ascending[np.sort(positions)]
+    return rows
 
 
 @dataclass(frozen=True)
-class Strip:
-    """Some frames of one video in the order of time, and what each of its tracks shows in them.
+class TrackStrip:
+    """Some frames of one video in temporal order, and the rows of its tracks in them.
 
-    `cells[t, f]`: the row of track `tracks[t]` in frame `frames[f]`, -1 where it has none. `left_out`: other tracks.
+    `rows[t, f]`: the row of track `tracks[t]` in frame `frames[f]`, -1 where it has none. `num_more_tracks`: number of
+    tracks that are not shown.
     """
 
     video: int
     frames: list[int]
     tracks: list[int]
-    cells: NDArray[np.int64]
-    left_out: int
+    rows: NDArray[np.int64]
+    num_more_tracks: int
 
 
-def strips(index: Index, videos: Videos, rng: Rng, *, count: int, tracks: int, frames: int) -> list[Strip]:
-    """Strips of up to `count` videos: those with the most tracks for the faces they show at once; there ids may switch.
+def track_strips(
+    index: Index, videos: VideoTable, rng: Rng, *, count: int, max_tracks: int, max_frames: int
+) -> list[TrackStrip]:
+    """Strips of up to `count` videos whose number of tracks most exceeds that of simultaneous faces.
 
-    At most `tracks` and `frames` of each.
+    There an identity switch is most likely. At most `max_tracks` and `max_frames` of each video are shown.
     """
-    shuffled = rng.permutation(np.flatnonzero(videos.frames > 1))
-    excess = videos.tracks - videos.most_at_once
-    crowd = videos.tracks > 2 * tracks  # of a hundred tracks nobody could follow one
-    chosen = shuffled[np.lexsort([-videos.tracks[shuffled], -excess[shuffled], crowd[shuffled]])][:count]
-    frame_of, track_of = numbers(index, "frame_index"), numbers(index, "track_id")
+    shuffled = rng.permutation(np.flatnonzero(videos.num_frames > 1))
+    excess = videos.num_tracks - videos.max_faces_per_frame
+    is_crowded = videos.num_tracks > 2 * max_tracks  # last, since a few of a hundred tracks show little
+    order = np.lexsort([-videos.num_tracks[shuffled], -excess[shuffled], is_crowded[shuffled]])
+    frame_of_row, track_of_row = integer_column(index, "frame_index"), integer_column(index, "track_id")
     return [
-        _strip(int(one), np.flatnonzero(videos.of_row == one), frame_of, track_of, tracks=tracks, frames=frames)
-        for one in chosen
+        _track_strip(
+            int(video),
+            np.flatnonzero(videos.video_of_row == video),
+            frame_of_row,
+            track_of_row,
+            max_tracks=max_tracks,
+            max_frames=max_frames,
+        )
+        for video in shuffled[order][:count]
     ]
 
 
-def _strip(
-    video: int, rows: Rows, frame_of: NDArray[Any], track_of: NDArray[Any], *, tracks: int, frames: int
-) -> Strip:
-    seen, sizes = np.unique(track_of[rows], return_counts=True)
-    shown = np.sort(seen[np.argsort(-sizes, kind="stable")[:tracks]])
-    rows = rows[np.isin(track_of[rows], shown)]
-    times = np.unique(frame_of[rows])
-    picked = times[np.linspace(0, len(times) - 1, min(frames, len(times))).round().astype(int)]
-    cells = np.full((len(shown), len(picked)), -1, np.int64)
-    here = rows[np.isin(frame_of[rows], picked)]
-    cells[np.searchsorted(shown, track_of[here]), np.searchsorted(picked, frame_of[here])] = here
-    return Strip(video, picked.tolist(), shown.tolist(), cells, len(seen) - len(shown))
+def _track_strip(
+    video: int,
+    rows: Rows,
+    frame_of_row: NDArray[Any],
+    track_of_row: NDArray[Any],
+    *,
+    max_tracks: int,
+    max_frames: int,
+) -> TrackStrip:
+    all_tracks, sizes = np.unique(track_of_row[rows], return_counts=True)
+    tracks = np.sort(all_tracks[np.argsort(-sizes, kind="stable")[:max_tracks]])
+    rows = rows[np.isin(track_of_row[rows], tracks)]
+    all_frames = np.unique(frame_of_row[rows])
+    evenly_spaced = np.linspace(0, len(all_frames) - 1, min(max_frames, len(all_frames))).round().astype(int)
+    frames = all_frames[evenly_spaced]
+    grid = np.full((len(tracks), len(frames)), -1, np.int64)
+    shown = rows[np.isin(frame_of_row[rows], frames)]
+    grid[np.searchsorted(tracks, track_of_row[shown]), np.searchsorted(frames, frame_of_row[shown])] = shown
+    return TrackStrip(video, frames.tolist(), tracks.tolist(), grid, len(all_tracks) - len(tracks))
 
 
-def fakes_by_method(index: Index, rng: Rng, known: NDArray[np.bool_], count: int) -> Rows:
-    """Rows of fakes in a random order that takes methods in turn, one row of each video; `known`: (rows,) the fakes."""
-    rows = np.flatnonzero(known)
-    rows = rng.permutation(rows if len(rows) <= _CANDIDATES else rng.choice(rows, _CANDIDATES, replace=False))
-    videos, methods = codes(index, "video_id")[rows], codes(index, "method")[rows]
+def fakes_by_method(index: Index, rng: Rng, mask: NDArray[np.bool_], count: int) -> Rows:
+    """Up to `count` rows where `mask` (rows,) holds: random, one per video, round-robin over the methods."""
+    rows = np.flatnonzero(mask)
+    rows = rng.permutation(rows if len(rows) <= _MAX_CANDIDATES else rng.choice(rows, _MAX_CANDIDATES, replace=False))
+    videos, methods = code_column(index, "video_id")[rows], code_column(index, "method")[rows]
     _, first = np.unique(videos, return_index=True)
     first = np.sort(first)
-    turn = np.empty(len(first), np.int64)
+    round_of_row = np.empty(len(first), np.int64)
     for method in np.unique(methods[first]):
-        mine = methods[first] == method
-        turn[mine] = np.arange(mine.sum())
-    return rows[first[np.argsort(turn, kind="stable")]][:count]
+        has_method = methods[first] == method
+        round_of_row[has_method] = np.arange(has_method.sum())
+    return rows[first[np.argsort(round_of_row, kind="stable")]][:count]
 
 
-def _drawn(rows: Rows, count: int, rng: Rng) -> Rows:
+def _sample(rows: Rows, count: int, rng: Rng) -> Rows:
     return rows if len(rows) <= count else np.sort(rng.choice(rows, count, replace=False, shuffle=False))

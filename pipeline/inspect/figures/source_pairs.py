@@ -1,4 +1,4 @@
-"""Fakes beside what they were made from: the same frame of the source, the same person."""
+"""Pairs each fake's face with the same face in the same frame of its source video."""
 
 from __future__ import annotations
 
@@ -10,72 +10,72 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dataset.index import Index
-from ..statistics.columns import MANIPULATED, codes, numbers
-from ..statistics.groups import UNCHANGED_BELOW
-from ..statistics.videos import Videos
+from ..statistics.columns import MANIPULATED, code_column, integer_column
+from ..statistics.groups import MANIPULATED_THRESHOLD
+from ..statistics.videos import VideoTable
 from .selection import Rng, Rows, fakes_by_method
 
-_TRIES: Final = 8  # times as many fakes are looked at as pairs are wanted; a source may lack the frame
+_CANDIDATES_PER_PAIR: Final = 8  # a source may lack the frame
 
 
-class Pair(NamedTuple):
-    """The row of a fake's face, and the row of its source's; `manipulated` is None where it was not compared."""
+class SourcePair(NamedTuple):
+    """Rows of a fake's face and of its source's; `manipulated` is None where they were not compared."""
 
     fake: int
     source: int
     manipulated: float | None
 
 
-class Pairs(NamedTuple):
-    """`unchanged`: drawn among the fakes whose `manipulated` is below `UNCHANGED_BELOW`; `changed`: among all others.
+class SourcePairs(NamedTuple):
+    """`unchanged`: pairs whose `manipulated` is below `MANIPULATED_THRESHOLD`; `changed`: all others.
 
-    `fakes`, `compared`: faces that were made from a source, and those of them that were compared with it.
+    `num_fakes`: faces that were made from a source; `num_compared`: those of them that were compared with it.
     """
 
-    changed: list[Pair]
-    unchanged: list[Pair]
-    fakes: int
-    compared: int
+    changed: list[SourcePair]
+    unchanged: list[SourcePair]
+    num_fakes: int
+    num_compared: int
 
 
-def find_pairs(index: Index, videos: Videos, rng: Rng, count: int) -> Pairs:
-    """Up to `count` pairs of each sort, of as many videos and methods as there are."""
-    fakes = codes(index, "source_id") >= 0
-    share = MANIPULATED.values(index)
-    still = fakes & (share < UNCHANGED_BELOW)
-    place = {name: number for number, name in enumerate(videos.names)}
-    frame_of = numbers(index, "frame_index")
+def find_source_pairs(index: Index, videos: VideoTable, rng: Rng, count: int) -> SourcePairs:
+    """Up to `count` changed and `count` unchanged pairs, from as many videos and methods as possible."""
+    is_fake = code_column(index, "source_id") >= 0
+    manipulated = MANIPULATED.values(index)
+    is_unchanged = is_fake & (manipulated < MANIPULATED_THRESHOLD)
+    video_index = {name: number for number, name in enumerate(videos.names)}
+    frame_of_row = integer_column(index, "frame_index")
 
-    def pairs(wanted: NDArray[np.bool_]) -> Iterator[Pair]:
-        for row in fakes_by_method(index, rng, wanted, _TRIES * count).tolist():
-            video = place.get(index.text("source_id", row) or "", -1)
-            source = same_face(index, np.flatnonzero(videos.of_row == video), frame_of, row)
+    def pairs(mask: NDArray[np.bool_]) -> Iterator[SourcePair]:
+        for row in fakes_by_method(index, rng, mask, _CANDIDATES_PER_PAIR * count).tolist():
+            video = video_index.get(index.text("source_id", row) or "", -1)
+            source = matching_source_row(index, np.flatnonzero(videos.video_of_row == video), frame_of_row, row)
             if source is not None:
-                yield Pair(row, source, None if np.isnan(share[row]) else float(share[row]))
+                yield SourcePair(row, source, None if np.isnan(manipulated[row]) else float(manipulated[row]))
 
-    return Pairs(
-        changed=list(islice(pairs(fakes & ~still), count)),
-        unchanged=list(islice(pairs(still), count)),
-        fakes=int(fakes.sum()),
-        compared=int((~np.isnan(share)).sum()),
+    return SourcePairs(
+        changed=list(islice(pairs(is_fake & ~is_unchanged), count)),
+        unchanged=list(islice(pairs(is_unchanged), count)),
+        num_fakes=int(is_fake.sum()),
+        num_compared=int((~np.isnan(manipulated)).sum()),
     )
 
 
-def same_face(index: Index, rows: Rows, frame_of: NDArray[np.int32], fake: int) -> int | None:
-    """Of the source's rows in the fake's frame, that whose box overlaps the fake's most; None where none does."""
-    there = rows[frame_of[rows] == frame_of[fake]]
-    if not len(there):
+def matching_source_row(index: Index, source_rows: Rows, frame_of_row: NDArray[np.int32], fake: int) -> int | None:
+    """Of the source's rows in the fake's frame, the one with the highest IoU; None where no box overlaps."""
+    candidates = source_rows[frame_of_row[source_rows] == frame_of_row[fake]]
+    if not len(candidates):
         return None
-    mine, theirs = _box(index, fake), np.stack([_box(index, int(row)) for row in there])
-    shared = (np.minimum(mine[2:], theirs[:, 2:]) - np.maximum(mine[:2], theirs[:, :2])).clip(0).prod(axis=1)
-    areas = (theirs[:, 2:] - theirs[:, :2]).prod(axis=1) + (mine[2:] - mine[:2]).prod()
-    iou = shared / (areas - shared)
+    fake_box, boxes = _relative_box(index, fake), np.stack([_relative_box(index, int(row)) for row in candidates])
+    overlap = (np.minimum(fake_box[2:], boxes[:, 2:]) - np.maximum(fake_box[:2], boxes[:, :2])).clip(0).prod(axis=1)
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) + (fake_box[2:] - fake_box[:2]).prod()
+    iou = overlap / (areas - overlap)
     best = int(iou.argmax())
-    return int(there[best]) if iou[best] > 0 else None
+    return int(candidates[best]) if iou[best] > 0 else None
 
 
-def _box(index: Index, row: int) -> NDArray[np.float64]:
-    """A face's box xyxy as shares of the frame, since a source may be larger than its fake."""
+def _relative_box(index: Index, row: int) -> NDArray[np.float64]:
+    """A face's box xyxy as fractions of the frame, since source and fake may differ in resolution."""
     width, height = index.value("frame_width", row), index.value("frame_height", row)
     box: NDArray[np.float64] = np.asarray(index.value("box_xyxy", row), np.float64) / [width, height, width, height]
     return box

@@ -1,4 +1,4 @@
-"""Columns of the index as arrays of all rows, one at a time: ten million numbers take 40 MB, and no loop."""
+"""Columns of the index as arrays over all rows, and the measures that are computed from them."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from numpy.typing import NDArray
 
 from ...dataset.index import Index
 from ...dataset.schema import SPLITS
-from ..formatting import short
+from ..formatting import compact_number
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Something that is measured of every face. `column`: of the index; `of`: its values from the column's cells.
+    """A quantity measured of every face. `column`: its column in the index; `compute`: its values from the cells.
 
-    Shares are kept as 0 to 1; `unit` is what people read.
+    Fractions have values from 0 to 1 and are displayed in the `unit` %.
     """
 
     key: str
     name: str
     unit: str
-    about: str
+    description: str
     column: str
-    of: Callable[[pa.Array], Floats]
+    compute: Callable[[pa.Array], Floats]
 
     @property
     def title(self) -> str:
-        """Its name with the unit."""
+        """The name with the unit."""
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
     @property
     def scale(self) -> int:
-        """What a value is multiplied by to be in the unit."""
+        """Factor that converts a value to the unit."""
         return 100 if self.unit == "%" else 1
 
-    def told(self, value: float) -> str:
-        """One value in the unit, but without it."""
-        return short(self.scale * value)
+    def format_value(self, value: float) -> str:
+        """A value as text, in the unit but without its name."""
+        return compact_number(self.scale * value)
 
     def values(self, index: Index) -> Floats:
-        """Float32 (rows,), NaN where it is not known."""
-        return _joined(index, self.column, self.of, np.float32)
+        """float32 (rows,), NaN where unknown."""
+        return _concatenate(index, self.column, self.compute, np.float32)
 
 
-def _floats(cells: pa.Array) -> Floats:
+def _to_floats(cells: pa.Array) -> Floats:
     return np.from_dlpack(cells.fill_null(np.nan)).astype(np.float32, copy=False)
 
 
-def _integers(cells: pa.Array) -> NDArray[Any]:
+def _to_integers(cells: pa.Array) -> NDArray[Any]:
     return np.from_dlpack(cells)
 
 
@@ -64,35 +64,51 @@ def _shorter_side(cells: pa.Array) -> Floats:
     return side
 
 
-FACE: Final = Measure("face_px", "face size", "px", "shorter side of the detector's box in the frame", "box_xyxy",
-                      _shorter_side)  # fmt: skip
-CROP: Final = Measure("crop_px", "crop size", "px", "side of the stored crop", "width",
-                      lambda cells: _integers(cells).astype(np.float32))  # fmt: skip
-SCORE: Final = Measure("score", "score", "", "the detector's confidence, 0 to 1", "score", _floats)
-SHARPNESS: Final = Measure("sharpness", "sharpness", "", "variance of the Laplacian; compare crops of one size only",
-                           "sharpness", _floats)  # fmt: skip
-MANIPULATED: Final = Measure("manipulated", "manipulated", "%", "share of the crop that differs from the source's same "
-                             "frame", "manipulated", _floats)  # fmt: skip
-MEASURES: Final = (FACE, CROP, SCORE, SHARPNESS, MANIPULATED)
+FACE_SIZE: Final = Measure(
+    "face_px", "face size", "px", "shorter side of the detector's box in the frame", "box_xyxy", _shorter_side
+)
+CROP_SIZE: Final = Measure(
+    "crop_px",
+    "crop size",
+    "px",
+    "side of the stored crop",
+    "width",
+    lambda cells: _to_integers(cells).astype(np.float32),
+)
+SCORE: Final = Measure("score", "score", "", "the detector's confidence, 0 to 1", "score", _to_floats)
+SHARPNESS: Final = Measure(
+    "sharpness", "sharpness", "", "variance of the Laplacian; compare crops of one size only", "sharpness", _to_floats
+)
+MANIPULATED: Final = Measure(
+    "manipulated",
+    "manipulated",
+    "%",
+    "share of the crop that differs from the source's same frame",
+    "manipulated",
+    _to_floats,
+)
+MEASURES: Final = (FACE_SIZE, CROP_SIZE, SCORE, SHARPNESS, MANIPULATED)
 
 
-def numbers(index: Index, name: str) -> NDArray[Any]:
-    """A column of integers, (rows,)."""
-    return _joined(index, name, _integers, np.int64)
+def integer_column(index: Index, name: str) -> NDArray[Any]:
+    """A column of integers as an array (rows,)."""
+    return _concatenate(index, name, _to_integers, np.int64)
 
 
-def codes(index: Index, name: str) -> NDArray[np.int32]:
-    """A column of strings as positions in `index.names(name)`: int32 (rows,), -1 where null."""
-    return _joined(index, name, lambda cells: np.from_dlpack(cells.indices.fill_null(-1)), np.int32)
+def code_column(index: Index, name: str) -> NDArray[np.int32]:
+    """A column of strings as indices into `index.names(name)`: int32 (rows,), -1 where null."""
+    return _concatenate(index, name, lambda cells: np.from_dlpack(cells.indices.fill_null(-1)), np.int32)
 
 
-def _joined(index: Index, name: str, view: Callable[[pa.Array], NDArray[Any]], kind: Any) -> NDArray[Any]:
-    parts = [view(batch.column(0)) for batch in index.batches([name])]
-    return np.concatenate(parts) if parts else np.empty(0, kind)
+def _concatenate(index: Index, name: str, convert: Callable[[pa.Array], NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    parts = [convert(batch.column(0)) for batch in index.batches([name])]
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
 def split_codes(index: Index) -> NDArray[np.int8]:
-    """Each row's split as a position in `SPLITS`: int8 (rows,)."""
-    places = np.array([SPLITS.index(name) for name in index.names("split")], np.int8)
-    found: NDArray[np.int8] = places[codes(index, "split")] if len(places) else np.empty(0, np.int8)
-    return found
+    """Each row's split as an index into `SPLITS`: int8 (rows,)."""
+    code_of_name = np.array([SPLITS.index(name) for name in index.names("split")], np.int8)
+    if not len(code_of_name):
+        return np.empty(0, np.int8)
+    splits: NDArray[np.int8] = code_of_name[code_column(index, "split")]
+    return splits

@@ -1,4 +1,4 @@
-"""The numbers of a dataset: by group (split, label, method ...), by class, and in all."""
+"""Statistics of a dataset: by group (split, label, method ...), by class, and in total."""
 
 from __future__ import annotations
 
@@ -8,100 +8,113 @@ from typing import Final, Self
 import numpy as np
 
 from ...dataset.index import Index
-from .columns import FACE, MANIPULATED, MEASURES, Floats
-from .quantiles import Spread
-from .videos import Kind, Videos, label_names
+from .columns import FACE_SIZE, MANIPULATED, MEASURES, Floats
+from .quantiles import Quantiles
+from .videos import GroupKey, VideoTable, label_names
 
-UNCHANGED_BELOW: Final = 0.01
-"""A fake's face of which less than this share differs from its source's counts as not manipulated."""
+MANIPULATED_THRESHOLD: Final = 0.01
+"""A fake's face counts as unchanged where less than this fraction of the crop differs from its source."""
 
-SMALL_PX: Final = 60.0
-"""A face whose shorter side is less shows little that a detector could learn from."""
+SMALL_FACE_PX: Final = 60.0
+"""A face whose shorter side is less is too small for a detector to learn much from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Some videos and all their faces.
+    """Statistics of a set of videos and all their faces. Field names are keys of `--json`.
 
-    `measures`: by `Measure.key`. `small`: share of the faces below `SMALL_PX`. `unchanged`: share, of the faces whose
-    `manipulated` is known, that are below `UNCHANGED_BELOW`; None where it is known of none.
+    `measures`: by `Measure.key`. `small`: fraction of the faces below `SMALL_FACE_PX`. `unchanged`: of the faces with a
+    known `manipulated`, the fraction below `MANIPULATED_THRESHOLD`; None where it is known of none.
     """
 
     rows: int
     videos: int
     tracks: int
     frames: int
-    faces_a_video: Spread | None
-    measures: dict[str, Spread | None]
+    faces_a_video: Quantiles | None
+    measures: dict[str, Quantiles | None]
     small: float
     unchanged: float | None
 
 
 @dataclass(frozen=True)
-class Census:
-    """`groups` by what their videos share; `classes` by the label's name, also those without a face; `whole` of all.
+class Statistics:
+    """`groups` by key; `classes` by the label's name, including those without a face; `total` over all videos.
 
-    `unlabelled`: what the classes call the faces without a label, if there are any.
+    `unlabelled`: the key in `classes` of the faces without a label; None where there are none.
     """
 
-    groups: dict[Kind, Group]
+    groups: dict[GroupKey, Group]
     classes: dict[str, Group]
     unlabelled: str | None
-    whole: Group
-    videos: Videos
+    total: Group
+    videos: VideoTable
 
     @classmethod
     def of(cls, index: Index) -> Self:
-        """Reads each column once; some 60 bytes of memory a row while it runs."""
-        videos = Videos.of(index)
-        kinds = range(len(videos.kinds))
+        """Reads each column once; takes about 60 bytes of memory per row while it runs."""
+        videos = VideoTable.of(index)
+        group_indices = range(len(videos.group_keys))
         *_, unlabelled = names = label_names(index)
-        labels = {name: [one for one in kinds if videos.kinds[one].label == name] for name in names}
-        if not labels[unlabelled]:
-            del labels[unlabelled]
-        sets = [*([one] for one in kinds), *labels.values(), list(kinds)]
-        groups = _groups(index, videos, sets)
+        groups_of_label = {
+            name: [group for group in group_indices if videos.group_keys[group].label == name] for name in names
+        }
+        if not groups_of_label[unlabelled]:
+            del groups_of_label[unlabelled]
+        sets = [*([group] for group in group_indices), *groups_of_label.values(), list(group_indices)]
+        groups = _aggregate(index, videos, sets)
         return cls(
-            groups=dict(zip(videos.kinds, groups, strict=False)),
-            classes=dict(zip(labels, groups[len(kinds) :], strict=False)),
-            unlabelled=unlabelled if unlabelled in labels else None,
-            whole=groups[-1],
+            groups=dict(zip(videos.group_keys, groups, strict=False)),
+            classes=dict(zip(groups_of_label, groups[len(group_indices) :], strict=False)),
+            unlabelled=unlabelled if unlabelled in groups_of_label else None,
+            total=groups[-1],
             videos=videos,
         )
 
 
-def _groups(index: Index, videos: Videos, sets: list[list[int]]) -> list[Group]:
-    """One group for each set of kinds."""
-    kind_of_row = videos.kind.astype(np.min_scalar_type(len(videos.kinds)))[videos.of_row]
-    order = np.argsort(kind_of_row, kind="stable")
-    ends = np.cumsum(np.bincount(kind_of_row, minlength=len(videos.kinds)))
-    measures: list[dict[str, Spread | None]] = [{} for _ in sets]
+def _aggregate(index: Index, videos: VideoTable, sets: list[list[int]]) -> list[Group]:
+    """Statistics of each set of group indices."""
+    num_groups = len(videos.group_keys)
+    group_of_row = videos.group_of_video.astype(np.min_scalar_type(num_groups))[videos.video_of_row]
+    order = np.argsort(group_of_row, kind="stable")
+    ends = np.cumsum(np.bincount(group_of_row, minlength=num_groups))
+    measures: list[dict[str, Quantiles | None]] = [{} for _ in sets]
     small = [0.0] * len(sets)
     unchanged: list[float | None] = [None] * len(sets)
     for measure in MEASURES:
-        by_kind = np.split(measure.values(index)[order], ends[:-1])
-        for number, kinds in enumerate(sets):
-            values = np.concatenate([by_kind[kind] for kind in kinds]) if kinds else np.empty(0, np.float32)
-            measures[number][measure.key] = Spread.of(values)
-            if measure is FACE:
-                small[number] = _share_below(values, SMALL_PX) or 0.0
+        by_group = np.split(measure.values(index)[order], ends[:-1])
+        for number, groups in enumerate(sets):
+            values = np.concatenate([by_group[group] for group in groups]) if groups else np.empty(0, np.float32)
+            measures[number][measure.key] = Quantiles.of(values)
+            if measure is FACE_SIZE:
+                small[number] = _fraction_below(values, SMALL_FACE_PX) or 0.0
             elif measure is MANIPULATED:
-                unchanged[number] = _share_below(values, UNCHANGED_BELOW)
-    counted = [_counts(videos, kinds) for kinds in sets]
+                unchanged[number] = _fraction_below(values, MANIPULATED_THRESHOLD)
     return [
-        Group(
-            **counts, faces_a_video=faces, measures=measures[number], small=small[number], unchanged=unchanged[number]
-        )
-        for number, (counts, faces) in enumerate(counted)
+        _group(videos, groups, measures[number], small[number], unchanged[number]) for number, groups in enumerate(sets)
     ]
 
 
-def _counts(videos: Videos, kinds: list[int]) -> tuple[dict[str, int], Spread | None]:
-    mine = np.isin(videos.kind, kinds)
-    counts = {name: int(getattr(videos, name)[mine].sum()) for name in ("rows", "tracks", "frames")}
-    return {**counts, "videos": int(mine.sum())}, Spread.of(videos.rows[mine])
+def _group(
+    videos: VideoTable,
+    groups: list[int],
+    measures: dict[str, Quantiles | None],
+    small: float,
+    unchanged: float | None,
+) -> Group:
+    selected = np.isin(videos.group_of_video, groups)
+    return Group(
+        rows=int(videos.num_rows[selected].sum()),
+        videos=int(selected.sum()),
+        tracks=int(videos.num_tracks[selected].sum()),
+        frames=int(videos.num_frames[selected].sum()),
+        faces_a_video=Quantiles.of(videos.num_rows[selected]),
+        measures=measures,
+        small=small,
+        unchanged=unchanged,
+    )
 
 
-def _share_below(values: Floats, limit: float) -> float | None:
+def _fraction_below(values: Floats, limit: float) -> float | None:
     known = values[~np.isnan(values)]
     return float((known < limit).mean()) if len(known) else None

@@ -1,4 +1,4 @@
-"""How the values of a measure are spread."""
+"""Quantiles of the values of a measure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Quantiles of the values that are known, and how many these are."""
+class Quantiles:
+    """Quantiles of the known values, and `known`, their number. Field names are keys of `--json`."""
 
     known: int
     least: float
@@ -22,13 +22,13 @@ class Spread:
 
     @classmethod
     def of(cls, values: NDArray[Any]) -> Self | None:
-        """Of numbers (n,), NaN where unknown; None where all are.
+        """Of values (n,), NaN where unknown; None where all are unknown.
 
-        >>> Spread.of(np.array([3.0, 1.0, np.nan, 2.0]))
-        Spread(known=3, least=1.0, p05=1.1, median=2.0, p95=2.9, most=3.0)
+        >>> Quantiles.of(np.array([3.0, 1.0, np.nan, 2.0]))
+        Quantiles(known=3, least=1.0, p05=1.1, median=2.0, p95=2.9, most=3.0)
         """
         known = values[np.isfinite(values)]  # a copy
         if not len(known):
             return None
-        found = np.quantile(known, (0.0, 0.05, 0.5, 0.95, 1.0), overwrite_input=True)
-        return cls(len(known), *(round(float(one), 6) for one in found))
+        quantiles = np.quantile(known, (0.0, 0.05, 0.5, 0.95, 1.0), overwrite_input=True)
+        return cls(len(known), *(round(float(quantile), 6) for quantile in quantiles))

@@ -1,4 +1,4 @@
-"""What stands in more than one split although nothing may: the same originals, recordings and people."""
+"""Originals, recordings and people that are in more than one split, which leaks training data into evaluation."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from ...splits.components import nodes_of
 
 
 class Crossing(NamedTuple):
-    """One that crosses. `kind`: video, footage or person, as in `Entry`."""
+    """An original, recording or person in several splits. `kind`: video, footage or person, as in `Entry`.
+
+    Field names are keys of `--json`.
+    """
 
     kind: str
     name: str
     splits: tuple[str, ...]
 
 
-def crossings(plan: Plan, shown: Container[str]) -> list[Crossing]:
-    """All that tie videos of several splits together, by kind and name; `shown`: the videos that have rows.
+def find_crossings(plan: Plan, video_ids: Container[str]) -> list[Crossing]:
+    """All crossings among the given videos, by kind and name.
 
-    People who were given up when splits were drawn are among them.
+    Includes people who were ignored when splits were drawn.
     """
-    splits: dict[str, set[str]] = {}
+    splits_by_node: dict[str, set[str]] = {}
     for video_id, (entry, split) in plan.videos().items():
-        if video_id in shown:
+        if video_id in video_ids:
             for node in nodes_of(entry, ()):
-                splits.setdefault(node, set()).add(split)
+                splits_by_node.setdefault(node, set()).add(split)
     return [
-        Crossing(kind, name, tuple(split for split in SPLITS if split in found))
-        for (kind, _, name), found in sorted((node.partition(" "), found) for node, found in splits.items())
-        if len(found) > 1
+        Crossing(kind, name, tuple(split for split in SPLITS if split in splits))
+        for (kind, _, name), splits in sorted((node.partition(" "), splits) for node, splits in splits_by_node.items())
+        if len(splits) > 1
     ]

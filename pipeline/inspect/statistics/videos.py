@@ -1,4 +1,4 @@
-"""What the index says of each video: how much of it there is, and what it is."""
+"""Counts of rows, tracks and frames for each video, and the group it belongs to, from the index."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from ...dataset.index import Index
 from ...dataset.schema import SPLITS
 from ...sources import name_of_none
-from .columns import codes, numbers, split_codes
+from .columns import code_column, integer_column, split_codes
 
 Counts = NDArray[np.int64]
 
 
-class Kind(NamedTuple):
-    """What all faces of a video share; None where it is not known."""
+class GroupKey(NamedTuple):
+    """Properties that all faces of a video share; None where unknown. Field names are keys of `--json`."""
 
     split: str
     label: str
@@ -27,80 +27,89 @@ class Kind(NamedTuple):
     compression: str | None = None
 
 
-_TEXTS = Kind._fields[2:]
+_NAME_COLUMNS = GroupKey._fields[2:]
 
 
-def telling(kinds: Iterable[Kind]) -> list[str]:
-    """Those of dataset, method and compression that tell some of these videos from others."""
-    values = list(zip(*kinds, strict=True))[2:]
-    return [name for name, found in zip(_TEXTS, values, strict=False) if len(set(found)) > 1]
+def varying_columns(keys: Iterable[GroupKey]) -> list[str]:
+    """Those of dataset, method and compression that have more than one value among the keys."""
+    values_by_column = list(zip(*keys, strict=True))[2:]
+    return [name for name, values in zip(_NAME_COLUMNS, values_by_column, strict=False) if len(set(values)) > 1]
 
 
 @dataclass(frozen=True)
-class Videos:
-    """One entry a video in each array, in the order of `names`; `of_row` (rows,) says of which video each row is.
+class VideoTable:
+    """One item per video in each array, in the order of `names`; `video_of_row` (rows,): index of each row's video.
 
-    `most_at_once`: the most faces in one frame. `kind`: position in `kinds`; these are sorted by split, then label.
+    `max_faces_per_frame`: the largest number of faces in one frame. `group_of_video`: index into `group_keys`, which
+    are sorted by split, then label.
     """
 
     names: list[str]
-    of_row: NDArray[np.int32]
-    rows: Counts
-    tracks: Counts
-    frames: Counts
-    most_at_once: Counts
-    kind: NDArray[np.int32]
-    kinds: list[Kind]
+    video_of_row: NDArray[np.int32]
+    num_rows: Counts
+    num_tracks: Counts
+    num_frames: Counts
+    max_faces_per_frame: Counts
+    group_of_video: NDArray[np.int32]
+    group_keys: list[GroupKey]
 
     @classmethod
     def of(cls, index: Index) -> Self:
-        """Counts in arrays alone, never row by row."""
+        """Aggregates the index with array operations, without a Python loop over rows."""
         names = index.names("video_id")
-        of_row = codes(index, "video_id")
-        size = len(names)
-        frames_of, faces = _counted(of_row, numbers(index, "frame_index"))
-        most_at_once = np.zeros(size, np.int64)
-        np.maximum.at(most_at_once, frames_of, faces)
-        tracks_of, _ = _counted(of_row, numbers(index, "track_id"))
-        first = np.zeros(size, np.int64)
-        first[of_row[::-1]] = np.arange(len(of_row) - 1, -1, -1)
-        kind, kinds = _kinds(index, first)
+        video_of_row = code_column(index, "video_id")
+        num_videos = len(names)
+        video_of_frame, faces_in_frame = _count_pairs(video_of_row, integer_column(index, "frame_index"))
+        max_faces_per_frame = np.zeros(num_videos, np.int64)
+        np.maximum.at(max_faces_per_frame, video_of_frame, faces_in_frame)
+        video_of_track, _ = _count_pairs(video_of_row, integer_column(index, "track_id"))
+        first_row = np.zeros(num_videos, np.int64)
+        first_row[video_of_row[::-1]] = np.arange(len(video_of_row) - 1, -1, -1)
+        group_of_video, group_keys = _group_keys(index, first_row)
         return cls(
             names=names,
-            of_row=of_row,
-            rows=np.bincount(of_row, minlength=size),
-            tracks=np.bincount(tracks_of, minlength=size),
-            frames=np.bincount(frames_of, minlength=size),
-            most_at_once=most_at_once,
-            kind=kind,
-            kinds=kinds,
+            video_of_row=video_of_row,
+            num_rows=np.bincount(video_of_row, minlength=num_videos),
+            num_tracks=np.bincount(video_of_track, minlength=num_videos),
+            num_frames=np.bincount(video_of_frame, minlength=num_videos),
+            max_faces_per_frame=max_faces_per_frame,
+            group_of_video=group_of_video,
+            group_keys=group_keys,
         )
 
 
 def label_names(index: Index) -> list[str]:
-    """Names of the labels 0, 1, 2 ..., and at the end, where -1 finds it, that of none."""
+    """Names of the labels 0, 1, 2 ...; last, so that index -1 finds it, the name for rows without a label."""
     return [*index.labels, name_of_none(index.labels)]
 
 
-def _counted(of_row: NDArray[np.int32], number: NDArray[Any]) -> tuple[Counts, Counts]:
-    """Each number that a video has: of which video, and in how many rows. In place, where `np.unique` takes copies."""
-    pairs = of_row.astype(np.int64) << 32
-    pairs |= number
+def _count_pairs(video_of_row: NDArray[np.int32], values: NDArray[Any]) -> tuple[Counts, Counts]:
+    """For each distinct pair of video and value: the video, and the number of rows.
+
+    Sorts packed pairs in place, where `np.unique` would make copies.
+    """
+    pairs = video_of_row.astype(np.int64) << 32
+    pairs |= values
     pairs.sort()
-    first = np.ones(len(pairs), np.bool_)
-    np.not_equal(pairs[1:], pairs[:-1], out=first[1:])
-    starts = np.flatnonzero(first)
+    is_first = np.ones(len(pairs), np.bool_)
+    np.not_equal(pairs[1:], pairs[:-1], out=is_first[1:])
+    starts = np.flatnonzero(is_first)
     return pairs[starts] >> 32, np.diff(starts, append=len(pairs))
 
 
-def _kinds(index: Index, first: Counts) -> tuple[NDArray[np.int32], list[Kind]]:
-    columns = [split_codes(index)[first], numbers(index, "label")[first]]
-    columns += [codes(index, name)[first] for name in _TEXTS]
-    found, kind = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+def _group_keys(index: Index, first_row: Counts) -> tuple[NDArray[np.int32], list[GroupKey]]:
+    """Index of each video's group key, and the distinct keys, from the first row of each video."""
+    columns = [split_codes(index)[first_row], integer_column(index, "label")[first_row]]
+    columns += [code_column(index, name)[first_row] for name in _NAME_COLUMNS]
+    unique, group_of_video = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     labels = label_names(index)
-    texts = [[*index.names(name), None] for name in _TEXTS]
-    kinds = [
-        Kind(SPLITS[split], str(labels[label]), *(text[code] for text, code in zip(texts, others, strict=True)))
-        for split, label, *others in found.tolist()
+    names_by_column = [[*index.names(name), None] for name in _NAME_COLUMNS]
+    keys = [
+        GroupKey(
+            SPLITS[split],
+            str(labels[label]),
+            *(names[code] for names, code in zip(names_by_column, codes, strict=True)),
+        )
+        for split, label, *codes in unique.tolist()
     ]
-    return kind.reshape(-1).astype(np.int32), kinds
+    return group_of_video.reshape(-1).astype(np.int32), keys

@@ -33,10 +33,10 @@ from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.inspect.cli import inspect
-from facefeed.pipeline.inspect.figures.pairs import same_face
-from facefeed.pipeline.inspect.findings import findings
-from facefeed.pipeline.inspect.statistics.groups import Census
-from facefeed.pipeline.inspect.survey import survey
+from facefeed.pipeline.inspect.figures.source_pairs import matching_source_row
+from facefeed.pipeline.inspect.findings import collect_findings
+from facefeed.pipeline.inspect.inspection import inspect_dataset
+from facefeed.pipeline.inspect.statistics.groups import Statistics
 from facefeed.pipeline.planning.failure_limit import Failure
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.verify import unfinished
@@ -73,12 +73,12 @@ def figures(out: Path) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def said(out: Path) -> dict[str, str]:
-    """What is found of a dataset, by how bad it is."""
-    found = defaultdict(list)
-    for one in survey(out).findings:
-        found[one.level].append(f"{one.what} {one.remedy}".strip())
-    return {level: "\n".join(lines) for level, lines in found.items()}
+def findings_by_level(out: Path) -> dict[str, str]:
+    """The findings on a dataset as text, by level."""
+    lines_by_level = defaultdict(list)
+    for finding in inspect_dataset(out).findings:
+        lines_by_level[finding.level].append(f"{finding.what} {finding.remedy}".strip())
+    return {level: "\n".join(lines) for level, lines in lines_by_level.items()}
 
 
 def rows_of(out: Path) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ def test_groups_count_what_the_files_hold(dataset: Path) -> None:
     for row in rows_of(dataset):
         kind = (row["split"], LABELS[row["label"]], row["dataset"], row["method"], row["compression"])
         by_kind[kind].append(row)
-    groups = Census.of(Index(dataset)).groups
+    groups = Statistics.of(Index(dataset)).groups
     assert {tuple(kind) for kind in groups} == set(by_kind)
     for kind, group in groups.items():
         rows = by_kind[tuple(kind)]
@@ -116,8 +116,8 @@ def test_measures_are_those_of_the_rows(dataset: Path) -> None:
         "sharpness": lambda row: row["sharpness"],
         "manipulated": lambda row: row["manipulated"],
     }
-    census = Census.of(Index(dataset))
-    for label, group in census.classes.items():
+    statistics = Statistics.of(Index(dataset))
+    for label, group in statistics.classes.items():
         rows = [row for row in rows_of(dataset) if LABELS[row["label"]] == label]
         for key, value in of_row.items():
             spread = group.measures[key]
@@ -143,7 +143,7 @@ def test_numbers_do_not_depend_on_how_the_index_is_cut(copy: Path, monkeypatch: 
     assert again == before
 
 
-def test_headings_are_whole_where_methods_and_grades_are_told_apart(
+def test_headings_are_not_truncated_where_methods_and_grades_vary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = Clip.entry
@@ -218,8 +218,8 @@ WHOLE = tuple(
 )
 
 
-def test_a_sound_dataset_is_said_to_be_sound(tmp_path: Path) -> None:
-    found = said(made(tmp_path, *WHOLE))
+def test_a_sound_dataset_has_only_ok_findings(tmp_path: Path) -> None:
+    found = findings_by_level(made(tmp_path, *WHOLE))
     assert "No original and no known person is in more than one split." in found["ok"]
     assert "Every split has faces of every class." in found["ok"]
     assert "cannot be checked" not in found["warning"]
@@ -233,26 +233,28 @@ def nothing_named(monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
     )
 
 
-def test_where_no_original_and_no_person_is_named_nothing_is_said_to_be_ok(
+def test_where_no_original_and_no_person_is_named_nothing_is_reported_as_ok(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing_named(monkeypatch)
-    found = said(made(tmp_path, ("train", (ANNA, BERT)), ("val", (SWAP,)), ("test", (BERT_SWAP,))))
+    found = findings_by_level(made(tmp_path, ("train", (ANNA, BERT)), ("val", (SWAP,)), ("test", (BERT_SWAP,))))
     assert "is in more than one split" not in found.get("ok", "")
     assert "Originals are known for 0 of the 2 videos not labelled real: " in found["warning"]
     assert "People are known for 0 of 4 videos: " in found["warning"]
     assert found["warning"].count("cannot be checked") == 2
 
 
-def test_what_is_known_of_clips_alone_is_not_said_of_originals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_known_of_clips_alone_is_not_reported_of_originals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nothing_named(monkeypatch, footage="clip07")
-    found = said(made(tmp_path, ("train", (ANNA, SWAP))))
+    found = findings_by_level(made(tmp_path, ("train", (ANNA, SWAP))))
     assert "No recording is in more than one split." in found["ok"]
     assert found["warning"].count("cannot be checked") == 2
     monkeypatch.setattr(
         Clip, "entry", lambda clip: Entry(video_id=clip.name, label=1, source_id="x", footage="y", kin=("z",))
     )
-    found = said(made(tmp_path / "all", ("train", (ANNA,))))
+    found = findings_by_level(made(tmp_path / "all", ("train", (ANNA,))))
     assert "No original, no recording and no known person is in more than one split." in found["ok"]
 
 
@@ -261,17 +263,17 @@ def test_a_fake_without_an_original_among_others_is_counted(tmp_path: Path, monk
     monkeypatch.setattr(
         Clip, "entry", lambda clip: replace(entry(clip), source_id=None) if clip == BERT_SWAP else entry(clip)
     )
-    found = said(made(tmp_path, ("train", (ANNA, SWAP, BERT_SWAP))))
+    found = findings_by_level(made(tmp_path, ("train", (ANNA, SWAP, BERT_SWAP))))
     assert "No known person is in more than one split." in found["ok"]
     assert "Originals are known for 1 of the 2 videos not labelled real: " in found["warning"]
 
 
-def test_of_people_who_are_known_for_few_inputs_nothing_is_said_to_be_ok(
+def test_of_people_who_are_known_for_few_inputs_nothing_is_reported_as_ok(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = Clip.entry
     monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), identity="anna" if clip == ANNA else None))
-    found = said(made(tmp_path, ("train", (ANNA, SWAP, BERT, BERT_SWAP))))
+    found = findings_by_level(made(tmp_path, ("train", (ANNA, SWAP, BERT, BERT_SWAP))))
     assert "person" not in found["ok"]
     assert "No original is in more than one split." in found["ok"]
     known = "People are known for 1 of 4 videos: whether a person is in more than one split cannot be checked for"
@@ -285,12 +287,12 @@ def test_of_people_who_are_known_for_few_inputs_nothing_is_said_to_be_ok(
         ("interview 7", "ok", "No recording is in more than one split."),
     ],
 )
-def test_recordings_that_are_guessed_from_file_names_are_not_said_to_be_known(
+def test_recordings_that_are_guessed_from_file_names_are_not_reported_as_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, footage: str, level: str, words: str
 ) -> None:
     nothing_named(monkeypatch, footage=footage)
     out = made(tmp_path, ("train", tuple(Clip(f"real/clip07/{number:04}.png", 1) for number in range(3))))
-    found = said(out)
+    found = findings_by_level(out)
     assert words in found[level]
     assert ("recording" in found.get("ok", "")) == (level == "ok")
 
@@ -298,25 +300,25 @@ def test_recordings_that_are_guessed_from_file_names_are_not_said_to_be_known(
 def test_recordings_that_are_known_for_few_inputs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = Clip.entry
     monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), footage="f" if clip == ANNA else None))
-    found = said(made(tmp_path, ("train", (ANNA, SWAP, BERT))))
+    found = findings_by_level(made(tmp_path, ("train", (ANNA, SWAP, BERT))))
     assert "recording" not in found["ok"]
     assert "Recordings are known for 1 of 3 videos: " in found["warning"]
 
 
-def test_where_no_row_names_its_recording_none_is_said_to_be_in_one_split(
+def test_where_no_row_names_its_recording_none_is_reported_as_ok(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = Clip.entry
     monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), footage=clip.name))  # as a table's empty cell
-    found = said(made(tmp_path, ("train", (ANNA, SWAP, BERT))))
+    found = findings_by_level(made(tmp_path, ("train", (ANNA, SWAP, BERT))))
     assert "recording" not in found["ok"]
     assert "Recordings are known for 0 of 3 videos: " in found["warning"]
 
 
-def test_an_original_in_two_splits_has_to_be_mended(tmp_path: Path) -> None:
+def test_an_original_in_two_splits_is_an_error(tmp_path: Path) -> None:
     out = made(tmp_path, ("train", (ANNA, BERT)), ("test", (SWAP,)))
-    assert "1 original is in more than one split: real/anna.mp4 in train and test." in said(out)["error"]
-    assert "1 person is in more than one split: person of anna in train and test." in said(out)["error"]
+    assert "1 original is in more than one split: real/anna.mp4 in train and test." in findings_by_level(out)["error"]
+    assert "1 person is in more than one split: person of anna in train and test." in findings_by_level(out)["error"]
     assert figures(out)["crossing"]["first"] == [
         {"kind": "person", "name": "person of anna", "splits": ["train", "test"]},
         {"kind": "video", "name": "real/anna.mp4", "splits": ["train", "test"]},
@@ -325,7 +327,7 @@ def test_an_original_in_two_splits_has_to_be_mended(tmp_path: Path) -> None:
 
 def test_two_fakes_of_an_original_that_is_not_there_must_not_be_in_two_splits(tmp_path: Path) -> None:
     out = made(tmp_path, ("train", (SWAP,)), ("val", (Clip("fake/anna-talk.mp4", 6),)))
-    assert "real/anna.mp4 in train and val" in said(out)["error"]
+    assert "real/anna.mp4 in train and val" in findings_by_level(out)["error"]
 
 
 def test_a_person_whose_face_was_used_for_a_fake_must_not_be_in_another_split(
@@ -334,26 +336,26 @@ def test_a_person_whose_face_was_used_for_a_fake_must_not_be_in_another_split(
     entry = Clip.entry
     monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), kin=("the donor",)))
     out = made(tmp_path, ("train", (ANNA,)), ("test", (BERT,)))
-    assert "1 person is in more than one split: the donor in train and test." in said(out)["error"]
+    assert "1 person is in more than one split: the donor in train and test." in findings_by_level(out)["error"]
 
 
-def test_a_split_without_one_class_has_to_be_mended(tmp_path: Path) -> None:
+def test_a_split_without_one_class_is_an_error(tmp_path: Path) -> None:
     out = made(tmp_path, ("train", (ANNA, SWAP)), ("val", (BERT,)))
-    assert "val has no fake faces." in said(out)["error"]
-    assert "There is no test split." in said(out)["warning"]
+    assert "val has no fake faces." in findings_by_level(out)["error"]
+    assert "There is no test split." in findings_by_level(out)["warning"]
 
 
 def test_a_class_without_faces_and_one_that_outweighs_the_others_are_named(tmp_path: Path) -> None:
     split_up = ("train", (ANNA,)), ("val", (BERT,)), ("test", (Clip("real/cleo.mp4", 5),))
-    found = said(made(tmp_path, *split_up))
+    found = findings_by_level(made(tmp_path, *split_up))
     assert "Nowhere are there fake faces." in found["error"]
     assert "Every split has faces of every class." not in found["ok"]
     out = made(tmp_path / "other", ("train", (Clip("real/anna.mp4", 45), Clip("fake/anna-swap.mp4", 5))))
-    assert "real has 9 times as many faces as fake." in said(out)["warning"]
+    assert "real has 9 times as many faces as fake." in findings_by_level(out)["warning"]
 
 
-def test_small_faces_failures_and_missing_videos_are_to_be_borne_in_mind(dataset: Path) -> None:
-    found = said(dataset)
+def test_small_faces_failures_and_missing_videos_are_reported(dataset: Path) -> None:
+    found = findings_by_level(dataset)
     assert "100 % of the faces are smaller than 60 px." in found["warning"]
     assert "2 videos listed in metadata are absent on disk." in found["warning"]
     assert "2 of 13 inputs failed: 1 outside_root, 1 truncated." in found["error"]
@@ -361,7 +363,7 @@ def test_small_faces_failures_and_missing_videos_are_to_be_borne_in_mind(dataset
 
 def test_partial_videos_are_named_with_what_they_lack(tmp_path: Path) -> None:
     out = made(tmp_path, *WHOLE, ("train", (Clip("real/scratched.mp4", 6, "partial"),)))
-    assert "1 of 8 inputs lack 1 damaged frame: real/scratched.mp4." in said(out)["warning"]
+    assert "1 of 8 inputs lack 1 damaged frame: real/scratched.mp4." in findings_by_level(out)["warning"]
     found = figures(out)
     assert (found["inputs"]["ok"], found["inputs"]["partial"]) == (6, 1)
     assert [(one["video_id"], one["frames_wanted"], one["frames_decoded"]) for one in found["partial"]] == [
@@ -373,22 +375,34 @@ def test_partial_videos_are_named_with_what_they_lack(tmp_path: Path) -> None:
 
 def test_one_video_that_outweighs_the_others_is_named(tmp_path: Path) -> None:
     clips = (Clip("real/long.mp4", 30), *(Clip(f"real/short{one}.mp4", 2) for one in range(10)))
-    assert "One video gives 60 % of all faces: real/long.mp4." in said(made(tmp_path, ("train", clips)))["warning"]
+    assert (
+        "One video gives 60 % of all faces: real/long.mp4."
+        in findings_by_level(made(tmp_path, ("train", clips)))["warning"]
+    )
 
 
 def test_people_who_were_left_out_of_the_draw_may_be_in_every_split(tmp_path: Path) -> None:
-    found = survey(made(tmp_path, ("train", (ANNA,)), ("test", (Clip("real/anna.mkv", 6),))))
-    dropped = replace(found.account, dropped_identities=frozenset({"person of anna"}))
-    told = {one.level: one.what for one in findings(found.census, dropped, 0, 1) if "person" in one.what}
+    found = inspect_dataset(made(tmp_path, ("train", (ANNA,)), ("test", (Clip("real/anna.mkv", 6),))))
+    dropped = replace(found.outcomes, dropped_identities=frozenset({"person of anna"}))
+    told = {
+        one.level: one.what
+        for one in collect_findings(found.statistics, dropped, pictures_read=1, pictures_unreadable=0)
+        if "person" in one.what
+    }
     assert told == {"warning": "1 person who links over 30 % of all videos may be in every split: person of anna."}
 
 
-def test_what_tells_classes_apart_without_a_look_at_the_face_is_named(tmp_path: Path) -> None:
-    found = survey(made(tmp_path, *WHOLE))
-    blurred = replace(found.census.classes["real"].measures["sharpness"], median=20.0)  # type: ignore[type-var]
-    classes = dict(found.census.classes)
+def test_measures_that_separate_classes_without_their_content_are_named(tmp_path: Path) -> None:
+    found = inspect_dataset(made(tmp_path, *WHOLE))
+    blurred = replace(found.statistics.classes["real"].measures["sharpness"], median=20.0)  # type: ignore[type-var]
+    classes = dict(found.statistics.classes)
     classes["real"] = replace(classes["real"], measures={**classes["real"].measures, "sharpness": blurred})
-    told = [one.what for one in findings(replace(found.census, classes=classes), found.account, 0, 1)]
+    told = [
+        one.what
+        for one in collect_findings(
+            replace(found.statistics, classes=classes), found.outcomes, pictures_read=1, pictures_unreadable=0
+        )
+    ]
     assert any(
         one.startswith("fake faces are ") and one.endswith("times sharper than real ones (medians).") for one in told
     )
@@ -415,14 +429,18 @@ def test_a_fake_s_face_is_paired_by_its_place_in_the_same_frame(
             return boxes[row] if column == "box_xyxy" else size[column] * (scale if row == 0 else 1)
 
     frame_of = np.int32([7, 7, 7, 8])
-    assert same_face(cast("Index", _Rows()), np.array([1, 2, 3]), frame_of, 0) == same
+    assert matching_source_row(cast("Index", _Rows()), np.array([1, 2, 3]), frame_of, 0) == same
 
 
 def test_fakes_that_could_not_be_compared_with_their_original_are_named(tmp_path: Path) -> None:
-    found = survey(made(tmp_path, *WHOLE))
+    found = inspect_dataset(made(tmp_path, *WHOLE))
     assert not any("no mask" in one.what for one in found.findings)
-    lacking = replace(found.account, manifest=replace(found.account.manifest, faces_without_mask=74))
-    told = [(one.level, one.what) for one in findings(found.census, lacking, 0, 1) if "no mask" in one.what]
+    lacking = replace(found.outcomes, manifest=replace(found.outcomes.manifest, faces_without_mask=74))
+    told = [
+        (one.level, one.what)
+        for one in collect_findings(found.statistics, lacking, pictures_read=1, pictures_unreadable=0)
+        if "no mask" in one.what
+    ]
     assert told == [("warning", "74 faces of fakes have no mask, although their original is there.")]
 
 
@@ -438,15 +456,15 @@ def test_a_class_may_be_anything_and_a_label_unknown(tmp_path: Path, monkeypatch
     assert {label: group["rows"] for label, group in found["classes"].items()} == {
         "calm": 3, "angry": 4, "sad [red]": 0, "unknown": 2,
     }  # fmt: skip
-    assert "2 faces (22 %) have no known label." in said(out)["warning"]
-    assert "Nowhere are there sad [red] faces." in said(out)["error"]
-    assert {label: len(pictures) for label, pictures in survey(out).sheets.random.items()} == {
+    assert "2 faces (22 %) have no known label." in findings_by_level(out)["warning"]
+    assert "Nowhere are there sad [red] faces." in findings_by_level(out)["error"]
+    assert {label: len(pictures) for label, pictures in inspect_dataset(out).sheets.random.items()} == {
         "calm": 3, "angry": 4, "unknown": 2,
     }  # fmt: skip
     assert "sad [red]" in run(out).stderr
 
 
-def test_a_class_called_unknown_is_told_from_faces_without_a_label(
+def test_a_class_called_unknown_is_distinguished_from_faces_without_a_label(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assets_dataset, "LABELS", ("calm", "unknown"))
@@ -454,9 +472,9 @@ def test_a_class_called_unknown_is_told_from_faces_without_a_label(
     out = made(tmp_path, ("train", tuple(Clip(f"{frames}.mp4", frames) for frames in (2, 3, 4))))
     rows = {label: group["rows"] for label, group in figures(out)["classes"].items()}
     assert rows == {"calm": 3, "unknown": 4, "no label": 2}
-    assert {kind.label: group.rows for kind, group in survey(out).census.groups.items()} == rows
-    assert "2 faces (22 %) have no known label." in said(out)["warning"]
-    assert {label: len(pictures) for label, pictures in survey(out).sheets.random.items()} == rows
+    assert {kind.label: group.rows for kind, group in inspect_dataset(out).statistics.groups.items()} == rows
+    assert "2 faces (22 %) have no known label." in findings_by_level(out)["warning"]
+    assert {label: len(pictures) for label, pictures in inspect_dataset(out).sheets.random.items()} == rows
     assert "no label" in run(out).stderr
     page = (tmp_path / "inspect.html").read_text()
     assert page.count("<h3>unknown <small>4 of 4") == page.count("<h3>no label <small>2 of 2") == 1
@@ -470,13 +488,13 @@ def test_very_many_classes_still_make_one_page_and_a_few_lines(tmp_path: Path, m
     out = made(
         tmp_path, ("train", tuple(Clip(f"{number}.mp4", 2 + number % 3) for number in range(60))), ("val", (SIXTY,))
     )
-    found = survey(out)
+    found = inspect_dataset(out)
     assert sum(map(len, found.sheets.random.values())) <= 192
     assert len(found.sheets.random) == 61
     assert {len({curve.label for curve in one.curves}) for one in found.histograms} == {8}
     assert len(run(out).stderr.splitlines()) < 3 * SCREEN_LINES
-    assert "val has no faces of 60 classes: mood 0, mood 1, mood 2 and 57 more." in said(out)["error"]
-    assert "Nowhere are there faces of 39 classes: mood 61" in said(out)["error"]
+    assert "val has no faces of 60 classes: mood 0, mood 1, mood 2 and 57 more." in findings_by_level(out)["error"]
+    assert "Nowhere are there faces of 39 classes: mood 61" in findings_by_level(out)["error"]
 
 
 def test_a_dataset_without_rows_is_shown_as_that(tmp_path: Path) -> None:
@@ -558,7 +576,7 @@ def test_names_that_a_terminal_would_act_on_are_shown_as_they_are(tmp_path: Path
     assert r"\x1b[2J[red]:boom:2.mp4" in text
 
 
-def test_a_page_that_cannot_be_written_is_told_in_one_line(dataset: Path, tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_is_reported_in_one_line(dataset: Path, tmp_path: Path) -> None:
     for page in (tmp_path / "no folder" / "a.html", tmp_path):
         done = run(dataset, "--page", page)
         assert isinstance(done.exception, UsageError)

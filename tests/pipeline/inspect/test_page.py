@@ -29,12 +29,12 @@ from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.dataset.schema import ROW_GROUP_ROWS
 from facefeed.pipeline.faces import Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.inspect.figures.histograms import WIDTH
-from facefeed.pipeline.inspect.figures.pictures import Pictures
-from facefeed.pipeline.inspect.figures.selection import strips
+from facefeed.pipeline.inspect.figures.histograms import PLOT_WIDTH
+from facefeed.pipeline.inspect.figures.pictures import PictureReader
+from facefeed.pipeline.inspect.figures.selection import track_strips
+from facefeed.pipeline.inspect.inspection import Inspection, inspect_dataset
 from facefeed.pipeline.inspect.page import write_page
-from facefeed.pipeline.inspect.statistics.videos import Videos
-from facefeed.pipeline.inspect.survey import Content, survey
+from facefeed.pipeline.inspect.statistics.videos import VideoTable
 from facefeed.pipeline.rows.input_rows import InputRows
 from numpy.typing import NDArray
 
@@ -78,15 +78,19 @@ def out(filmed: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def content(out: Path) -> Content:
-    return survey(out)
+def inspection(out: Path) -> Inspection:
+    return inspect_dataset(out)
 
 
 @pytest.fixture(scope="module")
-def pages(out: Path, content: Content, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(out: Path, inspection: Inspection, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     make_dataset(folder / "none", (("train", NO_ROWS),))
-    made = {"whole": content, "empty": survey(folder / "none"), "failures": survey(with_failures(out, folder / "many"))}
+    made = {
+        "whole": inspection,
+        "empty": inspect_dataset(folder / "none"),
+        "failures": inspect_dataset(with_failures(out, folder / "many")),
+    }
     found = {name: folder / f"{name}.html" for name in made}
     for name, one in made.items():
         assert write_page(one, found[name]) == found[name].stat().st_size < 5e6
@@ -286,20 +290,20 @@ def test_what_is_not_there_has_no_part(pages: dict[str, Path]) -> None:
     assert set(Page(pages["whole"]).words) == always | {"histograms", "faces", "worst", "pairs", "strips"}
 
 
-def test_every_class_is_shown_at_random_and_always_the_same(out: Path, content: Content) -> None:
-    random = content.sheets.random
+def test_every_class_is_shown_at_random_and_always_the_same(out: Path, inspection: Inspection) -> None:
+    random = inspection.sheets.random
     assert {label: len(pictures) for label, pictures in random.items()} == {"real": 24, "fake": 24}
     index = Index(out)
     for label, pictures in random.items():
         assert len({one.row for one in pictures}) == 24
         assert {index.labels[index.value("label", one.row)] for one in pictures} == {label}
-    again = survey(out).sheets
+    again = inspect_dataset(out).sheets
     assert [one.uri for one in again.random["fake"]] == [one.uri for one in random["fake"]]
 
 
-def test_the_worst_faces_are_the_worst_of_as_many_videos_as_there_are(out: Path, content: Content) -> None:
+def test_the_worst_faces_are_the_worst_of_as_many_videos_as_there_are(out: Path, inspection: Inspection) -> None:
     index = Index(out)
-    for sheet in content.sheets.worst:
+    for sheet in inspection.sheets.lowest:
         rows = [one.row for one in sheet.pictures]
         videos = [index.value("video_id", row) for row in rows]
         assert len(rows) == 8
@@ -315,8 +319,8 @@ def pixels_of(uri: str | None) -> NDArray[np.uint8]:
     return np.asarray(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED), np.uint8)
 
 
-def test_a_fake_stands_beside_the_same_face_of_its_source_with_its_mask(out: Path, content: Content) -> None:
-    index, sheets = Index(out), content.sheets
+def test_a_fake_stands_beside_the_same_face_of_its_source_with_its_mask(out: Path, inspection: Inspection) -> None:
+    index, sheets = Index(out), inspection.sheets
     assert len(sheets.changed) == 2  # one a video
     assert len(sheets.unchanged) == 2
     for one in [*sheets.changed, *sheets.unchanged]:
@@ -326,7 +330,7 @@ def test_a_fake_stands_beside_the_same_face_of_its_source_with_its_mask(out: Pat
         mask = pixels_of(one.fake.mask_uri)[..., 3] > 0
         assert mask.shape == pixels_of(one.fake.uri).shape[:2]
         assert mask.mean() == pytest.approx(index.value("manipulated", one.fake.row), abs=1e-6)
-        assert one.changed == pytest.approx(mask.mean(), abs=1e-6)
+        assert one.manipulated == pytest.approx(mask.mean(), abs=1e-6)
         same = index.value("track_id", one.fake.row) == 1 or index.value("frame_index", one.fake.row) % 4 == 0
         assert (one in sheets.unchanged) == same
 
@@ -337,20 +341,20 @@ def test_a_mask_is_that_of_its_row_also_where_a_row_group_ends(out: Path) -> Non
     first = int(index.rows_where("file", index.value("file", int(fakes[-1])))[0])
     around = [row for row in range(first + ROW_GROUP_ROWS - 3, first + ROW_GROUP_ROWS + 3) if row in fakes]
     assert len(around) == 6
-    pictures = Pictures(index)
+    pictures = PictureReader(index)
     for row in around:
-        mask = pixels_of(pictures.picture(row, 64, mask=True).mask_uri)[..., 3] > 0
+        mask = pixels_of(pictures.read(row, 64, mask=True).mask_uri)[..., 3] > 0
         assert mask.mean() == pytest.approx(index.value("manipulated", row), abs=1e-6)
 
 
 def test_a_damaged_mask_is_counted_and_its_fake_shown_without_it(out: Path, tmp_path: Path) -> None:
     copy = assets_dataset.copy_dataset(out, tmp_path / "out")
     index = Index(copy)
-    for one in survey(copy).sheets.changed:
+    for one in inspect_dataset(copy).sheets.changed:
         with (copy / index.value("file", one.fake.row)).open("r+b") as file:
             file.seek(index.value("mask_offset", one.fake.row) + 16)
             file.write(b"damaged")
-    sheets = survey(copy).sheets
+    sheets = inspect_dataset(copy).sheets
     assert {one.fake.row for one in sheets.changed} == set(sheets.unreadable)
     assert all(one.fake.uri and one.fake.mask_uri is None for one in sheets.changed)
 
@@ -360,16 +364,16 @@ def test_fakes_that_were_never_compared_are_shown_and_it_is_said_why(tmp_path: P
         patch.setattr(InputRows, "is_there", lambda *_: False)
         apart = (("train", (Clip("real/bea.mp4", 9),)), ("train", (Clip("fake/bea-talk.mp4", 9),)))
         make_dataset(tmp_path / "out", apart)
-    write_page(survey(tmp_path / "out"), tmp_path / "a.html")
+    write_page(inspect_dataset(tmp_path / "out"), tmp_path / "a.html")
     words = " ".join(Page(tmp_path / "a.html").words["pairs"].split())
     assert "No face of this dataset has a mask." in words
     assert "not compared bea-talk.mp4" in words
 
 
-def test_a_strip_shows_each_track_in_the_order_of_time(out: Path, content: Content) -> None:
+def test_a_strip_shows_each_track_in_the_order_of_time(out: Path, inspection: Inspection) -> None:
     index = Index(out)
-    assert len(content.sheets.strips) == 4
-    for strip in content.sheets.strips:
+    assert len(inspection.sheets.strips) == 4
+    for strip in inspection.sheets.strips:
         assert list(strip.tracks) == [0, 1]
         for track, pictures in strip.tracks.items():
             rows = [one.row for one in pictures if one is not None]
@@ -409,28 +413,32 @@ def test_videos_in_which_ids_may_switch_are_shown_first(tmp_path: Path) -> None:
         patch.setattr(assets_dataset._NoiseDetector, "detect", detect)
         make_dataset(tmp_path / "out", (("train", tuple(Clip(name, 9) for name in shown)),))
     index = Index(tmp_path / "out")
-    videos = Videos.of(index)
-    assert dict(zip(videos.names, videos.most_at_once, strict=True)) == {"still.mp4": 1, "two.mp4": 2, "jumps.mp4": 1}
-    found = strips(index, videos, np.random.default_rng(0), count=3, tracks=1, frames=4)
+    videos = VideoTable.of(index)
+    assert dict(zip(videos.names, videos.max_faces_per_frame, strict=True)) == {
+        "still.mp4": 1,
+        "two.mp4": 2,
+        "jumps.mp4": 1,
+    }
+    found = track_strips(index, videos, np.random.default_rng(0), count=3, max_tracks=1, max_frames=4)
     assert [videos.names[one.video] for one in found] == ["jumps.mp4", "two.mp4", "still.mp4"]
-    assert [one.left_out for one in found] == [1, 1, 0]
-    assert [one.cells.shape for one in found] == [(1, 4)] * 3
+    assert [one.num_more_tracks for one in found] == [1, 1, 0]
+    assert [one.rows.shape for one in found] == [(1, 4)] * 3
     assert [sorted(set(one.frames)) for one in found] == [one.frames for one in found]
-    assert all((one.cells >= 0).all() for one in found)
+    assert all((one.rows >= 0).all() for one in found)
 
 
-def test_every_histogram_counts_every_face_of_a_class_once(content: Content) -> None:
-    names = [one.name for one in content.histograms]
+def test_every_histogram_counts_every_face_of_a_class_once(inspection: Inspection) -> None:
+    names = [one.name for one in inspection.histograms]
     assert names == ["face size, px", "crop size, px", "score", "sharpness", "manipulated, %", "faces a video"]
-    for one in content.histograms:
+    for one in inspection.histograms:
         for curve in one.curves:
             told = re.findall(
-                rf"^{curve.label}: (?:under )?([\d.]+) %$", "\n".join(bar.words for bar in one.bins), re.MULTILINE
+                rf"^{curve.label}: (?:under )?([\d.]+) %$", "\n".join(bar.tooltip for bar in one.bins), re.MULTILINE
             )
             assert len(told) == len(one.bins)
             assert sum(map(float, told)) == pytest.approx(100, abs=2)  # each is rounded
         assert one.ticks
-        assert all(0 <= x <= WIDTH for x, _ in one.ticks)
+        assert all(0 <= x <= PLOT_WIDTH for x, _ in one.ticks)
 
 
 def test_fakes_that_show_their_source_are_counted_first(pages: dict[str, Path]) -> None:
@@ -442,7 +450,7 @@ def test_failures_that_no_receipt_names_are_counted(out: Path, tmp_path: Path) -
     copy = assets_dataset.copy_dataset(out, tmp_path / "out")
     for path in (copy / "receipts").iterdir():
         path.unlink()
-    write_page(survey(copy), tmp_path / "a.html")
+    write_page(inspect_dataset(copy), tmp_path / "a.html")
     assert "1 failure no receipt names: run facefeed verify." in Page(tmp_path / "a.html").words["failures"]
 
 
@@ -455,13 +463,13 @@ def test_damaged_images_leave_a_note_where_they_would_be(out: Path, tmp_path: Pa
             byte = file.read(1)[0]
             file.seek(-1, io.SEEK_CUR)
             file.write(bytes([byte ^ 0x10]))  # it still decodes, to something else
-    found = survey(copy)
+    found = inspect_dataset(copy)
     shown = {one.row for pictures in found.sheets.random.values() for one in pictures}
     assert {row for row in shown if row in found.sheets.unreadable} == {row for row in shown if row % 2 == 0}
     write_page(found, tmp_path / "a.html")
     page = Page(tmp_path / "a.html")
     assert (
-        f"{len(found.sheets.unreadable)} of the {found.sheets.shown} pictures that were read are damaged"
+        f"{len(found.sheets.unreadable)} of the {len(found.sheets.rows_read)} pictures that were read are damaged"
         in page.words[""]
     )
     assert "The stored image is damaged" in page.words["faces"]
@@ -485,7 +493,7 @@ def test_the_box_is_drawn_where_the_detector_saw_it_also_on_crops_that_were_turn
         make_dataset(tmp_path / "out", (("train", (Clip("real/anna.mp4", 2),)),), align=True)
     index = Index(tmp_path / "out")
     assert index.value("crop_degrees", 0) == pytest.approx(tilt_degrees, abs=0.01)
-    outline = Pictures(index).picture(0, 64, outline=True).outline
+    outline = PictureReader(index).read(0, 64, outline=True).outline
     assert outline is not None
     # Where the landmarks lie between the corners of the box is the same in the frame as on the crop.
     (left, top, right, bottom) = box.boxes_xyxy[0]
