@@ -1,4 +1,4 @@
-"""`facefeed augment`: a page of what a transform does to real faces.
+"""`facefeed augment`: an HTML gallery of what an augmentation pipeline does to real faces.
 
 In: OUT and a pipeline's file. Out: one HTML page.
 Must not know: loaders, batches.

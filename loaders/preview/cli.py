@@ -1,4 +1,4 @@
-"""The command `facefeed augment`. What is heavy is imported when it runs."""
+"""The command `facefeed augment`. Heavy imports happen when it runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def augment(
     FILE.yaml is a pipeline as Albumentations saves it (a FaceCompose, or any Compose). Faces are taken evenly from the
     split, its labels and its videos; landmarks, hull and regions are drawn where they followed.
     """
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # its import would access the network
 
     from .gallery import Gallery, write_page  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The page that shows a pipeline at work: faces of a dataset, each with its points, and variants of it."""
+"""Builds the augmentation gallery: faces of a dataset with their points, and transformed variants of each."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from ..augment.pipeline_file import TransformLine, describe_pipeline, read_pipel
 from ..augment.seeding import Reseeder, derive_seed
 from ..dataset.face_dataset import FaceDataset
 from ..face import FACE_FIELDS, Face
-from .selection import chosen, partner_of
+from .selection import find_partner, select_positions
 
 SIDE_PX: Final = 224
-"""Crops are brought to this size first, as the loader does unless told otherwise."""
+"""Crops are resized to this side first, the default of the loader."""
 
 _QUALITY: Final = 92
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An image, and the face that is drawn over it; without one where a pipeline takes no points along.
+    """An image and the face drawn over it; None where the pipeline does not transform points.
 
-    `mix`: the image's share where its partner was derive_seed in, else 1.
+    `mix`: the image's share in a blend with its partner, else 1.
     """
 
     image: NDArray[np.uint8]
@@ -49,8 +49,8 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One face of the dataset: whose it is, as stored, and transformed."""
+class GalleryRow:
+    """One face of the dataset: its video and frame, the stored picture, and the variants."""
 
     video_id: str
     frame_index: int
@@ -61,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Gallery:
-    """What the page shows."""
+    """The content of the page. `takes_points`: whether the pipeline transforms points as well."""
 
     out: Path
     file: Path
@@ -69,21 +69,34 @@ class Gallery:
     seed: int
     faces_in_split: int
     pipeline: list[TransformLine]
-    follows: bool
-    rows: list[Row]
+    takes_points: bool
+    rows: list[GalleryRow]
     microseconds_per_image: float
 
     @classmethod
     def of(cls, out: Path, file: Path, *, split: str, faces: int, variants: int, seed: int) -> Self:
-        """Transforms `faces` faces of a split `variants` times. Raises `UsageError`; see `read_pipeline`."""
+        """Transforms `faces` faces of a split `variants` times each.
+
+        Args:
+            out: the dataset.
+            file: the pipeline; see `read_pipeline`.
+            split: train, val or test.
+            faces: number of faces.
+            variants: number of variants of each face.
+            seed: determines the variants.
+
+        Raises:
+            UsageError: The pipeline cannot be read or fails on a face, or the split has no faces.
+
+        """
         pipeline = read_pipeline(file)
         dataset = FaceDataset(out, split=split, image_size=SIDE_PX)
-        positions = chosen(dataset, faces)
+        positions = select_positions(dataset, faces)
         if not positions:
             raise UsageError(f"{out}: has no faces in split {split}; try another --split")
-        studio = _Studio(pipeline, file)
-        studio.warm_up(dataset.face(positions[0]).resized(SIDE_PX))
-        rows = [_row(dataset, position, studio, variants, seed) for position in positions]
+        timed_transform = _TimedTransform(pipeline, file)
+        timed_transform.warm_up(dataset.face(positions[0]).resized(SIDE_PX))
+        rows = [_gallery_row(dataset, position, timed_transform, variants, seed) for position in positions]
         return cls(
             out=out,
             file=file,
@@ -91,14 +104,14 @@ class Gallery:
             seed=seed,
             faces_in_split=len(dataset),
             pipeline=describe_pipeline(pipeline),
-            follows=studio.follows,
+            takes_points=timed_transform.takes_points,
             rows=rows,
-            microseconds_per_image=statistics.median(studio.microseconds),
+            microseconds_per_image=statistics.median(timed_transform.microseconds),
         )
 
 
 def write_page(gallery: Gallery, page: Path) -> int:
-    """Writes one HTML file that needs nothing else, whole or not at all; returns its bytes.
+    """Writes one self-contained HTML file atomically; returns its size in bytes.
 
     Raises `UsageError` where it cannot be written, or would overwrite the pipeline.
     """
@@ -112,62 +125,66 @@ def write_page(gallery: Gallery, page: Path) -> int:
     return write_atomically(text, page, "--page")
 
 
-class _Studio:
-    """Transforms faces as the loader would, and takes the time."""
+class _TimedTransform:
+    """Applies a pipeline to faces as the loader does, and measures its time."""
 
     def __init__(self, pipeline: Any, file: Path) -> None:
         self.pipeline, self.file = pipeline, file
-        self.follows = isinstance(pipeline, FaceCompose)
+        self.takes_points = isinstance(pipeline, FaceCompose)
         self.microseconds: list[float] = []
         self._reseeder = Reseeder([pipeline])
 
     def warm_up(self, face: Face) -> None:
-        """The first call loads what the others have ready."""
+        """Runs the pipeline once, so that first-call costs are not measured."""
         self.variant(face, None, 0)
         self.microseconds.clear()
 
-    def variant(self, face: Face, partner: Face | None, key: int) -> Picture:
-        """One face transformed; `key` stands for the variant."""
+    def variant(self, face: Face, partner: Face | None, seed: int) -> Picture:
+        """One face transformed with the given seed."""
         with self._reseeder.activated():
-            self._reseeder.reseed(key)
-            return self._transformed(face, partner)
+            self._reseeder.reseed(seed)
+            return self._transform(face, partner)
 
-    def _transformed(self, face: Face, partner: Face | None) -> Picture:
-        given: dict[str, Any] = {"image": face.image}
-        if self.follows:
-            given = {**{name: getattr(face, name) for name in FACE_FIELDS}, "partner": partner}
-        started = time.perf_counter_ns()
+    def _transform(self, face: Face, partner: Face | None) -> Picture:
+        arguments: dict[str, Any] = {"image": face.image}
+        if self.takes_points:
+            arguments = {**{name: getattr(face, name) for name in FACE_FIELDS}, "partner": partner}
+        start_ns = time.perf_counter_ns()
         try:
-            made = self.pipeline(**given)
+            result = self.pipeline(**arguments)
         except FacefeedError as error:
             raise UsageError(f"{self.file}: {error}") from error
-        except Exception as error:  # whatever a transform may raise; people want its words, not its trace
-            words = " ".join(str(error).split())
-            raise UsageError(f"{self.file}: fails on a face ({type(error).__name__}: {words})") from error
-        self.microseconds.append((time.perf_counter_ns() - started) / 1000)
-        image = self._shown(made["image"])
-        if not self.follows:
+        except Exception as error:  # whatever a transform raises: report its message without the traceback
+            message = " ".join(str(error).split())
+            raise UsageError(f"{self.file}: fails on a face ({type(error).__name__}: {message})") from error
+        self.microseconds.append((time.perf_counter_ns() - start_ns) / 1000)
+        image = self._require_image(result["image"])
+        if not self.takes_points:
             return Picture(image, None)
-        return Picture(image, replace(face, **{name: made[name] for name in FACE_FIELDS}), made["mix"])
+        return Picture(image, replace(face, **{name: result[name] for name in FACE_FIELDS}), result["mix"])
 
-    def _shown(self, image: Any) -> NDArray[np.uint8]:
+    def _require_image(self, image: Any) -> NDArray[np.uint8]:
         if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
             return image
-        found = f"{type(image).__name__} {getattr(image, 'dtype', '')} {tuple(getattr(image, 'shape', ()))}"
+        description = f"{type(image).__name__} {getattr(image, 'dtype', '')} {tuple(getattr(image, 'shape', ()))}"
         raise UsageError(
-            f"{self.file}: returns {found}: must be a uint8 array (H, W, 3); leave Normalize and ToTensor out, "
+            f"{self.file}: returns {description}: must be a uint8 array (H, W, 3); leave Normalize and ToTensor out, "
             "the loader does both"
         )
 
 
-def _row(dataset: FaceDataset, position: int, studio: _Studio, variants: int, seed: int) -> Row:
+def _gallery_row(
+    dataset: FaceDataset, position: int, timed_transform: _TimedTransform, variants: int, seed: int
+) -> GalleryRow:
     face, info = dataset.face(position).resized(SIDE_PX), dataset.info(position)
-    source = partner_of(dataset, position)
+    source = find_partner(dataset, position)
     partner = None if source is None else dataset.face(source).resized(SIDE_PX)
-    return Row(
+    return GalleryRow(
         video_id=info["video_id"],
         frame_index=info["frame_index"],
         label=dataset.labels[info["label"]] if info["label"] >= 0 else "unknown",
         original=Picture(face.image, face),
-        variants=[studio.variant(face, partner, derive_seed(seed, position, number)) for number in range(variants)],
+        variants=[
+            timed_transform.variant(face, partner, derive_seed(seed, position, number)) for number in range(variants)
+        ],
     )

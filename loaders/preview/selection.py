@@ -1,4 +1,4 @@
-"""Which faces of a dataset are shown: some of every label, each of another video as far as there are enough."""
+"""Selects the faces of a gallery: evenly from every label, one per video as long as there are enough videos."""
 
 from __future__ import annotations
 
@@ -11,59 +11,61 @@ from numpy.typing import ArrayLike, NDArray
 from ..dataset.face_dataset import FaceDataset
 
 
-def chosen(dataset: FaceDataset, count: int) -> list[int]:
-    """Positions in the dataset, at most `count`, by label; the same ones each time."""
+def select_positions(dataset: FaceDataset, count: int) -> list[int]:
+    """At most `count` positions in the dataset, by label; deterministic."""
     labels = dataset.index.numbers("label", dataset.rows)
     videos = dataset.index.codes("video_id", dataset.rows)
-    return spread_out(labels, videos, count)
+    return spread_positions(labels, videos, count)
 
 
-def spread_out(labels: ArrayLike, videos: ArrayLike, count: int) -> list[int]:
-    """Evenly spaced positions of every label, from the middles of its videos while there are enough of them.
+def spread_positions(labels: ArrayLike, videos: ArrayLike, count: int) -> list[int]:
+    """Evenly spaced positions of every label: the middle ones of its videos if there are enough videos.
 
-    >>> spread_out([0, 0, 0, 0, 1, 1], [5, 5, 5, 6, 7, 7], 3)
+    >>> spread_positions([0, 0, 0, 0, 1, 1], [5, 5, 5, 6, 7, 7], 3)
     [1, 3, 5]
     """
-    each, label_of = np.unique(np.asarray(labels), return_inverse=True)
-    groups = [np.flatnonzero(label_of == number) for number in range(len(each))]
-    places = []
-    for positions, share in zip(groups, _shares([len(group) for group in groups], count), strict=True):
-        middles = _middles(positions, np.asarray(videos)[positions])
-        places += _evenly(middles if len(middles) >= share else positions, share)
-    return places
+    unique_labels, label_index = np.unique(np.asarray(labels), return_inverse=True)
+    groups = [np.flatnonzero(label_index == number) for number in range(len(unique_labels))]
+    selected = []
+    for positions, group_count in zip(
+        groups, _round_robin_counts([len(group) for group in groups], count), strict=True
+    ):
+        middles = _middle_positions(positions, np.asarray(videos)[positions])
+        selected += _evenly_spaced(middles if len(middles) >= group_count else positions, group_count)
+    return selected
 
 
-def partner_of(dataset: FaceDataset, position: int) -> int | None:
-    """Position of the frame nearest to a fake's in the video it was made from; None where there is none."""
+def find_partner(dataset: FaceDataset, position: int) -> int | None:
+    """Position of the nearest frame in the video that a fake was made from; None where there is none."""
     index, rows = dataset.index, dataset.rows
     source = index.text("source_id", int(rows[position]))
     names = index.names("video_id")
     if source not in names:
         return None
-    of_source = np.flatnonzero(index.codes("video_id", rows) == names.index(source))
-    if not len(of_source):
+    candidates = np.flatnonzero(index.codes("video_id", rows) == names.index(source))
+    if not len(candidates):
         return None
-    frames = index.numbers("frame_index", rows[of_source]).astype(np.int64)
-    away = np.abs(frames - int(index.number("frame_index", int(rows[position]))))
-    return int(of_source[away.argmin()])
+    frames = index.numbers("frame_index", rows[candidates]).astype(np.int64)
+    distance = np.abs(frames - int(index.number("frame_index", int(rows[position]))))
+    return int(candidates[distance.argmin()])
 
 
-def _shares(sizes: Sequence[int], count: int) -> list[int]:
-    """How many of each group: one more in turn, until all are dealt or all groups are used up."""
-    shares = [0] * len(sizes)
-    while sum(shares) < min(count, sum(sizes)):
+def _round_robin_counts(sizes: Sequence[int], count: int) -> list[int]:
+    """Distributes `count` over groups one at a time, round-robin, until it or all groups are exhausted."""
+    counts = [0] * len(sizes)
+    while sum(counts) < min(count, sum(sizes)):
         for number, size in enumerate(sizes):
-            shares[number] += shares[number] < size and sum(shares) < count
-    return shares
+            counts[number] += counts[number] < size and sum(counts) < count
+    return counts
 
 
-def _middles(positions: NDArray[np.intp], videos: NDArray[Any]) -> NDArray[np.intp]:
-    """The middle one of each video's positions, in order."""
-    _, video_of, sizes = np.unique(videos, return_inverse=True, return_counts=True)
-    grouped = positions[np.argsort(video_of, kind="stable")]
+def _middle_positions(positions: NDArray[np.intp], videos: NDArray[Any]) -> NDArray[np.intp]:
+    """The middle position of each video, ascending."""
+    _, video_index, sizes = np.unique(videos, return_inverse=True, return_counts=True)
+    grouped = positions[np.argsort(video_index, kind="stable")]
     middles: NDArray[np.intp] = np.sort(grouped[np.cumsum(sizes) - sizes + sizes // 2])
     return middles
 
 
-def _evenly(positions: NDArray[np.intp], count: int) -> list[int]:
-    return [int(positions[(2 * place + 1) * len(positions) // (2 * count)]) for place in range(count)]
+def _evenly_spaced(positions: NDArray[np.intp], count: int) -> list[int]:
+    return [int(positions[(2 * number + 1) * len(positions) // (2 * count)]) for number in range(count)]

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from facefeed.loaders.augment import AlignedMixup, FaceCompose, FaceCutout, LandmarkBlackout
 from facefeed.loaders.augment.pipeline_file import describe_pipeline, read_pipeline
 from facefeed.loaders.preview.cli import augment
-from facefeed.loaders.preview.selection import spread_out
+from facefeed.loaders.preview.selection import spread_positions
 from facefeed.pipeline.errors import UsageError
 
 NASTY = "<script>alert(1)<&\"'"
@@ -149,7 +149,7 @@ def test_a_fake_is_mixed_with_the_frame_it_was_made_from(out: Path, pipeline: Pa
     assert sum(mixed) == 4
 
 
-def test_a_plain_compose_is_shown_without_points_that_it_does_not_take_along(out: Path, tmp_path: Path) -> None:
+def test_a_plain_compose_is_shown_without_points_that_it_does_not_transform(out: Path, tmp_path: Path) -> None:
     path = tmp_path / "plain.yaml"
     A.save(A.Compose([A.HorizontalFlip(p=1)]), path, data_format="yaml")
     page = page_of(out, path, tmp_path / "a.html", "--faces", 2, "--variants", 3)
@@ -174,19 +174,19 @@ def test_people_read_one_line_and_programs_one_object(out: Path, pipeline: Path,
 
 def test_faces_are_of_every_label_and_of_as_many_videos_as_there_are() -> None:
     labels, videos = [0] * 90 + [1] * 9 + [-1], [0] * 80 + [1] * 5 + [2] * 5 + [3] * 9 + [4]
-    assert spread_out(labels, videos, 7) == [99, 40, 82, 87, 91, 94, 97]
-    assert spread_out(labels, videos, 2) == [99, 82]
-    assert spread_out([0, 0], [0, 0], 8) == [0, 1]
-    assert spread_out([], [], 8) == []
+    assert spread_positions(labels, videos, 7) == [99, 40, 82, 87, 91, 94, 97]
+    assert spread_positions(labels, videos, 2) == [99, 82]
+    assert spread_positions([0, 0], [0, 0], 8) == [0, 1]
+    assert spread_positions([], [], 8) == []
 
 
 # ---- mistakes
 
-GOOD = {"__version__": "2.0.8", "transform": {"__class_fullname__": "Compose", "p": 1.0, "transforms": []}}
+VALID = {"__version__": "2.0.8", "transform": {"__class_fullname__": "Compose", "p": 1.0, "transforms": []}}
 
 
 def a_file(*transforms: dict[str, Any]) -> str:
-    return json.dumps({**GOOD, "transform": {**GOOD["transform"], "transforms": [*transforms]}})  # type: ignore[dict-item]
+    return json.dumps({**VALID, "transform": {**VALID["transform"], "transforms": [*transforms]}})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def a_file(*transforms: dict[str, Any]) -> str:
         (json.dumps({"transform": {"__class_fullname__": "HorizontalFlip", "p": 1}}), "holds HorizontalFlip alone"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_pipeline_is_told_in_one_line_and_nothing_is_written(
+def test_a_file_that_is_no_pipeline_is_reported_in_one_line_and_nothing_is_written(
     text: str, words: str, out: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "wrong.yaml"
@@ -232,7 +232,7 @@ def test_a_file_that_is_no_pipeline_is_told_in_one_line_and_nothing_is_written(
         (FaceCompose([A.RandomCrop(999, 999)]), "fails on a face"),
     ],
 )
-def test_a_pipeline_that_fails_on_a_face_is_told_in_one_line(
+def test_a_pipeline_that_fails_on_a_face_is_reported_in_one_line(
     compose: Any, words: str, out: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "pipeline.yaml"
@@ -245,7 +245,7 @@ def test_a_pipeline_that_fails_on_a_face_is_told_in_one_line(
     assert sorted(tmp_path.iterdir()) == [path]
 
 
-def test_places_that_cannot_be_used_are_told_and_nothing_is_written(out: Path, pipeline: Path, tmp_path: Path) -> None:
+def test_unusable_paths_are_reported_and_nothing_is_written(out: Path, pipeline: Path, tmp_path: Path) -> None:
     text = pipeline.read_text()
     for arguments in (
         (tmp_path / "no dataset", pipeline, "--page", tmp_path / "a.html"),
@@ -262,7 +262,7 @@ def test_places_that_cannot_be_used_are_told_and_nothing_is_written(out: Path, p
     assert pipeline.read_text() == text
 
 
-def test_a_pipeline_is_put_in_words_with_what_is_not_as_usual() -> None:
+def test_a_pipeline_is_described_with_the_arguments_that_are_not_defaults() -> None:
     compose = FaceCompose(
         [
             A.OneOf([A.HorizontalFlip(p=0.25), FaceCutout()], p=1),
