@@ -90,7 +90,7 @@ def truth() -> dict[str, Any]:
                     mask = decode_mask(row["mask"])
                     here.append(float((mask & hull).sum() / (mask | hull).sum()))
             changed += here
-            per_video[f"{fake.name} crf {fake.coding.crf}"] = round(statistics.mean(here), 3)
+            per_video[f"{fake.name} crf {fake.encoding.crf}"] = round(statistics.mean(here), 3)
     return {
         "faces": len(changed), "iou_mean": statistics.mean(changed), "iou_median": statistics.median(changed),
         "iou_worst": min(changed), "per_video": per_video, "untouched_faces": len(untouched),
