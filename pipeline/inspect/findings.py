@@ -165,7 +165,7 @@ def _class_balance(statistics: Statistics) -> Iterator[Finding]:
             ratio_text = f"{ratio:.1f}".removesuffix(".0")
             yield Finding(
                 "warning",
-                f"{largest_label} has {ratio_text} times as plural faces as {smallest_label}.",
+                f"{largest_label} has {ratio_text} times as many faces as {smallest_label}.",
                 "The loader can even that out: balance=.",
             )
     yield from _shortcuts(by_size)
