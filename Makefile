@@ -20,7 +20,7 @@ FIRST ?= 1
 # Files with property tests: to collect all others as well takes longer than to run these.
 RANDOM := $(shell grep -rl --include='test_*.py' 'from hypothesis' tests)
 # Tests whose outcome could depend on the order in which processes and threads get on.
-CONCURRENT := $(addprefix tests/, $(addsuffix .py, loaders/batching/test_shared_blocks \
+CONCURRENT := $(addprefix tests/, $(addsuffix .py, loaders/batching/test_shared_pool \
 	$(addprefix loaders/workers/test_, deaths leaks processes readahead) pipeline/commit/test_publish \
 	pipeline/commit/test_lease pipeline/execution/test_decode_pool pipeline/execution/test_progress \
 	pipeline/rows/test_prefetch pipeline/test_cli pipeline/test_precompute train/ladder/test_process \

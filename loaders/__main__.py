@@ -1,4 +1,4 @@
-"""`python -m facefeed.loaders OUT`: one pass over every split, and what came out of it."""
+"""`python -m facefeed.loaders OUT`: iterates over every split once and prints a summary."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .loader.face_dataloader import FaceDataLoader
 
 
 def main(out: str) -> None:
-    """Prints, for each split, the shape of a batch, how many faces of which label passed, and how soon."""
+    """Prints, for each split, the number of faces of each label, the shape of the last batch, and its start-up time."""
     for split in SPLITS:
         loader = FaceDataLoader(out, split=split, batch_size=64)
         names = [*loader.dataset.labels, "unknown"]  # type: ignore[attr-defined]
-        counts = [0] * len(names)  # the last one takes the label -1
+        counts = [0] * len(names)  # the last one counts the label -1
         shape = "no batch"
         for images, labels in loader:
             shape = f"{str(images.dtype).removeprefix('torch.')} {tuple(images.shape)}"
             for label in labels.tolist():
                 counts[label] += 1
-        held = ", ".join(f"{count} {name}" for name, count in zip(names, counts, strict=True) if count)
-        pace = f"first batch after {loader.stats().first_batch_seconds:.1f} s" if sum(counts) else ""
-        sys.stdout.write(f"{split:<6} {sum(counts):>7} faces  ({held or 'none'})  last batch {shape}  {pace}\n")
+        by_label = ", ".join(f"{count} {name}" for name, count in zip(names, counts, strict=True) if count)
+        startup = f"first batch after {loader.stats().first_batch_seconds:.1f} s" if sum(counts) else ""
+        sys.stdout.write(f"{split:<6} {sum(counts):>7} faces  ({by_label or 'none'})  last batch {shape}  {startup}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`Face`: one row's pixels and the points that belong to them."""
+"""`Face`: the pixels and points of one row."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ class Face:
     mask: NDArray[np.uint8] | None = None
 
     @classmethod
-    def without_points(cls, image: NDArray[np.uint8]) -> Self:
-        """Pixels alone, where nobody asks for the points."""
+    def from_image(cls, image: NDArray[np.uint8]) -> Self:
+        """A face of pixels alone, where the points are not needed."""
         return cls(image=image, landmarks=_NO_POINTS, hull=_NO_POINTS, regions={})
 
     def without_pixels(self) -> Self:
-        """The points alone."""
+        """The face without its pixels and mask."""
         return replace(self, image=_NO_PIXELS, mask=None)
 
     def resized(self, side_px: int, *, into: NDArray[np.uint8] | None = None) -> Face:
-        """The same face as a square of `side_px`, its pixels in `into` if they fit; itself where it is one already."""
+        """The face resized to a square of `side_px`, its pixels in `into` if they fit; itself if it has that size."""
         height, width = self.image.shape[:2]
         size = (side_px, side_px)
         if (height, width) == size:
             return self
-        mask = None if self.mask is None else resized_mask(self.mask, size)
-        return replace(self, image=resized(self.image, side_px, into), mask=mask).scaled_from(width, height)
+        mask = None if self.mask is None else resize_mask(self.mask, size)
+        return replace(self, image=resize_image(self.image, side_px, into), mask=mask).scaled_from(width, height)
 
     def scaled_from(self, width_px: int, height_px: int) -> Face:
-        """The same pixels, and the points of a crop of that size brought to them."""
+        """The face with points scaled from a crop of that width and height to the present image."""
         height, width = self.image.shape[:2]
         scale = np.array([width / width_px, height / height_px], np.float32)
-        both = np.tile(scale, 2)
+        box_scale = np.tile(scale, 2)
         return replace(
             self,
             landmarks=self.landmarks * scale,
             hull=self.hull * scale,
-            regions={name: box * both for name, box in self.regions.items()},
+            regions={name: box * box_scale for name, box in self.regions.items()},
         )
 
     def __repr__(self) -> str:
@@ -64,21 +64,21 @@ class Face:
         return f"Face(image={self.image.shape}, hull={self.hull.shape}, regions={sorted(self.regions)}, mask={mask})"
 
 
-def resized(image: NDArray[np.uint8], side_px: int, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-    """RGB uint8 (H, W, 3) to (side_px, side_px, 3), in `into` if it fits; the image itself where it has that size.
+def resize_image(image: NDArray[np.uint8], side_px: int, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+    """Resizes RGB uint8 (H, W, 3) to (side_px, side_px, 3), in `into` if it fits; returns an image of that size as is.
 
-    Bilinear; by area where it shrinks to less than half.
+    Bilinear; area averaging where it shrinks to less than half.
     """
     if image.shape[:2] == (side_px, side_px):
         return image
-    how = cv2.INTER_AREA if image.shape[0] > 2 * side_px else cv2.INTER_LINEAR
+    interpolation = cv2.INTER_AREA if image.shape[0] > 2 * side_px else cv2.INTER_LINEAR
     target = into if into is not None and into.shape == (side_px, side_px, 3) else None
-    small: NDArray[np.uint8] = cv2.resize(image, (side_px, side_px), dst=target, interpolation=how)
-    return small
+    result: NDArray[np.uint8] = cv2.resize(image, (side_px, side_px), dst=target, interpolation=interpolation)
+    return result
 
 
-def resized_mask(mask: NDArray[np.uint8], size: tuple[int, ...]) -> NDArray[np.uint8]:
-    """A mask (H, W) of 0 and 1 at another (height, width), by its nearest pixels."""
+def resize_mask(mask: NDArray[np.uint8], size: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Resizes a mask (H, W) of 0 and 1 to another (height, width), nearest neighbour."""
     scaled: NDArray[np.uint8] = cv2.resize(mask, (size[1], size[0]), interpolation=cv2.INTER_NEAREST)
     return scaled
 

@@ -1,4 +1,4 @@
-"""From uint8 pixels to what a model eats: float32, ImageNet's mean 0 and standard deviation 1, channels last."""
+"""Normalises uint8 pixels by ImageNet's mean and standard deviation, to float32 in channels-last memory."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ import torch
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-
 _CPU = torch.device("cpu")
 
 
 @cache
 def _factors(width_px: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Factor and offset of each value of one row of pixels, float32 (3 width,): no broadcast over three channels."""
+    """Factor and offset for each value of one row of pixels, two float32 (3 width,), so that nothing is broadcast."""
     std = torch.tensor(IMAGENET_STD, dtype=torch.float64)
     mean = torch.tensor(IMAGENET_MEAN, dtype=torch.float64)
     factor, offset = 1 / (255 * std), -mean / std
-    return tuple(each.float().repeat(width_px).to(device) for each in (factor, offset))  # type: ignore[return-value]
+    return tuple(values.float().repeat(width_px).to(device) for values in (factor, offset))  # type: ignore[return-value]
 
 
 def normalise_into(out: torch.Tensor, image: torch.Tensor) -> None:
-    """Writes one RGB uint8 image (H, W, 3) to float32 (H, W, 3) on the CPU, while it is in the processor's cache."""
+    """Normalises one RGB uint8 image (H, W, 3) into `out`, float32 (H, W, 3), on the CPU."""
     height, width, _ = image.shape
     factor, offset = _factors(width, _CPU)
     target = out.view(height, width * 3)
@@ -31,9 +30,9 @@ def normalise_into(out: torch.Tensor, image: torch.Tensor) -> None:
 
 
 def normalise(images: torch.Tensor) -> torch.Tensor:
-    """RGB uint8 (..., H, W, 3) to float32 (..., 3, H, W) in channels-last memory: `(pixel / 255 - mean) / std`.
+    """Normalises RGB uint8 (..., H, W, 3) to float32 (..., 3, H, W) in channels-last memory, on the images' device.
 
-    On whichever device the images are.
+    `(pixel / 255 - mean) / std`. On the CPU image by image, while each is in the processor's cache.
     """
     height, width, _ = images.shape[-3:]
     out = torch.empty(images.shape, dtype=torch.float32, device=images.device)

@@ -1,4 +1,4 @@
-"""What is wrong with an argument, said where it is given: before any process starts, with what to use instead."""
+"""Checks of arguments: each raises `UsageError` where the argument is given, before any process starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ..pipeline.errors import UsageError
 
-_INSTEAD = {
+_ALTERNATIVES = {
     "batch_sampler": "use balance=, filters= and shuffle=, or torch's DataLoader(FaceDataset(...), batch_sampler=...)",
     "generator": "the order is a pure function of seed=; give that",
     "in_order": "batches always come in the one order that can be resumed; leave it out",
@@ -30,28 +30,28 @@ _INSTEAD = {
 }
 
 
-def whole(name: str, value: Any, *, least: int | None = 0, such_as: int) -> int:
-    """The value as an int; raises `UsageError` unless it is one, or one of numpy's, of at least `least`."""
+def require_int(name: str, value: Any, *, minimum: int | None = 0, example: int) -> int:
+    """Returns the value as an int; raises `UsageError` unless it is a Python or numpy integer of at least `minimum`."""
     try:
         number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         number = None
-    if number is None or (least is not None and number < least):
+    if number is None or (minimum is not None and number < minimum):
         kind = "a whole number" if number is None else ""
-        bound = "" if least is None else f"at least {least}"
-        raise UsageError(f"{name}={value!r}: must be {' of '.join(filter(None, (kind, bound)))}; try {such_as}")
+        bound = "" if minimum is None else f"at least {minimum}"
+        raise UsageError(f"{name}={value!r}: must be {' of '.join(filter(None, (kind, bound)))}; try {example}")
     return number
 
 
-def flags(**given: Any) -> None:
+def require_bools(**values: Any) -> None:
     """Raises `UsageError` unless each is True or False."""
-    for name, value in given.items():
+    for name, value in values.items():
         if not isinstance(value, (bool, np.bool_)):
             raise UsageError(f"{name}={value!r}: must be True or False")
 
 
-def folder(dataset: Any) -> Path:
-    """The folder that was given in place of a dataset; raises `UsageError` where it is none."""
+def require_dataset_folder(dataset: Any) -> Path:
+    """Returns the dataset folder as a path; raises `UsageError` where the argument is no such folder."""
     if not isinstance(dataset, (str, os.PathLike)) or not os.fspath(dataset):
         raise UsageError(
             f"dataset={dataset!r}: must be the folder that `facefeed precompute` made, or a FaceDataset; for a part of "
@@ -63,9 +63,9 @@ def folder(dataset: Any) -> Path:
     return path
 
 
-def transforms(**given: Any) -> None:
-    """Raises `UsageError` unless each is None or can be called as the loader calls it."""
-    for name, transform in given.items():
+def check_transforms(**transforms: Any) -> None:
+    """Raises `UsageError` unless each is None or accepts the keyword arguments that the loader passes."""
+    for name, transform in transforms.items():
         if transform is None:
             continue
         if isinstance(transform, (list, tuple)):
@@ -74,23 +74,23 @@ def transforms(**given: Any) -> None:
             raise UsageError(
                 f"{name}={transform!r}: must be callable; try an Albumentations pipeline, A.Compose([...])"
             )
-        words = ("image",) if name == "transform" else ("image", "landmarks", "hull", "regions", "mask", "partner")
-        called = transform.forward if isinstance(transform, torch.nn.Module) else transform
+        keywords = ("image",) if name == "transform" else ("image", "landmarks", "hull", "regions", "mask", "partner")
+        function = transform.forward if isinstance(transform, torch.nn.Module) else transform
         try:
-            inspect.signature(called, follow_wrapped=False).bind(**dict.fromkeys(words))
+            inspect.signature(function, follow_wrapped=False).bind(**dict.fromkeys(keywords))
         except TypeError as error:
-            call = ", ".join(f"{word}=" for word in words)
+            call = ", ".join(f"{keyword}=" for keyword in keywords)
             raise UsageError(
                 f"{name}: is called with {call} and must return a dict with 'image': {error}; wrap it in a function "
                 "that does"
             ) from error
-        except ValueError:  # written in C, says nothing of its arguments
+        except ValueError:  # a C function without a signature
             continue
 
 
-def of_faces(transform: Any) -> None:
-    """Raises `UsageError` on an Albumentations pipeline in place of a `FaceCompose`: its points would not follow."""
-    library = sys.modules.get("albumentations")  # who hands one over has imported it
+def check_face_transform(transform: Any) -> None:
+    """Raises `UsageError` on an Albumentations pipeline in place of a `FaceCompose`: points would not follow."""
+    library = sys.modules.get("albumentations")  # only who has imported it can pass one
     if library is None or any(kind.__name__ == "FaceCompose" for kind in type(transform).__mro__):
         return
     if isinstance(transform, (library.BasicTransform, library.BaseCompose)):
@@ -100,18 +100,18 @@ def of_faces(transform: Any) -> None:
         )
 
 
-def listed(transforms: Sequence[Any]) -> None:
-    """Raises `UsageError` unless all of a `face_transform`'s list are Albumentations' or ours."""
-    for one in transforms:
-        if not hasattr(one, "available_keys") or isinstance(one, type):
+def check_transform_list(transforms: Sequence[Any]) -> None:
+    """Raises `UsageError` unless each item of a `face_transform` list is a transform of Albumentations or facefeed."""
+    for transform in transforms:
+        if not hasattr(transform, "available_keys") or isinstance(transform, type):
             raise UsageError(
-                f"face_transform: {one!r} in its list is no transform of Albumentations; of a function make one by "
-                "A.Lambda(image=...)"
+                f"face_transform: {transform!r} in its list is no transform of Albumentations; of a function make one "
+                "by A.Lambda(image=...)"
             )
 
 
-def words(dtype: Any, on_corrupt: Any, device: Any, fields: Any) -> None:
-    """Raises `UsageError` on a word that none of these arguments knows."""
+def check_choices(dtype: Any, on_corrupt: Any, device: Any, fields: Any) -> None:
+    """Raises `UsageError` where one of these arguments has none of its allowed values."""
     if dtype not in ("float32", "uint8"):
         raise UsageError(f"dtype={dtype!r}: must be float32 or uint8, as a word")
     if on_corrupt not in ("replace", "raise"):
@@ -132,19 +132,19 @@ def _device_type(device: Any) -> str | None:
         return None
 
 
-def of_workers(*, collate_fn: Any, worker_init_fn: Any, timeout: Any, persistent_workers: Any) -> None:
-    """Raises `UsageError` on what torch would take without a word, and stumble over in a worker."""
-    for name, call in (("collate_fn", collate_fn), ("worker_init_fn", worker_init_fn)):
-        if call is not None and not callable(call):
-            raise UsageError(f"{name}={call!r}: must be a function, or None")
+def check_worker_options(*, collate_fn: Any, worker_init_fn: Any, timeout: Any, persistent_workers: Any) -> None:
+    """Raises `UsageError` on values that torch would accept and that would fail in a worker."""
+    for name, function in (("collate_fn", collate_fn), ("worker_init_fn", worker_init_fn)):
+        if function is not None and not callable(function):
+            raise UsageError(f"{name}={function!r}: must be a function, or None")
     if isinstance(timeout, bool) or not isinstance(timeout, Real) or not float(timeout) >= 0:
         raise UsageError(f"timeout={timeout!r}: must be a number of seconds of at least 0; 0 waits for ever")
     if persistent_workers is not None:
-        flags(persistent_workers=persistent_workers)
+        require_bools(persistent_workers=persistent_workers)
 
 
-def own_collating(*, dtype: str, fields: Any) -> None:
-    """Raises `UsageError` on options of a batch that the user's own collate_fn makes."""
+def check_collate_options(*, dtype: str, fields: Any) -> None:
+    """Raises `UsageError` on batch options that have no effect with the user's own collate_fn."""
     if dtype != "float32" or fields is not None:
         name = "fields" if fields is not None else "dtype"
         raise UsageError(
@@ -152,43 +152,43 @@ def own_collating(*, dtype: str, fields: Any) -> None:
         )
 
 
-def not_twice(of_dataset: Mapping[str, Any], constructor: Callable[..., Any]) -> None:
-    """Raises `UsageError` on options of a dataset that was given as an object: it has its own."""
+def check_dataset_options_unset(options: Mapping[str, Any], constructor: Callable[..., Any]) -> None:
+    """Raises `UsageError` where an option of `constructor` differs from its default: the dataset object has its own."""
     defaults = inspect.signature(constructor).parameters
-    for name, value in of_dataset.items():
+    for name, value in options.items():
         default = defaults[name].default
         if value is not default and (default is None or type(value) is not type(default) or value != default):
             raise UsageError(f"{name}: belongs to the dataset; give it to FaceDataset(...), or give the folder here")
 
 
-def none_of(refused: Mapping[str, Any], sampler: Any) -> None:
-    """Raises on torch's arguments that cannot hold here, unless they have torch's default."""
-    torchs = inspect.signature(torch.utils.data.DataLoader).parameters
-    for name, value in refused.items():
-        if name in torchs and value == torchs[name].default:
+def check_unsupported(arguments: Mapping[str, Any], sampler: Any) -> None:
+    """Raises on arguments of torch's DataLoader that are not supported, unless they have torch's default."""
+    parameters = inspect.signature(torch.utils.data.DataLoader).parameters
+    for name, value in arguments.items():
+        if name in parameters and value == parameters[name].default:
             continue
-        if name not in _INSTEAD:
+        if name not in _ALTERNATIVES:
             raise TypeError(f"FaceDataLoader has no argument {name!r}")
-        raise UsageError(f"{name}: {_INSTEAD[name]}")
-    if sampler is not None and not _of_trainer(sampler):
+        raise UsageError(f"{name}: {_ALTERNATIVES[name]}")
+    if sampler is not None and not _is_from_trainer(sampler):
         raise UsageError(
             "sampler: use balance=, filters= and shuffle=, or torch's DataLoader(FaceDataset(...), sampler=...)"
         )
 
 
-def _of_trainer(sampler: Any) -> bool:
-    """Whether a sampler is one that a trainer puts over a loader that it makes anew."""
+def _is_from_trainer(sampler: Any) -> bool:
+    """Whether a trainer put this sampler around the loader's own as it rebuilds the loader."""
     if not isinstance(sampler, (DistributedSampler, SequentialSampler)):
         return False
-    over = getattr(sampler, "data_source", getattr(sampler, "dataset", None))
-    ours = [kind.__name__ for kind in type(over).__mro__]
-    return not type(sampler).__module__.startswith("torch.") or "BatchSource" in ours or "EpochSampler" in ours
+    inner = getattr(sampler, "data_source", getattr(sampler, "dataset", None))
+    classes = [kind.__name__ for kind in type(inner).__mro__]
+    return not type(sampler).__module__.startswith("torch.") or "BatchDataset" in classes or "EpochSampler" in classes
 
 
-def importable(**parts: Any) -> None:
-    """Raises `UsageError` where a part cannot be sent to workers, or has functions that they could not find.
+def check_importable(**parts: Any) -> None:
+    """Raises `UsageError` where a part cannot be pickled, or refers to functions that workers cannot import.
 
-    These are lambdas, and what is defined in a notebook, at a prompt, or below `if __name__ == "__main__":`.
+    These are lambdas, and functions defined in a notebook, at a prompt, or below `if __name__ == "__main__":`.
     """
     main = sys.modules["__main__"]
     file = getattr(main, "__file__", None)
@@ -196,38 +196,38 @@ def importable(**parts: Any) -> None:
         raise UsageError(f"num_workers: workers cannot import the script from {file}; save it, or take num_workers=0")
     for name, part in parts.items():
         try:
-            _Functions(name).dump(part)
+            _ImportablePickler(name).dump(part)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise UsageError(f"{name}: cannot be sent to workers: {error}; mend that, or take num_workers=0") from error
+            raise UsageError(f"{name}: cannot be sent to workers: {error}; fix that, or take num_workers=0") from error
 
 
-class _Functions(pickle.Pickler):
-    """Goes through what would be sent to a worker, looks at its functions and classes, and keeps nothing."""
+class _ImportablePickler(pickle.Pickler):
+    """Checks the functions and classes of an object as pickle visits them; discards the output."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(_Nowhere())
+        super().__init__(_NullStream())
         self._name = name
 
-    def reducer_override(self, found: Any) -> Any:
-        """Called for each object on the way."""
-        if type(found).__module__.split(".")[0] in ("torch", "multiprocessing"):
-            return int, ()  # these have ways of their own to a worker, which begin with it
-        if isinstance(found, (FunctionType, type)):
-            if "<" in found.__qualname__:  # <lambda>, <locals>
+    def reducer_override(self, item: Any) -> Any:
+        """Called by pickle for each object that it visits."""
+        if type(item).__module__.split(".")[0] in ("torch", "multiprocessing"):
+            return int, ()  # reduced by multiprocessing itself, only while a worker starts
+        if isinstance(item, (FunctionType, type)):
+            if "<" in item.__qualname__:  # <lambda>, <locals>
                 raise UsageError(
-                    f"{self._name}: workers cannot import {found.__qualname__}; write it at the top level of a module, "
+                    f"{self._name}: workers cannot import {item.__qualname__}; write it at the top level of a module, "
                     "or take num_workers=0"
                 )
-            if found.__module__ == "__main__" and (why := _hidden(found.__qualname__)):
+            if item.__module__ == "__main__" and (why := _why_not_importable(item.__qualname__)):
                 raise UsageError(
-                    f"{self._name}: workers cannot import {found.__qualname__} {why}; move it to a module, or take "
+                    f"{self._name}: workers cannot import {item.__qualname__} {why}; move it to a module, or take "
                     "num_workers=0"
                 )
         return NotImplemented
 
 
-def _hidden(name: str) -> str:
-    """Why a worker would not find what the main module calls so; empty where it would."""
+def _why_not_importable(name: str) -> str:
+    """Why a worker cannot import this name of the main module; empty where it can."""
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if file is None:
@@ -238,15 +238,16 @@ def _hidden(name: str) -> str:
         top = ast.parse(Path(file).read_bytes()).body
     except (OSError, SyntaxError, ValueError):
         return ""
-    inside = {one.name for part in top if isinstance(part, ast.If) for one in part.body if isinstance(one, _DEFINES)}
-    outside = {one.name for one in top if isinstance(one, _DEFINES)}
+    blocks = [statement.body for statement in top if isinstance(statement, ast.If)]
+    inside = {node.name for block in blocks for node in block if isinstance(node, _DEFINITIONS)}
+    outside = {node.name for node in top if isinstance(node, _DEFINITIONS)}
     guarded = name.split(".", maxsplit=1)[0] in inside - outside
     return "from below `if __name__ == '__main__':`" if guarded else ""
 
 
-_DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-class _Nowhere(io.RawIOBase):
+class _NullStream(io.RawIOBase):
     def write(self, data: Any) -> int:
         return len(data)

@@ -13,7 +13,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from ..loaders import FaceDataLoader, FaceDataset
-from ..loaders.sampling.balance import balance_of
+from ..loaders.sampling.balance import balance_from_name
 from ..pipeline.dataset.manifest import Manifest
 from ..pipeline.errors import UsageError
 from .checkpoints.training_videos import videos_of
@@ -133,7 +133,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
     def _balanced(self, dataset: FaceDataset) -> FaceDataLoader:
         if not len(dataset):
             raise UsageError(f"{self.out}: has no face to train on, its split train is empty; see `facefeed inspect`")
-        balance = balance_of(self.options.balance, dataset.index, dataset.rows)
+        balance = balance_from_name(self.options.balance, dataset.index, dataset.rows)
         return FaceDataLoader(dataset, balance=balance, **self.loader_arguments())
 
 

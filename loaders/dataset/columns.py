@@ -1,4 +1,4 @@
-"""The columns that stand beside the images of a batch."""
+"""The columns of a batch besides its images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POINT_COLUMNS = ("landmarks", "hull", "regions")
 
 
 def check_fields(fields: tuple[str, ...], index: Index) -> None:
-    """Raises `UsageError` where a name is no column, or there is no image among them."""
+    """Raises `UsageError` where a name is no column, or "image" is missing."""
     known = ("image", "row", *index.schema.names)
     if unknown := [name for name in fields if name not in known]:
         raise UsageError(f"fields: {unknown[0]!r} is no column; there are {', '.join(known)}")
@@ -24,13 +24,13 @@ def check_fields(fields: tuple[str, ...], index: Index) -> None:
         raise UsageError("fields: must name 'image'; for columns alone read OUT/faces with pyarrow")
 
 
-def column(index: Index, name: str, rows: list[int], faces: list[Face]) -> Any:
+def collate_column(index: Index, name: str, rows: list[int], faces: list[Face]) -> Any:
     """One column for all rows of a batch: numbers, points and boxes as arrays, strings as a list.
 
-    Points are those of the faces as they were transformed. `row` is the number of the row in the index.
+    Points are in pixels of the transformed images. `row` is the number of the row in the index.
     """
     if name in POINT_COLUMNS:
-        return _points(name, faces)
+        return _collate_points(name, faces)
     if name == "row":
         return np.array(rows)
     kind = index.schema.field(name).type
@@ -42,7 +42,7 @@ def column(index: Index, name: str, rows: list[int], faces: list[Face]) -> Any:
     return np.array(values, np.float32) if pa.types.is_fixed_size_list(kind) else values
 
 
-def _points(name: str, faces: list[Face]) -> Any:
+def _collate_points(name: str, faces: list[Face]) -> Any:
     if name == "landmarks":
         return np.stack([face.landmarks for face in faces])
     if name == "hull":
@@ -50,7 +50,7 @@ def _points(name: str, faces: list[Face]) -> Any:
     return {part: np.stack([face.regions[part] for face in faces]) for part in faces[0].regions}
 
 
-def mixed_labels(labels: NDArray[np.int64], own: list[float]) -> NDArray[np.float32]:
-    """float32: a mixed fake's label lies between its own and that of the real before it, by its own share."""
-    share, soft = np.array(own, np.float32), labels.astype(np.float32)
+def mixup_labels(labels: NDArray[np.int64], own_shares: list[float]) -> NDArray[np.float32]:
+    """Soft labels, float32 (N,): `own_share * label + (1 - own_share) * label before it`."""
+    share, soft = np.array(own_shares, np.float32), labels.astype(np.float32)
     return share * soft + (1 - share) * np.roll(soft, 1)

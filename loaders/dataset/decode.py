@@ -1,4 +1,4 @@
-"""From the bytes of a row to its pixels."""
+"""Decodes the encoded image and mask of a row."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ...pipeline.errors import CorruptDataError
 def decode_rgb(
     data: bytes, *, min_side_px: int | None = None, into: NDArray[np.uint8] | None = None
 ) -> NDArray[np.uint8]:
-    """An encoded crop as RGB uint8 (H, W, 3); JPEG by simplejpeg, which is the fastest, else OpenCV.
+    """Decodes a crop to RGB uint8 (H, W, 3); JPEG by simplejpeg, which is the fastest, else OpenCV.
 
-    `min_side_px`: a JPEG of at least twice that side is decoded at the smallest fraction (in eighths, at most a half)
-    that is no smaller; pixels that nobody will see are never computed. `into`: uint8 array, used where the image fits
+    `min_side_px`: a JPEG of at least twice that side is decoded at the smallest scale (in eighths, at most a half)
+    that is no smaller, so that no pixels are computed in vain. `into`: uint8 array, written to where the image fits
     it exactly. Raises `CorruptDataError` on bytes that are no image.
     """
     try:
         if data[:2] == b"\xff\xd8":
             return _decode_jpeg(data, min_side_px, into)
         bgr = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-        rgb: NDArray[np.uint8] = cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB)  # None, where it was no image, is an error
+        rgb: NDArray[np.uint8] = cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB)  # raises on None, the result for no image
     except (ValueError, cv2.error) as error:
         raise CorruptDataError(
             f"image of {len(data)} bytes: cannot be decoded although its CRC-32 is right; was OUT made by facefeed?"
@@ -37,7 +37,7 @@ def decode_rgb(
 def _decode_jpeg(data: bytes, min_side_px: int | None, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
     height, width, _, _ = simplejpeg.decode_jpeg_header(data)
     if min_side_px is not None and min(height, width) >= 2 * min_side_px:
-        # Only halves: other fractions, such as 7/8, take longer than the whole image.
+        # Only scales up to 1/2: others, such as 7/8, take longer than the whole image.
         pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
             data, colorspace="RGB", min_height=min_side_px, min_width=min_side_px, min_factor=2
         )
@@ -47,7 +47,7 @@ def _decode_jpeg(data: bytes, min_side_px: int | None, into: NDArray[np.uint8] |
 
 
 def decode_mask(data: bytes) -> NDArray[np.uint8]:
-    """A mask of manipulation as 0 and 1: uint8 (H, W). Raises `CorruptDataError` on damage, which PNG notices."""
+    """Decodes a manipulation mask to uint8 (H, W) of 0 and 1. Raises `CorruptDataError` on damage."""
     try:
         with Image.open(io.BytesIO(data), formats=("PNG",)) as stored:
             return np.asarray(stored.convert("1"), np.uint8)

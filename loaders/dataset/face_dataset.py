@@ -1,4 +1,4 @@
-"""`FaceDataset`: a finished dataset as a map-style dataset, under torch's own DataLoader or any other."""
+"""`FaceDataset`: a precomputed dataset as a map-style dataset, for torch's own DataLoader or any other."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.errors import UsageError
 from .. import validation
 from ..augment.seeding import generator_owners
-from ..face import FACE_FIELDS, Face, resized, resized_mask
+from ..face import FACE_FIELDS, Face, resize_image, resize_mask
 from ..normalise import normalise
-from .byte_ranges import ByteRanges
+from .byte_ranges import ByteRangeReader
 from .decode import decode_mask, decode_rgb
-from .selection import Filters, Rows, select
+from .selection import Filters, Rows, select_rows
 
 Transform = Callable[..., dict[str, Any]]
 
@@ -33,16 +33,16 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     image: float32 (3, `image_size`, `image_size`), RGB, normalised by ImageNet's mean and standard deviation.
     label: int, an index into `labels`; -1 where the source did not say.
 
-    What happens to a crop, in this order:
+    A crop goes through, in this order:
     - it is resized to `image_size` (None: the transforms have to bring all crops to one size);
     - `face_transform(image=, landmarks=, hull=, regions=, mask=, partner=)`: a `FaceCompose`, or a list of transforms
       to make one of. What moves pixels belongs here, so that the points follow;
     - `transform(image=uint8 HWC)["image"]` -> uint8 HWC: any Albumentations pipeline, without Normalize and ToTensor.
 
-    `split` (None: all), `filters` (as pyarrow takes them, on any column of the index) and `frames_per_video` choose
-    the rows; see `selection.select`.
+    `split` (None: all), `filters` (in pyarrow's notation, on any column of the index) and `frames_per_video` choose
+    the rows; see `selection.select_rows`.
     Raises `UsageError` where OUT is no finished dataset, `CorruptDataError` for a row whose bytes are damaged.
-    Picklable by its settings: processes share the index's pages, and each works its rows out when it needs them.
+    Pickled by its settings: processes share the memory-mapped index, and each selects its rows when it needs them.
     """
 
     def __init__(
@@ -56,17 +56,17 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         filters: Filters | None = None,
         frames_per_video: int | None = None,
     ) -> None:
-        path = validation.folder(out)
+        path = validation.require_dataset_folder(out)
         if image_size is not None:
-            image_size = validation.whole("image_size", image_size, least=1, such_as=224)
+            image_size = validation.require_int("image_size", image_size, minimum=1, example=224)
         if frames_per_video is not None:
-            frames_per_video = validation.whole("frames_per_video", frames_per_video, least=1, such_as=32)
-        validation.transforms(transform=transform)
+            frames_per_video = validation.require_int("frames_per_video", frames_per_video, minimum=1, example=32)
+        validation.check_transforms(transform=transform)
         if image_size is None and transform is None and face_transform is None:
             raise UsageError("image_size=None: needs a transform that brings all crops to one size; try 224")
         self.out = path.resolve()
         self.split, self.image_size = split, image_size
-        self.face_transform, self.transform = _composed(face_transform), transform
+        self.face_transform, self.transform = _as_face_compose(face_transform), transform
         self._wants_mask = self.face_transform is not None and getattr(self.face_transform, "wants_mask", True)
         self.filters, self.frames_per_video = filters, frames_per_video
         manifest = Manifest.read(self.out)
@@ -77,30 +77,30 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
                 f"`facefeed verify {self.out} --rebuild-index`"
             )
         self.labels = self.index.labels
-        self._read: Callable[[str, int, int, int | None], bytes] = ByteRanges(self.out).read
+        self._read: Callable[[str, int, int, int | None], bytes] = ByteRangeReader(self.out).read
         self._decode: Callable[..., NDArray[np.uint8]] = decode_rgb
-        self._resize: Callable[..., NDArray[np.uint8]] = resized
-        self._seed: int | None = None
-        self._rows: Rows | None = select(self.index, split, filters, frames_per_video)
+        self._resize: Callable[..., NDArray[np.uint8]] = resize_image
+        self._worker_seed: int | None = None
+        self._rows: Rows | None = select_rows(self.index, split, filters, frames_per_video)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None}
 
-    def with_stages(self, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
-        """A copy whose stages are what `wrap(name, stage)` makes of them, say to time them: read to augment."""
-        made = copy.copy(self)
+    def with_wrapped_stages(self, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
+        """A copy whose stages "read", "decode", "resize" and "augment" are `wrap(name, stage)`, as for timing."""
+        wrapped = copy.copy(self)
         for name in ("read", "decode", "resize"):
-            setattr(made, f"_{name}", wrap(name, getattr(self, f"_{name}")))
+            setattr(wrapped, f"_{name}", wrap(name, getattr(self, f"_{name}")))
         for name in ("face_transform", "transform"):
             if (stage := getattr(self, name)) is not None:
-                setattr(made, name, wrap("augment", stage))
-        return made
+                setattr(wrapped, name, wrap("augment", stage))
+        return wrapped
 
     @property
     def rows(self) -> Rows:
-        """Which rows of the index take part, in its order: uint32 (len(self),)."""
+        """The selected rows of the index, in its order: uint32 (len(self),)."""
         if self._rows is None:
-            self._rows = select(self.index, self.split, self.filters, self.frames_per_video)
+            self._rows = select_rows(self.index, self.split, self.filters, self.frames_per_video)
         return self._rows
 
     def __len__(self) -> int:
@@ -108,23 +108,23 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def __getitem__(self, position: int) -> tuple[torch.Tensor, int]:
         row = int(self.rows[position])
-        self._seed_once()
-        image = self.pixels(row) if self.face_transform is None else self.augmented(row)[0].image
+        self._seed_in_worker()
+        image = self.load_pixels(row) if self.face_transform is None else self.load_augmented(row)[0].image
         return normalise(torch.from_numpy(image)), int(self.index.number("label", row))
 
-    def _seed_once(self) -> None:
-        """In a worker of torch's own loader: draws from that worker's seed, which is another in each epoch.
+    def _seed_in_worker(self) -> None:
+        """In a worker of torch's own DataLoader, seeds the transforms by the worker's seed, which differs by epoch.
 
-        Albumentations' generators come to all workers in one state, again in each epoch: their numbers would repeat.
+        Albumentations' generators are pickled in one state to all workers in every epoch: their draws would repeat.
         """
         worker = torch.utils.data.get_worker_info()
-        if worker is None or worker.seed == self._seed:
+        if worker is None or worker.seed == self._worker_seed:
             return
-        self._seed = worker.seed
-        numbers, plain = np.random.default_rng(worker.seed), random.Random(worker.seed)  # noqa: S311 (no secrets here)
+        self._worker_seed = worker.seed
+        generator, python_random = np.random.default_rng(worker.seed), random.Random(worker.seed)  # noqa: S311 (no secrets)
         for transform in (self.face_transform, self.transform):
             for owner in generator_owners(transform):
-                owner.set_random_state(numbers, plain)
+                owner.set_random_state(generator, python_random)
 
     def info(self, position: int) -> dict[str, Any]:
         """Every column of the index for one face, by name."""
@@ -134,46 +134,56 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def face(self, position: int) -> Face:
         """One crop as stored, with its points and, of a fake whose original is known, its mask."""
         row = int(self.rows[position])
-        image = self._decoded(row)
-        return replace(self._with_points(row, image), mask=self._mask(row, image.shape[:2]))
+        image = self._decode_row(row)
+        return replace(self._with_points(row, image), mask=self._load_mask(row, image.shape[:2]))
 
-    def augmented(
+    def load_augmented(
         self, row: int, *, partner: Face | None = None, into: NDArray[np.uint8] | None = None
     ) -> tuple[Face, float]:
-        """One row of the index, resized and transformed; and how much of it is its own, the rest being `partner`.
+        """Loads one row of the index, resized and transformed.
 
-        Without a `face_transform` the points are those of the resized crop. Its pixels may, but need not lie in
-        `into`. Raises `CorruptDataError` where its bytes are damaged, `UsageError` where a transform returns no image.
+        Args:
+            row: of the index.
+            partner: the real face that mixup blends into it.
+            into: uint8 (H, W, 3); the pixels may, but need not be written to it.
+
+        Returns:
+            The face; without a `face_transform`, its points are those of the resized crop. And its own share of the
+            pixels, 0 to 1, the rest being the partner's.
+
+        Raises:
+            CorruptDataError: where its bytes are damaged.
+            UsageError: where a transform returns no image.
+
         """
-        face, mix = self.resized(row, into=into), 1.0
+        face, own_share = self.load_resized(row, into=into), 1.0
         if self.face_transform is not None:
-            given = {**{field: getattr(face, field) for field in FACE_FIELDS}, "partner": partner}
-            made = self.face_transform(**given)
-            image = _image_of(made)
-            if missing := [field for field in FACE_FIELDS if field not in made]:
+            output = self.face_transform(**{field: getattr(face, field) for field in FACE_FIELDS}, partner=partner)
+            image = _validated_image(output)
+            if missing := [field for field in FACE_FIELDS if field not in output]:
                 raise UsageError(f"face_transform returned no {', '.join(missing)}: must return all that it was given")
-            face = Face(**{**{field: made[field] for field in FACE_FIELDS}, "image": image})
-            mix = float(made.get("mix", 1.0))
-        return replace(face, image=self._transformed(face.image)), mix
+            face = Face(**{**{field: output[field] for field in FACE_FIELDS}, "image": image})
+            own_share = float(output.get("mix", 1.0))
+        return replace(face, image=self._apply_transform(face.image)), own_share
 
-    def resized(self, row: int, *, into: NDArray[np.uint8] | None = None) -> Face:
-        """One row of the index, resized to `image_size`, before any transform; with its mask if one may want it."""
-        image = self._sized(row, into)
-        mask = self._mask(row, image.shape[:2]) if self._wants_mask else None
+    def load_resized(self, row: int, *, into: NDArray[np.uint8] | None = None) -> Face:
+        """Loads one row of the index, resized to `image_size`, untransformed; with its mask if a transform uses it."""
+        image = self._load_resized_pixels(row, into)
+        mask = self._load_mask(row, image.shape[:2]) if self._wants_mask else None
         return replace(self._with_points(row, image), mask=mask)
 
-    def pixels(self, row: int, *, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """As `augmented` where there is no `face_transform`, without the points."""
-        return self._transformed(self._sized(row, into))
+    def load_pixels(self, row: int, *, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Loads one row's pixels, resized, and transformed by `transform` alone: uint8 (H, W, 3)."""
+        return self._apply_transform(self._load_resized_pixels(row, into))
 
-    def _sized(self, row: int, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
-        image = self._decoded(row, self.image_size, into)
+    def _load_resized_pixels(self, row: int, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+        image = self._decode_row(row, self.image_size, into)
         return image if self.image_size is None else self._resize(image, self.image_size, into)
 
-    def _transformed(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return image if self.transform is None else _image_of(self.transform(image=image))
+    def _apply_transform(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return image if self.transform is None else _validated_image(self.transform(image=image))
 
-    def _decoded(
+    def _decode_row(
         self, row: int, min_side_px: int | None = None, into: NDArray[np.uint8] | None = None
     ) -> NDArray[np.uint8]:
         index = self.index
@@ -190,35 +200,37 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         height, width = int(index.number("height", row)), int(index.number("width", row))
         return face if image.shape[:2] == (height, width) else face.scaled_from(width, height)
 
-    def _mask(self, row: int, size: tuple[int, ...]) -> NDArray[np.uint8] | None:
-        """Where a fake differs from its original, at an image's (height, width); None where nobody knows."""
+    def _load_mask(self, row: int, size: tuple[int, ...]) -> NDArray[np.uint8] | None:
+        """The manipulation mask of a row, resized to (height, width); None where the row has none."""
         offset, num_bytes = (int(self.index.number(f"mask_{part}", row)) for part in ("offset", "bytes"))
         if not num_bytes:
             return None
         mask = decode_mask(self._read(str(self.index.text("file", row)), offset, num_bytes, None))
-        return mask if mask.shape == size else resized_mask(mask, size)
+        return mask if mask.shape == size else resize_mask(mask, size)
 
 
-def _composed(face_transform: Transform | Sequence[Any] | None) -> Transform | None:
+def _as_face_compose(face_transform: Transform | Sequence[Any] | None) -> Transform | None:
     if isinstance(face_transform, (list, tuple)):
-        from ..augment import FaceCompose  # noqa: PLC0415 (half a second, only for who uses it)
+        from ..augment import FaceCompose  # noqa: PLC0415 (half a second that other datasets need not spend)
 
-        validation.listed(face_transform)
+        validation.check_transform_list(face_transform)
         return FaceCompose(face_transform)
-    validation.transforms(face_transform=face_transform)
-    validation.of_faces(face_transform)
+    validation.check_transforms(face_transform=face_transform)
+    validation.check_face_transform(face_transform)
     return face_transform  # type: ignore[return-value]
 
 
-def _image_of(made: Any) -> NDArray[np.uint8]:
-    """What a transform returned, as pixels."""
-    if not isinstance(made, Mapping) or "image" not in made:
-        found = f"a dict of {', '.join(map(str, made))}" if isinstance(made, Mapping) else type(made).__name__
-        raise UsageError(f"transform returned {found}: must return a dict with 'image', as Albumentations does")
-    image = made["image"]
+def _validated_image(output: Any) -> NDArray[np.uint8]:
+    """The image of a transform's output, uint8 (H, W, 3); raises `UsageError` on any other."""
+    if not isinstance(output, Mapping) or "image" not in output:
+        kind = f"a dict of {', '.join(map(str, output))}" if isinstance(output, Mapping) else type(output).__name__
+        raise UsageError(f"transform returned {kind}: must return a dict with 'image', as Albumentations does")
+    image = output["image"]
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        found = f"{type(image).__name__} {getattr(image, 'dtype', '')} {tuple(getattr(image, 'shape', ()))}"
-        grey = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size and image.ndim in (2, 3)
-        what = "keep three channels, ToGray too" if grey else "leave Normalize and ToTensor out, the loader does both"
-        raise UsageError(f"transform returned {found}: must be a uint8 array (H, W, 3); {what}")
+        kind = f"{type(image).__name__} {getattr(image, 'dtype', '')} {tuple(getattr(image, 'shape', ()))}"
+        is_grey = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size and image.ndim in (2, 3)
+        remedy = (
+            "keep three channels, ToGray too" if is_grey else "leave Normalize and ToTensor out, the loader does both"
+        )
+        raise UsageError(f"transform returned {kind}: must be a uint8 array (H, W, 3); {remedy}")
     return np.ascontiguousarray(image)

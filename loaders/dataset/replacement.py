@@ -1,4 +1,4 @@
-"""What takes the place of a damaged image: a stated rule, the same on every run, worker and rank."""
+"""Which row replaces a damaged one: a fixed rule, the same on every run, worker and rank."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from numpy.typing import NDArray
 from ...pipeline.dataset.index import Index
 from .selection import Rows
 
-_MOST_TRIED = 32
+_MAX_CANDIDATES = 32
 
 
-def substitutes(index: Index, row: int, selected: Rows, column: str = "label") -> Iterator[int]:
-    """Rows that may stand in for `row`, best first: all of them `selected`, with its label and its value of `column`.
+def replacement_candidates(index: Index, row: int, selected: Rows, column: str = "label") -> Iterator[int]:
+    """Yields rows that may replace `row`, best first: selected ones with its label and its value of `column`.
 
     The later rows of its own video, then the earlier ones from the nearest on; then a row of each other video of the
-    same split, from the next one on and around. At most 32 are named of its own video, and 32 of others.
+    same split, from the next one on, wrapping around. At most 32 of its own video, and 32 of others.
 
     Args:
         index: of the dataset.
         row: the damaged one.
-        selected: rows that take part, ascending: what filters leave out never comes back in this way.
-        column: that the batches' shares are of; see `Quotas`.
+        selected: rows of the dataset, ascending, so that rows excluded by filters are never used.
+        column: the column that batches are balanced by; see `Quotas`.
 
     """
-    yield from islice(_of_its_video(index, row, selected, column), _MOST_TRIED)
-    yield from islice(_of_others(index, row, selected, column), _MOST_TRIED)
+    yield from islice(_from_same_video(index, row, selected, column), _MAX_CANDIDATES)
+    yield from islice(_from_other_videos(index, row, selected, column), _MAX_CANDIDATES)
 
 
-def _of_its_video(index: Index, row: int, selected: Rows, column: str) -> Iterator[int]:
+def _from_same_video(index: Index, row: int, selected: Rows, column: str) -> Iterator[int]:
     video = index.text("video_id", row)
     at = int(np.searchsorted(selected, row))
     for rows in (selected[at:], selected[:at][::-1]):
         for other in map(int, rows):
             if index.text("video_id", other) != video:
                 break
-            if other != row and _alike(index, row, np.array([other]), column)[0]:
+            if other != row and _matches(index, row, np.array([other]), column)[0]:
                 yield other
 
 
-def _of_others(index: Index, row: int, selected: Rows, column: str) -> Iterator[int]:
-    """The first row of each video that is alike; where those are few, their other rows as well."""
-    rows = selected[_alike(index, row, selected, column)]
+def _from_other_videos(index: Index, row: int, selected: Rows, column: str) -> Iterator[int]:
+    """The first matching row of each other video; after these, their other matching rows."""
+    rows = selected[_matches(index, row, selected, column)]
     videos = index.codes("video_id", rows)
-    alike = (index.codes("split", rows) == _code(index, "split", row)) & (videos != _code(index, "video_id", row))
-    rows, videos = rows[alike], videos[alike]
-    rest = np.append(False, videos[1:] == videos[:-1])[: len(rows)]
-    for other in np.lexsort((rows, rows < row, rest)):
+    eligible = (index.codes("split", rows) == _code(index, "split", row)) & (videos != _code(index, "video_id", row))
+    rows, videos = rows[eligible], videos[eligible]
+    not_first = np.append(False, videos[1:] == videos[:-1])[: len(rows)]
+    for other in np.lexsort((rows, rows < row, not_first)):
         yield int(rows[other])
 
 
-def _alike(index: Index, row: int, rows: NDArray[Any], column: str) -> NDArray[np.bool_]:
+def _matches(index: Index, row: int, rows: NDArray[Any], column: str) -> NDArray[np.bool_]:
     """Which rows have the label of `row`, and its value of `column`."""
     same: NDArray[np.bool_] = index.numbers("label", rows) == index.number("label", row)
     return same if column == "label" else same & (index.codes(column, rows) == _code(index, column, row))

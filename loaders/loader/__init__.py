@@ -1,5 +1,5 @@
 """`FaceDataLoader`: torch's DataLoader with exact order, resume and throughput.
 
-In: a `FaceDataset` and options. Out: batches on the CPU or a device; state, statistics, a forecast of the epoch.
+In: a `FaceDataset` and options. Out: batches on the CPU or a device; state, statistics, a description of the epoch.
 Must not know: the profiler, training loops.
 """

@@ -1,4 +1,4 @@
-"""What an epoch will be, worked out from the index alone."""
+"""Describes an epoch from the index alone, without reading images."""
 
 from __future__ import annotations
 
@@ -6,62 +6,66 @@ import numpy as np
 
 from ...pipeline.dataset.index import Index
 from ..dataset.selection import Rows
-from ..sampling.balance import Natural
+from ..sampling.balance import Unbalanced
 from ..sampling.epoch_sampler import EpochSampler
-from ..workers.readahead import runs
+from ..workers.readahead import byte_runs
 from .stats import LoaderDescription
 
 _PAGE_BYTES = 4096
 
 
-def describe(order: EpochSampler, *, num_workers: int, shared_bytes: int) -> LoaderDescription:
-    """Describes the epoch that is due on this rank."""
-    data = order.dataset
-    windowed = order.shuffling.mode == "window"
-    rows = order.rows(order.epoch) if len(data) else data.rows
-    sizes = data.index.numbers("image_bytes", rows)
+def describe_epoch(sampler: EpochSampler, *, num_workers: int, shared_bytes: int) -> LoaderDescription:
+    """Describes the current epoch of this rank."""
+    dataset = sampler.dataset
+    windowed = sampler.shuffling.mode == "window"
+    rows = sampler.rows(sampler.epoch) if len(dataset) else dataset.rows
+    sizes = dataset.index.numbers("image_bytes", rows)
     mean_bytes = float(sizes.mean()) if len(sizes) else 0.0
     return LoaderDescription(
-        order=_rule(order),
-        rows=len(data),
-        unknown_labels=int((data.index.numbers("label", data.rows) < 0).sum()),
-        notes=tuple(order.mix.notes) if len(data) else (),
-        batches=len(order),
-        global_batch=order.global_batch,
-        rank=order.rank,
-        num_replicas=order.num_replicas,
-        padded_images=order.padded_images,
-        dropped_images=order.dropped_images,
+        order=_order_rule(sampler),
+        rows=len(dataset),
+        unknown_labels=int((dataset.index.numbers("label", dataset.rows) < 0).sum()),
+        notes=tuple(sampler.bound_balance.notes) if len(dataset) else (),
+        batches=len(sampler),
+        global_batch=sampler.global_batch,
+        rank=sampler.rank,
+        num_replicas=sampler.num_replicas,
+        padded_images=sampler.padded_images,
+        dropped_images=sampler.dropped_images,
         num_workers=num_workers,
-        window_bytes=round(2 * min(order.shuffling.window_images, len(rows)) * mean_bytes) if windowed else None,
-        read_amplification=_of_windows(data.index, order) if windowed else _of_pages(data.index, rows),
+        window_bytes=round(2 * min(sampler.shuffling.window_images, len(rows)) * mean_bytes) if windowed else None,
+        read_amplification=(
+            _window_read_amplification(dataset.index, sampler)
+            if windowed
+            else _page_read_amplification(dataset.index, rows)
+        ),
         shared_bytes=shared_bytes,
     )
 
 
-def _rule(order: EpochSampler) -> str:
-    shuffling = order.shuffling
-    how = {
+def _order_rule(sampler: EpochSampler) -> str:
+    shuffling = sampler.shuffling
+    shuffle = {
         "none": "as in the index",
         "full": "mixed over all rows",
         "window": f"mixed within windows of {shuffling.window_images:,} images",
     }[shuffling.mode]
-    what = "every row once" if isinstance(order.balance, Natural) else str(order.balance)
-    limit = f", at most {order.max_per_video} of one video in a step" if order.max_per_video else ""
-    return f"{what}, {how}{limit}; a function of dataset, seed {order.seed}, epoch and batch number alone"
+    rows = "every row once" if isinstance(sampler.balance, Unbalanced) else str(sampler.balance)
+    limit = f", at most {sampler.max_per_video} of one video in a step" if sampler.max_per_video else ""
+    return f"{rows}, {shuffle}{limit}; a function of dataset, seed {sampler.seed}, epoch and batch number alone"
 
 
-def _of_pages(index: Index, rows: Rows) -> float:
-    """Whole pages that hold the images, over the images' own bytes."""
+def _page_read_amplification(index: Index, rows: Rows) -> float:
+    """Bytes of the whole pages that hold the images, divided by the images' own bytes."""
     starts, sizes = index.numbers("image_offset", rows), index.numbers("image_bytes", rows).astype(np.int64)
     pages = (starts + sizes - 1) // _PAGE_BYTES - starts // _PAGE_BYTES + 1
     return float(pages.sum() * _PAGE_BYTES / sizes.sum()) if len(rows) else 1.0
 
 
-def _of_windows(index: Index, order: EpochSampler) -> float:
-    """The windows' runs over the images' own bytes."""
-    read = wanted = 0
-    for rows in order.windows(order.epoch) if len(order.dataset) else []:
-        read += sum(end - start for _, start, end in runs(index, rows))
-        wanted += int(index.numbers("image_bytes", np.unique(rows)).sum())
-    return read / wanted if wanted else 1.0
+def _window_read_amplification(index: Index, sampler: EpochSampler) -> float:
+    """Bytes of the windows' sequential runs, divided by the images' own bytes."""
+    read_bytes = image_bytes = 0
+    for rows in sampler.windows(sampler.epoch) if len(sampler.dataset) else []:
+        read_bytes += sum(end - start for _, start, end in byte_runs(index, rows))
+        image_bytes += int(index.numbers("image_bytes", np.unique(rows)).sum())
+    return read_bytes / image_bytes if image_bytes else 1.0

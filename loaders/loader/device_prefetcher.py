@@ -15,8 +15,8 @@ class DevicePrefetcher:
     """A loader whose batches come on a device: `for images, labels in DevicePrefetcher(loader, "cuda")`.
 
     On CUDA the next batch is copied from page-locked memory as uint8, a quarter of the bytes, and normalised there on a
-    side stream while the step works on this one. On the CPU it is the loader itself. Length, statistics, state and
-    epochs are the loader's, whose state counts what the prefetcher has handed out.
+    side stream while the step works on the current one. On the CPU it behaves as the loader itself. Length, statistics,
+    state and epochs are the loader's; its state counts the batches that the prefetcher has delivered.
     """
 
     def __init__(self, loader: FaceDataLoader, device: str | torch.device) -> None:

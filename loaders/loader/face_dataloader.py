@@ -1,4 +1,4 @@
-"""`FaceDataLoader`: torch's DataLoader with the order, the resume and the speed that face data allow."""
+"""`FaceDataLoader`: torch's DataLoader with an exact order, exact resume and throughput for face data."""
 
 from __future__ import annotations
 
@@ -15,20 +15,27 @@ import torch
 
 from ...pipeline.errors import UsageError
 from .. import validation
-from ..batching.batch import NOT_TO_BE_REBUILT, BatchSource, Collate
-from ..batching.shared_memory import BatchesUnderWay, SharedRoom
+from ..batching.batch_dataset import REBUILD_REFUSED, BatchDataset, Collate
+from ..batching.in_flight import InFlightBatches, SharedMemorySpace
 from ..dataset.face_dataset import FaceDataset, Transform
 from ..dataset.selection import Filters
-from ..sampling.balance import Balance, Natural, Pairs
+from ..sampling.balance import Balance, Pairs, Unbalanced
 from ..sampling.epoch_sampler import EpochSampler
 from ..sampling.order import Shuffling
-from ..transfer.finalizer import Delivery
-from ..workers.processes import UNGUARDED, WorkerDiedError, WorkerInit, default_workers, start_context, start_method
-from ..workers.requests import Issuer
-from ..workers.watchdog import Watch
-from .describe import describe
-from .iteration import Iteration, advancing, in_order, no_iteration
-from .stats import LoaderDescription, LoaderStats, Meter
+from ..transfer.finalizer import BatchFinalizer
+from ..workers.processes import (
+    MAIN_GUARD_HINT,
+    WorkerDiedError,
+    WorkerInit,
+    default_num_workers,
+    start_method_name,
+    worker_context,
+)
+from ..workers.request_preparer import RequestPreparer
+from ..workers.watchdog import WorkerWatchdog
+from .describe import describe_epoch
+from .epoch_iterator import EpochIterator, iterate_in_order, no_iterator, track_position
+from .stats import EpochMeter, LoaderDescription, LoaderStats
 
 _log = logging.getLogger("facefeed.loaders")
 
@@ -37,29 +44,30 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
     """Batches of faces, in an order that is the same for any number of workers and can be resumed at any batch.
 
     By default each batch is `(images, labels)`: images float32 (N, 3, H, W), normalised by ImageNet's mean and standard
-    deviation, in channels-last memory; labels int64 (N,), -1 where unknown. Every batch is yours to keep.
+    deviation, in channels-last memory; labels int64 (N,), -1 where unknown. You may keep every batch.
 
-    dataset: the folder that `precompute` made, or a `FaceDataset`. `split`, `image_size`, `face_transform`,
+    dataset: the output folder of `precompute`, or a `FaceDataset`. `split`, `image_size`, `face_transform`,
     `transform`, `filters`, `frames_per_video`: as for `FaceDataset`, only with a folder.
 
-    batch_size: images a rank and step. shuffle: True or "full", "window" (for disks that seek and networks), False;
-    None: True for train alone. window_images: how many images a window mixes. seed: of order and augmentations.
+    batch_size: images a rank and step. shuffle: True or "full", "window" (for hard disks and networks), False;
+    None: True for train alone. window_images: images shuffled in a window. seed: of order and augmentations.
     balance: `Quotas`, `Weights`, `Pairs`; None: every row once. max_per_video: most images of one video in a step.
-    drop_last: leave out a last step that is not full; else its images are dealt out to the ranks.
+    drop_last: leave out an incomplete last step; else its images are distributed over the ranks.
     rank, num_replicas: None: those of torch.distributed.
 
     dtype: "float32", or "uint8": pixels as they are, (N, 3, H, W). fields: names of columns; batches are then dicts.
-    channels_last: False for plain (N, C, H, W) memory. device: batches come on it, copied and normalised there beside
-    the step. on_corrupt: "replace" a damaged image by its video's next selected one (counted, reported), or "raise".
+    channels_last: False for plain (N, C, H, W) memory. device: to deliver batches on, copied and normalised there
+    during the step. on_corrupt: "replace" a damaged image by the next selected one of its video (counted, reported),
+    or "raise".
 
-    num_workers: None: one a usable core, shared among the ranks of this host. 0: batches are made in the calling
-    thread. local_ranks: how many ranks that is, for who starts them; None: as torchrun, Slurm, MPI or torch.distributed
-    say when the loader is first iterated. persistent_workers: None: True.
+    num_workers: None: one a usable core, divided among the ranks of this host. 0: batches are prepared in the calling
+    thread. local_ranks: how many ranks these are; None: as torchrun, Slurm, MPI or torch.distributed report when the
+    loader is first iterated. persistent_workers: None: True.
     `prefetch_factor`, `pin_memory`, `timeout`, `worker_init_fn`, `multiprocessing_context`, `collate_fn` work as
     in torch. `sampler` is accepted only as trainers set it when they rebuild a loader.
 
-    Raises `UsageError` on settings that cannot be kept, `CorruptDataError` on damage that cannot be replaced,
-    `WorkerDiedError` within seconds of a worker's end.
+    Raises `UsageError` on settings that cannot hold, `CorruptDataError` on damage that cannot be replaced,
+    `WorkerDiedError` within seconds of a worker's death.
     """
 
     def __init__(
@@ -96,225 +104,250 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         multiprocessing_context: str | BaseContext | None = None,
         collate_fn: Collate | None = None,
         sampler: Any = None,
-        **refused: Any,
+        **unsupported: Any,
     ) -> None:
-        if isinstance(dataset, BatchSource):  # a trainer makes this loader anew
-            refused.pop("generator", None)
-            collate_fn = dataset.collate_fn if collate_fn is _as_is else collate_fn
-        validation.none_of(refused, sampler)
-        validation.words(dtype, on_corrupt, device, fields)
+        if isinstance(dataset, BatchDataset):  # a trainer rebuilds this loader
+            unsupported.pop("generator", None)
+            collate_fn = dataset.collate_fn if collate_fn is _identity else collate_fn
+        validation.check_unsupported(unsupported, sampler)
+        validation.check_choices(dtype, on_corrupt, device, fields)
         if collate_fn is not None:
-            validation.own_collating(dtype=dtype, fields=fields)
-        validation.of_workers(
+            validation.check_collate_options(dtype=dtype, fields=fields)
+        validation.check_worker_options(
             collate_fn=collate_fn, worker_init_fn=worker_init_fn, timeout=timeout, persistent_workers=persistent_workers
         )
-        validation.flags(drop_last=drop_last, channels_last=channels_last, pin_memory=pin_memory)
+        validation.require_bools(drop_last=drop_last, channels_last=channels_last, pin_memory=pin_memory)
         if local_ranks is not None:
-            local_ranks = validation.whole("local_ranks", local_ranks, least=1, such_as=8)
-        self.local_ranks, self._workers_by_default = local_ranks, num_workers is None
-        workers = default_workers(local_ranks) if num_workers is None else num_workers
-        workers = validation.whole("num_workers", workers, such_as=2)
+            local_ranks = validation.require_int("local_ranks", local_ranks, minimum=1, example=8)
+        self.local_ranks, self._has_default_workers = local_ranks, num_workers is None
+        num_workers = default_num_workers(local_ranks) if num_workers is None else num_workers
+        num_workers = validation.require_int("num_workers", num_workers, example=2)
         if prefetch_factor is not None:
-            prefetch_factor = validation.whole("prefetch_factor", prefetch_factor, least=1, such_as=2)
-        of_dataset = {
-            "split": split, "image_size": image_size, "face_transform": face_transform, "transform": transform,
-            "filters": filters, "frames_per_video": frames_per_video,
-        }  # fmt: skip
-        if isinstance(dataset, FaceDataset):
-            validation.not_twice(of_dataset, FaceDataset)
-        else:
-            dataset = FaceDataset(dataset, **of_dataset)  # type: ignore[arg-type]
-        # Kept under the names of the arguments: a trainer that makes the loader anew reads them from here.
+            prefetch_factor = validation.require_int("prefetch_factor", prefetch_factor, minimum=1, example=2)
+        dataset = _as_dataset(
+            dataset, split=split, image_size=image_size, face_transform=face_transform, transform=transform,
+            filters=filters, frames_per_video=frames_per_video,
+        )  # fmt: skip
+        # Stored under the names of the arguments: a trainer that rebuilds the loader reads them from here.
         self.shuffle = dataset.split == "train" if shuffle is None else shuffle
         self.window_images, self.seed, self.balance, self.max_per_video = window_images, seed, balance, max_per_video
         self.rank, self.num_replicas, self.dtype, self.fields = rank, num_replicas, dtype, fields
         self.channels_last, self.device, self.on_corrupt = channels_last, device, on_corrupt
-        self._order = EpochSampler(
-            dataset, batch_size=batch_size, shuffling=Shuffling.of(self.shuffle, window_images),
-            balance=Natural() if balance is None else balance, max_per_video=max_per_video, seed=seed,
+        self._epoch_sampler = EpochSampler(
+            dataset, batch_size=batch_size, shuffling=Shuffling.from_argument(self.shuffle, window_images),
+            balance=Unbalanced() if balance is None else balance, max_per_video=max_per_video, seed=seed,
             drop_last=drop_last, rank=rank, num_replicas=num_replicas,
         )  # fmt: skip
-        if not len(dataset):
-            _log.warning("no face of split=%s passes the filters: the loader has no batches", dataset.split)
-        else:
-            _ = self._order.mix  # says now what cannot be kept
-            if not len(self._order):
-                _log.warning("drop_last leaves no batch of the %d faces: a step has more", len(dataset))
-        mixing = bool(getattr(dataset.face_transform, "mixes", False))
-        if mixing and not isinstance(balance, Pairs):
-            raise UsageError("AlignedMixup: mixes a fake with the real frame before it; give balance=Pairs()")
-        self._source = BatchSource(
-            dataset, fields=("image", "label") if fields is None else fields, seed=self._order.seed,
-            normalised=dtype == "float32" and torch.device(device or "cpu").type == "cpu",
-            mixes=mixing, replace_corrupt=on_corrupt == "replace",
-            balanced_column=getattr(balance, "column", "label"), collate_fn=collate_fn,
+        _check_epoch(self._epoch_sampler)
+        self._batch_dataset = BatchDataset(
+            dataset, fields=("image", "label") if fields is None else fields, seed=self._epoch_sampler.seed,
+            normalised=_normalises_in_worker(dtype, device), mixes=_check_mixup(dataset, balance),
+            replace_corrupt=on_corrupt == "replace", balanced_column=getattr(balance, "column", "label"),
+            collate_fn=collate_fn,
         )  # fmt: skip
-        self._order.on_issue = Issuer(self._source)
-        self._meter = Meter(0)
-        self._running: Callable[[], Iteration | None] = no_iteration
-        self._watch: Watch | None = None
-        start_method(multiprocessing_context)
-        if workers:
-            validation.importable(
+        self._epoch_sampler.prepare_request = RequestPreparer(self._batch_dataset)
+        self._meter = EpochMeter(0)
+        self._current_iterator: Callable[[], EpochIterator | None] = no_iterator
+        self._watchdog: WorkerWatchdog | None = None
+        start_method_name(multiprocessing_context)
+        if num_workers:
+            validation.check_importable(
                 face_transform=dataset.face_transform, transform=dataset.transform, collate_fn=collate_fn,
                 worker_init_fn=worker_init_fn,
             )  # fmt: skip
         super().__init__(
-            self._source, batch_size=None, sampler=self._order, collate_fn=_as_is, num_workers=workers,
+            self._batch_dataset, batch_size=None, sampler=self._epoch_sampler, collate_fn=_identity,
+            num_workers=num_workers,
             generator=torch.Generator(),  # else torch would draw from the training script's own, once an epoch
             prefetch_factor=prefetch_factor, pin_memory=pin_memory, timeout=timeout,
-            persistent_workers=workers > 0 if persistent_workers is None else persistent_workers,
+            persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
             worker_init_fn=worker_init_fn if isinstance(worker_init_fn, WorkerInit) else WorkerInit(worker_init_fn),
-            multiprocessing_context=start_context(multiprocessing_context) if workers else None,
+            multiprocessing_context=worker_context(multiprocessing_context) if num_workers else None,
         )  # fmt: skip
-        # torch would not let these be set, since its own batching is off; people and trainers read them.
-        self.__dict__.update(batch_size=self._order.batch_size, drop_last=drop_last)
+        # Torch forbids setting these, since its own batching is off; users and trainers read them.
+        self.__dict__.update(batch_size=self._epoch_sampler.batch_size, drop_last=drop_last)
 
     @property
     def _is_accelerate_prepared(self) -> bool:
-        """Asked for by Accelerate's `prepare` before it would make this loader anew."""
-        raise UsageError(NOT_TO_BE_REBUILT)
+        """Read by Accelerate's `prepare` before it would rebuild this loader."""
+        raise UsageError(REBUILD_REFUSED)
 
-    def over(self, source: BatchSource) -> Self:
-        """A copy of this loader that makes its batches by `source`, in memory and an order of its own."""
-        source.ring = None
-        made = copy.copy(self)
-        order = copy.copy(self._order)
-        order.on_issue = Issuer(source)
-        made.__dict__.update(
-            _source=source,
-            _order=order,
-            dataset=source,
-            sampler=order,
+    def with_batch_dataset(self, dataset: BatchDataset) -> Self:
+        """A copy of this loader that loads batches by `dataset`, with its own memory and its own position."""
+        dataset.pool = None
+        loader = copy.copy(self)
+        sampler = copy.copy(self._epoch_sampler)
+        sampler.prepare_request = RequestPreparer(dataset)
+        loader.__dict__.update(
+            _batch_dataset=dataset,
+            _epoch_sampler=sampler,
+            dataset=dataset,
+            sampler=sampler,
             _iterator=None,
-            _watch=None,
-            _running=no_iteration,
+            _watchdog=None,
+            _current_iterator=no_iterator,
         )
-        return made
+        return loader
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; also after a resume."""
-        return len(self._order)
+        return len(self._epoch_sampler)
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch the next `iter()` goes through, from its beginning; of a state loaded for it, the rest.
+        """Selects the epoch of the next `iter()`, from its beginning, or from the position of a state loaded for it.
 
-        Without it, an `iter()` after a whole epoch goes through the next one; after one that was broken off, through
-        the rest of it if it is shuffled, else through all rows again.
+        Without it, an `iter()` after a whole epoch yields the next one; after an interrupted one, the rest of it if it
+        is shuffled, else all rows again.
         """
-        self._order.set_epoch(epoch)
+        self._epoch_sampler.set_epoch(epoch)
 
     @property
     def next_step(self) -> int:
-        """Number of the step that comes next, 0 .. `len(self)`, of the epoch that is due."""
-        return len(self._order) - self._order.steps_left
+        """Index of the next step, 0 .. `len(self)`, in the current epoch."""
+        return len(self._epoch_sampler) - self._epoch_sampler.steps_left
 
-    def __iter__(self) -> Iteration:  # type: ignore[override]
-        if running := self._running():  # so that no worker writes to memory that the next one uses
-            running.give_way()
-        running = Iteration(self._epoch())
-        self._running = weakref.ref(running)  # weakly: one that is broken off ends at once
-        return running
+    def __iter__(self) -> EpochIterator:  # type: ignore[override]
+        if iterator := self._current_iterator():  # so that no worker writes to memory that the next one uses
+            iterator.supersede()
+        iterator = EpochIterator(self._iterate_epoch())
+        self._current_iterator = weakref.ref(iterator)  # weak, so that an abandoned one ends at once
+        return iterator
 
-    def _epoch(self) -> Generator[Any, None, None]:
-        """One pass. Begins with its first batch: Lightning calls `set_epoch` after `iter()`, and means this pass."""
-        order, meter = self._order, Meter(self._order.epoch)
+    def _iterate_epoch(self) -> Generator[Any, None, None]:
+        """Yields the batches of an epoch, selected at its first batch: Lightning calls `set_epoch` after `iter()`."""
+        sampler, meter = self._epoch_sampler, EpochMeter(self._epoch_sampler.epoch)
         self._meter = meter
-        if self._workers_by_default and self._iterator is None:
-            self.num_workers = default_workers(self.local_ranks)  # ranks may have been started since
-        self._provide_memory()
-        if self._watch is not None and self._watch.verdict() and self._watch.of_their_own:
-            self._watch = self._iterator = None  # after Ctrl-C, which the script caught: new ones start
+        if self._has_default_workers and self._iterator is None:
+            self.num_workers = default_num_workers(self.local_ranks)  # ranks may have started since
+        self._allocate_pool()
+        if self._watchdog is not None and self._watchdog.deaths() and self._watchdog.exited_normally:
+            self._watchdog = self._iterator = None  # after Ctrl-C, which the script caught: new workers start
         try:
-            with meter.waiting(), self._naming_the_dead():
-                made = super().__iter__()
-            if self.num_workers and (self._watch is None or not self._watch.watches(made)):
-                self._watch = Watch(made)
-            with advancing(order) as advance:
-                batches = self._delivery()(in_order(made, self.next_step, meter, self._naming_the_dead))
+            with meter.time_wait(), self._describe_worker_deaths():
+                torch_iterator = super().__iter__()
+            if self.num_workers and (self._watchdog is None or not self._watchdog.is_watching(torch_iterator)):
+                self._watchdog = WorkerWatchdog(torch_iterator)
+            with track_position(sampler) as advance:
+                worker_batches = iterate_in_order(torch_iterator, self.next_step, meter, self._describe_worker_deaths)
+                batches = self._batch_finalizer()(worker_batches)
                 while True:
-                    with meter.waiting():
-                        batch, images = next(batches, (None, 0))
+                    with meter.time_wait():
+                        batch, num_images = next(batches, (None, 0))
                     if batch is None:
                         break
                     advance()
-                    meter.count(images)
+                    meter.record_batch(num_images)
                     yield batch
         finally:
-            self._running = no_iteration
+            self._current_iterator = no_iterator
             if meter.replaced:
-                _log.warning(meter.report(self._source.out))
+                _log.warning(meter.replacement_report(self._batch_dataset.out))
 
-    def _delivery(self) -> Delivery:
-        return Delivery(
-            ring=self._source.ring, dtype=self.dtype, channels_last=self.channels_last,
+    def _batch_finalizer(self) -> BatchFinalizer:
+        return BatchFinalizer(
+            pool=self._batch_dataset.pool, dtype=self.dtype, channels_last=self.channels_last,
             as_dict=self.fields is not None, device=self.device,
-            pinned=self.pin_memory and torch.cuda.is_available(),
+            pin_memory=self.pin_memory and torch.cuda.is_available(),
         )  # fmt: skip
 
     @contextmanager
-    def _naming_the_dead(self) -> Iterator[None]:
-        """Turns what torch raises when a worker has died into an error that says which, and how."""
+    def _describe_worker_deaths(self) -> Iterator[None]:
+        """Replaces torch's errors after a worker's death by a `WorkerDiedError` that names the worker and the cause."""
         try:
             yield
         except (RuntimeError, OSError, EOFError) as error:
-            if self._watch is not None and (ends := self._watch.verdict()):
-                self._watch = self._iterator = None  # the next epoch starts new ones
-                unguarded = "" if self._meter.batches else UNGUARDED
-                raise WorkerDiedError(f"{ends}; see above for its own message, if it had one{unguarded}") from error
+            if self._watchdog is not None and (deaths := self._watchdog.deaths()):
+                self._watchdog = self._iterator = None  # the next epoch starts new workers
+                hint = "" if self._meter.batches else MAIN_GUARD_HINT
+                raise WorkerDiedError(f"{deaths}; see above for its own message, if it had one{hint}") from error
             raise
 
-    def _provide_memory(self) -> None:
-        """The blocks that batches are made in, once: workers get them as they start."""
-        source = self._source
-        if source.ring is not None:
-            source.ring.reclaim()
+    def _allocate_pool(self) -> None:
+        """Allocates the shared memory of batches once: workers receive it as they start."""
+        dataset = self._batch_dataset
+        if dataset.pool is not None:
+            dataset.pool.reclaim()
         else:
-            source.ring = self._under_way().ring(SharedRoom.here())
+            dataset.pool = self._in_flight_batches().allocate(SharedMemorySpace.of())
 
-    def _under_way(self) -> BatchesUnderWay:
-        source = self._source
-        return BatchesUnderWay(
-            workers=self.num_workers, prefetch_factor=self.prefetch_factor or 0, batch_images=self._order.batch_size,
-            side_px=source.image_size if source.collate_fn is None else None,
-            dtype=torch.float32 if source.normalised else torch.uint8,
+    def _in_flight_batches(self) -> InFlightBatches:
+        dataset = self._batch_dataset
+        return InFlightBatches(
+            num_workers=self.num_workers, prefetch_factor=self.prefetch_factor or 0,
+            batch_size=self._epoch_sampler.batch_size,
+            side_px=dataset.image_size if dataset.collate_fn is None else None,
+            dtype=torch.float32 if dataset.normalised else torch.uint8,
         )  # fmt: skip
 
     def to(self, device: str | torch.device) -> Self:
-        """Has the batches of later iterations come on a device; see the argument `device`."""
-        validation.words(self.dtype, self.on_corrupt, device, self.fields)
-        if self._iterator is not None or self._running() is not None:
+        """Delivers the batches of later iterations on a device; see the argument `device`."""
+        validation.check_choices(self.dtype, self.on_corrupt, device, self.fields)
+        if self._iterator is not None or self._current_iterator() is not None:
             raise UsageError(f"to({device!r}): the workers have started; give the device before the first iter()")
         self.device = device
-        self._source.normalised = self.dtype == "float32" and torch.device(device).type == "cpu"
+        self._batch_dataset.normalised = _normalises_in_worker(self.dtype, device)
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """Where training stands, in a few numbers: `images` of `epoch` were delivered, over all ranks.
+        """The position in a few numbers: `images` of `epoch` were delivered, over all ranks.
 
-        Counts batches that were handed out, not those that workers have made ahead. Where no iteration is under way,
-        the next `iter()` of this loader begins at the same image as that of a loader that loads the state.
+        Counts delivered batches, not those that workers have prefetched. Where no iteration is in progress, the next
+        `iter()` of this loader begins at the same image as that of a loader that loads the state.
         """
-        return self._order.state()
+        return self._epoch_sampler.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on where `state_dict` was taken, also with other workers, other ranks and another batch size.
+        """Continues at the position of a state, also with other workers, other ranks and another batch size.
 
-        Raises `UsageError` while an iteration is under way, where the state is of other data or another order, or,
+        Raises `UsageError` while an iteration is in progress, where the state is of other data or another order, or,
         with `max_per_video`, of another global batch.
         """
-        if self._running() is not None:
+        if self._current_iterator() is not None:
             raise UsageError("load_state_dict: an iteration is under way; load before iter()")
-        self._order.resume(state)
+        self._epoch_sampler.resume(state)
 
     def stats(self) -> LoaderStats:
-        """The epoch that is under way, or the last one."""
+        """Statistics of the current epoch, or of the last one."""
         return self._meter.stats()
 
     def describe(self) -> LoaderDescription:
-        """What an epoch will be: order, memory, reads, and the batches that this rank will see."""
-        return describe(self._order, num_workers=self.num_workers, shared_bytes=self._under_way().total_bytes)
+        """What an epoch will be: order, memory, reads, and the batches of this rank."""
+        return describe_epoch(
+            self._epoch_sampler, num_workers=self.num_workers, shared_bytes=self._in_flight_batches().total_bytes
+        )
 
 
-def _as_is(batch: Any) -> Any:
+def _as_dataset(dataset: str | Path | FaceDataset, **options: Any) -> FaceDataset:
+    """The dataset of a folder with these options, or the dataset itself; raises `UsageError` where it has its own."""
+    if isinstance(dataset, FaceDataset):
+        validation.check_dataset_options_unset(options, FaceDataset)
+        return dataset
+    return FaceDataset(dataset, **options)
+
+
+def _check_epoch(sampler: EpochSampler) -> None:
+    """Raises `UsageError` where the rows cannot provide the balance; logs a warning where an epoch has no batches."""
+    num_faces = len(sampler.dataset)
+    if not num_faces:
+        _log.warning("no face of split=%s passes the filters: the loader has no batches", sampler.dataset.split)
+        return
+    _ = sampler.bound_balance
+    if not len(sampler):
+        _log.warning("drop_last leaves no batch of the %d faces: a step has more", num_faces)
+
+
+def _check_mixup(dataset: FaceDataset, balance: Balance | None) -> bool:
+    """Whether the dataset's transform mixes pairs; raises `UsageError` where batches have none."""
+    mixes = bool(getattr(dataset.face_transform, "mixes", False))
+    if mixes and not isinstance(balance, Pairs):
+        raise UsageError("AlignedMixup: mixes a fake with the real frame before it; give balance=Pairs()")
+    return mixes
+
+
+def _normalises_in_worker(dtype: str, device: str | torch.device | None) -> bool:
+    """Whether workers write normalised float32; for other devices they write uint8, normalised there."""
+    return dtype == "float32" and torch.device(device or "cpu").type == "cpu"
+
+
+def _identity(batch: Any) -> Any:
     return batch

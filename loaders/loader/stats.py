@@ -1,4 +1,4 @@
-"""What a loader can say of itself: how fast it was, and what it is going to do."""
+"""`LoaderStats`, the throughput of an epoch so far, and `LoaderDescription`, what an epoch will be."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..batching.batch import Replaced
+from ..batching.batch_dataset import Replacement
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderStats:
     """One epoch so far. `str()` is a line for the log.
 
-    seconds: since `iter()`, the training step's time included. wait_seconds: of these, how long `iter()` and `next()`
-    took; wait_share near 0: the loader was never waited for; near 1: nothing else was done.
-    first_batch_seconds: until the first batch came, with the start of the workers. queue_depth: how many batches were
-    ready on average when one was asked for; near 0 the workers are the slower side. latest_ready: how many were when
-    the latest was asked for. corrupt: damaged images that were replaced; `replaced` names the first of them.
+    seconds: since `iter()`, the training steps included. wait_seconds: of these, the time in `iter()` and `next()`;
+    wait_share near 0: training never waited; near 1: it did nothing else. first_batch_seconds: until the first batch,
+    the start of the workers included. queue_depth: batches ready at `next()`, on average; near 0 the workers are the
+    bottleneck. latest_ready: batches ready at the latest `next()`. corrupt: damaged images that were replaced;
+    `replaced` lists the first of them.
     """
 
     epoch: int
@@ -32,11 +32,11 @@ class LoaderStats:
     queue_depth: float
     latest_ready: int
     corrupt: int
-    replaced: tuple[Replaced, ...] = field(default=(), repr=False)
+    replaced: tuple[Replacement, ...] = field(default=(), repr=False)
 
     @property
     def images_per_second(self) -> float:
-        """Images that were handed out in a second, whatever limited them."""
+        """Images delivered in a second, whether data or training was the bottleneck."""
         return self.images / self.seconds if self.seconds else 0.0
 
     @property
@@ -52,48 +52,49 @@ class LoaderStats:
         )
 
 
-class Meter:
-    """Counts one epoch as it is handed out."""
+class EpochMeter:
+    """Records the statistics of one epoch."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.replaced: list[Replaced] = []
+        self.replaced: list[Replacement] = []
         self.batches = self._images = self._ready = self._latest_ready = 0
         self._wait_seconds = self._first_batch_seconds = 0.0
         self._started = self._latest = 0.0
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Around the time in which training waits for a batch."""
+    def time_wait(self) -> Iterator[None]:
+        """Measures the time in which training waits for a batch."""
         began = time.perf_counter()
         self._started = self._started or began
         yield
         self._latest = time.perf_counter()
         self._wait_seconds += self._latest - began
 
-    def saw_ready(self, batches: int) -> None:
-        """How many batches were ready when one was asked for."""
+    def record_ready(self, batches: int) -> None:
+        """Records how many batches were ready at a `next()`."""
         self._ready += batches
         self._latest_ready = batches
 
-    def count(self, images: int) -> None:
-        """A batch that was handed out."""
+    def record_batch(self, images: int) -> None:
+        """Records a delivered batch."""
         self.batches += 1
         self._first_batch_seconds = self._first_batch_seconds or self._latest - self._started
         self._images += images
 
     def stats(self) -> LoaderStats:
-        """The figures so far."""
+        """The statistics so far."""
         return LoaderStats(
             epoch=self.epoch, batches=self.batches, images=self._images, seconds=self._latest - self._started,
             wait_seconds=self._wait_seconds, first_batch_seconds=self._first_batch_seconds,
             queue_depth=self._ready / max(self.batches, 1), latest_ready=self._latest_ready,
-            corrupt=len(self.replaced), replaced=tuple(self.replaced[:_NAMED]),
+            corrupt=len(self.replaced), replaced=tuple(self.replaced[:_MAX_NAMED]),
         )  # fmt: skip
 
-    def report(self, out: Path) -> str:
-        """The damage of an epoch, for the log."""
-        first = "\n".join(f"  {one.face_id} -> {one.by}: {one.reason}" for one in self.replaced[:_NAMED])
+    def replacement_report(self, out: Path) -> str:
+        """The damaged images of an epoch and their replacements, for the log."""
+        replaced = self.replaced[:_MAX_NAMED]
+        first = "\n".join(f"  {image.face_id} -> {image.replaced_by}: {image.reason}" for image in replaced)
         return (
             f"epoch {self.epoch}: {len(self.replaced)} damaged images were replaced by others of their videos "
             "or labels; run "
@@ -101,16 +102,16 @@ class Meter:
         )
 
 
-_NAMED = 10
+_MAX_NAMED = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderDescription:
-    """What an epoch will be. `str()` is for people, a line a thing.
+    """What an epoch will be. `str()` is a readable summary of several lines.
 
-    window_bytes: of images that are meant to be in the page cache at a time (two windows), None where there is no
-    window. read_amplification: bytes that storage has to read for each byte of an image, at least 1; with random access
-    in whole pages of 4 KiB, with a window in its runs. shared_bytes: batches that are under way between processes.
+    window_bytes: images that should fit the page cache at a time (two windows); None without windows.
+    read_amplification: bytes read from storage for each byte of an image, at least 1; whole pages of 4 KiB with random
+    access, sequential runs with windows. shared_bytes: memory of the batches in flight between processes.
     """
 
     order: str
@@ -145,13 +146,13 @@ class LoaderDescription:
         return "\n".join(lines)
 
 
-def ready_batches(batches: Any) -> int:
-    """How many batches of torch's iterator are made and wait; 0 without workers.
+def count_ready_batches(iterator: Any) -> int:
+    """How many batches of torch's iterator are ready; 0 without workers.
 
-    In the workers' queue, page-locked, or taken from there before their turn.
+    They are in the workers' queue, in the queue of pinned batches, or were received ahead of their turn.
     """
-    if not hasattr(batches, "_worker_result_queue"):
+    if not hasattr(iterator, "_worker_result_queue"):
         return 0
-    queues = {batches._worker_result_queue, batches._data_queue}  # noqa: SLF001 (two where batches are pinned)
-    early = sum(len(task) == 2 for task in batches._task_info.values())  # noqa: SLF001
-    return early + sum(int(queue.qsize()) for queue in queues)
+    queues = {iterator._worker_result_queue, iterator._data_queue}  # noqa: SLF001 (two where batches are pinned)
+    out_of_order = sum(len(task) == 2 for task in iterator._task_info.values())  # noqa: SLF001
+    return out_of_order + sum(int(queue.qsize()) for queue in queues)

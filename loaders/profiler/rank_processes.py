@@ -20,7 +20,7 @@ from torch import distributed
 
 from ...pipeline.errors import FacefeedError, UsageError
 from ...pipeline.machine import usable_cores
-from ..workers.processes import end_with_parent, start_context
+from ..workers.processes import exit_with_parent, worker_context
 from .request import Asked
 from .verdict.job import slowest
 from .verdict.loader_verdict import Progress
@@ -102,7 +102,7 @@ def _started(asked: Asked) -> Iterator[_Running]:
     """The ranks and what they are heard through; none is left afterwards, and their workers end with them."""
     with _quiet_about_semaphores():
         resource_tracker.ensure_running()
-    context, ranks, meeting = start_context(None), _Running(), _meeting()
+    context, ranks, meeting = worker_context(None), _Running(), _meeting()
     try:
         for number in range(asked.ranks):
             heard, telling = Pipe(duplex=False)
@@ -165,7 +165,7 @@ def _stops_held() -> Iterator[None]:
 def _rank(number: int, asked: Asked, port: int, telling: Connection) -> None:
     """One of the ranks, in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for who started it, and ends it
-    end_with_parent()
+    exit_with_parent()
     told = _profiled(number, asked, port, telling)
     telling.send(told)
     if isinstance(told, Exception):

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset
 from ..loader.face_dataloader import FaceDataLoader
-from ..sampling.balance import BalanceName, balance_of
-from ..workers.processes import default_workers
+from ..sampling.balance import BalanceName, balance_from_name
+from ..workers.processes import default_num_workers
 from .measure.steps import EmulatedDevice, EmulatedRank
 from .measure.variants import prolonged
 from .profile import profile
@@ -77,7 +77,7 @@ class Asked:
 
     @property
     def _settings(self) -> Settings:
-        workers = default_workers(self.ranks) if self.workers is None else self.workers
+        workers = default_num_workers(self.ranks) if self.workers is None else self.workers
         return workers, (self.prefetch or 2) if workers else None
 
     def _loader(self) -> tuple[FaceDataLoader, int]:
@@ -91,11 +91,11 @@ class Asked:
         dataset = FaceDataset(self.out, split=self.split, image_size=self.image_size, **transforms)
         loader = FaceDataLoader(
             dataset, self.batch_size, shuffle=False if self.shuffle == "none" else self.shuffle,
-            balance=balance_of(self.balance, dataset.index, dataset.rows), num_workers=workers,
+            balance=balance_from_name(self.balance, dataset.index, dataset.rows), num_workers=workers,
             prefetch_factor=prefetch, local_ranks=self.ranks,
         )  # fmt: skip
-        order: Any = loader.sampler
-        if (images := order.images) < self.batch_size * self.ranks:
+        sampler: Any = loader.sampler
+        if (images := sampler.num_images) < self.batch_size * self.ranks:
             raise UsageError(
                 f"--batch-size {self.batch_size}: an epoch of {images:,} images has no whole step of {self.ranks} x "
                 f"{self.batch_size}; take {images // self.ranks} or less"

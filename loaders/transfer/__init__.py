@@ -1,5 +1,5 @@
-"""From a worker's batch to what the training loop gets.
+"""From a worker's batch to the batch of the training loop.
 
-In: a uint8 batch in shared memory. Out: a normalised batch on the CPU or on a device, one ahead of the step.
+In: a uint8 or float32 batch in shared memory. Out: a normalised batch on the CPU, or prefetched to a device.
 Must not know: datasets, the order of an epoch.
 """

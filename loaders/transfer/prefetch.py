@@ -1,4 +1,4 @@
-"""Bringing batches to a device one ahead of the step that eats them."""
+"""Transfers batches to a device, one ahead of the training step."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import Any, TypeVar
 import torch
 
 _Batch = TypeVar("_Batch")
-_Started = TypeVar("_Started")
+_Transferred = TypeVar("_Transferred")
 
 
-def one_ahead(
-    batches: Iterator[_Batch], start: Callable[[_Batch], _Started], device: torch.device
-) -> Generator[_Started, None, None]:
-    """Yields what `start` makes of each batch, in order, always with the next one under way on a stream of its own.
+def prefetch_to_device(
+    batches: Iterator[_Batch], start_transfer: Callable[[_Batch], _Transferred], device: torch.device
+) -> Generator[_Transferred, None, None]:
+    """Yields `start_transfer(batch)` in order while the transfer of the next batch runs on a side stream.
 
-    `start` enqueues copies and kernels on the current stream, which is not the caller's; the caller's stream waits for
-    them before it touches the batch, and the host never does. For CUDA devices.
+    `start_transfer` enqueues copies and kernels on the current stream, which is the side stream; the caller's stream
+    waits for them before it uses the batch, and the host never waits. For CUDA devices.
     """
-    beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    due: tuple[_Started, torch.cuda.Event] | None = None
+    side_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    pending: tuple[_Transferred, torch.cuda.Event] | None = None
     for batch in batches:
-        with torch.cuda.stream(beside):
-            started = start(batch)
-            done = beside.record_event()
-        if due is not None:
-            yield _arrived(*due, device)
-        due = started, done
-    if due is not None:
-        yield _arrived(*due, device)
+        with torch.cuda.stream(side_stream):
+            transferred = start_transfer(batch)
+            copied = side_stream.record_event()
+        if pending is not None:
+            yield _wait_for_transfer(*pending, device)
+        pending = transferred, copied
+    if pending is not None:
+        yield _wait_for_transfer(*pending, device)
 
 
-def _arrived(batch: _Started, done: torch.cuda.Event, device: torch.device) -> _Started:
-    """Makes the caller's stream wait for the batch, and tells the allocator that it is used there."""
-    here = torch.cuda.current_stream(device)
-    here.wait_event(done)
-    for tensor in tensors_in(batch):
-        tensor.record_stream(here)
+def _wait_for_transfer(batch: _Transferred, copied: torch.cuda.Event, device: torch.device) -> _Transferred:
+    """Makes the caller's stream wait for the batch, and records in the allocator that this stream uses it."""
+    stream = torch.cuda.current_stream(device)
+    stream.wait_event(copied)
+    for tensor in iter_tensors(batch):
+        tensor.record_stream(stream)
     return batch
 
 
-def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
-    """Every tensor of a nest of dicts, lists and tuples."""
+def iter_tensors(batch: Any) -> Iterator[torch.Tensor]:
+    """Yields every tensor in nested dicts, lists and tuples."""
     if isinstance(batch, torch.Tensor):
         yield batch
     elif isinstance(batch, (dict, list, tuple)):
         for value in batch.values() if isinstance(batch, dict) else batch:
-            yield from tensors_in(value)
+            yield from iter_tensors(value)

@@ -1,5 +1,5 @@
-"""The processes that prepare batches: how many, how they start, how their end is noticed.
+"""Worker processes: how many, how they start, how their deaths are noticed.
 
-In: requests. Out: worker processes, windows read ahead, blocks of shared memory for each request.
+In: requests. Out: worker processes, windows read ahead, a slot of shared memory for each request.
 Must not know: devices, training loops.
 """

@@ -1,4 +1,4 @@
-"""The processes that make batches: how many, how they start, how their end is told."""
+"""Worker processes: how many there are, how they start, and how their deaths are described."""
 
 from __future__ import annotations
 
@@ -18,78 +18,82 @@ import cv2
 
 from ...pipeline.errors import FacefeedError, UsageError
 from ...pipeline.machine import usable_cores
-from ..dataset.byte_ranges import allow_many_files
+from ..dataset.byte_ranges import raise_open_file_limit
 from .local_ranks import count_local_ranks
 
-_PRELOADED = "facefeed.loaders.workers.preload"
-_WITH_TRANSFORMS = ("albumentations",)  # a second in each worker; preloaded too if the caller has it
+_PRELOAD_MODULE = "facefeed.loaders.workers.preload"
+_PRELOAD_IF_IMPORTED = ("albumentations",)  # takes a second to import; preloaded if the caller has imported it
 
 
-UNGUARDED = (
+MAIN_GUARD_HINT = (
     "; can a fresh interpreter import the script, with what it runs below `if __name__ == '__main__':`, and all that "
     "was handed to the loader?"
 )
-"""What to ask where workers end before their first batch."""
+"""Hint for errors where workers end before their first batch."""
 
 
 class WorkerDiedError(FacefeedError, RuntimeError):
-    """A worker process ended in the middle of an epoch."""
+    """A worker process ended during an epoch."""
 
     exit_code = 1
 
 
-def default_workers(local_ranks: int | None = None) -> int:
-    """One worker a usable core, shared among the ranks of this host; None: as many as their launcher says."""
+def default_num_workers(local_ranks: int | None = None) -> int:
+    """One worker a usable core, divided among the ranks of this host; `local_ranks=None`: see `count_local_ranks`."""
     return max(usable_cores() // (count_local_ranks() if local_ranks is None else local_ranks), 1)
 
 
-def start_method(wanted: str | BaseContext | None) -> str:
-    """The name of the way workers start: forkserver by default, spawn on demand; raises `UsageError` on any other."""
-    name = "forkserver" if wanted is None else wanted if isinstance(wanted, str) else _name_of(wanted)
+def start_method_name(requested: str | BaseContext | None) -> str:
+    """The start method of workers: forkserver by default, or spawn; raises `UsageError` on any other."""
+    name = (
+        "forkserver" if requested is None else requested if isinstance(requested, str) else _start_method_of(requested)
+    )
     if name == "fork":
         raise UsageError(
             "multiprocessing_context='fork': copies locks that other threads hold, and may hang; take 'forkserver' "
             "(the default) or 'spawn'"
         )
     if name not in ("forkserver", "spawn"):
-        raise UsageError(f"multiprocessing_context={wanted!r}: must be 'forkserver' or 'spawn'")
+        raise UsageError(f"multiprocessing_context={requested!r}: must be 'forkserver' or 'spawn'")
     return name
 
 
-def _name_of(context: Any) -> str | None:
+def _start_method_of(context: Any) -> str | None:
     return context.get_start_method() if isinstance(context, BaseContext) else None
 
 
-def start_context(wanted: str | BaseContext | None) -> BaseContext:
-    """What workers start with; see `start_method`.
+def worker_context(requested: str | BaseContext | None) -> BaseContext:
+    """The multiprocessing context of workers; see `start_method_name`.
 
     The fork server starts at once and imports torch and the loader a single time, while the caller builds the model;
-    workers are then copies of it that are ready in milliseconds and share its memory.
+    workers are then forked from it in milliseconds and share its memory.
     """
-    name = start_method(wanted)
-    context = multiprocessing.get_context(name) if wanted is None or isinstance(wanted, str) else wanted
+    name = start_method_name(requested)
+    context = multiprocessing.get_context(name) if requested is None or isinstance(requested, str) else requested
     if name == "forkserver":
-        ours = [_PRELOADED, *(name for name in _WITH_TRANSFORMS if name in sys.modules)]
-        context.set_forkserver_preload(list(dict.fromkeys([*ours, *_wanted_by_others()])))
-        if not getattr(multiprocessing.current_process(), "_inheriting", False):  # a worker that imports the script
-            with _without_interrupts():
+        own = [_PRELOAD_MODULE, *(name for name in _PRELOAD_IF_IMPORTED if name in sys.modules)]
+        context.set_forkserver_preload(list(dict.fromkeys([*own, *_preload_modules_of_user()])))
+        if not getattr(
+            multiprocessing.current_process(), "_inheriting", False
+        ):  # not in a worker that imports the script
+            with _sigint_blocked():
                 forkserver.ensure_running()
     return context
 
 
-def _wanted_by_others() -> list[str]:
-    """What the script, or a library, has set the fork server to import; not Python's own choice, the script itself."""
-    wanted: list[str] = getattr(forkserver, "_forkserver")._preload_modules  # noqa: B009, SLF001 (typeshed lacks it)
-    return [] if wanted == ["__main__"] else wanted
+def _preload_modules_of_user() -> list[str]:
+    """Modules that the script or a library has set the fork server to import; not the script, Python's own default."""
+    requested: list[str] = getattr(forkserver, "_forkserver")._preload_modules  # noqa: B009, SLF001 (typeshed lacks it)
+    return [] if requested == ["__main__"] else requested
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """What starts here never sees Ctrl-C, which a terminal sends to all: the loader's process alone ends its workers.
+def _sigint_blocked() -> Iterator[None]:
+    """Blocks SIGINT, which a terminal sends to all processes, in processes started here: the loader ends its workers.
 
-    Else each would print a trace of its own, of whatever it was importing.
+    Else each would print the traceback of whatever it was importing.
     """
-    resource_tracker.ensure_running()  # here, since it lets the signal through again once it has started
+    resource_tracker.ensure_running()  # first, since it unblocks the signal once it has started
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -98,45 +102,45 @@ def _without_interrupts() -> Iterator[None]:
 
 
 class WorkerInit:
-    """Runs first in every worker: it ends with its loader alone, has one thread, may open many files; then the user's.
+    """Initializes a worker: it ignores SIGINT, exits with the loader's process, uses one thread, may open many files.
 
-    It never sees Ctrl-C from here on, whoever started it: a fork server that others had started before does.
-    Torch's workers look after their parent: that is the fork server, which lives as long as they do.
+    The user's own `worker_init_fn` runs last. SIGINT is ignored here too, since a fork server that others started does
+    not block it. Torch's workers watch their parent, but that is the fork server, which lives as long as they do.
     """
 
-    def __init__(self, then: Callable[[int], Any] | None) -> None:
-        self.then = then
+    def __init__(self, user_init: Callable[[int], Any] | None) -> None:
+        self.user_init = user_init
 
     def __call__(self, worker_id: int) -> None:
         """Called by torch in the worker."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # in all threads, also those that imports have started
-        end_with_parent()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # in all threads, also those that imports started
+        exit_with_parent()
         cv2.setNumThreads(0)
-        allow_many_files()
-        if self.then is not None:
-            self.then(worker_id)
+        raise_open_file_limit()
+        if self.user_init is not None:
+            self.user_init(worker_id)
 
 
-def end_with_parent() -> None:
-    """Ends this process at once, and with it all that it shares, as soon as the process is gone that wanted it."""
+def exit_with_parent() -> None:
+    """Exits this process, so that its shared memory is freed, as soon as the process that started it has ended."""
     if (parent := multiprocessing.parent_process()) is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), name="facefeed-end", daemon=True).start()
+        threading.Thread(target=_exit_after, args=(parent.sentinel,), name="facefeed-end", daemon=True).start()
 
 
-def _end_with(sentinel: int) -> None:
+def _exit_after(sentinel: int) -> None:
     wait([sentinel])
     os._exit(1)
 
 
-_LIKELY = {-signal.SIGKILL: " (out of memory?)", -signal.SIGBUS: " (is /dev/shm full?)"}
+_LIKELY_CAUSES = {-signal.SIGKILL: " (out of memory?)", -signal.SIGBUS: " (is /dev/shm full?)"}
 
 
-def death_of(workers: list[Any]) -> str:
-    """Which workers ended and how, for a message."""
-    ends = []
+def describe_deaths(workers: list[Any]) -> str:
+    """Which workers ended and how, for an error message."""
+    deaths = []
     for worker in workers:
         if not worker.is_alive():
             code = worker.exitcode
             how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
-            ends.append(f"worker {worker.pid} {how}{_LIKELY.get(code, '')}")
-    return "; ".join(ends)
+            deaths.append(f"worker {worker.pid} {how}{_LIKELY_CAUSES.get(code, '')}")
+    return "; ".join(deaths)

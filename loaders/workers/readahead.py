@@ -1,4 +1,4 @@
-"""Reading a window's images from storage in long runs before they are asked for in a mixed order."""
+"""Reads a window's images from storage in long sequential runs, before workers request them in shuffled order."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import numpy as np
 from ...pipeline.dataset.index import Index
 from ..dataset.selection import Rows
 
-_GAP_BYTES = 64 << 10  # smaller than this is read through, not jumped over
-_PIECE_BYTES = 1 << 20
+_MAX_GAP_BYTES = 64 << 10  # smaller gaps are read, not skipped
+_READ_BYTES = 1 << 20
 
 
-def runs(index: Index, rows: Rows) -> Iterator[tuple[str, int, int]]:
-    """The byte ranges `(file, start, end)` that hold these rows' images, in the order of storage, small gaps closed."""
+def byte_runs(index: Index, rows: Rows) -> Iterator[tuple[str, int, int]]:
+    """Yields the byte ranges `(file, start, end)` of these rows' images in storage order, merged across small gaps."""
     ordered = np.sort(rows)
     files, starts = index.codes("file", ordered), index.numbers("image_offset", ordered)
     ends = starts + index.numbers("image_bytes", ordered)
-    jumps = np.flatnonzero((files[1:] != files[:-1]) | (starts[1:] - ends[:-1] > _GAP_BYTES)) + 1
-    bounds = [0, *jumps.tolist(), len(ordered)]
+    breaks = np.flatnonzero((files[1:] != files[:-1]) | (starts[1:] - ends[:-1] > _MAX_GAP_BYTES)) + 1
+    bounds = [0, *breaks.tolist(), len(ordered)]
     names = index.names("file")
     for first, after in pairwise(bounds):
         if after > first:
@@ -33,9 +33,9 @@ def runs(index: Index, rows: Rows) -> Iterator[tuple[str, int, int]]:
 
 
 class ReadAhead:
-    """A thread that reads windows into the system's page cache, one after another; it holds nothing itself.
+    """Reads windows into the system's page cache on a thread, one after another; keeps no data itself.
 
-    It ends when this object goes.
+    The thread ends when this object is deleted.
     """
 
     def __init__(self, out: Path, index: Index) -> None:
@@ -45,22 +45,22 @@ class ReadAhead:
     def __del__(self) -> None:
         self._windows.put(None)
 
-    def ask(self, rows: Rows) -> None:
-        """Reads these rows' images next."""
+    def submit(self, rows: Rows) -> None:
+        """Queues these rows' images to be read."""
         self._windows.put(rows)
 
 
 def _run(out: Path, index: Index, windows: queue.SimpleQueue[Rows | None]) -> None:
     while (rows := windows.get()) is not None:
-        for name, start, end in runs(index, rows):
-            with suppress(OSError):  # whoever needs the images will say what is wrong
+        for name, start, end in byte_runs(index, rows):
+            with suppress(OSError):  # the worker that needs the images reports the error
                 _read(out / name, start, end)
 
 
 def _read(path: Path, start: int, end: int) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        for offset in range(start, end, _PIECE_BYTES):
-            os.pread(descriptor, min(_PIECE_BYTES, end - offset), offset)
+        for offset in range(start, end, _READ_BYTES):
+            os.pread(descriptor, min(_READ_BYTES, end - offset), offset)
     finally:
         os.close(descriptor)

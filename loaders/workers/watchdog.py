@@ -1,4 +1,4 @@
-"""A worker's end, noticed at once, wherever in its work it came."""
+"""`WorkerWatchdog`: notices the end of a worker at once, whatever it was doing."""
 
 from __future__ import annotations
 
@@ -10,57 +10,58 @@ from typing import Any
 
 from torch.utils.data._utils import signal_handling
 
-from .processes import death_of
+from .processes import describe_deaths
 
-_SECONDS_TO_LOOK = 5.0
+_JOIN_TIMEOUT_SECONDS = 5.0
 
 
-class Watch:
-    """Waits on a thread for the end of any worker of torch's iterator; then ends the others, and says which it was.
+class WorkerWatchdog:
+    """Waits on a thread for the end of any worker of torch's iterator; then kills the others and describes the death.
 
-    A worker that is killed while it sends leaves half a message behind, and whoever reads it waits for the rest for as
-    long as any process could still send it. Without any such process the reader learns at once that nothing will come.
+    A worker that is killed while it sends leaves half a message in the queue, and the reader blocks for as long as any
+    process could still write the rest. Once no such process exists, the reader gets an end-of-file error.
     """
 
-    def __init__(self, batches: Any) -> None:
-        self._batches, self._ends = weakref.ref(batches), ""
-        self.of_their_own = False
-        """Whether those that ended did so in order, as workers do on Ctrl-C."""
-        sentinels = [os.dup(worker.sentinel) for worker in batches._workers]  # noqa: SLF001
+    def __init__(self, iterator: Any) -> None:
+        self._iterator, self._deaths = weakref.ref(iterator), ""
+        self.exited_normally = False
+        """Whether all workers that ended exited with code 0, as they do on Ctrl-C."""
+        sentinels = [os.dup(worker.sentinel) for worker in iterator._workers]  # noqa: SLF001
         self._thread = threading.Thread(target=self._run, args=(sentinels,), name="facefeed-watch", daemon=True)
         self._thread.start()
 
-    def watches(self, batches: Any) -> bool:
-        """Whether these are its workers."""
-        return self._batches() is batches
+    def is_watching(self, iterator: Any) -> bool:
+        """Whether it watches the workers of this iterator."""
+        return self._iterator() is iterator
 
-    def verdict(self) -> str:
-        """Which worker ended and how, for a message; empty where all are well."""
-        batches = self._batches()
-        seen = "" if self._ends or batches is None else death_of(batches._workers)  # noqa: SLF001
-        if seen:
-            self._thread.join(_SECONDS_TO_LOOK)
-        return self._ends or seen
+    def deaths(self) -> str:
+        """Which workers ended and how, for an error message; empty where all are alive."""
+        iterator = self._iterator()
+        deaths = "" if self._deaths or iterator is None else describe_deaths(iterator._workers)  # noqa: SLF001
+        if deaths:
+            self._thread.join(_JOIN_TIMEOUT_SECONDS)
+        return self._deaths or deaths
 
     def _run(self, sentinels: list[int]) -> None:
         ended: Any = wait(sentinels)[0]
         for sentinel in sentinels:
             os.close(sentinel)
-        batches: Any = self._batches()
-        if batches is not None and not batches._shutdown:  # noqa: SLF001 (else it was time)
-            batches._workers[sentinels.index(ended)].join(_SECONDS_TO_LOOK)  # noqa: SLF001 (it may not be reaped yet)
-            self.of_their_own = all(one.exitcode in (None, 0) for one in batches._workers)  # noqa: SLF001
-            self._ends = death_of(batches._workers)  # noqa: SLF001
-            _end(batches)
+        iterator: Any = self._iterator()
+        if iterator is not None and not iterator._shutdown:  # noqa: SLF001 (else torch ends its workers itself)
+            worker = iterator._workers[sentinels.index(ended)]  # noqa: SLF001
+            worker.join(_JOIN_TIMEOUT_SECONDS)  # it may not be reaped yet
+            self.exited_normally = all(worker.exitcode in (None, 0) for worker in iterator._workers)  # noqa: SLF001
+            self._deaths = describe_deaths(iterator._workers)  # noqa: SLF001
+            _kill_workers(iterator)
 
 
-def _end(batches: Any) -> None:
-    """Ends all workers of an iterator, without torch's signal handler taking notice, and with them its queue."""
-    if batches._worker_pids_set:  # noqa: SLF001
-        batches._worker_pids_set = False  # noqa: SLF001
-        signal_handling._remove_worker_pids(id(batches))  # type: ignore[attr-defined]  # noqa: SLF001
-    for worker in batches._workers:  # noqa: SLF001
+def _kill_workers(iterator: Any) -> None:
+    """Kills all workers of an iterator, without alarming torch's signal handler, and closes their result queue."""
+    if iterator._worker_pids_set:  # noqa: SLF001
+        iterator._worker_pids_set = False  # noqa: SLF001
+        signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]  # noqa: SLF001
+    for worker in iterator._workers:  # noqa: SLF001
         worker.kill()
-        if worker.exitcode is not None:  # so Python says of all whose fork server is dead, and kills none of them
-            worker._popen.close()  # they take the loader for gone then, and end; see `WorkerInit`  # noqa: SLF001
-    batches._worker_result_queue._writer.close()  # noqa: SLF001
+        if worker.exitcode is not None:  # reported by Python for all whose fork server is dead, although none is killed
+            worker._popen.close()  # closes the sentinel that they wait on, so they exit; see `WorkerInit`  # noqa: SLF001
+    iterator._worker_result_queue._writer.close()  # noqa: SLF001

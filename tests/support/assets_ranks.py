@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from assets_loaders import DEADLINE_SECONDS, Seen, ids, loader, seen
 from facefeed.loaders.workers.local_ranks import count_local_ranks
-from facefeed.loaders.workers.processes import start_context
+from facefeed.loaders.workers.processes import worker_context
 
 
 def in_ranks(count: int, work: Callable[..., Any], folder: Path, *arguments: Any) -> list[Any]:
     """What `work(rank, *arguments)` returns in each of some processes that form a gloo group."""
-    start_context(None)  # the fork server, with torch in it
+    worker_context(None)  # the fork server, with torch in it
     context = multiprocessing.get_context("forkserver")
     folder.mkdir(exist_ok=True)
     ranks = [context.Process(target=_rank, args=(rank, count, work, folder, arguments)) for rank in range(count)]

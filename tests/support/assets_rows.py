@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 from assets_dataset import LABELS, Clip, make_dataset
-from facefeed.loaders.sampling.balance import Natural
+from facefeed.loaders.sampling.balance import Unbalanced
 from facefeed.loaders.sampling.epoch_sampler import EpochSampler
 from facefeed.loaders.sampling.order import Shuffling
 from facefeed.pipeline.dataset.index import Index
@@ -156,13 +156,14 @@ def order_of(
 ) -> EpochSampler:
     """The order that a loader with these settings would follow."""
     settings = {
-        "balance": Natural(), "max_per_video": None, "seed": 0, "drop_last": False, "rank": None, "num_replicas": None,
+        "balance": Unbalanced(), "max_per_video": None, "seed": 0, "drop_last": False, "rank": None,
+        "num_replicas": None,
     }  # fmt: skip
     data: Any = RowsOnly(rows) if isinstance(rows, int) else rows
-    shuffling = Shuffling.of(shuffle, window_images)
+    shuffling = Shuffling.from_argument(shuffle, window_images)
     return EpochSampler(data, batch_size=batch_size, shuffling=shuffling, **{**settings, **options})
 
 
 def batches_of(order: EpochSampler) -> list[list[int]]:
     """The rows of each batch of the epoch that is due."""
-    return [ticket.rows.tolist() for ticket in order]
+    return [request.rows.tolist() for request in order]

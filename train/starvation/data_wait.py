@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...loaders import DevicePrefetcher, FaceDataLoader
-from ...loaders.loader.stats import ready_batches
+from ...loaders.loader.stats import count_ready_batches
 
 clock = time.perf_counter
 
@@ -138,7 +138,7 @@ class Queue:
         combined = getattr(self._trainer.fit_loop, "_combined_loader", None)
         running: Any = getattr(getattr(combined, "_iterator", None), "iterators", ())
         known = len(running) == 1 and hasattr(running[0], "_worker_result_queue")
-        self._found = ready_batches(running[0]) if known else None
+        self._found = count_ready_batches(running[0]) if known else None
 
     def handed(self) -> None:
         """It is there."""

@@ -50,8 +50,8 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
         self, *, every_n_steps: int = 50, max_stall: float = 0.05, patience: int = 2,
         on_starved: Literal["warn", "fail", "ignore"] = "warn",
     ) -> None:  # fmt: skip
-        self.every_n_steps = validation.whole("every_n_steps", every_n_steps, least=1, such_as=50)
-        self.patience = validation.whole("patience", patience, least=1, such_as=2)
+        self.every_n_steps = validation.require_int("every_n_steps", every_n_steps, minimum=1, example=50)
+        self.patience = validation.require_int("patience", patience, minimum=1, example=2)
         if on_starved not in ("warn", "fail", "ignore"):
             raise UsageError(f"on_starved={on_starved!r}: must be 'warn', 'fail' or 'ignore'; try 'warn'")
         self.max_stall = _share(max_stall)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...transfer.prefetch import tensors_in
+from ...transfer.prefetch import iter_tensors
 from ..estimate.queue_model import Queue, Seconds
 from .stamps import Stamp
 
@@ -327,5 +327,5 @@ class Recording:
 
 def images_of(batch: Any) -> int:
     """How many images a batch holds: the length of the first tensor in it; 0 where it has none."""
-    first = next(tensors_in(batch), None)
+    first = next(iter_tensors(batch), None)
     return len(first) if first is not None and first.ndim else 0

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import ConcatDataset, IterableDataset, Subset
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from ...batching.batch import BatchSource
+from ...batching.batch_dataset import BatchDataset
 from ...dataset.face_dataset import FaceDataset
 from .counters import Counters, here
 
@@ -233,9 +233,9 @@ def stamped(loader: Any, take: Callable[[Stamp], None]) -> Any:
     `take` is called in the process that iterates, in the order of the batches, before the batch is handed out.
     """
     maker = _Maker(Spans())
-    if isinstance(loader.dataset, BatchSource):
+    if isinstance(loader.dataset, BatchDataset):
         source = copy.copy(loader.dataset)
-        made, init = loader.over(source), loader.worker_init_fn
+        made, init = loader.with_batch_dataset(source), loader.worker_init_fn
     else:
         source, made = loader.dataset, copy.copy(loader)
         init = _Init(source, loader.worker_init_fn)
@@ -265,7 +265,7 @@ def _with_spans(dataset: Any, spans: Spans) -> Any:
     transform is none of its own attributes.
     """
     if isinstance(dataset, FaceDataset):
-        return dataset.with_stages(spans.timed)
+        return dataset.with_wrapped_stages(spans.timed)
     own = getattr(dataset, "__dict__", {})
     timed: dict[str, Any] = {
         name: spans.timed("augment", own[name]) for name in ("transform", "transforms") if callable(own.get(name))

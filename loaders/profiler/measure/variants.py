@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader
 
-from ...batching.batch import BatchSource
+from ...batching.batch_dataset import BatchDataset
 from ...dataset.selection import Rows
 from ...loader.device_prefetcher import DevicePrefetcher
 from ...loader.face_dataloader import FaceDataLoader
-from ...sampling.balance import Balance, Mix
-from ...sampling.spreading import Arrangement
-from ...workers.processes import start_context
+from ...sampling.balance import Balance
+from ...sampling.bound_balance import BoundBalance
+from ...sampling.row_shuffler import RowShuffler
+from ...workers.processes import worker_context
 
 
 @dataclass(frozen=True)
@@ -28,25 +29,26 @@ class Rounds:
     rounds: int
     balance: Balance
 
-    def bind(self, rows: Rows, arrange: Arrangement) -> Mix:
+    def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
-        once = self.balance.bind(rows, arrange)
-        return _RoundsMix(once, self.rounds, once.unit, once.notes)
+        once = self.balance.bind(rows, shuffler)
+        return _BoundRounds(once, self.rounds, once.unit_size, once.notes)
 
 
 @dataclass
-class _RoundsMix:
-    once: Mix
+class _BoundRounds:
+    once: BoundBalance
     rounds: int
-    unit: int
+    unit_size: int
     notes: list[str]
 
     @property
-    def images(self) -> int:
-        return self.once.images * self.rounds
+    def num_images(self) -> int:
+        return self.once.num_images * self.rounds
 
-    def epoch(self, number: int, key: int) -> Rows:
-        return np.concatenate([self.once.epoch(number * self.rounds + one, key) for one in range(self.rounds)])
+    def epoch_rows(self, epoch: int, key: int) -> Rows:
+        epochs = range(epoch * self.rounds, (epoch + 1) * self.rounds)
+        return np.concatenate([self.once.epoch_rows(one, key) for one in epochs])
 
 
 def source_of(loader: Any) -> DataLoader[Any] | None:
@@ -74,17 +76,19 @@ def with_settings(loader: Any, *, num_workers: int, prefetch_factor: int) -> Any
     """A loader with other workers, where it has a `source_of`. prefetch_factor: batches a worker; none without."""
     source = source_of(loader)
     assert source is not None
-    made: Any = source.over(_maker_of(source)) if isinstance(source, FaceDataLoader) else copy.copy(source)
+    made: Any = (
+        source.with_batch_dataset(_maker_of(source)) if isinstance(source, FaceDataLoader) else copy.copy(source)
+    )
     ahead = prefetch_factor if num_workers else None
     made.__dict__.update(num_workers=num_workers, prefetch_factor=ahead, _iterator=None)
     if num_workers and not source.num_workers and isinstance(source, FaceDataLoader):
-        made.multiprocessing_context = start_context(None)
+        made.multiprocessing_context = worker_context(None)
     return over(loader, made)
 
 
 def prolonged(loader: FaceDataLoader, rounds: int) -> FaceDataLoader:
     """The loader with an epoch as long as so many of its own."""
-    made = loader.over(_maker_of(loader))
+    made = loader.with_batch_dataset(_maker_of(loader))
     order: Any = made.sampler
     order.balance = Rounds(rounds, order.balance)
     return made
@@ -102,17 +106,17 @@ def by_transforms(loader: FaceDataLoader) -> dict[str, FaceDataLoader]:
             return {}
         plain = copy.copy(source)
         plain.transform = plain.face_transform = None
-        found["evaluation transform"] = loader.over(plain)
+        found["evaluation transform"] = loader.with_batch_dataset(plain)
         source = plain
     if source.image_size is not None:
-        found["none"] = loader.over(source.with_stages(_Grey(source.image_size)))
+        found["none"] = loader.with_batch_dataset(source.with_wrapped_stages(_Grey(source.image_size)))
     return found
 
 
-def _maker_of(loader: FaceDataLoader) -> BatchSource:
+def _maker_of(loader: FaceDataLoader) -> BatchDataset:
     """A copy of what makes its batches."""
     source = loader.dataset
-    assert isinstance(source, BatchSource)
+    assert isinstance(source, BatchDataset)
     return copy.copy(source)
 
 

@@ -17,7 +17,7 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from ...workers.processes import WorkerInit, start_context
+from ...workers.processes import WorkerInit, worker_context
 from ..estimate.queue_model import Seconds
 from ..measure.live import Pass
 from ..measure.recording import Recording
@@ -182,7 +182,7 @@ def play(plan: Plan, device: Device | None = None) -> list[Seen]:
     delays = np.concatenate([np.zeros(opening), *(stretch.delays for stretch in plan.stretches)])
     options: dict[str, Any] = {}
     if plan.workers:
-        options = {"prefetch_factor": plan.prefetch, "multiprocessing_context": start_context(None),
+        options = {"prefetch_factor": plan.prefetch, "multiprocessing_context": worker_context(None),
                    "worker_init_fn": WorkerInit(None)}  # fmt: skip
     loader = DataLoader(Items(delays), 1, collate_fn=timed, num_workers=plan.workers, **options)
     passing = Pass(loader)

@@ -11,7 +11,7 @@ import torch
 
 from ....pipeline.errors import UsageError
 from ....pipeline.machine import usable_cores
-from ...transfer.prefetch import tensors_in
+from ...transfer.prefetch import iter_tensors
 from ...workers.local_ranks import count_local_ranks
 from ..measure.live import Pass, Step, replay
 from ..measure.ranks import Ranks
@@ -167,7 +167,7 @@ def _length(loader: Any) -> int | None:
 def _moved(batches: list[Any], device: str | torch.device | None) -> list[Any] | None:
     """The batches on the device of the step; None where they are there anyway."""
     where = torch.device(device or "cpu")
-    if where.type == "cpu" or all(tensor.device.type != "cpu" for batch in batches for tensor in tensors_in(batch)):
+    if where.type == "cpu" or all(tensor.device.type != "cpu" for batch in batches for tensor in iter_tensors(batch)):
         return None
     return [_on(batch, where) for batch in batches]
 

@@ -38,7 +38,7 @@ class _Numbered:
 def loader(order: Order) -> Any:
     out = order.folder / "facefeed"
     if order.lane == "C":
-        data = FaceDataset(out, image_size=16).with_stages(_without_decoding)
+        data = FaceDataset(out, image_size=16).with_wrapped_stages(_without_decoding)
     elif order.lane == "D":
         data = FaceDataset(out, image_size=256)
     else:

@@ -14,7 +14,7 @@ import pytest
 from assets_dataset import copy_dataset
 from assets_rows import make_small
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.dataset.byte_ranges import PAUSES_SECONDS, ByteRanges, Storage, UnreadableFileError
+from facefeed.loaders.dataset.byte_ranges import RETRY_DELAYS_SECONDS, ByteRangeReader, Storage, UnreadableFileError
 from facefeed.pipeline.errors import CorruptDataError
 
 
@@ -40,10 +40,10 @@ class FailingStorage(Storage):
             raise OSError(number, os.strerror(number))
         return super().read(descriptor, size, offset)
 
-    def wait(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         self.waited.append(seconds)
 
-    def most_open(self) -> int:
+    def max_open_files(self) -> int:
         return self.room
 
 
@@ -53,14 +53,14 @@ def letters(folder: Path, names: str) -> Path:
     return folder
 
 
-def read_all(ranges: ByteRanges, names: str) -> None:
+def read_all(ranges: ByteRangeReader, names: str) -> None:
     for name in names:
         assert ranges.read(name, 0, 1, zlib.crc32(name.encode())) == name.encode()
 
 
 def test_a_range_is_read_and_checked(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"0123456789")
-    ranges = ByteRanges(tmp_path)
+    ranges = ByteRangeReader(tmp_path)
     assert ranges.read("a", 2, 3, zlib.crc32(b"234")) == b"234"
     assert pickle.loads(pickle.dumps(ranges)).read("a", 0, 1, zlib.crc32(b"0")) == b"0"
     for offset, size, crc in ((2, 3, 0), (8, 3, zlib.crc32(b"89")), (20, 1, zlib.crc32(b""))):
@@ -71,14 +71,14 @@ def test_a_range_is_read_and_checked(tmp_path: Path) -> None:
 def test_what_the_system_says_is_said(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(CorruptDataError, match=r"folder: Is a directory; run `facefeed verify"):
-        ByteRanges(tmp_path).read("folder", 0, 1, 0)
+        ByteRangeReader(tmp_path).read("folder", 0, 1, 0)
     with pytest.raises(UnreadableFileError, match=r"gone: No such file or directory; run `facefeed verify"):
-        ByteRanges(tmp_path).read("gone", 0, 1, 0)
+        ByteRangeReader(tmp_path).read("gone", 0, 1, 0)
 
 
 def test_the_files_that_were_used_last_stay_open(tmp_path: Path) -> None:
     storage = FailingStorage(room=2)
-    ranges = ByteRanges(letters(tmp_path, "abc"), storage)
+    ranges = ByteRangeReader(letters(tmp_path, "abc"), storage)
     read_all(ranges, "abababcaca")
     assert "".join(storage.opened) == "abca"
     del ranges
@@ -90,8 +90,8 @@ def test_thousands_of_images_of_hundreds_of_files_open_each_file_once(tmp_path: 
     for number in range(300):
         (tmp_path / str(number)).write_bytes(b"0123456789")
     storage = FailingStorage()
-    storage.most_open = lambda: Storage.most_open(storage)  # type: ignore[method-assign]  # this process's own limit
-    ranges, rng = ByteRanges(tmp_path, storage), random.Random(0)
+    storage.max_open_files = lambda: Storage.max_open_files(storage)  # type: ignore[method-assign]  # this process's own limit
+    ranges, rng = ByteRangeReader(tmp_path, storage), random.Random(0)
     for _ in range(3000):
         ranges.read(str(rng.randrange(300)), 0, 1, None)
     assert len(storage.opened) == len(set(storage.opened)) == 300
@@ -99,7 +99,7 @@ def test_thousands_of_images_of_hundreds_of_files_open_each_file_once(tmp_path: 
 
 def test_where_the_process_has_no_descriptor_left_files_that_rested_are_closed(tmp_path: Path) -> None:
     storage = FailingStorage(descriptors=4)
-    ranges = ByteRanges(letters(tmp_path, "abcde"), storage)
+    ranges = ByteRangeReader(letters(tmp_path, "abcde"), storage)
     read_all(ranges, "abcdeecd")
     assert "".join(storage.opened) == "abcde"
 
@@ -107,8 +107,8 @@ def test_where_the_process_has_no_descriptor_left_files_that_rested_are_closed(t
 @pytest.mark.parametrize("failure", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT], ids=errno.errorcode.get)
 def test_a_failure_of_storage_that_passes_is_waited_for(tmp_path: Path, failure: int) -> None:
     storage = FailingStorage(failure, failure)
-    read_all(ByteRanges(letters(tmp_path, "a"), storage), "aa")
-    assert storage.waited == list(PAUSES_SECONDS[:2])
+    read_all(ByteRangeReader(letters(tmp_path, "a"), storage), "aa")
+    assert storage.waited == list(RETRY_DELAYS_SECONDS[:2])
     assert "".join(storage.opened) == "aaa"  # a stale descriptor never recovers
 
 
@@ -116,15 +116,15 @@ def test_a_failure_of_storage_that_passes_is_waited_for(tmp_path: Path, failure:
 def test_a_failure_of_storage_that_lasts_ends_the_run_and_is_not_called_damage(tmp_path: Path, failure: int) -> None:
     storage = FailingStorage(*[failure] * 100)
     with pytest.raises(UnreadableFileError, match=rf"{errno.errorcode[failure]}.*35 s.*see to the disk or mount"):
-        ByteRanges(letters(tmp_path, "a"), storage).read("a", 0, 1, 0)
-    assert storage.waited == list(PAUSES_SECONDS)
+        ByteRangeReader(letters(tmp_path, "a"), storage).read("a", 0, 1, 0)
+    assert storage.waited == list(RETRY_DELAYS_SECONDS)
 
 
 def test_a_loader_over_a_disk_that_fails_counts_no_image_as_damaged(tmp_path: Path) -> None:
     out = copy_dataset(make_small(tmp_path / "made"), tmp_path / "out")
     storage = FailingStorage(errno.EIO, errno.ESTALE)
     loader = FaceDataLoader(out, split="val", num_workers=0, image_size=8, batch_size=5)
-    loader.dataset._read = ByteRanges(out, storage).read
+    loader.dataset._read = ByteRangeReader(out, storage).read
     assert sum(len(labels) for _, labels in loader) == 15
     assert (loader.stats().corrupt, len(storage.waited)) == (0, 2)
     storage.failures = [errno.EIO] * 6

@@ -13,7 +13,7 @@ from assets_dataset import Clip, copy_dataset, make_dataset
 from assets_random import examples
 from assets_rows import SIDE, damage, make_small, shown, stored_rows
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.dataset.replacement import substitutes
+from facefeed.loaders.dataset.replacement import replacement_candidates
 from facefeed.loaders.sampling.balance import Pairs, Quotas
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.errors import CorruptDataError
@@ -66,7 +66,7 @@ def test_a_damaged_image_is_replaced_by_the_next_of_its_video_and_nothing_else_c
     assert len(list(loader)) == len(loader) == 11
     assert by_place(copy) == [of_face[wanted.get(face, face)] for face, _, _ in sound]
     assert loader.stats().corrupt == 4
-    assert {one.face_id: one.by for one in loader.stats().replaced} == wanted
+    assert {one.face_id: one.replaced_by for one in loader.stats().replaced} == wanted
     assert all("is not the one that was written" in one.reason for one in loader.stats().replaced)
 
 
@@ -201,13 +201,13 @@ def test_the_rule_for_stand_ins(dataset: Path) -> None:
     index = Index(dataset)
     rows = np.arange(len(index), dtype=np.uint32)
     anna, bert = (rows_of(dataset, f"real/{name}.mp4") for name in ("anna", "bert"))
-    found = list(substitutes(index, anna[37], rows))
+    found = list(replacement_candidates(index, anna[37], rows))
     assert found[:3] == [anna[38], anna[39], anna[36]]
     assert found[:32] == [*anna[38:], *anna[36:6:-1]]
     assert found[32:] == bert  # the only other real video of the split; of several, one row of each comes first
-    assert list(substitutes(index, bert[-1], rows)) == [*bert[-2::-1], *anna[:32]]
+    assert list(replacement_candidates(index, bert[-1], rows)) == [*bert[-2::-1], *anna[:32]]
     fake = rows_of(dataset, "fake/dora-swap.mp4")
-    assert list(substitutes(index, fake[0], rows)) == fake[1:]
+    assert list(replacement_candidates(index, fake[0], rows)) == fake[1:]
 
 
 def test_no_row_that_the_filters_leave_out_stands_in_for_a_damaged_one(copy: Path) -> None:

@@ -15,7 +15,7 @@ import simplejpeg
 from assets_rows import make_small, shown, stored_pixels, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.dataset.decode import decode_rgb
-from facefeed.loaders.face import resized
+from facefeed.loaders.face import resize_image
 from facefeed.pipeline.dataset.image_codec import ImageEncoder
 from facefeed.pipeline.errors import CorruptDataError
 from PIL import Image
@@ -63,7 +63,7 @@ def test_a_large_jpeg_is_decoded_small_and_looks_the_same(side: int, wanted: int
     data = jpeg(smooth(side))
     small = decode_rgb(data, min_side_px=wanted)
     assert wanted <= small.shape[0] <= side // 2 + 1
-    found = resized(small, wanted).astype(int)
+    found = resize_image(small, wanted).astype(int)
     full = cv2.resize(decode_rgb(data), (wanted, wanted), interpolation=cv2.INTER_AREA).astype(int)
     assert found.shape == (wanted, wanted, 3)
     assert abs(found - full).mean() < off
@@ -107,11 +107,11 @@ def test_a_jpeg_that_ends_early_is_an_error_and_not_half_a_picture() -> None:
 @pytest.mark.parametrize("side", [8, 16, 31, 32, 40, 224])
 def test_resizing_gives_a_square_and_leaves_what_is_one_alone(side: int) -> None:
     picture = smooth(32)
-    found = resized(picture, side)
+    found = resize_image(picture, side)
     assert found.shape == (side, side, 3)
     assert (found is picture) == (side == 32)
     place = np.zeros((side, side, 3), np.uint8)
-    assert (resized(picture, side, place) == found).all()
+    assert (resize_image(picture, side, place) == found).all()
     assert side == 32 or (place == found).all()
 
 
@@ -130,9 +130,9 @@ def test_large_crops_come_small_through_the_loader_and_their_points_too(large: P
     for position, row in list(enumerate(rows))[::3]:
         assert row["width"] == 256
         full = cv2.resize(stored_pixels(row), (image_size, image_size), interpolation=cv2.INTER_AREA).astype(int)
-        face = faces.resized(int(faces.rows[position]))
+        face = faces.load_resized(int(faces.rows[position]))
         assert abs(face.image.astype(int) - full).mean() < 2
-        assert (faces.pixels(int(faces.rows[position])) == face.image).all()
+        assert (faces.load_pixels(int(faces.rows[position])) == face.image).all()
         scale = image_size / 256
         np.testing.assert_allclose(face.landmarks, np.array(row["landmarks"]) * scale, rtol=1e-4)
         np.testing.assert_allclose(face.hull, np.array(row["hull"]) * scale, rtol=1e-4)

@@ -19,7 +19,7 @@ from assets_dataset import LABELS, NO_ROWS, ROWS, TEST, Clip, copy_dataset, make
 from assets_rows import damage
 from facefeed.loaders import FaceDataset
 from facefeed.loaders.augment import BlockMask, FaceCutout, LandmarkBlackout
-from facefeed.loaders.dataset.byte_ranges import ByteRanges, Storage
+from facefeed.loaders.dataset.byte_ranges import ByteRangeReader, Storage
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.schema import SPLITS
 from facefeed.pipeline.errors import CorruptDataError, UsageError
@@ -79,7 +79,7 @@ def test_at_the_stored_size_the_pixels_are_those_of_the_stored_crop(dataset: Pat
             wanted = np.asarray(stored.convert("RGB"))
         assert wanted.shape == (SIDE, SIDE, 3)
         assert (pixels(faces[position][0]) == wanted).all()
-        assert (faces.pixels(int(faces.rows[position])) == wanted).all()
+        assert (faces.load_pixels(int(faces.rows[position])) == wanted).all()
 
 
 def test_it_is_normalised_by_the_statistics_of_imagenet(dataset: Path) -> None:
@@ -235,7 +235,7 @@ def test_masks_are_read_only_where_something_may_look_at_them(dataset: Path, fac
         return call
 
     made = FaceDataset(dataset, split="val", image_size=SIDE, face_transform=face_transform)
-    faces = made.with_stages(counted)
+    faces = made.with_wrapped_stages(counted)
     for position in range(len(faces)):
         _ = faces[position]
     fakes = sum(row["mask"] is not None for row in rows_of(dataset, "val"))
@@ -315,13 +315,13 @@ def open_below(out: Path) -> int:
 
 
 class RoomForSix(Storage):
-    def most_open(self) -> int:
+    def max_open_files(self) -> int:
         return 6
 
 
 def test_descriptors_are_few_while_it_lives_and_gone_afterwards(many_files: Path) -> None:
     faces = FaceDataset(many_files, image_size=SIDE)
-    faces._read = ByteRanges(many_files.resolve(), RoomForSix()).read
+    faces._read = ByteRangeReader(many_files.resolve(), RoomForSix()).read
     first = [faces[position][0] for position in range(20)]
     assert open_below(many_files) == 6
     again = [faces[position][0] for position in [*range(19, -1, -1), *range(0, 20, 3)]]

@@ -14,7 +14,7 @@ from assets_dataset import NO_ROWS, Clip, make_dataset
 from assets_random import examples
 from assets_rows import ROWS, ColumnsOnly, make_small, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset
-from facefeed.loaders.dataset.selection import select
+from facefeed.loaders.dataset.selection import select_rows
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
@@ -161,7 +161,7 @@ def evenly(rows: list[tuple[str, int]], frames: int) -> list[int]:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40)), max_size=80), st.integers(1, 12))
 def test_the_frames_of_a_video_are_those_of_the_rule_written_out(rows: list[tuple[str, int]], frames: int) -> None:
     index: Any = ColumnsOnly({"video_id": [video for video, _ in rows], "frame_index": [frame for _, frame in rows]})
-    assert select(index, None, None, frames).tolist() == evenly(rows, frames)
+    assert select_rows(index, None, None, frames).tolist() == evenly(rows, frames)
 
 
 def test_so_many_frames_of_each_video_are_kept_and_short_videos_whole(dataset: Path) -> None:
@@ -216,5 +216,5 @@ def test_selected_rows_are_what_ranks_share(dataset: Path) -> None:
         )
     ]
     index = Index(dataset)
-    assert sorted(seen) == select(index, "train", options["filters"], 9).tolist()
+    assert sorted(seen) == select_rows(index, "train", options["filters"], 9).tolist()
     assert len(seen) == 18

@@ -232,7 +232,7 @@ def test_on_another_number_of_gpus_it_goes_on_with_the_images_that_were_left(
         order.resume(state)
         assert len(order) == len(orders(*after)[0])  # stays that of a whole epoch
     steps = list(zip(*[list(order) for order in resumed], strict=True))
-    came = [int(row) for step in steps for ticket in step for row in ticket.rows]
+    came = [int(row) for step in steps for request in step for row in request.rows]
     left = stopped.rows(3)[4 * stopped.global_batch :].tolist()
     if options.get("drop_last"):
         left = left[: len(left) // resumed[0].global_batch * resumed[0].global_batch]
@@ -241,7 +241,7 @@ def test_on_another_number_of_gpus_it_goes_on_with_the_images_that_were_left(
     assert [step[0].step for step in steps] == list(range(len(resumed[0])))[-len(steps) :]
     middle = resumed[0]
     middle.position = 3, 4 * stopped.global_batch + 2 * middle.global_batch
-    assert [ticket.rows.tolist() for ticket in middle] == [step[0].rows.tolist() for step in steps[2:]]
+    assert [request.rows.tolist() for request in middle] == [step[0].rows.tolist() for step in steps[2:]]
 
 
 @pytest.mark.parametrize("balance", [Quotas({"real": 1, "fake": 3}), Pairs()], ids=["quotas", "pairs"])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from assets_rows import RowsOnly, make_small, order_of, stored_rows
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.loader.describe import describe
-from facefeed.loaders.loader.stats import Meter
+from facefeed.loaders.loader.describe import describe_epoch
+from facefeed.loaders.loader.stats import EpochMeter
 from facefeed.loaders.sampling.balance import Quotas
 from facefeed.pipeline.dataset.index import Index
 
@@ -47,14 +47,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_time_is_told_apart_into_waiting_and_training(clock: Clock) -> None:
-    meter = Meter(3)
-    with meter.waiting():  # iter()
+    meter = EpochMeter(3)
+    with meter.time_wait():  # iter()
         clock.seconds += 1.5
     for ready, waited, trained in ((0, 0.5, 1.0), (2, 0.25, 2.0), (4, 0.25, 4.0)):
-        meter.saw_ready(ready)
-        with meter.waiting():
+        meter.record_ready(ready)
+        with meter.time_wait():
             clock.seconds += waited
-        meter.count(100)
+        meter.record_batch(100)
         clock.seconds += trained
     stats = meter.stats()
     assert (stats.epoch, stats.batches, stats.images, stats.corrupt) == (3, 3, 300, 0)
@@ -68,11 +68,11 @@ def test_time_is_told_apart_into_waiting_and_training(clock: Clock) -> None:
 
 
 def test_the_figures_fit_on_a_line(clock: Clock) -> None:
-    meter = Meter(3)
-    with meter.waiting():
+    meter = EpochMeter(3)
+    with meter.time_wait():
         clock.seconds += 2
-    meter.saw_ready(1)
-    meter.count(12_345)
+    meter.record_ready(1)
+    meter.record_batch(12_345)
     assert str(meter.stats()) == (
         "epoch 3: 12,345 images in 1 batches, 6,172 images/s, waited 100%, first batch 2.00 s, queue 1.0, corrupt 0"
     )
@@ -116,7 +116,7 @@ def test_a_rank_counts_its_own_images(dataset: Path) -> None:
 
 
 def told_of(rows: RowsOnly, **options: Any) -> Any:
-    return describe(order_of(rows, **options), num_workers=0, shared_bytes=0)
+    return describe_epoch(order_of(rows, **options), num_workers=0, shared_bytes=0)
 
 
 def images(*places: tuple[str, int, int]) -> RowsOnly:
@@ -150,7 +150,7 @@ def test_rows_that_come_twice_in_a_window_are_read_once() -> None:
     order = order_of(rows, shuffle="window", window_images=128, balance=Quotas({"real": 1, "fake": 1}))
     seen = sorted(set(order.rows(0).tolist()))
     assert len(seen) == 4 + 64  # of 128 images, 64 show the same four
-    told = describe(order, num_workers=0, shared_bytes=0)
+    told = describe_epoch(order, num_workers=0, shared_bytes=0)
     assert told.read_amplification == pytest.approx((seen[-1] + 1 - seen[0]) / len(seen))
 
 

@@ -34,8 +34,10 @@ def test_a_profile_changes_no_batch_and_knows_when_each_was_made(dataset: Path) 
     recording = passing.record(11, lambda _: None, keep=batches)
     assert shown(batches) == plain
     made = passing._loader.dataset.dataset
-    assert made.ring is passing._loader._source.ring is not None  # made as the loader does, in its own kind of memory
-    assert (loader._order.epoch, loader._source.ring) == (0, None)  # and the loader itself is as it was
+    assert (
+        made.pool is passing._loader._batch_dataset.pool is not None
+    )  # made as the loader does, in its own kind of memory
+    assert (loader._epoch_sampler.epoch, loader._batch_dataset.pool) == (0, None)  # and the loader itself is as it was
     assert recording.images.sum() == 107
     assert (recording.start < recording.finish).all()
     assert (recording.finish <= recording.handed).all()

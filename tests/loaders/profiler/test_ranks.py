@@ -32,7 +32,7 @@ from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.job import Seen, Steps, seen_by, slowest, together
 from facefeed.loaders.profiler.verdict.judgement import Word, judge
 from facefeed.loaders.profiler.verdict.result import Profile
-from facefeed.loaders.workers.processes import start_context
+from facefeed.loaders.workers.processes import worker_context
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 
@@ -401,7 +401,7 @@ def processes() -> set[psutil.Process]:
 
 @pytest.mark.parametrize("killed", [1, 2])
 def test_ranks_that_are_killed_end_the_measurement_and_leave_no_process(dataset: Path, killed: int) -> None:
-    start_context(None)  # the fork server stays
+    worker_context(None)  # the fork server stays
     before, started = processes(), set[psutil.Process]()
 
     def kill(*_: Any) -> None:
@@ -417,7 +417,7 @@ def test_ranks_that_are_killed_end_the_measurement_and_leave_no_process(dataset:
 
 
 def test_ctrl_c_while_ranks_are_started_leaves_no_process(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start_context(None)
+    worker_context(None)
     before, start = processes(), ForkServerProcess.start
 
     def interrupted(process: ForkServerProcess) -> None:

@@ -69,7 +69,7 @@ def test_the_minority_comes_round_again_and_every_row_of_the_majority_gets_its_t
     rows = rows_of(10, 90)
     order = order_of(rows, 10, balance=EVEN)
     first = Counter(order.rows(0).tolist())
-    assert order.images == 100
+    assert order.num_images == 100
     assert [first[row] for row in range(10)] == [5] * 10
     assert max(first[row] for row in range(10, 100)) == 1
     second = Counter(order.rows(1).tolist())
@@ -89,8 +89,8 @@ def test_quotas_take_any_column_of_strings_and_say_which_rows_are_in_none() -> N
     order = order_of(rows, 6, balance=Quotas({"b": 2, "c": 1}, column="method"))
     for batch in batches_of(order):
         assert labels_in(rows, batch) == {1: 2 * len(batch) // 3, 2: len(batch) // 3}
-    assert order.mix.notes == ["20 rows of no named method"]
-    assert order_of(rows_of(5, 5), 2, balance=EVEN).mix.notes == []
+    assert order.bound_balance.notes == ["20 rows of no named method"]
+    assert order_of(rows_of(5, 5), 2, balance=EVEN).bound_balance.notes == []
 
 
 def test_quotas_mix_anew_by_seed_and_epoch() -> None:
@@ -115,7 +115,7 @@ def test_quotas_mix_anew_by_seed_and_epoch() -> None:
 )
 def test_a_balance_that_the_rows_cannot_give_is_refused_with_what_there_is(balance: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        _ = order_of(rows_of(10, 20), 8, balance=balance).mix
+        _ = order_of(rows_of(10, 20), 8, balance=balance).bound_balance
 
 
 def test_a_value_that_no_selected_row_has_is_refused(dataset: Path) -> None:
@@ -141,7 +141,7 @@ def test_weights_draw_each_value_as_often_as_they_say() -> None:
     drawn: Counter[int] = Counter()
     for number in range(20):
         drawn += labels_in(rows, order.rows(number).tolist())
-    assert order.images == 1000
+    assert order.num_images == 1000
     for label, weight in ((0, 400), (1, 300), (2, 300)):
         assert drawn[label] == pytest.approx(20_000 * weight / 1000, rel=0.05)
 

@@ -41,7 +41,7 @@ def most_in_a_step(rows: RowsOnly, epoch: int, ranks: int = 1, **options: Any) -
     for step in range(len(orders[0])):
         held: Counter[str] = Counter()
         for order in orders:
-            held.update(rows.index._columns["video_id"][row] for row in order.ticket(epoch, step).rows)
+            held.update(rows.index._columns["video_id"][row] for row in order.request(epoch, step).rows)
         most = max(most, *held.values())
     return most
 
@@ -49,7 +49,7 @@ def most_in_a_step(rows: RowsOnly, epoch: int, ranks: int = 1, **options: Any) -
 def refused_with(rows: RowsOnly, **options: Any) -> int:
     """The smallest `max_per_video` that is promised to work, by the refusal of a smaller one; 1 if 1 is not refused."""
     try:
-        _ = order_of(rows, max_per_video=1, **options).mix
+        _ = order_of(rows, max_per_video=1, **options).bound_balance
     except UsageError as error:
         return int(str(error).split("one video has so many images")[1].split("try max_per_video=")[1].split(",")[0])
     return 1
@@ -66,7 +66,7 @@ def test_the_refusal_names_the_smallest_that_works_and_it_holds_in_every_epoch(
         assert most_in_a_step(rows, epoch, batch_size=batch_size, max_per_video=least) <= least
     if least > 1:
         with pytest.raises(UsageError, match=f"max_per_video={least - 1}: .*try max_per_video={least}, or frames_per"):
-            _ = order_of(rows, batch_size, max_per_video=least - 1).mix
+            _ = order_of(rows, batch_size, max_per_video=least - 1).bound_balance
         # No order at all could do better: some step would have to hold fewer of the largest video.
         steps = -(-sum(frames) // batch_size)
         assert least >= -(-max(frames) // steps)

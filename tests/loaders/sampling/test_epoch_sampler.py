@@ -11,7 +11,7 @@ from assets_random import examples
 from assets_rows import RowsOnly, make_small, order_of, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.sampling.balance import Pairs, Quotas
-from facefeed.loaders.sampling.epoch_sampler import EpochSampler, Ticket
+from facefeed.loaders.sampling.epoch_sampler import BatchRequest, EpochSampler
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,7 +51,7 @@ def test_the_ranks_share_each_step_and_repeat_only_where_there_is_too_little_for
     seen: list[int] = []
     padded = 0
     for step in range(len(orders[0])):
-        parts = [order.ticket(0, step).rows.tolist() for order in orders]
+        parts = [order.request(0, step).rows.tolist() for order in orders]
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
         assert 1 <= min(map(len, parts)) <= max(map(len, parts)) <= batch_size
         wanted = whole[step * batch_size * ranks :][: batch_size * ranks]
@@ -75,7 +75,7 @@ def test_sets_of_quotas_are_never_torn_apart_between_ranks(real: int, fake: int,
     rows = RowsOnly({"label": [0] * real + [1] * fake})
     orders = ranks_of(rows, ranks, batch_size=2 * half, balance=EVEN)
     for step in range(len(orders[0])):
-        parts = [order.ticket(0, step).rows for order in orders]
+        parts = [order.request(0, step).rows for order in orders]
         lengths = [len(part) for part in parts]
         assert all(length % 2 == 0 and length for length in lengths)
         assert max(lengths) - min(lengths) <= 2
@@ -92,17 +92,20 @@ def test_ranks_that_share_a_global_batch_see_the_order_that_one_rank_sees(shuffl
         orders = ranks_of(rows, ranks, batch_size=32 // ranks, **options)
         assert len(orders[0]) == len(alone)
         for epoch, step in ((0, 0), (0, 7), (0, len(alone) - 1), (3, 2)):
-            tickets = [order.ticket(epoch, step) for order in orders]
-            whole = alone.ticket(epoch, step)
-            assert np.concatenate([ticket.rows for ticket in tickets]).tolist() == whole.rows.tolist()
-            assert np.concatenate([ticket.places for ticket in tickets]).tolist() == whole.places.tolist()
+            requests = [order.request(epoch, step) for order in orders]
+            whole = alone.request(epoch, step)
+            assert np.concatenate([request.rows for request in requests]).tolist() == whole.rows.tolist()
+            assert (
+                np.concatenate([request.global_positions for request in requests]).tolist()
+                == whole.global_positions.tolist()
+            )
 
 
 def test_places_number_the_images_of_a_step_over_all_ranks() -> None:
-    tickets = [order.ticket(0, 1) for order in ranks_of(20, 3, batch_size=3)]
-    assert [ticket.places.tolist() for ticket in tickets] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
-    last = [order.ticket(0, 2) for order in ranks_of(20, 3, batch_size=3)]
-    assert [ticket.places.tolist() for ticket in last] == [[0], [1], [2]]
+    requests = [order.request(0, 1) for order in ranks_of(20, 3, batch_size=3)]
+    assert [request.global_positions.tolist() for request in requests] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    last = [order.request(0, 2) for order in ranks_of(20, 3, batch_size=3)]
+    assert [request.global_positions.tolist() for request in last] == [[0], [1], [2]]
 
 
 def test_what_is_repeated_or_dropped_is_said(dataset: Path) -> None:
@@ -147,10 +150,10 @@ def test_length_is_exact_before_the_first_batch_while_it_goes_on_and_after_a_res
 
 
 def test_a_ticket_says_what_to_make_and_holds_nothing() -> None:
-    ticket = order_of(100, 16).ticket(2, 3)
-    assert isinstance(ticket, Ticket)
-    assert (ticket.epoch, ticket.step, ticket.slot) == (2, 3, None)
-    assert ticket.rows.nbytes + ticket.places.nbytes == 16 * (4 + 8)
+    request = order_of(100, 16).request(2, 3)
+    assert isinstance(request, BatchRequest)
+    assert (request.epoch, request.step, request.slot) == (2, 3, None)
+    assert request.rows.nbytes + request.global_positions.nbytes == 16 * (4 + 8)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from assets_rows import RowsOnly, batches_of, order_of
 from facefeed.loaders.sampling.order import (
     BLOCK_ROWS,
     Shuffling,
-    hashes,
-    key_of,
-    least_of_one,
-    most_of_one,
+    derive_key,
+    hash_range,
+    max_per_batch,
+    min_possible_per_batch,
     permutation,
-    spread,
+    spread_videos,
 )
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
@@ -35,14 +35,14 @@ def test_a_permutation_holds_every_number_once(count: int, key: int) -> None:
 
 def test_hashes_are_those_of_the_published_splitmix64() -> None:
     # The first outputs of the reference implementation (prng.di.unimi.it/splitmix64.c) for the seeds 0 and 1234567.
-    assert hashes(4, 0).tolist()[1:] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    assert hashes(4, 1234567).tolist()[1:] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert hash_range(4, 0).tolist()[1:] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert hash_range(4, 1234567).tolist()[1:] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
 def test_orders_are_these_whatever_the_version_of_numpy_and_the_machine() -> None:
     assert permutation(12, 7).tolist() == GOLDEN["permutation"]
-    assert key_of("fingerprint", 3, None) == GOLDEN["key"]
-    assert spread(np.array([0, 0, 0, 1, 1, 2, 2, 2, 2]), 4, 5).tolist() == GOLDEN["spread"]
+    assert derive_key("fingerprint", 3, None) == GOLDEN["key"]
+    assert spread_videos(np.array([0, 0, 0, 1, 1, 2, 2, 2, 2]), 4, 5).tolist() == GOLDEN["spread_videos"]
     rows = np.arange(300, dtype=np.uint32)
     assert Shuffling(mode="window", window_images=128)(rows, 9)[[0, 1, 127, 128, 299]].tolist() == GOLDEN["window"]
     assert batches_of(order_of(5, batch_size=3, seed=11)) == GOLDEN["batches"]
@@ -51,7 +51,7 @@ def test_orders_are_these_whatever_the_version_of_numpy_and_the_machine() -> Non
 GOLDEN: dict[str, Any] = {
     "permutation": [2, 0, 11, 9, 6, 8, 1, 10, 5, 7, 4, 3],
     "key": 16874591232208531419,
-    "spread": [5, 7, 3, 0, 2, 8, 4, 1, 6],
+    "spread_videos": [5, 7, 3, 0, 2, 8, 4, 1, 6],
     "window": [22, 41, 73, 171, 260],
     "batches": [[1, 2, 0], [3, 4]],
 }
@@ -61,20 +61,20 @@ def test_every_item_comes_to_every_place_about_as_often() -> None:
     count, tries = 16, 4000
     table = np.zeros((count, count), np.int64)
     for epoch in range(tries):
-        table[np.arange(count), permutation(count, key_of("some dataset", 0, epoch))] += 1
+        table[np.arange(count), permutation(count, derive_key("some dataset", 0, epoch))] += 1
     chi2 = ((table - tries / count) ** 2 / (tries / count)).sum()
     assert 140 < chi2 < 330  # 225 degrees of freedom: both bounds are beyond one in 100,000
 
 
 def test_neighbours_in_the_index_are_no_neighbours_in_a_batch() -> None:
-    rows = permutation(20_000, key_of("some dataset")).astype(np.int64)
+    rows = permutation(20_000, derive_key("some dataset")).astype(np.int64)
     near = (np.abs(np.diff(rows)) < 100).mean()
     assert near == pytest.approx(200 / 20_000, rel=0.2)
 
 
 def test_keys_tell_their_parts_apart() -> None:
     parts = [(1, 23), (12, 3), ("1", "2", "3"), ("1", "23", ""), (None,), ("",), (123,)]
-    assert len({key_of(*each) for each in parts}) == len(parts)
+    assert len({derive_key(*each) for each in parts}) == len(parts)
 
 
 # ---- an epoch's order
@@ -113,12 +113,12 @@ def test_true_means_over_all_rows_and_false_the_stored_order() -> None:
 @pytest.mark.parametrize("shuffle", ["windows", "random", 1, None, ["full"]])
 def test_another_word_for_shuffle_is_refused_with_those_there_are(shuffle: Any) -> None:
     with pytest.raises(UsageError, match=r"shuffle=.*: must be True, False, 'full' or 'window'"):
-        Shuffling.of(shuffle, 16_384)
+        Shuffling.from_argument(shuffle, 16_384)
 
 
 def test_a_window_too_small_to_be_read_in_one_go_is_refused() -> None:
     with pytest.raises(UsageError, match="window_images=127: must be at least 128; try 16384"):
-        Shuffling.of("window", 127)
+        Shuffling.from_argument("window", 127)
 
 
 # ---- windows
@@ -158,7 +158,7 @@ def test_windows_hold_other_rows_in_another_epoch() -> None:
     assert len(first & second) < len(first) / 2
 
 
-# ---- spread
+# ---- spread_videos
 
 
 @examples(300)
@@ -166,11 +166,11 @@ def test_windows_hold_other_rows_in_another_epoch() -> None:
 def test_dealing_videos_out_keeps_every_item_and_no_batch_has_more_of_one_than_must_be(
     codes: list[int], per_batch: int, key: int
 ) -> None:
-    order = spread(np.array(codes, np.int32), per_batch, key)
+    order = spread_videos(np.array(codes, np.int32), per_batch, key)
     assert sorted(order.tolist()) == list(range(len(codes)))
     sizes = Counter(codes)
-    most = most_of_one(np.array(codes)[order], per_batch)
-    assert most == least_of_one(np.array(list(sizes.values()), np.int64), per_batch)
+    most = max_per_batch(np.array(codes)[order], per_batch)
+    assert most == min_possible_per_batch(np.array(list(sizes.values()), np.int64), per_batch)
     full = max(len(codes) // per_batch, 1)
     assert most <= max((-(-size // full) for size in sizes.values()), default=0)
     if len(codes) % per_batch == 0:  # all batches are full: each video as evenly as can be
@@ -193,18 +193,18 @@ def test_dealing_videos_out_keeps_every_item_and_no_batch_has_more_of_one_than_m
     ],
 )
 def test_the_least_of_one_video_that_a_batch_has_to_hold(sizes: list[int], per_batch: int, least: int) -> None:
-    assert least_of_one(np.array(sizes, np.int64), per_batch) == least
+    assert min_possible_per_batch(np.array(sizes, np.int64), per_batch) == least
     codes = np.repeat(np.arange(len(sizes)), sizes)
-    assert {most_of_one(codes[spread(codes, per_batch, key)], per_batch) for key in range(50)} == {least}
+    assert {max_per_batch(codes[spread_videos(codes, per_batch, key)], per_batch) for key in range(50)} == {least}
 
 
 def test_dealt_out_rows_are_mixed_between_and_within_batches() -> None:
     codes = np.repeat(np.arange(10), 10)
-    first, second = spread(codes, 20, 1), spread(codes, 20, 2)
+    first, second = spread_videos(codes, 20, 1), spread_videos(codes, 20, 2)
     assert set(first[:20].tolist()) != set(second[:20].tolist())
     assert codes[first[:20]].tolist() != sorted(codes[first[:20]].tolist())
     places = np.zeros((100, 5), np.int64)
     for key in range(500):
-        places[spread(codes, 20, key), np.arange(100) // 20] += 1
+        places[spread_videos(codes, 20, key), np.arange(100) // 20] += 1
     chi2 = ((places - 100) ** 2 / 100).sum()
     assert chi2 < 600  # 400 degrees of freedom, less for what is dealt evenly

@@ -14,10 +14,10 @@ import pytest
 import torch
 from assets_rows import images_of, make_small, rows_seen, shown
 from facefeed.loaders import DevicePrefetcher, FaceDataLoader
-from facefeed.loaders.batching.batch import RawBatch
-from facefeed.loaders.batching.shared_blocks import page_locked
+from facefeed.loaders.batching.batch_dataset import WorkerBatch
+from facefeed.loaders.batching.shared_pool import empty_pinned
 from facefeed.loaders.normalise import normalise
-from facefeed.loaders.transfer.finalizer import Delivery
+from facefeed.loaders.transfer.finalizer import BatchFinalizer
 from facefeed.pipeline.errors import UsageError
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -76,14 +76,16 @@ def test_a_prefetcher_copies_like_any_object(dataset: Path) -> None:
 
 @pytest.mark.parametrize("as_dict", [True, False])
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
-def test_a_raw_batch_becomes_what_the_loop_gets(as_dict: bool, dtype: str) -> None:
+def test_a_worker_batch_becomes_what_the_loop_gets(as_dict: bool, dtype: str) -> None:
     images = torch.arange(2 * 4 * 4 * 3).to(torch.uint8).view(2, 4, 4, 3)
-    raw = [
-        RawBatch(step, 2, None, images + step, {"label": torch.tensor([step, 1]).numpy(), "names": ["a", None]})
+    worker_batches = [
+        WorkerBatch(step, 2, None, images + step, {"label": torch.tensor([step, 1]).numpy(), "names": ["a", None]})
         for step in range(3)
     ]
-    delivery = Delivery(ring=None, dtype=dtype, channels_last=True, as_dict=as_dict, device=None, pinned=False)
-    for step, (batch, count) in enumerate(delivery(iter(raw))):
+    finalizer = BatchFinalizer(
+        pool=None, dtype=dtype, channels_last=True, as_dict=as_dict, device=None, pin_memory=False
+    )
+    for step, (batch, count) in enumerate(finalizer(iter(worker_batches))):
         wanted = normalise(images + step) if dtype == "float32" else (images + step).movedim(-1, -3)
         assert count == 2
         assert torch.equal(images_of(batch), wanted)
@@ -129,15 +131,21 @@ class VirtualHostMemory:
 
 def test_a_copy_that_a_device_has_still_to_make_reads_the_batch_that_it_was_asked_for() -> None:
     memory = VirtualHostMemory(blocks=6, num_bytes=96)
-    raw = [
-        RawBatch(step, 2, None, torch.full((2, 4, 4, 3), step, dtype=torch.uint8), {"label": np.array([step, 1])})
+    worker_batches = [
+        WorkerBatch(step, 2, None, torch.full((2, 4, 4, 3), step, dtype=torch.uint8), {"label": np.array([step, 1])})
         for step in range(6)
     ]
-    delivery = Delivery(
-        ring=None, dtype="uint8", channels_last=True, as_dict=False, device=None, pinned=True, host_memory=memory
+    finalizer = BatchFinalizer(
+        pool=None,
+        dtype="uint8",
+        channels_last=True,
+        as_dict=False,
+        device=None,
+        pin_memory=True,
+        allocate_pinned=memory,
     )
     copied = []
-    for number, ((images, _), _) in enumerate(delivery(iter(raw))):
+    for number, ((images, _), _) in enumerate(finalizer(iter(worker_batches))):
         copied.append(memory.copy_later(images))
         del images  # the loop goes on while the copy is still in the device's queue
         if number == 4:
@@ -148,26 +156,28 @@ def test_a_copy_that_a_device_has_still_to_make_reads_the_batch_that_it_was_aske
 
 def test_page_locked_memory_is_given_back_to_its_allocator_when_nobody_holds_it() -> None:
     memory = VirtualHostMemory(blocks=2, num_bytes=96)
-    raw = (RawBatch(step, 2, None, torch.zeros((2, 4, 4, 3), dtype=torch.uint8), {}) for step in range(9))
-    delivery = Delivery(
-        ring=None, dtype="uint8", channels_last=True, as_dict=True, device=None, pinned=True, host_memory=memory
+    worker_batches = (WorkerBatch(step, 2, None, torch.zeros((2, 4, 4, 3), dtype=torch.uint8), {}) for step in range(9))
+    finalizer = BatchFinalizer(
+        pool=None, dtype="uint8", channels_last=True, as_dict=True, device=None, pin_memory=True, allocate_pinned=memory
     )
-    assert sum(count for _, count in delivery(raw)) == 18
+    assert sum(count for _, count in finalizer(worker_batches)) == 18
 
 
 def test_host_memory_is_that_of_torchs_allocator_which_waits_for_copies() -> None:
-    assert Delivery.host_memory is page_locked
+    assert BatchFinalizer.allocate_pinned is empty_pinned
     if torch.cuda.is_available():
-        assert page_locked((2, 3), torch.uint8).is_pinned()
+        assert empty_pinned((2, 3), torch.uint8).is_pinned()
     else:
         with pytest.raises(RuntimeError):  # ordinary memory would do without a device
-            page_locked((2, 3), torch.uint8)
+            empty_pinned((2, 3), torch.uint8)
 
 
 def test_what_a_collate_fn_made_is_handed_on_as_it_is() -> None:
     made = object()
-    delivery = Delivery(ring=None, dtype="float32", channels_last=True, as_dict=False, device="cpu", pinned=False)
-    ((batch, count),) = list(delivery(iter([RawBatch(0, 5, None, collated=made)])))
+    finalizer = BatchFinalizer(
+        pool=None, dtype="float32", channels_last=True, as_dict=False, device="cpu", pin_memory=False
+    )
+    ((batch, count),) = list(finalizer(iter([WorkerBatch(0, 5, None, collated=made)])))
     assert batch is made
     assert count == 5
 

@@ -190,7 +190,7 @@ def test_an_exception_in_the_users_own_start_comes_with_its_own_type_and_text(da
 
 # ---- the whole script
 
-UNGUARDED = """
+MAIN_GUARD_HINT = """
 from facefeed.loaders import FaceDataLoader
 for batch in FaceDataLoader({out!r}, image_size=32, num_workers=1):
     pass
@@ -200,7 +200,7 @@ for batch in FaceDataLoader({out!r}, image_size=32, num_workers=1):
 @pytest.mark.chaos
 def test_a_script_without_a_main_guard_is_told_of_it(dataset: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text(UNGUARDED.format(out=str(dataset)))
+    script.write_text(MAIN_GUARD_HINT.format(out=str(dataset)))
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode != 0
     assert "if __name__ == '__main__':" in done.stderr

@@ -10,7 +10,7 @@ from assets_ranks import in_ranks, ranks_here
 from assets_rows import make_small
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.workers.local_ranks import count_local_ranks
-from facefeed.loaders.workers.processes import default_workers
+from facefeed.loaders.workers.processes import default_num_workers
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.machine import usable_cores
 
@@ -62,8 +62,8 @@ def test_of_ranks_on_several_hosts_no_more_are_here_than_there_are_gpus(monkeypa
 @pytest.mark.parametrize(("ranks", "workers"), [("1", 64), ("8", 8), ("5", 12), ("100", 1)])
 def test_ranks_share_the_cores(cores: int, monkeypatch: pytest.MonkeyPatch, ranks: str, workers: int) -> None:
     monkeypatch.setenv("WORLD_SIZE", ranks)
-    assert default_workers() == workers
-    assert default_workers(local_ranks=int(ranks)) == workers
+    assert default_num_workers() == workers
+    assert default_num_workers(local_ranks=int(ranks)) == workers
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # as many as 64 cores would have
@@ -99,4 +99,4 @@ def test_a_process_group_says_it_where_no_launcher_does(tmp_path: Path) -> None:
 
 
 def test_a_process_alone_has_all_cores() -> None:
-    assert default_workers(local_ranks=1) == usable_cores()
+    assert default_num_workers(local_ranks=1) == usable_cores()

@@ -168,10 +168,8 @@ def test_a_loader_that_is_let_go_takes_its_workers_with_it(dataset: Path) -> Non
 
 def in_a_process_with(cores: set[int], **environment: str) -> int:
     """The default number of workers of a process that may run on some cores."""
-    code = (
-        f"import os; os.sched_setaffinity(0, {cores}); from facefeed.loaders.workers.processes import default_workers; "
-    )
-    code += "print(default_workers())"
+    code = f"import os; os.sched_setaffinity(0, {cores})\n"
+    code += "from facefeed.loaders.workers.processes import default_num_workers; print(default_num_workers())"
     environment = {**{name: value for name, value in os.environ.items() if name != "LOCAL_WORLD_SIZE"}, **environment}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return int(done.stdout)
@@ -185,8 +183,8 @@ def test_there_is_a_worker_a_core_that_the_process_may_use() -> None:
 
 def test_ctrl_c_reaches_the_loaders_process_and_none_that_it_starts() -> None:
     code = (
-        "import os, psutil; from facefeed.loaders.workers.processes import start_context\n"
-        "start_context(None)\n"
+        "import os, psutil; from facefeed.loaders.workers.processes import worker_context\n"
+        "worker_context(None)\n"
         "for pid in (os.getpid(), *(one.pid for one in psutil.Process().children())):\n"
         "    lines = dict(line.split(':', 1) for line in open(f'/proc/{pid}/status'))\n"
         "    print(int(lines['SigBlk'], 16) >> 1 & 1 or int(lines['SigIgn'], 16) >> 1 & 1)"
@@ -202,10 +200,10 @@ def test_what_the_script_has_set_the_fork_server_to_import_is_imported_too(tmp_p
     code = """
 import multiprocessing, sys
 from multiprocessing import forkserver
-from facefeed.loaders.workers.processes import start_context
+from facefeed.loaders.workers.processes import worker_context
 multiprocessing.set_forkserver_preload(["slow_to_import"])
 for _ in range(2):
-    start_context(None)
+    worker_context(None)
 print(forkserver._forkserver._preload_modules)
 """
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

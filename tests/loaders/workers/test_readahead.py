@@ -11,15 +11,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import facefeed.loaders.workers.readahead as module
-import facefeed.loaders.workers.requests as issue
+import facefeed.loaders.workers.request_preparer as issue
 import numpy as np
 import pytest
 from assets_random import examples
 from assets_rows import ColumnsOnly, RowsOnly, make_small, order_of, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.sampling.epoch_sampler import EpochSampler
-from facefeed.loaders.workers.readahead import ReadAhead, runs
-from facefeed.loaders.workers.requests import Issuer
+from facefeed.loaders.workers.readahead import ReadAhead, byte_runs
+from facefeed.loaders.workers.request_preparer import RequestPreparer
 from facefeed.pipeline.dataset.index import Index
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ def places(*images: tuple[str, int, int]) -> Any:
 
 
 def runs_of(index: Any, *rows: int) -> list[tuple[str, int, int]]:
-    return list(runs(index, np.array(rows, np.uint32)))
+    return list(byte_runs(index, np.array(rows, np.uint32)))
 
 
 def test_images_side_by_side_are_one_read_and_small_gaps_are_read_through() -> None:
@@ -88,8 +88,8 @@ def test_windows_are_read_one_after_another_and_the_thread_ends_with_its_owner(
     (thread,) = set(threading.enumerate()) - before
     windows = [np.array(rows, np.uint32) for rows in ([40, 3, 4], [100, 101], [0])]
     for window in windows:
-        ahead.ask(window)
-    wanted = [(dataset / name, start, end) for window in windows for name, start, end in runs(index, window)]
+        ahead.submit(window)
+    wanted = [(dataset / name, start, end) for window in windows for name, start, end in byte_runs(index, window)]
     assert [reads.get(timeout=PATIENCE_SECONDS) for _ in wanted] == wanted
     del ahead
     gc.collect()
@@ -101,11 +101,11 @@ def test_what_is_asked_for_is_read_in_full_and_what_cannot_be_read_is_passed_ove
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: queue.Queue[tuple[int, int]] = queue.Queue()
-    monkeypatch.setattr(module, "_PIECE_BYTES", 64)
+    monkeypatch.setattr(module, "_READ_BYTES", 64)
     monkeypatch.setattr(module.os, "pread", lambda _, size, offset: read.put((offset, size)))
     (tmp_path / "there").write_bytes(bytes(1000))
     ahead = ReadAhead(tmp_path, places(("gone", 0, 10), ("there", 100, 150)))
-    ahead.ask(np.array([0, 1], np.uint32))
+    ahead.submit(np.array([0, 1], np.uint32))
     pieces = [read.get(timeout=PATIENCE_SECONDS) for _ in range(3)]
     assert pieces == [(100, 64), (164, 64), (228, 22)]
     del ahead
@@ -123,7 +123,7 @@ class Asked:
         self.windows: list[list[int]] = []
         Asked.made.append(self)
 
-    def ask(self, rows: Any) -> None:
+    def submit(self, rows: Any) -> None:
         self.windows.append(rows.tolist())
 
 
@@ -136,8 +136,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
 
 def windowed(count: int, batch_size: int, **options: Any) -> EpochSampler:
     order = order_of(count, batch_size, **{"shuffle": "window", "window_images": 128, **options})
-    source: Any = SimpleNamespace(out=Path("/nowhere"), index=order.dataset.index, ring=None)
-    order.on_issue = Issuer(source)
+    source: Any = SimpleNamespace(out=Path("/nowhere"), index=order.dataset.index, pool=None)
+    order.prepare_request = RequestPreparer(source)
     return order
 
 
@@ -151,18 +151,18 @@ def test_each_window_is_asked_for_once_in_order_and_before_its_first_batch(
         windows = [window.tolist() for window in order.windows(epoch)]
         start = len(asked[0].windows) if asked else 0
         order.set_epoch(epoch)
-        for ticket in order:
+        for request in order:
             known = asked[0].windows[start:]
             assert known == windows[: len(known)]
-            assert set(ticket.rows.tolist()) <= {row for window in known for row in window}
+            assert set(request.rows.tolist()) <= {row for window in known for row in window}
         assert asked[0].windows[start:] == windows
     assert len(asked) == 1
 
 
 def test_no_more_than_the_window_at_hand_and_the_next_are_asked_for(asked: list[Asked]) -> None:
     order = windowed(1280, 32)
-    for ticket in order:
-        assert len(asked[0].windows) <= ticket.step * 32 // 128 + 2
+    for request in order:
+        assert len(asked[0].windows) <= request.step * 32 // 128 + 2
 
 
 def test_after_a_resume_reading_starts_with_the_window_at_hand(asked: list[Asked]) -> None:
@@ -189,8 +189,8 @@ def test_without_windows_nothing_is_read_ahead(asked: list[Asked], shuffle: bool
 def test_windows_follow_the_batches_where_videos_are_counted(asked: list[Asked]) -> None:
     rows = RowsOnly({"label": [0] * 1000, "video_id": [f"video {number // 2}" for number in range(1000)]})
     order = order_of(rows, 50, "window", window_images=128, max_per_video=2)
-    source: Any = SimpleNamespace(out=Path("/nowhere"), index=rows.index, ring=None)
-    order.on_issue = Issuer(source)
+    source: Any = SimpleNamespace(out=Path("/nowhere"), index=rows.index, pool=None)
+    order.prepare_request = RequestPreparer(source)
     list(order)
     assert [len(window) for window in asked[0].windows] == [150] * 6 + [100]
 

@@ -22,7 +22,7 @@ from assets_clock import Clock
 from assets_loaders import wait_until
 from assets_paths import ROOT
 from assets_processes import in_processes
-from facefeed.loaders.loader.stats import ready_batches
+from facefeed.loaders.loader.stats import count_ready_batches
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
@@ -404,7 +404,7 @@ class Handing(DataLoader[Any]):
         return self.batches
 
     def until_ready(self) -> None:
-        wait_until(lambda: ready_batches(self.batches) or self.number >= len(self), "a batch is made")
+        wait_until(lambda: count_ready_batches(self.batches) or self.number >= len(self), "a batch is made")
 
 
 def test_a_loop_also_waits_while_a_batch_that_is_ready_is_handed_over(clock: Clock) -> None:
@@ -427,7 +427,7 @@ def test_of_a_face_loader_it_is_known_which_batches_were_ready(dataset: Path, mo
 
     loader = FaceDataLoader(dataset, 64, image_size=16, num_workers=1)  # 6 batches
     ready = iter([0, 2, 0, 1, 3, 0, 0] * 2)  # once more at the end of each epoch
-    monkeypatch.setattr("facefeed.loaders.loader.iteration.ready_batches", lambda _: next(ready))
+    monkeypatch.setattr("facefeed.loaders.loader.epoch_iterator.count_ready_batches", lambda _: next(ready))
     queue = Queue(SimpleNamespace(train_dataloader=loader, fit_loop=None))
     for _ in range(2):
         for _ in loader:

@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader, RandomSampler
 
 from ....loaders import FaceDataLoader
-from ....loaders.workers.processes import default_workers
+from ....loaders.workers.processes import default_num_workers
 from ...config.recipes import Config
 from ...datamodule import FaceDataModule
 from ..messages import Subject
@@ -50,7 +50,7 @@ class Faces(FaceDataModule):
         baseline = entry_points(group="facefeed.baselines")["onthefly"].load()
         dataset = baseline(self._videos, self.out, split="train", image_size=options.image_size)
         dataset[0]  # says now whether these are the videos
-        workers = default_workers() if options.num_workers is None else options.num_workers
+        workers = default_num_workers() if options.num_workers is None else options.num_workers
         endless = RandomSampler(dataset, num_samples=_LONG_EPOCH_STEPS * options.batch_size)
         return DataLoader(
             dataset, options.batch_size, sampler=endless, num_workers=workers, prefetch_factor=1 if workers else None,

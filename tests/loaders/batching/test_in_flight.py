@@ -11,8 +11,8 @@ import pytest
 import torch
 from assets_rows import make_small, shown
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.batching.shared_memory import BatchesUnderWay, SharedRoom
-from facefeed.loaders.workers.processes import death_of
+from facefeed.loaders.batching.in_flight import InFlightBatches, SharedMemorySpace
+from facefeed.loaders.workers.processes import describe_deaths
 from facefeed.pipeline.errors import UsageError
 
 MB = 1 << 20
@@ -23,22 +23,22 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_small(tmp_path_factory.mktemp("loaders") / "out")
 
 
-def under_way(**options: Any) -> BatchesUnderWay:
-    settings = {"workers": 2, "prefetch_factor": 2, "batch_images": 64, "side_px": 224, "dtype": torch.float32}
-    return BatchesUnderWay(**{**settings, **options})
+def in_flight(**options: Any) -> InFlightBatches:
+    settings = {"num_workers": 2, "prefetch_factor": 2, "batch_size": 64, "side_px": 224, "dtype": torch.float32}
+    return InFlightBatches(**{**settings, **options})
 
 
 def test_its_size_is_that_of_all_batches_that_may_be_under_way() -> None:
-    assert (under_way().batches, under_way().batch_bytes) == (7, 64 * 224 * 224 * 3 * 4)
-    assert under_way().total_bytes == 7 * 64 * 224 * 224 * 3 * 4
-    assert under_way(dtype=torch.uint8).total_bytes * 4 == under_way().total_bytes
-    assert (under_way(side_px=None).batches, under_way(side_px=None).total_bytes) == (0, 0)
+    assert (in_flight().num_batches, in_flight().batch_bytes) == (7, 64 * 224 * 224 * 3 * 4)
+    assert in_flight().total_bytes == 7 * 64 * 224 * 224 * 3 * 4
+    assert in_flight(dtype=torch.uint8).total_bytes * 4 == in_flight().total_bytes
+    assert (in_flight(side_px=None).num_batches, in_flight(side_px=None).total_bytes) == (0, 0)
 
 
 def test_in_a_container_of_64_mb_it_is_refused_with_sizes_and_the_way_out() -> None:
-    room = SharedRoom(total_bytes=64 * MB, free_bytes=60 * MB)
+    space = SharedMemorySpace(total_bytes=64 * MB, free_bytes=60 * MB)
     with pytest.raises(UsageError) as refused:
-        under_way().ring(room)
+        in_flight().allocate(space)
     told = str(refused.value)
     for part in ("num_workers=2", "prefetch_factor=2", "batch_size=64", "270 MB of /dev/shm", "67 MB 63 MB are free"):
         assert part in told
@@ -47,28 +47,28 @@ def test_in_a_container_of_64_mb_it_is_refused_with_sizes_and_the_way_out() -> N
 
 
 def test_what_fits_is_made_and_without_workers_none_of_it_is_shared() -> None:
-    small = under_way(side_px=8)
-    room = SharedRoom(total_bytes=64 * MB, free_bytes=small.total_bytes)
-    ring = small.ring(room)
-    assert ring is not None
-    assert ring.blocks.is_shared()
-    ring = under_way(side_px=8, workers=0).ring(SharedRoom(total_bytes=64 * MB, free_bytes=0))
-    assert ring is not None
-    assert not ring.blocks.is_shared()
-    assert under_way(side_px=None).ring(room) is None
+    small = in_flight(side_px=8)
+    space = SharedMemorySpace(total_bytes=64 * MB, free_bytes=small.total_bytes)
+    pool = small.allocate(space)
+    assert pool is not None
+    assert pool.blocks.is_shared()
+    pool = in_flight(side_px=8, num_workers=0).allocate(SharedMemorySpace(total_bytes=64 * MB, free_bytes=0))
+    assert pool is not None
+    assert not pool.blocks.is_shared()
+    assert in_flight(side_px=None).allocate(space) is None
 
 
 def test_the_room_of_this_machine_is_that_of_its_file_system(tmp_path: Path) -> None:
-    room = SharedRoom.here(tmp_path)
-    assert room is not None
-    assert 0 < room.free_bytes <= room.total_bytes
-    assert SharedRoom.here(tmp_path / "nothing") is None
+    space = SharedMemorySpace.of(tmp_path)
+    assert space is not None
+    assert 0 < space.free_bytes <= space.total_bytes
+    assert SharedMemorySpace.of(tmp_path / "nothing") is None
 
 
 def test_a_loader_that_needs_more_than_there_is_starts_no_worker(dataset: Path) -> None:
-    room = SharedRoom.here()
-    assert room is not None
-    loader = FaceDataLoader(dataset, room.free_bytes // (224 * 224 * 3 * 4), num_workers=1)
+    space = SharedMemorySpace.of()
+    assert space is not None
+    loader = FaceDataLoader(dataset, space.free_bytes // (224 * 224 * 3 * 4), num_workers=1)
     with pytest.raises(UsageError, match=r"need [\d,]+ MB of /dev/shm, of whose .* are free; .*--shm-size="):
         next(iter(loader))
     assert loader._iterator is None
@@ -81,7 +81,7 @@ def test_a_worker_that_shared_memory_ran_out_for_is_told_from_others() -> None:
         def is_alive(self) -> bool:
             return False
 
-    assert death_of([Ended()]) == "worker 17 was killed by signal 7 (is /dev/shm full?)"
+    assert describe_deaths([Ended()]) == "worker 17 was killed by signal 7 (is /dev/shm full?)"
 
 
 # ---- images of another size than image_size
@@ -91,11 +91,11 @@ def loader_of(out: Path, **options: Any) -> FaceDataLoader:
     return FaceDataLoader(out, 20, **{"num_workers": 0, "image_size": 32, **options})
 
 
-def lies_in_ring(loader: FaceDataLoader, images: torch.Tensor) -> bool:
-    ring = loader._source.ring
-    assert ring is not None
-    start = ring.blocks.data_ptr()
-    return start <= images.data_ptr() < start + ring.blocks.numel() * ring.blocks.element_size()
+def lies_in_pool(loader: FaceDataLoader, images: torch.Tensor) -> bool:
+    pool = loader._batch_dataset.pool
+    assert pool is not None
+    start = pool.blocks.data_ptr()
+    return start <= images.data_ptr() < start + pool.blocks.numel() * pool.blocks.element_size()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
@@ -107,7 +107,7 @@ def test_a_crop_of_the_image_lies_in_the_memory_that_is_used_again(
     batches = []
     for images, _ in loader:
         assert images.shape[1:] == (3, 24, 28)
-        assert lies_in_ring(loader, images)
+        assert lies_in_pool(loader, images)
         batches.append((images.clone(), None))
     whole = [images[:, :, 4:28, 2:30] for images, _ in loader_of(dataset, dtype=dtype)]
     assert shown(batches) == shown((images.contiguous(), None) for images in whole)
@@ -120,7 +120,7 @@ def test_images_that_a_transform_enlarges_come_too_and_it_is_said_once(
     loader = loader_of(dataset, transform=A.Compose([A.Resize(40, 36)]), drop_last=True)
     for images, _ in [*loader, *loader]:
         assert images.shape[1:] == (3, 40, 36)
-        assert not lies_in_ring(loader, images)
+        assert not lies_in_pool(loader, images)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert "40 x 36 px, more than image_size" in record.getMessage()

@@ -1,0 +1,103 @@
+"""`EpochIterator`: one iteration over an epoch; and how the sampler's position follows the delivered batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from ...pipeline.errors import UsageError
+from ..batching.batch_dataset import WorkerBatch
+from ..sampling.epoch_sampler import EpochSampler
+from .stats import EpochMeter, count_ready_batches
+
+
+class EpochIterator(Iterator[Any]):
+    """Yields the batches of an epoch; ends when its loader is iterated again, and raises if used after that."""
+
+    def __init__(self, batches: Generator[Any, None, None]) -> None:
+        self._batches = batches
+        self._superseded = False
+
+    def __next__(self) -> Any:
+        """The next batch; raises `UsageError` where another iteration of the loader has begun."""
+        if self._superseded:
+            raise UsageError(
+                "this iteration ended as another iter() of its loader began; make a second loader for both"
+            )
+        return next(self._batches)
+
+    def close(self) -> None:
+        """Ends the iteration."""
+        self._batches.close()
+
+    def supersede(self) -> None:
+        """Ends the iteration because another one begins."""
+        self._superseded = True
+        self.close()
+
+
+def no_iterator() -> None:
+    """Takes the place of a weak reference to an iterator where there is none."""
+    return
+
+
+@contextmanager
+def track_position(sampler: EpochSampler) -> Iterator[Callable[[], None]]:
+    """Yields a function to call for each delivered batch, which moves `sampler.position` to the next one.
+
+    Where somebody sets another position meanwhile, it is kept from then on. At the end, the position is the beginning
+    of the next epoch. After an interruption, it is the rest of the epoch; without shuffling, all rows again.
+    """
+    (epoch, first_image), steps = sampler.position, sampler.steps_left
+    last_set, delivered = sampler.position, 0
+    sampler.keeps_position = True
+
+    def move(position: tuple[int, int]) -> None:
+        nonlocal last_set
+        if sampler.position == last_set:
+            sampler.position = last_set = position
+
+    def advance() -> None:
+        nonlocal delivered
+        delivered += 1
+        move((epoch, first_image + delivered * sampler.global_batch) if delivered < steps else (epoch + 1, 0))
+
+    try:
+        yield advance
+    finally:
+        if delivered >= steps or sampler.shuffling.mode == "none":
+            move((epoch + 1, 0))
+        sampler.keeps_position = False
+
+
+def iterate_in_order(
+    iterator: Any, first_step: int, meter: EpochMeter, worker_errors: Callable[[], AbstractContextManager[None]]
+) -> Generator[WorkerBatch, None, None]:
+    """Yields the batches of torch's iterator and checks their steps; raises the errors that workers returned.
+
+    Args:
+        iterator: over `WorkerBatch`es.
+        first_step: of the epoch that it begins with.
+        meter: records ready batches and replacements.
+        worker_errors: context that describes workers that died.
+
+    """
+    step = first_step
+    while True:
+        meter.record_ready(count_ready_batches(iterator))
+        with worker_errors():
+            batch: WorkerBatch | None = next(iterator, None)
+        if batch is None:
+            return
+        if batch.error is not None:
+            error, batch = batch.error, None
+            try:
+                raise error
+            finally:
+                del error  # its traceback refers to this frame: a cycle would keep workers until a collection
+        if batch.step != step:
+            raise RuntimeError(f"step {batch.step} came in place of step {step}")
+        step += 1
+        meter.replaced += batch.replaced
+        yield batch

@@ -1,0 +1,54 @@
+"""Pairs each fake with the nearest frame of the video it was made from."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...pipeline.dataset.index import Index
+from ..dataset.selection import Rows
+
+_NO_MATCH = np.iinfo(np.int64).max
+
+
+def pair_with_source(rows: Rows, index: Index) -> tuple[Rows, Rows]:
+    """Returns `(real, fake)`, two arrays (pairs,): each fake row, and the row of its source nearest in frames.
+
+    Where several people are in that frame, the one of the fake's own track number is preferred. Fakes whose source has
+    no row are left out.
+    """
+    code_of_name = {name: code for code, name in enumerate(index.names("video_id"))}
+    video_of_source = np.array([code_of_name.get(name, -1) for name in index.names("source_id")] + [-1], np.int64)
+    source, video = video_of_source[index.codes("source_id", rows)], index.codes("video_id", rows).astype(np.int64)
+    frame, track = (index.numbers(name, rows).astype(np.int64) for name in ("frame_index", "track_id"))
+    fakes, reals = np.flatnonzero(source >= 0), np.flatnonzero(source < 0)
+    if not len(fakes) or not len(reals):
+        return rows[:0], rows[:0]
+    nearest, distance = _nearest_frames(source[fakes], frame[fakes], video[reals], frame[reals])
+    tracks = int(track.max()) + 1
+    same_track, same_track_distance = _nearest_frames(
+        source[fakes] * tracks + track[fakes], frame[fakes], video[reals] * tracks + track[reals], frame[reals]
+    )
+    nearest = np.where(same_track_distance == distance, same_track, nearest)
+    matched = distance < _NO_MATCH
+    return rows[reals[nearest[matched]]], rows[fakes[matched]]
+
+
+def _nearest_frames(
+    groups: NDArray[np.int64], frames: NDArray[np.int64], other_groups: NDArray[np.int64],
+    other_frames: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # fmt: skip
+    """For each item, the position of the other item of its group whose frame is nearest, and the distance in frames.
+
+    Two int64 (items,). Of two at the same distance, the earlier one. Distance `_NO_MATCH` where no other item is of its
+    group.
+    """
+    order = np.lexsort((other_frames, other_groups))
+    bits = int(max(frames.max(), other_frames.max())).bit_length()
+    at = np.searchsorted(other_groups[order] << bits | other_frames[order], groups << bits | frames)
+    nearest, distance = np.zeros(len(groups), np.int64), np.full(len(groups), _NO_MATCH)
+    for neighbour in (order[np.clip(at - 1, 0, len(order) - 1)], order[np.clip(at, 0, len(order) - 1)]):
+        separation = np.where(other_groups[neighbour] == groups, np.abs(other_frames[neighbour] - frames), _NO_MATCH)
+        closer = separation < distance
+        nearest[closer], distance[closer] = neighbour[closer], separation[closer]
+    return nearest, distance

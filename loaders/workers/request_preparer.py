@@ -1,0 +1,39 @@
+"""`RequestPreparer`: gives a request its slot of shared memory, and starts reading its window ahead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..batching.batch_dataset import BatchDataset
+from ..sampling.epoch_sampler import BatchRequest, EpochSampler
+from .readahead import ReadAhead
+
+
+class RequestPreparer:
+    """Adds to requests what only the loader's process can. Has no reference to the loader, so that it can be freed."""
+
+    def __init__(self, dataset: BatchDataset) -> None:
+        self._dataset = dataset
+        self._readahead: ReadAhead | None = None
+        self._next_step = (-1, -1)  # epoch and step of the request that would follow the last
+        self._last_window = -1  # that was read ahead
+
+    def __call__(self, sampler: EpochSampler, request: BatchRequest) -> BatchRequest:
+        """Returns the request with a slot, where there is a pool with a free one."""
+        if sampler.shuffling.mode == "window":
+            self._read_ahead(sampler, request)
+        pool = self._dataset.pool
+        return request if pool is None else replace(request, slot=pool.acquire())
+
+    def _read_ahead(self, sampler: EpochSampler, request: BatchRequest) -> None:
+        """Submits the windows that a request's step reads from, and the one after them, each once."""
+        if self._readahead is None:
+            self._readahead = ReadAhead(self._dataset.out, self._dataset.index)
+        if self._next_step != (request.epoch, request.step):
+            self._last_window = -1
+        self._next_step = request.epoch, request.step + 1
+        first, last = sampler.window_range(request)
+        windows = sampler.windows(request.epoch)
+        for number in range(max(first, self._last_window + 1), min(last + 2, len(windows))):
+            self._readahead.submit(windows[number])
+            self._last_window = number
