@@ -142,8 +142,8 @@ class FaceFilter:
         sides = (faces.boxes_xyxy[:, 2:] - faces.boxes_xyxy[:, :2]).min(axis=1, initial=np.inf)
         # Scores are float32: compared with 0.9 as a float64, a score of exactly 0.9 would not pass.
         is_passing = (sides >= self.min_face_px) & (faces.scores >= np.float32(self.min_score))
-        kept = np.flatnonzero(is_passing)
+        keep = np.flatnonzero(is_passing)
         if self.max_faces is not None:
-            best_first = kept[np.argsort(-faces.scores[kept], kind="stable")]
-            kept = np.sort(best_first[: self.max_faces])
-        return kept
+            best_first = keep[np.argsort(-faces.scores[keep], kind="stable")]
+            keep = np.sort(best_first[: self.max_faces])
+        return keep

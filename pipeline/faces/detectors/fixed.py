@@ -1,4 +1,4 @@
-"""A detector that finds the same faces in every frame: the shipped fake, without torch."""
+"""`FixedBoxDetector`: a fake detector that returns the same boxes for every frame, without torch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..detection import Faces
 
 RelativeBox = tuple[float, float, float, float]
 
-# Where MTCNN's points lie in its box, as shares of width and height, on a frontal face.
+# MTCNN's landmarks of a frontal face in its box, in fractions of width and height.
 _POINTS_IN_BOX: Final = ((0.30, 0.40), (0.70, 0.40), (0.50, 0.58), (0.33, 0.76), (0.67, 0.76))
 
 
 def landmarks_in_box(boxes_xyxy: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Plausible landmarks of a frontal face in each box: (N, 4) -> (N, 5, 2) float32, same frame.
+    """Return typical landmarks of a frontal face in each box: (N, 4) -> (N, 5, 2) float32, in the boxes' frame.
 
-    The shares are those of facenet-pytorch's MTCNN on frontal faces, rounded and made symmetric.
+    The positions are those of facenet-pytorch's MTCNN on frontal faces, rounded and made symmetric.
     """
     boxes = np.asarray(boxes_xyxy, np.float64)
     sides = boxes[:, None, 2:] - boxes[:, None, :2]
@@ -33,11 +33,11 @@ def landmarks_in_box(boxes_xyxy: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class FixedBoxDetector:
-    """Says the same boxes in every frame: for tests, dry runs and material that is already cropped.
+    """Returns the same boxes for every frame: for tests, dry runs and videos that are already cropped.
 
     `boxes`: each (x0, y0, x1, y1) relative to the frame's width and height, 0..1; values outside put the
     box past the border. Every score is 1. Deterministic, picklable and thread-safe.
-    Raises `UsageError` on a box that is no box.
+    Raises `UsageError` for a box that is not finite or has no area.
 
     >>> FixedBoxDetector([(0.25, 0.0, 0.75, 1.0)]).detect([np.zeros((10, 40, 3), np.uint8)])[0].boxes_xyxy
     array([[10.,  0., 30., 10.]], dtype=float32)
@@ -58,7 +58,7 @@ class FixedBoxDetector:
 
     @property
     def frames_at_once(self) -> int:
-        """One: there is nothing to be gained."""
+        """One: batches are not faster."""
         return 1
 
     def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:

@@ -1,4 +1,4 @@
-"""MTCNN that follows faces: some frames are searched as a whole, the others only where faces are expected."""
+"""MTCNN with tracking: full search in adaptive keyframes, search in regions of interest in the frames between."""
 
 from __future__ import annotations
 
@@ -11,88 +11,88 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..detection import Faces
-from .keyframe_propagation import followed
+from .keyframe_propagation import detect_with_propagation
 from .mtcnn import MTCNNDetector
 
 if TYPE_CHECKING:
-    from .cascade.rois import Places
+    from .cascade.rois import Rois
 
-_METHOD: Final = 1
-"""Goes up whenever results change by more than rounding errors."""
+_METHOD_VERSION: Final = 1
+"""Version of the method, part of the fingerprint; raised if results change by more than rounding errors."""
 _FRAMES_AT_ONCE: Final = 64
 
 Rgb = NDArray[np.uint8]
 
 
 class TrackingDetector:
-    """What `MTCNNDetector` finds, several times as fast again, in frames that follow each other in a video.
+    """Approximates `MTCNNDetector` on consecutive frames of a video, several times as fast.
 
-    Both sides of a cut and at least every 21st frame are searched as a whole, more where the picture changes more. In
-    the others PNet, RNet and ONet look only where each face should be, on the straight line from one search to the
-    next, at pixels of the same pyramid, and keep the best few candidates of a place: boxes are within some 3 % of their
-    side of those that a search of the whole frame gives. As each place comes from such searches before and after, no
-    error adds up. Where a face that is surely there (score above .95) comes, goes, or is not found near its place, a
-    frame half-way is searched too, down to every fifth; between those it is followed from frame to frame.
+    Keyframes are searched completely: both sides of a cut and at least every 21st frame, more where the picture changes
+    more. In the other frames PNet, RNet and ONet search only near each face's expected position, interpolated between
+    the keyframes, on the same image pyramid, and keep the best few candidates per position. Boxes differ from those of
+    a full search by about 3 % of their side. Since positions are interpolated between full searches, errors do not
+    accumulate. If a certain face (score above .95) appears, disappears or is not found near its expected position, a
+    frame half-way is searched completely too, down to every fifth; within those segments it is tracked frame by frame.
 
-    Missed are faces that are there between two searches only: for less than 21 of the frames that are given, which at
-    every 10th frame of a video is some seconds, and faint ones more easily than sure ones.
+    Missed are faces that are visible only between two keyframes: for fewer than 21 of the given frames, which at every
+    10th frame of a video are some seconds. Faces of low score are missed more easily.
 
-    It pays the more, the less happens from one frame to the next. A call of few frames gains little: both its ends are
-    searched, and the job holds at most 32 million pixels, 16 frames of 1080p or 4 of 4K.
+    The gain grows as frames change less. A call with few frames gains little: its first and last frame are always
+    keyframes, and a job passes at most 32 million pixels per call, 16 frames of 1080p or 4 of 4K.
 
-    Arguments and errors, memory and threads, pickling and determinism are those of `MTCNNDetector`; what is found in a
-    frame depends on those that come with it in one call.
+    Arguments, errors, memory, threads, pickling and determinism are those of `MTCNNDetector`; the result for a frame
+    depends on the other frames of the call.
     """
 
     def __init__(self, *, min_face_px: int = 40, device: str | None = None) -> None:
-        self._exact = MTCNNDetector(min_face_px=min_face_px, device=device)
+        self._mtcnn = MTCNNDetector(min_face_px=min_face_px, device=device)
 
     def __repr__(self) -> str:
-        return f"TrackingDetector(min_face_px={self._exact.min_face_px}, device={self._exact.device!r})"
+        return f"TrackingDetector(min_face_px={self._mtcnn.min_face_px}, device={self._mtcnn.device!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._exact.min_face_px, self._exact.device)
+        return _rebuild, (self._mtcnn.min_face_px, self._mtcnn.device)
 
     def load(self) -> TrackingDetector:
-        """As `MTCNNDetector.load`."""
-        self._exact.load()
+        """Load the weights now, so that a broken installation or device fails before any work is done."""
+        self._mtcnn.load()
         return self
 
     @property
     def fingerprint(self) -> str:
-        """That of `MTCNNDetector`, and how faces are followed."""
-        return f"track{_METHOD}-{self._exact.fingerprint}"
+        """The fingerprint of `MTCNNDetector` and the version of the tracking method."""
+        return f"track{_METHOD_VERSION}-{self._mtcnn.fingerprint}"
 
     @property
     def frames_at_once(self) -> int:
-        """Few searches of whole frames, and many frames between them."""
+        """64: enough for several keyframes with many frames between them."""
         return _FRAMES_AT_ONCE
 
     def detect(self, frames: Sequence[Rgb]) -> list[Faces]:
-        """Find the faces of upright RGB frames (H, W, 3) uint8 of one video, in their order; as `MTCNNDetector`."""
-        return followed(frames, _Search(self._exact, frames)) if frames else []
+        """Find the faces of upright RGB frames (H, W, 3) uint8 of one video; boxes and points in `frame` px."""
+        return detect_with_propagation(frames, _MTCNNSearch(self._mtcnn, frames)) if frames else []
 
 
 def _rebuild(min_face_px: int, device: str | None) -> TrackingDetector:
     return TrackingDetector(min_face_px=min_face_px, device=device)
 
 
-class _Search:
-    """As `Search` has it, by the cascade."""
+class _MTCNNSearch:
+    """`FrameSearch` by MTCNN."""
 
-    def __init__(self, exact: MTCNNDetector, frames: Sequence[Rgb]) -> None:
-        self._exact, self._frames = exact, frames
+    def __init__(self, mtcnn: MTCNNDetector, frames: Sequence[Rgb]) -> None:
+        self._mtcnn, self._frames = mtcnn, frames
 
-    def everywhere(self, numbers: Sequence[int]) -> list[Faces]:
-        return self._exact.detect([self._frames[number] for number in numbers])
+    def detect_full(self, frame_indices: Sequence[int]) -> list[Faces]:
+        return self._mtcnn.detect([self._frames[index] for index in frame_indices])
 
-    def near(self, places: Places) -> dict[int, Faces]:
-        found: dict[int, Faces] = {}
-        shape_of = {number: self._frames[number].shape for number in np.unique(places.frames).tolist()}
-        for _, alike in groupby(shape_of, key=shape_of.__getitem__):
-            numbers = list(alike)
-            own = places[np.isin(places.frames, numbers)]
-            own = replace(own, frames=np.searchsorted(numbers, own.frames))
-            frames = [self._frames[number] for number in numbers]
-            found.update(zip(numbers, self._exact.detect_near(frames, own), strict=True))
-        return found
+    def detect_in_rois(self, rois: Rois) -> dict[int, Faces]:
+        detections: dict[int, Faces] = {}
+        shapes = {index: self._frames[index].shape for index in np.unique(rois.frame_indices).tolist()}
+        for _, same_size in groupby(shapes, key=shapes.__getitem__):
+            frame_indices = list(same_size)
+            own_rois = rois[np.isin(rois.frame_indices, frame_indices)]
+            own_rois = replace(own_rois, frame_indices=np.searchsorted(frame_indices, own_rois.frame_indices))
+            frames = [self._frames[index] for index in frame_indices]
+            detections.update(zip(frame_indices, self._mtcnn.detect_in_rois(frames, own_rois), strict=True))
+        return detections

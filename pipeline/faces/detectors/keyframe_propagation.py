@@ -1,4 +1,8 @@
-"""Which frames are searched as a whole, and where faces are looked for in the frames between."""
+"""Detection on adaptive keyframes with propagation: full search in keyframes, search in ROIs in the frames between.
+
+Shots are split into segments. Both ends of a segment (keyframes) are searched completely; in the frames between, faces
+are searched only in ROIs interpolated between the two ends. A segment where that fails is split in half.
+"""
 
 from __future__ import annotations
 
@@ -14,45 +18,46 @@ from numpy.typing import NDArray
 
 from ..detection import Faces
 from ..identity.tracker import box_affinity, greedy_match
-from .cascade.rois import Places
+from .cascade.rois import Rois
 
 Rgb = NDArray[np.uint8]
 Boxes = NDArray[np.float32]
 
-_LONGEST: Final = 21
-"""Frames from one search of the whole frame to the next, at most."""
-_SHORTEST: Final = 5
-"""So far apart they may stay, whatever happens between."""
-_MOST_CHANGE: Final = 2.0
-"""Nor may more happen between: 1 less the correlation of each frame with the one before, added up."""
-_SURE: Final = 0.95
-"""A face with such a score is there, and is not lost without a closer look."""
-_SAME_SHOT: Final = 0.4
-"""Least correlation of two frames without a cut between them: real cuts have .25 and less, fast pans .54 and more."""
-_SAME_PICTURE: Final = 0.2
-"""Least response of a phase correlation that is believed."""
-_THUMB: Final = (64, 48)
-_WINDOW: Final = cv2.createHanningWindow(_THUMB, cv2.CV_32F)
-_THUMB_NOISE: Final = 2.0
-"""Grey levels of a thumb that mean nothing: frames of one colour are all the same shot."""
+_MAX_SEGMENT_FRAMES: Final = 21
+"""Maximum length of a segment in frames."""
+_MIN_SEGMENT_FRAMES: Final = 5
+"""Segments of this length or less are not split further."""
+_MAX_SEGMENT_CHANGE: Final = 2.0
+"""Maximum change within a segment: the sum over its frames of 1 minus the correlation with the previous frame."""
+_CERTAIN_SCORE: Final = 0.95
+"""A face above this score is certain: if it is missed, the segment is split or the face is pursued."""
+_MIN_SHOT_CORRELATION: Final = 0.4
+"""Minimum correlation of consecutive frames of a shot: real cuts have .25 or less, fast pans .54 or more."""
+_MIN_MOTION_RESPONSE: Final = 0.2
+"""Minimum response of a phase correlation to be trusted."""
+_THUMBNAIL_SIZE: Final = (64, 48)
+_HANNING_WINDOW: Final = cv2.createHanningWindow(_THUMBNAIL_SIZE, cv2.CV_32F)
+_THUMBNAIL_NOISE: Final = 2.0
+"""Standard deviation of noise in grey levels: uniform frames correlate with each other."""
 _SAME_FACE_IOU: Final = 0.4
+"""Detections that overlap by at least this are the same face."""
 
 
-class Search(Protocol):
-    """Finds faces in the frames at hand, which are known by their numbers."""
+class FrameSearch(Protocol):
+    """Detects faces in the frames of one call, which are given by index."""
 
-    def everywhere(self, numbers: Sequence[int]) -> list[Faces]:
-        """The faces of whole frames."""
+    def detect_full(self, frame_indices: Sequence[int]) -> list[Faces]:
+        """Return the faces of each frame by a full search."""
         ...
 
-    def near(self, places: Places) -> dict[int, Faces]:
-        """The faces near places, of each frame that has some."""
+    def detect_in_rois(self, rois: Rois) -> dict[int, Faces]:
+        """Return the faces near ROIs, for each frame that has ROIs."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
-    """The frames between two that were searched as a whole."""
+class _Segment:
+    """A range of frames with a keyframe at both ends, `first` and `last`."""
 
     first: int
     last: int
@@ -63,208 +68,239 @@ class _Stretch:
     def inside(self) -> range:
         return range(self.first + 1, self.last)
 
-    def halves(self) -> list[_Stretch]:
+    def halves(self) -> list[_Segment]:
         middle = (self.first + self.last) // 2
-        return [_Stretch(self.first, middle), _Stretch(middle, self.last)]
+        return [_Segment(self.first, middle), _Segment(middle, self.last)]
 
 
-def followed(frames: Sequence[Rgb], search: Search) -> list[Faces]:
-    """The faces of each of some frames of one video, one after the other."""
-    camera = _Camera(frames)
-    stretches = [stretch for shot in camera.shots() for stretch in camera.parts(shot)]
-    numbers = sorted({number for stretch in stretches for number in (stretch.first, stretch.last)})
-    known = dict(zip(numbers, search.everywhere(numbers), strict=True))
-    stretches = [stretch for stretch in stretches if len(stretch) > 1]
-    long: list[_Stretch] = []
-    while stretches:
-        found, unsure = _between(stretches, known, camera, search)
-        known |= found
-        long += [stretch for stretch in stretches if len(stretch) > _SHORTEST and stretch not in unsure]
-        middles = [(stretch.first + stretch.last) // 2 for stretch in unsure]
-        known |= dict(zip(middles, search.everywhere(middles), strict=True))
-        stretches = [half for stretch in unsure for half in stretch.halves() if len(half) > 1]
-    _align({number for stretch in long for number in (stretch.first, stretch.last)}, known, search)
-    return [known[number] for number in range(len(frames))]
+def detect_with_propagation(frames: Sequence[Rgb], search: FrameSearch) -> list[Faces]:
+    """Return the faces of each frame of one video.
+
+    Args:
+        frames: upright RGB frames (H, W, 3) uint8, in order.
+        search: detects faces in these frames.
+
+    """
+    analysis = _ShotAnalysis(frames)
+    segments = [segment for shot in analysis.shots() for segment in analysis.segments_of(shot)]
+    frame_indices = sorted({frame_index for segment in segments for frame_index in (segment.first, segment.last)})
+    faces_by_frame = dict(zip(frame_indices, search.detect_full(frame_indices), strict=True))
+    segments = [segment for segment in segments if len(segment) > 1]
+    propagated: list[_Segment] = []
+    while segments:
+        detections, to_split = _propagate(segments, faces_by_frame, analysis, search)
+        faces_by_frame |= detections
+        propagated += [
+            segment for segment in segments if len(segment) > _MIN_SEGMENT_FRAMES and segment not in to_split
+        ]
+        middles = [(segment.first + segment.last) // 2 for segment in to_split]
+        faces_by_frame |= dict(zip(middles, search.detect_full(middles), strict=True))
+        segments = [half for segment in to_split for half in segment.halves() if len(half) > 1]
+    ends = {frame_index for segment in propagated for frame_index in (segment.first, segment.last)}
+    _refine_keyframes(ends, faces_by_frame, search)
+    return [faces_by_frame[frame_index] for frame_index in range(len(frames))]
 
 
-def _align(searched: set[int], known: dict[int, Faces], search: Search) -> None:
-    """Has the sure faces of searched frames found near their places as well: else boxes would jump there and back."""
-    sure = {number: known[number].boxes_xyxy[known[number].scores > _SURE] for number in sorted(searched)}
-    places = [(np.full(len(boxes), number), boxes, np.ones(len(boxes), bool)) for number, boxes in sure.items()]
-    for number, faces in _near(search, places).items():
-        known[number] = _joined(faces, known[number])
+def _refine_keyframes(keyframes: set[int], faces_by_frame: dict[int, Faces], search: FrameSearch) -> None:
+    """Search ROIs at the certain faces of keyframes too, so that boxes do not jump between the two kinds of search."""
+    rois = []
+    for frame_index in sorted(keyframes):
+        faces = faces_by_frame[frame_index]
+        boxes = faces.boxes_xyxy[faces.scores > _CERTAIN_SCORE]
+        rois.append((np.full(len(boxes), frame_index), boxes, np.ones(len(boxes), bool)))
+    for frame_index, faces in _detect_in_rois(search, rois).items():
+        faces_by_frame[frame_index] = _merge(faces, faces_by_frame[frame_index])
 
 
-class _Camera:
-    """What small pictures of the frames tell: where the camera cuts, how it moves, and how much changes."""
+class _ShotAnalysis:
+    """Cuts, camera motion and amount of change, computed from thumbnails of the frames."""
 
     def __init__(self, frames: Sequence[Rgb]) -> None:
         self._shapes = [rgb.shape for rgb in frames]
-        self._thumbs = [_thumb(rgb) for rgb in frames]
-        self._alike = np.array([1.0, *(self._correlation(number) for number in range(1, len(frames)))])
+        self._thumbnails = [_thumbnail(rgb) for rgb in frames]
+        self._correlations = np.array([1.0, *(self._correlation(frame_index) for frame_index in range(1, len(frames)))])
 
-    def shots(self) -> list[_Stretch]:
-        """From one cut, or change of size, to the next: first and last frame."""
-        cuts = np.flatnonzero(self._alike < _SAME_SHOT).tolist()
-        return [_Stretch(first, end - 1) for first, end in pairwise([0, *cuts, len(self._thumbs)])]
+    def shots(self) -> list[_Segment]:
+        """Split the frames at cuts and at changes of frame size."""
+        cuts = np.flatnonzero(self._correlations < _MIN_SHOT_CORRELATION).tolist()
+        return [_Segment(first, end - 1) for first, end in pairwise([0, *cuts, len(self._thumbnails)])]
 
-    def parts(self, shot: _Stretch) -> list[_Stretch]:
-        """A shot in equal parts, in none of which lie too many frames or too much happens."""
-        change = float((1 - self._alike[shot.first + 1 : shot.last + 1]).sum())
-        count = max(1, min(len(shot), math.ceil(max(len(shot) / _LONGEST, change / _MOST_CHANGE))))
-        edges = [shot.first + round(len(shot) * number / count) for number in range(count + 1)]
-        return [_Stretch(first, last) for first, last in pairwise(edges)]
+    def segments_of(self, shot: _Segment) -> list[_Segment]:
+        """Split a shot into equal segments, so that none is too long or changes too much."""
+        change = float((1 - self._correlations[shot.first + 1 : shot.last + 1]).sum())
+        count = max(1, min(len(shot), math.ceil(max(len(shot) / _MAX_SEGMENT_FRAMES, change / _MAX_SEGMENT_CHANGE))))
+        edges = [shot.first + round(len(shot) * part / count) for part in range(count + 1)]
+        return [_Segment(first, last) for first, last in pairwise(edges)]
 
-    def moved(self, stretch: _Stretch) -> Boxes:
-        """By how much of the frame's px the picture as a whole moved: x, y, x, y; 0 where that cannot be told."""
-        one, other = self._thumbs[stretch.first], self._thumbs[stretch.last]
-        shift, response = cv2.phaseCorrelate(one, other, _WINDOW)
-        if response < _SAME_PICTURE:
+    def motion(self, segment: _Segment) -> Boxes:
+        """Return the camera motion over a segment in `frame` px as (x, y, x, y); 0 if unknown."""
+        before, after = self._thumbnails[segment.first], self._thumbnails[segment.last]
+        shift, response = cv2.phaseCorrelate(before, after, _HANNING_WINDOW)
+        if response < _MIN_MOTION_RESPONSE:
             return np.zeros(4, np.float32)
-        height, width, _ = self._shapes[stretch.first]
-        return np.array(shift * 2, np.float32) * np.tile([width / _THUMB[0], height / _THUMB[1]], 2).astype(np.float32)
+        height, width, _ = self._shapes[segment.first]
+        scale = np.tile([width / _THUMBNAIL_SIZE[0], height / _THUMBNAIL_SIZE[1]], 2).astype(np.float32)
+        return np.array(shift * 2, np.float32) * scale
 
-    def _correlation(self, number: int) -> float:
-        """Of a frame with the one before."""
-        if self._shapes[number] != self._shapes[number - 1]:
+    def _correlation(self, frame_index: int) -> float:
+        """Return the correlation of a frame with the previous one; -1 if their sizes differ."""
+        if self._shapes[frame_index] != self._shapes[frame_index - 1]:
             return -1.0
-        one, other = self._thumbs[number - 1], self._thumbs[number]
-        noise = one.size * _THUMB_NOISE**2
-        return float(((one * other).sum() + noise) / (np.linalg.norm(one) * np.linalg.norm(other) + noise))
+        before, after = self._thumbnails[frame_index - 1], self._thumbnails[frame_index]
+        noise = before.size * _THUMBNAIL_NOISE**2
+        return float(((before * after).sum() + noise) / (np.linalg.norm(before) * np.linalg.norm(after) + noise))
 
 
-def _thumb(rgb: Rgb) -> NDArray[np.float32]:
-    """What is left of a frame's grey (its green, which makes most of it) at a few hundred pixels, less its mean."""
-    step = max(1, min(rgb.shape[:2]) // (2 * min(_THUMB)))
+def _thumbnail(rgb: Rgb) -> NDArray[np.float32]:
+    """Return the green channel, as an approximation of grey, resized to a thumbnail minus its mean."""
+    step = max(1, min(rgb.shape[:2]) // (2 * min(_THUMBNAIL_SIZE)))
     thinned = np.ascontiguousarray(rgb[::step, ::step, 1])
-    thumb: NDArray[np.float32] = cv2.resize(thinned, _THUMB, interpolation=cv2.INTER_AREA).astype(np.float32)
-    return thumb - np.float32(thumb.mean())
+    thumbnail: NDArray[np.float32] = cv2.resize(thinned, _THUMBNAIL_SIZE, interpolation=cv2.INTER_AREA).astype(
+        np.float32
+    )
+    return thumbnail - np.float32(thumbnail.mean())
 
 
 @dataclass(frozen=True, slots=True)
-class _Expected:
-    """Where faces are looked for in a stretch.
+class _ExpectedFaces:
+    """ROIs of a segment.
 
-    `frames` (M,), `boxes` (M, 4): places; `sure` (M,): a face has to be there. `chases`: sure faces that come or go.
+    `frame_indices` (M,) and `boxes` (M, 4): the ROIs. `is_required` (M,): whether a face must be found there.
+    `pursuits`: certain faces that appear or disappear within the segment.
     """
 
-    frames: NDArray[np.int64]
+    frame_indices: NDArray[np.int64]
     boxes: Boxes
-    sure: NDArray[np.bool_]
-    chases: list[_Chase]
+    is_required: NDArray[np.bool_]
+    pursuits: list[_Pursuit]
 
 
 @dataclass(frozen=True, slots=True)
-class _Chase:
-    """A face that is followed from frame to frame, forwards or back (`step`), up to but not into the frame `end`."""
+class _Pursuit:
+    """A face that is followed from frame to frame, forwards or backwards.
+
+    `frame`: where it is searched next, at `box`; `step`: 1 or -1; `end`: the frame to stop before; `motion`: per frame.
+    """
 
     frame: int
     step: int
     end: int
     box: Boxes
-    moved: Boxes
+    motion: Boxes
 
-    def on(self, box: Boxes) -> _Chase:
-        """To the next frame, as fast as it has come into this one."""
-        moved = box - (self.box - self.moved)
-        return _Chase(self.frame + self.step, self.step, self.end, box + moved, moved)
+    def advanced(self, box: Boxes) -> _Pursuit:
+        """Continue to the next frame from the detected `box`, with the motion from the previous frame."""
+        motion = box - (self.box - self.motion)
+        return _Pursuit(self.frame + self.step, self.step, self.end, box + motion, motion)
 
 
-def _between(
-    stretches: Sequence[_Stretch], known: dict[int, Faces], camera: _Camera, search: Search
-) -> tuple[dict[int, Faces], list[_Stretch]]:
-    """The faces of the frames inside of the stretches, and those stretches that want another search half-way."""
-    asked, unsure = dict[_Stretch, _Expected](), list[_Stretch]()
-    for stretch in stretches:
-        expected = _expected(stretch, known[stretch.first], known[stretch.last], camera.moved(stretch))
+def _propagate(
+    segments: Sequence[_Segment], faces_by_frame: dict[int, Faces], analysis: _ShotAnalysis, search: FrameSearch
+) -> tuple[dict[int, Faces], list[_Segment]]:
+    """Search the inner frames of segments; return their faces by frame, and the segments to split."""
+    expected_by_segment, to_split = dict[_Segment, _ExpectedFaces](), list[_Segment]()
+    for segment in segments:
+        first, last = faces_by_frame[segment.first], faces_by_frame[segment.last]
+        expected = _interpolate(segment, first, last, analysis.motion(segment))
         if expected is None:
-            unsure.append(stretch)
+            to_split.append(segment)
         else:
-            asked[stretch] = expected
-    near = _near(search, [(one.frames, one.boxes, one.sure) for one in asked.values()])
-    found, chases = dict[int, Faces](), list[_Chase]()
-    for stretch, one in asked.items():
-        seen = {frame: near.get(frame, Faces.empty()) for frame in stretch.inside()}
-        if len(stretch) > _SHORTEST and any(
-            _misses(faces, one.boxes[one.sure & (one.frames == frame)]) for frame, faces in seen.items()
+            expected_by_segment[segment] = expected
+    rois = [(expected.frame_indices, expected.boxes, expected.is_required) for expected in expected_by_segment.values()]
+    faces_in_rois = _detect_in_rois(search, rois)
+    detections, pursuits = dict[int, Faces](), list[_Pursuit]()
+    for segment, expected in expected_by_segment.items():
+        segment_faces = {frame_index: faces_in_rois.get(frame_index, Faces.empty()) for frame_index in segment.inside()}
+        if len(segment) > _MIN_SEGMENT_FRAMES and any(
+            _misses_any(faces, expected.boxes[expected.is_required & (expected.frame_indices == frame_index)])
+            for frame_index, faces in segment_faces.items()
         ):
-            unsure.append(stretch)
+            to_split.append(segment)
         else:
-            found |= seen
-            chases += one.chases
-    _chase(chases, found, search)
-    return found, unsure
+            detections |= segment_faces
+            pursuits += expected.pursuits
+    _pursue(pursuits, detections, search)
+    return detections, to_split
 
 
-def _expected(stretch: _Stretch, first: Faces, last: Faces, moved: Boxes) -> _Expected | None:
-    """On the straight line between where a face was and where it will be.
+def _interpolate(segment: _Segment, first: Faces, last: Faces, motion: Boxes) -> _ExpectedFaces | None:
+    """Return the ROIs of a segment, on the straight line between each face's boxes in its first and last frame.
 
-    A face that comes or goes is chased, or, where nobody is sure of it, looked for where it moves with the picture,
-    which as a whole `moved` (4,). None where a sure one comes or goes and the stretch is long enough to search
-    half-way.
+    A certain face that appears or disappears is pursued; an uncertain one is searched where it would be if it moved
+    with the camera, by `motion` (4,) over the segment. Returns None if a certain face appears or disappears and the
+    segment is long enough to be split.
     """
-    pairs = _pairs(first.boxes_xyxy + moved, last.boxes_xyxy)
-    to, of = np.array(list(pairs), np.intp), np.array(list(pairs.values()), np.intp)
-    goes, comes = (np.setdiff1d(np.arange(len(faces)), paired) for faces, paired in ((first, of), (last, to)))
-    went, came = (faces.select(one) for faces, one in ((first, goes), (last, comes)))
-    each = (moved / len(stretch)).astype(np.float32)
-    chases = [
-        _Chase(start + step, step, end, box + step * each, step * each)
-        for faces, start, end, step in ((went, stretch.first, stretch.last, 1), (came, stretch.last, stretch.first, -1))
-        for box in faces.boxes_xyxy[faces.scores > _SURE]
+    pairs = _match_boxes(first.boxes_xyxy + motion, last.boxes_xyxy)
+    in_last, in_first = np.array(list(pairs), np.intp), np.array(list(pairs.values()), np.intp)
+    only_first, only_last = (
+        faces.select(np.setdiff1d(np.arange(len(faces)), matched))
+        for faces, matched in ((first, in_first), (last, in_last))
+    )
+    step_motion = (motion / len(segment)).astype(np.float32)
+    pursuits = [
+        _Pursuit(start + step, step, end, box + step * step_motion, step * step_motion)
+        for faces, start, end, step in (
+            (only_first, segment.first, segment.last, 1),
+            (only_last, segment.last, segment.first, -1),
+        )
+        for box in faces.boxes_xyxy[faces.scores > _CERTAIN_SCORE]
     ]
-    if chases and len(stretch) > _SHORTEST:
+    if pursuits and len(segment) > _MIN_SEGMENT_FRAMES:
         return None
-    fades, dawns = (faces.boxes_xyxy[faces.scores <= _SURE] for faces in (went, came))
-    start = np.concatenate([first.boxes_xyxy[of], fades, dawns - moved])
-    end = np.concatenate([last.boxes_xyxy[to], fades + moved, dawns])
-    sure = np.zeros(len(start), bool)
-    sure[: len(of)] = np.minimum(first.scores[of], last.scores[to]) > _SURE
-    inside = np.array(stretch.inside())
-    share = ((inside - stretch.first) / len(stretch)).astype(np.float32)[:, None, None]
-    boxes = (1 - share) * start + share * end
-    return _Expected(inside.repeat(len(start)), boxes.reshape(-1, 4), np.tile(sure, len(inside)), chases)
+    disappearing, appearing = (faces.boxes_xyxy[faces.scores <= _CERTAIN_SCORE] for faces in (only_first, only_last))
+    start = np.concatenate([first.boxes_xyxy[in_first], disappearing, appearing - motion])
+    end = np.concatenate([last.boxes_xyxy[in_last], disappearing + motion, appearing])
+    is_required = np.zeros(len(start), bool)
+    is_required[: len(in_first)] = np.minimum(first.scores[in_first], last.scores[in_last]) > _CERTAIN_SCORE
+    inside = np.array(segment.inside())
+    fraction = ((inside - segment.first) / len(segment)).astype(np.float32)[:, None, None]
+    boxes = (1 - fraction) * start + fraction * end
+    frame_indices = inside.repeat(len(start))
+    return _ExpectedFaces(frame_indices, boxes.reshape(-1, 4), np.tile(is_required, len(inside)), pursuits)
 
 
-def _chase(chases: list[_Chase], found: dict[int, Faces], search: Search) -> None:
-    """Adds to what was found what the chases find; one that loses its face for a moment goes on."""
-    while chases:
-        frames, boxes = np.array([one.frame for one in chases]), np.array([one.box for one in chases])
-        near = _near(search, [(frames, boxes, np.ones(len(chases), bool))])
-        going = []
-        for chase in chases:
-            faces = near[chase.frame]
-            found[chase.frame] = _joined(found[chase.frame], faces)
-            pairs = _pairs(chase.box[None], faces.boxes_xyxy)
-            going.append(chase.on(faces.boxes_xyxy[next(iter(pairs))] if pairs else chase.box))
-        chases = [one for one in going if one.frame != one.end]
+def _pursue(pursuits: list[_Pursuit], detections: dict[int, Faces], search: FrameSearch) -> None:
+    """Add the faces found by the pursuits to `detections`; a pursuit goes on if it loses its face in a frame."""
+    while pursuits:
+        frame_indices = np.array([pursuit.frame for pursuit in pursuits])
+        boxes = np.array([pursuit.box for pursuit in pursuits])
+        faces_in_rois = _detect_in_rois(search, [(frame_indices, boxes, np.ones(len(pursuits), bool))])
+        advanced = []
+        for pursuit in pursuits:
+            faces = faces_in_rois[pursuit.frame]
+            detections[pursuit.frame] = _merge(detections[pursuit.frame], faces)
+            pairs = _match_boxes(pursuit.box[None], faces.boxes_xyxy)
+            advanced.append(pursuit.advanced(faces.boxes_xyxy[next(iter(pairs))] if pairs else pursuit.box))
+        pursuits = [pursuit for pursuit in advanced if pursuit.frame != pursuit.end]
 
 
-def _near(search: Search, places: list[tuple[NDArray[np.int64], Boxes, NDArray[np.bool_]]]) -> dict[int, Faces]:
-    if not sum(len(frames) for frames, *_ in places):
+def _detect_in_rois(
+    search: FrameSearch, rois: list[tuple[NDArray[np.int64], Boxes, NDArray[np.bool_]]]
+) -> dict[int, Faces]:
+    if not sum(len(frame_indices) for frame_indices, *_ in rois):
         return {}
-    return search.near(Places(*(np.concatenate(one) for one in zip(*places, strict=True))))
+    return search.detect_in_rois(Rois(*(np.concatenate(arrays) for arrays in zip(*rois, strict=True))))
 
 
-def _misses(found: Faces, boxes: Boxes) -> bool:
-    """Whether at one of the places (M, 4) no face is."""
-    places = Places(np.zeros(len(boxes), np.int64), boxes, np.ones(len(boxes), bool))
-    which = np.repeat(np.arange(len(boxes)), len(found))
-    there = places.are_at(which, np.tile(found.boxes_xyxy, (len(boxes), 1))).reshape(len(boxes), len(found))
-    return not bool(there.any(axis=1).all())
+def _misses_any(faces: Faces, boxes: Boxes) -> bool:
+    """Return whether there is no face near one of the boxes (M, 4)."""
+    rois = Rois(np.zeros(len(boxes), np.int64), boxes, np.ones(len(boxes), bool))
+    roi_indices = np.repeat(np.arange(len(boxes)), len(faces))
+    is_near = rois.are_near(roi_indices, np.tile(faces.boxes_xyxy, (len(boxes), 1))).reshape(len(boxes), len(faces))
+    return not bool(is_near.any(axis=1).all())
 
 
-def _pairs(one: Boxes, other: Boxes) -> dict[int, int]:
-    """Which of the others (keys) is which of these."""
-    return greedy_match(box_affinity(one.astype(np.float64), other.astype(np.float64)))
+def _match_boxes(expected: Boxes, detected: Boxes) -> dict[int, int]:
+    """Match detected with expected boxes: {index in `detected`: index in `expected`}."""
+    return greedy_match(box_affinity(expected.astype(np.float64), detected.astype(np.float64)))
 
 
-def _joined(faces: Faces, more: Faces) -> Faces:
-    """Both, but for those of the second that the first has too; by falling score."""
-    overlap = box_affinity(more.boxes_xyxy.astype(np.float64), faces.boxes_xyxy.astype(np.float64)) - 1
-    new = more.select(overlap.max(axis=1, initial=0) < _SAME_FACE_IOU)
+def _merge(faces: Faces, added: Faces) -> Faces:
+    """Return `faces` and those of `added` that are not among them, by descending score."""
+    overlap = box_affinity(added.boxes_xyxy.astype(np.float64), faces.boxes_xyxy.astype(np.float64)) - 1
+    new = added.select(overlap.max(axis=1, initial=0) < _SAME_FACE_IOU)
     boxes, scores, landmarks = (
-        np.concatenate([getattr(one, name) for one in (faces, new)]) for name in ("boxes_xyxy", "scores", "landmarks")
+        np.concatenate([getattr(part, name) for part in (faces, new)]) for name in ("boxes_xyxy", "scores", "landmarks")
     )
     order = np.argsort(-scores, kind="stable")
     return Faces(boxes[order], scores[order], landmarks[order])

@@ -1,4 +1,4 @@
-"""MTCNN as facenet-pytorch runs it, from its weights, and faster.
+"""MTCNN with facenet-pytorch's weights and results, several times as fast.
 
 Zhang et al. 2016, "Joint Face Detection and Alignment Using Multitask Cascaded Convolutional Networks".
 
@@ -9,18 +9,16 @@ Must not know: tracking, crops, rows.
 
 | module | what it knows |
 |---|---|
-| engines | how many frames go together, and through which of the two below |
-| stages | the cascade itself, in torch: what goes from one network to the next, for one frame or many |
-| rois, roi_cascade | the cascade near places where faces are expected alone: which parts of which levels these are |
-| boxes | the arithmetic of windows, facenet's to the last bit |
-| pyramid | the levels of the pyramid, and which pixels make up a pixel of it or of a network's input |
-| cpu | frames on one thread: OpenVINO's networks, pixels by `area_resize` |
+| engines | batching of frames, over CPU threads or on a torch device |
+| stages | the cascade on whole frames, in torch: candidates from PNet to RNet to ONet |
+| rois, roi_cascade | the cascade in regions of interest only |
+| boxes | arithmetic on boxes, bit for bit facenet's |
+| pyramid | levels of the image pyramid, and the bins of a resize by area |
+| cpu | frames on one CPU thread: OpenVINO's networks on pixels from `area_resize` |
 | networks | the three networks as OpenVINO graphs |
-| openvino_import | OpenVINO, kept from reporting its use |
-| weights | where the weights lie |
-| area_resize | resized pixels, compiled by Numba |
-| cuda | frames of one size on a torch device: facenet's own modules, all pixels in one gather |
+| weights | facenet-pytorch's weight files |
+| area_resize | resize by area, compiled by Numba |
+| cuda | frames of one size on a torch device: facenet's own modules, windows resized in one gather |
 
-But for `pyramid`, `rois` and `weights` nothing here is imported before the first frame: torch, Numba and OpenVINO take
-seconds to load.
+Only `pyramid`, `rois` and `weights` are imported before the first frame: torch, Numba and OpenVINO load for seconds.
 """

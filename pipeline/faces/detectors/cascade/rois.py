@@ -1,4 +1,4 @@
-"""Places where faces are expected, and which parts of the pyramid's levels PNet looks at there."""
+"""Regions of interest (ROIs) where faces are expected, and the tiles of the pyramid that PNet searches for them."""
 
 from __future__ import annotations
 
@@ -8,88 +8,93 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-_OWN: Final = 0.6
-"""How far, in sides, a face may be from where it is expected."""
+_MAX_DISTANCE_SIDES: Final = 0.6
+"""Maximum distance of a face from its ROI's centre, in sides of the ROI."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """M places where faces are expected: `frames` (M,) int64, which of the frames; `boxes` (M, 4) float32, xyxy.
+class Rois:
+    """M regions where faces are expected.
 
-    `sure` (M,): a face has to be there.
+    `frame_indices` (M,) int64: the frame of each. `boxes` (M, 4) float32: the expected boxes, xyxy, `frame` px.
+    `is_required` (M,) bool: whether a face must be found there.
     """
 
-    frames: NDArray[np.int64]
+    frame_indices: NDArray[np.int64]
     boxes: NDArray[np.float32]
-    sure: NDArray[np.bool_]
+    is_required: NDArray[np.bool_]
 
     def __len__(self) -> int:
-        return len(self.frames)
+        return len(self.frame_indices)
 
-    def __getitem__(self, which: NDArray[Any]) -> Places:
-        return Places(self.frames[which], self.boxes[which], self.sure[which])
+    def __getitem__(self, index: NDArray[Any]) -> Rois:
+        return Rois(self.frame_indices[index], self.boxes[index], self.is_required[index])
 
-    def are_at(self, which: NDArray[Any], boxes: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Whether boxes (B, 4) are where the places `which` (B,) expect a face, and not a neighbour's."""
-        sides = (self.boxes[which, 2:] - self.boxes[which, :2]).max(axis=1)
-        apart = (boxes[:, :2] + boxes[:, 2:] - self.boxes[which, :2] - self.boxes[which, 2:]) / 2
-        near: NDArray[np.bool_] = np.hypot(apart[:, 0], apart[:, 1]) < _OWN * sides
-        return near
+    def are_near(self, index: NDArray[Any], boxes: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Return whether each box (B, 4) is near the centre of the ROI `index` (B,), rather than a neighbour's face."""
+        sides = (self.boxes[index, 2:] - self.boxes[index, :2]).max(axis=1)
+        offsets = (boxes[:, :2] + boxes[:, 2:] - self.boxes[index, :2] - self.boxes[index, 2:]) / 2
+        is_near: NDArray[np.bool_] = np.hypot(offsets[:, 0], offsets[:, 1]) < _MAX_DISTANCE_SIDES * sides
+        return is_near
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
-    """On which levels PNet looks for a face, by the face's size there, and how many candidates the others look at."""
+class RoiSearch:
+    """Settings of a search in ROIs.
+
+    `tile_px`: side of PNet's tiles. `min_face_px`, `max_face_px`: the levels searched are those where the face has this
+    size, level px. `max_proposals`, `max_refined`: candidates per ROI that are kept after PNet and after RNet.
+    """
 
     tile_px: int
-    smallest_px: float
-    largest_px: float
-    proposed: int
-    refined: int
+    min_face_px: float
+    max_face_px: float
+    max_proposals: int
+    max_refined: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """T tiles of `side` by `side` px of levels of the pyramid; all int64.
+    """T tiles of `side` x `side` px from levels of the pyramid; all int64.
 
-    `frames`, `levels` (T,): of which frame and which level. `rows`, `columns` (T, side): the level's px; they may go
-    beyond its last, which then stands there again. `sides` (T, 2): the level's height and width; `counts` (T, 2): how
-    many rows and columns of cells PNet makes of it.
+    `frame_indices`, `levels` (T,): frame and level. `rows`, `columns` (T, side): pixel indices in the level; those
+    beyond its last pixel repeat that. `level_sizes` (T, 2): the level's height and width. `cell_counts` (T, 2): rows
+    and columns of PNet's output for the whole level.
     """
 
-    frames: NDArray[np.int64]
+    frame_indices: NDArray[np.int64]
     levels: NDArray[np.int64]
     rows: NDArray[np.int64]
     columns: NDArray[np.int64]
-    sides: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    level_sizes: NDArray[np.int64]
+    cell_counts: NDArray[np.int64]
 
-    def edges(self, height: int, width: int) -> list[NDArray[np.int64]]:
-        """Tops, bottoms, lefts and rights (T, side) of the bins of a frame that make up the tiles' px; as `bins`."""
-        down = _bins_of(self.rows, self.sides[:, :1], height)
-        across = _bins_of(self.columns, self.sides[:, 1:], width)
-        return [*down, *across]
-
-
-def tiles_at(places: Places, levels: list[float], sizes: list[tuple[int, int]], effort: Effort) -> Tiles:
-    """The tiles round each place, on the levels on which PNet may know a face of its size."""
-    middles = (places.boxes[:, :2] + places.boxes[:, 2:]) / 2
-    sides = (places.boxes[:, 2:] - places.boxes[:, :2]).max(axis=1)
-    on_level = sides[:, None] * np.array(levels)
-    # Faces below the smallest that is looked for are found on the first level, if at all.
-    on_level[:, 0] = np.clip(on_level[:, 0], effort.smallest_px, None)
-    place, level = np.nonzero((on_level >= effort.smallest_px) & (on_level <= effort.largest_px))
-    lengths = np.array(sizes)[level]
-    # PNet's cells lie two px apart: tiles begin at even ones, so that their cells are the level's.
-    first = middles[place, ::-1] * np.array(levels)[level, None] - effort.tile_px / 2
-    first = 2 * (first.clip(0, np.maximum(lengths - effort.tile_px, 0)) / 2).round().astype(np.int64)
-    rows, columns = (first[:, axis, None] + np.arange(effort.tile_px) for axis in (0, 1))
-    return Tiles(places.frames[place], level, rows, columns, lengths, -(-(lengths - 2) // 2) - 4)
+    def bin_edges(self, height: int, width: int) -> list[NDArray[np.int64]]:
+        """Return tops, bottoms, lefts and rights (T, side) of the frame's bins of which the tiles' pixels are means."""
+        vertical = _pool_bins_at(self.rows, self.level_sizes[:, :1], height)
+        horizontal = _pool_bins_at(self.columns, self.level_sizes[:, 1:], width)
+        return [*vertical, *horizontal]
 
 
-def _bins_of(
-    which: NDArray[np.int64], counts: NDArray[np.int64], length: int
+def tiles_for(rois: Rois, levels: list[float], sizes: list[tuple[int, int]], search: RoiSearch) -> Tiles:
+    """Return the tiles around each ROI, on the levels where a face of its size is in the range of `search`."""
+    centres = (rois.boxes[:, :2] + rois.boxes[:, 2:]) / 2
+    sides = (rois.boxes[:, 2:] - rois.boxes[:, :2]).max(axis=1)
+    sizes_on_level = sides[:, None] * np.array(levels)
+    # Faces smaller than the minimum are found on the first level, if at all.
+    sizes_on_level[:, 0] = np.clip(sizes_on_level[:, 0], search.min_face_px, None)
+    roi, level = np.nonzero((sizes_on_level >= search.min_face_px) & (sizes_on_level <= search.max_face_px))
+    level_lengths = np.array(sizes)[level]
+    # PNet's stride is 2: tiles start at even pixels, so that their cells are those of the level.
+    starts = centres[roi, ::-1] * np.array(levels)[level, None] - search.tile_px / 2
+    starts = 2 * (starts.clip(0, np.maximum(level_lengths - search.tile_px, 0)) / 2).round().astype(np.int64)
+    rows, columns = (starts[:, axis, None] + np.arange(search.tile_px) for axis in (0, 1))
+    return Tiles(rois.frame_indices[roi], level, rows, columns, level_lengths, -(-(level_lengths - 2) // 2) - 4)
+
+
+def _pool_bins_at(
+    index: NDArray[np.int64], counts: NDArray[np.int64], length: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """As `bins`, for some px (T, side) of levels that have `counts` (T, 1); beyond the last, this stands again."""
-    which = np.minimum(which, counts - 1)
-    return which * length // counts, -(-(which + 1) * length // counts)
+    """Return the bins of `pool_bins` for pixels `index` (T, side), clipped to the last, of levels with `counts` px."""
+    index = np.minimum(index, counts - 1)
+    return index * length // counts, -(-(index + 1) * length // counts)

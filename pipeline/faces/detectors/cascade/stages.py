@@ -1,4 +1,4 @@
-"""The cascade: what goes from the pyramid to PNet, from PNet to RNet, from RNet to ONet, and out."""
+"""The MTCNN cascade on whole frames: image pyramid -> PNet -> RNet -> ONet -> detections."""
 
 from __future__ import annotations
 
@@ -10,25 +10,33 @@ import torch
 from facenet_pytorch.models.utils.detect_face import nms_numpy
 from numpy.typing import NDArray
 
-from .boxes import cell_boxes, moved, moved_by_pnet, points_in_frame, squared, suppressed, windows
-from .pyramid import scales
+from .boxes import (
+    apply_offsets,
+    apply_pnet_offsets,
+    cell_boxes,
+    clip_to_frame,
+    grouped_nms,
+    points_in_frame,
+    to_squares,
+)
+from .pyramid import pyramid_scales
 
 Tensor = torch.Tensor
 
 PNET_SCORE: Final = 0.6
-"""Least score of a cell that is followed up; facenet's, as all numbers here."""
+"""Minimum score of PNet's cells; all thresholds here are facenet-pytorch's."""
 RNET_SCORE: Final = 0.7
 ONET_SCORE: Final = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
-    """PNet's cells that may be faces: `frames`, `levels`, `rows`, `columns` (M,) int64, level by level, row by row.
+class PNetCells:
+    """PNet's M output cells that score at least `PNET_SCORE`, sorted by level, then row.
 
-    `scores` (M,) and `offsets` (M, 4) float32.
+    `frame_indices`, `levels`, `rows`, `columns` (M,) int64; `scores` (M,) and `offsets` (M, 4) float32.
     """
 
-    frames: Tensor
+    frame_indices: Tensor
     levels: Tensor
     rows: Tensor
     columns: Tensor
@@ -36,111 +44,112 @@ class Cells:
     offsets: Tensor
 
 
-class Pixels(Protocol):
-    """`count` frames of one size on a device, with the networks that look at them."""
+class FrameBatch(Protocol):
+    """`count` frames of one size on a device, and the three networks to run on them."""
 
     count: int
     height: int
     width: int
 
-    def pnet(self, sizes: list[tuple[int, int]]) -> Cells:
-        """The cells of all frames, resized to each of the levels' heights and widths, that score `PNET_SCORE`."""
+    def pnet(self, sizes: list[tuple[int, int]]) -> PNetCells:
+        """Run PNet on all frames at each (height, width) of `sizes`; return the cells that pass `PNET_SCORE`."""
         ...
 
-    def rnet(self, frames: Tensor, windows: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores (M,) and offsets (M, 4) of windows (M, 4) int64, none of them empty, of the frames (M,) named."""
+    def rnet(self, frame_indices: Tensor, windows: Tensor) -> tuple[Tensor, Tensor]:
+        """Run RNet on non-empty windows (M, 4) int64 of frames (M,); return scores (M,) and offsets (M, 4)."""
         ...
 
-    def onet(self, frames: Tensor, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The same, and points (M, 10)."""
+    def onet(self, frame_indices: Tensor, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Run ONet likewise; return scores (M,), offsets (M, 4) and points (M, 10)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    frames: Tensor
+    frame_indices: Tensor
     boxes: Tensor
 
-    def __getitem__(self, which: Tensor) -> _Candidates:
-        return _Candidates(self.frames[which], self.boxes[which])
+    def __getitem__(self, index: Tensor) -> _Candidates:
+        return _Candidates(self.frame_indices[index], self.boxes[index])
 
 
-Found = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
-"""Of one frame: boxes (N, 4), scores (N,), landmarks (N, 5, 2), float32, as `MTCNN.detect` gives them."""
+Detections = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+"""Of one frame: boxes (N, 4), scores (N,), landmarks (N, 5, 2), float32, as facenet's `MTCNN.detect` returns them."""
 
 
-def find_faces(pixels: Pixels, min_face_px: int) -> list[Found]:
-    """The faces of each frame, in the order of facenet's last suppression."""
-    found = _proposed(pixels, min_face_px)
-    if found is not None:
-        found = _refined(pixels, found)
-    if found is None or not len(found.boxes):
-        return [nothing() for _ in range(pixels.count)]
-    return _finished(pixels, found)
+def detect_faces(batch: FrameBatch, min_face_px: int) -> list[Detections]:
+    """Return the faces of each frame, in the order of facenet's last non-maximum suppression."""
+    candidates = _run_pnet(batch, min_face_px)
+    if candidates is not None:
+        candidates = _run_rnet(batch, candidates)
+    if candidates is None or not len(candidates.boxes):
+        return [no_detections() for _ in range(batch.count)]
+    return _run_onet(batch, candidates)
 
 
-def _proposed(pixels: Pixels, min_face_px: int) -> _Candidates | None:
-    """PNet: boxes from the cells of all levels, moved and squared."""
-    levels = scales(pixels.height, pixels.width, min_face_px)
-    cells = pixels.pnet(level_sizes(pixels.height, pixels.width, levels))
+def _run_pnet(batch: FrameBatch, min_face_px: int) -> _Candidates | None:
+    """Return PNet's candidates of all levels as square boxes."""
+    levels = pyramid_scales(batch.height, batch.width, min_face_px)
+    cells = batch.pnet(level_sizes(batch.height, batch.width, levels))
     if not len(cells.scores):
         return None
     boxes = cell_boxes(cells.rows, cells.columns, cells.scores.new_tensor(levels)[cells.levels])
-    kept = suppressed(boxes, cells.scores, cells.frames * len(levels) + cells.levels, 0.5)
-    kept = kept[cells.levels[kept].argsort(stable=True)]  # facenet's order, which decides between equal scores
-    kept = kept[suppressed(boxes[kept], cells.scores[kept], cells.frames[kept], 0.7)]
-    return _Candidates(cells.frames[kept], squared(moved_by_pnet(boxes[kept], cells.offsets[kept])))
+    keep = grouped_nms(boxes, cells.scores, cells.frame_indices * len(levels) + cells.levels, 0.5)
+    keep = keep[cells.levels[keep].argsort(stable=True)]  # facenet's order, which decides between equal scores
+    keep = keep[grouped_nms(boxes[keep], cells.scores[keep], cells.frame_indices[keep], 0.7)]
+    return _Candidates(cells.frame_indices[keep], to_squares(apply_pnet_offsets(boxes[keep], cells.offsets[keep])))
 
 
 def level_sizes(height: int, width: int, levels: list[float]) -> list[tuple[int, int]]:
-    """Height and width of a frame's levels."""
+    """Return height and width of each level of a frame's pyramid."""
     return [(int(height * scale + 1), int(width * scale + 1)) for scale in levels]
 
 
-def _refined(pixels: Pixels, candidates: _Candidates) -> _Candidates | None:
-    """RNet: most are none; the others are moved and squared again."""
-    candidates, inside = _within(pixels, candidates)
-    if not len(inside):
+def _run_rnet(batch: FrameBatch, candidates: _Candidates) -> _Candidates | None:
+    """Return the candidates that pass RNet, as square boxes."""
+    candidates, windows = _clip_candidates(batch, candidates)
+    if not len(windows):
         return None
-    scores, offsets = pixels.rnet(candidates.frames, inside)
-    sure = (scores > RNET_SCORE).nonzero()[:, 0]
-    sure = sure[suppressed(candidates.boxes[sure], scores[sure], candidates.frames[sure], 0.7)]
-    kept = candidates[sure]
-    return _Candidates(kept.frames, squared(moved(kept.boxes, offsets[sure])))
+    scores, offsets = batch.rnet(candidates.frame_indices, windows)
+    passed = (scores > RNET_SCORE).nonzero()[:, 0]
+    passed = passed[grouped_nms(candidates.boxes[passed], scores[passed], candidates.frame_indices[passed], 0.7)]
+    survivors = candidates[passed]
+    return _Candidates(survivors.frame_indices, to_squares(apply_offsets(survivors.boxes, offsets[passed])))
 
 
-def _finished(pixels: Pixels, candidates: _Candidates) -> list[Found]:
-    """ONet: the last word on boxes, with scores and points."""
-    candidates, inside = _within(pixels, candidates)
-    if not len(inside):
-        return [nothing() for _ in range(pixels.count)]
-    scores, offsets, points = pixels.onet(candidates.frames, inside)
-    sure = (scores > ONET_SCORE).nonzero()[:, 0]
-    kept = candidates[sure]
-    landmarks = points_in_frame(kept.boxes, points[sure])
-    on_device = kept.frames, moved(kept.boxes, offsets[sure]), scores[sure], landmarks
-    frames, *found = (one.cpu().numpy() for one in on_device)
-    of_frame = (tuple(one[frames == number] for one in found) for number in range(pixels.count))
-    return [without_nested(*one) for one in of_frame]
+def _run_onet(batch: FrameBatch, candidates: _Candidates) -> list[Detections]:
+    """Return the candidates that pass ONet, per frame."""
+    candidates, windows = _clip_candidates(batch, candidates)
+    if not len(windows):
+        return [no_detections() for _ in range(batch.count)]
+    scores, offsets, points = batch.onet(candidates.frame_indices, windows)
+    passed = (scores > ONET_SCORE).nonzero()[:, 0]
+    survivors = candidates[passed]
+    landmarks = points_in_frame(survivors.boxes, points[passed])
+    boxes = apply_offsets(survivors.boxes, offsets[passed])
+    on_device = survivors.frame_indices, boxes, scores[passed], landmarks
+    frame_indices, *arrays = (tensor.cpu().numpy() for tensor in on_device)
+    per_frame = (tuple(array[frame_indices == frame_index] for array in arrays) for frame_index in range(batch.count))
+    return [suppress_nested(*detections) for detections in per_frame]
 
 
-def _within(pixels: Pixels, candidates: _Candidates) -> tuple[_Candidates, Tensor]:
-    """Those that lie in the frame at all, and what of them does; facenet would stop with an error at the others."""
-    inside = windows(candidates.boxes, candidates.frames.new_tensor([pixels.width, pixels.height]))
-    some = (inside[:, 2:] > inside[:, :2]).all(1)
-    if bool(some.all()):
-        return candidates, inside
-    return candidates[some], inside[some]
+def _clip_candidates(batch: FrameBatch, candidates: _Candidates) -> tuple[_Candidates, Tensor]:
+    """Return the candidates that overlap their frame, and their windows in it; facenet fails at the others."""
+    windows = clip_to_frame(candidates.boxes, candidates.frame_indices.new_tensor([batch.width, batch.height]))
+    is_inside = (windows[:, 2:] > windows[:, :2]).all(1)
+    if bool(is_inside.all()):
+        return candidates, windows
+    return candidates[is_inside], windows[is_inside]
 
 
-def without_nested(boxes: NDArray[Any], scores: NDArray[Any], landmarks: NDArray[Any]) -> Found:
-    """The last suppression, of the faces of one frame, as facenet has it: of one in another, the surer stays."""
+def suppress_nested(boxes: NDArray[Any], scores: NDArray[Any], landmarks: NDArray[Any]) -> Detections:
+    """Apply facenet's last non-maximum suppression to one frame: of nested boxes, the best-scoring is kept."""
     if len(boxes) < 2:
         return boxes, scores, landmarks
-    kept = nms_numpy(boxes, scores, 0.7, "Min")
-    return boxes[kept], scores[kept], landmarks[kept]
+    keep = nms_numpy(boxes, scores, 0.7, "Min")
+    return boxes[keep], scores[keep], landmarks[keep]
 
 
-def nothing() -> Found:
-    """No face."""
+def no_detections() -> Detections:
+    """Return zero detections."""
     return np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty((0, 5, 2), np.float32)

@@ -1,4 +1,4 @@
-"""facenet-pytorch's weights, as files and as arrays."""
+"""facenet-pytorch's MTCNN weights: their files, and their arrays."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from ....errors import UsageError
 
-FILES = ("pnet.pt", "rnet.pt", "onet.pt")
+WEIGHT_FILES = ("pnet.pt", "rnet.pt", "onet.pt")
 
 
 def weights_folder() -> Path:
-    """Where they lie; raises `UsageError` where facenet-pytorch is not installed. Needs no torch."""
+    """Return the folder of the weight files, without torch; raises `UsageError` if facenet-pytorch is missing."""
     spec = importlib.util.find_spec("facenet_pytorch")
     if spec is None or spec.origin is None:
         raise UsageError("facenet-pytorch is not installed: MTCNN has no weights; pip install facenet-pytorch")
@@ -24,8 +24,8 @@ def weights_folder() -> Path:
 
 @cache
 def read_weights(file: str) -> dict[str, NDArray[Any]]:
-    """By the names of facenet's layers, such as `conv1.weight`."""
-    import torch  # noqa: PLC0415 (the driver asks for the folder alone)
+    """Return a file's arrays by the names of facenet's layers, such as `conv1.weight`."""
+    import torch  # noqa: PLC0415 (the driver needs the folder only)
 
     stored = torch.load(weights_folder() / file, map_location="cpu", weights_only=True)
     return {name: values.numpy() for name, values in stored.items()}
