@@ -26,7 +26,7 @@ from .errors import INTERRUPTED, FacefeedError, StoppedError
 
 if TYPE_CHECKING:
     from .execution.progress import Progress
-    from .planning.failure_limit import Allowance
+    from .planning.failure_limit import FailureLimit
     from .video import DecoderLimits
 
 
@@ -191,17 +191,17 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     from . import report  # noqa: PLC0415 (everything below is heavy)
     from .execution.progress import Progress  # noqa: PLC0415
     from .interrupts import handle_interrupts  # noqa: PLC0415
-    from .planning.failure_limit import Allowance  # noqa: PLC0415
+    from .planning.failure_limit import FailureLimit  # noqa: PLC0415
     from .precompute import precompute  # noqa: PLC0415
     from .video import DecoderLimits  # noqa: PLC0415
 
     progress = Progress.on_stderr()
-    allowance = Allowance.parse(given["max_failed"])
+    failure_limit = FailureLimit.parse(given["max_failed"])
     limits = DecoderLimits(
         deadline_seconds=given["timeout"], max_damaged_percent=_percent("--max-damaged", given["max_damaged"])
     )
     if given["dry_run"]:
-        return _dry_run(src, out, given, limits, allowance, progress=progress)
+        return _dry_run(src, out, given, limits, failure_limit, progress=progress)
     with handle_interrupts(progress.on_stopping):
         summary = precompute(
             src,
@@ -214,7 +214,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
             workers=given["workers"],
             scheduler=given["scheduler"],
             retry_failed=_reason(given["retry_failed"]),
-            max_failed=allowance,
+            max_failed=failure_limit,
             allow_leaks=given["allow_leaks"],
             progress=progress,
         )
@@ -225,26 +225,32 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
 
 
 def _dry_run(
-    src: Path, out: Path, given: dict[str, Any], limits: DecoderLimits, allowance: Allowance, *, progress: Progress
+    src: Path,
+    out: Path,
+    given: dict[str, Any],
+    limits: DecoderLimits,
+    failure_limit: FailureLimit,
+    *,
+    progress: Progress,
 ) -> int:
     from .dryrun import report as dry_run_report  # noqa: PLC0415
     from .dryrun.run import dry_run  # noqa: PLC0415
     from .dryrun.verdict import exit_code  # noqa: PLC0415
-    from .planning.request import check_cluster, prepare, retries  # noqa: PLC0415
+    from .planning.validation import check_cluster_options, prepare_job, retry_predicate  # noqa: PLC0415
 
-    check_cluster(given["workers"], given["scheduler"])
+    check_cluster_options(given["workers"], given["scheduler"])
     started = time.monotonic()
-    job, listing, config = prepare(
+    job, listing, config = prepare_job(
         src, out, options=_options(given), layout=given["layout"], detector=given["detector"],
         limits=limits, allow_roots=given["allow_roots"],
     )  # fmt: skip
     listed = time.monotonic()
     made = dry_run(
         job, listing, config, workers=given["workers"], scheduler=given["scheduler"],
-        allow_leaks=given["allow_leaks"], progress=progress, retry=retries(_reason(given["retry_failed"])),
+        allow_leaks=given["allow_leaks"], progress=progress, retry=retry_predicate(_reason(given["retry_failed"])),
         listing_seconds=listed - started,
     )  # fmt: skip
-    allowed = allowance.allowed(made.survey.inputs)
+    allowed = failure_limit.max_failures(made.survey.inputs)
     dry_run_report.show(made, src, allowed)
     if given["as_json"]:
         click.echo(json.dumps(dry_run_report.figures(made, allowed)))
@@ -304,10 +310,10 @@ def verify(out: Path, *, rebuild_index: bool, as_json: bool) -> int:
     Exit 1 if anything is wrong, or the job has not come to its end; each finding names the file.
     """
     from . import report  # noqa: PLC0415
-    from .verify.check import rebuild, verify  # noqa: PLC0415
+    from .verify.check import rebuild_index_file, verify  # noqa: PLC0415
 
     if rebuild_index:
-        rebuild(out)
+        rebuild_index_file(out)
     verdict = verify(out, on_file=report.checking())
     report.show_verdict(verdict, out)
     if as_json:

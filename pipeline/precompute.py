@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from .commit.finalize import (
-    account,
-    clear_attempts,
-    count_plan_parts,
+    build_manifest,
     publish_manifest,
-    remove_replaced,
-    set_damaged_aside,
-    set_orphans_aside,
+    quarantine_damaged,
+    quarantine_orphans,
+    record_plan_parts,
+    remove_attempts,
+    remove_superseded,
     write_index,
 )
 from .commit.lease import hold_lease
-from .commit.publish import make_folders, remove_bare
+from .commit.publish import make_folders, remove_empty_folders
 from .console import plural
 from .dataset.manifest import Manifest, OutPaths
 from .dryrun.forecast import Forecast
@@ -42,21 +42,21 @@ from .execution.unit_scheduler import UnitScheduler
 from .execution.workers import WorkerPool
 from .faces import FaceDetector
 from .planning.cost_model import CostModel
-from .planning.damage_limits import damage_warnings
+from .planning.damage_limits import damage_limit_warnings
 from .planning.failure_limit import (
-    Allowance,
     Failure,
+    FailureLimit,
     check_failures,
-    failures_of,
-    failures_there,
+    collect_failures,
+    failures_in_source,
     refuse_known_failures,
 )
-from .planning.incremental import Changes, compare, next_part, same_content
+from .planning.incremental import Changes, find_changes, find_unchanged_content, next_plan_part
 from .planning.options import JobSpec, Options
 from .planning.plan import Plan
-from .planning.request import check_cluster, prepare, retries
 from .planning.run_state import RunState
-from .sources import Layout, Listing, caveats
+from .planning.validation import check_cluster_options, prepare_job, retry_predicate
+from .sources import Layout, Listing, listing_warnings
 from .video import DecoderLimits, MediaReader
 
 
@@ -88,7 +88,7 @@ def precompute(
     detector: str | FaceDetector = "mtcnn",
     limits: DecoderLimits | None = None,
     retry_failed: str | None = None,
-    max_failed: Allowance | None = None,
+    max_failed: FailureLimit | None = None,
     allow_leaks: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
@@ -101,38 +101,49 @@ def precompute(
     `TooManyFailedError`, of which only the last two may leave finished units behind.
     """
     exit_if_imported_by_worker()
-    started, allowance = time.monotonic(), max_failed or Allowance()
-    check_cluster(workers, scheduler)
+    started, failure_limit = time.monotonic(), max_failed or FailureLimit()
+    check_cluster_options(workers, scheduler)
     progress = progress or Progress.silent()
-    job, listing, config = prepare(
+    job, listing, config = prepare_job(
         src, out, options=options, layout=layout, detector=detector, limits=limits, allow_roots=allow_roots
     )
     progress.announce(
         f"{os.path.realpath(src)}: {len(listing.entries):,} inputs "
-        f"(layout {listing.layout}: {listing.classes_held()})"
+        f"(layout {listing.layout}: {listing.format_class_counts()})"
         + (f"; {len(listing.missing):,} listed in metadata, but absent on disk" if listing.missing else "")
     )
-    for text in caveats(listing):
+    for text in listing_warnings(listing):
         progress.warn(text)
     paths = job.paths
     make_folders(paths)
     expected = read_forecast(job.out)
     with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease, progress.on_wait):
         run_state = RunState(paths, Plan.load(paths), job.config_hash)
-        changes = compare(
-            listing, run_state.plan.videos(), partial(same_content, run_state, job.root, progress.comparing)
+        changes = find_changes(
+            listing,
+            run_state.plan.planned_videos(),
+            partial(find_unchanged_content, run_state, job.root, progress.comparing),
         )
-        for text in damage_warnings(run_state, job.limits.max_damaged_percent, listing, retries(retry_failed)):
+        for text in damage_limit_warnings(
+            run_state, job.limits.max_damaged_percent, listing, retry_predicate(retry_failed)
+        ):
             progress.warn(text)
-        planned = {*run_state.plan.videos(), *(entry.video_id for entry in listing.entries)}
-        refuse_known_failures(failures_of(None, changes.refused), len(planned), allowance)
-        clear_attempts(paths)
-        orphans = set_orphans_aside(run_state)
+        planned = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
+        refuse_known_failures(collect_failures(None, changes.refused), len(planned), failure_limit)
+        remove_attempts(paths)
+        orphans = quarantine_orphans(run_state)
         run_state = _extend_plan(
-            run_state, job, config, listing, changes, allowance=allowance, allow_leaks=allow_leaks, retry=retry_failed
+            run_state,
+            job,
+            config,
+            listing,
+            changes,
+            failure_limit=failure_limit,
+            allow_leaks=allow_leaks,
+            retry=retry_failed,
         )
         totals = _work(job, run_state, progress, workers, scheduler)
-        manifest = _account(run_state, config, changes, len(listing.missing), allowance)
+        manifest = _account(run_state, config, changes, len(listing.missing), failure_limit)
     return Summary(
         manifest=manifest,
         listing=listing,
@@ -140,7 +151,7 @@ def precompute(
         totals=totals,
         seconds=time.monotonic() - started,
         orphans=orphans,
-        failures=failures_of(run_state, changes.refused),
+        failures=collect_failures(run_state, changes.refused),
         partial=sorted(one.video_id for _, one in run_state.outcomes() if one.outcome == "partial"),
         dropped_identities=sorted(run_state.plan.dropped_identities()),
         forecast=_borne_out(expected, job, totals),
@@ -154,41 +165,41 @@ def _extend_plan(
     listing: Listing,
     changes: Changes,
     *,
-    allowance: Allowance,
+    failure_limit: FailureLimit,
     allow_leaks: bool,
     retry: str | None,
 ) -> RunState:
     with MediaReader(job.limits) as reader:
         cost = CostModel(changes.added, job.root, job.options.sampling, reader)
-    part = next_part(
+    part = next_plan_part(
         run_state, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
-        allow_leaks=allow_leaks, retry=retries(retry), max_damaged_percent=job.limits.max_damaged_percent,
+        allow_leaks=allow_leaks, retry=retry_predicate(retry), max_damaged_percent=job.limits.max_damaged_percent,
         cost_seconds=lambda entry: cost(entry).seconds,
     )  # fmt: skip
-    grows = part.units or part.times or not run_state.plan.parts
+    grows = part.units or part.mtime_updates or not run_state.plan.parts
     plan = Plan([*run_state.plan.parts, part]) if grows else run_state.plan
     grown = RunState(job.paths, plan, run_state.config_hash)
-    if any(grown.pending()):  # before the plan grows: where nothing is done, a finished OUT stays finished
-        failures = failures_there(grown, changes.refused, changes.gone)
-        refuse_known_failures(failures, len(grown.owner) + len(changes.refused), allowance)
+    if any(grown.pending_units()):  # before the plan grows: where nothing is done, a finished OUT stays finished
+        failures = failures_in_source(grown, changes.refused, changes.gone)
+        refuse_known_failures(failures, len(grown.unit_of_video) + len(changes.refused), failure_limit)
     if grows:
-        count_plan_parts(run_state)
+        record_plan_parts(run_state)
         run_state.plan.append(job.paths, part)
     return RunState(job.paths, run_state.plan, run_state.config_hash)
 
 
 def _account(
-    run_state: RunState, config: dict[str, Any], changes: Changes, missing: int, allowance: Allowance
+    run_state: RunState, config: dict[str, Any], changes: Changes, missing: int, failure_limit: FailureLimit
 ) -> Manifest:
     out = run_state.paths.root
-    if left := sum(1 for _ in run_state.pending()):
+    if left := sum(1 for _ in run_state.pending_units()):
         raise StoppedError(f"{out}: {left} units have no receipt that this host can see; run the same command again")
-    set_orphans_aside(run_state)  # of units that were split in this run
-    manifest = account(run_state, config, changes.refused, missing)
-    check_failures(manifest, failures_there(run_state, changes.refused, changes.gone), allowance, out)
+    quarantine_orphans(run_state)  # of units that were split in this run
+    manifest = build_manifest(run_state, config, changes.refused, missing)
+    check_failures(manifest, failures_in_source(run_state, changes.refused, changes.gone), failure_limit, out)
     _index(run_state, manifest)
     publish_manifest(run_state.paths, manifest)
-    remove_replaced(run_state)
+    remove_superseded(run_state)
     return manifest
 
 
@@ -198,15 +209,15 @@ def _nothing_left_of_a_refusal(paths: OutPaths) -> Iterator[None]:
         yield
     except (UsageError, TooManyFailedError):
         if not any(paths.plan.iterdir()) and not paths.lease.read_text():
-            remove_bare(paths)
+            remove_empty_folders(paths)
         raise
 
 
 def _index(run_state: RunState, manifest: Manifest) -> None:
     try:
-        write_index(run_state.paths, run_state.tables(), manifest.labels, manifest.fingerprint)
+        write_index(run_state.paths, run_state.parquet_files(), manifest.labels, manifest.fingerprint)
     except CorruptDataError as error:
-        damaged = set_damaged_aside(run_state)
+        damaged = quarantine_damaged(run_state)
         raise StoppedError(
             f"{error}; {len(damaged)} damaged files were moved to _tmp: run the same command again to make them anew"
         ) from error
@@ -218,9 +229,9 @@ def _borne_out(expected: Forecast | None, job: JobSpec, totals: Totals) -> Forec
 
 
 def _work(job: JobSpec, run_state: RunState, progress: Progress, workers: int | None, scheduler: str | None) -> Totals:
-    pending = list(run_state.pending())
+    pending = list(run_state.pending_units())
     done_before = sum(1 for _ in run_state.outcomes())
-    progress.expect(inputs=sum(len(unit.to_decode) for unit in pending), done_before=done_before)
+    progress.expect(inputs=sum(len(unit.inputs_to_decode) for unit in pending), done_before=done_before)
     if not pending:
         return progress.totals
     total = sum(1 for _ in run_state.plan.units())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .dryrun.forecast import Forecast
     from .planning.incremental import Changes
     from .precompute import Summary
-    from .verify.findings import Verdict
+    from .verify.findings import VerifyResult
 
 _NAMED = 10
 _MOST_IN_JSON = 100
@@ -123,8 +123,8 @@ def _inputs(inputs: dict[str, Any]) -> Table:
 
 def _remarks(summary: Summary) -> list[str]:
     listing = summary.listing
-    lines = [f"layout {listing.layout}: {listing.classes_held()}"]
-    lines += [f"  {one.video_id}: {one.why}" for one in summary.failures[:_NAMED]]
+    lines = [f"layout {listing.layout}: {listing.format_class_counts()}"]
+    lines += [f"  {one.video_id}: {one.description}" for one in summary.failures[:_NAMED]]
     if len(summary.failures) > _NAMED:
         lines.append(f"  and {len(summary.failures) - _NAMED:,} more: `facefeed inspect` names all of them on its page")
     if summary.partial:
@@ -178,19 +178,19 @@ def checking() -> Callable[[str], None]:
     return lambda name: console.print(f"[dim]{escape(printable(name))}[/]", end="\r", overflow="ellipsis", no_wrap=True)
 
 
-def show_verdict(verdict: Verdict, out: Path) -> None:
+def show_verdict(verdict: VerifyResult, out: Path) -> None:
     """Every finding in a line of its own, then one sentence."""
     console = stderr_console()
     for finding in verdict.findings:
-        console.print(f"[red]{escape(finding.what)}[/]  {escape(printable(f'{finding.where}: {finding.detail}'))}")
+        console.print(f"[red]{escape(finding.kind)}[/]  {escape(printable(f'{finding.location}: {finding.detail}'))}")
     checked = f"{plural(verdict.files, 'file')}, {plural(verdict.rows, 'row')}, {filesize.decimal(verdict.size_bytes)}"
     name = escape(printable(str(out)))
     if verdict.findings:
         console.print(f"{name}: {plural(len(verdict.findings), 'finding')} in {checked}", style="bold red")
         kinds: dict[str, list[str]] = {}
         for finding in verdict.findings:
-            if finding.what not in (named := kinds.setdefault(finding.remedy, [])):
-                named.append(finding.what)
+            if finding.kind not in (named := kinds.setdefault(finding.remedy, [])):
+                named.append(finding.kind)
         for remedy, named in kinds.items():
             console.print(escape(printable(f"{', '.join(named)}: {remedy.replace('OUT', shlex.quote(str(out)))}")))
     elif verdict.is_finished:

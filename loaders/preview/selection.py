@@ -39,7 +39,7 @@ def find_partner(dataset: FaceDataset, position: int) -> int | None:
     """Position of the nearest frame in the video that a fake was made from; None where there is none."""
     index, rows = dataset.index, dataset.rows
     source = index.text("source_id", int(rows[position]))
-    names = index.names("video_id")
+    names = index.categories("video_id")
     if source not in names:
         return None
     candidates = np.flatnonzero(index.codes("video_id", rows) == names.index(source))

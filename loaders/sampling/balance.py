@@ -145,9 +145,9 @@ def _value_ids(rows: Rows, index: Index, column: str) -> tuple[NDArray[np.int64]
     """Each row's value as a position in a list of names, int64 (rows,), -1 where it has none; and the list."""
     if column == "label":
         return index.numbers("label", rows).astype(np.int64), list(index.labels)
-    if column not in index.text_columns:
-        raise UsageError(f"column={column!r}: must be label or one of {', '.join(index.text_columns)}")
-    return index.codes(column, rows).astype(np.int64), index.names(column)
+    if column not in index.categorical_columns:
+        raise UsageError(f"column={column!r}: must be label or one of {', '.join(index.categorical_columns)}")
+    return index.codes(column, rows).astype(np.int64), index.categories(column)
 
 
 def _check_names(requested: Mapping[str, Any], names: list[str], column: str) -> None:

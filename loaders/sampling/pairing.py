@@ -17,8 +17,8 @@ def pair_with_source(rows: Rows, index: Index) -> tuple[Rows, Rows]:
     Where several people are in that frame, the one of the fake's own track number is preferred. Fakes whose source has
     no row are left out.
     """
-    code_of_name = {name: code for code, name in enumerate(index.names("video_id"))}
-    video_of_source = np.array([code_of_name.get(name, -1) for name in index.names("source_id")] + [-1], np.int64)
+    code_of_name = {name: code for code, name in enumerate(index.categories("video_id"))}
+    video_of_source = np.array([code_of_name.get(name, -1) for name in index.categories("source_id")] + [-1], np.int64)
     source, video = video_of_source[index.codes("source_id", rows)], index.codes("video_id", rows).astype(np.int64)
     frame, track = (index.numbers(name, rows).astype(np.int64) for name in ("frame_index", "track_id"))
     fakes, reals = np.flatnonzero(source >= 0), np.flatnonzero(source < 0)

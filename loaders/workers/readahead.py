@@ -26,7 +26,7 @@ def byte_runs(index: Index, rows: Rows) -> Iterator[tuple[str, int, int]]:
     ends = starts + index.numbers("image_bytes", ordered)
     breaks = np.flatnonzero((files[1:] != files[:-1]) | (starts[1:] - ends[:-1] > _MAX_GAP_BYTES)) + 1
     bounds = [0, *breaks.tolist(), len(ordered)]
-    names = index.names("file")
+    names = index.categories("file")
     for first, after in pairwise(bounds):
         if after > first:
             yield names[int(files[first])], int(starts[first]), int(ends[after - 1])

@@ -1,5 +1,6 @@
-"""The end of a run: index, manifest, and the removal of what newer units replace. In this order, and only once
-every unit is done, so that a reader of the old manifest is never left without its files.
+"""The end of a run: writes the index, then the manifest, then removes superseded units.
+
+In this order, and only once every unit is finished, so that a reader of the old manifest always has its files.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from ..files import stop_on_disk_error, sync_folder, write_durably
 from ..planning.plan import Unit
 from ..planning.run_state import RunState
 from ..sources import Entry
-from .publish import check_file, sha256_of
+from .publish import check_unit_file, sha256_of
 
 
-def set_orphans_aside(run_state: RunState) -> list[str]:
-    """Moves files that no unit of the plan accounts for out of the readers' way; returns their names.
+def quarantine_orphans(run_state: RunState) -> list[str]:
+    """Moves files that belong to no unit of the plan to `_tmp`, out of readers' sight; returns their names.
 
-    A unit that was split accounts for none: its worker may have published its file and died before it could take it
-    back, and all of its rows are those of its halves.
+    A unit that was split has no file: its worker may have published one and died before removing it, and all of its
+    rows are in the files of its halves.
     """
-    known = {unit.unit_id for unit, receipt in _ever(run_state) if receipt is None or receipt.outcome != "split"}
+    known = {unit.unit_id for unit, receipt in _all_units(run_state) if receipt is None or receipt.outcome != "split"}
     moved = []
     with stop_on_disk_error(run_state.paths.faces):
         for path in sorted(run_state.paths.faces.rglob("*")):
@@ -39,16 +40,16 @@ def set_orphans_aside(run_state: RunState) -> list[str]:
     return moved
 
 
-def set_damaged_aside(run_state: RunState) -> list[str]:
-    """Moves every file that is not what its receipt says, so that its unit is done again; returns their names."""
+def quarantine_damaged(run_state: RunState) -> list[str]:
+    """Moves every file that contradicts its receipt to `_tmp`, so that its unit is redone; returns their names."""
     moved = []
-    for _, unit, receipt in list(run_state.done()):
+    for _, unit, receipt in list(run_state.finished_units()):
         if not receipt.file:
             continue
         path = run_state.paths.root / receipt.file
         with stop_on_disk_error(path):
             try:
-                check_file(path, unit.unit_id, run_state.config_hash, receipt.rows)
+                check_unit_file(path, unit.unit_id, run_state.config_hash, receipt.rows)
                 if sha256_of(path) == receipt.sha256:
                     continue
             except CorruptDataError:
@@ -59,45 +60,45 @@ def set_damaged_aside(run_state: RunState) -> list[str]:
     return moved
 
 
-def remove_replaced(run_state: RunState) -> None:
-    """Removes the files and receipts of units that others have replaced."""
-    current = {part.unit_id for unit in run_state.plan.units() for part, _ in _with_parts(run_state, unit)}
-    # All of them first, and parts before wholes: the walk finds parts by the receipts that go away here.
-    for unit, _ in reversed(list(_ever(run_state))):
+def remove_superseded(run_state: RunState) -> None:
+    """Removes the files and receipts of superseded units."""
+    current = {part.unit_id for unit in run_state.plan.units() for part, _ in _with_halves(run_state, unit)}
+    # List all first, and remove halves before their unit: halves are found by the receipts that are removed here.
+    for unit, _ in reversed(list(_all_units(run_state))):
         if unit.unit_id not in current:
             with stop_on_disk_error(run_state.paths.faces):
                 run_state.paths.unit_file(unit.split, unit.unit_id).unlink(missing_ok=True)
                 run_state.paths.receipt(unit.unit_id).unlink(missing_ok=True)
 
 
-def clear_attempts(paths: OutPaths) -> None:
-    """Removes what a run that was killed has left half-written; what was set aside stays."""
+def remove_attempts(paths: OutPaths) -> None:
+    """Removes unfinished attempts of a killed run; quarantined files stay."""
     with stop_on_disk_error(paths.temporary):
         for attempt in paths.temporary.iterdir():
             if attempt.is_file() and not attempt.name.endswith(".quarantined"):
                 attempt.unlink(missing_ok=True)
 
 
-def _with_parts(run_state: RunState, unit: Unit) -> Iterator[tuple[Unit, Receipt | None]]:
+def _with_halves(run_state: RunState, unit: Unit) -> Iterator[tuple[Unit, Receipt | None]]:
     receipt = run_state.trusted_receipt(unit)
     yield unit, receipt
     if receipt is not None and receipt.outcome == "split":
         for half in unit.halves(run_state.config_hash):
-            yield from _with_parts(run_state, half)
+            yield from _with_halves(run_state, half)
 
 
-def _ever(run_state: RunState) -> Iterator[tuple[Unit, Receipt | None]]:
+def _all_units(run_state: RunState) -> Iterator[tuple[Unit, Receipt | None]]:
     for unit in run_state.plan.all_units():
-        yield from _with_parts(run_state, unit)
+        yield from _with_halves(run_state, unit)
 
 
-def write_index(paths: OutPaths, tables: Sequence[tuple[Path, str]], labels: Sequence[str], fingerprint: str) -> int:
-    """Builds the index anew, for `put_index` to put in its place; returns its number of rows."""
+def write_index(paths: OutPaths, files: Sequence[tuple[Path, str]], labels: Sequence[str], fingerprint: str) -> int:
+    """Builds the next index, for `install_index` to install; returns its number of rows."""
     attempt = paths.temporary / f"index.{uuid.uuid4().hex}"
     with stop_on_disk_error(paths.next_index):
-        paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset need not have it
+        paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
         try:
-            rows = IndexBuilder(index_schema(labels, fingerprint), tables).write(attempt)
+            rows = IndexBuilder(index_schema(labels, fingerprint), files).write(attempt)
             with attempt.open("rb+") as file:
                 os.fsync(file.fileno())
             attempt.replace(paths.next_index)
@@ -107,16 +108,19 @@ def write_index(paths: OutPaths, tables: Sequence[tuple[Path, str]], labels: Seq
     return rows
 
 
-def account(run_state: RunState, config: dict[str, Any], refused: Sequence[Entry], missing: int) -> Manifest:
-    """The manifest of what the receipts say; `refused` are inputs that never reached a unit."""
+def build_manifest(run_state: RunState, config: dict[str, Any], refused: Sequence[Entry], missing: int) -> Manifest:
+    """Builds the manifest from the receipts.
+
+    `refused`: inputs that never reached a unit. `missing`: number of inputs that metadata lists but are not on disk.
+    """
     splits: dict[str, Counter[str]] = {}
     totals: Counter[str] = Counter()
 
     def outcomes() -> Iterator[InputOutcome]:
-        for planned, unit, receipt in run_state.done():
+        for planned, unit, receipt in run_state.finished_units():
             totals.update(units=1, rows=receipt.rows, bytes=receipt.bytes)
             for one in receipt.inputs:
-                if run_state.owner[one.video_id] == planned.unit_id:
+                if run_state.unit_of_video[one.video_id] == planned.unit_id:
                     counts = splits.setdefault(unit.split, Counter())
                     totals.update(without_mask=one.faces_without_mask)
                     counts.update(rows=one.faces, videos=int(one.faces > 0))
@@ -139,28 +143,28 @@ def account(run_state: RunState, config: dict[str, Any], refused: Sequence[Entry
 
 
 def publish_manifest(paths: OutPaths, manifest: Manifest) -> None:
-    """The last thing a run writes: from here on the dataset is finished, with the index that was written last."""
+    """Writes the manifest, which makes the dataset finished, and installs the index that was written before."""
     write_durably(paths.manifest, manifest.to_json(), paths.temporary)
-    put_index(paths)
+    install_index(paths)
 
 
-def count_plan_parts(run_state: RunState) -> None:
-    """Completes a manifest that does not say of how many parts of the plan it is the account, before the plan grows.
+def record_plan_parts(run_state: RunState) -> None:
+    """Adds `plan_parts` to a manifest that lacks it, before the plan grows.
 
-    Else a run that ends early would leave it as the account of the grown plan. A damaged one stays: this run's takes
-    its place.
+    Otherwise, after a run that ends early, the old manifest would seem to cover the grown plan. A damaged manifest
+    stays: that of this run replaces it.
     """
     try:
         manifest = Manifest.read(run_state.paths.root)
     except (CorruptDataError, UsageError):
         return
     if manifest.plan_parts is None:
-        counted = replace(manifest, plan_parts=len(run_state.plan.parts))
-        write_durably(run_state.paths.manifest, counted.to_json(), run_state.paths.temporary)
+        completed = replace(manifest, plan_parts=len(run_state.plan.parts))
+        write_durably(run_state.paths.manifest, completed.to_json(), run_state.paths.temporary)
 
 
-def put_index(paths: OutPaths) -> None:
-    """Puts the index that `write_index` wrote in the place of the one before, if any was written."""
+def install_index(paths: OutPaths) -> None:
+    """Replaces the index by the one that `write_index` wrote, if there is one."""
     with stop_on_disk_error(paths.index), suppress(FileNotFoundError):
         paths.next_index.replace(paths.index)
         sync_folder(paths.root)

@@ -1,4 +1,4 @@
-"""One driver per OUT."""
+"""The driver lease: one driver per OUT."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..lock import hold_lock
 
 @contextmanager
 def hold_lease(path: Path, on_wait: Callable[[str], object] = lambda _: None) -> Iterator[None]:
-    """Holds OUT for the length of the block; raises `RefusedError` naming whoever holds it already.
+    """Holds the lease of OUT during the block; raises `RefusedError` naming the holder where another driver has it.
 
     `on_wait`: see `lock.hold_lock`.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with stop_on_disk_error(path):
-            held.enter_context(hold_lock(path, work="precompute", on_wait=on_wait))
+            stack.enter_context(hold_lock(path, work="precompute", on_wait=on_wait))
         yield

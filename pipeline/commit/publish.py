@@ -1,4 +1,4 @@
-"""The commit protocol: how bytes become part of a dataset exactly once, whatever dies when.
+"""The commit protocol: a unit becomes part of the dataset exactly once, whichever process dies at any time.
 
 An attempt is written below ``_tmp`` under a name no reader opens, checked, made durable, and then published by
 `link`, which fails where another attempt has already won. The receipt follows its file, so a file without a
@@ -20,12 +20,12 @@ from ..dataset.manifest import OutPaths, Receipt, trusted_receipt
 from ..errors import CorruptDataError, UsageError
 from ..files import DISK_IS_FULL, link_exclusive, stop_on_disk_error, sync_folder, write_durably
 
-_NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
+_NOT_FOUND = {errno.ENOENT, errno.ENOTDIR}
 
 
 def make_folders(paths: OutPaths) -> None:
     """Creates OUT and its folders, durably."""
-    # The plan's folder comes first: it is what marks OUT as ours.
+    # The plan's folder comes first: it marks OUT as a facefeed dataset.
     for folder in (paths.root, paths.plan, paths.faces, paths.receipts, paths.temporary):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -37,8 +37,8 @@ def make_folders(paths: OutPaths) -> None:
             raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name a folder you may write to") from error
 
 
-def remove_bare(paths: OutPaths) -> None:
-    """Takes the folders away again that `make_folders` made, as far as nothing stands in them."""
+def remove_empty_folders(paths: OutPaths) -> None:
+    """Removes the folders that `make_folders` created, as far as they are empty, and the lease."""
     with suppress(OSError):
         paths.lease.unlink()
     for folder in (paths.faces, paths.receipts, paths.temporary, paths.plan, paths.root):
@@ -47,7 +47,7 @@ def remove_bare(paths: OutPaths) -> None:
 
 
 def attempt_path(paths: OutPaths, unit: str) -> Path:
-    """A fresh place to write one attempt at a unit; never ends in ``.parquet``."""
+    """A unique path to write one attempt at a unit to; never ends in ``.parquet``."""
     return paths.temporary / f"{unit}.{uuid.uuid4().hex}.inprogress"
 
 
@@ -57,43 +57,43 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_file(path: Path, unit: str, config_hash: str, rows: int | None = None) -> int:
-    """Reads the whole file with its page checksums; returns its number of rows.
+def check_unit_file(path: Path, unit: str, config_hash: str, rows: int | None = None) -> int:
+    """Reads the whole file and verifies its page checksums; returns its number of rows.
 
     Raises `CorruptDataError` where it is not `unit`'s complete file under `config_hash`, `OSError` where the disk
     fails, which says nothing about the file.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            found = {key: (file.metadata.metadata or {}).get(key.encode(), b"").decode() for key in _STAMPS}
+            stored = {key: (file.metadata.metadata or {}).get(key.encode(), b"").decode() for key in _METADATA_KEYS}
             counted: int = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))
-    except (OSError, ValueError) as error:  # pyarrow raises OSError for damaged bytes too, then without a number
-        if isinstance(error, OSError) and error.errno not in {None, *_NOT_THERE}:
+    except (OSError, ValueError) as error:  # pyarrow raises OSError for damaged bytes too, then without errno
+        if isinstance(error, OSError) and error.errno not in {None, *_NOT_FOUND}:
             raise
         raise CorruptDataError(f"{path.name}: {error}") from error
-    wanted = stamps(unit, config_hash, counted if rows is None else rows)
-    if found != wanted:
-        raise CorruptDataError(f"{path.name}: says {found}, expected {wanted}")
-    if counted != int(found["facefeed.rows"]):
-        raise CorruptDataError(f"{path.name}: holds {counted} rows, says {found['facefeed.rows']}")
+    expected = unit_file_metadata(unit, config_hash, counted if rows is None else rows)
+    if stored != expected:
+        raise CorruptDataError(f"{path.name}: says {stored}, expected {expected}")
+    if counted != int(stored["facefeed.rows"]):
+        raise CorruptDataError(f"{path.name}: holds {counted} rows, says {stored['facefeed.rows']}")
     return counted
 
 
-_STAMPS = ("facefeed.unit", "facefeed.config", "facefeed.rows")
+_METADATA_KEYS = ("facefeed.unit", "facefeed.config", "facefeed.rows")
 
 
-def stamps(unit: str, config_hash: str, rows: int) -> dict[str, str]:
-    """What a unit's file says of itself, so that an orphan can be recognised."""
-    return dict(zip(_STAMPS, (unit, config_hash, str(rows)), strict=True))
+def unit_file_metadata(unit: str, config_hash: str, rows: int) -> dict[str, str]:
+    """Key-value metadata of a unit's Parquet file, by which an orphan is recognised."""
+    return dict(zip(_METADATA_KEYS, (unit, config_hash, str(rows)), strict=True))
 
 
 def publish(attempt: Path, final: Path, unit: str, config_hash: str, rows: int) -> str | None:
-    """Checks an attempt, makes it durable and gives it its final name; returns its SHA-256.
+    """Checks an attempt, syncs it to disk and links it to its final name; returns its SHA-256.
 
-    None where another attempt was faster: what it published stands, if it is whole, and ours is dropped.
+    None where another attempt was published first and its file is intact: that file stays, and this attempt is removed.
     """
     with stop_on_disk_error(final):
-        check_file(attempt, unit, config_hash, rows)
+        check_unit_file(attempt, unit, config_hash, rows)
         digest: str | None = sha256_of(attempt)
         descriptor = os.open(attempt, os.O_RDONLY)
         try:
@@ -105,7 +105,7 @@ def publish(attempt: Path, final: Path, unit: str, config_hash: str, rows: int) 
             link_exclusive(attempt, final)
         except FileExistsError:
             try:
-                check_file(final, unit, config_hash)
+                check_unit_file(final, unit, config_hash)
                 digest = None
             except CorruptDataError:
                 attempt.replace(final)
@@ -115,17 +115,17 @@ def publish(attempt: Path, final: Path, unit: str, config_hash: str, rows: int) 
 
 
 def write_receipt(paths: OutPaths, receipt: Receipt) -> Receipt:
-    """Writes a unit's receipt, the first one to come; returns the one that stands.
+    """Writes a unit's receipt unless it has one already; returns the receipt on disk.
 
-    Two attempts at a unit (a worker that was given up may still finish) so end in one outcome. One that cannot be
-    trusted any more, because it is damaged, or its file is gone or was made anew with other bytes, is replaced.
+    So two attempts at a unit (an abandoned worker may still finish) end in one outcome. An existing receipt is replaced
+    where it is no longer valid: damaged, or its file is missing or was rewritten with other bytes.
     """
     path = paths.receipt(receipt.unit)
     try:
         write_durably(path, receipt.to_json(), paths.temporary, replace=False)
     except FileExistsError:
-        standing = trusted_receipt(paths, receipt.unit, receipt.config_hash)
-        if standing is not None and (standing.file != receipt.file or standing.sha256 == receipt.sha256):
-            return standing
+        existing = trusted_receipt(paths, receipt.unit, receipt.config_hash)
+        if existing is not None and (existing.file != receipt.file or existing.sha256 == receipt.sha256):
+            return existing
         write_durably(path, receipt.to_json(), paths.temporary)
     return receipt

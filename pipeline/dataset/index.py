@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import CorruptDataError, FacefeedError, UsageError
 from .manifest import Manifest, OutPaths
-from .parquet_pages import image_ranges, mask_ranges
+from .parquet_pages import image_byte_ranges, mask_byte_ranges
 from .schema import BINARY_COLUMNS, REGION_NAMES, face_schema, labels_of
 
 _BATCH_ROWS = 65_536  # every batch but the last has as many: a row's batch is found by division
@@ -71,7 +71,7 @@ class IndexBuilder:
         for path, name in self._tables:
             table = _read(path, self._stored)
             table = table.append_column("file", pa.array([name] * len(table), pa.string()))
-            for column, (offsets, sizes) in (("image", image_ranges(path)), ("mask", mask_ranges(path))):
+            for column, (offsets, sizes) in (("image", image_byte_ranges(path)), ("mask", mask_byte_ranges(path))):
                 table = table.append_column(f"{column}_offset", pa.array(offsets))
                 table = table.append_column(f"{column}_bytes", pa.array(sizes))
             yield table
@@ -123,7 +123,7 @@ def _read(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
     return table
 
 
-def index_file(out: Path) -> Path:
+def current_index_path(out: Path) -> Path:
     """Where the index lies that belongs to OUT's manifest.
 
     The next index is written before the manifest and gets its name after it, so that there is one for either manifest
@@ -146,7 +146,7 @@ class Index:
 
     def __init__(self, out: Path) -> None:
         self.out = Path(out)
-        path = index_file(self.out)
+        path = current_index_path(self.out)
         remedy = f"run `facefeed verify {out} --rebuild-index`"
         try:
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
@@ -173,7 +173,7 @@ class Index:
         return self.num_rows
 
     @property
-    def text_columns(self) -> list[str]:
+    def categorical_columns(self) -> list[str]:
         """Names of the dictionary columns."""
         return [field.name for field in self.schema if pa.types.is_dictionary(field.type)]
 
@@ -188,7 +188,7 @@ class Index:
 
     def rows_where(self, name: str, value: str) -> NDArray[np.uint32]:
         """Row numbers (rows,) at which the dictionary column `name` equals `value`, in the index's order."""
-        names = self.names(name)
+        names = self.categories(name)
         code = names.index(value) if value in names else None
         found = [
             np.flatnonzero(_codes(batch.column(name)) == code).astype(np.uint32) + np.uint32(number * _BATCH_ROWS)
@@ -210,14 +210,14 @@ class Index:
         """One cell of a dictionary column."""
         batch, position = divmod(row, _BATCH_ROWS)
         code = self._cached(name, batch, _codes)[position]
-        return None if code < 0 else self.names(name)[code]
+        return None if code < 0 else self.categories(name)[code]
 
     def codes(self, name: str, rows: ArrayLike) -> NDArray[np.int32]:
         """Some cells of a dictionary column as positions in `names(name)`; -1 where null."""
         codes: NDArray[np.int32] = self._gather(rows, lambda batch: self._cached(name, batch, _codes))
         return codes
 
-    def names(self, name: str) -> list[str]:
+    def categories(self, name: str) -> list[str]:
         """The distinct strings of a dictionary column; its codes are positions in them."""
         if not self._batches:
             return []

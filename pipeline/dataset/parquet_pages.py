@@ -86,7 +86,7 @@ class _CompactReader:
 Ranges = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
-def image_ranges(path: Path) -> Ranges:
+def image_byte_ranges(path: Path) -> Ranges:
     """Offsets and sizes in bytes of every value of the column `image`, in row order.
 
     Returns `(offset int64 (rows,), size int32 (rows,))`; offsets count from the start of the file. Only page
@@ -96,7 +96,7 @@ def image_ranges(path: Path) -> Ranges:
     return _ranges(path, "image", nullable=False)
 
 
-def mask_ranges(path: Path) -> Ranges:
+def mask_byte_ranges(path: Path) -> Ranges:
     """The same of the column `mask`; offset and size are 0 where a row has none."""
     return _ranges(path, "mask", nullable=True)
 

@@ -96,7 +96,7 @@ def forecast(
     That is scaled by what the probed ones came to; apart for inputs that are compared with an original: their pace is
     another.
     """
-    entries = {entry.video_id: entry for unit in units for entry in unit.to_decode}
+    entries = {entry.video_id: entry for unit in units for entry in unit.inputs_to_decode}
     costs = {name: cost(entry) for name, entry in entries.items()}
     kinds = {name: int(is_paired(entry)) for name, entry in entries.items()}
     tried = {one.video_id: one for family in families for one in family}
@@ -105,7 +105,7 @@ def forecast(
     base += sum(((one.seconds, one.size_bytes, one.faces) for one in tried.values()), start=np.zeros(3))
     rest = np.zeros((2, 3))  # kinds, figures
     for name in entries.keys() - tried.keys():
-        rest[kinds[name]] += (costs[name].seconds, costs[name].wanted_frames, costs[name].wanted_frames)
+        rest[kinds[name]] += (costs[name].seconds, costs[name].sampled_frames, costs[name].sampled_frames)
     scale = ratios.all_families()
     likely = base + (scale * rest).sum(axis=0)
     random = np.random.default_rng(0)
@@ -117,7 +117,7 @@ def forecast(
         name = entry.video_id
         return tried[name].seconds if name in tried else float(costs[name].seconds * scale[kinds[name], 0])
 
-    work = _makespan([sum(map(seconds_of, unit.to_decode)) for unit in units], conditions.slots)
+    work = _makespan([sum(map(seconds_of, unit.inputs_to_decode)) for unit in units], conditions.slots)
     once = conditions.once_seconds * draw_cached(_DRAWS, random)
     seconds = (once + work * drawn[:, 0] / max(likely[0], 1e-9)) * draw_pace(conditions.others, _DRAWS, random)
     return Forecast(
@@ -140,7 +140,7 @@ class _Ratios:
             for one in family:
                 there = promised[one.video_id]
                 self._found[number, int(one.paired)] += (one.seconds, one.size_bytes, one.faces)
-                self._promised[number, int(one.paired)] += (there.seconds, there.wanted_frames, there.wanted_frames)
+                self._promised[number, int(one.paired)] += (there.seconds, there.sampled_frames, there.sampled_frames)
                 self.seconds_tried += one.seconds * one.frames / max(one.wanted_frames, 1)
 
     def all_families(self) -> NDArray[np.float64]:

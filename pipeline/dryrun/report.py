@@ -102,7 +102,7 @@ def _trials(made: DryRun, console: Console) -> None:
         )
         console.print(f"  [red]failed[/] {len(made.failures)} of the {made.tried} that were tried: {reasons}")
         for one in made.failures[:_NAMED]:
-            console.print(f"    {escape(printable(f'{one.video_id}: {one.why}'))}")
+            console.print(f"    {escape(printable(f'{one.video_id}: {one.description}'))}")
         if len(made.failures) > _NAMED:
             console.print(f"    and {len(made.failures) - _NAMED} more: --json names all of them")
     if made.partial:

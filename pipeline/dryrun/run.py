@@ -11,14 +11,14 @@ from typing import Any
 from ..errors import RefusedError
 from ..execution.cluster import default_num_workers
 from ..execution.progress import Progress
-from ..planning.cost_model import HEADERS, CostModel
-from ..planning.damage_limits import damage_warnings
-from ..planning.failure_limit import Failure, failures_there
-from ..planning.incremental import Changes, compare, next_part, same_content
+from ..planning.cost_model import MAX_HEADERS, CostModel
+from ..planning.damage_limits import damage_limit_warnings
+from ..planning.failure_limit import Failure, failures_in_source
+from ..planning.incremental import Changes, find_changes, find_unchanged_content, next_plan_part
 from ..planning.options import JobSpec
 from ..planning.plan import Plan, PlanPart
 from ..planning.run_state import RunState
-from ..sources import Listing, caveats
+from ..sources import Listing, listing_warnings
 from ..splits.assignment import group_sizes
 from ..video import MediaReader
 from .forecast import Conditions, Forecast, forecast
@@ -26,7 +26,7 @@ from .forecast_cache import keep_forecast
 from .survey import Survey, by_split, play_hours, refused_by_reason
 from .trials import ALL_SECONDS, Trials, families_of, try_families
 
-_HEADERS = 200
+_MAX_HEADERS = 200
 _NAMED = 100
 _ACCOUNT = 1.0
 """What index and manifest take, of what planning took: 0.3 to 1.7 s after 0.3 to 1.5 s in seven runs."""
@@ -70,18 +70,24 @@ def dry_run(
     """
     started = time.monotonic()
     run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
-    changes = compare(listing, run_state.plan.videos(), partial(same_content, run_state, job.root, progress.comparing))
+    changes = find_changes(
+        listing,
+        run_state.plan.planned_videos(),
+        partial(find_unchanged_content, run_state, job.root, progress.comparing),
+    )
     compared = time.monotonic()
     with MediaReader(job.limits) as reader:
         sound = [entry for entry in listing.entries if not entry.problem]
-        cost = CostModel(sound, job.root, job.options.sampling, reader, headers=_HEADERS)
+        cost = CostModel(sound, job.root, job.options.sampling, reader, max_headers=_MAX_HEADERS)
     # The run itself reads fewer headers.
-    headers_seconds = (time.monotonic() - compared) * min(1.0, HEADERS / max(cost.headers_read, 1))
-    damaged = damage_warnings(run_state, job.limits.max_damaged_percent, listing, retry)
+    headers_seconds = (time.monotonic() - compared) * min(1.0, MAX_HEADERS / max(cost.headers_read, 1))
+    damaged = damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, retry)
     part, leak = _part(run_state, listing, changes, cost, job=job, config=config, allow_leaks=allow_leaks, retry=retry)
     whole = RunState(job.paths, Plan([*run_state.plan.parts, part]), job.config_hash)
-    units = list(whole.pending())
-    survey = _survey(listing, changes, whole.plan, cost, new=sum(len(unit.to_decode) for unit in part.units), leak=leak)
+    units = list(whole.pending_units())
+    survey = _survey(
+        listing, changes, whole.plan, cost, new=sum(len(unit.inputs_to_decode) for unit in part.units), leak=leak
+    )
     survey.caveats.extend(damaged)
     planning_seconds = listing_seconds + headers_seconds
     guess, trials = None, Trials()
@@ -102,15 +108,15 @@ def dry_run(
             keep_forecast(guess, job.out)
     return DryRun(
         survey=survey,
-        pending=sum(len(unit.to_decode) for unit in units),
+        pending=sum(len(unit.inputs_to_decode) for unit in units),
         forecast=guess,
-        known=len(failures_there(whole, changes.refused, changes.gone)),
+        known=len(failures_in_source(whole, changes.refused, changes.gone)),
         tried=trials.tried,
         failures=trials.failures(),
         partial=sum(one.is_partial for family in trials.families for one in family),
         any_face=(
             any(one.faces for family in trials.families for one in family)
-            or any(receipt.rows for _, _, receipt in whole.done())
+            or any(receipt.rows for _, _, receipt in whole.finished_units())
             or any(unit.reuses for unit in units)
         ),
         seconds=time.monotonic() - started,
@@ -132,7 +138,7 @@ def _part(
 
     def planned(*, allow_leaks: bool) -> PlanPart:
         changes.refused[:] = [entry for entry in changes.refused if entry.problem != "bridges_splits"]
-        return next_part(
+        return next_plan_part(
             run_state, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
             allow_leaks=allow_leaks, retry=retry, max_damaged_percent=job.limits.max_damaged_percent,
             cost_seconds=lambda entry: cost(entry).seconds,
@@ -145,7 +151,7 @@ def _part(
 
 
 def _survey(listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, new: int, leak: str | None) -> Survey:
-    held = [entry for entry, _ in plan.videos().values()]
+    held = [entry for entry, _ in plan.planned_videos().values()]
     here = {entry.video_id for entry in listing.entries if not entry.problem}
     sizes = group_sizes(held, plan.dropped_identities())
     return Survey(
@@ -164,7 +170,7 @@ def _survey(listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, 
         missing=len(listing.missing),
         missing_files=listing.missing[:_NAMED],
         ignored=listing.ignored,
-        caveats=caveats(listing),
+        caveats=listing_warnings(listing),
         fakes=sum(entry.source_id is not None for entry in listing.entries),
         without_original=sum(entry.source_id is not None and entry.source_id not in here for entry in listing.entries),
     )

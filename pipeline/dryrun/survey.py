@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..planning.cost_model import Cost
 from ..planning.incremental import Changes
 from ..planning.plan import Unit
-from ..sources import Listing, name_of_none
+from ..sources import Listing, unlabelled_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Survey:
 
 def by_split(units: Sequence[Unit], labels: Sequence[str]) -> dict[str, Counter[str]]:
     """Inputs of `units` by split and label."""
-    names = {-1: name_of_none(labels), **dict(enumerate(labels))}
+    names = {-1: unlabelled_name(labels), **dict(enumerate(labels))}
     found: dict[str, Counter[str]] = {}
     for unit in units:
         found.setdefault(unit.split, Counter()).update(names[entry.label] for entry in unit.inputs)
@@ -53,7 +53,7 @@ def by_split(units: Sequence[Unit], labels: Sequence[str]) -> dict[str, Counter[
 
 def play_hours(listing: Listing, cost: Callable[..., Cost]) -> float:
     """Playing time of everything that may be opened."""
-    return sum(cost(entry).play_seconds for entry in listing.entries if not entry.problem) / 3600
+    return sum(cost(entry).duration_seconds for entry in listing.entries if not entry.problem) / 3600
 
 
 def refused_by_reason(changes: Changes) -> Counter[str]:

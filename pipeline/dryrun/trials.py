@@ -69,7 +69,7 @@ def families_of(units: Sequence[Unit]) -> list[list[Entry]]:
     """Originals with some of their fakes, in an order that has nothing to do with their names or places."""
     found: dict[tuple[str, str], list[Entry]] = {}
     for unit in units:
-        for entry in unit.to_decode:
+        for entry in unit.inputs_to_decode:
             found.setdefault((unit.unit_id, entry.source_id or entry.video_id), []).append(entry)
     shuffled = sorted(found, key=lambda key: hashlib.sha256("/".join(key).encode()).digest())
     return [tried_of(found[key]) for key in shuffled]

@@ -6,7 +6,7 @@ import math
 
 from ..console import plural
 from ..errors import TooManyFailedError
-from ..planning.failure_limit import MORE_FACES
+from ..planning.failure_limit import NO_FACES_REMEDY
 from .run import DryRun
 
 
@@ -64,7 +64,7 @@ def _no_face(made: DryRun) -> str:
 def way_out(made: DryRun, allowed: int) -> str:
     """What to do where `why_it_would_fail`."""
     if not _too_many(made, allowed):
-        return MORE_FACES
+        return NO_FACES_REMEDY
     expected = _expected(made)
     accept = made.any_face and expected < made.survey.inputs
     accepted = f", or accept about as many with --max-failed {expected}" if accept else ""

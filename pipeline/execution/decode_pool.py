@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ..dataset.manifest import InputOutcome
 from ..errors import InputError, StoppedError
 from ..faces import FaceDetector, Faces
-from ..planning.content_hash import FileState, content_sha256, file_state
+from ..planning.content_hash import StatSignature, content_sha256, stat_signature
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..rows.input_rows import InputRows
@@ -184,7 +184,7 @@ class _Lane:
         """The rows of one input, all or, where it fails on the way, none."""
         started = time.monotonic()
         path = self._job.root / entry.video_id
-        before = file_state(path) if self.inputs.is_there(entry.video_id) else None
+        before = stat_signature(path) if self.inputs.is_there(entry.video_id) else None
         common: dict[str, Any] = {
             "video_id": entry.video_id, "size_bytes": entry.size_bytes, "mtime_ns": entry.mtime_ns,
         }  # fmt: skip
@@ -236,10 +236,10 @@ class _Lane:
         found = self._replaced.of(entry, unit)
         return Made(*found) if found else None
 
-    def _sha256(self, path: Path, before: FileState | None) -> str | None:
+    def _sha256(self, path: Path, before: StatSignature | None) -> str | None:
         """The hash of a file that has not changed since `before`."""
         digest = content_sha256(path, cancelled=lambda: self._closing) if before else None
-        return digest if file_state(path) == before else None
+        return digest if stat_signature(path) == before else None
 
 
 def _stored(spool: Spool) -> Iterator[pa.RecordBatch]:

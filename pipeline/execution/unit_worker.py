@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..commit.publish import attempt_path, check_file, publish, sha256_of, stamps, write_receipt
+from ..commit.publish import attempt_path, check_unit_file, publish, sha256_of, unit_file_metadata, write_receipt
 from ..dataset.manifest import InputOutcome, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, parquet_writer_options
 from ..errors import CorruptDataError, StoppedError
@@ -103,7 +103,7 @@ class UnitWorker:
             return None
         with stop_on_disk_error(path):
             try:
-                check_file(path, unit.unit_id, self.job.config_hash)
+                check_unit_file(path, unit.unit_id, self.job.config_hash)
                 stored = pq.read_metadata(path).metadata[_RECEIPT_KEY.encode()]
                 receipt = Receipt.from_json(stored, where=f"{path.name}: {_RECEIPT_KEY}")
             except (CorruptDataError, KeyError):
@@ -131,7 +131,7 @@ class UnitWorker:
                 )  # fmt: skip
                 writer.add_key_value_metadata(
                     {
-                        **stamps(unit.unit_id, self.job.config_hash, groups.rows),
+                        **unit_file_metadata(unit.unit_id, self.job.config_hash, groups.rows),
                         _RECEIPT_KEY: _timeless(receipt).to_json(),
                     }
                 )

@@ -20,12 +20,12 @@ def inspect(out: Path, *, page: Path, as_json: bool) -> None:
     sources, tracks through time, and what failed. Of an OUT that is not finished: what became of its inputs so far.
     What it finds does not change the exit code: --json has it.
     """
-    from ..verify.unfinished import Unfinished  # noqa: PLC0415
+    from ..verify.unfinished import UnfinishedRun  # noqa: PLC0415
     from . import report  # noqa: PLC0415 (all of these are heavy)
     from .inspection import inspect_dataset  # noqa: PLC0415
     from .page import write_page  # noqa: PLC0415
 
-    if unfinished := Unfinished.of(out):
+    if unfinished := UnfinishedRun.find(out):
         report.print_unfinished(unfinished)
         if as_json:
             click.echo(json.dumps(report.unfinished_json_report(unfinished)))

@@ -106,11 +106,11 @@ def _split_crossings(outcomes: Outcomes) -> Iterator[Finding]:
         dropped = [crossing.name for crossing in people if crossing.name in outcomes.dropped_identities]
         who = plural(len(dropped), "person who links", "people who link")
         yield Finding("warning", f"{who} over 30 % of all videos may be in every split: {first_names(dropped)}.")
-    if (known_for_all := outcomes.ties.known) and not outcomes.crossings:
+    if (known_for_all := outcomes.link_coverage.fully_known) and not outcomes.crossings:
         *first, last = (f"no {what}" for what in known_for_all)
         listed = f"{', '.join(first)} and {last}" if first else last
         yield Finding("ok", f"{listed.capitalize()} is in more than one split.")
-    for unknown in outcomes.ties.unknown("video"):
+    for unknown in outcomes.link_coverage.unchecked("video"):
         yield Finding("warning", _sentence(unknown.what), _sentence(unknown.remedy))
 
 

@@ -38,7 +38,7 @@ def inspect_dataset(out: Path) -> Inspection:
             f"{out}: the index belongs to another state of the dataset, its numbers would be wrong; "
             f"run `facefeed verify {out} --rebuild-index`"
         )
-    outcomes, statistics = Outcomes.of(out, manifest, set(index.names("video_id"))), Statistics.of(index)
+    outcomes, statistics = Outcomes.of(out, manifest, set(index.categories("video_id"))), Statistics.of(index)
     sheets = ContactSheets.of(index, statistics.videos)
     return Inspection(
         outcomes=outcomes,

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..console import plural, printable, stderr_console
-from ..planning.failure_limit import named_failures
-from ..verify.unfinished import Unfinished
+from ..planning.failure_limit import failure_lines
+from ..verify.unfinished import UnfinishedRun
 from .findings import Finding
 from .formatting import compact_number, first_names
 from .inspection import Inspection
@@ -119,7 +119,7 @@ def _findings_table(findings: list[Finding]) -> Table:
     return table
 
 
-def print_unfinished(unfinished: Unfinished) -> None:
+def print_unfinished(unfinished: UnfinishedRun) -> None:
     """Prints the outcomes of the inputs so far; an unfinished dataset has no index for further statistics."""
     console, manifest = stderr_console(), unfinished.manifest
     inputs = manifest.inputs
@@ -129,11 +129,11 @@ def print_unfinished(unfinished: Unfinished) -> None:
         f"{plural(manifest.rows, 'face')} of {plural(inputs['total'], 'input')} so far ({counts}, "
         f"{len(unfinished.failures):,} failed); all other figures and the page come with the end of the run"
     )
-    for line in (*named_failures(unfinished.failures), *unfinished.remarks):
+    for line in (*failure_lines(unfinished.failures), *unfinished.remarks):
         console.print(escape(line))
 
 
-def unfinished_json_report(unfinished: Unfinished) -> dict[str, Any]:
+def unfinished_json_report(unfinished: UnfinishedRun) -> dict[str, Any]:
     """The content of `print_unfinished` for `--json`, with all failures."""
     return {
         "schema": SCHEMA_VERSION,

@@ -1,5 +1,5 @@
-"""Which inputs make which unit, what changed since the last run, and what the plan has come to.
+"""Planning: groups inputs into units, finds changes since the last run, and tracks the state of the plan.
 
-In: a `Listing`, the options, and what stands in OUT. Out: plan parts, run state, limits that are checked.
+In: a `Listing`, the options, and the contents of OUT. Out: plan parts, the run state, checked limits.
 Must not know: Dask, how a frame is decoded or a face is found.
 """

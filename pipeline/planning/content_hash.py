@@ -1,7 +1,7 @@
-"""Whether a file still holds the bytes that its rows were made from, whatever its time of change says.
+"""Content hashes of input files: whether a file with a new mtime still holds the bytes its rows were made from.
 
-A receipt keeps the SHA-256 of each input. It is of the whole file: a hash over samples would miss some changes without
-a word. Hashing runs at more than a gigabyte a second and core, decoding at some megabytes.
+A receipt stores the SHA-256 of each input. The hash covers the whole file: a hash over samples would silently miss some
+changes. One core hashes more than a gigabyte per second and decodes a few megabytes per second.
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ from pathlib import Path
 
 _CHUNK_BYTES = 1 << 20
 
-FileState = tuple[int, ...]
+StatSignature = tuple[int, ...]
 
 
-def file_state(path: Path) -> FileState | None:
-    """What is another once the file is replaced or written to; None where there is no regular file."""
+def stat_signature(path: Path) -> StatSignature | None:
+    """Device, inode, size, mtime and ctime of a regular file, which change when it is replaced or written to.
+
+    None where there is no regular file.
+    """
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def content_sha256(path: Path, *, cancelled: Callable[[], bool] = lambda: False) -> str | None:
-    """Hex SHA-256 of a file's bytes; None where they cannot all be read, or `cancelled` says so on the way."""
-    if file_state(path) is None:  # whoever opens a pipe waits for its writer
+    """Hex SHA-256 of a file's bytes; None where they cannot all be read or `cancelled()` becomes true."""
+    if stat_signature(path) is None:  # opening a pipe blocks until there is a writer
         return None
     digest, chunk = hashlib.sha256(), bytearray(_CHUNK_BYTES)
     try:

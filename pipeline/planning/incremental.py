@@ -1,4 +1,4 @@
-"""What is different since the last run, and the plan part that deals with it."""
+"""Incremental runs: what changed in the source since the last run, and the next plan part that covers it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from ..sources import Entry, Listing
 from ..splits.assignment import SplitRatio, assign_splits
 from ..splits.leaks import refuse_new_leaks
 from .content_hash import content_sha256
-from .damage_limits import OtherLimit
+from .damage_limits import DamageLimitConflicts
 from .options import hash_config
 from .plan import PlanPart, Unit, group_units
 from .run_state import RunState
 
 _HASHING_THREADS = 8  # network file systems answer several readers faster than one
-_HASHED_AT_ONCE = 1024
+_HASH_BATCH_INPUTS = 1024
 
-Comparing = Callable[[int, int], AbstractContextManager[Callable[[int], None]]]
-"""Given how many inputs and bytes are compared, a context whose value is called with the size of each one done."""
+ComparisonProgress = Callable[[int, int], AbstractContextManager[Callable[[int], None]]]
+"""Progress hook: given the number of inputs and bytes to compare, a context manager that gives a callback, to be called
+with the size in bytes of each compared input."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """Inputs by what has to be done about them. `gone` are planned, but no longer in the source: their rows stay.
+    """Inputs classified by how they differ from the plan.
 
-    `refused` never reach a unit; `added`, `changed` and `touched` are as the source has them now. `touched` have a new
-    time of change and the content they had: that time is recorded, and nothing else is done about them. `rejudged` have
-    more damaged frames than is allowed now, and are done again since that was asked for.
+    `added`, `changed` and `touched` hold entries as the source has them now. `touched`: a new mtime, the same content;
+    only the mtime is recorded. `gone`: planned, but no longer in the source; their rows stay. `refused`: never reach a
+    unit. `rejudged`: have more damaged frames than is allowed now, and are redone on request.
     """
 
     added: list[Entry] = field(default_factory=list)
@@ -45,16 +46,15 @@ class Changes:
     rejudged: list[Entry] = field(default_factory=list)
 
 
-def compare(
+def find_changes(
     listing: Listing,
     planned: dict[str, tuple[Entry, str]],
-    same_content: Callable[[Sequence[Entry]], Container[str]] = lambda _: (),
+    find_unchanged: Callable[[Sequence[Entry]], Container[str]] = lambda _: (),
 ) -> Changes:
-    """Sorts the listing's entries by what the plan knows of them.
+    """Compares the listing's entries with the planned videos, given as `(entry, split)` by video id.
 
-    `same_content`: given the inputs of which nothing but the time of change is new, names those whose bytes are as they
-    were; by default none. Raises `RefusedError` where the source now gives a planned video another split: assignments
-    are fixed.
+    `find_unchanged`: given the entries that differ in mtime alone, returns the ids of those with unchanged content; by
+    default none. Raises `RefusedError` where the source now gives a planned video another split: assignments are fixed.
     """
     changes = Changes()
     seen = set()
@@ -79,41 +79,45 @@ def compare(
         only_time = entry == replace(before, split=entry.split, mtime_ns=entry.mtime_ns)
         (retimed if only_time else changes.changed).append(entry)
     if retimed:
-        same = same_content(retimed)
+        unchanged = find_unchanged(retimed)
         for entry in retimed:
-            (changes.touched if entry.video_id in same else changes.changed).append(entry)
+            (changes.touched if entry.video_id in unchanged else changes.changed).append(entry)
     changes.gone.extend(video_id for video_id in planned if video_id not in seen)
     return changes
 
 
-def same_content(run_state: RunState, root: Path, comparing: Comparing, entries: Sequence[Entry]) -> set[str]:
-    """Names of those `entries` whose files below `root` hold what their receipts say was decoded.
+def find_unchanged_content(
+    run_state: RunState, root: Path, comparing: ComparisonProgress, entries: Sequence[Entry]
+) -> set[str]:
+    """Ids of those `entries` whose files below `root` have the SHA-256 that their receipts record.
 
-    None that has no receipt, or one without a hash: of an input that was not finished, or that changed under the
-    decoder, or from before hashes were kept.
+    Inputs without a recorded hash are left out: unfinished ones, ones that changed while they were decoded, and ones
+    from before hashes were recorded. `comparing`: progress hook.
     """
     names = {entry.video_id for entry in entries}
     hashes = {one.video_id: one.sha256 for _, one in run_state.outcomes() if one.sha256 and one.video_id in names}
     known = [entry for entry in entries if entry.video_id in hashes]
-    same = set()
-    given_up = threading.Event()
+    unchanged = set()
+    cancelled = threading.Event()
     with comparing(len(known), sum(entry.size_bytes for entry in known)) as on_compared:
         pool = ThreadPoolExecutor(min(_HASHING_THREADS, max(len(known), 1)), "facefeed-hash")
         try:
-            for start in range(0, len(known), _HASHED_AT_ONCE):  # a future each, of what may be millions
-                some = known[start : start + _HASHED_AT_ONCE]
-                found = pool.map(lambda one: content_sha256(root / one.video_id, cancelled=given_up.is_set), some)
-                for entry, digest in zip(some, found, strict=True):
+            for start in range(
+                0, len(known), _HASH_BATCH_INPUTS
+            ):  # bounds the number of futures: there may be millions of inputs
+                batch = known[start : start + _HASH_BATCH_INPUTS]
+                digests = pool.map(lambda one: content_sha256(root / one.video_id, cancelled=cancelled.is_set), batch)
+                for entry, digest in zip(batch, digests, strict=True):
                     on_compared(entry.size_bytes)
                     if digest == hashes[entry.video_id]:
-                        same.add(entry.video_id)
+                        unchanged.add(entry.video_id)
         finally:
-            given_up.set()
+            cancelled.set()
             pool.shutdown(cancel_futures=True)
-    return same
+    return unchanged
 
 
-def next_part(
+def next_plan_part(
     run_state: RunState,
     listing: Listing,
     changes: Changes,
@@ -126,13 +130,26 @@ def next_part(
     max_damaged_percent: float,
     cost_seconds: Callable[[Entry], float],
 ) -> PlanPart:
-    """The units that new, changed and retried inputs make; `retry` says which failures, by reason, to redo.
+    """Plans units for added, changed and retried inputs.
 
-    Partial inputs with more damage than `max_damaged_percent` allows are redone with the failures by decode_error.
-    Raises `RefusedError` where a given split leaks, or a changed input would, unless `allow_leaks`.
+    Args:
+        run_state: the state of the dataset before this run.
+        listing: what the source holds now.
+        changes: how it differs from the plan; `refused`, `rejudged` and `changed` are extended in place.
+        config: the job's config.
+        ratio: shares of splits to draw.
+        seed: seed of the draw.
+        allow_leaks: whether splits given by the source may share originals or people.
+        retry: which failures, by reason, to redo; None for none.
+        max_damaged_percent: partial inputs with more damage are redone where `retry` accepts decode_error.
+        cost_seconds: expected seconds of work for an entry.
+
+    Raises:
+        RefusedError: where a given split leaks, or a changed input would, unless `allow_leaks`.
+
     """
     salt = str(len(run_state.plan.parts))
-    known = run_state.plan.videos()
+    known = run_state.plan.planned_videos()
     if not allow_leaks:
         refuse_new_leaks(changes.changed, known, run_state.plan.dropped_identities())
     redo = {entry.video_id for entry in changes.changed if _has_other_rows(entry, known[entry.video_id][0])}
@@ -147,27 +164,27 @@ def next_part(
         without_splits=listing.without_splits,
     )
     bridging = set(assigned.bridging)
-    why = "its original or person would join two splits that are fixed already"
+    detail = "its original or person would join two splits that are fixed already"
     changes.refused.extend(
-        replace(entry, problem="bridges_splits", detail=why) for entry in changes.added if entry.video_id in bridging
+        replace(entry, problem="bridges_splits", detail=detail) for entry in changes.added if entry.video_id in bridging
     )
     added = [entry for entry in changes.added if entry.video_id not in bridging]
-    name = hash_config(config)
-    units = group_units(added, assigned.split_of, config_hash=name, salt=salt, cost_seconds=cost_seconds)
+    config_hash = hash_config(config)
+    units = group_units(added, assigned.split_of, config_hash=config_hash, salt=salt, cost_seconds=cost_seconds)
     current = {entry.video_id: entry for entry in listing.entries if not entry.problem}
-    failed = _failed(run_state, retry) if retry is not None else {}
+    failed = _inputs_to_retry(run_state, retry) if retry is not None else {}
     if retry is not None and retry("decode_error"):
-        other = OtherLimit.of(run_state, max_damaged_percent, current)
-        changes.rejudged[:] = [current[one.video_id] for one in other.partial]
+        conflicts = DamageLimitConflicts.find(run_state, max_damaged_percent, current)
+        changes.rejudged[:] = [current[one.video_id] for one in conflicts.partial]
     rejudged = {entry.video_id for entry in changes.rejudged}
     anew = redo.union((entry.video_id for entry in added), rejudged, *failed.values())
-    # What a fake's mask says depends on its original too.
+    # A fake's mask depends on its original too.
     fakes = [entry for name, entry in current.items() if entry.source_id in anew and name in known and name not in anew]
     changed = {entry.video_id for entry in changes.changed}
     changes.changed.extend(entry for entry in fakes if entry.video_id not in changed)
     changed.update(rejudged, (entry.video_id for entry in fakes))
     redo = anew.union(entry.video_id for entry in fakes)
-    make = partial(Unit.make, config_hash=name, salt=salt)
+    make = partial(Unit.make, config_hash=config_hash, salt=salt)
     redone, replaced = _replace_changed(run_state, changed, redo, current, make)
     units += redone
     left = {unit: names for unit, names in failed.items() if unit not in replaced}
@@ -176,44 +193,44 @@ def next_part(
         config=config,
         units=tuple(units),
         dropped_identities=tuple(assigned.dropped_identities),
-        times={entry.video_id: entry.mtime_ns for entry in changes.touched},
+        mtime_updates={entry.video_id: entry.mtime_ns for entry in changes.touched},
     )
 
 
 def _has_other_rows(entry: Entry, before: Entry) -> bool:
-    """Whether anything has changed but what decides on splits alone and becomes no column."""
+    """Whether anything changed beyond `split`, `footage` and `kin`, which affect splits alone and become no column."""
     return entry != replace(before, split=entry.split, footage=entry.footage, kin=entry.kin)
 
 
 def _replace_changed(
     run_state: RunState, changed: set[str], redo: set[str], current: dict[str, Entry], make: Callable[..., Unit]
 ) -> tuple[list[Unit], set[str]]:
-    """A changed input replaces its whole unit, so that the old file can go as one; rows but those to `redo` stay."""
+    """Replaces each unit with a changed input as a whole, so that its file can go; reuses rows not in `redo`."""
     units, replaced = [], set()
     for unit in run_state.plan.units():
-        mine = [entry for entry in unit.inputs if run_state.owner[entry.video_id] == unit.unit_id]
-        if not any(entry.video_id in changed for entry in mine):
+        owned = [entry for entry in unit.inputs if run_state.unit_of_video[entry.video_id] == unit.unit_id]
+        if not any(entry.video_id in changed for entry in owned):
             continue
-        inputs = [current.get(entry.video_id, entry) for entry in mine]
-        leaves = list(run_state.leaves(unit))
-        done = {entry.video_id for leaf, receipt in leaves if receipt is not None for entry in leaf.inputs}
-        # One that was never finished has not replaced its own predecessors yet: newest first.
+        inputs = [current.get(entry.video_id, entry) for entry in owned]
+        leaves = list(run_state.leaf_units(unit))
+        finished = {entry.video_id for leaf, receipt in leaves if receipt is not None for entry in leaf.inputs}
+        # An unfinished unit has not replaced its own predecessors yet; newest first.
         unfinished = any(receipt is None for _, receipt in leaves)
         supersedes = [unit.unit_id, *(unit.supersedes if unfinished else ())]
         reuses = [
             entry.video_id
-            for entry in mine
-            # Of one that is not done, older rows are good only if the unit was to reuse them, or nothing better comes.
+            for entry in owned
+            # In an unfinished unit, older rows are valid only if it was to reuse them, or the input is gone.
             if entry.video_id not in redo
-            and (entry.video_id in done or entry.video_id in unit.reuses or entry.video_id not in current)
+            and (entry.video_id in finished or entry.video_id in unit.reuses or entry.video_id not in current)
         ]
         units.append(make(inputs, unit.split, supersedes=supersedes, reuses=reuses))
         replaced.add(unit.unit_id)
     return units, replaced
 
 
-def _failed(run_state: RunState, retry: Callable[[str], bool]) -> dict[str, set[str]]:
-    """The failed inputs of each unit whose reason is to be tried again."""
+def _inputs_to_retry(run_state: RunState, retry: Callable[[str], bool]) -> dict[str, set[str]]:
+    """Ids of failed inputs to retry, by unit id."""
     failed: dict[str, set[str]] = {}
     for unit, outcome in run_state.outcomes():
         if outcome.outcome == "failed" and retry(str(outcome.reason)):
@@ -228,25 +245,26 @@ def _retry_failed(
     for unit in list(run_state.plan.units()):
         if unit.unit_id not in failed:
             continue
-        again = [entry for entry in unit.inputs if entry.video_id in failed[unit.unit_id]]
-        inputs = [current.get(entry.video_id, entry) for entry in again]
-        whole = _owned(run_state, unit) == failed[unit.unit_id]
-        supersedes = [unit.unit_id] if whole else []
+        retried = [entry for entry in unit.inputs if entry.video_id in failed[unit.unit_id]]
+        inputs = [current.get(entry.video_id, entry) for entry in retried]
+        all_failed = _owned(run_state, unit) == failed[unit.unit_id]
+        supersedes = [unit.unit_id] if all_failed else []
         units.append(make(inputs, unit.split, supersedes=supersedes))
     return units
 
 
 def _owned(run_state: RunState, unit: Unit) -> set[str]:
-    return {entry.video_id for entry in unit.inputs if run_state.owner[entry.video_id] == unit.unit_id}
+    return {entry.video_id for entry in unit.inputs if run_state.unit_of_video[entry.video_id] == unit.unit_id}
 
 
-def differing(before: dict[str, Any], now: dict[str, Any]) -> Iterable[str]:
-    """One line for each field that two configs do not share; none only where `hash_config` is the same too."""
+def config_differences(before: dict[str, Any], now: dict[str, Any]) -> Iterable[str]:
+    """One line for each field in which two configs differ; none only where their hashes are equal."""
     for key in sorted(before.keys() | now.keys()):
         there, here = ({key: config[key]} if key in config else {} for config in (before, now))
         if hash_config(there) != hash_config(here):
-            yield f"{key}: {_short(there.get(key, 'not set'))} there, {_short(here.get(key, 'not set'))} now"
+            there_text, here_text = (_setting_text(one.get(key, "not set")) for one in (there, here))
+            yield f"{key}: {there_text} there, {here_text} now"
 
 
-def _short(value: object) -> str:
+def _setting_text(value: object) -> str:
     return str(value) if not isinstance(value, Sequence) or isinstance(value, str) else ",".join(map(str, value))

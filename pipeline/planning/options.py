@@ -1,4 +1,4 @@
-"""What one precompute job is: the options a user chooses, and all a worker needs to do a unit of it."""
+"""Options of a precompute job: what the user chooses, and the job spec that every Dask worker receives."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Boxes = Literal["own", "source"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the rows are to be. Every field goes into the job's `config`: rows of two configs are never mixed.
+    """Options that determine the rows. Every field is part of the config; rows of two configs are never mixed.
 
-    `margin`: what is added on each side of the box, as a share of its longer side. `size_px`: the largest side of
-    a crop. `align`: whether squares are turned until faces are upright. `smooth`: whether squares follow a smoothed
-    track. `boxes`: "source" takes the faces of a fake from its original's same frame, where that is known.
-    Raises `UsageError` on values that cannot be meant.
+    `margin`: padding on each side of the face box, as a share of its longer side. `size_px`: largest side of a crop.
+    `align`: whether crops are rotated until faces are upright. `smooth`: whether crops follow a smoothed track.
+    `boxes`: "source" takes the boxes of a fake from the same frame of its original, where that is known.
+    Raises `UsageError` on values out of range.
     """
 
     sampling: Sampling = field(default_factory=lambda: Sampling(every=10))
@@ -50,8 +50,8 @@ class Options:
         if self.boxes not in get_args(Boxes):
             raise UsageError(f"boxes={self.boxes!r}: must be own or source; try own")
 
-    def config(self, detector: FaceDetector, labels: tuple[str, ...]) -> dict[str, Any]:
-        """Everything that rows depend on, as plain JSON values."""
+    def to_config(self, detector: FaceDetector, labels: tuple[str, ...]) -> dict[str, Any]:
+        """The config: everything that rows depend on, as JSON values."""
         image = self.image
         return {
             "schema": SCHEMA_VERSION,
@@ -75,27 +75,27 @@ class Options:
             "seed": self.seed,
         }
 
-    def detector(self) -> FaceDetector:
-        """The detector that precompute uses unless it is handed another."""
+    def default_detector(self) -> FaceDetector:
+        """The detector that `precompute` uses by default: MTCNN."""
         return MTCNNDetector(min_face_px=max(self.keep.min_face_px, 12))
 
 
 def _as_floats(values: dict[str, Any], *names: str) -> dict[str, Any]:
-    """5 and 5.0 are the same setting, and must have the same hash."""
+    """Converts the values of `names` to float, so that 5 and 5.0 have the same hash."""
     return {name: float(value) if name in names else value for name, value in values.items()}
 
 
 def hash_config(config: dict[str, Any]) -> str:
-    """Short name of a config: two are equal only where every field is."""
+    """Hash of a config, 16 hex digits; equal only where every field is."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """What a worker is told once: picklable, and the same for every unit. Paths must mean the same on every host.
+    """What every worker needs to process units: sent once, picklable, the same for all units.
 
-    `allowed_roots`: real paths of further folders that inputs may lie in; no part of the config, since rows do not
-    depend on them.
+    Paths must mean the same on every host. `config_hash`: `hash_config` of the job's config. `allowed_roots`: real
+    paths of further folders that inputs may lie in; not part of the config, since rows do not depend on them.
     """
 
     root: Path
@@ -109,10 +109,10 @@ class JobSpec:
 
     @property
     def roots(self) -> tuple[Path, ...]:
-        """All folders that inputs may lie in, through any links."""
+        """All folders that inputs may lie in, after links are resolved."""
         return (self.root, *self.allowed_roots)
 
     @property
     def paths(self) -> OutPaths:
-        """Where things stand below `out`."""
+        """Paths of the files and folders below `out`."""
         return OutPaths(self.out)

@@ -1,7 +1,7 @@
-"""The plan: which inputs make which unit. Fixed once written; later runs only append to it.
+"""The plan: assigns inputs to units of work. Immutable once written; later runs only append parts to it.
 
-A unit is a group of whole originals, each with its fakes, of one split, sized by the seconds of work it is expected
-to take. What a plan says of an input (its label, split, size and time of change) is what its rows will say.
+A unit is a group of originals of one split, each together with its fakes, sized by its expected seconds of work. The
+plan's record of an input (label, split, size, mtime) is what its rows will contain.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from ..files import write_durably
 from ..sources import Entry
 
 PLAN_VERSION = 1
-_UNIT_SECONDS = 120.0
-_SMALLEST_UNIT_SECONDS = 1.0
-_UNITS_AT_LEAST = 32  # a small job is cut finer than two minutes a unit, or it would keep one slot busy
-_UNIT_BYTES = 4 << 30
+_TARGET_UNIT_SECONDS = 120.0
+_MIN_UNIT_SECONDS = 1.0
+_MIN_UNITS = 32  # a small job gets units shorter than two minutes, or it would keep a single worker busy
+_MAX_UNIT_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A piece of work with one file, one split and one receipt; `supersedes` names the units it replaces.
+    """A piece of work that gives one Parquet file of one split, and one receipt.
 
-    `reuses`: those of its inputs whose rows are taken from the units it replaces.
+    `unit_id`: hash of its content. `supersedes`: ids of the units it replaces. `reuses`: video ids of inputs whose rows
+    are copied from the superseded units.
     """
 
     unit_id: str
@@ -49,21 +50,25 @@ class Unit:
         supersedes: Iterable[str] = (),
         reuses: Iterable[str] = (),
     ) -> Self:
-        """Names the unit by what it is made of; `salt` tells apart a second go at the same inputs."""
-        held = tuple(inputs)
-        content = json.dumps([config_hash, salt, split, [_as_dict(entry) for entry in held]], sort_keys=True)
+        """Creates a unit whose id is a hash of its content; `salt` distinguishes another attempt at the same inputs."""
+        entries = tuple(inputs)
+        content = json.dumps([config_hash, salt, split, [_as_dict(entry) for entry in entries]], sort_keys=True)
         unit_id = hashlib.sha256(content.encode()).hexdigest()[:32]
         return cls(
-            unit_id=unit_id, split=split, inputs=held, supersedes=tuple(dict.fromkeys(supersedes)), reuses=tuple(reuses)
+            unit_id=unit_id,
+            split=split,
+            inputs=entries,
+            supersedes=tuple(dict.fromkeys(supersedes)),
+            reuses=tuple(reuses),
         )
 
     @property
-    def to_decode(self) -> tuple[Entry, ...]:
-        """Its inputs whose rows are not there yet."""
+    def inputs_to_decode(self) -> tuple[Entry, ...]:
+        """The inputs whose rows are not reused."""
         return tuple(entry for entry in self.inputs if entry.video_id not in self.reuses)
 
     def halves(self, config_hash: str) -> tuple[Self, ...]:
-        """Two units that together do this one's work; a pure function, so that any run finds the same ones."""
+        """Splits the unit into two; a pure function, so that every run derives the same halves."""
         middle = len(self.inputs) // 2
         return tuple(
             self.make(
@@ -78,16 +83,16 @@ class Unit:
 class PlanPart:
     """One ``plan/<n>.json``.
 
-    `times`: new `mtime_ns` of inputs that were planned before and whose content was seen to be the same.
+    `mtime_updates`: new `mtime_ns` by video id, of planned inputs whose content was verified to be unchanged.
     """
 
     config: dict[str, Any]
     units: tuple[Unit, ...]
     dropped_identities: tuple[str, ...] = ()
-    times: Mapping[str, int] = field(default_factory=dict)
+    mtime_updates: Mapping[str, int] = field(default_factory=dict)
 
     def write(self, paths: OutPaths, number: int) -> None:
-        """Write part `number`, durably; raises `FileExistsError` where there is one already."""
+        """Writes part `number` durably; raises `FileExistsError` where it already exists."""
         units = [
             {"unit": unit.unit_id, "split": unit.split, "supersedes": unit.supersedes, "reuses": unit.reuses,
              "inputs": [_without_defaults(entry) for entry in unit.inputs]}
@@ -98,28 +103,28 @@ class PlanPart:
             "config": self.config,
             "dropped_identities": self.dropped_identities,
             "units": units,
-            "times": self.times,
+            "times": self.mtime_updates,
         }
         target = paths.plan / f"{number}.json"
         write_durably(target, json.dumps(data), paths.temporary, replace=False)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Raises `CorruptDataError` where the file is not a plan."""
+        """Reads one part; raises `CorruptDataError` where the file is not one."""
         try:
             data = json.loads(path.read_bytes())
             if data["version"] != PLAN_VERSION:
                 raise ValueError(f"unknown version {data['version']}")
             units = tuple(
                 Unit(unit_id=one["unit"], split=one["split"], supersedes=tuple(one["supersedes"]),
-                     reuses=tuple(one.get("reuses", ())), inputs=tuple(map(_entry, one["inputs"])))
+                     reuses=tuple(one.get("reuses", ())), inputs=tuple(map(_parse_entry, one["inputs"])))
                 for one in data["units"]
             )  # fmt: skip
             return cls(
                 config=data["config"],
                 units=units,
                 dropped_identities=tuple(data["dropped_identities"]),
-                times=dict(data.get("times", {})),
+                mtime_updates=dict(data.get("times", {})),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{path}: not a plan ({error})") from error
@@ -129,73 +134,73 @@ _ENTRY_FIELDS = tuple(one.name for one in fields(Entry))
 
 
 def _as_dict(entry: Entry) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in _ENTRY_FIELDS}  # asdict copies deeply: ten times as long
+    return {name: getattr(entry, name) for name in _ENTRY_FIELDS}  # asdict makes deep copies: ten times slower
 
 
-_BLANK = _as_dict(Entry(video_id=""))
+_ENTRY_DEFAULTS = _as_dict(Entry(video_id=""))
 
 
 def _without_defaults(entry: Entry) -> dict[str, Any]:
-    return {name: value for name, value in _as_dict(entry).items() if value != _BLANK[name]}
+    return {name: value for name, value in _as_dict(entry).items() if value != _ENTRY_DEFAULTS[name]}
 
 
-def _entry(written: dict[str, Any]) -> Entry:
-    return Entry(**{**written, "kin": tuple(written.get("kin", ()))})  # JSON has no tuples
+def _parse_entry(data: dict[str, Any]) -> Entry:
+    return Entry(**{**data, "kin": tuple(data.get("kin", ()))})  # JSON has no tuples
 
 
 @dataclass
 class Plan:
-    """All parts of a plan, in order; a later unit that holds a video takes it over from an earlier one."""
+    """All parts of a plan, in order; where several units contain a video, the last one owns it."""
 
     parts: list[PlanPart] = field(default_factory=list)
 
     @classmethod
     def load(cls, paths: OutPaths) -> Self:
-        """Read all parts; raises `CorruptDataError` where one is damaged or missing."""
-        found = {path.name for path in paths.plan.glob("*.json")} if paths.plan.is_dir() else set()
-        names = [f"{number}.json" for number in range(len(found))]
-        if found != set(names):
-            missing = ", ".join(name for name in names if name not in found)
-            strange = ", ".join(sorted(found - set(names)))
+        """Reads all parts; raises `CorruptDataError` where one is damaged or missing."""
+        present = {path.name for path in paths.plan.glob("*.json")} if paths.plan.is_dir() else set()
+        names = [f"{number}.json" for number in range(len(present))]
+        if present != set(names):
+            missing = ", ".join(name for name in names if name not in present)
+            unexpected = ", ".join(sorted(present - set(names)))
             raise CorruptDataError(
-                f"{paths.plan}: holds {strange}, but not {missing}: parts are numbered from 0 without a gap; restore "
-                "the missing one from a backup, or move away what is no part"
+                f"{paths.plan}: holds {unexpected}, but not {missing}: parts are numbered from 0 without a gap; "
+                "restore the missing one from a backup, or move away what is no part"
             )
         return cls([PlanPart.read(paths.plan / name) for name in names])
 
     def units(self) -> Iterator[Unit]:
-        """Every unit that no later one replaces."""
-        replaced = self._replaced()
+        """Every unit that no later one supersedes."""
+        superseded = self._superseded_ids()
         for part in self.parts:
-            yield from (unit for unit in part.units if unit.unit_id not in replaced)
+            yield from (unit for unit in part.units if unit.unit_id not in superseded)
 
-    def _replaced(self) -> set[str]:
+    def _superseded_ids(self) -> set[str]:
         return {name for part in self.parts for unit in part.units for name in unit.supersedes}
 
     def all_units(self) -> Iterator[Unit]:
-        """Every unit ever planned, also the replaced ones."""
+        """Every unit ever planned, superseded ones included."""
         for part in self.parts:
             yield from part.units
 
-    def videos(self) -> dict[str, tuple[Entry, str]]:
-        """Each planned video as last planned, with its split and the newest time of change that was recorded."""
-        replaced = self._replaced()
+    def planned_videos(self) -> dict[str, tuple[Entry, str]]:
+        """`(entry, split)` of each planned video by id, as last planned, with the most recently recorded mtime."""
+        superseded = self._superseded_ids()
         videos: dict[str, tuple[Entry, str]] = {}
         for part in self.parts:
             for unit in part.units:
-                if unit.unit_id not in replaced:
+                if unit.unit_id not in superseded:
                     videos |= {entry.video_id: (entry, unit.split) for entry in unit.inputs}
-            for video_id in part.times.keys() & videos.keys():
+            for video_id in part.mtime_updates.keys() & videos.keys():
                 entry, split = videos[video_id]
-                videos[video_id] = replace(entry, mtime_ns=part.times[video_id]), split
+                videos[video_id] = replace(entry, mtime_ns=part.mtime_updates[video_id]), split
         return videos
 
     def dropped_identities(self) -> set[str]:
-        """Identities that were too common to keep together."""
+        """Identities that link too many videos to be kept within one split."""
         return {name for part in self.parts for name in part.dropped_identities}
 
     def append(self, paths: OutPaths, part: PlanPart) -> None:
-        """Write the next part; the ones before it are never touched."""
+        """Writes the next part; earlier ones are never modified."""
         part.write(paths, len(self.parts))
         self.parts.append(part)
 
@@ -208,23 +213,23 @@ def group_units(
     salt: str,
     cost_seconds: Callable[[Entry], float],
 ) -> list[Unit]:
-    """Packs originals with their fakes into units of one split: by expected seconds first, then bytes."""
+    """Packs originals together with their fakes into units of one split, limited by expected seconds and by bytes."""
     families: dict[tuple[str, str], list[Entry]] = {}
     costs = {entry.video_id: cost_seconds(entry) for entry in entries}
     for entry in entries:
         key = (split_of[entry.video_id], entry.source_id or entry.video_id)
         families.setdefault(key, []).append(entry)
-    target = min(_UNIT_SECONDS, max(sum(costs.values()) / _UNITS_AT_LEAST, _SMALLEST_UNIT_SECONDS))
+    target = min(_TARGET_UNIT_SECONDS, max(sum(costs.values()) / _MIN_UNITS, _MIN_UNIT_SECONDS))
     groups: dict[str, list[list[Entry]]] = {}
     seconds = size_bytes = 0.0
     for (split, _), family in sorted(families.items()):
         family_seconds = sum(costs[entry.video_id] for entry in family)
         family_bytes = sum(entry.size_bytes for entry in family)
-        full = seconds + family_seconds > target or size_bytes + family_bytes > _UNIT_BYTES
+        full = seconds + family_seconds > target or size_bytes + family_bytes > _MAX_UNIT_BYTES
         if split not in groups or full:
             groups.setdefault(split, []).append([])
             seconds = size_bytes = 0.0
-        # The original first: its frames are kept for its fakes.
+        # The original first: its frames are cached for its fakes.
         groups[split][-1] += sorted(family, key=lambda entry: entry.source_id is not None)
         seconds += family_seconds
         size_bytes += family_bytes

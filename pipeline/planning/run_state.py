@@ -1,4 +1,4 @@
-"""What plan and receipts say together: which units are done, which are left, and what became of every input."""
+"""State of a run, from plan and receipts: which units are finished or pending, and the outcome of every input."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .plan import Plan, Unit
 
 
 class RunState:
-    """A view of OUT as it stands on disk; receipts are read one at a time and never kept."""
+    """A view of OUT as it is on disk; receipts are read one at a time and not cached."""
 
     def __init__(self, paths: OutPaths, plan: Plan, config_hash: str) -> None:
         self.paths, self.plan, self.config_hash = paths, plan, config_hash
 
     def receipt(self, unit: Unit) -> Receipt | None:
-        """The unit's receipt, or None where it has none; raises `CorruptDataError` where it is damaged."""
+        """The unit's receipt, None where it has none; raises `CorruptDataError` where it is damaged."""
         path = self.paths.receipt(unit.unit_id)
         try:
             text = path.read_bytes()
@@ -31,60 +31,62 @@ class RunState:
         return receipt
 
     def trusted_receipt(self, unit: Unit) -> Receipt | None:
-        """A receipt whose file is there at its full size; a damaged or lonely receipt counts as none."""
+        """The unit's receipt; None where it is missing or damaged, or its file is missing or of another size."""
         return trusted_receipt(self.paths, unit.unit_id, self.config_hash)
 
-    def leaves(self, unit: Unit) -> Iterator[tuple[Unit, Receipt | None]]:
-        """The unit with its receipt or, where it was split, what became of its halves."""
+    def leaf_units(self, unit: Unit) -> Iterator[tuple[Unit, Receipt | None]]:
+        """The unit with its receipt or, where it was split, the same of its halves, recursively."""
         receipt = self.trusted_receipt(unit)
         if receipt is not None and receipt.outcome == "split":
             for half in unit.halves(self.config_hash):
-                yield from self.leaves(half)
+                yield from self.leaf_units(half)
         else:
             yield unit, receipt
 
-    def pending(self) -> Iterator[Unit]:
-        """Units still to be done."""
+    def pending_units(self) -> Iterator[Unit]:
+        """Units without a trusted receipt."""
         for planned in self.plan.units():
-            yield from (unit for unit, receipt in self.leaves(planned) if receipt is None)
+            yield from (unit for unit, receipt in self.leaf_units(planned) if receipt is None)
 
-    def done(self) -> Iterator[tuple[Unit, Unit, Receipt]]:
-        """Every unit that is done, as `(planned unit, the unit itself or a part of it, its receipt)`."""
+    def finished_units(self) -> Iterator[tuple[Unit, Unit, Receipt]]:
+        """Every finished unit, as `(planned unit, that unit or a part it was split into, receipt)`."""
         for planned in self.plan.units():
-            for unit, receipt in self.leaves(planned):
+            for unit, receipt in self.leaf_units(planned):
                 if receipt is not None:
                     yield planned, unit, receipt
 
     @cached_property
-    def owner(self) -> dict[str, str]:
-        """The planned unit that speaks for each video: the last one that holds it."""
+    def unit_of_video(self) -> dict[str, str]:
+        """Id of the planned unit that owns each video, by video id: the last unit that contains it."""
         return {entry.video_id: unit.unit_id for unit in self.plan.units() for entry in unit.inputs}
 
     def outcomes(self) -> Iterator[tuple[Unit, InputOutcome]]:
-        """The outcome of every input whose unit is done, each input once, with the planned unit it belongs to."""
-        for planned, _, receipt in self.done():
+        """`(planned unit, outcome)` of every input whose unit is finished, each input once."""
+        for planned, _, receipt in self.finished_units():
             for outcome in receipt.inputs:
-                if self.owner[outcome.video_id] == planned.unit_id:
+                if self.unit_of_video[outcome.video_id] == planned.unit_id:
                     yield planned, outcome
 
-    def tables(self) -> list[tuple[Path, str]]:
-        """The files that make up the dataset, as (path, name relative to OUT), in a stable order."""
-        names = sorted(receipt.file for _, _, receipt in self.done() if receipt.file)
+    def parquet_files(self) -> list[tuple[Path, str]]:
+        """The files that make up the dataset, as `(path, name relative to OUT)`, sorted by name."""
+        names = sorted(receipt.file for _, _, receipt in self.finished_units() if receipt.file)
         return [(self.paths.root / name, name) for name in names]
 
     def fingerprint(self) -> str:
-        """Changes whenever any row could have: a hash over the config and all files' hashes."""
+        """SHA-256 over the config hash and all files' hashes: changes whenever any row could have changed."""
         digest = hashlib.sha256(self.config_hash.encode())
-        for line in sorted(f"{receipt.file} {receipt.sha256}" for _, _, receipt in self.done() if receipt.file):
+        for line in sorted(
+            f"{receipt.file} {receipt.sha256}" for _, _, receipt in self.finished_units() if receipt.file
+        ):
             digest.update(line.encode())
         return digest.hexdigest()
 
 
 class RecordedRunState(RunState):
-    """The same by the receipts alone, whether or not their files are there: what a finished dataset was."""
+    """State of a run from the receipts alone, whether or not their files exist: what the finished dataset contained."""
 
     def trusted_receipt(self, unit: Unit) -> Receipt | None:
-        """A receipt that can be read; a damaged one counts as none."""
+        """The unit's receipt; None where it is missing or damaged."""
         try:
             return self.receipt(unit)
         except CorruptDataError:

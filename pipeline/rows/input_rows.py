@@ -11,8 +11,8 @@ from ..errors import InputError
 from ..manipulation.frame_matching import counterparts
 from ..manipulation.source_frames import Found, Original, OriginalInHand
 from ..planning.options import JobSpec
-from ..sources import Entry, lies_in
-from ..sources.media_files import is_there
+from ..sources import Entry, is_inside
+from ..sources.media_files import path_exists
 from ..video import Frame, FrameTimes, MediaReader
 from .row_builder import RowMaker
 
@@ -73,7 +73,7 @@ class InputRows:
     def is_there(self, video_id: str) -> bool:
         """Whether the source has the file, where inputs may lie."""
         path = self._job.root / video_id
-        return is_there(path) and lies_in(path, self._job.roots)
+        return path_exists(path) and is_inside(path, self._job.roots)
 
     def has_source(self, entry: Entry) -> bool:
         """Whether `entry` was made from a video that is known and there, whatever can be read of that."""
@@ -124,6 +124,6 @@ class InputRows:
     def path_of(self, video_id: str) -> Path:
         """Where an input lies; raises `InputError` where it has become a link out of the source."""
         path = self._job.root / video_id
-        if not lies_in(path, self._job.roots):  # it was not one when it was planned
+        if not is_inside(path, self._job.roots):  # it was not one when it was planned
             raise InputError("outside_root", "has become a link out of the source")
         return path

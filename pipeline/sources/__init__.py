@@ -10,7 +10,7 @@ Must not know: media, plans, datasets on disk.
 | listing | `Entry` and `Listing` |
 | media_files, allowed_roots | how files are found, and the folders that inputs may lie in |
 | image_sequences | which images are frames of one clip |
-| ties, caveats | what splits must keep together, and for how many inputs that is known |
+| link_coverage, listing_checks | what splits must keep together, and for how many inputs that is known |
 
 README.md says what each recognises, and how to write another.
 """
@@ -23,19 +23,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UsageError
-from .allowed_roots import allowed_folders, lies_in, refuse_outside
-from .caveats import caveats
+from .allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
 from .image_sequences import group_frames
-from .layout import Layout, load_layout, read_with
+from .layout import Layout, load_layout, read_listing
 from .layouts.celebdf import CelebDF
 from .layouts.dfdc import DFDC
 from .layouts.ffpp import FaceForensics
 from .layouts.folder import Folder
-from .layouts.nearby import refuse_nearby
+from .layouts.nearby import refuse_nearby_dataset
 from .layouts.table import TableFile
-from .listing import Entry, Listing, name_of_none
+from .link_coverage import LinkCoverage
+from .listing import Entry, Listing, unlabelled_name
+from .listing_checks import listing_warnings
 from .media_files import FoundFile, find_media, find_named
-from .ties import Ties
 
 _SETS: tuple[Layout, ...] = (DFDC(), FaceForensics(), CelebDF())
 _SHIPPED: tuple[Layout, ...] = (TableFile(), *_SETS, Folder())
@@ -47,21 +47,21 @@ __all__ = [
     "Entry",
     "FoundFile",
     "Layout",
+    "LinkCoverage",
     "Listing",
-    "Ties",
-    "allowed_folders",
-    "caveats",
+    "detect_layout",
     "find_media",
     "find_named",
-    "lies_in",
+    "is_inside",
     "list_source",
+    "listing_warnings",
     "load_layout",
-    "name_of_none",
-    "recognise",
+    "resolve_allowed_roots",
+    "unlabelled_name",
 ]
 
 
-def recognise(src: Path) -> str:
+def detect_layout(src: Path) -> str:
     """The name of the first layout that fits `src`; any folder is at least a `folder` of media."""
     return next((layout.name for layout in _SHIPPED if layout.fits(src)), "folder")
 
@@ -79,7 +79,7 @@ def list_source(src: Path, layout: str | Layout = "auto", *, allowed: Sequence[P
         raise UsageError(f"SRC={str(src)!r}: no such file or folder")
     if not os.access(src, os.R_OK | (os.X_OK if src.is_dir() else 0)):
         raise UsageError(f"SRC={str(src)!r}: may not be read by this user; nothing in it can be listed")
-    listing = read_with(_chosen(src, layout), src, allowed)
+    listing = read_listing(_chosen(src, layout), src, allowed)
     if not listing.entries and listing.missing:
         raise UsageError(
             f"SRC={str(src)!r}: none of the {len(listing.missing)} files it lists is below {listing.root} "
@@ -98,9 +98,9 @@ def list_source(src: Path, layout: str | Layout = "auto", *, allowed: Sequence[P
 def _chosen(src: Path, layout: str | Layout) -> Layout:
     if not isinstance(layout, str):
         return layout
-    name = recognise(src) if layout == "auto" else layout
+    name = detect_layout(src) if layout == "auto" else layout
     if layout == "auto" and name == Folder.name and src.is_dir():
-        refuse_nearby(src, _SETS)
+        refuse_nearby_dataset(src, _SETS)
     if name not in _BY_NAME:
         raise UsageError(
             f"layout={layout!r}: must be one of {', '.join(LAYOUTS)}, or your own (FILE.py; from Python, an object)"

@@ -16,29 +16,29 @@ _NAMED = 3
 
 
 @lru_cache(maxsize=1)
-def real_root(root: Path) -> Path:
+def resolved_root(root: Path) -> Path:
     """Resolved once, not for every name below it."""
     return root.resolve()
 
 
-def lies_in(path: Path | str, folders: Iterable[Path]) -> bool:
+def is_inside(path: Path | str, folders: Iterable[Path]) -> bool:
     """Whether `path`, through all links, is in one of `folders`, which are real paths."""
     real = Path(os.path.realpath(path))
     return any(real.is_relative_to(folder) for folder in folders)
 
 
-def name_below(root: Path, given: str) -> str:
+def relative_name(root: Path, given: str) -> str:
     """What an input that metadata calls `given` is called: its path below `root`, or an absolute one outside."""
     normal = os.path.normpath(given)
     if normal[0] != "/" and normal.split("/")[0] != "..":
         return normal
     folder, file = os.path.split(root / normal)
     path = os.path.join(os.path.realpath(folder), file)  # noqa: PTH118 (a Path would drop what makes names differ)
-    inside = Path(path).is_relative_to(real_root(root))
-    return os.path.relpath(path, real_root(root)) if inside else path
+    inside = Path(path).is_relative_to(resolved_root(root))
+    return os.path.relpath(path, resolved_root(root)) if inside else path
 
 
-def allowed_folders(given: Iterable[str | Path]) -> tuple[Path, ...]:
+def resolve_allowed_roots(given: Iterable[str | Path]) -> tuple[Path, ...]:
     """The real paths of the folders that a user allows; raises `UsageError` where one is no folder."""
     folders = []
     for one in given:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from .listing import Entry, split_name
+from .listing import Entry, parse_split_name
 from .media_files import FRAME_FOLDERS, is_image
 
 REAL_NAMES = frozenset(["real", "reals", "original", "originals", "pristine", "genuine", "authentic"])
@@ -31,7 +31,7 @@ def group_frames(entries: Sequence[Entry], labels: Iterable[str]) -> list[Entry]
         parts = folder.split("/") if folder else []
         while parts and parts[-1].lower() in _CONTENT_NAMES:
             parts.pop()
-        collects = not parts or parts[-1].lower() in classes or split_name(parts[-1]) is not None
+        collects = not parts or parts[-1].lower() in classes or parse_split_name(parts[-1]) is not None
         return None if collects else "/".join(parts)
 
     def footage(video_id: str) -> str | None:
@@ -48,11 +48,13 @@ def group_frames(entries: Sequence[Entry], labels: Iterable[str]) -> list[Entry]
     ]
 
 
-def video_of(relative: str) -> str:
-    """The video itself, or what the video of an extracted frame would be called.
+def video_of_frame(relative: str) -> str:
+    """Path of the video that an extracted frame belongs to; a video's path is returned unchanged.
 
-    >>> video_of("real/videos/033.mp4"), video_of("real/frames/033/0001.png"), video_of("real/033/0001.png")
-    ('real/videos/033.mp4', 'real/videos/033.mp4', 'real/033.mp4')
+    >>> video_of_frame("real/videos/033.mp4"), video_of_frame("real/frames/033/0001.png")
+    ('real/videos/033.mp4', 'real/videos/033.mp4')
+    >>> video_of_frame("real/033/0001.png")
+    'real/033.mp4'
     """
     parts = relative.split("/")
     if not is_image(relative) or len(parts) < 3 or parts[-2] in {"videos", *FRAME_FOLDERS}:

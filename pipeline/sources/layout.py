@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from ..dataset.schema import SPLITS
 from ..errors import FacefeedError, UsageError
-from .allowed_roots import real_root
-from .listing import MOST_CLASSES, Entry, Listing
-from .media_files import printable
+from .allowed_roots import resolved_root
+from .listing import MAX_CLASSES, Entry, Listing
+from .media_files import printable_name
 
 _MEMBERS = ("name", "needs", "fits", "read")
 _GUIDE = "pipeline/sources/README.md shows how"
@@ -82,7 +82,7 @@ def _run(file: Path) -> ModuleType:
     return module
 
 
-def read_with(layout: Layout, src: Path, allowed: Sequence[Path] = ()) -> Listing:
+def read_listing(layout: Layout, src: Path, allowed: Sequence[Path] = ()) -> Listing:
     """What `layout` lists of `src`, held to the layout's promises.
 
     Raises `UsageError` where `src` is not what it needs, a promise is broken, or its code fails.
@@ -111,8 +111,8 @@ def _broken_promise(listing: Listing, allowed: Sequence[Path]) -> str | None:
     if not isinstance(listing, Listing):
         return f"read returned {type(listing).__name__}; must be a Listing"
     labels = listing.labels
-    if not 1 <= len(labels) <= MOST_CLASSES or len(set(labels)) < len(labels):
-        return f"labels={labels!r}: must be 1 to {MOST_CLASSES} different names"
+    if not 1 <= len(labels) <= MAX_CLASSES or len(set(labels)) < len(labels):
+        return f"labels={labels!r}: must be 1 to {MAX_CLASSES} different names"
     seen: set[str] = set()
     for entry in listing.entries:
         if entry.video_id in seen:
@@ -131,7 +131,11 @@ def _broken_entry(entry: Entry, listing: Listing, allowed: Sequence[Path]) -> st
         return f"label={entry.label!r}: must be -1 or a position in {labels!r}"
     if entry.split not in (None, *SPLITS):
         return f"split={entry.split!r}: must be one of {', '.join(SPLITS)}, or None"
-    if entry.source_id and entry.source_id[0] == "/" and Path(entry.source_id).is_relative_to(real_root(listing.root)):
+    if (
+        entry.source_id
+        and entry.source_id[0] == "/"
+        and Path(entry.source_id).is_relative_to(resolved_root(listing.root))
+    ):
         return f"source_id={entry.source_id!r}: must be a path below the root, as the original's video_id is"
     if not isinstance(entry.kin, tuple):
         return f"kin={entry.kin!r}: must be a tuple of names"
@@ -142,4 +146,4 @@ def _broken_name(video_id: str, allowed: Sequence[Path]) -> str | None:
     outside = video_id[:1] == "/" and not any(Path(video_id).is_relative_to(folder) for folder in allowed)
     if not video_id or outside or video_id[:3] == "../" or posixpath.normpath(video_id) != video_id:
         return "must be a path below the root, without . and .. in it"
-    return None if printable(video_id) == video_id else "must be text"
+    return None if printable_name(video_id) == video_id else "must be text"

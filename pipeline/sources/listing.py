@@ -11,7 +11,7 @@ from pathlib import Path
 from ..dataset.schema import SPLITS
 from ..errors import Reason, UsageError
 
-MOST_CLASSES = 128  # labels are int8
+MAX_CLASSES = 128  # labels are int8
 _CLASSES_SHOWN = 12
 
 _SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
@@ -69,20 +69,20 @@ class Listing:
     giving_labels: str = "list them in a table: path,label"
     ignored_columns: tuple[str, ...] = ()
 
-    def classes_held(self) -> str:
+    def format_class_counts(self) -> str:
         """How many entries each class has, for people: `14 real, 16 fake`."""
         counts = Counter(entry.label for entry in self.entries)
         named = [f"{counts[number]:,} {name}" for number, name in enumerate(self.labels) if counts[number]]
         shown = named[:_CLASSES_SHOWN]
         if len(named) > len(shown):
             shown.append(f"and {len(named) - len(shown)} classes more")
-        return ", ".join([*shown, f"{counts[-1]:,} {name_of_none(self.labels)}"] if counts[-1] else shown)
+        return ", ".join([*shown, f"{counts[-1]:,} {unlabelled_name(self.labels)}"] if counts[-1] else shown)
 
 
-def name_of_none(labels: Sequence[str]) -> str:
+def unlabelled_name(labels: Sequence[str]) -> str:
     """What label -1 is called beside the classes `labels`: unknown, unless one of them is called so.
 
-    >>> name_of_none(["real", "fake"]), name_of_none(["real", "Unknown"])
+    >>> unlabelled_name(["real", "fake"]), unlabelled_name(["real", "Unknown"])
     ('unknown', 'no label')
     """
     taken = {name.lower() for name in labels}
@@ -92,18 +92,18 @@ def name_of_none(labels: Sequence[str]) -> str:
     return name
 
 
-def refuse_twice(where: Path, entries: Sequence[Entry]) -> None:
+def refuse_duplicates(where: Path, entries: Sequence[Entry]) -> None:
     """Raises `UsageError` where two of the sorted `entries` are the same file."""
     for one, other in pairwise(entries):
         if one.video_id == other.video_id:
             raise UsageError(f"{where}: names {one.video_id!r} more than once; each input may have one label: drop one")
 
 
-def split_name(name: str) -> str | None:
+def parse_split_name(name: str) -> str | None:
     """`train`, `val` or `test` for the names people use; None for any other."""
     return _SPLIT_NAMES.get(name.strip().lower())
 
 
-def trusted_splits(names: set[str | None]) -> bool:
+def has_usable_splits(names: set[str | None]) -> bool:
     """A given split is used only if it names two or more (DFDC says `train` for everything)."""
     return len(names & set(SPLITS)) >= 2

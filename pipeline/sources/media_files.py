@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import Reason
-from .allowed_roots import lies_in, name_below, real_root
+from .allowed_roots import is_inside, relative_name, resolved_root
 
 VIDEO_SUFFIXES = frozenset(
     [
@@ -75,7 +75,7 @@ def find_media(
         allowed: real paths of further folders that links may lead into.
 
     """
-    roots = (real_root(root), *allowed)
+    roots = (resolved_root(root), *allowed)
     walked: set[tuple[int, int]] = set()
     linked = deque[str]()  # folders walked after all others: what a link names twice keeps its own name
     pending = [(below, False)]
@@ -85,7 +85,7 @@ def find_media(
             known = _inode(root / folder) in walked
             children = _children(root / folder)
         except OSError as error:
-            yield FoundFile(printable(folder), problem="unreadable", detail=f"folder: {error.strerror}")
+            yield FoundFile(printable_name(folder), problem="unreadable", detail=f"folder: {error.strerror}")
             continue
         if known and through_link:
             ignored["links to folders that are listed already"] += 1
@@ -96,7 +96,7 @@ def find_media(
             relative = f"{folder}/{child.name}" if folder else child.name
             if child.name.startswith("."):
                 continue
-            if _is_folder(child) and (not child.is_symlink() or lies_in(child.path, roots)):
+            if _is_folder(child) and (not child.is_symlink() or is_inside(child.path, roots)):
                 if skip and (name := skip(relative)):
                     ignored[name] += _count_files(child.path)
                 elif child.is_symlink():
@@ -110,11 +110,11 @@ def find_media(
 
 def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile | None:
     """The file that metadata calls `name`, or None where it is not on disk; never one outside `root` and `allowed`."""
-    if "\0" in name or printable(name) != name:
+    if "\0" in name or printable_name(name) != name:
         return None  # no file can be called that
-    relative = name_below(root, name)
+    relative = relative_name(root, name)
     path = root / relative
-    if not lies_in(path, (real_root(root), *allowed)):
+    if not is_inside(path, (resolved_root(root), *allowed)):
         return FoundFile(name, problem="outside_root", detail="metadata names a path outside the source")
     try:
         if not path.is_file():
@@ -124,7 +124,7 @@ def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile
     return _examine(relative, path.stat)
 
 
-def media_in(root: Path, folder: str) -> list[str]:
+def list_media(root: Path, folder: str) -> list[str]:
     """Sorted paths below `root` of the media in one folder by their names alone; none where it cannot be listed."""
     try:
         return [f"{folder}/{child.name}" for child in _children(root / folder) if _is_media(child.name)]
@@ -132,17 +132,17 @@ def media_in(root: Path, folder: str) -> list[str]:
         return []
 
 
-def folders_in(root: Path) -> list[str]:
+def list_folders(root: Path) -> list[str]:
     """The sorted names of the folders right below `root`, and of links to folders; hidden ones are skipped."""
     return [child.name for child in _children(root) if not child.name.startswith(".") and _is_folder(child)]
 
 
-def is_there(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Whether a path exists; `Path.exists` raises where a folder may not be entered, or no file can be called so."""
     return "\0" not in str(path) and os.access(path, os.F_OK)
 
 
-def printable(name: str) -> str:
+def printable_name(name: str) -> str:
     """The name itself where it is text; else with its odd bytes written out in hexadecimal."""
     try:
         return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
@@ -162,10 +162,10 @@ def _inode(folder: Path) -> tuple[int, int]:
 
 def _found(child: os.DirEntry[str], relative: str, roots: Sequence[Path], ignored: Counter[str]) -> FoundFile | None:
     """A file or a link as it is listed, if it is."""
-    if child.is_symlink() and not lies_in(child.path, roots):
+    if child.is_symlink() and not is_inside(child.path, roots):
         matters = _is_media(child.name) or _is_folder(child)
         detail = "a link out of the source"
-        return FoundFile(printable(relative), problem="outside_root", detail=detail) if matters else None
+        return FoundFile(printable_name(relative), problem="outside_root", detail=detail) if matters else None
     if not _is_media(child.name):
         ignored[_suffix(child.name) or "(no suffix)"] += 1
         return None
@@ -189,7 +189,7 @@ def _count_files(folder: str) -> int:
 
 
 def _examine(relative: str, stat: Callable[[], os.stat_result]) -> FoundFile:
-    name = printable(relative)
+    name = printable_name(relative)
     try:
         found = stat()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`facefeed verify`: everything that the manifest promises is there, complete, and once.
+"""`facefeed verify`: checks that a dataset holds exactly what its manifest records, undamaged.
 
 In: OUT. Out: findings, each with its remedy, and an exit code.
 Must not know: Dask, decoders, detectors.

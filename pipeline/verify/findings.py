@@ -1,4 +1,4 @@
-"""What `verify` finds: each thing that is wrong with its remedy, and the verdict on the whole."""
+"""Findings of `verify`, each with its remedy, and the result as a whole."""
 
 from __future__ import annotations
 
@@ -8,90 +8,90 @@ from typing import Any
 
 from ..dataset.manifest import Receipt
 from ..errors import FacefeedError
-from ..planning.failure_limit import by_reason
-from .unfinished import Unfinished
+from ..planning.failure_limit import count_by_reason
+from .unfinished import UnfinishedRun
 
-_AGAIN = "run `facefeed precompute` again with the same arguments"
+_RERUN = "run `facefeed precompute` again with the same arguments"
 _REMEDIES = {
-    "file": f"{_AGAIN}; only its unit is made anew",
-    "receipt": f"delete it, if it is there, and {_AGAIN}; a file that is whole is adopted",
-    "stranger": f"{_AGAIN}, which moves it to _tmp",
+    "file": f"{_RERUN}; only its unit is made anew",
+    "receipt": f"delete it, if it is there, and {_RERUN}; a file that is whole is adopted",
+    "stranger": f"{_RERUN}, which moves it to _tmp",
     "plan": "restore OUT/plan from a backup",
-    "manifest": f"{_AGAIN}, which writes it anew",
-    "account": f"{_AGAIN}, which writes it anew",
+    "manifest": f"{_RERUN}, which writes it anew",
+    "account": f"{_RERUN}, which writes it anew",
     "index": "run `facefeed verify OUT --rebuild-index`",
 }
-_REMEDY_OF_CONTENT = f"delete the file and {_AGAIN}; only its unit is made anew"
+_CONTENT_REMEDY = f"delete the file and {_RERUN}; only its unit is made anew"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: what kind, where, and what was seen."""
+    """One defect: its kind (see `_REMEDIES`), the file or row it is in, and what was observed."""
 
-    what: str
-    where: str
+    kind: str
+    location: str
     detail: str
 
     @property
     def remedy(self) -> str:
-        """What the user does about it."""
-        return _REMEDIES.get(self.what, _REMEDY_OF_CONTENT)
+        """How the user fixes it."""
+        return _REMEDIES.get(self.kind, _CONTENT_REMEDY)
 
 
 @dataclass(kw_only=True)
-class Verdict:
-    """What was checked and what was found; an empty list of findings means whole, as far as it is there.
+class VerifyResult:
+    """What was checked, and the findings; without findings, everything that was checked is complete and undamaged.
 
-    `unfinished`: how far the last run came, where it has not come to its end.
+    `size_bytes`: of the checked files. `unfinished`: state of the last run, where it has not finished.
     """
 
     files: int = 0
     rows: int = 0
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
-    unfinished: Unfinished | None = None
+    unfinished: UnfinishedRun | None = None
 
     @property
     def is_finished(self) -> bool:
-        """Whether the last run on OUT came to its end."""
+        """Whether the last run on OUT finished."""
         return self.unfinished is None
 
     @property
     def pending(self) -> int:
-        """Inputs that are left to do."""
+        """Number of inputs that are left to process."""
         return self.unfinished.pending if self.unfinished else 0
 
     @property
     def exit_code(self) -> int:
-        """1 where something is wrong, or the job has not come to its end."""
+        """1 where there are findings or the last run has not finished, else 0."""
         return int(bool(self.findings) or not self.is_finished)
 
     def add(self, receipt: Receipt, checks: Iterable[Finding]) -> None:
-        """Counts the file of a receipt, and what its checks find."""
-        self.findings += guarded("content", str(receipt.file), lambda: checks)
+        """Counts the file of a receipt and adds the findings of its checks."""
+        self.findings += errors_as_findings("content", str(receipt.file), lambda: checks)
         self.files, self.rows = self.files + 1, self.rows + receipt.rows
         self.size_bytes += receipt.bytes
 
     def figures(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The values for `--json`."""
         return {
             "files": self.files,
             "rows": self.rows,
             "bytes": self.size_bytes,
             "findings": [
-                {"what": one.what, "where": one.where, "detail": one.detail, "remedy": one.remedy}
+                {"what": one.kind, "where": one.location, "detail": one.detail, "remedy": one.remedy}
                 for one in self.findings
             ],
             "finished": self.is_finished,
             "pending": self.pending,
-            "failed": by_reason(self.unfinished.failures) if self.unfinished else {},
+            "failed": count_by_reason(self.unfinished.failures) if self.unfinished else {},
             "exit": self.exit_code,
         }
 
 
-def guarded(what: str, where: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Findings of `checks`; whatever damaged bytes make a parser raise on the way is one more."""
+def errors_as_findings(kind: str, location: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Yields the findings of `checks`; an exception, as parsers raise on damaged bytes, becomes one more finding."""
     try:
         yield from checks()
     except Exception as error:
-        yield Finding(what, where, str(error) if isinstance(error, FacefeedError) else repr(error))
+        yield Finding(kind, location, str(error) if isinstance(error, FacefeedError) else repr(error))

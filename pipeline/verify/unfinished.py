@@ -1,4 +1,4 @@
-"""An OUT on which a run has not come to its end: what there is of it so far, and what finishes it."""
+"""An unfinished run: how much of the dataset exists, and what finishes it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..commit.finalize import account
+from ..commit.finalize import build_manifest
 from ..console import plural
 from ..dataset.manifest import Manifest, OutPaths
 from ..errors import UsageError
-from ..planning.failure_limit import MORE_FACES, Failure, failures_of, reasons_text
+from ..planning.failure_limit import NO_FACES_REMEDY, Failure, collect_failures, format_reason_counts
 from ..planning.options import hash_config
 from ..planning.plan import Plan
 from ..planning.run_state import RunState
 
 
 @dataclass(frozen=True)
-class Unfinished:
-    """What the receipts say: `manifest` is what it would be, had the run ended here; `pending` inputs are left to do.
+class UnfinishedRun:
+    """State of an unfinished run, from its plan and receipts.
 
-    `failures` lacks the inputs that never reach a unit: the listing alone knows them. `units`, of which `units_done`
-    are done, are those of the plan. `is_later`: an earlier run came to its end, and its manifest and index are there.
+    `manifest`: what the manifest would be if the run ended now. `failures`: failed inputs, without those that never
+    reach a unit (only the listing has them). `pending`: number of inputs left. `units`: number of planned units, of
+    which `units_done` are finished. `has_previous_manifest`: whether manifest and index of an earlier, finished run
+    exist.
     """
 
     run_state: RunState
@@ -30,11 +32,11 @@ class Unfinished:
     pending: int
     units: int
     units_done: int
-    is_later: bool
+    has_previous_manifest: bool
 
     @classmethod
-    def of(cls, out: Path) -> Unfinished | None:
-        """None where OUT holds a manifest that accounts for the whole plan, or no plan either.
+    def find(cls, out: Path) -> UnfinishedRun | None:
+        """Reads plan and receipts of `out`; None where its manifest covers the whole plan, or where it has no plan.
 
         Raises `CorruptDataError` where manifest or plan is damaged.
         """
@@ -42,56 +44,60 @@ class Unfinished:
         if not (paths.plan / "0.json").exists():
             return None
         try:
-            accounted = Manifest.read(out).plan_parts
+            covered_parts = Manifest.read(out).plan_parts
         except UsageError:
-            is_later = False
+            has_previous_manifest = False
         else:
-            if accounted is None or not (paths.plan / f"{accounted}.json").exists():
+            if covered_parts is None or not (paths.plan / f"{covered_parts}.json").exists():
                 return None
-            is_later = True
+            has_previous_manifest = True
         plan = Plan.load(paths)
         config = plan.parts[0].config
         run_state = RunState(paths, plan, hash_config(config))
-        left = [[leaf for leaf, receipt in run_state.leaves(unit) if receipt is None] for unit in plan.units()]
+        pending = [[leaf for leaf, receipt in run_state.leaf_units(unit) if receipt is None] for unit in plan.units()]
         return cls(
             run_state=run_state,
-            manifest=account(run_state, config, (), 0),
-            failures=failures_of(run_state, ()),
-            pending=sum(len(leaf.to_decode) for leaves in left for leaf in leaves),
-            units=len(left),
-            units_done=sum(not leaves for leaves in left),
-            is_later=is_later,
+            manifest=build_manifest(run_state, config, (), 0),
+            failures=collect_failures(run_state, ()),
+            pending=sum(len(leaf.inputs_to_decode) for leaves in pending for leaf in leaves),
+            units=len(pending),
+            units_done=sum(not leaves for leaves in pending),
+            has_previous_manifest=has_previous_manifest,
         )
 
     @property
     def state(self) -> str:
-        """How far the run came."""
+        """One line on how far the run came."""
         done = (
             f"{self.units_done:,} of {plural(self.units, 'unit')} are done, {plural(self.pending, 'input')} left to do"
         )
-        return f"unfinished: a later run did not come to its end; {done}" if self.is_later else f"unfinished: {done}"
+        return (
+            f"unfinished: a later run did not come to its end; {done}"
+            if self.has_previous_manifest
+            else f"unfinished: {done}"
+        )
 
     @property
     def remarks(self) -> list[str]:
-        """What follows from that and which inputs failed, in a sentence each, and what finishes it."""
+        """Sentences on consequences and failed inputs; the last one says how to finish the run."""
         lines = []
-        if self.is_later:
+        if self.has_previous_manifest:
             lines.append(
                 "manifest.json and index.arrow are of the run before; readers of OUT/faces may see rows that they do "
                 "not account for"
             )
         if self.failures:
-            lines.append(f"{plural(len(self.failures), 'input')} failed: {reasons_text(self.failures)}")
+            lines.append(f"{plural(len(self.failures), 'input')} failed: {format_reason_counts(self.failures)}")
         if not (self.pending or self.manifest.rows):
-            lines.append(f"no face in any of {plural(self.manifest.inputs['total'], 'input')}: {MORE_FACES}")
-        return [*lines, f"next: {self._next()}"]
+            lines.append(f"no face in any of {plural(self.manifest.inputs['total'], 'input')}: {NO_FACES_REMEDY}")
+        return [*lines, f"next: {self._next_step()}"]
 
-    def _next(self) -> str:
-        ways = [
+    def _next_step(self) -> str:
+        remedies = [
             f"run `facefeed precompute SRC {shlex.quote(str(self.run_state.paths.root))}` again, with the same options"
         ]
         if self.failures:
-            ways.append("--retry-failed does the failed inputs again")
-            if self.manifest.rows:  # those that the listing refuses count too, so it may take more
-                ways[-1] += f", --max-failed {len(self.failures)} or more accepts them"
-        return "; ".join(ways)
+            remedies.append("--retry-failed does the failed inputs again")
+            if self.manifest.rows:  # inputs that the listing refuses count too, so the limit may have to be higher
+                remedies[-1] += f", --max-failed {len(self.failures)} or more accepts them"
+        return "; ".join(remedies)

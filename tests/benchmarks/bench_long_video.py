@@ -67,7 +67,7 @@ def slot(source: Path, out: Path, frames: int, detector: str) -> None:
     options = Options(sampling=Sampling(frames=frames), keep=FaceFilter(min_face_px=100))
     job = JobSpec(
         root=source, out=out, options=options, labels=listing.labels, config_hash="bench",
-        detector=TrackingDetector(min_face_px=100) if detector == "track" else options.detector(),
+        detector=TrackingDetector(min_face_px=100) if detector == "track" else options.default_detector(),
     )  # fmt: skip
     make_folders(job.paths)
     receipt = UnitWorker(job).run(Unit.make(listing.entries, "train", config_hash="bench", salt="0"))

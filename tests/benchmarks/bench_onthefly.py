@@ -93,7 +93,7 @@ def draw(src: Path, out: Path, least_px: int, given: argparse.Namespace, folder:
     """Chooses the faces; lays down in `folder` which they are, and an OUT of nothing but them; what was drawn."""
     index = Index(out)
     every = np.arange(len(index))
-    names = index.names("video_id")
+    names = index.categories("video_id")
     moving = np.array([is_video(src / name) for name in names])
     sides = np.minimum(index.numbers("frame_width", every), index.numbers("frame_height", every))
     fit = every[moving[index.codes("video_id", every)] & (sides >= least_px)]

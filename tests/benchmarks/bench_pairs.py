@@ -49,7 +49,7 @@ def rows_of(root: Path, entries: list[Entry], **options: Any) -> tuple[list[dict
         detector = MTCNNDetector(min_face_px=chosen.keep.min_face_px).load()
         labels = ("real", "fake")
         job = JobSpec(root=root, out=Path(out), options=chosen, detector=detector, labels=labels,
-                  config_hash=hash_config(chosen.config(detector, labels)))  # fmt: skip
+                  config_hash=hash_config(chosen.to_config(detector, labels)))  # fmt: skip
         make_folders(job.paths)
         worker = UnitWorker(job)
         started = time.perf_counter()

@@ -54,7 +54,7 @@ def run(source: Path, detector: Any, given: argparse.Namespace, *, in_series: bo
     watched = RecordingDetector(detector, spans)
     shared = _InTurn(watched) if decoders == 1 else watched  # several lanes take turns of themselves
     with tempfile.TemporaryDirectory() as out:
-        config_hash = hash_config(options.config(detector, listing.labels))
+        config_hash = hash_config(options.to_config(detector, listing.labels))
         job = JobSpec(
             root=source, out=Path(out), options=options, detector=shared, labels=listing.labels, config_hash=config_hash
         )

@@ -70,7 +70,7 @@ def write(out: Path, rows: int) -> Path:
             writer.write_batch(simulation.batch(start))
     image = out / "image"
     image.write_bytes(jpeg)
-    for name in Index(out).names("file"):
+    for name in Index(out).categories("file"):
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.hardlink_to(image)

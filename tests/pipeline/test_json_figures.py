@@ -21,10 +21,10 @@ from facefeed.pipeline.errors import TooManyFailedError
 from facefeed.pipeline.execution import progress as progress_module
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.planning.failure_limit import Allowance
+from facefeed.pipeline.planning.failure_limit import FailureLimit
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.planning.plan import Unit
-from facefeed.pipeline.planning.request import prepare
+from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.precompute import Summary, precompute
 from rich.console import Console
 
@@ -78,14 +78,14 @@ def made(
     fake = {"b.mp4": {"label": "FAKE", "split": "train", "original": "a.mp4"}}
     (part / "metadata.json").write_text(json.dumps({**videos, **fake}))
     settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector()}
-    job, listing, config = prepare(src, out, **settings)
+    job, listing, config = prepare_job(src, out, **settings)
     tried = dry_run(
         job, listing, config, workers=None, scheduler=cluster_address, allow_leaks=False, progress=Progress.silent()
     )
     settings["scheduler"] = cluster_address
     with pytest.raises(TooManyFailedError) as failed:
-        precompute(src, tmp_path / "other", max_failed=Allowance(count=1), **settings)
-    return tried, failed.value, precompute(src, out, max_failed=Allowance(count=2), **settings)
+        precompute(src, tmp_path / "other", max_failed=FailureLimit(count=1), **settings)
+    return tried, failed.value, precompute(src, out, max_failed=FailureLimit(count=2), **settings)
 
 
 def test_the_guide_to_figures_has_every_key_of_a_run_a_dry_run_and_a_receipt(

@@ -32,7 +32,7 @@ from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.execution.unit_scheduler import UnitScheduler
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
-from facefeed.pipeline.precompute import Allowance, Summary, precompute
+from facefeed.pipeline.precompute import FailureLimit, Summary, precompute
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.video import DecoderLimits, Sampling
 from rich.console import Console
@@ -111,7 +111,7 @@ def test_every_input_has_exactly_one_outcome(
     (source / "real/link.mp4").symlink_to(shutil.copyfile(source / "real/a.mp4", tmp_path / "outside.mp4"))
     spoil(source / "real/scratched.mp4", source / "real/a.mp4", range(20, 25))
     limits = DecoderLimits(max_damaged_percent=20)
-    summary = run(source, limits=limits, max_failed=Allowance(count=5))
+    summary = run(source, limits=limits, max_failed=FailureLimit(count=5))
     assert summary.partial == ["real/scratched.mp4"]
     assert summary.manifest.inputs == {
         "total": 8, "ok": 2, "partial": 1, "no_faces": 0, "missing": 0,
@@ -128,7 +128,7 @@ def test_a_video_without_faces_is_counted_apart_from_failures_and_only_such_are_
     run: Run, make_source: MakeSource, tmp_path: Path
 ) -> None:
     with pytest.raises(TooManyFailedError, match="no face in any of 1 input") as raised:
-        run(make_source("real/a.mp4"), detector=FixedBoxDetector(boxes=()), max_failed=Allowance(count=1))
+        run(make_source("real/a.mp4"), detector=FixedBoxDetector(boxes=()), max_failed=FailureLimit(count=1))
     assert raised.value.figures["inputs"] == {
         "total": 1, "ok": 0, "partial": 0, "no_faces": 1, "failed": {}, "missing": 0,
     }  # fmt: skip
@@ -301,17 +301,17 @@ def test_more_failures_than_allowed_leave_no_manifest_and_a_larger_allowance_fin
     source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
     (source / "real/empty.mp4").touch()
     with pytest.raises(TooManyFailedError, match=r"1 of 3 inputs failed \(1 empty\), none may fail") as raised:
-        run(source, max_failed=Allowance(count=0))
+        run(source, max_failed=FailureLimit(count=0))
     assert [one["video_id"] for one in raised.value.figures["failures"]] == ["real/empty.mp4"]
     assert not OutPaths(out).manifest.exists()
     unfinished = verify(out)
     assert (unfinished.findings, unfinished.is_finished, unfinished.pending, unfinished.rows) == ([], False, 0, 10)
     before = written(out)
-    assert run(source, max_failed=Allowance(count=1)).totals.inputs == 0
+    assert run(source, max_failed=FailureLimit(count=1)).totals.inputs == 0
     assert written(out) == before
     assert Manifest.read(out).inputs["failed"] == {"empty": 1}
     (source / "real/empty.mp4").unlink()  # as the message advises
-    assert run(source, max_failed=Allowance(count=0)).manifest.inputs["failed"] == {"empty": 1}
+    assert run(source, max_failed=FailureLimit(count=0)).manifest.inputs["failed"] == {"empty": 1}
 
 
 def test_a_finished_dataset_is_unfinished_again_after_a_later_run_that_ends_early(
@@ -324,7 +324,7 @@ def test_a_finished_dataset_is_unfinished_again_after_a_later_run_that_ends_earl
     spoil(source / "real/b.mp4", source / "real/a.mp4", range(20, 22))
     (source / "real/empty.mp4").touch()
     with pytest.raises(TooManyFailedError, match="1 of 4 inputs failed"):
-        run(source, max_failed=Allowance(count=0), limits=DecoderLimits(max_damaged_percent=50))
+        run(source, max_failed=FailureLimit(count=0), limits=DecoderLimits(max_damaged_percent=50))
     verdict = verify(out)
     assert (verdict.findings, verdict.is_finished, verdict.exit_code) == ([], False, 1)
     page = ["--page", str(tmp_path / "inspect.html")]
@@ -339,7 +339,7 @@ def test_a_finished_dataset_is_unfinished_again_after_a_later_run_that_ends_earl
     refused = CliRunner().invoke(main, ["verify", str(out), "--rebuild-index"])
     assert refused.exit_code == 2
     assert "a later run did not come to its end" in refused.stderr
-    run(source, max_failed=Allowance(count=1))
+    run(source, max_failed=FailureLimit(count=1))
     assert (verify(out).findings, verify(out).is_finished) == ([], True)
 
 
@@ -382,12 +382,12 @@ def test_a_run_that_is_refused_for_failures_of_before_leaves_a_finished_dataset_
 ) -> None:
     source, out = make_source("real/a.mp4"), tmp_path / "out"
     (source / "real/empty.mp4").touch()
-    run(source, max_failed=Allowance(count=1))
+    run(source, max_failed=FailureLimit(count=1))
     make_source("real/new.mp4")
     with pytest.raises(TooManyFailedError, match="nothing was done"):
-        run(source, max_failed=Allowance(count=0))
+        run(source, max_failed=FailureLimit(count=0))
     assert (verify(out).findings, verify(out).is_finished) == ([], True)
-    assert run(source, max_failed=Allowance(count=1)).totals.inputs == 1
+    assert run(source, max_failed=FailureLimit(count=1)).totals.inputs == 1
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("segfault", "crashed"), ("hang", "timeout"), ("memory", "too_large")])
@@ -397,7 +397,7 @@ def test_a_video_that_takes_its_decoder_down_loses_only_itself(
     source = make_source("real/a.mp4", "real/poison.mp4", "real/z.mp4")
     patience_seconds = 2 if fault == "hang" else 60
     limits = DecoderLimits(command=faulty_child(fault), deadline_seconds=patience_seconds, memory_bytes=1 << 30)
-    summary = run(source, limits=limits, max_failed=Allowance(count=1))
+    summary = run(source, limits=limits, max_failed=FailureLimit(count=1))
     assert summary.manifest.inputs["failed"] == {reason: 1}
     assert set(table(tmp_path / "out")["video_id"].to_pylist()) == {"real/a.mp4", "real/z.mp4"}
     assert summary.totals.lost_units == 0
@@ -414,7 +414,7 @@ def test_inputs_that_another_limit_of_damage_decided_are_named_and_redone_on_req
         shown = io.StringIO()
         progress = Progress(Console(file=shown, width=10_000, highlight=False))
         run(source, limits=DecoderLimits(max_damaged_percent=max_damaged_percent), progress=progress,
-            max_failed=Allowance(count=1), **given)  # fmt: skip
+            max_failed=FailureLimit(count=1), **given)  # fmt: skip
         events = [json.loads(line) for line in shown.getvalue().splitlines()]
         told = [one["text"] for one in events if one["event"] == "warning" and "--max-damaged" in one["text"]]
         return "\n".join(told)
@@ -449,7 +449,7 @@ def test_of_a_unit_only_what_another_limit_of_damage_decided_is_judged_anew(
     spoil(source / "real/scratched.mp4", source / "real/a.mp4", range(20, 25))
     run(source, limits=DecoderLimits(max_damaged_percent=20))
     none = DecoderLimits(max_damaged_percent=0)
-    done = run(source, limits=none, retry_failed="decode_error", max_failed=Allowance(count=1))
+    done = run(source, limits=none, retry_failed="decode_error", max_failed=FailureLimit(count=1))
     assert (done.totals.inputs, len(done.changes.rejudged)) == (1, 1)
     assert set(table(out)["video_id"].to_pylist()) == {"real/a.mp4", "real/b.mp4"}
     assert verify(out).findings == []
@@ -458,10 +458,10 @@ def test_of_a_unit_only_what_another_limit_of_damage_decided_is_judged_anew(
 def test_failures_are_redone_on_request_alone(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
     source, out = make_source("real/a.mp4", "real/poison.mp4"), tmp_path / "out"
     broken = DecoderLimits(command=faulty_child("segfault"))
-    run(source, limits=broken, max_failed=Allowance(count=1))
+    run(source, limits=broken, max_failed=FailureLimit(count=1))
     before = written(out)
-    assert run(source, max_failed=Allowance(count=1)).totals.inputs == 0
-    assert run(source, retry_failed="timeout", max_failed=Allowance(count=1)).totals.inputs == 0
+    assert run(source, max_failed=FailureLimit(count=1)).totals.inputs == 0
+    assert run(source, retry_failed="timeout", max_failed=FailureLimit(count=1)).totals.inputs == 0
     assert written(out) == before
     mended = run(source, retry_failed="crashed")
     assert mended.totals.inputs == 1
@@ -476,7 +476,7 @@ def test_a_video_that_takes_its_worker_down_is_found_and_loses_only_itself(
 ) -> None:
     source = make_source(*(f"real/{name}.mp4" for name in "abd"))
     poison(source / "real/c.mp4")
-    summary = run(source, detector=FaultyDetector(fault), max_failed=Allowance(count=1))
+    summary = run(source, detector=FaultyDetector(fault), max_failed=FailureLimit(count=1))
     (failure,) = summary.failures
     assert (failure.video_id, failure.reason) == ("real/c.mp4", "crashed")
     assert "worker was lost" in failure.detail or "a bug in the detector" in failure.detail
@@ -600,7 +600,7 @@ def test_failures_that_the_listing_knows_are_weighed_before_the_work_begins(
     for name in "cd":
         (source / f"real/{name}.mp4").symlink_to(shutil.copyfile(source / "real/a.mp4", tmp_path / f"{name}.mp4"))
     with pytest.raises(TooManyFailedError, match=r"2 of 4 inputs failed \(2 outside_root\), at most 1 may fail"):
-        run(source, scheduler="tcp://127.0.0.1:9", max_failed=Allowance(count=1))
+        run(source, scheduler="tcp://127.0.0.1:9", max_failed=FailureLimit(count=1))
     assert not (tmp_path / "out").exists()
 
 
@@ -610,10 +610,10 @@ def test_failures_of_an_interrupted_run_are_weighed_before_the_next_one_begins(
     source, out = make_source("real/a.mp4"), tmp_path / "out"
     (source / "real/empty.mp4").touch()
     with pytest.raises(TooManyFailedError):
-        run(source, max_failed=Allowance(count=0))
+        run(source, max_failed=FailureLimit(count=0))
     make_source("real/new.mp4")
     with pytest.raises(TooManyFailedError, match=r"1 of 3 inputs failed \(1 empty\), none may fail.*nothing was done"):
-        run(source, scheduler="tcp://127.0.0.1:9", max_failed=Allowance(count=0))
+        run(source, scheduler="tcp://127.0.0.1:9", max_failed=FailureLimit(count=0))
     unfinished = verify(out)
     assert (unfinished.is_finished, unfinished.pending, unfinished.exit_code) == (False, 0, 1)
 
@@ -639,7 +639,7 @@ def test_a_set_in_which_all_fails_is_never_a_success(run: Run, tmp_path: Path) -
     ],
 )
 def test_the_allowance_is_counted_exactly(text: str, total: int, allowed: int) -> None:
-    assert Allowance.parse(text).allowed(total) == allowed
+    assert FailureLimit.parse(text).max_failures(total) == allowed
 
 
 def test_all_splits_and_settings_stand_in_the_account(run: Run, make_source: MakeSource) -> None:

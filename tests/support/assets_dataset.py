@@ -18,7 +18,7 @@ from typing import Any
 
 import cv2
 import numpy as np
-from facefeed.pipeline.commit.finalize import account, publish_manifest, write_index
+from facefeed.pipeline.commit.finalize import build_manifest, publish_manifest, write_index
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths, Receipt
 from facefeed.pipeline.errors import InputError
@@ -145,7 +145,7 @@ def make_dataset(out: Path, units: tuple[tuple[str, tuple[Clip, ...]], ...] = UN
     """
     chosen = replace(OPTIONS, **options)
     detector = _NoiseDetector()
-    config = chosen.config(detector, LABELS)
+    config = chosen.to_config(detector, LABELS)
     name = hash_config(config)
     paths = OutPaths(out)
     make_folders(paths)
@@ -185,8 +185,8 @@ def open_run_state(out: Path) -> RunState:
 def finish_dataset(out: Path) -> Manifest:
     """Index and manifest of whatever the receipts say."""
     run_state = open_run_state(out)
-    manifest = account(run_state, run_state.plan.parts[0].config, [REFUSED], missing=2)
-    write_index(run_state.paths, run_state.tables(), manifest.labels, manifest.fingerprint)
+    manifest = build_manifest(run_state, run_state.plan.parts[0].config, [REFUSED], missing=2)
+    write_index(run_state.paths, run_state.parquet_files(), manifest.labels, manifest.fingerprint)
     publish_manifest(run_state.paths, manifest)
     return manifest
 

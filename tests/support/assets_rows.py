@@ -123,17 +123,17 @@ class ColumnsOnly:
         return len(next(iter(self._columns.values())))
 
     @property
-    def text_columns(self) -> list[str]:
+    def categorical_columns(self) -> list[str]:
         return list(self._names)
 
     def numbers(self, name: str, rows: Any) -> NDArray[Any]:
         return np.asarray(self._columns[name])[rows]
 
-    def names(self, name: str) -> list[str]:
+    def categories(self, name: str) -> list[str]:
         return self._names.get(name, [])
 
     def codes(self, name: str, rows: Any) -> NDArray[np.int32]:
-        code = {value: number for number, value in enumerate(self.names(name))}
+        code = {value: number for number, value in enumerate(self.categories(name))}
         return np.array([code.get(value, -1) for value in self._columns[name]], np.int32)[rows]
 
 

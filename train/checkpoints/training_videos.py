@@ -24,7 +24,7 @@ def videos_of(dataset: FaceDataset) -> Tensor:
     where a video is moved, or listed from another SRC.
     """
     index, rows = dataset.index, dataset.rows
-    names, files = index.names("video_id"), index.names("file")
+    names, files = index.categories("video_id"), index.categories("file")
     codes = np.unique(index.codes("video_id", rows))
     contents: dict[str, int] = {}
     for code in np.unique(index.codes("file", rows)):

@@ -96,7 +96,7 @@ def integer_column(index: Index, name: str) -> NDArray[Any]:
 
 
 def code_column(index: Index, name: str) -> NDArray[np.int32]:
-    """A column of strings as indices into `index.names(name)`: int32 (rows,), -1 where null."""
+    """A column of strings as indices into `index.categories(name)`: int32 (rows,), -1 where null."""
     return _concatenate(index, name, lambda cells: np.from_dlpack(cells.indices.fill_null(-1)), np.int32)
 
 
@@ -107,7 +107,7 @@ def _concatenate(index: Index, name: str, convert: Callable[[pa.Array], NDArray[
 
 def split_codes(index: Index) -> NDArray[np.int8]:
     """Each row's split as an index into `SPLITS`: int8 (rows,)."""
-    code_of_name = np.array([SPLITS.index(name) for name in index.names("split")], np.int8)
+    code_of_name = np.array([SPLITS.index(name) for name in index.categories("split")], np.int8)
     if not len(code_of_name):
         return np.empty(0, np.int8)
     splits: NDArray[np.int8] = code_of_name[code_column(index, "split")]

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ...dataset.index import index_file
+from ...dataset.index import current_index_path
 from ...dataset.manifest import InputOutcome, Manifest, OutPaths
 from ...planning.failure_limit import Failure
 from ...planning.options import hash_config
 from ...planning.plan import Plan
 from ...planning.run_state import RecordedRunState
-from ...sources import Ties
+from ...sources import LinkCoverage
 from .split_crossings import Crossing, find_crossings
 
 
@@ -21,7 +21,7 @@ from .split_crossings import Crossing, find_crossings
 class Outcomes:
     """The manifest of a dataset, its failed and partial inputs by name, and what crosses splits.
 
-    `ties`: for how many videos original, recording and person are known, so that crossings can be checked.
+    `link_coverage`: for how many videos original, recording and person are known, so that crossings can be checked.
     `dropped_identities`: people who were ignored when splits were drawn, because they link too many videos.
     """
 
@@ -30,7 +30,7 @@ class Outcomes:
     failures: list[Failure]
     partial: list[InputOutcome]
     crossings: list[Crossing]
-    ties: Ties
+    link_coverage: LinkCoverage
     dropped_identities: frozenset[str]
 
     @classmethod
@@ -49,14 +49,14 @@ class Outcomes:
             if outcome.outcome == "failed"
         ]
         partial = [outcome for outcome in incomplete if outcome.outcome == "partial"]
-        entries = [entry for video_id, (entry, _) in plan.videos().items() if video_id in video_ids]
+        entries = [entry for video_id, (entry, _) in plan.planned_videos().items() if video_id in video_ids]
         return cls(
             out=out,
             manifest=manifest,
             failures=sorted([*_refused(manifest), *failed], key=lambda failure: (failure.reason, failure.video_id)),
             partial=sorted(partial, key=lambda outcome: outcome.video_id),
             crossings=find_crossings(plan, video_ids),
-            ties=Ties.of(entries, manifest.labels),
+            link_coverage=LinkCoverage.from_entries(entries, manifest.labels),
             dropped_identities=frozenset(plan.dropped_identities()),
         )
 
@@ -73,7 +73,7 @@ class Outcomes:
     @property
     def size_bytes(self) -> int:
         """Size of the rows' files and the index together."""
-        return self.manifest.bytes + index_file(self.out).stat().st_size
+        return self.manifest.bytes + current_index_path(self.out).stat().st_size
 
 
 def _refused(manifest: Manifest) -> Iterator[Failure]:

@@ -27,7 +27,7 @@ def find_crossings(plan: Plan, video_ids: Container[str]) -> list[Crossing]:
     Includes people who were ignored when splits were drawn.
     """
     splits_by_node: dict[str, set[str]] = {}
-    for video_id, (entry, split) in plan.videos().items():
+    for video_id, (entry, split) in plan.planned_videos().items():
         if video_id in video_ids:
             for node in nodes_of(entry, ()):
                 splits_by_node.setdefault(node, set()).add(split)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...dataset.index import Index
 from ...dataset.schema import SPLITS
-from ...sources import name_of_none
+from ...sources import unlabelled_name
 from .columns import code_column, integer_column, split_codes
 
 Counts = NDArray[np.int64]
@@ -56,7 +56,7 @@ class VideoTable:
     @classmethod
     def of(cls, index: Index) -> Self:
         """Aggregates the index with array operations, without a Python loop over rows."""
-        names = index.names("video_id")
+        names = index.categories("video_id")
         video_of_row = code_column(index, "video_id")
         num_videos = len(names)
         video_of_frame, faces_in_frame = _count_pairs(video_of_row, integer_column(index, "frame_index"))
@@ -80,7 +80,7 @@ class VideoTable:
 
 def label_names(index: Index) -> list[str]:
     """Names of the labels 0, 1, 2 ...; last, so that index -1 finds it, the name for rows without a label."""
-    return [*index.labels, name_of_none(index.labels)]
+    return [*index.labels, unlabelled_name(index.labels)]
 
 
 def _count_pairs(video_of_row: NDArray[np.int32], values: NDArray[Any]) -> tuple[Counts, Counts]:
@@ -103,7 +103,7 @@ def _group_keys(index: Index, first_row: Counts) -> tuple[NDArray[np.int32], lis
     columns += [code_column(index, name)[first_row] for name in _NAME_COLUMNS]
     unique, group_of_video = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     labels = label_names(index)
-    names_by_column = [[*index.names(name), None] for name in _NAME_COLUMNS]
+    names_by_column = [[*index.categories(name), None] for name in _NAME_COLUMNS]
     keys = [
         GroupKey(
             SPLITS[split],

@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ...errors import UsageError
-from ..image_sequences import video_of
+from ..image_sequences import video_of_frame
 from ..listing import Entry, Listing
-from ..media_files import DERIVED_FOLDERS, FRAME_FOLDERS, FoundFile, find_media, is_image, is_there
-from .name_matcher import Stems, stem_of
+from ..media_files import DERIVED_FOLDERS, FRAME_FOLDERS, FoundFile, find_media, is_image, path_exists
+from .name_matcher import NameMatcher, stem_of
 
 _FOLDERS = {"Celeb-real": 0, "YouTube-real": 0, "Celeb-synthesis": 1}
 _LIST = "List_of_testing_videos.txt"
@@ -41,11 +41,11 @@ class CelebDF:
 
     def fits(self, src: Path) -> bool:
         """See `Layout`."""
-        return any(is_there(src / folder) for folder in _FOLDERS)
+        return any(path_exists(src / folder) for folder in _FOLDERS)
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """See `Layout`. Raises `UsageError` where the list cannot be read, or contradicts the folders."""
-        test = _test_list(src / _LIST) if is_there(src / _LIST) else None
+        test = _test_list(src / _LIST) if path_exists(src / _LIST) else None
         ignored: Counter[str] = Counter()
         found = list(find_media(src, ignored, skip=_no_input, allowed=allowed))
         if not any(map(_is_input, found)):
@@ -53,7 +53,7 @@ class CelebDF:
             found = list(find_media(src, ignored, skip=_no_frames, allowed=allowed))
         tested = None if test is None else {stem_of(name) for name in test}
         named = [_entry(one, tested) for one in found if _is_input(one)]
-        on_disk = Stems.of(entry.video_id for entry in named)
+        on_disk = NameMatcher.from_paths(entry.video_id for entry in named)
         entries = [replace(one, source_id=on_disk.find(one.source_id)) if one.source_id else one for one in named]
         ignored["media beside the folders"] += len(found) - len(entries)
         ignored[".txt"] -= test is not None
@@ -64,7 +64,7 @@ class CelebDF:
         )  # fmt: skip
 
 
-def whole_set(src: Path) -> Path | None:
+def dataset_root(src: Path) -> Path | None:
     """The folder above, where `src` is one of the three, or `videos` in it."""
     here = src.absolute()
     inner = here.parent if here.name == "videos" else here
@@ -73,10 +73,10 @@ def whole_set(src: Path) -> Path | None:
 
 def _missing(entries: list[Entry], test: Set[str]) -> list[str]:
     """Videos that the list or a fake's name tells of, each once."""
-    on_disk = Stems.of(video_of(entry.video_id) for entry in entries)
-    in_videos = on_disk.lacking(_in_videos(name) for name in test)
-    listed = {stem: name for stem, name in on_disk.lacking(test).items() if stem_of(_in_videos(name)) in in_videos}
-    originals = on_disk.lacking(video_of(entry.source_id) for entry in entries if entry.source_id)
+    on_disk = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries)
+    in_videos = on_disk.missing(_in_videos(name) for name in test)
+    listed = {stem: name for stem, name in on_disk.missing(test).items() if stem_of(_in_videos(name)) in in_videos}
+    originals = on_disk.missing(video_of_frame(entry.source_id) for entry in entries if entry.source_id)
     return sorted((originals | listed).values())
 
 
@@ -104,7 +104,7 @@ def _in_videos(name: str) -> str:
 
 
 def _entry(one: FoundFile, tested: Set[str] | None) -> Entry:
-    video = PurePosixPath(video_of(one.relative))
+    video = PurePosixPath(video_of_frame(one.relative))
     folder = video.parts[0]
     plain = f"{folder}/{video.name}"
     known = str(video) in (plain, _in_videos(plain))

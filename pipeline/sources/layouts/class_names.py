@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Self
 
 from ...errors import UsageError
-from ..listing import MOST_CLASSES
-from ..media_files import is_there
+from ..listing import MAX_CLASSES
+from ..media_files import path_exists
 
 _REAL_FAKE = ("real", "fake")
 _UNKNOWN = {"", "-1", "-1.0", "unknown"}  # -1 is how a dataset of facefeed's own writes it
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Classes:
+class ClassNames:
     """`names[i]` is the class of label `i`; real and fake may be written in any case."""
 
     names: tuple[str, ...]
@@ -31,15 +31,15 @@ class Classes:
         Raises `UsageError` where there are more than can be stored, or the file cannot be read or lacks one of them.
         """
         listed = table.with_suffix(".classes.txt")
-        if is_there(listed):
+        if path_exists(listed):
             return cls._listed(listed, set(given))
         named = {name for name in given if name.lower() not in _UNKNOWN}
         others = {name for name in named if name.lower() not in _REAL_FAKE}
         has_both = {name.lower() for name in named - others} == set(_REAL_FAKE)
         names = [*_REAL_FAKE, *_sorted(others)] if has_both or not others else _sorted(named)
-        if len(names) > MOST_CLASSES:
+        if len(names) > MAX_CLASSES:
             raise UsageError(
-                f"{table}: label has {len(names)} different values, at most {MOST_CLASSES} can be stored; "
+                f"{table}: label has {len(names)} different values, at most {MAX_CLASSES} can be stored; "
                 "is it the right column?"
             )
         return cls(tuple(names))
@@ -52,8 +52,8 @@ class Classes:
             raise UsageError(
                 f"{path}: cannot be read as a list of classes ({error}); mend it or take it away"
             ) from error
-        if len(set(names)) < len(names) or not 1 <= len(names) <= MOST_CLASSES:
-            raise UsageError(f"{path}: holds {len(names)} names; must be 1 to {MOST_CLASSES}, each once, one a line")
+        if len(set(names)) < len(names) or not 1 <= len(names) <= MAX_CLASSES:
+            raise UsageError(f"{path}: holds {len(names)} names; must be 1 to {MAX_CLASSES}, each once, one a line")
         made = cls(tuple(names))
         strangers = sorted(name for name in given if made.number(name) < 0 and name.lower() not in _UNKNOWN)
         if strangers:

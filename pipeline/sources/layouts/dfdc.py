@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..listing import Entry, Listing, refuse_twice, split_name, trusted_splits
-from ..media_files import FoundFile, find_media, find_named, is_there, printable
+from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
+from ..media_files import FoundFile, find_media, find_named, path_exists, printable_name
 
 _LABELS = {"REAL": 0, "FAKE": 1}
 _PARTS = ("dfdc_train_part_*", "train_sample_videos")
@@ -41,7 +41,7 @@ class DFDC:
         on_disk = {one.relative: one for one in find_media(src, ignored, allowed=allowed)}
         ignored[".json"] -= len(parts)
         claims = [(_prefix(part, src), name, says) for part in parts for name, says in sorted(_metadata(part).items())]
-        use_splits = trusted_splits({split_name(str(says.get("split"))) for _, _, says in claims})
+        use_splits = has_usable_splits({parse_split_name(str(says.get("split"))) for _, _, says in claims})
         prefixes: dict[str, set[str]] = defaultdict(set)
         for prefix, name, _ in claims:
             prefixes[posixpath.normpath(name)].add(prefix)
@@ -62,7 +62,7 @@ class DFDC:
             for one in on_disk.values()
         ]  # fmt: skip
         entries.sort(key=lambda entry: entry.video_id)
-        refuse_twice(src, entries)
+        refuse_duplicates(src, entries)
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored,
             without_splits="take `split` out of each metadata.json",
@@ -73,9 +73,9 @@ class DFDC:
 def _parts(src: Path) -> list[Path]:
     if not src.is_dir():
         return []
-    if is_there(src / "metadata.json"):
+    if path_exists(src / "metadata.json"):
         return [src]
-    return sorted(part for kind in _PARTS for part in src.glob(kind) if is_there(part / "metadata.json"))
+    return sorted(part for kind in _PARTS for part in src.glob(kind) if path_exists(part / "metadata.json"))
 
 
 def _prefix(part: Path, src: Path) -> str:
@@ -94,7 +94,7 @@ def _original(src: Path, prefix: str, name: str, says: dict[str, Any], prefixes:
         )
     original = posixpath.normpath(given)
     knowing = prefixes.get(original, {prefix})
-    return printable(posixpath.normpath(f"{prefix if prefix in knowing else min(knowing)}{original}"))
+    return printable_name(posixpath.normpath(f"{prefix if prefix in knowing else min(knowing)}{original}"))
 
 
 def _entry(found: FoundFile, says: dict[str, Any], original: str | None, *, use_splits: bool) -> Entry:
@@ -105,7 +105,7 @@ def _entry(found: FoundFile, says: dict[str, Any], original: str | None, *, use_
         size_bytes=found.size_bytes,
         mtime_ns=found.mtime_ns,
         label=-1 if label is None else label,
-        split=split_name(str(says.get("split"))) if use_splits else None,
+        split=parse_split_name(str(says.get("split"))) if use_splits else None,
         source_id=original,
         dataset="dfdc",
         problem=found.problem or ("unknown_label" if wrong else None),

@@ -19,11 +19,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..image_sequences import video_of
+from ..image_sequences import video_of_frame
 from ..listing import Entry, Listing
-from ..media_files import DERIVED_FOLDERS, FRAME_FOLDERS, FoundFile, find_media, is_there, media_in
+from ..media_files import DERIVED_FOLDERS, FRAME_FOLDERS, FoundFile, find_media, list_media, path_exists
 from .ffpp_splits import OfficialSplits, read_splits
-from .name_matcher import Stems
+from .name_matcher import NameMatcher
 
 _ORIGINALS, _FAKES = "original_sequences", "manipulated_sequences"
 _GRADES = {"raw": "raw", "c0": "raw", "c23": "c23", "c40": "c40"}  # c0 is an older name of raw
@@ -63,8 +63,8 @@ class FaceForensics:
         entries = _linked(named, root)
         ignored["media beside the sequences"] += len(found) - len(entries)
         ignored[".json"] -= 0 if inner else len(official.files)
-        on_disk = Stems.of(video_of(entry.video_id) for entry in entries)
-        missing = on_disk.lacking(_expected(entries, official)).values()
+        on_disk = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries)
+        missing = on_disk.missing(_expected(entries, official)).values()
         return Listing(
             layout=self.name, root=root, labels=("real", "fake"), entries=entries,
             missing=sorted(name for name in missing if not inner or name.startswith(f"{inner}/")), ignored=+ignored,
@@ -74,7 +74,7 @@ class FaceForensics:
 
 def _root(src: Path) -> Path | None:
     """The folder that holds the sequences: `src`, or one above it."""
-    if is_there(src / _ORIGINALS) or is_there(src / _FAKES):
+    if path_exists(src / _ORIGINALS) or path_exists(src / _FAKES):
         return src
     here = src.absolute()
     for folder in (here, *here.parents):
@@ -86,7 +86,7 @@ def _root(src: Path) -> Path | None:
 def _linked(entries: list[Entry], root: Path) -> list[Entry]:
     """With the originals as they are called on disk, also those beside a part of the set."""
     folders = {posixpath.dirname(entry.source_id) for entry in entries if entry.source_id}
-    on_disk = Stems.of(name for folder in sorted(folders) for name in media_in(root, folder))
+    on_disk = NameMatcher.from_paths(name for folder in sorted(folders) for name in list_media(root, folder))
     return [replace(one, source_id=on_disk.find(one.source_id)) if one.source_id else one for one in entries]
 
 
@@ -134,7 +134,7 @@ class _Name:
 def _entry(one: FoundFile, official: OfficialSplits) -> Entry:
     *folders, file = one.relative.split("/")
     stem, dot, end = file.rpartition(".")
-    if video_of(one.relative) != one.relative:  # its own name is the number of a frame
+    if video_of_frame(one.relative) != one.relative:  # its own name is the number of a frame
         stem, dot, end = folders.pop(), "/", file
     label = int(one.relative.startswith(_FAKES))
     group = folders[1] if len(folders) > 1 else None
@@ -181,9 +181,9 @@ def _belongs(name: _Name, folders: list[str]) -> bool:
 
 def _expected(entries: Iterable[Entry], official: OfficialSplits) -> set[str]:
     """What should be there: the originals of the fakes, and what the official splits list of each folder of videos."""
-    originals = {video_of(entry.source_id) for entry in entries if entry.source_id}
+    originals = {video_of_frame(entry.source_id) for entry in entries if entry.source_id}
     folders = {
-        (entry.label, video_of(entry.video_id).rpartition("/")[0])
+        (entry.label, video_of_frame(entry.video_id).rpartition("/")[0])
         for entry in entries
         if entry.identity and entry.identity.startswith("youtube/")
     }

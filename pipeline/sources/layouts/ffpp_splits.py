@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ...dataset.schema import SPLITS
 from ...errors import UsageError
-from ..listing import trusted_splits
-from ..media_files import is_there
+from ..listing import has_usable_splits
+from ..media_files import path_exists
 
 _WAY_OUT = "mend it, or take the split files away so that splits are drawn"
 
@@ -47,13 +47,13 @@ def read_splits(root: Path) -> OfficialSplits:
                         f"{root}: {number!r} is in {names[before]} and in {name}: a leak, since a video and the fakes "
                         f"of it can be in one split alone; {_WAY_OUT}"
                     )
-    if not trusted_splits(set(split_of.values())):
+    if not has_usable_splits(set(split_of.values())):
         split_of = {}
     return OfficialSplits(split_of=split_of, pairs=tuple(pairs), files=tuple(names.values()))
 
 
 def _present(root: Path, folder: str) -> dict[str, str]:
-    return {split: f"{folder}{split}.json" for split in SPLITS if is_there(root / f"{folder}{split}.json")}
+    return {split: f"{folder}{split}.json" for split in SPLITS if path_exists(root / f"{folder}{split}.json")}
 
 
 def _pairs(path: Path) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from ..image_sequences import FAKE_NAMES, REAL_NAMES
-from ..listing import Entry, Listing, split_name, trusted_splits
+from ..listing import Entry, Listing, has_usable_splits, parse_split_name
 from ..media_files import find_media
 
 
@@ -26,7 +26,7 @@ class Folder:
         ignored: Counter[str] = Counter()
         found = list(find_media(src, ignored, allowed=allowed))
         splits = [_split(one.relative) for one in found]
-        use_splits = trusted_splits(set(splits))
+        use_splits = has_usable_splits(set(splits))
         entries = [
             Entry(
                 video_id=one.relative,
@@ -61,4 +61,4 @@ def _label(relative: str) -> int:
 
 
 def _split(relative: str) -> str | None:
-    return next((name for part in _folders(relative) if (name := split_name(part))), None)
+    return next((name for part in _folders(relative) if (name := parse_split_name(part))), None)

@@ -14,13 +14,13 @@ def stem_of(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Stems:
+class NameMatcher:
     """Paths below the root by `stem_of`."""
 
     named: dict[str, list[str]]
 
     @classmethod
-    def of(cls, names: Iterable[str]) -> Self:
+    def from_paths(cls, names: Iterable[str]) -> Self:
         """Paths in the order in which `find` prefers them where several have one stem."""
         named: dict[str, list[str]] = {}
         for name in names:
@@ -32,7 +32,7 @@ class Stems:
         alike = self.named.get(stem_of(name), [name])
         return name if name in alike else alike[0]
 
-    def lacking(self, names: Iterable[str]) -> dict[str, str]:
+    def missing(self, names: Iterable[str]) -> dict[str, str]:
         """Those of `names` that no file has under any suffix, by stem; of several with one stem the first in order."""
         asked = {stem_of(name): name for name in sorted(names, reverse=True)}
         return {stem: name for stem, name in asked.items() if stem not in self.named}

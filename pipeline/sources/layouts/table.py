@@ -17,10 +17,10 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ...errors import UsageError
-from ..allowed_roots import name_below
-from ..listing import Entry, Listing, refuse_twice, split_name, trusted_splits
+from ..allowed_roots import relative_name
+from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
 from ..media_files import find_named
-from .class_names import Classes
+from .class_names import ClassNames
 
 _ALIKE = 0.8  # of 1: `labels` and `splitt` are, `label_id` is not
 _REQUIRED = ("path", "label")
@@ -48,9 +48,9 @@ class TableFile:
         """
         rows, ignored_columns = _rows(src)
         given = {row["label"] for row in rows}
-        classes = Classes.of_table(src, given)
+        classes = ClassNames.of_table(src, given)
         numbers = {label: classes.number(label) for label in given}
-        use_splits = trusted_splits({_split(src, row) for row in rows})
+        use_splits = has_usable_splits({_split(src, row) for row in rows})
         entries: list[Entry] = []
         missing: list[str] = []
         for row in rows:
@@ -76,7 +76,7 @@ class TableFile:
                 )
             )
         entries.sort(key=lambda entry: entry.video_id)
-        refuse_twice(src, entries)
+        refuse_duplicates(src, entries)
         return Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
             missing=[*missing, *_missing_sources(src, rows, allowed)], without_splits="leave out the column split",
@@ -137,7 +137,7 @@ def _split(src: Path, row: dict[str, str]) -> str | None:
     given = row.get("split")
     if not given:
         return None
-    split = split_name(given)
+    split = parse_split_name(given)
     if split is None:
         raise UsageError(f"{src}: split {given!r} of {row['path']!r}: must be train, val or test")
     return split
@@ -146,11 +146,11 @@ def _split(src: Path, row: dict[str, str]) -> str | None:
 def _source(src: Path, row: dict[str, str]) -> str | None:
     """The original's path as its own row is listed."""
     given = row.get("source")
-    return name_below(src.parent, given) if given else None
+    return relative_name(src.parent, given) if given else None
 
 
 def _missing_sources(src: Path, rows: list[dict[str, str]], allowed: Sequence[Path]) -> list[str]:
     """Originals that no row lists and that are absent on disk, each once."""
-    listed = {name_below(src.parent, row["path"]) for row in rows}
+    listed = {relative_name(src.parent, row["path"]) for row in rows}
     sources = {source for row in rows if (source := _source(src, row))}
     return [source for source in sorted(sources - listed) if find_named(src.parent, source, allowed) is None]

@@ -88,7 +88,7 @@ def precomputed(src: Path, out: Path, **chosen: Any) -> Path:
     """What a worker of `precompute` makes of them, with MTCNN; in this process, since torch is here already."""
     options, detector = Options(sampling=Sampling(every=EVERY), size_px=128, **chosen), MTCNNDetector(device="cpu")
     listing = list_source(src)
-    config = options.config(detector, listing.labels)
+    config = options.to_config(detector, listing.labels)
     job = JobSpec(
         root=src, out=out, options=options, detector=detector, labels=listing.labels, config_hash=hash_config(config)
     )  # fmt: skip

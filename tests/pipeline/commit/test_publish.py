@@ -20,14 +20,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from facefeed.pipeline.commit import publish as commit
-from facefeed.pipeline.commit.finalize import set_orphans_aside
+from facefeed.pipeline.commit.finalize import quarantine_orphans
 from facefeed.pipeline.commit.publish import (
-    check_file,
+    check_unit_file,
     make_folders,
     publish,
     sha256_of,
-    stamps,
     stop_on_disk_error,
+    unit_file_metadata,
     write_durably,
     write_receipt,
 )
@@ -51,7 +51,7 @@ def attempt(folder: Path, *, unit: str = "u1", config: str = "c1", rows: int = 3
     table = pa.table({"x": list(range(rows))})
     with pq.ParquetWriter(path, table.schema, write_page_checksum=True) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata(stamps(unit, config, rows))
+        writer.add_key_value_metadata(unit_file_metadata(unit, config, rows))
     return path
 
 
@@ -74,7 +74,7 @@ def test_a_damaged_winner_is_replaced(tmp_path: Path) -> None:
     final = tmp_path / "u1.parquet"
     final.write_bytes(b"PAR1 torn")
     digest = publish(attempt(tmp_path), final, "u1", "c1", 3)
-    assert check_file(final, "u1", "c1", 3) == 3
+    assert check_unit_file(final, "u1", "c1", 3) == 3
     assert digest == sha256_of(final)
 
 
@@ -110,7 +110,7 @@ def test_no_flipped_byte_passes_with_other_values(tmp_path: Path) -> None:
     for position in range(start, start + column.total_compressed_size):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
         try:
-            check_file(path, "u1", "c1", 100)
+            check_unit_file(path, "u1", "c1", 100)
             assert pq.read_table(path)["x"].to_pylist() == list(range(100))  # a page's header has slack of its own
         except CorruptDataError:
             found += 1
@@ -118,7 +118,7 @@ def test_no_flipped_byte_passes_with_other_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [errno.EIO, errno.ESTALE], ids=errno.errorcode.get)
-@pytest.mark.parametrize("where", ["check_file", "adopt", "receipt"])
+@pytest.mark.parametrize("where", ["check_unit_file", "adopt", "receipt"])
 def test_a_disk_that_fails_while_a_unit_is_committed_is_a_stop_and_no_unit_s_fault(
     worker: tuple[JobSpec, Unit], monkeypatch: pytest.MonkeyPatch, where: str, fault: int
 ) -> None:
@@ -131,7 +131,7 @@ def test_a_disk_that_fails_while_a_unit_is_committed_is_a_stop_and_no_unit_s_fau
     def fails(*_: object, **__: object) -> None:
         raise OSError(fault, os.strerror(fault))
 
-    target = {"check_file": "pq.ParquetFile", "adopt": "hashlib.file_digest", "receipt": "os.fsync"}[where]
+    target = {"check_unit_file": "pq.ParquetFile", "adopt": "hashlib.file_digest", "receipt": "os.fsync"}[where]
     with monkeypatch.context() as patch:
         patch.setattr(f"facefeed.pipeline.commit.publish.{target}", fails)
         with pytest.raises(StoppedError, match=os.strerror(fault)):
@@ -265,9 +265,9 @@ def test_what_a_split_unit_published_just_before_its_worker_died_leaves_the_read
     for half in halves:
         unit_run(job, half)
     run_state = RunState(job.paths, Plan([PlanPart(config={}, units=(unit,))]), "c1")
-    assert set_orphans_aside(run_state) == [late.file]
+    assert quarantine_orphans(run_state) == [late.file]
     assert {path.stem for path in job.paths.faces.rglob("*.parquet")} == {half.unit_id for half in halves}
-    assert set_orphans_aside(run_state) == []
+    assert quarantine_orphans(run_state) == []
 
 
 def test_a_second_attempt_that_fails_does_not_undo_the_first(worker: tuple[JobSpec, Unit]) -> None:
@@ -390,7 +390,7 @@ def test_a_commit_that_is_struck_at_any_system_call_shows_no_partial_file(
         ]  # fmt: skip
         done = subprocess.run(command, check=False, timeout=120, stdin=subprocess.DEVNULL, capture_output=True)
         for path in job.paths.faces.rglob("*"):
-            assert path.is_dir() or check_file(path, unit.unit_id, "c1", 10) == 10
+            assert path.is_dir() or check_unit_file(path, unit.unit_id, "c1", 10) == 10
         for path in job.paths.receipts.iterdir():
             receipt = Receipt.from_json(path.read_bytes(), where=str(path))
             assert sha256_of(job.out / str(receipt.file)) == receipt.sha256

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from assets_dataset import FILES, LABELS, NO_ROWS, ROWS, copy_dataset, make_dataset, open_run_state
-from facefeed.pipeline.commit.finalize import account, publish_manifest, write_index
+from facefeed.pipeline.commit.finalize import build_manifest, publish_manifest, write_index
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.dataset.schema import BINARY_COLUMNS, SPLITS, face_schema, parquet_writer_options
 from facefeed.pipeline.errors import CorruptDataError, UsageError
-from facefeed.pipeline.verify.check import rebuild, verify
+from facefeed.pipeline.verify.check import rebuild_index_file, verify
 
 LIGHT = [name for name in face_schema(LABELS).names if name not in BINARY_COLUMNS]
 NULLABLE_STRINGS = ("source_id", "method", "compression")
@@ -55,7 +55,7 @@ def test_a_column_of_the_index_is_that_of_the_files(dataset: Path, name: str) ->
 @pytest.mark.parametrize("batch_rows", [7, 256, 391, 65_536])
 def test_every_image_lies_where_the_index_says(copy: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int) -> None:
     monkeypatch.setattr(module, "_BATCH_ROWS", batch_rows)
-    assert rebuild(copy)
+    assert rebuild_index_file(copy)
     index = Index(copy)
     found = []
     for row in range(len(index)):
@@ -72,7 +72,7 @@ def test_rows_of_a_split_are_those_below_its_folder(
     copy: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int, split: str
 ) -> None:
     monkeypatch.setattr(module, "_BATCH_ROWS", batch_rows)
-    rebuild(copy)
+    rebuild_index_file(copy)
     index = Index(copy)
     rows = index.rows_where("split", split)
     assert rows.dtype == np.uint32
@@ -90,7 +90,7 @@ def test_a_value_that_no_row_has_finds_no_row(dataset: Path, value: str) -> None
 @pytest.mark.parametrize("batch_rows", [7, 65_536])
 def test_rows_are_found_in_columns_with_nulls(copy: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int) -> None:
     monkeypatch.setattr(module, "_BATCH_ROWS", batch_rows)
-    rebuild(copy)
+    rebuild_index_file(copy)
     index = Index(copy)
     methods = stored(copy)["method"].to_pylist()
     assert set(methods) == {None, "swap", "talk"}
@@ -153,7 +153,7 @@ def test_a_dataset_without_rows_has_an_index_of_none(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out", (("train", NO_ROWS),))
     index = Index(tmp_path / "out")
     assert (len(index), index.rows_where("split", "train").tolist()) == (0, [])
-    assert (len(index.numbers("label", [])), len(index.codes("split", [])), index.names("split")) == (0, 0, [])
+    assert (len(index.numbers("label", [])), len(index.codes("split", [])), index.categories("split")) == (0, 0, [])
     assert index.column("label").to_pylist() == []
 
 
@@ -212,14 +212,14 @@ def test_an_index_that_does_not_say_what_it_is_of_is_refused(copy: Path, key: by
 def test_an_index_can_be_made_where_no_temporary_folder_was_copied_along(copy: Path) -> None:
     shutil.rmtree(copy / "_tmp")
     (copy / "index.arrow").unlink()
-    assert rebuild(copy)
+    assert rebuild_index_file(copy)
     assert len(Index(copy)) == sum(ROWS.values())
 
 
 @pytest.mark.parametrize("column", ["split", "frame_index", "landmarks"])
 def test_damage_in_a_light_column_never_reaches_an_index(copy: Path, column: str) -> None:
     run_state = open_run_state(copy)
-    path, _ = run_state.tables()[0]
+    path, _ = run_state.parquet_files()[0]
     footer = pq.read_metadata(path)
     numbers = [n for n in range(footer.num_columns) if footer.row_group(0).column(n).path_in_schema.startswith(column)]
     chunk = footer.row_group(0).column(numbers[0])
@@ -228,13 +228,13 @@ def test_damage_in_a_light_column_never_reaches_an_index(copy: Path, column: str
     path.write_bytes(content)
     before = (copy / "index.arrow").read_bytes()
     with pytest.raises(CorruptDataError, match=path.name):
-        write_index(run_state.paths, run_state.tables(), LABELS, "fingerprint")
+        write_index(run_state.paths, run_state.parquet_files(), LABELS, "fingerprint")
     assert (copy / "index.arrow").read_bytes() == before
     assert list((copy / "_tmp").iterdir()) == []
 
 
 def test_files_without_a_column_or_of_another_type_are_refused(copy: Path) -> None:
-    paths, tables = open_run_state(copy).paths, open_run_state(copy).tables()
+    paths, tables = open_run_state(copy).paths, open_run_state(copy).parquet_files()
     path, _ = tables[-1]
     table = pq.read_table(path, partitioning=None)
     number = table.schema.get_field_index("score")
@@ -253,16 +253,16 @@ def test_the_dataset_of_these_tests_has_what_they_need(dataset: Path) -> None:
 
 def test_killed_at_any_moment_between_index_and_manifest_a_dataset_stays_readable(copy: Path) -> None:
     run_state, before = open_run_state(copy), Manifest.read(copy)
-    _, unit, receipt = next(one for one in run_state.done() if one[2].file)
+    _, unit, receipt = next(one for one in run_state.finished_units() if one[2].file)
     other = replace(receipt, sha256="0" * 64)  # another state, as far as the account goes
     run_state.paths.receipt(unit.unit_id).write_text(other.to_json())
-    after = account(run_state, before.config, [], missing=0)
+    after = build_manifest(run_state, before.config, [], missing=0)
     assert after.fingerprint != before.fingerprint
-    write_index(run_state.paths, run_state.tables(), after.labels, after.fingerprint)
+    write_index(run_state.paths, run_state.parquet_files(), after.labels, after.fingerprint)
     assert Index(copy).fingerprint == before.fingerprint, "killed here, the old manifest has its old index"
     run_state.paths.manifest.write_text(after.to_json())
     assert Index(copy).fingerprint == after.fingerprint, "killed here, the new manifest has its new index"
-    assert not [one for one in verify(copy).findings if one.what == "index"]
+    assert not [one for one in verify(copy).findings if one.kind == "index"]
     publish_manifest(run_state.paths, after)
     assert Index(copy).fingerprint == after.fingerprint
     assert [path.name for path in copy.glob("index*")] == ["index.arrow"]

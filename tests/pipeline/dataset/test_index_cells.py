@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from assets_dataset import copy_dataset, make_dataset
 from facefeed.pipeline.dataset.index import Index
-from facefeed.pipeline.verify.check import rebuild
+from facefeed.pipeline.verify.check import rebuild_index_file
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def whole_and_in_batches(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_BATCH_ROWS", request.param)
         out = copy_dataset(dataset, tmp_path_factory.mktemp("batches") / "out")
-        assert rebuild(out)
+        assert rebuild_index_file(out)
         yield Index(out), stored(out)
 
 
@@ -77,7 +77,7 @@ def test_a_null_among_numbers_is_not_a_number(whole_and_in_batches: Rows) -> Non
 @pytest.mark.parametrize("name", ["video_id", "method", "compression", "split"])
 def test_codes_are_places_in_the_names(whole_and_in_batches: Rows, name: str) -> None:
     index, rows = whole_and_in_batches
-    names = [*index.names(name), None]
+    names = [*index.categories(name), None]
     wanted = [rows[row][name] for row in MIXED]
     assert [names[code] for code in index.codes(name, MIXED)] == wanted
     assert [index.text(name, row) for row in MIXED] == wanted
@@ -86,7 +86,7 @@ def test_codes_are_places_in_the_names(whole_and_in_batches: Rows, name: str) ->
 
 
 def test_columns_of_text_are_named(dataset: Path) -> None:
-    assert set(Index(dataset).text_columns) == {
+    assert set(Index(dataset).categorical_columns) == {
         "video_id", "source_id", "identity", "dataset", "method", "compression", "split", "hull_method", "file"
     }  # fmt: skip
 

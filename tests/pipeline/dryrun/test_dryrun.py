@@ -29,8 +29,8 @@ from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.cost_model import Cost
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.planning.plan import Unit
-from facefeed.pipeline.planning.request import prepare
-from facefeed.pipeline.precompute import Allowance, precompute
+from facefeed.pipeline.planning.validation import prepare_job
+from facefeed.pipeline.precompute import FailureLimit, precompute
 from facefeed.pipeline.rows.input_rows import InputRows
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame
@@ -48,7 +48,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 def promised(entry: Entry) -> Cost:
     """A header that is right up to one factor: a second for each 1000 bytes."""
-    return Cost(seconds=entry.size_bytes / 1000, wanted_frames=entry.size_bytes / 100, play_seconds=1.0)
+    return Cost(seconds=entry.size_bytes / 1000, sampled_frames=entry.size_bytes / 100, duration_seconds=1.0)
 
 
 def units_of(*sizes: int, a_unit: int = 1) -> list[Unit]:
@@ -63,9 +63,9 @@ def tried(
     """All inputs of a unit, as they would come out on a machine that takes `pace` times what headers promise."""
     return [
         Probe(
-            video_id=entry.video_id, paired=paired, frames=round(promised(entry).wanted_frames * share),
-            wanted_frames=round(promised(entry).wanted_frames), seconds=pace * promised(entry).seconds,
-            faces=faces_a_frame * promised(entry).wanted_frames, size_bytes=5000 * promised(entry).wanted_frames,
+            video_id=entry.video_id, paired=paired, frames=round(promised(entry).sampled_frames * share),
+            wanted_frames=round(promised(entry).sampled_frames), seconds=pace * promised(entry).seconds,
+            faces=faces_a_frame * promised(entry).sampled_frames, size_bytes=5000 * promised(entry).sampled_frames,
         )
         for entry in unit.inputs
     ]  # fmt: skip
@@ -203,7 +203,7 @@ def test_a_forecast_comes_back_from_its_file() -> None:
 
 def run_dry(src: Path, out: Path, options: Options, address: str, **more: Any) -> DryRun:
     detector = FixedBoxDetector()
-    job, listing, config = prepare(src, out, options=options, detector=detector)
+    job, listing, config = prepare_job(src, out, options=options, detector=detector)
     settings: dict[str, Any] = {"allow_leaks": False, "progress": Progress.silent(), **more}
     return dry_run(job, listing, config, workers=None, scheduler=address, **settings)
 
@@ -341,7 +341,7 @@ def test_where_nothing_can_be_tried_there_is_no_forecast_and_no_trace_of_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     src, out = make_source("real/a.mp4"), tmp_path / "out"
-    job, listing, config = prepare(src, out, options=small_options, detector=FaultyDetector("raise"))
+    job, listing, config = prepare_job(src, out, options=small_options, detector=FaultyDetector("raise"))
     poison = write_video(src / "real" / "a.mp4", [numbered(number, *POISON_SIZE[::-1]) for number in range(6)])
     assert poison.exists()
     made = dry_run(
@@ -363,7 +363,7 @@ def test_what_would_be_retried_is_in_the_forecast(
     src, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
     (src / "real" / "b.mp4").write_bytes(b"not a video" * 100)
     settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
-    precompute(src, out, max_failed=Allowance(count=1), **settings)
+    precompute(src, out, max_failed=FailureLimit(count=1), **settings)
     assert run_dry(src, out, small_options, cluster_address).pending == 0
     assert run_dry(src, out, small_options, cluster_address, retry=lambda reason: reason == "not_video").pending == 1
 
@@ -380,7 +380,7 @@ def test_where_all_that_is_new_fails_rows_that_stay_make_a_dataset(
     made = run_dry(table, out, small_options, cluster_address)
     assert (made.pending, made.tried, len(made.failures)) == (1, 1, 1)
     assert exit_code(made, 1) == 0
-    assert precompute(table, out, max_failed=Allowance(count=1), **settings).manifest.rows == 5
+    assert precompute(table, out, max_failed=FailureLimit(count=1), **settings).manifest.rows == 5
 
 
 def test_pairs_and_what_is_missing_are_told(

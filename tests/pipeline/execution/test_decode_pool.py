@@ -59,7 +59,7 @@ def test_neighbours_that_were_made_from_each_other_are_one_family() -> None:
 def job_of(root: Path, out: Path, detector: Any, **more: Any) -> JobSpec:
     options = Options(sampling=SAMPLING, keep=FaceFilter(min_face_px=16), size_px=64)
     labels = ("real", "fake")
-    config_hash = hash_config(options.config(detector, labels))
+    config_hash = hash_config(options.to_config(detector, labels))
     job = JobSpec(
         root=root, out=out, options=options, detector=detector, labels=labels, config_hash=config_hash, **more
     )

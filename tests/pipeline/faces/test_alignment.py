@@ -214,7 +214,7 @@ def test_the_command_hands_its_flags_on(monkeypatch: pytest.MonkeyPatch, flags: 
 
 def test_rows_of_either_setting_are_never_mixed_with_others() -> None:
     configs = [
-        Options(align=align, smooth=smooth).config(Told([]), ("real",))
+        Options(align=align, smooth=smooth).to_config(Told([]), ("real",))
         for align in (False, True)
         for smooth in (False, True)
     ]

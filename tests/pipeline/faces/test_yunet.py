@@ -24,7 +24,7 @@ from facefeed.pipeline.faces import FaceDetector, FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.faces.detectors.yunet import YuNetDetector
 from facefeed.pipeline.planning.options import Options
-from facefeed.pipeline.planning.request import prepare
+from facefeed.pipeline.planning.validation import prepare_job
 from numpy.typing import NDArray
 
 
@@ -279,7 +279,7 @@ def test_the_job_hands_its_least_face_and_score_to_the_detector(
     src = footage.lay(tmp_path / "src", real=["real/a.mp4"])
     for least_px, shown in ((64, 64), (0, 10)):
         options = Options(keep=FaceFilter(min_face_px=least_px, min_score=0.6))
-        job, _, config = prepare(src, tmp_path / "out", options=options, detector=f"yunet:{stand_in}")
+        job, _, config = prepare_job(src, tmp_path / "out", options=options, detector=f"yunet:{stand_in}")
         assert job.detector == YuNetDetector(stand_in, min_face_px=shown, min_score=0.6)
         assert config["detector"] == job.detector.fingerprint
 

@@ -40,7 +40,7 @@ from facefeed.pipeline.inspect.statistics.groups import Statistics
 from facefeed.pipeline.planning.failure_limit import Failure
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.verify import unfinished
-from facefeed.pipeline.verify.check import rebuild, verify
+from facefeed.pipeline.verify.check import rebuild_index_file, verify
 
 SCREEN_COLUMNS, SCREEN_LINES = 80, 24
 
@@ -135,7 +135,7 @@ def test_measures_are_those_of_the_rows(dataset: Path) -> None:
 def test_numbers_do_not_depend_on_how_the_index_is_cut(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = figures(copy)
     monkeypatch.setattr(index_module, "_BATCH_ROWS", 7)
-    assert rebuild(copy)
+    assert rebuild_index_file(copy)
     again = figures(copy)
     for changing in ("bytes", "page_bytes"):
         before.pop(changing)
@@ -521,7 +521,7 @@ def test_of_an_unfinished_dataset_all_failures_are_counted_and_the_first_named(
 ) -> None:
     (copy / "manifest.json").unlink()
     many = [Failure(f"real/{number:04}.mp4", "empty" if number % 3 else "truncated", "cut") for number in range(3000)]
-    monkeypatch.setattr(unfinished, "failures_of", lambda *_: many)
+    monkeypatch.setattr(unfinished, "collect_failures", lambda *_: many)
     done = run(copy, "--json")
     assert "3,000 inputs failed: 2,000 empty, 1,000 truncated" in done.stderr
     assert "real/0019.mp4: empty: cut" in done.stderr

@@ -73,7 +73,7 @@ def run(
     """The receipt of one unit, its rows by video, and the detector."""
     detector = detector or Counting()
     chosen = Options(sampling=sampling, keep=FaceFilter(min_face_px=8), size_px=64, **options)
-    config_hash = hash_config(chosen.config(detector, ("real", "fake")))
+    config_hash = hash_config(chosen.to_config(detector, ("real", "fake")))
     out = root / f"out-{config_hash}-{len(entries)}"
     job = JobSpec(
         root=root, out=out, options=chosen, detector=detector, labels=("real", "fake"), config_hash=config_hash

@@ -228,7 +228,7 @@ def worker(root: Path, out: Path, faces: Any = MIDDLE, **options: Any) -> tuple[
     """A worker on a new OUT whose detector says the same boxes in every frame."""
     detector = Counting(FixedBoxDetector(faces))
     chosen = Options(**{"sampling": Sampling(every=EVERY), "keep": FaceFilter(min_face_px=16), **options})
-    config_hash = hash_config(chosen.config(detector, ("real", "fake")))
+    config_hash = hash_config(chosen.to_config(detector, ("real", "fake")))
     job = JobSpec(
         root=root, out=out, options=chosen, detector=detector, labels=("real", "fake"), config_hash=config_hash
     )
@@ -370,7 +370,7 @@ def test_boxes_are_own_or_source_and_part_of_the_config() -> None:
     detector = FixedBoxDetector()
     with pytest.raises(UsageError, match="boxes='both': must be own or source"):
         Options(boxes="both")  # type: ignore[arg-type]
-    configs = [Options(boxes=boxes).config(detector, ("real", "fake")) for boxes in ("own", "source")]  # type: ignore[arg-type]
+    configs = [Options(boxes=boxes).to_config(detector, ("real", "fake")) for boxes in ("own", "source")]  # type: ignore[arg-type]
     assert hash_config(configs[0]) != hash_config(configs[1])
 
 

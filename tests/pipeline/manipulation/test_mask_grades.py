@@ -41,7 +41,7 @@ def rows_of_fake(folder: Path, original: Frames, fake: Frames, grades: tuple[int
         write_video(folder / name, frames, options={"crf": str(crf)})
     detector = FixedBoxDetector(boxes)
     options = Options(sampling=Sampling(frames=3), keep=FaceFilter(min_face_px=16))
-    config_hash = hash_config(options.config(detector, ("real", "fake")))
+    config_hash = hash_config(options.to_config(detector, ("real", "fake")))
     job = JobSpec(root=folder, out=folder / "out", options=options, detector=detector, labels=("real", "fake"),
               config_hash=config_hash)  # fmt: skip
     make_folders(job.paths)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import TooManyFailedError
-from facefeed.pipeline.planning.failure_limit import Allowance, Failure, check_failures, refuse_known_failures
+from facefeed.pipeline.planning.failure_limit import Failure, FailureLimit, check_failures, refuse_known_failures
 
 MANY = [Failure(f"{number:02}.mp4", "truncated" if number % 2 else "empty", "cut") for number in range(30)]
 
@@ -19,7 +19,7 @@ def manifest_of(total: int, failed: int, rows: int = 5) -> Manifest:
 
 def test_each_failure_is_named_with_its_reason_and_programs_get_all_of_them() -> None:
     with pytest.raises(TooManyFailedError) as raised:
-        check_failures(manifest_of(40, 30), MANY, Allowance(count=1), Path("out"))
+        check_failures(manifest_of(40, 30), MANY, FailureLimit(count=1), Path("out"))
     lines = str(raised.value).splitlines()
     assert lines[0].startswith("30 of 40 inputs failed (15 empty, 15 truncated), at most 1 may fail (--max-failed)")
     assert lines[1] == "  00.mp4: empty: cut"
@@ -33,25 +33,25 @@ def test_each_failure_is_named_with_its_reason_and_programs_get_all_of_them() ->
 @pytest.mark.parametrize("rows", [0, 5])
 def test_it_is_never_advised_to_accept_what_leaves_an_empty_dataset(rows: int) -> None:
     with pytest.raises(TooManyFailedError) as raised:
-        check_failures(manifest_of(30, 30, rows=rows), MANY, Allowance(count=1), Path("out"))
+        check_failures(manifest_of(30, 30, rows=rows), MANY, FailureLimit(count=1), Path("out"))
     assert ("with --max-failed" in str(raised.value)) == bool(rows)
     with pytest.raises(TooManyFailedError) as raised:
-        refuse_known_failures(MANY, 30, Allowance(count=1))
+        refuse_known_failures(MANY, 30, FailureLimit(count=1))
     assert "with --max-failed" not in str(raised.value)
 
 
 def test_a_dataset_without_a_row_is_no_success_whatever_is_allowed() -> None:
     with pytest.raises(TooManyFailedError, match="no face in any of 30 inputs"):
-        check_failures(manifest_of(30, 0, rows=0), [], Allowance(count=30), Path("out"))
+        check_failures(manifest_of(30, 0, rows=0), [], FailureLimit(count=30), Path("out"))
 
 
 def test_what_is_allowed_passes() -> None:
-    check_failures(manifest_of(40, 30), MANY, Allowance(count=30), Path("out"))
-    refuse_known_failures(MANY, 40, Allowance(count=30))
+    check_failures(manifest_of(40, 30), MANY, FailureLimit(count=30), Path("out"))
+    refuse_known_failures(MANY, 40, FailureLimit(count=30))
 
 
 def test_a_name_cannot_command_the_terminal() -> None:
     hostile = MANY[0]._replace(video_id="a\x1b[2J\nb.mp4")
     with pytest.raises(TooManyFailedError) as raised:
-        refuse_known_failures([hostile], 2, Allowance(count=0))
+        refuse_known_failures([hostile], 2, FailureLimit(count=0))
     assert r"  a\x1b[2J\nb.mp4: empty: cut" in str(raised.value).splitlines()

@@ -12,7 +12,7 @@ import pytest
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
 from facefeed.pipeline.errors import RefusedError
-from facefeed.pipeline.planning.incremental import Changes, compare, differing, next_part
+from facefeed.pipeline.planning.incremental import Changes, config_differences, find_changes, next_plan_part
 from facefeed.pipeline.planning.options import hash_config
 from facefeed.pipeline.planning.plan import Plan, Unit
 from facefeed.pipeline.planning.run_state import RunState
@@ -53,12 +53,12 @@ class Dataset:
         `same`: the inputs whose content is as it was, if anybody asks.
         """
         listing = Listing(layout="table", root=Path(), labels=("real", "fake"), entries=list(entries))
-        changes = compare(listing, self.plan.videos(), lambda _: same)
-        part = next_part(
+        changes = find_changes(listing, self.plan.planned_videos(), lambda _: same)
+        part = next_plan_part(
             self.run_state, listing, changes, config=CONFIG, ratio=self.ratio, seed=0, allow_leaks=allow_leaks,
             retry=retry, max_damaged_percent=10, cost_seconds=lambda _: 0.001,
         )  # fmt: skip
-        if part.units or part.times or not self.plan.parts:
+        if part.units or part.mtime_updates or not self.plan.parts:
             self.plan.append(self.paths, part)
         return changes, list(part.units)
 
@@ -109,7 +109,7 @@ def test_a_second_run_over_the_same_source_has_nothing_to_do(dataset: Dataset) -
     dataset.work(units)
     assert dataset.run(FOUR) == (Changes(), [])
     assert dataset.run(list(reversed(FOUR))) == (Changes(), [])
-    assert not list(dataset.run_state.pending())
+    assert not list(dataset.run_state.pending_units())
 
 
 def test_new_videos_make_new_units_and_leave_the_old_ones_alone(dataset: Dataset) -> None:
@@ -156,7 +156,7 @@ def test_a_new_time_of_the_same_content_is_recorded_and_nothing_is_done(dataset:
     assert (changes, again) == (Changes(touched=now), [])
     assert dataset.run(now) == (Changes(), []), "known now: nobody is asked about the content"
     on_disk = Plan.load(dataset.paths)
-    assert [entry for entry, _ in on_disk.videos().values()] == now
+    assert [entry for entry, _ in on_disk.planned_videos().values()] == now
     assert list(on_disk.units()) == units, "units keep their names, and with them their files"
     newer = [replace(now[0], mtime_ns=3), *now[1:]]
     assert [entry.video_id for entry in dataset.run(newer)[0].changed] == ["a.mp4"]
@@ -188,11 +188,11 @@ def test_neighbours_of_a_changed_input_are_reused_and_its_fakes_are_not(dataset:
     now = [video("a.mp4", mtime_ns=2), *first[1:3], first[4]]
     _, (again,) = dataset.run(now)
     assert set(again.reuses) == {"b.mp4", "gone.mp4", "bad.mp4"}
-    assert {entry.video_id for entry in again.to_decode} == {"a.mp4", "a-swap.mp4"}
+    assert {entry.video_id for entry in again.inputs_to_decode} == {"a.mp4", "a-swap.mp4"}
     dataset.work([again], {"bad.mp4": "crashed"})
     later = [*now[:1], replace(now[1], mtime_ns=5), *now[2:]]
     _, (retried,) = dataset.run(later, retry=lambda _: True)
-    assert {entry.video_id for entry in retried.to_decode} == {"a-swap.mp4", "bad.mp4"}
+    assert {entry.video_id for entry in retried.inputs_to_decode} == {"a-swap.mp4", "bad.mp4"}
 
 
 @pytest.mark.parametrize("change", [{"kin": ("ann",)}, {"footage": "hall"}], ids=str)
@@ -205,7 +205,7 @@ def test_what_only_concerns_splits_is_planned_anew_without_decoding_anything(
     changes, (again,) = dataset.run(now)
     assert [entry.video_id for entry in changes.changed] == ["a.mp4", "b.mp4", "c.mp4", "d.mp4"]
     assert set(again.inputs) == set(now)
-    assert again.to_decode == ()
+    assert again.inputs_to_decode == ()
     dataset.work([again])
     assert dataset.run(now) == (Changes(), [])
 
@@ -375,13 +375,13 @@ def test_a_change_after_a_retry_leaves_what_the_retry_took_over(dataset: Dataset
 def test_settings_that_differ_are_named_with_both_values() -> None:
     before = {"size_px": 256, "labels": ["real", "fake"], "sampling": {"every": 10}, "old": 1}
     now = {"size_px": 128, "labels": ["real", "fake", "x"], "sampling": {"every": 10}, "new": None}
-    assert list(differing(before, now)) == [
+    assert list(config_differences(before, now)) == [
         "labels: real,fake there, real,fake,x now",
         "new: not set there, None now",
         "old: 1 there, not set now",
         "size_px: 256 there, 128 now",
     ]
-    assert list(differing(before, json.loads(json.dumps(before)))) == []
+    assert list(config_differences(before, json.loads(json.dumps(before)))) == []
 
 
 _VALUES = st.none() | st.booleans() | st.integers(0, 1) | st.sampled_from([0.0, 1.0, "1", ["a"], {"every": 1}])
@@ -391,7 +391,7 @@ _CONFIGS = st.dictionaries(st.sampled_from("ab"), _VALUES)
 @given(_CONFIGS, _CONFIGS)
 def test_no_difference_that_renames_the_config_goes_unsaid(before: dict[str, Any], now: dict[str, Any]) -> None:
     """Or a run that was not refused would do everything again, since no receipt is of its config."""
-    assert bool(list(differing(before, now))) == (hash_config(before) != hash_config(now))
+    assert bool(list(config_differences(before, now))) == (hash_config(before) != hash_config(now))
 
 
 # --- fakes and their originals

@@ -264,8 +264,8 @@ def test_what_a_later_unit_replaces_is_no_longer_work_but_stays_known(paths: Out
     plan.append(paths, PlanPart(config={}, units=(new,)))
     assert list(plan.units()) == [*other, new]
     assert list(plan.all_units()) == [*old, *other, new]
-    assert plan.videos()["00000.mp4"] == (videos(2)[0], "train")
-    assert plan.videos().keys() == {"00000.mp4", "other.mp4"}
+    assert plan.planned_videos()["00000.mp4"] == (videos(2)[0], "train")
+    assert plan.planned_videos().keys() == {"00000.mp4", "other.mp4"}
 
 
 # --- size

@@ -261,7 +261,7 @@ def in_series(items: Iterator[T], thread: Executor) -> Iterator[Iterator[T]]:
 
 def job_of(root: Path, out: Path, detector: Any, labels: tuple[str, ...] = ("real", "fake"), **options: Any) -> JobSpec:
     chosen = Options(**{"sampling": Sampling(every=5), "keep": FaceFilter(min_face_px=16), "size_px": 64, **options})
-    config_hash = hash_config(chosen.config(detector, labels))
+    config_hash = hash_config(chosen.to_config(detector, labels))
     job = JobSpec(root=root, out=out, options=chosen, detector=detector, labels=labels, config_hash=config_hash)
     make_folders(job.paths)
     return job

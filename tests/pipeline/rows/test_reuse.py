@@ -18,8 +18,8 @@ from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning import content_hash
-from facefeed.pipeline.planning.content_hash import content_sha256, file_state
-from facefeed.pipeline.planning.incremental import same_content
+from facefeed.pipeline.planning.content_hash import content_sha256, stat_signature
+from facefeed.pipeline.planning.incremental import find_unchanged_content
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.planning.run_state import RunState
@@ -61,7 +61,7 @@ def source(tmp_path: Path) -> Source:
 @pytest.fixture
 def job(tmp_path: Path, small_options: Options) -> JobSpec:
     labels = ("real", "fake")
-    config_hash = hash_config(small_options.config(FixedBoxDetector(), labels))
+    config_hash = hash_config(small_options.to_config(FixedBoxDetector(), labels))
     made = JobSpec(root=tmp_path / "src", out=tmp_path / "out", options=small_options, detector=FixedBoxDetector(),
                labels=labels, config_hash=config_hash)  # fmt: skip
     make_folders(made.paths)
@@ -152,7 +152,9 @@ def test_inputs_of_the_same_content_are_told_from_changed_ones_by_all_of_their_b
     gone = replace(first[0].inputs[2])
     (source.root / "c.mp4").unlink()
     new = source.write("new.mp4", b"x")
-    assert same_content(run_state, job.root, Progress.silent().comparing, [same, last_byte, gone, new]) == {"a.mp4"}
+    assert find_unchanged_content(run_state, job.root, Progress.silent().comparing, [same, last_byte, gone, new]) == {
+        "a.mp4"
+    }
 
 
 def test_a_receipt_without_hashes_vouches_for_no_content(
@@ -169,7 +171,9 @@ def test_a_receipt_without_hashes_vouches_for_no_content(
     plan.append(job.paths, PlanPart(config={}, units=(first[0],)))
     entries = [source.write(name, bytes([number]) * 9) for number, name in enumerate(NAMES)]
     assert (
-        same_content(RunState(job.paths, plan, job.config_hash), job.root, Progress.silent().comparing, entries)
+        find_unchanged_content(
+            RunState(job.paths, plan, job.config_hash), job.root, Progress.silent().comparing, entries
+        )
         == set()
     )
 
@@ -183,6 +187,6 @@ def test_a_hash_is_of_the_whole_file_and_of_files_alone(tmp_path: Path, monkeypa
     assert content_sha256(path, cancelled=lambda: True) is None
     assert content_sha256(tmp_path / "gone") is None
     os.mkfifo(tmp_path / "pipe")
-    assert file_state(tmp_path / "pipe") is None
+    assert stat_signature(tmp_path / "pipe") is None
     assert content_sha256(tmp_path / "pipe") is None, "and nobody waits for a writer"
-    assert file_state(tmp_path / "gone") is None
+    assert stat_signature(tmp_path / "gone") is None

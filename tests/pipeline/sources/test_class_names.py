@@ -90,7 +90,7 @@ def test_three_ids_are_numbered_by_value_and_unknown_ones_are_shown(
 
 
 def test_the_run_says_how_many_of_each_class_it_found(emotions: Path) -> None:
-    assert list_source(emotions).classes_held() == ", ".join(f"3 {name}" for name in EMOTIONS)
+    assert list_source(emotions).format_class_counts() == ", ".join(f"3 {name}" for name in EMOTIONS)
 
 
 def test_many_classes_are_summed_up(tmp_path: Path, footage: Footage) -> None:
@@ -98,7 +98,7 @@ def test_many_classes_are_summed_up(tmp_path: Path, footage: Footage) -> None:
     root = footage.lay(tmp_path / "many", real=names)
     rows = [f"{name},id{name[:3]}" for name in names[:19]]
     (root / "t.csv").write_text("\n".join(["path,label", *rows, f"{names[19]},"]))
-    assert list_source(root / "t.csv").classes_held().endswith("1 id011, and 7 classes more, 1 unknown")
+    assert list_source(root / "t.csv").format_class_counts().endswith("1 id011, and 7 classes more, 1 unknown")
 
 
 def table_of(root: Path, footage: Footage, labels: Iterable[str]) -> Path:
@@ -141,7 +141,7 @@ def test_an_empty_number_of_a_parquet_table_is_unknown(tmp_path: Path, footage: 
 def test_a_class_called_unknown_is_not_counted_with_what_has_no_label(tmp_path: Path) -> None:
     entries = [Entry(video_id=str(number), label=label) for number, label in enumerate((0, 0, -1))]
     listing = Listing(layout="mine", root=tmp_path, labels=("Unknown",), entries=entries)
-    assert listing.classes_held() == "2 Unknown, 1 no label"
+    assert listing.format_class_counts() == "2 Unknown, 1 no label"
 
 
 # --- the file of classes

@@ -123,7 +123,7 @@ def by_name(listing: Listing) -> dict[str, Entry]:
 
 def test_faceforensics_of_extracted_frames_says_what_its_clips_are_called(tmp_path: Path) -> None:
     listing = list_source(lay(tmp_path, FFPP))
-    assert (listing.layout, listing.classes_held(), listing.missing) == ("ffpp", "24 real, 24 fake", [])
+    assert (listing.layout, listing.format_class_counts(), listing.missing) == ("ffpp", "24 real, 24 fake", [])
     entry = by_name(listing)["manipulated_sequences/Deepfakes/c23/frames/033_097/0003.png"]
     assert entry.source_id == "original_sequences/youtube/c23/frames/033/0003.png"
     assert (entry.identity, entry.kin, entry.method) == ("youtube/097", ("youtube/033",), "Deepfakes")
@@ -157,7 +157,7 @@ def test_celeb_df_of_extracted_frames_says_what_its_clips_are_called(tmp_path: P
     lay(tmp_path, CELEB)
     (tmp_path / "List_of_testing_videos.txt").write_text("1 YouTube-real/00170.mp4\n")
     listing = list_source(tmp_path)
-    assert (listing.layout, listing.classes_held()) == ("celebdf", "12 real, 6 fake")
+    assert (listing.layout, listing.format_class_counts()) == ("celebdf", "12 real, 6 fake")
     entry = by_name(listing)["Celeb-synthesis/frames/id0_id1_0000/0002.png"]
     assert (entry.source_id, entry.identity, entry.kin) == (
         "Celeb-real/frames/id0_0000/0002.png", "id1", ("id0",))  # fmt: skip

@@ -14,10 +14,10 @@ from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import InputError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
-from facefeed.pipeline.planning.request import prepare
+from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.rows.input_rows import InputRows
-from facefeed.pipeline.sources import Listing, caveats, list_source
+from facefeed.pipeline.sources import Listing, list_source, listing_warnings
 
 
 def put(root: Path, *names: str) -> Path:
@@ -61,12 +61,12 @@ def test_the_command_refuses_what_leads_out_and_leaves_no_out(snapshot: Path, tm
 def test_links_into_an_allowed_folder_are_inputs(snapshot: Path) -> None:
     listing = list_source(snapshot, allowed=[snapshot.parents[1] / "blobs"])
     assert problems(listing) == {"fake/b.mp4": None, "real/a.mp4": None}
-    assert listing.classes_held() == "1 real, 1 fake"
+    assert listing.format_class_counts() == "1 real, 1 fake"
 
 
 def test_a_table_that_is_a_link_lists_what_lies_beside_the_link(snapshot: Path, tmp_path: Path) -> None:
     blobs = snapshot.parents[1] / "blobs"
-    job, listing, _ = prepare(snapshot / "list.csv", tmp_path / "out", allow_roots=[blobs])
+    job, listing, _ = prepare_job(snapshot / "list.csv", tmp_path / "out", allow_roots=[blobs])
     assert (listing.layout, job.root) == ("table", snapshot)
     assert problems(listing) == {"fake/b.mp4": None, "real/a.mp4": None}
 
@@ -122,13 +122,13 @@ def links(tmp_path: Path, *targets: str) -> Path:
 def test_the_fewest_folders_that_admit_all_are_named_ready_for_a_shell(
     tmp_path: Path, targets: list[str], advised: list[str]
 ) -> None:
-    said = "\n".join(caveats(list_source(links(tmp_path, *targets))))
+    said = "\n".join(listing_warnings(list_source(links(tmp_path, *targets))))
     options = said[said.index("--allow-root") : said.index(" reads them")]
     assert shlex.split(options) == [word for folder in advised for word in ("--allow-root", folder)]
 
 
 def test_of_very_many_folders_the_first_are_named_and_the_others_counted(tmp_path: Path) -> None:
-    said = "\n".join(caveats(list_source(links(tmp_path, *(f"/disk{number}/v/1.mp4" for number in range(9))))))
+    said = "\n".join(listing_warnings(list_source(links(tmp_path, *(f"/disk{number}/v/1.mp4" for number in range(9))))))
     assert "--allow-root /disk0/v --allow-root /disk1/v --allow-root /disk2/v and 6 more folders" in said
 
 
@@ -175,14 +175,14 @@ def test_a_linked_folder_is_walked_once_and_loops_end(tmp_path: Path) -> None:
 def test_a_folder_to_allow_that_is_not_there_is_refused(tmp_path: Path) -> None:
     src = put(tmp_path / "src", "a.mp4")
     with pytest.raises(UsageError, match=r"allow_root='.*nowhere': no such folder"):
-        prepare(src, tmp_path / "out", allow_roots=[tmp_path / "nowhere"])
+        prepare_job(src, tmp_path / "out", allow_roots=[tmp_path / "nowhere"])
 
 
 def test_a_link_that_came_to_lead_elsewhere_is_not_followed(tmp_path: Path) -> None:
     put(tmp_path, "store/a.mp4", "secret/a.mp4", "src/b.mp4")
     link = tmp_path / "src/a.mp4"
     link.symlink_to(tmp_path / "store/a.mp4")
-    job, _, _ = prepare(tmp_path / "src", tmp_path / "out", allow_roots=[tmp_path / "store"])
+    job, _, _ = prepare_job(tmp_path / "src", tmp_path / "out", allow_roots=[tmp_path / "store"])
     inputs = InputRows(job)
     try:
         assert inputs.path_of("a.mp4") == link

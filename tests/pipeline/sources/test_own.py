@@ -65,7 +65,7 @@ class Broken:
 
 def test_the_guides_example_lists_what_it_says(interviews: Path, example: Path) -> None:
     listing = list_source(interviews, load_layout(example))
-    assert listing.classes_held() == "13 real, 2 fake"
+    assert listing.format_class_counts() == "13 real, 2 fake"
     found = {entry.video_id: entry for entry in listing.entries}
     assert len(found) == 7 + len(BYSTANDERS)
     fake = found["ann/monday.as_bob.mp4"]
@@ -93,7 +93,7 @@ def test_the_guides_example_makes_a_dataset_from_python_and_from_the_command_lin
     }
     splits = {row["split"] for row in rows if {"ann", "bob"} & set(re.split(r"[/._]", row["video_id"]))}
     assert len(splits) == 1, "ann and bob are in one video, so all of theirs are in one split"
-    monkeypatch.setattr(Options, "detector", lambda _: FixedBoxDetector())
+    monkeypatch.setattr(Options, "default_detector", lambda _: FixedBoxDetector())
     command = ["precompute", str(interviews), str(tmp_path / "out2"), "--layout", str(example), "--frames", "1"]
     done = CliRunner().invoke(main, [*command, "--scheduler", cluster_address])
     assert done.exit_code == 0, done.output

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.sources import Entry, Listing, caveats, list_source, recognise
+from facefeed.pipeline.sources import Entry, Listing, detect_layout, list_source, listing_warnings
 from facefeed.pipeline.sources.layouts.dfdc import DFDC
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,9 +67,9 @@ def test_the_layout_is_recognised(tmp_path: Path) -> None:
     put(tmp_path / "plain", "real/a.mp4")
     put(tmp_path / "lists", "a.mp4")
     (tmp_path / "lists" / "t.CSV").write_text("path,label\na.mp4,real\n")
-    assert recognise(tmp_path / "dfdc") == list_source(tmp_path / "dfdc").layout == "dfdc"
-    assert recognise(tmp_path / "plain") == list_source(tmp_path / "plain").layout == "folder"
-    assert recognise(tmp_path / "lists" / "t.CSV") == list_source(tmp_path / "lists" / "t.CSV").layout == "table"
+    assert detect_layout(tmp_path / "dfdc") == list_source(tmp_path / "dfdc").layout == "dfdc"
+    assert detect_layout(tmp_path / "plain") == list_source(tmp_path / "plain").layout == "folder"
+    assert detect_layout(tmp_path / "lists" / "t.CSV") == list_source(tmp_path / "lists" / "t.CSV").layout == "table"
 
 
 @pytest.mark.parametrize(("layout", "src"), [("table", "."), ("folder", "a.mp4"), ("dfdc", "a.mp4"), ("auto", "a.mp4")])
@@ -442,7 +442,7 @@ def test_columns_that_mean_nothing_are_said_once_to_be_ignored(tmp_path: Path, w
         "splitt": [""],
     }
     listing = list_source(write_table(tmp_path, columns))
-    assert [text for text in caveats(listing) if "column" in text] == [
+    assert [text for text in listing_warnings(listing) if "column" in text] == [
         "columns of the table that are ignored: 'age', 'splitt'"
     ]
 

@@ -37,7 +37,7 @@ from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
 from facefeed.pipeline.dataset.schema import face_schema, parquet_writer_options
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.planning.plan import PlanPart
-from facefeed.pipeline.verify.check import Verdict, rebuild, verify
+from facefeed.pipeline.verify.check import VerifyResult, rebuild_index_file, verify
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,8 +66,8 @@ def found(out: Path) -> dict[str, str]:
     assert not isinstance(result.exception, Exception)
     assert verdict.findings
     for finding in verdict.findings:
-        assert finding.where in result.stderr
-    return {finding.what: finding.where for finding in verdict.findings}
+        assert finding.location in result.stderr
+    return {finding.kind: finding.location for finding in verdict.findings}
 
 
 def files(out: Path) -> list[Path]:
@@ -172,7 +172,7 @@ def test_a_changed_byte_anywhere_in_a_file_is_found(copy: Path, data: Any, flip:
         findings = verify(copy).findings
     finally:
         path.write_bytes(whole)
-    assert ("hash", name(copy, path)) in {(finding.what, finding.where) for finding in findings}
+    assert ("hash", name(copy, path)) in {(finding.kind, finding.location) for finding in findings}
 
 
 def test_a_changed_byte_in_an_image_is_found_by_hash_and_page(copy: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_missing_file_is_one_finding_with_one_remedy(copy: Path) -> None:
     path = long_file(copy)
     path.unlink()
     (finding,) = verify(copy).findings
-    assert (finding.what, finding.where, finding.detail) == ("file", name(copy, path), "missing")
+    assert (finding.kind, finding.location, finding.detail) == ("file", name(copy, path), "missing")
     assert found(copy) == {"file": name(copy, path)}
     last = run(copy).stderr.replace("\n", " ")
     assert "1 finding in" in last
@@ -217,7 +217,7 @@ def test_two_files_that_changed_places_are_found(copy: Path) -> None:
     content = a.read_bytes(), b.read_bytes()
     a.write_bytes(content[1])
     b.write_bytes(content[0])
-    assert {one.where for one in verify(copy).findings if one.what == "hash"} == {name(copy, a), name(copy, b)}
+    assert {one.location for one in verify(copy).findings if one.kind == "hash"} == {name(copy, a), name(copy, b)}
 
 
 def rewritten(out: Path, change: Callable[[pa.Table], pa.Table], *, rows_too: bool = False) -> str:
@@ -266,7 +266,9 @@ def test_a_swapped_image_is_found(copy: Path) -> None:
     where = rewritten(copy, swap)
     finish_dataset(copy)
     findings = verify(copy).findings
-    assert [one.where for one in findings if one.what == "image"] == [f"{where}: {LONG[0].name}/{n}/0" for n in (0, 1)]
+    assert [one.location for one in findings if one.kind == "image"] == [
+        f"{where}: {LONG[0].name}/{n}/0" for n in (0, 1)
+    ]
 
 
 def test_a_face_that_stands_there_twice_is_found(copy: Path) -> None:
@@ -286,7 +288,7 @@ def test_rows_of_a_video_that_are_too_few_are_found(copy: Path) -> None:
 
     where = rewritten(copy, renamed)
     finish_dataset(copy)
-    assert {one.where for one in verify(copy).findings} == {f"{where}: {clip.name}" for clip in LONG}
+    assert {one.location for one in verify(copy).findings} == {f"{where}: {clip.name}" for clip in LONG}
     assert found(copy).keys() == {"rows"}
 
 
@@ -311,12 +313,12 @@ def test_a_video_in_two_units_is_found(tmp_path: Path) -> None:
     again = Clip(LONG[0].name, 4)
     make_dataset(tmp_path / "out", (("train", (LONG[0],)), ("train", TEST), ("train", (again, TEST[0]))))
     first, second, _ = open_run_state(tmp_path / "out").plan.units()
-    findings = [one for one in verify(tmp_path / "out").findings if one.what == "duplicate"]
+    findings = [one for one in verify(tmp_path / "out").findings if one.kind == "duplicate"]
     wanted = {
         f"faces/train/{first.unit_id}.parquet: {LONG[0].name}",
         f"faces/train/{second.unit_id}.parquet: {TEST[0].name}",
     }
-    assert {one.where for one in findings} == wanted
+    assert {one.location for one in findings} == wanted
     assert run(tmp_path / "out").exit_code == 1
 
 
@@ -372,7 +374,7 @@ def test_a_lying_receipt_is_found(copy: Path, lie: str) -> None:
     what, change = LIES[lie]
     edit_json(receipt(copy), change)
     findings = verify(copy).findings
-    named = [one.where for one in findings if one.what == what]
+    named = [one.location for one in findings if one.kind == what]
     assert any(receipt(copy).stem in where for where in named), findings
     found(copy)
 
@@ -406,7 +408,7 @@ FIGURES: dict[str, Callable[[dict[str, Any]], object]] = {
 @pytest.mark.parametrize("figure", FIGURES)
 def test_a_wrong_figure_in_the_manifest_is_found(copy: Path, figure: str) -> None:
     edit_json(copy / "manifest.json", FIGURES[figure])
-    details = [one.detail for one in verify(copy).findings if one.what == "account"]
+    details = [one.detail for one in verify(copy).findings if one.kind == "account"]
     assert any(detail.startswith(f"{figure}: says ") for detail in details)
     assert found(copy)["account"] == "manifest.json"
 
@@ -446,7 +448,7 @@ def test_no_changed_byte_of_the_account_makes_it_raise(copy: Path, data: Any, fl
         verdict = verify(copy)
     finally:
         path.write_bytes(whole)
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, VerifyResult)
     if folder == "plan":
         # A unit is named by a hash over its inputs, but that is the plan's own word: see `Unit.make`.
         return
@@ -490,26 +492,26 @@ def test_a_plan_that_is_gone_is_found(copy: Path) -> None:
     assert {"stranger", "account"} <= kinds.keys()
 
 
-def next_part(out: Path) -> None:
+def next_plan_part(out: Path) -> None:
     """As if a later run had been stopped right after it had planned its work."""
     plan = open_run_state(out).plan
     plan.append(OutPaths(out), PlanPart(config=plan.parts[0].config, units=()))
 
 
 def test_a_plan_that_has_grown_since_the_manifest_is_an_unfinished_run(copy: Path) -> None:
-    next_part(copy)
+    next_plan_part(copy)
     assert (verify(copy).findings, verify(copy).is_finished) == ([], False)
     assert "a later run did not come to its end" in run(copy).stderr
 
 
 def test_an_account_from_before_plan_parts_were_counted_is_whole(copy: Path) -> None:
     edit_json(copy / "manifest.json", lambda data: data.pop("plan_parts"))
-    next_part(copy)
+    next_plan_part(copy)
     assert run(copy).exit_code == 0
 
 
 def test_a_plan_that_has_lost_its_last_part_is_found(copy: Path) -> None:
-    next_part(copy)
+    next_plan_part(copy)
     finish_dataset(copy)
     (copy / "plan" / "1.json").unlink()
     assert found(copy) == {"plan": "plan"}
@@ -566,7 +568,7 @@ def test_a_changed_byte_of_the_index_is_found_or_changes_nothing(copy: Path, dat
     finally:
         path.unlink()
         path.write_bytes(whole)
-    assert {one.what for one in verdict.findings} <= {"index"}
+    assert {one.kind for one in verdict.findings} <= {"index"}
 
 
 def damage_index(out: Path, how: str) -> None:
@@ -619,7 +621,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_an_index_is_never_made_of_fewer_rows_than_the_manifest_promises(copy: Path, damage: str) -> None:
     before = (copy / "index.arrow").read_bytes()
     DAMAGES[damage](copy)
-    assert not rebuild(copy)
+    assert not rebuild_index_file(copy)
     assert (copy / "index.arrow").read_bytes() == before
     result = run(copy, "--rebuild-index", "--json")
     assert result.exit_code == 1

@@ -53,7 +53,7 @@ def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
 
 def precomputed(src: Path, out: Path) -> None:
     options, listing = Options(sampling=Sampling(every=1), size_px=64), list_source(src)
-    config = options.config(WHOLE, listing.labels)
+    config = options.to_config(WHOLE, listing.labels)
     job = JobSpec(
         root=src, out=out, options=options, detector=WHOLE, labels=listing.labels, config_hash=hash_config(config)
     )

@@ -12,14 +12,14 @@ from .listing import Entry
 from .media_files import is_image
 
 
-class Unknown(NamedTuple):
+class UncheckedLink(NamedTuple):
     """What cannot be checked, and what would say it: clauses without a full stop."""
 
     what: str
     remedy: str
 
 
-class Ties(NamedTuple):
+class LinkCoverage(NamedTuple):
     """How many inputs say what splits must keep together, and of how many there are that could.
 
     `fakes`: inputs that may have an original: those not labelled real; where no class is called so, all but the
@@ -38,7 +38,7 @@ class Ties(NamedTuple):
     guessed: int
 
     @classmethod
-    def of(cls, entries: Sequence[Entry], labels: Sequence[str]) -> Self:
+    def from_entries(cls, entries: Sequence[Entry], labels: Sequence[str]) -> Self:
         """Counts `entries`; `labels[i]` is the name of label `i`."""
         real = {number for number, name in enumerate(labels) if name.lower() in REAL_NAMES}
         originals = {entry.source_id for entry in entries if entry.source_id is not None}
@@ -62,7 +62,7 @@ class Ties(NamedTuple):
         )
 
     @property
-    def known(self) -> list[str]:
+    def fully_known(self) -> list[str]:
         """What is known for all inputs that have it, so that nothing can cross splits unseen."""
         kinds = (
             ("original", self.with_original, self.fakes),
@@ -71,24 +71,24 @@ class Ties(NamedTuple):
         )
         return [what for what, count, wanted in kinds if count and count >= wanted]
 
-    def unknown(self, noun: str = "input") -> Iterator[Unknown]:
+    def unchecked(self, noun: str = "input") -> Iterator[UncheckedLink]:
         """What is known for some inputs or none, with the share; `noun` is what inputs are called."""
         if self.with_original < self.fakes:
             which = f"the {plural(self.fakes, noun)} not labelled real" if self.has_real else plural(self.fakes, noun)
-            yield Unknown(
+            yield UncheckedLink(
                 f"originals are known for {self.with_original:,} of {which}: whether an original and its fakes are in "
                 "different splits cannot be checked for the others",
                 "a table with the column source names originals",
             )
         if self.has_recordings and self.with_recording < self.inputs:
             guessed = f" and guessed from file names for {self.guessed:,}" if self.guessed else ""
-            yield Unknown(
+            yield UncheckedLink(
                 f"recordings are known for {self.with_recording:,} of {plural(self.inputs, noun)}{guessed}: whether a "
                 "recording is in more than one split cannot be checked for the others",
                 "a table with the column footage names recordings",
             )
         if self.with_person < self.inputs:
-            yield Unknown(
+            yield UncheckedLink(
                 f"people are known for {self.with_person:,} of {plural(self.inputs, noun)}: whether a person is in "
                 "more than one split cannot be checked for the others",
                 "a table with the column identity names people",

@@ -1,4 +1,4 @@
-"""What was asked of `precompute` and of its dry run: checked, listed and named before anything is written."""
+"""Validates the arguments of `precompute` and of its dry run, before anything is written."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..faces import FaceDetector
 from ..faces.detectors.cascade.pyramid import WINDOW_PX
 from ..faces.detectors.keyframe_detector import TrackingDetector
 from ..faces.detectors.yunet import MIN_FACE_PX, YuNetDetector
-from ..sources import Layout, Listing, allowed_folders, list_source
+from ..sources import Layout, Listing, list_source, resolve_allowed_roots
 from ..video import DecoderLimits
-from .incremental import differing
+from .incremental import config_differences
 from .options import JobSpec, Options, hash_config
 from .plan import Plan
 
 
-def prepare(
+def prepare_job(
     src: str | Path,
     out: str | Path,
     *,
@@ -31,17 +31,28 @@ def prepare(
     limits: DecoderLimits | None = None,
     allow_roots: Sequence[str | Path] = (),
 ) -> tuple[JobSpec, Listing, dict[str, Any]]:
-    """The job, what its source holds, and its config; arguments as `precompute` takes them.
+    """Validates the arguments and lists the source; returns `(job, listing, config)`.
 
-    Raises `UsageError` where SRC cannot be listed or the detector not be had, `RefusedError` where OUT holds something
-    else.
+    Args:
+        src: folder or table of videos and images.
+        out: folder of the dataset.
+        options: what the rows are to be; None for the defaults.
+        layout: name of a layout, "auto", or a `Layout`.
+        detector: name of a detector, "yunet:FILE.onnx", or a `FaceDetector`.
+        limits: limits of the decoder; None for the defaults.
+        allow_roots: further folders that links and absolute paths may lead into.
+
+    Raises:
+        UsageError: where SRC cannot be listed or the detector is unavailable.
+        RefusedError: where OUT holds something else, or a dataset of another config.
+
     """
-    src, out = _resolved(Path(src)), Path(os.path.realpath(out))  # realpath: a loop of links is no exception
-    allowed = allowed_folders(allow_roots)
+    src, out = _resolved(Path(src)), Path(os.path.realpath(out))  # realpath does not raise on a loop of links
+    allowed = resolve_allowed_roots(allow_roots)
     options = options or Options()
-    detector = _chosen(detector, options) if isinstance(detector, str) else detector
+    detector = _make_detector(detector, options) if isinstance(detector, str) else detector
     listing = list_source(src, layout, allowed=allowed)
-    config = options.config(detector, listing.labels)
+    config = options.to_config(detector, listing.labels)
     job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, labels=listing.labels,
         config_hash=hash_config(config), limits=limits or DecoderLimits(),
@@ -51,14 +62,14 @@ def prepare(
 
 
 def _resolved(src: Path) -> Path:
-    """Of a table that is a link only the folder: what it lists lies beside the link, which alone has its name."""
+    """Resolves links; of a table only its folder, since paths in a table are relative to where the link lies."""
     return Path(os.path.realpath(src.parent)) / src.name if src.is_file() else Path(os.path.realpath(src))
 
 
-def _chosen(detector: str, options: Options) -> FaceDetector:
+def _make_detector(detector: str, options: Options) -> FaceDetector:
     name, _, file = detector.partition(":")
     if detector == "mtcnn":
-        return options.detector()
+        return options.default_detector()
     if detector == "track":
         return TrackingDetector(min_face_px=max(options.keep.min_face_px, WINDOW_PX))
     if name == "yunet" and file:
@@ -72,13 +83,13 @@ def _chosen(detector: str, options: Options) -> FaceDetector:
 
 
 def _check_target(paths: OutPaths, config: dict[str, Any]) -> None:
-    """Refuses a folder that holds something else, or a dataset made under another config."""
+    """Refuses an OUT that holds other files, or a dataset of another config."""
     above = next((folder for folder in paths.root.parents if os.path.lexists(folder)), None)
     if above is not None and not above.is_dir():
         what = "a file" if above.is_file() else "no folder"
         raise UsageError(f"OUT={str(paths.root)!r}: {str(above)!r} is {what}; name a folder that can be made")
     try:
-        held = {path.name for path in paths.root.iterdir()} if paths.root.exists() else set()
+        present = {path.name for path in paths.root.iterdir()} if paths.root.exists() else set()
     except NotADirectoryError as error:
         raise UsageError(f"OUT={str(paths.root)!r}: is a file; name a folder") from error
     except OSError as error:
@@ -86,19 +97,19 @@ def _check_target(paths: OutPaths, config: dict[str, Any]) -> None:
     if not (paths.plan / "0.json").exists():
         folders = (paths.faces, paths.receipts, paths.plan, paths.temporary)
         ours = {path.name for path in (*folders, paths.lease)}
-        if held - ours - {"lost+found"}:
+        if present - ours - {"lost+found"}:
             raise RefusedError(f"OUT={str(paths.root)!r}: holds files that are no facefeed dataset; name a new folder")
         return
     parts = Plan.load(paths).parts
-    if parts and (lines := list(differing(parts[0].config, config))):
+    if parts and (lines := list(config_differences(parts[0].config, config))):
         raise RefusedError(
             f"OUT={str(paths.root)!r}: was made with other settings ({'; '.join(lines)}); rows of two settings are "
             "never mixed: name a new OUT, or use the settings it was made with"
         )
 
 
-def check_cluster(workers: int | None, scheduler: str | None) -> None:
-    """Refuses what cannot be meant, before anything is written."""
+def check_cluster_options(workers: int | None, scheduler: str | None) -> None:
+    """Validates `--workers` and `--scheduler`; raises `UsageError`."""
     if workers is not None and scheduler is not None:
         raise UsageError("--workers and --scheduler: a running cluster has its own workers; use one of the two")
     if scheduler is not None and not re.search(r"[^:/]:\d+$", scheduler):
@@ -107,6 +118,6 @@ def check_cluster(workers: int | None, scheduler: str | None) -> None:
         raise UsageError(f"workers={workers}: must be at least 1; leave it out for one per GPU, else core")
 
 
-def retries(reason: str | None) -> Callable[[str], bool] | None:
-    """Which failures are to be done again, as `retry_failed` says it: a reason, "" for all, None for none."""
-    return None if reason is None else lambda found: reason in {"", found}
+def retry_predicate(reason: str | None) -> Callable[[str], bool] | None:
+    """Predicate on failure reasons for `--retry-failed`: one `reason`, "" for all; None for none."""
+    return None if reason is None else lambda failure_reason: reason in {"", failure_reason}

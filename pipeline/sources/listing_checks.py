@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from .allowed_roots import outside_warning
+from .link_coverage import LinkCoverage
 from .listing import Listing
-from .ties import Ties
 
 
-def caveats(listing: Listing) -> list[str]:
+def listing_warnings(listing: Listing) -> list[str]:
     """A sentence each on inputs that lie outside, inputs without a label, splits that cannot be
     checked, and columns of a table that are ignored.
     """
@@ -26,7 +26,7 @@ def _labels(listing: Listing) -> str | None:
 
 def _ties(listing: Listing) -> list[str]:
     sound = [entry for entry in listing.entries if not entry.problem]
-    return [f"{one.what}; {one.remedy}" for one in Ties.of(sound, listing.labels).unknown()]
+    return [f"{one.what}; {one.remedy}" for one in LinkCoverage.from_entries(sound, listing.labels).unchecked()]
 
 
 def _columns(listing: Listing) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from facefeed.pipeline.execution.progress import Progress
-from facefeed.pipeline.sources import caveats, list_source
+from facefeed.pipeline.sources import list_source, listing_warnings
 from rich.console import Console
 
 
@@ -20,7 +20,7 @@ def lay(root: Path, *names: str) -> Path:
 
 
 def told(src: Path) -> str:
-    return "\n".join(caveats(list_source(src)))
+    return "\n".join(listing_warnings(list_source(src)))
 
 
 def test_inputs_without_a_label_are_counted_with_what_would_give_one(tmp_path: Path) -> None:
