@@ -56,7 +56,7 @@ def plan(count: int, answer: Any) -> None:
         paths = OutPaths(Path(folder))
         make_folders(paths)
         Plan().append(paths, PlanPart(config={}, units=tuple(units)))
-        held = len(Plan.load(paths).videos())
+        held = len(Plan.load(paths).planned_videos())
     assert held == count
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     answer.put({"seconds": round(time.perf_counter() - started, 2), "peak_mb": round(peak_mb), "units": len(units)})
