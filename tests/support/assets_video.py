@@ -128,7 +128,7 @@ def _mux_silence(container: Any, stream: Any, seconds: int) -> None:
     container.mux(stream.encode())
 
 
-STAND_IN = """
+FAULTY_CHILD = """
 import os, signal, time
 from facefeed.pipeline.video.decoder import child
 

@@ -86,7 +86,7 @@ class _RequestHandler:
         return info.as_dict()
 
     def _open_video(self, file: MediaFile) -> Any:
-        from .video_file import VideoFile  # noqa: PLC0415  # PyAV is not needed for pictures
+        from .video_file import VideoFile  # noqa: PLC0415  # after `_import_decoder` has loaded it
 
         return VideoFile(file, self._limits["max_pixels"], self._limits["threads"], self._heartbeat)
 

@@ -54,7 +54,7 @@ _NUMBER_AT, _ARCH_AT, _ARGS_AT = 0, 4, 16  # struct seccomp_data
 _PR_SET_NO_NEW_PRIVS = 38
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _SET_MODE_FILTER = 1
-_ALL_THREADS, _KEEP_SPECULATION = 1, 4  # without the second, old kernels disable speculative execution
+_ALL_THREADS, _KEEP_SPECULATION = 1, 4  # without the second, old kernels add slow speculation mitigations
 
 
 class _Program(ctypes.Structure):

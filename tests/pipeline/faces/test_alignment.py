@@ -1,4 +1,4 @@
-"""What a user notices of --align: faces stand upright, points stay on them, and a row tells what was cut."""
+"""--align: faces are upright, points stay on them, and a row stores the geometry of its crop."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_tilted_face_is_stored_upright(degrees: float, size: int) -> None:
     assert np.abs(pixels(row).astype(int) - pixels(upright))[middle, middle].mean() < 3
 
 
-def test_a_row_tells_exactly_what_was_cut() -> None:
+def test_a_row_stores_the_exact_geometry_of_its_crop() -> None:
     frame, faces = tilted(23.0)
     (row,) = rows_of([frame], [faces], align=True, size_px=100, image=PNG)
     left, top, right, _ = (int(edge) for edge in row["crop_xyxy"])
@@ -200,7 +200,7 @@ def test_without_align_and_smooth_a_row_is_cut_as_plain_arithmetic_has_it(size: 
 
 
 @pytest.mark.parametrize("flags", [[], ["--align"], ["--smooth"], ["--align", "--smooth"]])
-def test_the_command_hands_its_flags_on(monkeypatch: pytest.MonkeyPatch, flags: list[str]) -> None:
+def test_the_command_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch, flags: list[str]) -> None:
     chosen: list[Options] = []
 
     def precompute(*_: Any, options: Options, **__: Any) -> None:

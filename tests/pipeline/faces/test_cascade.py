@@ -1,4 +1,4 @@
-"""The parts of MTCNN beside facenet-pytorch's own, each alone, so that a difference is found where it arises."""
+"""The cascade's parts, each compared with facenet-pytorch's, so that a difference is found where it arises."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_pixels_are_resized_also_where_nothing_can_be_written(tmp_path: Path) ->
     assert done.stdout.strip() == str(np.float32(127.5 / 128)), done.stderr
 
 
-def test_each_network_says_what_facenets_says(nets: OpenVinoNetworks) -> None:
+def test_each_network_returns_facenets_outputs(nets: OpenVinoNetworks) -> None:
     generator = np.random.default_rng(0)
     for height, width in itertools.product((12, 13, 24, 37), (12, 15, 90)):
         pixels = generator.normal(size=(1, height, width, 4)).astype(np.float32)
@@ -158,7 +158,7 @@ def test_no_candidate_is_lost_or_doubled_where_tiles_meet(
 
 
 @BOTH
-def test_windows_are_cut_and_judged_as_facenet_does(
+def test_windows_are_resized_and_scored_as_by_facenet(
     batch_of: Any, faces: Rgb, nets: OpenVinoNetworks, device_nets: DeviceNetworks
 ) -> None:
     height, width = faces.shape[:2]
@@ -177,7 +177,7 @@ def test_windows_are_cut_and_judged_as_facenet_does(
             np.testing.assert_allclose(one, other.detach(), atol=2e-5)
 
 
-def test_frames_together_on_a_device_give_what_each_gives_alone(faces: Rgb, device_nets: DeviceNetworks) -> None:
+def test_a_batch_on_a_device_gives_the_results_of_single_frames(faces: Rgb, device_nets: DeviceNetworks) -> None:
     frames = [faces, np.ascontiguousarray(faces[:, ::-1]), noise(*faces.shape[:2]), faces // 2]
     with torch.inference_mode():
         together = detect_faces(DeviceFrameBatch(frames, device_nets), 40)
@@ -221,7 +221,7 @@ def rois_at(frames: Sequence[int], boxes: Any) -> Rois:
 
 @BOTH_ROI
 @pytest.mark.parametrize("shift", [0.0, 0.2, -0.3])
-def test_near_a_place_the_faces_are_those_of_the_whole_search(
+def test_detections_in_rois_are_those_of_the_full_search(
     batch_of: Any, shift: float, faces: Rgb, nets: OpenVinoNetworks, device_nets: DeviceNetworks
 ) -> None:
     """Of many faces of several sizes, at the border too, in two frames; a place may be off by a part of the face."""
@@ -243,7 +243,7 @@ def test_near_a_place_the_faces_are_those_of_the_whole_search(
 
 
 @BOTH_ROI
-def test_near_places_without_a_face_nothing_is_found(
+def test_rois_without_a_face_give_no_detections(
     batch_of: Any, nets: OpenVinoNetworks, device_nets: DeviceNetworks
 ) -> None:
     frames = [np.full((60, 80, 3), 90, np.uint8), noise(60, 80)]
@@ -265,7 +265,7 @@ def test_a_window_outside_of_the_frame_is_empty_however_far_it_lies() -> None:
     assert all_of_it.tolist() == [0, 0, 80, 50]
 
 
-def test_of_overlapping_boxes_the_surer_stays_but_only_within_a_group() -> None:
+def test_nms_keeps_the_best_of_overlapping_boxes_within_a_group() -> None:
     boxes = torch.tensor([[0.0, 0, 10, 10], [1, 0, 11, 10], [0, 0, 10, 10], [50, 50, 60, 60]])
     scores, groups = torch.tensor([0.7, 0.8, 0.9, 0.6]), torch.tensor([0, 0, 1, 0])
     assert grouped_nms(boxes, scores, groups, 0.5).tolist() == [2, 1, 3]

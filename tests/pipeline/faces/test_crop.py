@@ -1,4 +1,4 @@
-"""What a user notices of a crop: nothing is stretched, moved, enlarged or made up, upright or turned."""
+"""Crops are not stretched, shifted, enlarged or invented, upright or rotated."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_fine_stripes_become_an_even_grey_when_they_are_shrunk(degrees: float, s
 
 
 @pytest.mark.parametrize("size", [48, 224])
-def test_beyond_the_border_a_turned_square_is_black_too(size: int) -> None:
+def test_beyond_the_border_a_rotated_square_is_black_too(size: int) -> None:
     rgb = np.full((100, 120, 3), 200, np.uint8)
     square = CropSquare(60, 30, 96, 25.0)
     crop, scale = square.crop(rgb, size)

@@ -1,4 +1,4 @@
-"""What a user notices of `Faces`, the filter and the fake detector."""
+"""`Faces`, `FaceFilter` and `FixedBoxDetector`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_filter_keeps_the_k_most_confident_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("options", [{"max_faces": 0}, {"min_face_px": -1}, {"min_score": 1.1}])
-def test_a_filter_that_cannot_be_meant_is_refused(options: dict[str, float]) -> None:
+def test_an_invalid_filter_is_refused(options: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         FaceFilter(**options)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What a user notices of the hull and the regions: they go round the face, however it is turned."""
+"""Hull and regions enclose the face, whatever its pose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user notices of track ids: a person keeps theirs, and nobody else gets it."""
+"""Track ids: a person keeps one id, and nobody else gets it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_walker_seen_every_tenth_frame_without_overlap_is_one_person() -> None
         assert ids(tracker, frame / 25, anna(50 + 9 * frame)) == [0]
 
 
-def test_a_face_lost_for_a_moment_is_taken_up_again() -> None:
+def test_a_face_lost_for_a_moment_keeps_its_id() -> None:
     tracker = Tracker()
     assert ids(tracker, 0.0, anna(100), grace(400)) == [0, 1]
     assert ids(tracker, 0.4, anna(102)) == [0]
@@ -126,21 +126,21 @@ def test_a_face_lost_for_a_moment_is_taken_up_again() -> None:
     assert ids(tracker, 1.9, grace(405), anna(101)) == [1, 0]
 
 
-def test_a_face_missed_for_long_is_known_again_by_its_looks_where_it_was() -> None:
+def test_a_face_lost_for_long_is_matched_by_appearance_where_it_was() -> None:
     tracker = Tracker()
     assert ids(tracker, 0.0, anna(100)) == [0]
     assert ids(tracker, 0.5) == []
     assert ids(tracker, 60.0, anna(104)) == [0]
 
 
-def test_someone_else_who_comes_much_later_is_someone_new() -> None:
+def test_another_person_much_later_gets_a_new_id() -> None:
     tracker = Tracker()
     assert ids(tracker, 0.0, anna(100)) == [0]
     assert ids(tracker, 0.5) == []
     assert ids(tracker, 2.6, grace(100)) == [1]
 
 
-def test_someone_who_enters_as_another_leaves_is_someone_new() -> None:
+def test_a_person_who_enters_as_another_leaves_gets_a_new_id() -> None:
     tracker = Tracker()
     for sample, x in enumerate((150, 80, 10)):
         assert ids(tracker, sample * 0.4, anna(x)) == [0]
@@ -148,7 +148,7 @@ def test_someone_who_enters_as_another_leaves_is_someone_new() -> None:
         assert ids(tracker, sample * 0.4, grace(x)) == [1]
 
 
-def test_someone_of_another_size_is_someone_else() -> None:
+def test_a_face_of_another_size_gets_another_id() -> None:
     tracker = Tracker()
     assert ids(tracker, 0.0, anna(300)) == [0]
     assert ids(tracker, 0.4, grace(330, side=20)) == [1]
@@ -181,7 +181,7 @@ def test_after_a_cut_nobody_inherits_the_id_of_whoever_stood_there() -> None:
     assert ids(tracker, 0.04, ("astronaut'", 300, 150, 80), ("hopper'", 500, 150, 80), where=KITCHEN) == [2, 3]
 
 
-def test_a_lamp_that_flickers_or_a_camera_that_sways_starts_nobody_anew() -> None:
+def test_flickering_light_or_a_swaying_camera_starts_no_new_track() -> None:
     tracker = Tracker()
     for sample, light in enumerate((1.0, 0.6, 1.2, 0.5, 1.1)):
         rgb, faces = show(anna(200), grace(560))

@@ -1,4 +1,4 @@
-"""What a user notices of `--detector track`: MTCNN's faces, in far less time, and never one that is not there."""
+"""`--detector track`: MTCNN's faces in far less time, and none that is not there."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def assert_the_same(found: Sequence[Faces], right: Sequence[Faces]) -> None:
 
 
 @pytest.mark.parametrize("step_px", [0.0, 3.0, 20.0])
-def test_whoever_walks_through_the_picture_is_found_in_every_frame_as_by_mtcnn(
+def test_moving_faces_are_detected_in_every_frame_as_by_mtcnn(
     step_px: float, tracking: TrackingDetector, exact: MTCNNDetector
 ) -> None:
     frames = walk(14, step_px)
     assert_the_same(tracking.detect(frames), exact.detect(frames))
 
 
-def test_who_comes_and_goes_between_two_searches_is_there_from_the_first_frame_to_the_last(
+def test_a_face_that_comes_and_goes_between_keyframes_is_detected_in_all_its_frames(
     tracking: TrackingDetector, exact: MTCNNDetector
 ) -> None:
     frames = walk(40, 4.0, first=7, last=29)
@@ -88,7 +88,7 @@ def test_who_comes_and_goes_between_two_searches_is_there_from_the_first_frame_t
 
 
 @pytest.mark.parametrize("name", CLIPS)
-def test_on_real_clips_mtcnns_sure_faces_are_found_and_no_others(
+def test_on_real_clips_mtcnns_certain_faces_are_found_and_no_others(
     name: str, tracking: TrackingDetector, exact: MTCNNDetector
 ) -> None:
     path = MEDIA / CLIPS[name]
@@ -122,7 +122,7 @@ def test_pictures_of_all_sizes_may_come_together(tracking: TrackingDetector, exa
     assert tracking.detect([]) == []
 
 
-def test_a_single_picture_is_searched_as_a_whole(tracking: TrackingDetector, exact: MTCNNDetector) -> None:
+def test_a_single_frame_is_searched_completely(tracking: TrackingDetector, exact: MTCNNDetector) -> None:
     (found,), (right,) = (detector.detect(walk(1, 0)) for detector in (tracking, exact))
     np.testing.assert_array_equal(found.boxes_xyxy, right.boxes_xyxy)
 
@@ -135,7 +135,7 @@ def test_the_same_frames_give_the_same_faces_whatever_came_before(tracking: Trac
         np.testing.assert_allclose(one.boxes_xyxy, other.boxes_xyxy, atol=1e-2)
 
 
-def test_rows_of_the_two_ways_are_never_mixed_and_it_travels_to_workers(tracking: TrackingDetector) -> None:
+def test_the_fingerprint_differs_from_mtcnns_and_it_can_be_pickled(tracking: TrackingDetector) -> None:
     assert tracking.fingerprint != MTCNNDetector(device="cpu").fingerprint
     assert tracking.fingerprint != TrackingDetector(min_face_px=20).fingerprint
     assert pickle.loads(pickle.dumps(tracking)).fingerprint == tracking.fingerprint

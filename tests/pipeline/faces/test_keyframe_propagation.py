@@ -56,7 +56,7 @@ def assert_all_detected(faces: Sequence[Faces], truth: Truth) -> None:
         assert sorted(map(tuple, detected.boxes_xyxy)) == sorted(map(tuple, true_boxes)), f"frame {frame_index}"
 
 
-def test_faces_that_move_evenly_are_found_in_every_frame_with_one_search_in_sixteen() -> None:
+def test_faces_in_uniform_motion_are_detected_in_every_frame_with_one_keyframe_in_sixteen() -> None:
     def truth(frame_index: int) -> list[tuple[float, float]]:
         return [(50 + 2 * frame_index, 60), (350 - 3 * frame_index, 60)]
 
@@ -75,7 +75,7 @@ def test_a_head_that_turns_back_half_way_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize("first", range(1, 17))
-def test_a_face_that_comes_is_found_from_its_first_frame_on(first: int) -> None:
+def test_a_face_that_appears_is_detected_from_its_first_frame_on(first: int) -> None:
     def truth(frame_index: int) -> list[tuple[float, float]]:
         return [(50, 60)] + [(200, 60)] * (frame_index >= first)
 
@@ -85,7 +85,7 @@ def test_a_face_that_comes_is_found_from_its_first_frame_on(first: int) -> None:
 
 
 @pytest.mark.parametrize("last", range(16))
-def test_a_face_that_goes_is_found_to_its_last_frame_and_not_made_up_after(last: int) -> None:
+def test_a_face_that_disappears_is_detected_up_to_its_last_frame_only(last: int) -> None:
     def truth(frame_index: int) -> list[tuple[float, float]]:
         return [(50, 60)] * (frame_index <= last)
 
@@ -109,7 +109,7 @@ def test_frames_of_another_size_are_another_shot() -> None:
     assert {0, 4, 5, 9} <= set(search.keyframes)
 
 
-def test_where_a_sure_face_is_not_followed_the_whole_frame_is_searched_more_often() -> None:
+def test_a_segment_that_misses_a_certain_face_is_split() -> None:
     def truth(_: int) -> list[tuple[float, float]]:
         return [(50, 60)]
 
@@ -119,7 +119,7 @@ def test_where_a_sure_face_is_not_followed_the_whole_frame_is_searched_more_ofte
     assert [len(detected) for detected in faces] == [1] * 6 + [0, 0] + [1] * 9  # 6 and 7 lie between searches
 
 
-def test_a_face_that_nobody_is_sure_of_costs_no_search() -> None:
+def test_an_uncertain_face_adds_no_keyframe() -> None:
     def truth(frame_index: int) -> list[tuple[float, float]]:
         return [(50, 60)] * (frame_index < 3)
 

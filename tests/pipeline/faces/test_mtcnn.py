@@ -1,4 +1,4 @@
-"""What a user notices of MTCNN: it finds what facenet-pytorch finds, and never crashes."""
+"""MTCNN finds what facenet-pytorch finds, and never crashes."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ print((psutil.Process().memory_info().rss - before) / 1e6)
 
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99"])
-def test_a_device_that_torch_has_not_is_refused(device: str) -> None:
+def test_a_device_that_torch_lacks_is_refused(device: str) -> None:
     with pytest.raises(UsageError, match=f"device='{device}'"):
         MTCNNDetector(device=device).load()
 

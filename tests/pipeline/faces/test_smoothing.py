@@ -1,4 +1,4 @@
-"""What a user notices of --smooth: crops stand still where heads do, and follow them where they move."""
+"""--smooth: crops are still where heads are, and follow them where they move."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shaken(frames: int, rate: float = RATE, moving: float = 0.0) -> list[FrameBo
     return [framing(number, (0, *centre), rate=rate) for number, centre in enumerate(centres.tolist())]
 
 
-def test_a_head_that_is_still_is_cut_by_a_square_that_is_still() -> None:
+def test_a_still_head_gets_a_still_crop() -> None:
     shaky = shaken(100)
     before, after = placed(shaky).std(axis=0), placed(smooth(shaky)).std(axis=0)
     assert (after < 0.5 * before).all()
@@ -119,7 +119,7 @@ def test_a_tilt_is_smoothed_the_short_way_round() -> None:
 
 
 @pytest.mark.parametrize("rate", [2.5, 25, 240])
-def test_every_frame_comes_out_in_order_with_what_belongs_to_it_and_few_are_held(rate: float) -> None:
+def test_every_frame_is_yielded_in_order_with_its_payload_and_few_are_buffered(rate: float) -> None:
     taken = 0
 
     def frames() -> Iterator[tuple[int, FrameBoxes]]:

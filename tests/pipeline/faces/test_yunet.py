@@ -1,4 +1,4 @@
-"""What a user notices of YuNet: faces where the network says, whatever the frame, and a job that can be run with it."""
+"""YuNet: faces where the network detects them, for any frame, and a job that runs with it."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ def test_the_surest_face_comes_first(stand_in: Path) -> None:
     np.testing.assert_allclose(found.boxes_xyxy[:, 0] + BOX_PX[0] / 2 - 4, [64, 112, 16], atol=1e-4)
 
 
-def test_neighbouring_places_that_see_one_face_tell_it_once(stand_in: Path) -> None:
+def test_overlapping_detections_of_one_face_are_suppressed(stand_in: Path) -> None:
     (found,) = unshrunk(stand_in).detect([blue_pixels(160, 120, (64, 40, 240), (72, 40, 255), (64, 48, 230))])
     assert found.scores.tolist() == [1.0]
 
 
-def test_faces_below_the_least_score_are_left_out(stand_in: Path) -> None:
+def test_faces_below_min_score_are_dropped(stand_in: Path) -> None:
     rgb = blue_pixels(160, 120, (64, 40, 204))  # a score of 0.8
     counts = [len(unshrunk(stand_in, min_score=score).detect([rgb])[0]) for score in (0.0, 0.79, 0.81, 1.0)]
     assert counts[1:] == [1, 0, 0]
@@ -115,7 +115,7 @@ def test_colours_reach_the_network_in_the_order_it_was_trained_on(stand_in: Path
     assert counts == [1, 0, 0], "blue, red, green"
 
 
-def test_what_the_network_cannot_place_is_no_face(tmp_path: Path) -> None:
+def test_detections_that_are_not_finite_are_dropped(tmp_path: Path) -> None:
     for odd in (float("nan"), float("inf")):
         broken = unshrunk(write_stand_in(tmp_path / "broken.onnx", dx=odd))
         assert len(broken.detect([blue_pixels(160, 120, (64, 40, 255))])[0]) == 0
@@ -124,7 +124,7 @@ def test_what_the_network_cannot_place_is_no_face(tmp_path: Path) -> None:
 # --- sizes
 
 
-def test_a_large_least_face_shrinks_the_frame_and_faces_come_back_in_its_own_pixels(stand_in: Path) -> None:
+def test_a_large_min_face_px_shrinks_the_frame_and_boxes_are_in_frame_pixels(stand_in: Path) -> None:
     rgb = np.zeros((67, 101, 3), np.uint8)
     rgb[12:20, 28:38] = (0, 0, 255)  # the pixel at (16, 8) of a frame half as large, and some round it
     (found,) = YuNetDetector(stand_in, min_face_px=48).detect([rgb])
@@ -134,7 +134,7 @@ def test_a_large_least_face_shrinks_the_frame_and_faces_come_back_in_its_own_pix
     np.testing.assert_allclose(found.landmarks, [np.add(POINTS_PX, (16, 8)) * px], rtol=1e-5)
 
 
-def test_a_small_least_face_never_enlarges_the_frame(stand_in: Path) -> None:
+def test_a_small_min_face_px_never_enlarges_the_frame(stand_in: Path) -> None:
     rgb = blue_pixels(160, 120, (64, 40, 255))
     assert_same(YuNetDetector(stand_in, min_face_px=10).detect([rgb]), unshrunk(stand_in).detect([rgb]))
 
@@ -183,7 +183,7 @@ def test_a_portrait_is_found_with_its_parts_in_place(real: Path, name: PortraitN
 # --- the model travels
 
 
-def test_a_detector_sent_elsewhere_finds_the_same_without_the_file(
+def test_a_pickled_detector_finds_the_same_without_the_file(
     model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     here = tmp_path / "here.onnx"
@@ -257,14 +257,14 @@ def test_a_file_that_is_no_yunet_is_refused_in_one_line_before_anything_is_writt
         ({"min_score": float("nan")}, "min_score=nan: must lie in 0..1"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(stand_in: Path, settings: dict[str, float], says: str) -> None:
+def test_invalid_settings_are_refused(stand_in: Path, settings: dict[str, float], says: str) -> None:
     with pytest.raises(UsageError) as caught:
         YuNetDetector(stand_in, **settings)  # type: ignore[arg-type]
     assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("given", ["yolo", "yunet", "yunet:", "mtcnn:file.onnx", ""])
-def test_a_detector_that_is_none_is_told_what_there_is(given: str, tmp_path: Path) -> None:
+def test_an_unknown_detector_is_refused_with_the_known_ones(given: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["precompute", str(tmp_path), str(tmp_path / "out"), "--detector", given])
     assert done.exit_code == 2
     assert f"detector={given!r}: must be mtcnn, track, yunet:FILE.onnx" in done.stderr
@@ -273,7 +273,7 @@ def test_a_detector_that_is_none_is_told_what_there_is(given: str, tmp_path: Pat
 # --- a job
 
 
-def test_the_job_hands_its_least_face_and_score_to_the_detector(
+def test_the_job_passes_min_face_and_min_score_to_the_detector(
     stand_in: Path, footage: Footage, tmp_path: Path
 ) -> None:
     src = footage.lay(tmp_path / "src", real=["real/a.mp4"])

@@ -1,4 +1,4 @@
-"""What the system refuses while a file is read is told apart from what is wrong with the file."""
+"""Errors of the operating system while a file is read are distinguished from errors in the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_video(tmp_path_factory.mktemp("video") / "numbered.mp4", [numbered(index) for index in range(9)])
 
 
-def test_a_file_that_the_system_will_not_read_is_not_called_no_video(tmp_path: Path) -> None:
+def test_a_system_error_on_a_video_is_unreadable_not_not_video(tmp_path: Path) -> None:
     """Reading the descriptor of a folder is EISDIR."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:
@@ -35,7 +35,7 @@ def test_a_file_that_the_system_will_not_read_is_not_called_no_video(tmp_path: P
     assert (caught.value.reason, "EISDIR" in caught.value.detail) == ("unreadable", True)
 
 
-def test_a_picture_that_the_system_will_not_read_is_not_called_damaged() -> None:
+def test_a_system_error_on_a_picture_is_unreadable_not_damaged() -> None:
     """The first page of a process's memory is never mapped: reading it is EIO."""
     descriptor = os.open("/proc/self/mem", os.O_RDONLY)
     try:
@@ -48,7 +48,7 @@ def test_a_picture_that_the_system_will_not_read_is_not_called_damaged() -> None
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
 @pytest.mark.parametrize("first_bad_byte", [0, 4096])
-def test_a_disk_that_fails_on_the_way_is_unreadable(
+def test_a_disk_that_fails_while_reading_is_unreadable(
     monkeypatch: pytest.MonkeyPatch, video: Path, number: int, first_bad_byte: int
 ) -> None:
     def pread(descriptor: int, size: int, offset: int) -> bytes:

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from assets_video import STAND_IN, numbered, write_video
+from assets_video import FAULTY_CHILD, numbered, write_video
 from facefeed.pipeline.errors import InputError, UsageError
 from facefeed.pipeline.video import DecoderLimits, MediaReader, Sampling
 from PIL import Image
 
 ALL = Sampling(every=1)
-MISBEHAVING = (sys.executable, "-P", "-c", STAND_IN)
+FAULTY_COMMAND = (sys.executable, "-P", "-c", FAULTY_CHILD)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_frames_beyond_the_limit_are_refused(video: Path) -> None:
     assert (error.reason, error.frames_decoded) == ("too_large", 0)
 
 
-def test_a_decoder_that_needs_too_much_memory_is_told_so(tmp_path: Path) -> None:
+def test_a_file_that_needs_too_much_memory_is_too_large(tmp_path: Path) -> None:
     Image.new("RGB", (7000, 7000)).save(tmp_path / "large.png")
     with MediaReader(DecoderLimits(memory_bytes=250 << 20)) as reader:
         assert failure(reader, tmp_path / "large.png").reason == "too_large"
@@ -98,7 +98,7 @@ def test_a_decoder_that_dies_hangs_or_eats_costs_one_file_alone(
 ) -> None:
     (tmp_path / name).write_bytes(video.read_bytes())
     limits = DecoderLimits(
-        command=MISBEHAVING,
+        command=FAULTY_COMMAND,
         deadline_seconds=2.0 if name.startswith("hang") else 30.0,
         cpu_seconds=1.0 if name.startswith("spin") else 600.0,
         memory_bytes=1 << 30,
@@ -112,7 +112,7 @@ def test_a_decoder_that_dies_hangs_or_eats_costs_one_file_alone(
 
 def test_the_time_for_a_whole_file_is_bounded_too(tmp_path: Path, video: Path) -> None:
     (tmp_path / "hang.mp4").write_bytes(video.read_bytes())
-    with MediaReader(DecoderLimits(command=MISBEHAVING, total_seconds=1.0)) as reader:
+    with MediaReader(DecoderLimits(command=FAULTY_COMMAND, total_seconds=1.0)) as reader:
         error = failure(reader, tmp_path / "hang.mp4")
     assert (error.reason, "total" in error.detail) == ("timeout", True)
 

@@ -1,4 +1,4 @@
-"""Every real file ends in frames or in one reason, and those that are known to be awkward in the right one."""
+"""Every real file gives frames or one reason, and difficult ones the right reason."""
 
 from __future__ import annotations
 

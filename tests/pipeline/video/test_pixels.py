@@ -85,7 +85,7 @@ def test_pixels_that_are_not_square_are_made_so(
     assert (info.height, info.width) == shape
 
 
-def test_a_turned_video_with_oblong_pixels(reader: MediaReader, tmp_path: Path) -> None:
+def test_a_rotated_video_with_non_square_pixels(reader: MediaReader, tmp_path: Path) -> None:
     path = write_video(
         tmp_path / "both.mp4",
         [np.full((64, 96, 3), 90, np.uint8)],

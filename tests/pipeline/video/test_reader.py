@@ -57,7 +57,7 @@ def failure(reader: MediaReader, path: Path, sampling: Sampling = ALL) -> InputE
         (Sampling(keyframes=True), [0, 10, 20]),
     ],
 )
-def test_the_frames_that_come_are_the_ones_that_were_asked_for(
+def test_the_sampled_frames_are_decoded(
     reader: MediaReader, video: Path, sampling: Sampling, wanted: list[int]
 ) -> None:
     frames = list(reader.frames(video, sampling))
@@ -76,7 +76,7 @@ def test_the_times_of_frames_are_those_that_they_come_with(
 
 
 @pytest.mark.parametrize("sampling", [Sampling(frames=3), Sampling(keyframes=True)])
-def test_further_frames_come_in_their_places(reader: MediaReader, video: Path, sampling: Sampling) -> None:
+def test_extra_frames_are_yielded_in_presentation_order(reader: MediaReader, video: Path, sampling: Sampling) -> None:
     wanted = reader.times(video, sampling).wanted_indices.tolist()
     frames = list(reader.frames(video, sampling, [29, 4, wanted[0], 11, 99]))
     assert indices(frames) == sorted({*wanted, 4, 11, 29}), "but for a frame that the video does not have"
@@ -167,7 +167,7 @@ def test_true_times_of_a_variable_frame_rate(reader: MediaReader, tmp_path: Path
         ("stream.ts", "libx264", {}),
     ],
 )
-def test_frames_keep_their_numbers_where_packets_and_frames_differ(
+def test_frame_indices_are_right_where_packets_and_frames_differ(
     reader: MediaReader, tmp_path: Path, name: str, codec: str, options: dict[str, str]
 ) -> None:
     path = write_video(tmp_path / name, [numbered(i) for i in range(40)], codec=codec, options=options)
@@ -279,9 +279,7 @@ def test_what_is_left_of_a_damaged_file_is_what_the_whole_file_shows(tmp_path: P
             assert all((frame.rgb == whole[frame.frame_index].rgb).all() for frame in left)
 
 
-def test_frames_beside_those_that_the_sampling_wants_neither_count_nor_fail_the_file(
-    reader: MediaReader, tmp_path: Path, video: Path
-) -> None:
+def test_extra_frames_neither_count_nor_fail_the_file(reader: MediaReader, tmp_path: Path, video: Path) -> None:
     path = spoil(tmp_path / "damaged.mp4", video, range(12, 13))
     frames = list(reader.frames(path, Sampling(every=20), extra_indices=[3, 15, 25, 99]))
     assert indices(frames) == [0, 3, 20, 25]
@@ -294,7 +292,7 @@ def test_a_file_of_which_every_wanted_frame_is_damaged_fails_at_any_limit(tmp_pa
         assert failure(reader, path, Sampling(frames=1)).reason == "decode_error"  # frame 15
 
 
-def test_key_frames_alone_are_decoded_when_they_are_asked_for(reader: MediaReader, tmp_path: Path, video: Path) -> None:
+def test_sampling_keyframes_decodes_key_frames_only(reader: MediaReader, tmp_path: Path, video: Path) -> None:
     path = tmp_path / "only_keys.mp4"
     path.write_bytes(video.read_bytes())
     for group in (range(1, 10), range(11, 20), range(21, 30)):

@@ -1,4 +1,4 @@
-"""Which frames are asked for, and the values that come out."""
+"""`Sampling`, `Frame` and `DecoderLimits`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_keyframes() -> None:
         {"fps": float("inf")},
     ],
 )
-def test_a_sampling_that_cannot_be_meant_is_refused_with_a_remedy(fields: dict[str, object]) -> None:
+def test_an_invalid_sampling_is_refused_with_a_remedy(fields: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r".+=.*: .*try "):
         Sampling(**fields)  # type: ignore[arg-type]
 
@@ -73,7 +73,7 @@ def test_a_sampling_that_cannot_be_meant_is_refused_with_a_remedy(fields: dict[s
 @pytest.mark.parametrize(
     "sampling", [Sampling(every=3), Sampling(fps=2.5), Sampling(frames=4), Sampling(keyframes=True)]
 )
-def test_a_sampling_survives_the_wire(sampling: Sampling) -> None:
+def test_a_sampling_round_trips_as_a_dict(sampling: Sampling) -> None:
     assert Sampling.from_dict(sampling.as_dict()) == sampling
 
 
@@ -98,9 +98,7 @@ def test_a_frame_prints_shapes_and_not_pixels() -> None:
         (0, 0.0, (4, 5, 3), np.float32),
     ],
 )
-def test_a_frame_that_is_none_is_refused(
-    frame_index: int, pts_seconds: float, shape: tuple[int, ...], dtype: type
-) -> None:
+def test_an_invalid_frame_is_refused(frame_index: int, pts_seconds: float, shape: tuple[int, ...], dtype: type) -> None:
     with pytest.raises(ValueError, match="must be"):
         Frame(frame_index, pts_seconds, np.zeros(shape, dtype))
 
@@ -109,7 +107,7 @@ def test_a_frame_that_is_none_is_refused(
     "fields",
     [{"deadline_seconds": 0.0}, {"total_seconds": -1.0}, {"memory_bytes": 0}, {"threads": 0}, {"command": ()}],
 )
-def test_limits_that_cannot_be_meant_are_refused(fields: dict[str, object]) -> None:
+def test_invalid_limits_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="must"):
         DecoderLimits(**fields)  # type: ignore[arg-type]
 

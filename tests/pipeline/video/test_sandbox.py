@@ -1,4 +1,4 @@
-"""What takes over the decoder's child can reach nobody, start nothing, change nothing, and finds no secret."""
+"""Code that takes over the decoder process can reach nobody, start nothing, change nothing, and finds no secret."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_codec_of_several_threads_still_decodes(tmp_path: Path) -> None:
         assert len(list(reader.frames(path, ALL))) == 20
 
 
-def test_the_child_is_handed_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_child_inherits_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("LD_PRELOAD_NOT", "x")
     monkeypatch.setenv("LC_TIME", "C")
@@ -119,7 +119,7 @@ def test_the_child_is_handed_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path
     }  # fmt: skip
 
 
-def test_where_there_is_no_filter_it_is_said(tmp_path: Path) -> None:
+def test_a_missing_filter_of_system_calls_warns(tmp_path: Path) -> None:
     path = write_video(tmp_path / "numbered.mp4", [numbered(0)])
     elsewhere = (
         "import platform; platform.machine = lambda: 'riscv64'\n"
@@ -189,7 +189,7 @@ def test_each_call_gets_its_verdict(machine: str, number: int, arguments: tuple[
     assert verdict(machine, number, *arguments) == expected
 
 
-def test_calls_by_the_numbers_of_another_machine_are_no_way_round() -> None:
+def test_calls_of_another_abi_do_not_bypass_the_filter() -> None:
     assert verdict(X86_64, 359, arch=0x40000003) == KILLED  # socket, as a program of 32 bits calls it
     assert verdict(AARCH64, 281, arch=0x40000028) == KILLED
     assert verdict(X86_64, 0x40000000 + 41) == HIDDEN

@@ -1,4 +1,4 @@
-"""A file that was cut off never counts as whole, wherever the cut is."""
+"""A truncated file never counts as complete, wherever the cut is."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_video_that_was_cut_off_is_truncated(reader: MediaReader, tmp_path: Pa
 
 
 @pytest.mark.parametrize("box", [b"\0\0\0\x14XtraNobodyKnows!", b"\0\0\0\1\xa9new\0\0\0\0\0\0\0\x18whatever"])
-def test_boxes_that_nobody_knows_are_skipped_and_hide_no_cut(reader: MediaReader, tmp_path: Path, box: bytes) -> None:
+def test_unknown_boxes_are_skipped_and_hide_no_truncation(reader: MediaReader, tmp_path: Path, box: bytes) -> None:
     """Between media and index, and behind both (ISO/IEC 14496-12, 4.2: unknown boxes are ignored and skipped)."""
     path = write_video(tmp_path / "plain.mp4", [noisy(index) for index in range(30)])
     plain = path.read_bytes()
