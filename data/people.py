@@ -76,9 +76,9 @@ def person_portrait(person: Person) -> Portrait:
 
 def side_by_side(first: Person, second: Person) -> Portrait:
     """One image of two people side by side, with heads of equal size and a cross-fade between them."""
-    pictures = [person_portrait(first), person_portrait(second)]
-    scales = [240 / picture.faces[0].height for picture in pictures]
-    halves = [_resize(picture, scale) for picture, scale in zip(pictures, scales, strict=True)]
+    portraits = [person_portrait(first), person_portrait(second)]
+    scales = [240 / portrait.faces[0].height for portrait in portraits]
+    halves = [_resize(portrait, scale) for portrait, scale in zip(portraits, scales, strict=True)]
     # Of each a strip 480 px wide around the face, with the heads' centres at the same height.
     # The right strip is 60 px wider on its left, where the two cross-fade.
     seam = 60
@@ -92,7 +92,7 @@ def side_by_side(first: Person, second: Person) -> Portrait:
         strips.append(cv2.warpAffine(half.image, shift, size, borderMode=cv2.BORDER_REFLECT_101))
         offset = np.array([480 * side - left, -top], np.float32)
         faces.append(Face(landmarks=face.landmarks + offset, hull=face.hull + offset))
-    return Portrait(image=_crossfade(strips[0], strips[1], seam=seam), faces=tuple(faces))
+    return Portrait(image=_concatenate(strips[0], strips[1], seam=seam), faces=tuple(faces))
 
 
 def empty_backdrop() -> Portrait:
@@ -100,13 +100,13 @@ def empty_backdrop() -> Portrait:
     return Portrait(image=np.ascontiguousarray(load_portrait("astronaut").image[196:]), faces=())
 
 
-def _resize(picture: Portrait, scale: float) -> Portrait:
-    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    image = cv2.resize(picture.image, None, fx=scale, fy=scale, interpolation=how)
-    return Portrait(image=image, faces=tuple(face.scaled(scale) for face in picture.faces))
+def _resize(portrait: Portrait, scale: float) -> Portrait:
+    interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    image = cv2.resize(portrait.image, None, fx=scale, fy=scale, interpolation=interpolation)
+    return Portrait(image=image, faces=tuple(face.scaled(scale) for face in portrait.faces))
 
 
-def _crossfade(left: Image, right: Image, *, seam: int) -> Image:
+def _concatenate(left: Image, right: Image, *, seam: int) -> Image:
     """Concatenate two images of equal height, with a linear cross-fade over an overlap of `seam` px."""
     fade = np.linspace(1, 0, seam, dtype=np.float32)[None, :, None]
     overlap = left[:, -seam:] * fade + right[:, :seam] * (1 - fade)

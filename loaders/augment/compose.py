@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import albumentations
@@ -11,7 +12,7 @@ from ...pipeline.errors import UsageError
 from .albumentations_internals import allow_keys, leaves, register_points_target
 from .base import StableClassName
 from .mixup import AlignedMixup
-from .point_transforms import PointsTransform
+from .point_transforms import transform_points
 from .points import FACE_KEYS, INITIAL_POINTS, POINTS, FacePoints, InitialPoints
 
 
@@ -45,7 +46,7 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
                 raise UsageError(
                     "Mosaic: makes one image of several, so a face cannot follow it; use albumentations.Compose"
                 )
-            register_points_target(transform, POINTS, PointsTransform(transform))
+            register_points_target(transform, POINTS, partial(transform_points, transform))
 
     def __call__(self, *args: Any, force_apply: bool = False, **data: Any) -> dict[str, Any]:
         """Transforms one image and its face."""

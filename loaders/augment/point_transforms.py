@@ -30,40 +30,35 @@ _TOLERANCE_PX: Final = 0.01
 _MIN_DETERMINANT: Final = 0.05  # a map that shrinks areas more than twentyfold is treated as this steep
 
 
-class PointsTransform:
-    """The effect of one transform on the face's points, called like `transform.apply_to_keypoints`: (N, 5) in and out.
+def transform_points(transform: Any, points: NDArray[np.float32], /, **params: Any) -> NDArray[np.float32]:
+    """Applies a transform of Albumentations to points (N, 5), in place of its `apply_to_keypoints`.
 
-    Raises `UsageError` where the transform does not return one point for each.
+    `params` are the parameters that the image is transformed with. Raises `UsageError` where the transform does not
+    return one point for each.
     """
-
-    def __init__(self, transform: Any) -> None:
-        self._transform = transform
-
-    def __call__(self, points: NDArray[np.float32], **params: Any) -> NDArray[np.float32]:
-        """Returns the transformed points; `params` are the parameters that the image is transformed with."""
-        if "map_x" in params:
-            return _invert_map(points, params["map_x"], params["map_y"])
-        in_frame = None
-        if any(name in params for name in FRAME_ONLY_PARAMS):
-            height, width = params["shape"][:2]
-            in_frame = ((points[:, :2] >= 0) & (points[:, :2] < (width, height))).all(axis=1)
-            if not in_frame.any():
-                return points
-        transform = preserving_all_points(self._transform)
-        source = points if in_frame is None else points[in_frame]
-        corner_offset = HALF_PX * scales_about_corner(transform)
-        moved = np.asarray(transform.apply_to_keypoints(_shifted(source, corner_offset), **params), np.float32)
-        if moved.shape != source.shape:
-            raise UsageError(
-                f"{type(transform).__name__}: makes {len(moved)} points of {len(source)}, so a face cannot follow it; "
-                "leave it out of FaceCompose, or apply it after, to the image alone"
-            )
-        moved = _shifted(moved, -corner_offset)
-        if in_frame is None:
-            return moved
-        result = points.copy()
-        result[in_frame] = moved
-        return result
+    if "map_x" in params:
+        return _invert_map(points, params["map_x"], params["map_y"])
+    in_frame = None
+    if any(name in params for name in FRAME_ONLY_PARAMS):
+        height, width = params["shape"][:2]
+        in_frame = ((points[:, :2] >= 0) & (points[:, :2] < (width, height))).all(axis=1)
+        if not in_frame.any():
+            return points
+    transform = preserving_all_points(transform)
+    source = points if in_frame is None else points[in_frame]
+    corner_offset = HALF_PX * scales_about_corner(transform)
+    moved = np.asarray(transform.apply_to_keypoints(_shifted(source, corner_offset), **params), np.float32)
+    if moved.shape != source.shape:
+        raise UsageError(
+            f"{type(transform).__name__}: makes {len(moved)} points of {len(source)}, so a face cannot follow it; "
+            "leave it out of FaceCompose, or apply it after, to the image alone"
+        )
+    moved = _shifted(moved, -corner_offset)
+    if in_frame is None:
+        return moved
+    result = points.copy()
+    result[in_frame] = moved
+    return result
 
 
 def _shifted(points: NDArray[np.float32], offset_px: np.float32) -> NDArray[np.float32]:

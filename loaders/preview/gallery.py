@@ -32,7 +32,7 @@ _QUALITY: Final = 92
 
 @dataclass(frozen=True)
 class Picture:
-    """An image and the face drawn over it; None where the pipeline does not transform points.
+    """An image. `face`: is drawn over it; None where the pipeline does not transform points.
 
     `mix`: the image's share in a blend with its partner, else 1.
     """

@@ -74,7 +74,7 @@ def collect_findings(
             Finding(
                 "error",
                 f"The files of {pictures_missing:,} of the {plural(pictures_read, 'picture')} read are gone.",
-                "Run precompute again: only their units are made anew.",
+                "Run precompute again: it redoes only their units.",
             )
         )
     if damaged := pictures_unreadable - pictures_missing:

@@ -73,7 +73,7 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         make_sample(tmp_path / "file")
 
 
-def test_a_damaged_receipt_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_damaged_receipt_is_refused_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "sample.json").write_text("[1, 2")
     with pytest.raises(RefusedError, match="other files"):
         make_sample(tmp_path)
@@ -105,11 +105,11 @@ def test_the_command_says_what_it_made_and_what_to_run_next(tmp_path: Path, few_
     target = tmp_path / "my set"
     result = CliRunner().invoke(sample_command, [str(target), "--json"], catch_exceptions=False)
     assert result.exit_code == 0
-    told = json.loads(result.stdout.splitlines()[-1])
-    assert (told["videos"], told["real"], told["fake"]) == (3, 1, 2)
-    assert told["path"] == str(target)
-    assert told["bytes"] > 0
-    assert told["seconds"] > 0
+    figures = json.loads(result.stdout.splitlines()[-1])
+    assert (figures["videos"], figures["real"], figures["fake"]) == (3, 1, 2)
+    assert figures["path"] == str(target)
+    assert figures["bytes"] > 0
+    assert figures["seconds"] > 0
     assert "made 3 videos (1 real, 2 fake)" in result.stderr
     assert f"facefeed precompute '{target}' OUT" in result.stderr
 

@@ -1,4 +1,4 @@
-"""What reaches into Albumentations lies in one file and is checked against the one version that is pinned."""
+"""The private attributes of Albumentations are used in one file, and checked against the pinned version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_no_other_file_touches_its_internals() -> None:
     }  # the second sets `_targets`, as every custom transform
 
 
-def test_what_is_relied_on_is_there() -> None:
+def test_the_private_attributes_exist() -> None:
     transform = A.Resize(40, 30)
     assert "keypoints" in transform._key2func
     assert "keypoints" not in A.RandomBrightnessContrast()._key2func

@@ -49,7 +49,7 @@ def distance_to(start: tuple[float, float], end: tuple[float, float]) -> np.ndar
         ("mouth", (45, 85), (75, 85), 10),  # a third of 30
     ],
 )
-def test_a_part_is_black_as_far_round_its_line_as_the_recipe_says(
+def test_a_part_is_black_within_the_documented_distance_of_its_line(
     part: str, start: tuple[float, float], end: tuple[float, float], radius: float
 ) -> None:
     dark, distance = black(LandmarkBlackout({part: 1}, p=1)), distance_to(start, end)
@@ -57,14 +57,14 @@ def test_a_part_is_black_as_far_round_its_line_as_the_recipe_says(
     assert not dark[distance > radius + 1].any()
 
 
-def test_the_black_turns_with_the_head() -> None:
+def test_the_black_area_rotates_with_the_head() -> None:
     tilted = np.array([(40, 40), (70, 80), (40, 75), (30, 80), (50, 100)], np.float32)
     dark, distance = black(LandmarkBlackout({"eyes": 1}, p=1), landmarks=tilted), distance_to((40, 40), (70, 80))
     assert dark[distance < 11.5].all()
     assert not dark[distance > 13.5].any()
 
 
-def test_eyes_mouth_nose_and_nothing_come_four_two_one_one_times_in_eight() -> None:
+def test_eyes_mouth_nose_and_nothing_are_drawn_in_the_ratio_4_2_1_1() -> None:
     compose = FaceCompose([LandmarkBlackout(p=1)], seed=0)
     found: Counter[str] = Counter()
     for _ in range(4000):
@@ -89,7 +89,7 @@ def test_a_face_at_the_border_blackens_no_more_than_the_image() -> None:
     assert not black(LandmarkBlackout({"mouth": 1}, p=1), landmarks=LANDMARKS + np.float32(1e7)).any()
 
 
-def test_landmarks_that_are_nowhere_blacken_nothing() -> None:
+def test_non_finite_landmarks_blacken_nothing() -> None:
     nowhere = np.full((5, 2), np.nan, np.float32)
     assert not black(LandmarkBlackout({"eyes": 1}, p=1), landmarks=nowhere).any()
     assert not black(HullHalfBlackout(p=1), hull=np.full((4, 2), np.nan, np.float32)).any()
@@ -149,7 +149,7 @@ def block_of(image: np.ndarray) -> str:
     return names[0] if names else "none" if not dark.any() else "other"
 
 
-def test_one_of_six_blocks_is_black_each_as_often_also_where_the_image_is_no_square() -> None:
+def test_the_six_blocks_are_equally_likely_also_on_images_that_are_not_square() -> None:
     compose, found = FaceCompose([BlockMask(p=1)], seed=0), Counter[str]()
     for _ in range(1800):
         found[block_of(compose(**a_face(image=np.full((60, 100, 3), 9, np.uint8)))["image"])] += 1
@@ -176,7 +176,7 @@ def test_a_fake_keeps_more_than_twenty_manipulated_pixels_visible() -> None:
     assert found["none"] == pytest.approx(300 / 2**5, abs=9)  # five draws, each as likely wrong as right
 
 
-def test_a_fake_with_too_little_to_see_is_left_alone_and_a_real_face_never_is() -> None:
+def test_a_fake_with_too_few_visible_pixels_is_unchanged_and_a_real_face_never_is() -> None:
     for seed in range(20):
         compose = FaceCompose([BlockMask(p=1)], seed=seed)
         assert block_of(compose(**a_face(mask=a_mask(slice(10, 12), slice(10, 20))))["image"]) == "none"
@@ -196,7 +196,7 @@ def test_the_mask_shows_what_can_still_be_seen() -> None:
 # ---- the chain
 
 
-def test_the_chain_fires_landmarks_then_hull_then_blocks_at_the_recipes_rates() -> None:
+def test_face_cutout_applies_each_blackout_at_its_documented_rate() -> None:
     compose, found = FaceCompose([FaceCutout()], seed=1), Counter[str]()
     draws = 6000
     for _ in range(draws):
@@ -209,17 +209,17 @@ def test_the_chain_fires_landmarks_then_hull_then_blocks_at_the_recipes_rates() 
     assert found["block"] / draws == pytest.approx(0.3 * 0.8 * 0.1, abs=0.01)
 
 
-def test_the_chain_never_hides_the_last_of_a_fake() -> None:
+def test_face_cutout_never_hides_all_of_a_fake() -> None:
     mask = a_mask(slice(80, 90), slice(45, 75))  # a new mouth
     hidden = FaceCompose([LandmarkBlackout({"mouth": 1}, p=1)])(**a_face(mask=mask))
     assert hidden["mask"].sum() < 21
-    compose, kept = FaceCompose([FaceCutout(landmark=1)]), 0
+    compose, num_changed = FaceCompose([FaceCutout(landmark=1)]), 0
     for seed in range(100):
         compose.set_random_seed(seed)
         made = compose(**a_face(mask=mask))
         assert made["mask"].sum() > 20
-        kept += bool((made["image"] == 0).any())
-    assert kept > 50
+        num_changed += bool((made["image"] == 0).any())
+    assert num_changed > 50
 
 
 # ---- arguments
@@ -239,13 +239,13 @@ def test_the_chain_never_hides_the_last_of_a_fake() -> None:
         (lambda: FaceCutout(min_visible_px=float("nan")), "min_visible_px=nan: must be"),
     ],
 )
-def test_a_wrong_argument_is_told_with_its_value_and_its_rule(make: Any, words: str) -> None:
+def test_a_wrong_argument_is_reported_with_its_value_and_its_rule(make: Any, words: str) -> None:
     with pytest.raises(UsageError) as caught:
         make()
     assert words in str(caught.value)
 
 
-def test_settings_that_are_not_the_usual_survive_a_file() -> None:
+def test_non_default_settings_survive_a_file() -> None:
     compose = FaceCompose([LandmarkBlackout({"nose": 3, "eyes": 1}, p=0.25), FaceCutout(0.1, 0.2, 0.3, 40, 0.4)])
     copy = A.from_dict(A.to_dict(compose))
     assert copy[0].weights == {"nose": 3.0, "eyes": 1.0}

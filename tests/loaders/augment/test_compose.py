@@ -181,7 +181,7 @@ def test_a_seed_repeats_every_draw_and_another_one_differs() -> None:
     assert not all(same(one, other) for one, other in zip(runs[0], runs[2], strict=True))
 
 
-def test_generators_that_are_shared_and_set_anew_before_each_face_decide_alone() -> None:
+def test_shared_generators_that_are_reseeded_before_each_face_determine_the_result() -> None:
     numbers, chances = np.random.default_rng(0), random.Random(0)
     compose = everything()
     compose.set_random_state(numbers, chances)
@@ -253,7 +253,7 @@ def test_points_of_a_wrong_shape_are_named() -> None:
     "transform", [LandmarkBlackout(p=1), HullHalfBlackout(p=1), BlockMask(p=1), FaceCutout(), RegionDropout(p=1),
                   RegionCrop(p=1), AlignedMixup(p=1)], ids=lambda one: type(one).__name__,
 )  # fmt: skip
-def test_a_transform_of_ours_without_a_face_says_what_to_do(transform: Any) -> None:
+def test_a_transform_of_ours_without_a_face_names_the_remedy(transform: Any) -> None:
     with pytest.raises(UsageError, match=f"{type(transform).__name__}: there is no face.*FaceCompose"):
         A.Compose([transform])(image=a_face()["image"])
 

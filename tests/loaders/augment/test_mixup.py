@@ -57,7 +57,7 @@ def test_without_a_partner_nothing_happens() -> None:
     assert made["mix"] == 1.0
 
 
-def test_without_luck_nothing_happens() -> None:
+def test_with_p_zero_nothing_happens() -> None:
     made = FaceCompose([AlignedMixup(p=0)])(**a_face(a_partner(flat(0))))
     assert (made["image"] == 200).all()
     assert made["mix"] == 1.0
@@ -86,7 +86,7 @@ def placed(points: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     "flips", [[], [A.HorizontalFlip(p=1)], [A.Transpose(p=1)]], ids=["upright", "flipped", "transposed"]
 )
-def test_the_partner_is_laid_over_the_face_feature_by_feature(flips: list[Any]) -> None:
+def test_the_partner_is_aligned_with_the_face_by_its_landmarks(flips: list[Any]) -> None:
     mole = np.array([(30, 60)], np.float32)
     theirs = placed(LANDMARKS)
     half = np.float32(0.5)  # a dot that is drawn at a pixel has its centre half a pixel from that pixel's corner
@@ -125,7 +125,7 @@ def test_mixing_twice_leaves_the_product_of_the_shares() -> None:
 
 
 @pytest.mark.parametrize("landmarks", [np.full((5, 2), 7.0), np.full((5, 2), np.nan)], ids=["one place", "nowhere"])
-def test_landmarks_that_cannot_be_laid_over_are_left_alone(landmarks: np.ndarray) -> None:
+def test_landmarks_that_cannot_be_aligned_leave_the_image_unchanged(landmarks: np.ndarray) -> None:
     made = FaceCompose([AlignedMixup(p=1)])(**a_face(a_partner(flat(100), landmarks)))
     assert (made["image"] == 200).all()
     assert made["mix"] == 1.0

@@ -203,7 +203,7 @@ def test_shuffled_tiles_take_the_points_inside_and_do_not_warn_of_those_outside(
     assert sorted(made["hull"].tolist()) == sorted(face["hull"].tolist())
 
 
-def test_a_users_own_points_and_boxes_are_carried_beside_the_face() -> None:
+def test_a_users_own_points_and_boxes_are_transformed_as_well() -> None:
     compose = FaceCompose(
         [A.HorizontalFlip(p=1)],
         keypoint_params=A.KeypointParams("xy"),

@@ -36,7 +36,7 @@ def test_a_dropped_region_is_black_to_its_last_pixel_and_nothing_else_is() -> No
     assert np.array_equal(image, expected)
 
 
-def test_regions_are_dropped_by_their_weights_and_the_whole_face_never_unless_asked() -> None:
+def test_regions_are_dropped_by_their_weights_and_the_whole_face_never_by_default() -> None:
     def drawn(transform: RegionDropout, draws: int) -> Counter[str]:
         compose, found = FaceCompose([transform], seed=0), Counter[str]()
         for _ in range(draws):
@@ -52,7 +52,7 @@ def test_regions_are_dropped_by_their_weights_and_the_whole_face_never_unless_as
     assert chosen["nose"] == pytest.approx(900, abs=70)
 
 
-def test_a_region_that_the_face_has_not_is_not_drawn() -> None:
+def test_a_region_that_the_face_lacks_is_never_drawn() -> None:
     face = a_face(regions={"mouth": REGIONS["mouth"]})
     made = FaceCompose([RegionDropout({"left_eye": 9, "mouth": 1}, p=1)])(**face)
     assert (made["image"][105:125, 75:126] == 0).all()
@@ -68,7 +68,7 @@ def test_a_region_partly_out_of_the_frame_is_black_where_it_is_in_it() -> None:
     assert np.array_equal(FaceCompose([RegionDropout({"nose": 1}, p=1)])(**gone)["image"], RAMP)
 
 
-def test_a_crop_to_a_region_keeps_size_and_proportions_and_takes_the_points_along() -> None:
+def test_a_crop_to_a_region_keeps_size_and_proportions_and_transforms_the_points() -> None:
     # The nose is 24 x 30 px: 30/160 of the height, with .3 on each side 48 px of it; 60 px of the width go with them.
     made = FaceCompose([RegionCrop({"nose": 1}, margin=0.3, p=1)])(**a_face())
     image = made["image"]
@@ -116,7 +116,7 @@ def test_a_users_own_boxes_are_cropped_too() -> None:
     assert np.asarray(made["bboxes"]).tolist() == [pytest.approx([0, 0, 100, 80], abs=0.01)]
 
 
-def test_wrong_arguments_are_told() -> None:
+def test_wrong_arguments_are_reported() -> None:
     with pytest.raises(UsageError, match="'ear' is none of left_eye, right_eye, nose, mouth, face"):
         RegionDropout({"ear": 1})
     with pytest.raises(UsageError, match=r"margin=-0.1: must be a number of at least 0; try 0.3"):

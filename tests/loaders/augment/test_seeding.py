@@ -1,4 +1,4 @@
-"""What a training run notices of randomness: an image's place decides how it is augmented, and nothing else does."""
+"""What a training run notices of randomness: an image's position in the epoch alone determines its augmentation."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_the_same_seed_gives_the_same_images_and_other_seeds_and_epochs_give_oth
 
 
 @each_transform
-def test_the_place_in_the_step_decides_whatever_was_made_before_and_by_whom(dataset: Path, name: str) -> None:
+def test_an_augmentation_depends_on_the_position_in_the_step_alone(dataset: Path, name: str) -> None:
     whole = shown(loader_of(dataset, name))
     loader = loader_of(dataset, name)
     loader.load_state_dict({**loader.state_dict(), "images": 60})
@@ -202,7 +202,7 @@ def test_images_of_a_batch_are_augmented_each_in_its_own_way(dataset: Path, name
     assert len(set(ranks)) > 8
 
 
-def test_flips_fall_evenly(dataset: Path) -> None:
+def test_flips_are_uniform(dataset: Path) -> None:
     def half_left(image: Pixels) -> dict[str, Pixels]:
         marked = image.copy()
         marked[:, :16], marked[:, 16:] = 0, 255
@@ -233,7 +233,7 @@ def test_two_loaders_may_share_a_transform(dataset: Path) -> None:
     assert shown(first) == wanted
 
 
-def test_keys_of_neighbouring_places_have_nothing_in_common() -> None:
+def test_seeds_of_neighbouring_positions_are_uncorrelated() -> None:
     keys = [derive_seed(seed, epoch, step, place) for seed in range(3) for epoch in range(5) for step in range(20)
             for place in range(40)]  # fmt: skip
     assert len(set(keys)) == len(keys)
@@ -244,7 +244,7 @@ def test_keys_of_neighbouring_places_have_nothing_in_common() -> None:
     assert derive_seed(0, 1) != derive_seed(1, 0)
 
 
-def test_keys_are_these_for_ever() -> None:
+def test_derived_seeds_never_change() -> None:
     assert [derive_seed(0), derive_seed(1, 2, 3, 4)] == GOLDEN
 
 

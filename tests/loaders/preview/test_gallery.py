@@ -118,7 +118,7 @@ def test_names_are_shown_as_they_are_and_not_acted_on(out: Path, tmp_path: Path)
     assert not page.all("b")
 
 
-def test_the_head_says_what_was_done(out: Path, pipeline: Path, tmp_path: Path) -> None:
+def test_the_header_states_the_options(out: Path, pipeline: Path, tmp_path: Path) -> None:
     page = page_of(out, pipeline, tmp_path / "a.html", "--seed", 7, "--faces", 3, "--variants", 2)
     facts = [
         str(out),
@@ -270,8 +270,8 @@ def test_a_pipeline_is_described_with_the_arguments_that_are_not_defaults() -> N
             LandmarkBlackout({"nose": 1}),
         ]
     )
-    told = [(line.depth, line.name, line.probability, line.arguments) for line in describe_pipeline(compose)]
-    assert told == [
+    described = [(line.depth, line.name, line.probability, line.arguments) for line in describe_pipeline(compose)]
+    assert described == [
         (0, "FaceCompose", "100%", []),
         (1, "OneOf", "100%", []),
         (2, "HorizontalFlip", "25%", []),

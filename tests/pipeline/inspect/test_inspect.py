@@ -132,7 +132,7 @@ def test_measures_are_those_of_the_rows(dataset: Path) -> None:
             assert found == pytest.approx(wanted, rel=1e-5)
 
 
-def test_numbers_do_not_depend_on_how_the_index_is_cut(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_do_not_depend_on_the_batch_size_of_the_index(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = figures(copy)
     monkeypatch.setattr(index_module, "_BATCH_ROWS", 7)
     assert rebuild_index_file(copy)
@@ -384,12 +384,12 @@ def test_one_video_that_outweighs_the_others_is_named(tmp_path: Path) -> None:
 def test_people_who_were_left_out_of_the_draw_may_be_in_every_split(tmp_path: Path) -> None:
     found = inspect_dataset(made(tmp_path, ("train", (ANNA,)), ("test", (Clip("real/anna.mkv", 6),))))
     dropped = replace(found.outcomes, dropped_identities=frozenset({"person of anna"}))
-    told = {
+    reported = {
         one.level: one.what
         for one in collect_findings(found.statistics, dropped, pictures_read=1, pictures_unreadable=0)
         if "person" in one.what
     }
-    assert told == {"warning": "1 person who links over 30 % of all videos may be in every split: person of anna."}
+    assert reported == {"warning": "1 person who links over 30 % of all videos may be in every split: person of anna."}
 
 
 def test_measures_that_separate_classes_without_their_content_are_named(tmp_path: Path) -> None:
@@ -397,16 +397,17 @@ def test_measures_that_separate_classes_without_their_content_are_named(tmp_path
     blurred = replace(found.statistics.classes["real"].measures["sharpness"], median=20.0)  # type: ignore[type-var]
     classes = dict(found.statistics.classes)
     classes["real"] = replace(classes["real"], measures={**classes["real"].measures, "sharpness": blurred})
-    told = [
+    reported = [
         one.what
         for one in collect_findings(
             replace(found.statistics, classes=classes), found.outcomes, pictures_read=1, pictures_unreadable=0
         )
     ]
     assert any(
-        one.startswith("fake faces are ") and one.endswith("times sharper than real ones (medians).") for one in told
+        one.startswith("fake faces are ") and one.endswith("times sharper than real ones (medians).")
+        for one in reported
     )
-    assert not any("larger" in one for one in told)
+    assert not any("larger" in one for one in reported)
 
 
 @pytest.mark.parametrize(
@@ -436,12 +437,12 @@ def test_fakes_that_could_not_be_compared_with_their_original_are_named(tmp_path
     found = inspect_dataset(made(tmp_path, *WHOLE))
     assert not any("no mask" in one.what for one in found.findings)
     lacking = replace(found.outcomes, manifest=replace(found.outcomes.manifest, faces_without_mask=74))
-    told = [
+    reported = [
         (one.level, one.what)
         for one in collect_findings(found.statistics, lacking, pictures_read=1, pictures_unreadable=0)
         if "no mask" in one.what
     ]
-    assert told == [("warning", "74 faces of fakes have no mask, although their original is there.")]
+    assert reported == [("warning", "74 faces of fakes have no mask, although their original is there.")]
 
 
 # ---- whatever a dataset is like
@@ -530,7 +531,7 @@ def test_of_an_unfinished_dataset_all_failures_are_counted_and_the_first_named(
     assert len(json.loads(done.stdout)["failures"]) == 3000
 
 
-def test_an_index_of_another_state_is_not_believed(copy: Path) -> None:
+def test_an_index_of_another_state_is_refused(copy: Path) -> None:
     manifest = Manifest.read(copy)
     publish_manifest(open_run_state(copy).paths, replace(manifest, fingerprint="0" * 64))
     done = run(copy)
@@ -584,7 +585,7 @@ def test_a_page_that_cannot_be_written_is_reported_in_one_line(dataset: Path, tm
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_page_takes_the_place_of_the_one_before_only_when_it_is_whole(dataset: Path, tmp_path: Path) -> None:
+def test_a_page_replaces_the_previous_one_atomically(dataset: Path, tmp_path: Path) -> None:
     page = tmp_path / "a.html"
     page.write_text("before")
     with page.open() as before:

@@ -156,7 +156,7 @@ def seen(chromium: str, pages: dict[str, Path], tmp_path_factory: pytest.TempPat
 
 
 @pytest.mark.parametrize("name", ["whole", "empty", "failures"])
-def test_nothing_is_complained_of_and_nothing_asked_of_a_network(name: str, seen: dict[str, Seen]) -> None:
+def test_the_browser_reports_no_error_and_requests_nothing_from_a_network(name: str, seen: dict[str, Seen]) -> None:
     assert seen[name].complaints == []
     assert [url for url in seen[name].requests if not url.startswith("data:")] == []
 
@@ -167,26 +167,26 @@ def test_no_page_is_wider_than_a_laptop_or_a_phone(name: str, seen: dict[str, Se
         assert seen[name].widths[width] <= width
 
 
-def asked(chromium: str, page: Path, folder: Path, script: str) -> Any:
-    """What a script says that runs at the end of the page, after five seconds of the browser's own clock."""
-    copy = folder / "asked.html"
+def run_script(chromium: str, page: Path, folder: Path, script: str) -> Any:
+    """The result of a script that runs at the end of the page, after five seconds of the browser's virtual clock."""
+    copy = folder / "run_script.html"
     ending = (
-        f"<script>document.documentElement.dataset.told = JSON.stringify((() => {{ {script} }})());</script></body>"
+        f"<script>document.documentElement.dataset.result = JSON.stringify((() => {{ {script} }})());</script></body>"
     )
     copy.write_text(page.read_text(encoding="utf-8").replace("</body>", ending), encoding="utf-8")
     flags = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
              "--window-size=1280,800", "--virtual-time-budget=5000", "--dump-dom")  # fmt: skip
-    told = subprocess.run(
+    result = subprocess.run(
         [chromium, f"--user-data-dir={folder / 'profile'}", *flags, copy.as_uri()],
         check=True, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    [answer] = re.findall('data-told="(.*?)"', told.stdout)
+    [answer] = re.findall('data-result="(.*?)"', result.stdout)
     return json.loads(html.unescape(answer))
 
 
 SEARCHING = """
 const at = (name) => document.getElementById(name);
-const told = () => ({
+const result = () => ({
   found: at("found").textContent,
   lines: [...document.querySelectorAll("#rows tr:not(.gap)")].map((line) => line.children[1].textContent),
 });
@@ -195,13 +195,13 @@ const search = (words, reason = "") => {
   at("reason").dispatchEvent(new Event("change"));
   at("search").value = words;
   at("search").dispatchEvent(new Event("input"));
-  return told();
+  return result();
 };
-const first = told();
+const first = result();
 at("scroll").scrollTop = 1e9;
 at("scroll").dispatchEvent(new Event("scroll"));
 return {
-  first, last: told(), one: search("07777"), evil: search("alert(2)"), both: search("BROKEN no /0123"),
+  first, last: result(), one: search("07777"), evil: search("alert(2)"), both: search("BROKEN no /0123"),
   none: search("nowhere"),
   reason: search("", "truncated"), width: document.documentElement.scrollWidth,
 };
@@ -211,17 +211,17 @@ return {
 def test_ten_thousand_failures_are_scrolled_and_searched_at_once(
     chromium: str, pages: dict[str, Path], tmp_path: Path
 ) -> None:
-    told = asked(chromium, pages["failures"], tmp_path, SEARCHING)
-    assert told["first"]["found"] == f"{FAILURES + 2:,} of {FAILURES + 2:,}"
-    assert told["first"]["lines"][:2] == [EVIL, "broken/00000.mp4"]
-    assert 10 < len(told["first"]["lines"]) < 60  # what is in sight, and a little around it
-    assert f"real/{NASTY}2.mp4" in told["last"]["lines"][-1]
-    assert told["one"] == {"found": f"1 of {FAILURES + 2:,}", "lines": ["broken/07777.mp4"]}
-    assert told["evil"]["lines"] == [EVIL]
-    assert told["both"]["lines"] == [f"broken/0123{one}.mp4" for one in range(10)]
-    assert told["none"] == {"found": f"0 of {FAILURES + 2:,}", "lines": []}
-    assert told["reason"]["lines"] == [f"real/{NASTY}2.mp4"]
-    assert told["width"] <= 1280
+    result = run_script(chromium, pages["failures"], tmp_path, SEARCHING)
+    assert result["first"]["found"] == f"{FAILURES + 2:,} of {FAILURES + 2:,}"
+    assert result["first"]["lines"][:2] == [EVIL, "broken/00000.mp4"]
+    assert 10 < len(result["first"]["lines"]) < 60  # what is in sight, and a little around it
+    assert f"real/{NASTY}2.mp4" in result["last"]["lines"][-1]
+    assert result["one"] == {"found": f"1 of {FAILURES + 2:,}", "lines": ["broken/07777.mp4"]}
+    assert result["evil"]["lines"] == [EVIL]
+    assert result["both"]["lines"] == [f"broken/0123{one}.mp4" for one in range(10)]
+    assert result["none"] == {"found": f"0 of {FAILURES + 2:,}", "lines": []}
+    assert result["reason"]["lines"] == [f"real/{NASTY}2.mp4"]
+    assert result["width"] <= 1280
 
 
 DRAWN = """
@@ -238,11 +238,11 @@ return {
 def test_boxes_landmarks_hulls_and_regions_are_drawn_on_demand(
     chromium: str, pages: dict[str, Path], tmp_path: Path
 ) -> None:
-    told = asked(chromium, pages["whole"], tmp_path, DRAWN)
-    faces = told["clicked"][0]
-    assert told["at_first"] == [0, 5 * faces, 0, 0]
-    assert told["clicked"] == [faces, 0, faces, 5 * faces]
-    assert told["broken"] == 0
+    result = run_script(chromium, pages["whole"], tmp_path, DRAWN)
+    faces = result["clicked"][0]
+    assert result["at_first"] == [0, 5 * faces, 0, 0]
+    assert result["clicked"] == [faces, 0, faces, 5 * faces]
+    assert result["broken"] == 0
     assert faces > 48
 
 
@@ -284,7 +284,7 @@ def test_the_worst_comes_first_in_plain_words(pages: dict[str, Path]) -> None:
     assert "The dataset holds no faces." in empty
 
 
-def test_what_is_not_there_has_no_part(pages: dict[str, Path]) -> None:
+def test_empty_sections_are_omitted(pages: dict[str, Path]) -> None:
     always = {"", "numbers", "failures", "settings"}
     assert set(Page(pages["empty"]).words) == always
     assert set(Page(pages["whole"]).words) == always | {"histograms", "faces", "worst", "pairs", "strips"}
@@ -359,7 +359,7 @@ def test_a_damaged_mask_is_counted_and_its_fake_shown_without_it(out: Path, tmp_
     assert all(one.fake.uri and one.fake.mask_uri is None for one in sheets.changed)
 
 
-def test_fakes_that_were_never_compared_are_shown_and_it_is_said_why(tmp_path: Path) -> None:
+def test_fakes_that_were_never_compared_are_shown_with_the_reason(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(InputRows, "is_there", lambda *_: False)
         apart = (("train", (Clip("real/bea.mp4", 9),)), ("train", (Clip("fake/bea-talk.mp4", 9),)))
@@ -432,11 +432,11 @@ def test_every_histogram_counts_every_face_of_a_class_once(inspection: Inspectio
     assert names == ["face size, px", "crop size, px", "score", "sharpness", "manipulated, %", "faces a video"]
     for one in inspection.histograms:
         for curve in one.curves:
-            told = re.findall(
+            result = re.findall(
                 rf"^{curve.label}: (?:under )?([\d.]+) %$", "\n".join(bar.tooltip for bar in one.bins), re.MULTILINE
             )
-            assert len(told) == len(one.bins)
-            assert sum(map(float, told)) == pytest.approx(100, abs=2)  # each is rounded
+            assert len(result) == len(one.bins)
+            assert sum(map(float, result)) == pytest.approx(100, abs=2)  # each is rounded
         assert one.ticks
         assert all(0 <= x <= PLOT_WIDTH for x, _ in one.ticks)
 
@@ -480,9 +480,7 @@ def test_damaged_images_leave_a_note_where_they_would_be(out: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("tilt_degrees", [0.0, 25.0])
-def test_the_box_is_drawn_where_the_detector_saw_it_also_on_crops_that_were_turned(
-    tilt_degrees: float, tmp_path: Path
-) -> None:
+def test_the_box_is_drawn_at_the_detected_position_also_on_rotated_crops(tilt_degrees: float, tmp_path: Path) -> None:
     box = FixedBoxDetector(((0.3, 0.25, 0.7, 0.75),)).detect([np.zeros((48, 64, 3), np.uint8)])[0]
     angle = np.deg2rad(tilt_degrees)
     turned = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
