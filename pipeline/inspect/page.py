@@ -14,8 +14,7 @@ from rich import filesize
 
 from ..console import plural
 from ..dataset.schema import SPLITS
-from ..errors import StoppedError, UsageError
-from ..files import write_durably
+from ..files import write_atomically
 from ..planning.failure_limit import Failure
 from . import formatting
 from .figures.histograms import MAX_CURVES, PLOT_HEIGHT, PLOT_WIDTH
@@ -63,7 +62,7 @@ def write_page(inspection: Inspection, page: Path) -> int:
         max_curves=MAX_CURVES, plot_width=PLOT_WIDTH, plot_height=PLOT_HEIGHT,
         style=Markup(_read_asset("page.css")), script=Markup(_read_asset("page.js")),  # noqa: S704 (our own files)
     )  # fmt: skip
-    return _write(text, page)
+    return write_atomically(text, page, "--page")
 
 
 def headline(findings: Sequence[Finding]) -> str:
@@ -77,21 +76,6 @@ def headline(findings: Sequence[Finding]) -> str:
 
 def _read_asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
-
-
-def _write(text: str, page: Path) -> int:
-    data, path = text.encode(), page.resolve()  # the target of a link
-    try:
-        if path.exists() and not path.is_file() and not path.is_dir():  # /dev/null or a pipe: must not be replaced
-            path.write_bytes(data)
-        else:
-            write_durably(path, text, path.parent)
-    except (OSError, StoppedError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(
-            f"--page {page}: cannot be written ({reason}); name a file in a folder that is there"
-        ) from error
-    return len(data)
 
 
 def _failures_as_script_json(failures: Sequence[Failure]) -> Markup:
