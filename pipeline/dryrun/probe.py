@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ..dataset.schema import parquet_writer_options
 from ..errors import InputError
-from ..rows.input_rows import Frames, InputRows
+from ..rows.input_pipeline import FrameIterator, InputPipeline
 from ..sources import Entry
 
 _FAKES = 2
@@ -39,14 +39,14 @@ class Probe:
     is_partial: bool = False
 
 
-def tried_of(family: Sequence[Entry]) -> list[Entry]:
+def sample_family(family: Sequence[Entry]) -> list[Entry]:
     """Which of a family (an original and its fakes) are tried: the original and two of the fakes."""
     originals = [entry for entry in family if entry.source_id is None]
     fakes = [entry for entry in family if entry.source_id is not None]
     return originals[:1] + fakes[:_FAKES]
 
 
-def probe_family(inputs: InputRows, family: Sequence[Entry], seconds: float) -> list[Probe]:
+def probe_family(pipeline: InputPipeline, family: Sequence[Entry], seconds: float) -> list[Probe]:
     """Tries the members one after the other, each for about `seconds`, the fakes no further than the original.
 
     One that fails has cost what it cost, and gives no faces.
@@ -54,15 +54,15 @@ def probe_family(inputs: InputRows, family: Sequence[Entry], seconds: float) -> 
     done = []
     until_frame: int | None = None
     for entry in family:
-        trial = _Trial(inputs, entry, family, seconds, until_frame)
+        trial = _InputTrial(pipeline, entry, family, seconds, until_frame)
         done.append(trial.run())
         if entry.source_id is None:
             until_frame = trial.last_frame
-    inputs.let_go()
+    pipeline.release()
     return done
 
 
-def first_frame_seconds(inputs: InputRows, families: Sequence[Sequence[Entry]]) -> float:
+def first_frame_seconds(pipeline: InputPipeline, families: Sequence[Sequence[Entry]]) -> float:
     """Searches the first frame of one of `families` twice; returns by how many seconds the second time is faster.
 
     That is what a process does once: starting the decoder's child, setting up the detector. In a trial it would be
@@ -71,33 +71,33 @@ def first_frame_seconds(inputs: InputRows, families: Sequence[Sequence[Entry]]) 
     for family in families:
         times = [time.monotonic()]
         for _ in range(2):
-            [probe] = probe_family(inputs, family[:1], 0.0)
+            [probe] = probe_family(pipeline, family[:1], 0.0)
             times.append(time.monotonic())
         if probe.frames:
             return max(0.0, (times[1] - times[0]) - (times[2] - times[1]))
     return 0.0
 
 
-class _Trial:
+class _InputTrial:
     """One input being tried; ends after some seconds, or at the frame at which the trial of its original ended."""
 
     def __init__(
-        self, inputs: InputRows, entry: Entry, family: Sequence[Entry], seconds: float, until_frame: int | None
+        self, pipeline: InputPipeline, entry: Entry, family: Sequence[Entry], seconds: float, until_frame: int | None
     ) -> None:
-        self._inputs, self._entry, self._family = inputs, entry, family
+        self._pipeline, self._entry, self._family = pipeline, entry, family
         self._seconds, self._until_frame = seconds, until_frame
         self._first_frame_at = 0.0
         self._frames = 0
         self.last_frame = -1
 
     def run(self) -> Probe:
-        reader = self._inputs.reader
+        reader = self._pipeline.reader
         self._warm_up()
         started = time.monotonic()
         batches: list[pa.RecordBatch] = []
         reason, detail = None, ""
         try:
-            batches += self._inputs.batches(self._entry, "train", self._family, self._limited)
+            batches += self._pipeline.batches(self._entry, "train", self._family, self._limited)
         except InputError as error:
             batches.clear()
             reason, detail = error.reason, error.detail
@@ -109,7 +109,7 @@ class _Trial:
         before = (self._first_frame_at or ended) - started
         return Probe(
             video_id=self._entry.video_id,
-            paired=self._entry.source_id is not None and self._inputs.is_there(self._entry.source_id),
+            paired=self._entry.source_id is not None and self._pipeline.file_exists(self._entry.source_id),
             frames=self._frames,
             wanted_frames=wanted,
             seconds=before + (ended - started - before) * share,
@@ -123,9 +123,9 @@ class _Trial:
     def _warm_up(self) -> None:
         """A trial that was ended early has ended the decoder's child: starting one is no part of the next."""
         with contextlib.suppress(InputError):
-            self._inputs.warm_up(self._entry.video_id)
+            self._pipeline.warm_up(self._entry.video_id)
 
-    def _limited(self, frames: Frames) -> Frames:
+    def _limited(self, frames: FrameIterator) -> FrameIterator:
         for frame in frames:
             now = time.monotonic()
             self._first_frame_at = self._first_frame_at or now

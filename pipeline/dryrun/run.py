@@ -24,7 +24,7 @@ from ..video import MediaReader
 from .forecast import Conditions, Forecast, forecast
 from .forecast_cache import keep_forecast
 from .survey import Survey, by_split, play_hours, refused_by_reason
-from .trials import ALL_SECONDS, Trials, families_of, try_families
+from .trials import ALL_SECONDS, Trials, sample_families, try_families
 
 _MAX_HEADERS = 200
 _NAMED = 100
@@ -94,7 +94,7 @@ def dry_run(
     if units:
         count = workers or default_num_workers()
         progress.announce(f"trying inputs for up to {ALL_SECONDS:.0f} s")
-        trials = try_families(job, families_of(units), count, scheduler)
+        trials = try_families(job, sample_families(units), count, scheduler)
         if trials.families:
             here = {entry.video_id for entry in sound}
             conditions = Conditions(

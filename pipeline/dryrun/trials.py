@@ -30,7 +30,7 @@ from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..sources import Entry
 from .machine_load import Others, load_here, other_processes
-from .probe import Probe, first_frame_seconds, probe_family, tried_of
+from .probe import Probe, first_frame_seconds, probe_family, sample_family
 
 ALL_SECONDS = 45.0
 """After which no further family is begun."""
@@ -65,14 +65,14 @@ class Trials:
         return sorted([*failed, *self.lost])
 
 
-def families_of(units: Sequence[Unit]) -> list[list[Entry]]:
+def sample_families(units: Sequence[Unit]) -> list[list[Entry]]:
     """Originals with some of their fakes, in an order that has nothing to do with their names or places."""
     found: dict[tuple[str, str], list[Entry]] = {}
     for unit in units:
         for entry in unit.inputs_to_decode:
             found.setdefault((unit.unit_id, entry.source_id or entry.video_id), []).append(entry)
     shuffled = sorted(found, key=lambda key: hashlib.sha256("/".join(key).encode()).digest())
-    return [tried_of(found[key]) for key in shuffled]
+    return [sample_family(found[key]) for key in shuffled]
 
 
 def try_families(job: JobSpec, families: Sequence[Sequence[Entry]], workers: int, scheduler: str | None) -> Trials:
@@ -157,13 +157,13 @@ def _is_lost(future: Future) -> bool:
 def run_probe(family: list[Entry], plugin_name: str) -> list[Probe]:
     """The task itself, on a worker that has the plugin of that name."""
     with _locked_unit_worker(plugin_name) as worker:
-        return probe_family(worker.inputs, family, _TRY_SECONDS)
+        return probe_family(worker.pipeline, family, _TRY_SECONDS)
 
 
 def run_first_frame(families: Sequence[Sequence[Entry]], plugin_name: str) -> float:
     """What a worker's first frame takes beyond another one, in seconds, as `first_frame_seconds` of it."""
     with _locked_unit_worker(plugin_name) as worker:
-        return first_frame_seconds(worker.inputs, families)
+        return first_frame_seconds(worker.pipeline, families)
 
 
 @contextmanager

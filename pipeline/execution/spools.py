@@ -1,4 +1,4 @@
-"""Temporary files that lie in memory as long as all of them together stay below a bound, and on disk beyond it."""
+"""Temporary files that stay in memory up to a common limit, and go to disk beyond it."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Any
 
 
 class SpoolMemory:
-    """What the spools of one process may take in memory, in all; for any thread."""
+    """The memory limit that all spools of one process share; thread-safe."""
 
-    def __init__(self, folder: Path, most_bytes: int) -> None:
-        self._folder, self._most_bytes = folder, most_bytes
-        self._taken_bytes = 0
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._folder, self._max_bytes = folder, max_bytes
+        self._reserved_bytes = 0
         self._lock = threading.Lock()
 
     def open(self) -> Spool:
-        """An empty file; beyond the bound it lies in the folder, without a name."""
+        """Opens an empty spool; beyond the limit it is an unnamed file in the folder."""
         return Spool(self, self._folder)
 
-    def take(self, num_bytes: int) -> bool:
-        """Reserve memory, if there is so much left."""
+    def reserve(self, num_bytes: int) -> bool:
+        """Reserves memory; returns False, and reserves nothing, where the limit would be exceeded."""
         with self._lock:
-            fits = self._taken_bytes + num_bytes <= self._most_bytes
-            self._taken_bytes += num_bytes if fits else 0
+            fits = self._reserved_bytes + num_bytes <= self._max_bytes
+            self._reserved_bytes += num_bytes if fits else 0
         return fits
 
     def release(self, num_bytes: int) -> None:
-        """Return what was reserved."""
+        """Returns reserved memory."""
         with self._lock:
-            self._taken_bytes -= num_bytes
+            self._reserved_bytes -= num_bytes
 
 
 class Spool(tempfile.SpooledTemporaryFile[bytes]):
-    """One file; written to its end, then read. For one thread at a time."""
+    """One temporary file, written to its end and then read. Not thread-safe."""
 
     def __init__(self, memory: SpoolMemory, folder: Path) -> None:
         super().__init__(dir=str(folder))
@@ -43,9 +43,9 @@ class Spool(tempfile.SpooledTemporaryFile[bytes]):
         self._in_memory = True
 
     def write(self, data: Any) -> int:
-        """Append bytes; the first that do not fit into memory take all others to disk with them."""
+        """Appends bytes; once some do not fit into memory, the whole file moves to disk."""
         num_bytes = memoryview(data).nbytes
-        if self._in_memory and self._memory.take(num_bytes):
+        if self._in_memory and self._memory.reserve(num_bytes):
             self._reserved_bytes += num_bytes
         elif self._in_memory:
             self.rollover()
@@ -53,7 +53,7 @@ class Spool(tempfile.SpooledTemporaryFile[bytes]):
         return super().write(data)
 
     def close(self) -> None:
-        """Free memory and disk."""
+        """Frees memory and disk."""
         super().close()
         self._release()
 

@@ -1,4 +1,4 @@
-"""One unit of work, start to receipt, in one process: what a slot of the cluster does, and a serial run too."""
+"""Processes one unit from its inputs to the published file and receipt, within one process."""
 
 from __future__ import annotations
 
@@ -18,84 +18,84 @@ from ..errors import CorruptDataError, StoppedError
 from ..files import stop_on_disk_error
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
-from ..rows.input_rows import InputRows
-from .decode_pool import Lanes
+from ..rows.input_pipeline import InputPipeline
+from .decode_pool import DecodePool
 
 _RECEIPT_KEY = "facefeed.receipt"
 
 OnInput = Callable[[InputOutcome], None]
 
 
-class _RowGroups:
-    """Writes batches to Parquet in full row groups, whatever sizes they come in."""
+class _RowGroupWriter:
+    """Buffers record batches of any size and writes them to Parquet in full row groups."""
 
     def __init__(self, writer: pq.ParquetWriter) -> None:
         self._writer = writer
-        self._waiting: list[pa.RecordBatch] = []
-        self._count = 0
+        self._buffered: list[pa.RecordBatch] = []
+        self._num_buffered = 0
         self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self._waiting.append(batch)
-        self._count += batch.num_rows
+        self._buffered.append(batch)
+        self._num_buffered += batch.num_rows
         self.rows += batch.num_rows
-        while self._count >= ROW_GROUP_ROWS:
+        while self._num_buffered >= ROW_GROUP_ROWS:
             self._write(ROW_GROUP_ROWS)
 
     def flush(self) -> None:
-        if self._count:
-            self._write(self._count)
+        if self._num_buffered:
+            self._write(self._num_buffered)
 
     def _write(self, rows: int) -> None:
-        joined = pa.Table.from_batches(self._waiting)
+        joined = pa.Table.from_batches(self._buffered)
         self._writer.write_table(joined.slice(0, rows), row_group_size=rows)
-        self._waiting = joined.slice(rows).to_batches()
-        self._count -= rows
+        self._buffered = joined.slice(rows).to_batches()
+        self._num_buffered -= rows
 
 
-def _timeless(receipt: Receipt) -> Receipt:
-    """But for what differs from one attempt to the next: the same rows are the same file, whenever it is made."""
-    return replace(receipt, inputs=[replace(one, seconds=0.0, reused=False) for one in receipt.inputs])
+def _reproducible(receipt: Receipt) -> Receipt:
+    """The receipt without timings and flags that differ between attempts, so that equal rows give equal files."""
+    return replace(receipt, inputs=[replace(outcome, seconds=0.0, reused=False) for outcome in receipt.inputs])
 
 
 class UnitWorker:
-    """Does units of one job, one at a time.
+    """Processes units of one job, one at a time.
 
-    `decoders`: how many inputs are decoded at once, each in a child of its own, for the one detector; the file of a
-    unit does not depend on it.
+    `decoders`: number of inputs that are decoded at once, each in a process of its own; they share one detector. The
+    unit's file does not depend on it.
     """
 
     def __init__(self, job: JobSpec, *, decoders: int = 1) -> None:
         self.job = job
-        self._lanes = Lanes(job, decoders)
+        self._pool = DecodePool(job, decoders)
         self._closing = False
 
     @property
-    def inputs(self) -> InputRows:
-        """What makes the rows of inputs, on the first lane, for whoever would try some while no unit is under way."""
-        return self._lanes.first
+    def pipeline(self) -> InputPipeline:
+        """The first decoder's pipeline, to try single inputs while no unit is in progress."""
+        return self._pool.first_pipeline
 
     def close(self) -> None:
-        """Ends the decoders' children; a unit under way ends with `StoppedError` and leaves nothing."""
+        """Ends the decoder processes; a unit in progress ends with `StoppedError` and leaves no file."""
         self._closing = True
-        self._lanes.close()
+        self._pool.close()
 
     def run(self, unit: Unit, on_input: OnInput = lambda _: None) -> Receipt:
-        """Makes the unit's file and receipt, or adopts a file that an earlier run published and left behind.
+        """Writes the unit's file and receipt, or adopts a file that an earlier run published without a receipt.
 
-        `on_input` is called for each input that was decoded.
-        Raises `StoppedError` where the disk refuses or the slot was closed; whatever is wrong with an input is in
-        the receipt. Where another attempt at the unit was faster, its receipt is returned.
+        Calls `on_input` with the outcome of each input that was decoded. Problems of inputs are in the receipt that it
+        returns; if another attempt at the unit was faster, that is the other's receipt.
+        Raises `StoppedError` where the disk fails or this worker was closed.
         """
         try:
-            receipt = self._adopt(unit) or self._make(unit, on_input)
+            receipt = self._adopt(unit) or self._build(unit, on_input)
         except Exception:
-            self._raise_if_closing()  # whatever a decoder that was ended under way has thrown
+            self._raise_if_closing()  # replaces the error of a decoder that was ended in progress
             raise
-        standing = write_receipt(self.job.paths, receipt)
-        if receipt.file and standing.file != receipt.file:  # the driver has split the unit meanwhile
+        valid_receipt = write_receipt(self.job.paths, receipt)
+        if receipt.file and valid_receipt.file != receipt.file:  # the driver has split the unit in the meantime
             (self.job.out / receipt.file).unlink(missing_ok=True)
-        return standing
+        return valid_receipt
 
     def _adopt(self, unit: Unit) -> Receipt | None:
         path = self.job.paths.unit_file(unit.split, unit.unit_id)
@@ -111,28 +111,28 @@ class UnitWorker:
                 return None
             return self._with_file(receipt, path, sha256_of(path))
 
-    def _make(self, unit: Unit, on_input: OnInput) -> Receipt:
+    def _build(self, unit: Unit, on_input: OnInput) -> Receipt:
         attempt = attempt_path(self.job.paths, unit.unit_id)
         outcomes: list[InputOutcome] = []
         try:
             with self._writer(attempt) as writer:
-                groups = _RowGroups(writer)
-                with self._lanes.made(unit) as inputs:
-                    for made in inputs:
-                        for batch in made.batches:
-                            groups.add(batch)
-                        outcomes.append(made.outcome)
-                        if not made.outcome.reused:
-                            on_input(made.outcome)
-                groups.flush()
+                row_groups = _RowGroupWriter(writer)
+                with self._pool.process(unit) as processed_inputs:
+                    for processed in processed_inputs:
+                        for batch in processed.batches:
+                            row_groups.add(batch)
+                        outcomes.append(processed.outcome)
+                        if not processed.outcome.reused:
+                            on_input(processed.outcome)
+                row_groups.flush()
                 receipt = Receipt(
                     unit=unit.unit_id, config_hash=self.job.config_hash, outcome="done",
-                    supersedes=list(unit.supersedes), rows=groups.rows, inputs=outcomes,
+                    supersedes=list(unit.supersedes), rows=row_groups.rows, inputs=outcomes,
                 )  # fmt: skip
                 writer.add_key_value_metadata(
                     {
-                        **unit_file_metadata(unit.unit_id, self.job.config_hash, groups.rows),
-                        _RECEIPT_KEY: _timeless(receipt).to_json(),
+                        **unit_file_metadata(unit.unit_id, self.job.config_hash, row_groups.rows),
+                        _RECEIPT_KEY: _reproducible(receipt).to_json(),
                     }
                 )
             self._raise_if_closing()
@@ -151,7 +151,7 @@ class UnitWorker:
 
     @contextmanager
     def _writer(self, attempt: Path) -> Iterator[pq.ParquetWriter]:
-        schema = self.inputs.schema
+        schema = self.pipeline.schema
         with stop_on_disk_error(attempt), pq.ParquetWriter(attempt, schema, **parquet_writer_options(schema)) as writer:
             yield writer
 

@@ -1,6 +1,6 @@
-"""The frames of a real video that its fakes are compared with, kept while the fakes are processed.
+"""A cache of the source video's frames that its fakes are compared with.
 
-So it is decoded and searched for faces once for all of them.
+The source video is decoded and searched for faces once for all of its fakes.
 """
 
 from __future__ import annotations
@@ -21,159 +21,162 @@ from ..errors import InputError
 from ..faces import Faces
 from ..video import Frame
 
-# Raw frames of a long video would fill the disk; this is a tenth of them, and off by a step or two of 255.
+# Raw frames of a long video would fill the disk; JPEG takes a tenth, and is off by a step or two of 255.
 _ENCODER: Final = ImageEncoder(format="jpeg", quality=95, chroma="444")
-_LONGEST_PX: Final = 65_500  # of a JPEG's side
+_MAX_JPEG_SIDE_PX: Final = 65_500
 _MEMORY_BYTES: Final = 64 << 20
 _ROUNDING_PX: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The N faces of a frame that become rows, and whose they are: `track_ids` (N,) int32."""
+class TrackedFaces:
+    """The N faces of a frame that become rows, in `frame` px; `track_ids` (N,) int32: their identities."""
 
     faces: Faces
     track_ids: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
-    """The source's same frame at the fake's size: `rgb` (H, W, 3) uint8, and what was found in it, `frame` px."""
+class AlignedSourceFrame:
+    """The source's matching frame at the fake's size: `rgb` (H, W, 3) uint8; `tracked`: its faces, if searched."""
 
     rgb: NDArray[np.uint8]
-    found: Found | None
+    tracked: TrackedFaces | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CachedFrame:
     offset: int
     size_bytes: int
-    found: Found | None
+    tracked: TrackedFaces | None
 
 
-class Original:
-    """Frames of one video by their index; beyond 64 MiB they lie in a file in `folder` that has no name.
+class SourceFrameCache:
+    """Frames of one source video by index, as JPEG; beyond 64 MiB in an unnamed file in `folder`. Not thread-safe.
 
-    `counterparts`: for each fake, by its video_id, the frame of this video that belongs to a frame of the fake; see
-    `counterparts.counterparts`. `extra`: those of them that are not among the video's own sampled frames.
-    For one thread at a time.
+    `matches`: for each fake, by video_id, this video's frame index for each of the fake's frame indices; see
+    `frame_matching.match_frames`. `extra_indices`: matching frames that are not among this video's own sampled frames.
     """
 
     def __init__(
         self,
         video_id: str,
         folder: Path,
-        counterparts: Mapping[str, Mapping[int, int]],
-        extra: frozenset[int] = frozenset(),
+        matches: Mapping[str, Mapping[int, int]],
+        extra_indices: frozenset[int] = frozenset(),
     ) -> None:
-        self.video_id, self.counterparts, self.extra = video_id, counterparts, extra
-        self._needed = frozenset(index for frames in counterparts.values() for index in frames.values())
-        self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=str(folder))  # noqa: SIM115 (`forget` closes it)
-        self._kept: dict[int, _Kept] = {}
+        self.video_id, self.matches, self.extra_indices = video_id, matches, extra_indices
+        self._needed_indices = frozenset(index for frames in matches.values() for index in frames.values())
+        self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=str(folder))  # noqa: SIM115 (`discard` closes it)
+        self._frames: dict[int, _CachedFrame] = {}
 
     @property
     def next_track_id(self) -> int:
-        """Above the ids of all faces that were kept."""
-        ids = [one.found.track_ids.max(initial=-1) for one in self._kept.values() if one.found is not None]
+        """One more than the largest track id in the cache."""
+        ids = [frame.tracked.track_ids.max(initial=-1) for frame in self._frames.values() if frame.tracked is not None]
         return int(max(ids, default=-1)) + 1
 
-    def forget(self) -> None:
-        """Gives memory and disk back; no frame has a twin here any more."""
-        self._kept.clear()
+    def discard(self) -> None:
+        """Frees memory and disk; the cache is empty from now on."""
+        self._frames.clear()
         self._file.close()
 
-    def add(self, frame: Frame, found: Found | None) -> None:
-        """Keeps a frame that a fake needs and, where they were looked for, its faces; none too long for a JPEG."""
-        if frame.frame_index not in self._needed or max(frame.height, frame.width) > _LONGEST_PX:
+    def add(self, frame: Frame, tracked: TrackedFaces | None) -> None:
+        """Stores a frame if a fake needs it and JPEG allows its size; `tracked`: its faces, None if not searched."""
+        if frame.frame_index not in self._needed_indices or max(frame.height, frame.width) > _MAX_JPEG_SIDE_PX:
             return
         data = _ENCODER(frame.rgb)
         offset = self._file.seek(0, 2)
         self._file.write(data)
-        self._kept[frame.frame_index] = _Kept(offset, len(data), found)
+        self._frames[frame.frame_index] = _CachedFrame(offset, len(data), tracked)
 
-    def kept(self, video_id: str, frame_index: int) -> _Kept | None:
-        """Where the counterpart of a fake's frame lies, if there is one and it was kept."""
-        own = self.counterparts.get(video_id, {}).get(frame_index)
-        return None if own is None else self._kept.get(own)
+    def lookup(self, fake_id: str, frame_index: int) -> _CachedFrame | None:
+        """The frame that matches frame `frame_index` of the fake, if there is one in the cache."""
+        own_index = self.matches.get(fake_id, {}).get(frame_index)
+        return None if own_index is None else self._frames.get(own_index)
 
-    def first_with_faces(self) -> _Kept | None:
-        """Where the first frame lies in which faces were found."""
-        return next((one for one in self._kept.values() if one.found is not None and len(one.found.faces)), None)
+    def first_with_faces(self) -> _CachedFrame | None:
+        """The first frame in the cache that has a face."""
+        frames = self._frames.values()
+        return next((frame for frame in frames if frame.tracked is not None and len(frame.tracked.faces)), None)
 
-    def picture(self, kept: _Kept) -> NDArray[np.uint8]:
-        """A frame's pixels, (H, W, 3) uint8."""
-        self._file.seek(kept.offset)
-        return decode_rgb(self._file.read(kept.size_bytes))
+    def read_rgb(self, cached: _CachedFrame) -> NDArray[np.uint8]:
+        """Decodes a frame of the cache: (H, W, 3) uint8."""
+        self._file.seek(cached.offset)
+        return decode_rgb(self._file.read(cached.size_bytes))
 
 
-class Twins:
-    """The frames of an original that belong to those of the fake `video_id`, at the fake's size.
+class AlignedSourceFrames:
+    """The source frames that match those of the fake `fake_id`, at the fake's size.
 
-    An original of another size but the same proportions is brought to the fake's; of others, no frame is given.
+    A source of another size but the same aspect ratio is resized; one of another aspect ratio gives no frame.
     """
 
-    def __init__(self, original: Original, video_id: str) -> None:
-        self._original, self._video_id = original, video_id
-        self.next_track_id = original.next_track_id
+    def __init__(self, cache: SourceFrameCache, fake_id: str) -> None:
+        self._cache, self._fake_id = cache, fake_id
+        self.next_track_id = cache.next_track_id
 
-    def of(self, frame: Frame) -> Twin | None:
-        """The counterpart of a frame, None where it has none that was kept."""
-        return self._at_size_of(frame, self._original.kept(self._video_id, frame.frame_index))
+    def for_frame(self, frame: Frame) -> AlignedSourceFrame | None:
+        """The source frame that matches a frame of the fake; None without one in the cache."""
+        return self._at_size_of(frame, self._cache.lookup(self._fake_id, frame.frame_index))
 
-    def first_with_faces(self, frame: Frame) -> Twin | None:
-        """The original's first frame that shows a face, whichever that is, at the size of `frame`."""
-        return self._at_size_of(frame, self._original.first_with_faces())
+    def first_with_faces(self, frame: Frame) -> AlignedSourceFrame | None:
+        """The source's first frame that has a face, at the size of `frame`, whether or not it matches one."""
+        return self._at_size_of(frame, self._cache.first_with_faces())
 
-    def _at_size_of(self, frame: Frame, kept: _Kept | None) -> Twin | None:
-        if kept is None:
+    def _at_size_of(self, frame: Frame, cached: _CachedFrame | None) -> AlignedSourceFrame | None:
+        if cached is None:
             return None
-        return _brought_to(self._original.picture(kept), kept.found, frame.rgb.shape[:2])
+        return _resized(self._cache.read_rgb(cached), cached.tracked, frame.rgb.shape[:2])
 
 
-def _brought_to(rgb: NDArray[np.uint8], found: Found | None, size: tuple[int, ...]) -> Twin | None:
-    (height, width), (there_height, there_width) = size, rgb.shape[:2]
-    if (there_height, there_width) == (height, width):
-        return Twin(rgb, found)
-    if abs(there_width * height / there_height - width) > _ROUNDING_PX:
+def _resized(rgb: NDArray[np.uint8], tracked: TrackedFaces | None, size: tuple[int, ...]) -> AlignedSourceFrame | None:
+    """A source frame with its faces at `size` (height, width); None where the aspect ratio differs."""
+    (height, width), (source_height, source_width) = size, rgb.shape[:2]
+    if (source_height, source_width) == (height, width):
+        return AlignedSourceFrame(rgb, tracked)
+    if abs(source_width * height / source_height - width) > _ROUNDING_PX:
         return None
-    scale = width / there_width
-    how = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    resized = cv2.resize(rgb, (width, height), interpolation=how).astype(np.uint8, copy=False)
-    return Twin(resized, found and Found(found.faces.scaled(scale), found.track_ids))
+    scale = width / source_width
+    interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    resized = cv2.resize(rgb, (width, height), interpolation=interpolation).astype(np.uint8, copy=False)
+    return AlignedSourceFrame(resized, tracked and TrackedFaces(tracked.faces.scaled(scale), tracked.track_ids))
 
 
-class OriginalInHand:
-    """The one original whose fakes are being made; the next one takes its place.
+class CurrentSource:
+    """Holds the cache of one source video at a time, while its fakes are processed; the next one replaces it.
 
-    `search` decodes an original that was not kept when its own rows were made: its frames, each with its faces where
-    these are wanted; raises `InputError`. For the thread that makes the rows, while no input is under way.
+    `decode_source` yields the frames of a source that is not in the cache yet, each with its faces where these are
+    wanted, and raises `InputError`. For the thread that builds the rows, while no input is in progress.
     """
 
-    def __init__(self, search: Callable[[Original], Generator[tuple[Frame, Found | None], None, None]]) -> None:
-        self._search = search
-        self._held: Original | None = None
+    def __init__(
+        self, decode_source: Callable[[SourceFrameCache], Generator[tuple[Frame, TrackedFaces | None], None, None]]
+    ) -> None:
+        self._decode_source = decode_source
+        self._current: SourceFrameCache | None = None
 
-    def hold(self, original: Original) -> None:
-        """Takes one in hand whose rows were just made."""
-        self.let_go()
-        self._held = original
+    def replace(self, cache: SourceFrameCache) -> None:
+        """Releases the current cache and makes `cache`, which is filled already, the current one."""
+        self.release()
+        self._current = cache
 
-    def held(self, video_id: str) -> Original | None:
-        """The one in hand, if it is `video_id`."""
-        return self._held if self._held is not None and self._held.video_id == video_id else None
+    def get(self, video_id: str) -> SourceFrameCache | None:
+        """The current cache, if it is of `video_id`."""
+        return self._current if self._current is not None and self._current.video_id == video_id else None
 
-    def read(self, original: Original) -> None:
-        """Takes one in hand and decodes it now; it has no frames if it cannot be read to its end."""
-        self.hold(original)
+    def load(self, cache: SourceFrameCache) -> None:
+        """Makes `cache` the current one and decodes its source into it; empty if that cannot be read to its end."""
+        self.replace(cache)
         try:
-            with closing(self._search(original)) as frames:
-                for frame, found in frames:
-                    original.add(frame, found)
+            with closing(self._decode_source(cache)) as frames:
+                for frame, tracked in frames:
+                    cache.add(frame, tracked)
         except InputError:
-            original.forget()
+            cache.discard()
 
-    def let_go(self) -> None:
-        """Gives memory and disk back."""
-        if self._held is not None:
-            self._held.forget()
-        self._held = None
+    def release(self) -> None:
+        """Frees memory and disk."""
+        if self._current is not None:
+            self._current.discard()
+        self._current = None

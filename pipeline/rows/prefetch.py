@@ -1,4 +1,4 @@
-"""Working one item ahead of whoever takes the items: how the stages of a slot overlap."""
+"""Prefetching one item of an iterator on another thread: how the stages of a worker overlap."""
 
 from __future__ import annotations
 
@@ -13,35 +13,34 @@ _END: Final[Any] = object()
 
 
 @contextmanager
-def ahead(items: Iterator[T], thread: Executor) -> Iterator[Iterator[T]]:
-    """The same items, in their order, of which the next one is already being made on `thread`, and no further one.
+def prefetch_one(items: Iterator[T], executor: Executor) -> Iterator[Iterator[T]]:
+    """Yields an iterator over `items`, in order, while `executor` prefetches one item ahead.
 
-    So at most one item lies made and waiting: whoever makes them stands still until it is taken, and whoever takes them
-    until one is made. What `items` raises arrives where its item would have. On leaving, also half-way, it waits for
-    the item that is under way and closes `items`: nothing is left running.
+    At most one prefetched item waits: the producer blocks until it is taken. An exception of `items` is raised in place
+    of its item. On exit, also before the end, waits for the item in progress and closes `items`: nothing keeps running.
 
-    `thread`: an executor of one thread that outlives this. Once it was shut down, the next item is a `RuntimeError`.
+    `executor`: has one thread and outlives the context. After its shutdown, the next item raises `RuntimeError`.
 
     >>> from concurrent.futures import ThreadPoolExecutor
-    >>> with ThreadPoolExecutor(1) as thread, ahead(iter("abc"), thread) as letters:
+    >>> with ThreadPoolExecutor(1) as executor, prefetch_one(iter("abc"), executor) as letters:
     ...     list(letters)
     ['a', 'b', 'c']
     """
     try:
-        due = thread.submit(next, items, _END)
+        pending = executor.submit(next, items, _END)
 
-        def taken() -> Iterator[T]:
-            nonlocal due
-            while (item := due.result()) is not _END:
-                due = thread.submit(next, items, _END)
+        def prefetched() -> Iterator[T]:
+            nonlocal pending
+            while (item := pending.result()) is not _END:
+                pending = executor.submit(next, items, _END)
                 yield item
-                del item  # or it would be held as long as the next one is waited for
+                del item  # else it stays alive while the next one is waited for
 
         try:
-            yield taken()
+            yield prefetched()
         finally:
-            wait([due])
-            del due  # an error would hold itself through its own trace, and with it the frames it was thrown through
+            wait([pending])
+            del pending  # else an error keeps itself alive through its traceback, and with it the frames of the video
     finally:
         if (close := getattr(items, "close", None)) is not None:
             close()

@@ -1,4 +1,4 @@
-"""Rows of the units that a unit replaces, for those of its inputs that need not be decoded again."""
+"""Rows of superseded units, for unchanged inputs of the new unit that need not be decoded again."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ..planning.plan import Unit
 from ..sources import Entry
 
 
-class ReplacedRows:
-    """What the receipts and files of superseded units hold; each file is hashed once, before rows are taken from it."""
+class SupersededRows:
+    """Reads rows and outcomes from superseded units; hashes each file once, before its first rows are used."""
 
     def __init__(self, job: JobSpec, schema: pa.Schema) -> None:
         self._job, self._schema = job, schema
         self._intact: dict[str, bool] = {}
 
-    def of(self, entry: Entry, unit: Unit) -> tuple[InputOutcome, Sequence[pa.RecordBatch]] | None:
-        """The outcome and all rows of `entry` in what `unit` supersedes; None where they are gone or damaged."""
+    def lookup(self, entry: Entry, unit: Unit) -> tuple[InputOutcome, Sequence[pa.RecordBatch]] | None:
+        """The outcome and all rows of `entry` in the units that `unit` supersedes; None where missing or damaged."""
         receipt, outcome = self._newest(entry.video_id, unit)
         if receipt is None or outcome is None:
             return None
@@ -53,8 +53,8 @@ class ReplacedRows:
     def _is_intact(self, receipt: Receipt) -> bool:
         if receipt.unit not in self._intact:
             try:
-                found = sha256_of(self._job.out / str(receipt.file))
+                digest = sha256_of(self._job.out / str(receipt.file))
             except OSError:
-                found = ""
-            self._intact[receipt.unit] = found == receipt.sha256
+                digest = ""
+            self._intact[receipt.unit] = digest == receipt.sha256
         return self._intact[receipt.unit]

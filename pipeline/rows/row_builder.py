@@ -1,7 +1,7 @@
-"""Frames of one input to record batches of the schema: detect, follow, cut, outline, compare, encode.
+"""Builds record batches from the frames of one input: detect, track, crop, hull, compare, encode.
 
-Three stages overlap, each in a thread of its own and one list of frames ahead of the next: reading what the decoder's
-child sends, finding the faces, and making the rows, which is done in the caller's thread.
+Three stages overlap, each on a thread of its own and one batch of frames ahead of the next: reading frames from the
+decoder process, detecting faces, and building the rows, which runs on the caller's thread.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from ..faces.geometry.hull import TemplateLandmarker
 from ..faces.geometry.regions import region_boxes, sharpness
 from ..faces.geometry.smoothing import FrameBoxes, smooth_boxes
 from ..faces.identity.tracker import Tracker
-from ..manipulation.mask import Difference, difference, encode_mask
-from ..manipulation.source_frames import Found, Original, Twin, Twins
+from ..manipulation.mask import ManipulationMask, encode_mask, manipulation_mask
+from ..manipulation.source_frames import AlignedSourceFrame, AlignedSourceFrames, SourceFrameCache, TrackedFaces
 from ..planning.options import JobSpec
 from ..sources import Entry
 from ..video import Frame
-from .prefetch import ahead
+from .prefetch import prefetch_one
 
 _BATCH_FRAMES = 16
-HELD_PIXELS = 32 << 20
-"""How many pixels of frames are gathered for the detector at most; one frame may have more.
+MAX_BATCH_PIXELS = 32 << 20
+"""Maximum number of pixels in a detector batch of several frames.
 
-Each of the three stages holds so many, the second and third once more where frames are compared with an original's.
+Each of the three stages holds one batch, the second and third another one where frames are compared with a source.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Seen:
+class _FrameFaces:
     frame: Frame
     faces: Faces
-    twin: Twin | None
+    source_frame: AlignedSourceFrame | None
 
 
-class RowMaker:
-    """Makes the rows of inputs, one input after the other; holds the detector, so one serves a whole process.
+class RowBuilder:
+    """Builds the rows of inputs, one input after the other; holds the detector, so one serves a whole process.
 
-    `reading`: the thread on which frames are read, one for all inputs: a decoder's child ends with the thread that
+    `read_executor`: its one thread reads the frames of all inputs, since a decoder process ends with the thread that
     started it.
     """
 
@@ -60,55 +60,58 @@ class RowMaker:
         self._options = job.options
         self._landmarker = TemplateLandmarker()
         self.schema = face_schema(job.labels)
-        self.reading = ThreadPoolExecutor(1, "facefeed-read")
-        self._finding = ThreadPoolExecutor(1, "facefeed-find")
+        self.read_executor = ThreadPoolExecutor(1, "facefeed-read")
+        self._detect_executor = ThreadPoolExecutor(1, "facefeed-detect")
 
     def close(self) -> None:
-        """Lets the threads go, for good, as soon as they are through with what they are at; does not wait for that."""
-        self.reading.shutdown(wait=False)
-        self._finding.shutdown(wait=False)
+        """Shuts the threads down once their current items are done, without waiting for that."""
+        self.read_executor.shutdown(wait=False)
+        self._detect_executor.shutdown(wait=False)
 
-    def read(self, frames: Iterator[Frame]) -> Iterator[Frame]:
-        """The frames, each of them read while the one before is at work."""
-        with ahead(frames, self.reading) as read:
-            yield from read
+    def prefetched(self, frames: Iterator[Frame]) -> Iterator[Frame]:
+        """Yields `frames`, each of them read while the one before is processed."""
+        with prefetch_one(frames, self.read_executor) as prefetched:
+            yield from prefetched
 
-    def search(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, Found]]:
-        """Each frame of a video with what is found in it, for the caller's thread to find."""
+    def track_faces(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, TrackedFaces]]:
+        """Yields each frame of a video with its faces; detects and tracks them on the caller's thread."""
         tracker = Tracker()
-        with ahead(self._gathered(frames), self.reading) as gathered:
-            for few in gathered:
-                for frame, faces in zip(few, self._detected([frame.rgb for frame in few]), strict=True):
-                    yield frame, self._found(frame, faces, tracker)
+        with prefetch_one(self._detector_batches(frames), self.read_executor) as batches:
+            for batch in batches:
+                for frame, faces in zip(batch, self._detect([frame.rgb for frame in batch]), strict=True):
+                    yield frame, self._track(frame, faces, tracker)
 
-    def _detected(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
-        found = self._detector.detect(frames)
-        if len(found) != len(frames):
-            told = f"{type(self._detector).__name__} gave {len(found)} answers for {len(frames)} frames"
-            raise UsageError(f"{told}: must give one for each, in their order")
-        return found
+    def _detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        detections = self._detector.detect(frames)
+        if len(detections) != len(frames):
+            problem = f"{type(self._detector).__name__} gave {len(detections)} answers for {len(frames)} frames"
+            raise UsageError(f"{problem}: must give one for each, in their order")
+        return detections
 
-    def _gathered(self, frames: Iterable[Frame], not_searched: frozenset[int] = frozenset()) -> Iterator[list[Frame]]:
-        """As many frames at a time as the detector likes, if they are small enough to be held.
+    def _detector_batches(
+        self, frames: Iterable[Frame], undetected_indices: frozenset[int] = frozenset()
+    ) -> Iterator[list[Frame]]:
+        """Groups frames into batches of the detector's size, or smaller ones where their pixels exceed the limit.
 
-        `not_searched`: indices of frames that are passed along with the others.
+        `undetected_indices`: indices of frames that are in the lists too, but do not count: the detector never sees
+        them.
         """
-        few: list[Frame] = []
+        batch: list[Frame] = []
         frames_at_once = self._detector.frames_at_once
         for frame in frames:
-            if few and sum(one.rgb.size for one in [*few, frame]) > 3 * HELD_PIXELS:
-                yield few
-                few = []
-            few.append(frame)
-            if sum(one.frame_index not in not_searched for one in few) >= frames_at_once:
-                yield few
-                few = []
-        if few:
-            yield few
+            if batch and sum(other.rgb.size for other in [*batch, frame]) > 3 * MAX_BATCH_PIXELS:
+                yield batch
+                batch = []
+            batch.append(frame)
+            if sum(other.frame_index not in undetected_indices for other in batch) >= frames_at_once:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
 
-    def _found(self, frame: Frame, faces: Faces, tracker: Tracker) -> Found:
+    def _track(self, frame: Frame, faces: Faces, tracker: Tracker) -> TrackedFaces:
         kept = self._options.keep(faces)
-        return Found(kept, tracker.update(frame.rgb, kept, frame.pts_seconds))
+        return TrackedFaces(kept, tracker.update(frame.rgb, kept, frame.pts_seconds))
 
     def batches(
         self,
@@ -116,95 +119,118 @@ class RowMaker:
         split: str,
         frames: Iterable[Frame],
         *,
-        source: Original | None = None,
-        keep_in: Original | None = None,
+        source_cache: SourceFrameCache | None = None,
+        own_cache: SourceFrameCache | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of `entry`, in the order of its frames, a few frames' worth at a time.
+        """Yields the rows of `entry` in the order of its frames, as record batches of a few frames each.
 
-        `source`: the video that `entry` was made from. `keep_in`: where frames and faces are kept, for fakes to come;
-        of its `extra` frames no rows are made.
+        Args:
+            entry: the input.
+            split: the split that its rows go into.
+            frames: its frames, in order.
+            source_cache: frames of the video that `entry` was made from.
+            own_cache: stores frames and faces of `entry` for its fakes; its `extra_indices` give no rows.
+
         """
         options = self._options
         rows: list[dict[str, Any]] = []
-        with ahead(self._seen(entry.video_id, frames, source, keep_in), self._finding) as lists:
-            seen = chain.from_iterable(lists)
-            for number, (one, framing) in enumerate(smooth_boxes(seen, options.margin) if options.smooth else seen, 1):
-                rows += self._frame_rows(entry, split, one, framing)
+        with prefetch_one(
+            self._analyze(entry.video_id, frames, source_cache, own_cache), self._detect_executor
+        ) as batches:
+            analyzed = chain.from_iterable(batches)
+            for number, (frame_faces, frame_boxes) in enumerate(
+                smooth_boxes(analyzed, options.margin) if options.smooth else analyzed, 1
+            ):
+                rows += self._frame_rows(entry, split, frame_faces, frame_boxes)
                 if number % _BATCH_FRAMES == 0 and rows:
                     yield pa.RecordBatch.from_pylist(rows, schema=self.schema)
                     rows = []
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=self.schema)
 
-    def _seen(
-        self, video_id: str, frames: Iterable[Frame], source: Original | None, keep_in: Original | None
-    ) -> Iterator[list[tuple[_Seen, FrameBoxes]]]:
-        """Frames with their faces and, before any smoothing, what is to be cut of them.
+    def _analyze(
+        self,
+        video_id: str,
+        frames: Iterable[Frame],
+        source_cache: SourceFrameCache | None,
+        own_cache: SourceFrameCache | None,
+    ) -> Iterator[list[tuple[_FrameFaces, FrameBoxes]]]:
+        """Yields batches of frames with their faces and the boxes to crop, before any smoothing.
 
-        As long as this goes on, no one else may touch the two originals.
+        Until it ends, no other thread may use the two caches.
         """
-        twins = Twins(source, video_id) if source else None
-        tracker = Tracker(first_id=twins.next_track_id if twins and self._options.boxes == "source" else 0)
-        extra = keep_in.extra if keep_in else frozenset[int]()
-        not_searched = extra if self._options.boxes == "own" else frozenset[int]()
-        with ahead(self._gathered(frames, not_searched), self.reading) as gathered:
-            for few in gathered:
-                searched = list(_without(not_searched, few, keep_in))
-                pairs = [twins.of(frame) if twins else None for frame in searched]
-                if twins and searched and not tracker.has_started:
-                    self._introduce(tracker, searched[0], twins)
-                looked_at = self._looked_at(searched, pairs, tracker, keep_in)
-                yield [seen for seen in looked_at if seen[0].frame.frame_index not in extra]
+        source_frames = AlignedSourceFrames(source_cache, video_id) if source_cache else None
+        reuses_boxes = self._options.boxes == "source"
+        tracker = Tracker(first_id=source_frames.next_track_id if source_frames and reuses_boxes else 0)
+        extra_indices = own_cache.extra_indices if own_cache else frozenset[int]()
+        undetected_indices = frozenset[int]() if reuses_boxes else extra_indices
+        with prefetch_one(self._detector_batches(frames, undetected_indices), self.read_executor) as batches:
+            for batch in batches:
+                searched = list(_without_undetected(batch, undetected_indices, own_cache))
+                matching = [source_frames.for_frame(frame) if source_frames else None for frame in searched]
+                if source_frames and searched and not tracker.has_started:
+                    self._seed_tracker(tracker, searched[0], source_frames)
+                analyzed = self._analyze_batch(searched, matching, tracker, own_cache)
+                yield [item for item in analyzed if item[0].frame.frame_index not in extra_indices]
 
-    def _introduce(self, tracker: Tracker, frame: Frame, twins: Twins) -> None:
-        """Has the people of the original known by their ids, for frames before the first that has a counterpart."""
-        first = twins.first_with_faces(frame)
-        if first is not None and (found := self._reused(first)) is not None:
-            tracker.update_with_ids(first.rgb, found.faces, found.track_ids, frame.pts_seconds)
+    def _seed_tracker(self, tracker: Tracker, frame: Frame, source_frames: AlignedSourceFrames) -> None:
+        """Gives the tracker the source's people and ids, for frames before the first that has a matching frame."""
+        first = source_frames.first_with_faces(frame)
+        if first is not None and (tracked := self._source_faces(first)) is not None:
+            tracker.update_with_ids(first.rgb, tracked.faces, tracked.track_ids, frame.pts_seconds)
 
-    def _looked_at(
-        self, few: Sequence[Frame], pairs: Sequence[Twin | None], tracker: Tracker, keep_in: Original | None
-    ) -> Iterator[tuple[_Seen, FrameBoxes]]:
-        reused = [self._reused(twin) for twin in pairs]
-        unknown = [frame.rgb for frame, known in zip(few, reused, strict=True) if known is None]
-        detected = iter(self._detected(unknown))
-        for frame, twin, known in zip(few, pairs, reused, strict=True):
+    def _analyze_batch(
+        self,
+        batch: Sequence[Frame],
+        source_frames: Sequence[AlignedSourceFrame | None],
+        tracker: Tracker,
+        own_cache: SourceFrameCache | None,
+    ) -> Iterator[tuple[_FrameFaces, FrameBoxes]]:
+        reused = [self._source_faces(source_frame) for source_frame in source_frames]
+        to_detect = [frame.rgb for frame, known in zip(batch, reused, strict=True) if known is None]
+        detections = iter(self._detect(to_detect))
+        for frame, source_frame, known in zip(batch, source_frames, reused, strict=True):
             if known is not None:
                 tracker.update_with_ids(frame.rgb, known.faces, known.track_ids, frame.pts_seconds)
-            found = known or self._found(frame, next(detected), tracker)
-            if keep_in is not None:
-                keep_in.add(frame, found)
-            yield _Seen(frame, found.faces, twin), self._framing(frame, found)
+            tracked = known or self._track(frame, next(detections), tracker)
+            if own_cache is not None:
+                own_cache.add(frame, tracked)
+            yield _FrameFaces(frame, tracked.faces, source_frame), self._frame_boxes(frame, tracked)
 
-    def _framing(self, frame: Frame, found: Found) -> FrameBoxes:
+    def _frame_boxes(self, frame: Frame, tracked: TrackedFaces) -> FrameBoxes:
         align = self._options.align
-        tilts = np.array([tilt_degrees(points) if align else 0.0 for points in found.faces.landmarks], np.float64)
-        return FrameBoxes(frame.pts_seconds, found.track_ids, found.faces.boxes_xyxy.astype(np.float64), tilts)
+        tilts = np.array([tilt_degrees(points) if align else 0.0 for points in tracked.faces.landmarks], np.float64)
+        return FrameBoxes(frame.pts_seconds, tracked.track_ids, tracked.faces.boxes_xyxy.astype(np.float64), tilts)
 
-    def _reused(self, twin: Twin | None) -> Found | None:
-        if twin is None or twin.found is None or self._options.boxes != "source":
+    def _source_faces(self, source_frame: AlignedSourceFrame | None) -> TrackedFaces | None:
+        """The source's faces, where a fake's are taken from there (`boxes="source"`)."""
+        if source_frame is None or source_frame.tracked is None or self._options.boxes != "source":
             return None
-        kept = self._options.keep.passing_indices(twin.found.faces)  # anew: a fake may be smaller than its original
-        return Found(twin.found.faces.select(kept), twin.found.track_ids[kept])
+        tracked = source_frame.tracked
+        kept = self._options.keep.passing_indices(tracked.faces)  # filtered anew: a fake may be smaller than its source
+        return TrackedFaces(tracked.faces.select(kept), tracked.track_ids[kept])
 
-    def _difference(self, seen: _Seen, square: CropSquare) -> Difference | None:
-        if seen.twin is None:
+    def _manipulation_mask(self, frame_faces: _FrameFaces, square: CropSquare) -> ManipulationMask | None:
+        if frame_faces.source_frame is None:
             return None
-        size_px, boxes_xyxy = self._options.size_px, seen.faces.boxes_xyxy
-        return difference(seen.frame.rgb, seen.twin.rgb, square, size_px=size_px, faces_xyxy=boxes_xyxy)
+        size_px, boxes_xyxy = self._options.size_px, frame_faces.faces.boxes_xyxy
+        source_rgb = frame_faces.source_frame.rgb
+        return manipulation_mask(frame_faces.frame.rgb, source_rgb, square, size_px=size_px, faces_xyxy=boxes_xyxy)
 
-    def _frame_rows(self, entry: Entry, split: str, seen: _Seen, framing: FrameBoxes) -> Iterator[dict[str, Any]]:
-        options, frame, faces = self._options, seen.frame, seen.faces
+    def _frame_rows(
+        self, entry: Entry, split: str, frame_faces: _FrameFaces, frame_boxes: FrameBoxes
+    ) -> Iterator[dict[str, Any]]:
+        options, frame, faces = self._options, frame_faces.frame, frame_faces.faces
         hulls = self._landmarker(frame.rgb, faces)
-        squares = map(CropSquare.around, framing.boxes_xyxy, repeat(options.margin), framing.degrees)
+        squares = map(CropSquare.around, frame_boxes.boxes_xyxy, repeat(options.margin), frame_boxes.degrees)
         frame_height, frame_width = frame.rgb.shape[:2]
         for box, score, landmarks, hull, track_id, square in zip(
-            faces.boxes_xyxy, faces.scores, faces.landmarks, hulls, framing.track_ids, squares, strict=True
+            faces.boxes_xyxy, faces.scores, faces.landmarks, hulls, frame_boxes.track_ids, squares, strict=True
         ):
             crop, scale = square.crop(frame.rgb, options.size_px)
             landmarks_in_crop = square.to_crop(landmarks, scale)
             hull_in_crop = square.to_crop(hull, scale)
-            changed = self._difference(seen, square)
+            manipulation = self._manipulation_mask(frame_faces, square)
             image = options.image(crop)
             yield {
                 "face_id": f"{entry.video_id}/{frame.frame_index}/{track_id}",
@@ -230,8 +256,8 @@ class RowMaker:
                 "hull_method": self._landmarker.name,
                 "regions": region_boxes(landmarks_in_crop, hull_in_crop),
                 "sharpness": sharpness(crop),
-                "manipulated": changed.share if changed else None,
-                "mask": encode_mask(changed.mask) if changed else None,
+                "manipulated": manipulation.changed_fraction if manipulation else None,
+                "mask": encode_mask(manipulation.mask) if manipulation else None,
                 "image": image,
                 "image_crc32": zlib.crc32(image),
                 "height": crop.shape[0],
@@ -239,10 +265,12 @@ class RowMaker:
             }
 
 
-def _without(indices: frozenset[int], frames: Iterable[Frame], keep_in: Original | None) -> Iterator[Frame]:
-    """The other frames; those that are taken out are kept for the fakes that need them."""
+def _without_undetected(
+    frames: Iterable[Frame], undetected_indices: frozenset[int], own_cache: SourceFrameCache | None
+) -> Iterator[Frame]:
+    """Yields the frames to search for faces; the others only go into the cache, for the fakes that need them."""
     for frame in frames:
-        if keep_in is not None and frame.frame_index in indices:
-            keep_in.add(frame, None)
+        if own_cache is not None and frame.frame_index in undetected_indices:
+            own_cache.add(frame, None)
         else:
             yield frame

@@ -28,7 +28,7 @@ from typing import Any
 
 from facefeed.data.sample import make_sample
 from facefeed.pipeline.commit.publish import make_folders
-from facefeed.pipeline.execution.decode_pool import _InTurn
+from facefeed.pipeline.execution.decode_pool import _LockedDetector
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
@@ -52,7 +52,7 @@ def run(source: Path, detector: Any, given: argparse.Namespace, *, in_series: bo
     decoders = 1 if in_series else given.decoders
     options = Options(sampling=Sampling(every=given.every))
     watched = RecordingDetector(detector, spans)
-    shared = _InTurn(watched) if decoders == 1 else watched  # several lanes take turns of themselves
+    shared = _LockedDetector(watched) if decoders == 1 else watched  # several lanes take turns of themselves
     with tempfile.TemporaryDirectory() as out:
         config_hash = hash_config(options.to_config(detector, listing.labels))
         job = JobSpec(
@@ -61,8 +61,8 @@ def run(source: Path, detector: Any, given: argparse.Namespace, *, in_series: bo
         make_folders(job.paths)
         entries = ordered([one for one in listing.entries if not one.problem])
         worker = UnitWorker(job, decoders=decoders)
-        for lane in worker._lanes._lanes:
-            lane.inputs.warm_up(entries[0].video_id)
+        for lane in worker._pool._workers:
+            lane.pipeline.warm_up(entries[0].video_id)
         with recorded(worker, spans, watched, in_series=in_series):
             computed, began = time.process_time(), time.perf_counter()
             receipt = worker.run(Unit.make(entries, "train", config_hash=config_hash, salt="0"))

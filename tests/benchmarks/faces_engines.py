@@ -13,7 +13,7 @@ import torch
 from facefeed.pipeline.faces import FaceDetector, Faces
 from facefeed.pipeline.faces.detectors.keyframe_detector import TrackingDetector
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
-from facefeed.pipeline.rows.row_builder import HELD_PIXELS
+from facefeed.pipeline.rows.row_builder import MAX_BATCH_PIXELS
 from facenet_pytorch import MTCNN
 from numpy.typing import NDArray
 
@@ -87,7 +87,7 @@ def best_batch(frames: Frames, *, min_face_px: int, device: str) -> tuple[int, d
 def _ours(detector: FaceDetector) -> Callable[[Frames], list[Any]]:
     def run(frames: Frames) -> list[Any]:
         """As the job calls it: as many frames at a time as it likes, and the job holds."""
-        step = max(1, min(detector.frames_at_once, 3 * HELD_PIXELS // max(rgb.size for rgb in frames)))
+        step = max(1, min(detector.frames_at_once, 3 * MAX_BATCH_PIXELS // max(rgb.size for rgb in frames)))
         return [faces for at in range(0, len(frames), step) for faces in detector.detect(frames[at : at + step])]
 
     return run

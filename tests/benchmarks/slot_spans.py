@@ -16,8 +16,8 @@ from unittest.mock import patch
 from facefeed.pipeline.execution import decode_pool
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.rows import row_builder
-from facefeed.pipeline.rows.prefetch import ahead
-from facefeed.pipeline.rows.row_builder import RowMaker
+from facefeed.pipeline.rows.prefetch import prefetch_one
+from facefeed.pipeline.rows.row_builder import RowBuilder
 from facefeed.pipeline.video.child_process import DecoderProcess
 
 STAGES = ("decode", "read", "find", "cut")
@@ -102,20 +102,22 @@ class RecordingDetector:
 
 @contextmanager
 def recorded(worker: UnitWorker, spans: Spans, detector: RecordingDetector, *, in_series: bool) -> Iterator[None]:
-    """Records what `worker` does meanwhile; `in_series`: without `ahead`, one stage after the other, on one lane."""
-    made = worker._lanes._lanes
+    """Records what `worker` does; `in_series`: without `prefetch_one`, one stage after the other, on one decoder."""
+    made = worker._pool._workers
     for number, lane in enumerate(made):
-        maker = lane.inputs._maker
-        spans.lane_of.update({id(maker.reading): number, id(maker._finding): number, id(maker): number})
+        maker = lane.pipeline._row_builder
+        spans.lane_of.update({id(maker.read_executor): number, id(maker._detect_executor): number, id(maker): number})
         encoder: Any = _recording(maker._options.image, spans, number)
         maker._options = replace(maker._options, image=encoder)
     with ExitStack() as stack:
-        stack.enter_context(patch.object(row_builder, "ahead", _recording_ahead(spans, detector, in_series=in_series)))
-        stack.enter_context(patch.object(RowMaker, "_frame_rows", _recording_rows(spans)))
+        stack.enter_context(
+            patch.object(row_builder, "prefetch_one", _recording_ahead(spans, detector, in_series=in_series))
+        )
+        stack.enter_context(patch.object(RowBuilder, "_frame_rows", _recording_rows(spans)))
         stack.enter_context(patch.object(DecoderProcess, "_await_bytes", _recording_wait(spans, detector)))
-        stack.enter_context(patch.object(decode_pool._Lane, "family", _recording_family(spans, made)))
-        turn = decode_pool._InTurn.detect
-        stack.enter_context(patch.object(decode_pool._InTurn, "detect", _recording_turn(spans, detector, turn)))
+        stack.enter_context(patch.object(decode_pool._InputWorker, "process_family", _recording_family(spans, made)))
+        turn = decode_pool._LockedDetector.detect
+        stack.enter_context(patch.object(decode_pool._LockedDetector, "detect", _recording_turn(spans, detector, turn)))
         stack.enter_context(_sampled(worker, spans))
         yield
 
@@ -141,7 +143,7 @@ def _recording_ahead(spans: Spans, detector: RecordingDetector, *, in_series: bo
             yield _taken(made, spans, lane, waiting)
             made.close()
         else:
-            with ahead(made, thread) as taken:
+            with prefetch_one(made, thread) as taken:
                 yield _taken(taken, spans, lane, waiting)
 
     return watched
@@ -181,9 +183,9 @@ def _taken(items: Iterator[Any], spans: Spans, lane: int, waiting: tuple[str, st
 
 
 def _recording_rows(spans: Spans) -> Any:
-    genuine = RowMaker._frame_rows
+    genuine = RowBuilder._frame_rows
 
-    def frame_rows(self: RowMaker, *given: Any) -> list[Any]:
+    def frame_rows(self: RowBuilder, *given: Any) -> list[Any]:
         with spans.during(spans.lane_of[id(self)], "cut", "crop and hull"):
             return list(genuine(self, *given))
 
@@ -201,7 +203,7 @@ def _recording_wait(spans: Spans, detector: RecordingDetector) -> Any:
 
 
 def _recording_family(spans: Spans, made: Sequence[Any]) -> Any:
-    genuine = decode_pool._Lane.family
+    genuine = decode_pool._InputWorker.process_family
 
     def family(self: Any, *given: Any) -> Iterator[Any]:
         items, lane = genuine(self, *given), made.index(self)
@@ -233,8 +235,8 @@ def _sampled(worker: UnitWorker, spans: Spans) -> Iterator[None]:
     def watch() -> None:
         before: dict[int, tuple[float, float]] = {}
         while not done.wait(SAMPLE_SECONDS):
-            for number, lane in enumerate(worker._lanes._lanes):
-                pid = lane.inputs.reader.child_pid
+            for number, lane in enumerate(worker._pool._workers):
+                pid = lane.pipeline.reader.child_pid
                 if pid is None:
                     continue
                 with suppress(OSError, ValueError):

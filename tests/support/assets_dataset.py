@@ -158,7 +158,7 @@ def make_dataset(out: Path, units: tuple[tuple[str, tuple[Clip, ...]], ...] = UN
     root = out / "no such source"
     job = JobSpec(root=root, out=out, options=chosen, detector=detector, labels=LABELS, config_hash=name)
     worker = UnitWorker(job)
-    worker.inputs.reader = _NoiseReader({clip.name: clip for _, clips in units for clip in clips}, root)
+    worker.pipeline.reader = _NoiseReader({clip.name: clip for _, clips in units for clip in clips}, root)
     for unit, (_, clips) in zip(planned, units, strict=True):
         if clips is HALVED:
             _split(unit, job)

@@ -31,7 +31,7 @@ from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.precompute import FailureLimit, precompute
-from facefeed.pipeline.rows.input_rows import InputRows
+from facefeed.pipeline.rows.input_pipeline import InputPipeline
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame
 
@@ -157,9 +157,9 @@ def test_a_damaged_video_that_was_tried_to_its_end_is_known_whole() -> None:
 
         def warm_up(self, _: str) -> None: ...
 
-        def let_go(self) -> None: ...
+        def release(self) -> None: ...
 
-    [probe] = probe_family(cast("InputRows", Scratched()), [Entry(video_id="a.mp4")], 60.0)
+    [probe] = probe_family(cast("InputPipeline", Scratched()), [Entry(video_id="a.mp4")], 60.0)
     assert (probe.is_partial, probe.reason, probe.frames, probe.wanted_frames) == (True, None, 4, 4)
 
 
@@ -183,9 +183,9 @@ def test_what_a_worker_does_once_is_measured_apart_from_its_trials(monkeypatch: 
 
         def warm_up(self, _: str) -> None: ...
 
-        def let_go(self) -> None: ...
+        def release(self) -> None: ...
 
-    inputs = cast("InputRows", Cold())
+    inputs = cast("InputPipeline", Cold())
     broken, sound = [Entry(video_id="broken.mp4")], [Entry(video_id="a.mp4")]
     assert first_frame_seconds(inputs, [broken]) == 0
     assert first_frame_seconds(inputs, [broken, sound]) == pytest.approx(7.0)

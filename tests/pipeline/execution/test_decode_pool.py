@@ -21,7 +21,7 @@ from facefeed.pipeline.dataset.manifest import InputOutcome
 from facefeed.pipeline.errors import StoppedError
 from facefeed.pipeline.execution import cluster, decode_pool
 from facefeed.pipeline.execution.cluster import decoders_per_worker, install_unit_workers, local_client, run_unit
-from facefeed.pipeline.execution.decode_pool import families_of
+from facefeed.pipeline.execution.decode_pool import group_families
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
@@ -46,14 +46,14 @@ def names(families: list[list[Entry]]) -> list[str]:
 
 
 def test_neighbours_that_were_made_from_each_other_are_one_family() -> None:
-    assert names(families_of([entry("a"), entry("b", "a"), entry("c", "a"), entry("d"), entry("e")])) == [
+    assert names(group_families([entry("a"), entry("b", "a"), entry("c", "a"), entry("d"), entry("e")])) == [
         "abc",
         "d",
         "e",
     ]
-    assert names(families_of([entry("b", "a"), entry("c", "a"), entry("d", "x")])) == ["bc", "d"]  # half of a unit
-    assert names(families_of([entry("a"), entry("b", "a"), entry("c", "b"), entry("d")])) == ["abc", "d"]
-    assert names(families_of([])) == []
+    assert names(group_families([entry("b", "a"), entry("c", "a"), entry("d", "x")])) == ["bc", "d"]  # half of a unit
+    assert names(group_families([entry("a"), entry("b", "a"), entry("c", "b"), entry("d")])) == ["abc", "d"]
+    assert names(group_families([])) == []
 
 
 def job_of(root: Path, out: Path, detector: Any, **more: Any) -> JobSpec:
@@ -145,8 +145,8 @@ class Unfilmed(MediaReader):
 
 def unfilmed(job: JobSpec, decoders: int, on_open: Callable[[str], None]) -> UnitWorker:
     worker = UnitWorker(job, decoders=decoders)
-    for lane in worker._lanes._lanes:
-        lane.inputs.reader = Unfilmed(on_open)
+    for lane in worker._pool._workers:
+        lane.pipeline.reader = Unfilmed(on_open)
     return worker
 
 
@@ -193,7 +193,7 @@ def test_no_more_than_two_families_a_decoder_are_held(tmp_path: Path) -> None:
 
     def count(_: InputOutcome) -> None:
         idle = threading.Barrier(2)  # both lanes are through with what they were given
-        for waiting in [worker._lanes._threads.submit(idle.wait, PATIENCE_SECONDS) for _ in range(2)]:
+        for waiting in [worker._pool._executor.submit(idle.wait, PATIENCE_SECONDS) for _ in range(2)]:
             waiting.result()
         held.append(len(opened) - len(held))
 
@@ -204,7 +204,7 @@ def test_no_more_than_two_families_a_decoder_are_held(tmp_path: Path) -> None:
 
 def bytes_in_memory(worker: UnitWorker) -> int:
     """What the rows that wait to be taken hold of it."""
-    spools = [spool for lane in worker._lanes._lanes for spool in lane._spools if not spool.closed]
+    spools = [spool for lane in worker._pool._workers for spool in lane._spools if not spool.closed]
     files = [getattr(spool, "_file") for spool in spools]  # noqa: B009 (tempfile has no public way to it)
     return sum(len(file.getbuffer()) for file in files if hasattr(file, "getbuffer"))
 
@@ -272,8 +272,8 @@ def test_closed_in_mid_unit_every_lane_ends_and_nothing_is_left(make_source: Mak
     job = job_of(source, tmp_path / "out", FixedBoxDetector())
     worker = UnitWorker(job, decoders=3)
     readers = [Waiting(job.limits) for _ in range(3)]
-    for lane, reader in zip(worker._lanes._lanes, readers, strict=True):
-        lane.inputs.reader = reader
+    for lane, reader in zip(worker._pool._workers, readers, strict=True):
+        lane.pipeline.reader = reader
     child_pids: list[int | None] = []
 
     def teardown() -> None:
@@ -381,7 +381,7 @@ def test_a_worker_that_was_dealt_a_gpu_feeds_it_by_all_of_its_cores(make_source:
         [replace(one, label=0) for one in list_source(source).entries], "train", config_hash=job.config_hash, salt="0"
     )
     with local_client(1) as client, install_unit_workers(client, job, ["0"], local=True) as plugin:
-        counts = client.run(lambda dask_worker: len(dask_worker.plugins[plugin].unit_worker._lanes._lanes))
+        counts = client.run(lambda dask_worker: len(dask_worker.plugins[plugin].unit_worker._pool._workers))
         receipt = client.submit(run_unit, unit, plugin, pure=False).result()
     assert list(counts.values()) == [min(usable_cores(), 8)]
     assert [(one.video_id, one.faces) for one in receipt.inputs] == [(f"{name}.mp4", 5) for name in "abcd"]

@@ -17,7 +17,7 @@ from facefeed.pipeline.dataset.manifest import Receipt
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.manipulation.frame_matching import counterparts
+from facefeed.pipeline.manipulation.frame_matching import match_frames
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
@@ -98,24 +98,24 @@ def test_a_frame_belongs_to_the_one_of_the_same_moment_wherever_the_clocks_begin
     shorter = times([number / 25 + late_seconds + 0.001 for number in range(90)], [0, 45, 89])
     halved = times([2 * number / 25 + late_seconds for number in range(50)], [0, 10, 20])
     doubled = times([number / 50 + late_seconds for number in range(200)], [0, 1, 2, 101, 150, 199])
-    assert counterparts(shorter, original) == {0: 0, 45: 45, 89: 89}
-    assert counterparts(halved, original) == {0: 0, 10: 20, 20: 40}
-    assert counterparts(doubled, original) == {0: 0, 2: 1, 150: 75}, "between two frames there is none"
+    assert match_frames(shorter, original) == {0: 0, 45: 45, 89: 89}
+    assert match_frames(halved, original) == {0: 0, 10: 20, 20: 40}
+    assert match_frames(doubled, original) == {0: 0, 2: 1, 150: 75}, "between two frames there is none"
 
 
 def test_behind_the_end_and_in_a_gap_there_is_no_frame_of_the_same_moment() -> None:
     original = times([0.0, 0.04, 0.08, 0.48, 0.52])
     fake = times([number / 25 for number in range(20)])
-    assert counterparts(fake, original) == {0: 0, 1: 1, 2: 2, 12: 3, 13: 4}
-    assert counterparts(original, fake) == {0: 0, 1: 1, 2: 2, 3: 12, 4: 13}
+    assert match_frames(fake, original) == {0: 0, 1: 1, 2: 2, 12: 3, 13: 4}
+    assert match_frames(original, fake) == {0: 0, 1: 1, 2: 2, 3: 12, 4: 13}
 
 
 def test_of_equally_many_frames_each_belongs_to_the_one_of_its_number() -> None:
-    assert counterparts(times([0.0, 0.04, 0.08], [0, 2]), times([0.0, 0.5, 2.0])) == {0: 0, 2: 2}
-    assert counterparts(times([0.0]), times([0.0])) == {0: 0}
-    assert counterparts(times([0.0]), times([5.0, 5.04])) == {0: 0}
-    assert counterparts(times([5.0, 5.04]), times([0.0])) == {0: 0}
-    assert counterparts(times([0.0, 0.04], []), times([0.0])) == {}
+    assert match_frames(times([0.0, 0.04, 0.08], [0, 2]), times([0.0, 0.5, 2.0])) == {0: 0, 2: 2}
+    assert match_frames(times([0.0]), times([0.0])) == {0: 0}
+    assert match_frames(times([0.0]), times([5.0, 5.04])) == {0: 0}
+    assert match_frames(times([5.0, 5.04]), times([0.0])) == {0: 0}
+    assert match_frames(times([0.0, 0.04], []), times([0.0])) == {}
 
 
 def entry(name: str, source: str | None = None) -> Entry:

@@ -22,8 +22,8 @@ from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.faces.geometry.crop import CropSquare
-from facefeed.pipeline.manipulation.mask import Difference, decode_mask, difference, encode_mask
-from facefeed.pipeline.manipulation.source_frames import Found, Original, Twins
+from facefeed.pipeline.manipulation.mask import ManipulationMask, decode_mask, encode_mask, manipulation_mask
+from facefeed.pipeline.manipulation.source_frames import AlignedSourceFrames, SourceFrameCache, TrackedFaces
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
@@ -54,9 +54,9 @@ def recompressed(rgb: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
 # --- two crops
 
 
-def compared(fake: NDArray[np.uint8], source: NDArray[np.uint8]) -> Difference:
+def compared(fake: NDArray[np.uint8], source: NDArray[np.uint8]) -> ManipulationMask:
     """All of two pictures."""
-    found = difference(fake, source, CropSquare(0, 0, len(fake)), size_px=256, faces_xyxy=FACE)
+    found = manipulation_mask(fake, source, CropSquare(0, 0, len(fake)), size_px=256, faces_xyxy=FACE)
     assert found is not None
     return found
 
@@ -64,12 +64,12 @@ def compared(fake: NDArray[np.uint8], source: NDArray[np.uint8]) -> Difference:
 def test_equal_crops_differ_nowhere() -> None:
     found = compared(picture(0), picture(0))
     assert not found.mask.any()
-    assert found.share == 0.0
+    assert found.changed_fraction == 0.0
 
 
 @pytest.mark.parametrize("quality", [95, 75, 50])
 def test_compressing_again_is_no_manipulation(quality: int) -> None:
-    assert compared(recompressed(picture(1), quality), recompressed(picture(1), 90)).share < UNCHANGED
+    assert compared(recompressed(picture(1), quality), recompressed(picture(1), 90)).changed_fraction < UNCHANGED
 
 
 def test_a_changed_area_is_found_where_it_is() -> None:
@@ -79,7 +79,7 @@ def test_a_changed_area_is_found_where_it_is() -> None:
     fake[truth] = picture(3)[truth]
     found = compared(recompressed(fake, 75), recompressed(source, 75))
     assert iou(found.mask, truth) > 0.8
-    assert found.share == pytest.approx(found.mask.mean())
+    assert found.changed_fraction == pytest.approx(found.mask.mean())
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_mask_is_as_large_as_its_crop_and_lies_where_the_crop_does(square: Cro
     cv2.circle(truth, (62, 52), 16, 255, -1)
     fake = np.where(truth[..., None] > 0, 255 - source, source).astype(np.uint8)
     for size_px in (256, 40):
-        found = difference(fake, source, square, size_px=size_px, faces_xyxy=FACE)
+        found = manipulation_mask(fake, source, square, size_px=size_px, faces_xyxy=FACE)
         assert found is not None
         crop, _ = square.crop(np.dstack([truth] * 3), size_px)
         assert found.mask.shape == crop.shape[:2]
@@ -109,12 +109,12 @@ def test_a_mask_is_as_large_as_its_crop_and_lies_where_the_crop_does(square: Cro
 
 def test_pictures_of_two_scenes_cannot_be_compared() -> None:
     """As where the clocks of a fake and its original go apart: the whole square would count as manipulated."""
-    assert difference(picture(4), picture(5), CropSquare(20, 20, 80), size_px=256, faces_xyxy=FACE) is None
+    assert manipulation_mask(picture(4), picture(5), CropSquare(20, 20, 80), size_px=256, faces_xyxy=FACE) is None
 
 
 def test_frames_of_two_sizes_are_refused() -> None:
     with pytest.raises(UsageError, match="frames of one size"):
-        difference(picture(0, 64), picture(0, 128), CropSquare(0, 0, 64), size_px=256, faces_xyxy=FACE)
+        manipulation_mask(picture(0, 64), picture(0, 128), CropSquare(0, 0, 64), size_px=256, faces_xyxy=FACE)
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32 - 1))
@@ -142,37 +142,37 @@ def frame(number: int, rgb: NDArray[np.uint8]) -> Frame:
 
 def test_an_original_of_another_size_is_brought_to_the_fake_s(tmp_path: Path) -> None:
     faces = FixedBoxDetector(((0.25, 0.25, 0.75, 0.75),)).detect([picture(0, 64)])[0]
-    original = Original("a.mp4", tmp_path, {"fake.mp4": {0: 0}})
-    original.add(frame(0, picture(0, 64)), Found(faces, np.array([7], np.int32)))
-    twin = Twins(original, "fake.mp4").of(frame(0, picture(9, 128)))
-    assert twin is not None
-    assert twin.rgb.shape == (128, 128, 3)
-    assert twin.found is not None
-    assert twin.found.faces.boxes_xyxy.tolist() == [[32, 32, 96, 96]]
-    assert twin.found.track_ids.tolist() == [7]
-    original.forget()
+    cache = SourceFrameCache("a.mp4", tmp_path, {"fake.mp4": {0: 0}})
+    cache.add(frame(0, picture(0, 64)), TrackedFaces(faces, np.array([7], np.int32)))
+    aligned = AlignedSourceFrames(cache, "fake.mp4").for_frame(frame(0, picture(9, 128)))
+    assert aligned is not None
+    assert aligned.rgb.shape == (128, 128, 3)
+    assert aligned.tracked is not None
+    assert aligned.tracked.faces.boxes_xyxy.tolist() == [[32, 32, 96, 96]]
+    assert aligned.tracked.track_ids.tolist() == [7]
+    cache.discard()
 
 
-def test_another_frame_and_another_shape_have_no_twin(tmp_path: Path) -> None:
-    original = Original("a.mp4", tmp_path, {"fake.mp4": {0: 0}})
-    original.add(frame(0, picture(0)), None)
-    twins = Twins(original, "fake.mp4")
-    assert twins.of(frame(1, picture(0))) is None
-    assert twins.of(frame(0, picture(0)[:96])) is None
-    assert twins.of(frame(0, picture(0))) is not None
-    assert Twins(original, "other.mp4").of(frame(0, picture(0))) is None
-    original.forget()
-    assert twins.of(frame(0, picture(0))) is None
+def test_another_frame_and_another_shape_have_no_source_frame(tmp_path: Path) -> None:
+    cache = SourceFrameCache("a.mp4", tmp_path, {"fake.mp4": {0: 0}})
+    cache.add(frame(0, picture(0)), None)
+    aligned = AlignedSourceFrames(cache, "fake.mp4")
+    assert aligned.for_frame(frame(1, picture(0))) is None
+    assert aligned.for_frame(frame(0, picture(0)[:96])) is None
+    assert aligned.for_frame(frame(0, picture(0))) is not None
+    assert AlignedSourceFrames(cache, "other.mp4").for_frame(frame(0, picture(0))) is None
+    cache.discard()
+    assert aligned.for_frame(frame(0, picture(0))) is None
 
 
-def test_a_picture_too_long_to_be_kept_has_no_twin_and_does_no_harm(tmp_path: Path) -> None:
-    original = Original("a.png", tmp_path, {"fake.png": {0: 0, 1: 1}})
-    twins, long = Twins(original, "fake.png"), np.zeros((2, 70_000, 3), np.uint8)
-    original.add(frame(0, long), None)
-    assert twins.of(frame(0, long)) is None
-    original.add(frame(1, picture(0)), None)
-    assert twins.of(frame(1, picture(0))) is not None
-    original.forget()
+def test_a_picture_too_long_for_the_cache_has_no_source_frame_and_does_no_harm(tmp_path: Path) -> None:
+    cache = SourceFrameCache("a.png", tmp_path, {"fake.png": {0: 0, 1: 1}})
+    aligned, long = AlignedSourceFrames(cache, "fake.png"), np.zeros((2, 70_000, 3), np.uint8)
+    cache.add(frame(0, long), None)
+    assert aligned.for_frame(frame(0, long)) is None
+    cache.add(frame(1, picture(0)), None)
+    assert aligned.for_frame(frame(1, picture(0))) is not None
+    cache.discard()
 
 
 # --- whole units of the sample

@@ -26,9 +26,9 @@ from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
-from facefeed.pipeline.rows import input_rows, row_builder
-from facefeed.pipeline.rows.prefetch import ahead
-from facefeed.pipeline.rows.row_builder import RowMaker
+from facefeed.pipeline.rows import input_pipeline, row_builder
+from facefeed.pipeline.rows.prefetch import prefetch_one
+from facefeed.pipeline.rows.row_builder import RowBuilder
 from facefeed.pipeline.sources import Entry, list_source
 from facefeed.pipeline.video import Frame, Sampling
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ PATIENCE_SECONDS = 30.0
 
 @pytest.fixture
 def thread() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1, "test-ahead") as thread:
+    with ThreadPoolExecutor(1, "test-prefetch") as thread:
         yield thread
 
 
@@ -55,9 +55,9 @@ def idle(*threads: Executor) -> None:
 
 
 def test_items_come_whole_and_in_their_order(thread: ThreadPoolExecutor) -> None:
-    with ahead(iter(range(1000)), thread) as numbers:
+    with prefetch_one(iter(range(1000)), thread) as numbers:
         assert list(numbers) == list(range(1000))
-    with ahead(iter(()), thread) as nothing:
+    with prefetch_one(iter(()), thread) as nothing:
         assert list(nothing) == []
 
 
@@ -69,7 +69,7 @@ def test_the_next_item_is_made_while_one_is_in_hand_and_no_further_one(thread: T
             made.append(number)
             yield number
 
-    with ahead(items(), thread) as numbers:
+    with prefetch_one(items(), thread) as numbers:
         for number in range(3):
             assert next(numbers) == number
             idle(thread)
@@ -82,7 +82,7 @@ def test_an_error_arrives_where_its_item_would_have(thread: ThreadPoolExecutor) 
         raise InputError("truncated", "cut", frames_wanted=9, frames_decoded=2)
 
     taken: list[int] = []
-    with pytest.raises(InputError) as caught, ahead(items(), thread) as numbers:
+    with pytest.raises(InputError) as caught, prefetch_one(items(), thread) as numbers:
         taken.extend(numbers)
     assert taken == [0, 1]
     assert (caught.value.reason, caught.value.frames_wanted, caught.value.frames_decoded) == ("truncated", 9, 2)
@@ -110,7 +110,7 @@ def test_given_up_half_way_it_waits_for_the_item_under_way_and_closes_what_makes
             leaving.set()
             return
 
-    with ahead(items(), thread) as numbers:
+    with prefetch_one(items(), thread) as numbers:
         leave_half_way(numbers)
     told.append("left")
     assert told == ["made", "closed", "left"]
@@ -126,7 +126,7 @@ def test_after_its_thread_was_let_go_there_is_no_next_item_and_nothing_hangs() -
         finally:
             closed.set()
 
-    with ahead(items(), thread) as numbers:
+    with prefetch_one(items(), thread) as numbers:
         assert next(numbers) == 0
         thread.shutdown(wait=False)
         with pytest.raises(RuntimeError, match="after shutdown"):
@@ -166,10 +166,10 @@ class Miscounting(Watched):
         return [*super().detect(frames), Faces.empty()][: len(frames) + self.more]
 
 
-def maker_of(detector: Any, **options: Any) -> RowMaker:
+def maker_of(detector: Any, **options: Any) -> RowBuilder:
     chosen = Options(**{"keep": FaceFilter(min_face_px=8), "size_px": 32, **options})
     job = JobSpec(root=Path(), out=Path(), options=chosen, detector=detector, labels=("real", "fake"), config_hash="")
-    return RowMaker(job)
+    return RowBuilder(job)
 
 
 def frames_of(count: int, on_read: Callable[[int], None] = lambda _: None) -> Iterator[Frame]:
@@ -178,7 +178,7 @@ def frames_of(count: int, on_read: Callable[[int], None] = lambda _: None) -> It
         yield Frame(number, number / 25, np.full((48, 64, 3), number, np.uint8))
 
 
-def batches_of(maker: RowMaker, frames: Iterator[Frame]) -> Iterator[pa.RecordBatch]:
+def batches_of(maker: RowBuilder, frames: Iterator[Frame]) -> Iterator[pa.RecordBatch]:
     return maker.batches(Entry(video_id="a.mp4"), "train", frames)
 
 
@@ -211,7 +211,7 @@ def test_no_stage_is_further_ahead_of_the_next_than_one_list() -> None:
     maker = maker_of(detector)
     batches = batches_of(maker, frames_of(100, read.append))
     first = next(batches)  # sixteen frames are cut
-    idle(maker._finding, maker.reading)
+    idle(maker._detect_executor, maker.read_executor)
     assert first.num_rows == 16
     assert detector.calls == 9
     assert len(read) == 20
@@ -255,7 +255,7 @@ def test_a_video_that_breaks_off_says_so_after_its_sound_frames() -> None:
 
 @contextmanager
 def in_series(items: Iterator[T], thread: Executor) -> Iterator[Iterator[T]]:
-    """What `ahead` would be without threads."""
+    """What `prefetch_one` would be without threads."""
     yield items
 
 
@@ -301,7 +301,7 @@ def test_rows_are_those_of_one_stage_after_the_other(
     made = {}
     for name in ("at once", "in series"):
         if name == "in series":
-            monkeypatch.setattr(row_builder, "ahead", in_series)
+            monkeypatch.setattr(row_builder, "prefetch_one", in_series)
         worker = UnitWorker(job_of(films, tmp_path / name, Watched(frames_at_once=3), **options))
         receipt = worker.run(unit_of(worker.job, entries))
         made[name] = pq.read_table(worker.job.out / str(receipt.file)), timeless(receipt)
@@ -334,7 +334,7 @@ def test_a_worker_closed_from_another_thread_in_mid_video_stops_and_leaves_nothi
 
     def teardown() -> None:
         assert searching.wait(PATIENCE_SECONDS)
-        child_pids.append(worker.inputs.reader.child_pid)
+        child_pids.append(worker.pipeline.reader.child_pid)
         worker.close()
         closed.set()
 
@@ -354,7 +354,7 @@ def test_a_closed_worker_starts_nothing_anew(make_source: MakeSource, tmp_path: 
     worker.close()
     with pytest.raises(StoppedError, match="told to stop"):
         worker.run(unit_of(worker.job, list_source(source).entries))
-    assert worker.inputs.reader.child_pid is None
+    assert worker.pipeline.reader.child_pid is None
     assert_nothing_is_left(worker, before)
 
 
@@ -390,9 +390,9 @@ def test_an_interrupt_in_mid_video_leaves_nothing_half_done_and_the_next_unit_is
 def test_a_dry_run_may_end_a_video_early_and_the_next_one_is_whole(make_source: MakeSource, tmp_path: Path) -> None:
     source = make_source("real/a.mp4", "real/b.mp4")
     entries = list_source(source).entries
-    made = input_rows.InputRows(job_of(source, tmp_path / "out", Watched(frames_at_once=3)))
+    made = input_pipeline.InputPipeline(job_of(source, tmp_path / "out", Watched(frames_at_once=3)))
 
-    def two(frames: input_rows.Frames) -> input_rows.Frames:
+    def two(frames: input_pipeline.FrameIterator) -> input_pipeline.FrameIterator:
         yield from (next(frames) for _ in range(2))
 
     assert [sum(batch.num_rows for batch in made.batches(entry, "train", [entry], limit))

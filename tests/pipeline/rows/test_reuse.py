@@ -71,7 +71,7 @@ def job(tmp_path: Path, small_options: Options) -> JobSpec:
 def work(job: JobSpec, source: Source, unit: Unit) -> Receipt:
     """Does one unit on one lane."""
     worker = UnitWorker(job)
-    worker.inputs.reader = source
+    worker.pipeline.reader = source
     source.decoded.clear()
     try:
         return worker.run(unit)

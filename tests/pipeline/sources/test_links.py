@@ -16,7 +16,7 @@ from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.precompute import precompute
-from facefeed.pipeline.rows.input_rows import InputRows
+from facefeed.pipeline.rows.input_pipeline import InputPipeline
 from facefeed.pipeline.sources import Listing, list_source, listing_warnings
 
 
@@ -183,7 +183,7 @@ def test_a_link_that_came_to_lead_elsewhere_is_not_followed(tmp_path: Path) -> N
     link = tmp_path / "src/a.mp4"
     link.symlink_to(tmp_path / "store/a.mp4")
     job, _, _ = prepare_job(tmp_path / "src", tmp_path / "out", allow_roots=[tmp_path / "store"])
-    inputs = InputRows(job)
+    inputs = InputPipeline(job)
     try:
         assert inputs.path_of("a.mp4") == link
         link.unlink()
