@@ -14,11 +14,11 @@ import click
               help="Where the page is written.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 def inspect(out: Path, *, page: Path, as_json: bool) -> None:
-    """Look at what OUT holds: whether it is good, and what is wrong with it.
+    """Report what OUT holds, and what is wrong with it.
 
-    Numbers by split, class and method in the terminal; on the page faces at random and the worst, fakes beside their
-    sources, tracks through time, and what failed. Of an OUT that is not finished: what became of its inputs so far.
-    What it finds does not change the exit code: --json has it.
+    Statistics by split, class and method in the terminal; on the page random faces and the worst, fakes beside their
+    sources, tracks over time, and failures. For an unfinished OUT: the outcomes of its inputs so far. Findings do not
+    change the exit code; --json lists them.
     """
     from ..verify.unfinished import UnfinishedRun  # noqa: PLC0415
     from . import report  # noqa: PLC0415 (all of these are heavy)
