@@ -1,23 +1,24 @@
-"""A finished dataset as batches: `from facefeed.loaders import FaceDataset, FaceDataLoader`.
+"""Loads a precomputed dataset in batches: `from facefeed.loaders import FaceDataset, FaceDataLoader`.
 
     index -> order of the epoch -> requests -> byte ranges -> decode -> augment -> batch in shared memory -> device
 
-In: OUT. Out: batches of faces, in an exact order that resumes, as fast as JPEGs decode.
+In: OUT. Out: batches of faces in an exact order that can be resumed, as fast as JPEGs decode.
 Must not know: Dask, facenet-pytorch, Lightning, how a row was made.
 
 | room | what it holds |
 |---|---|
-| dataset/ | `FaceDataset`: a row as pixels and points; which rows take part |
-| sampling/ | in which order, on which rank: pure functions of numbers |
-| augment/, preview/ | transforms that know the face, and the page that shows them |
-| batching/ | a request made into a batch, in whichever process, in shared memory |
-| workers/ | the processes that do it |
+| dataset/ | `FaceDataset`: rows as pixels and points; selection of rows |
+| sampling/ | order of an epoch, balance, part of each rank: pure functions of numbers |
+| augment/, preview/ | face-aware transforms, and a gallery page of their output |
+| batching/ | from a batch request to a batch in shared memory |
+| workers/ | worker processes: start, death, read-ahead |
 | transfer/ | from a worker's batch to the training loop's, on the CPU or a device |
 | loader/ | `FaceDataLoader`: torch's DataLoader over all of these |
-| profiler/ | whether training waits for data |
-| face, normalise, validation | what several of them use |
+| profiler/ | measures whether training waits for data |
+| face, normalise, validation | shared by several of them |
 
-Importing this package is light: torch comes with the first name that needs it. README.md beside this file is the guide.
+Importing this package is light: torch is imported with the first name that needs it. README.md in this folder is the
+guide.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from .loader.face_dataloader import FaceDataLoader
     from .sampling.balance import Pairs, Quotas, Weights
 
-_WHERE = {
+_MODULE_OF = {
     "DevicePrefetcher": "loader.device_prefetcher",
     "FaceDataLoader": "loader.face_dataloader",
     "FaceDataset": "dataset.face_dataset",
@@ -44,6 +45,6 @@ __all__ = ["DevicePrefetcher", "FaceDataLoader", "FaceDataset", "Pairs", "Quotas
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_WHERE[name]}", __name__), name)
+    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)

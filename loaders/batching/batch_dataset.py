@@ -1,4 +1,4 @@
-"""`BatchDataset`: a dataset that answers a batch request with a whole batch, in whichever process."""
+"""`BatchDataset`: loads the whole batch of a request, in a worker or in the training process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .shared_pool import SharedBatchPool
 Collate = Callable[[list[tuple[torch.Tensor, int]]], Any]
 
 REBUILD_REFUSED = (
-    "a FaceDataLoader cannot be made anew by another loader, as Accelerate's prepare() and skip_first_batches() and "
+    "a FaceDataLoader cannot be rebuilt by another loader, as Accelerate's prepare() and skip_first_batches() and "
     "the Hugging Face Trainer do: its order, balance, part of each rank and state would be lost. It shares rows among "
     "the ranks of torch.distributed by itself: leave it out of prepare(), give it device=accelerator.device, and "
     "iterate it. In a Trainer, return it from get_train_dataloader(), with ignore_data_skip=True and its state_dict() "

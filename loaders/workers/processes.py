@@ -27,7 +27,7 @@ _PRELOAD_IF_IMPORTED = ("albumentations",)  # takes a second to import; preloade
 
 MAIN_GUARD_HINT = (
     "; can a fresh interpreter import the script, with what it runs below `if __name__ == '__main__':`, and all that "
-    "was handed to the loader?"
+    "was passed to the loader?"
 )
 """Hint for errors where workers end before their first batch."""
 
