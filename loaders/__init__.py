@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .loader.face_dataloader import FaceDataLoader
     from .sampling.balance import Pairs, Quotas, Weights
 
-_MODULE_OF = {
+_WHERE = {
     "DevicePrefetcher": "loader.device_prefetcher",
     "FaceDataLoader": "loader.face_dataloader",
     "FaceDataset": "dataset.face_dataset",
@@ -45,6 +45,6 @@ __all__ = ["DevicePrefetcher", "FaceDataLoader", "FaceDataset", "Pairs", "Quotas
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+    return getattr(import_module(f".{_WHERE[name]}", __name__), name)

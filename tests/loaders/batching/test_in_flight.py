@@ -1,4 +1,4 @@
-"""What a training run notices of the memory of batches under way: enough of it, or a refusal before workers start."""
+"""Memory of the batches in flight: there is enough of it, or the loader is refused before workers start."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_in_a_container_of_64_mb_it_is_refused_with_sizes_and_the_way_out() -> N
     space = SharedMemorySpace(total_bytes=64 * MB, free_bytes=60 * MB)
     with pytest.raises(UsageError) as refused:
         in_flight().allocate(space)
-    told = str(refused.value)
+    message = str(refused.value)
     for part in ("num_workers=2", "prefetch_factor=2", "batch_size=64", "270 MB of /dev/shm", "67 MB 63 MB are free"):
-        assert part in told
+        assert part in message
     for part in ("--shm-size=1g", "dtype='uint8'", "num_workers=0 needs none"):
-        assert part in told
+        assert part in message
 
 
 def test_what_fits_is_made_and_without_workers_none_of_it_is_shared() -> None:

@@ -1,4 +1,4 @@
-"""What a training loop notices of memory that is used again: nothing, whatever it keeps, for as long as it likes."""
+"""A training loop may keep any batch: its memory is reused only when no tensor refers to it."""
 
 from __future__ import annotations
 
@@ -13,84 +13,84 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_lent_memory_comes_back_when_the_tensor_and_all_that_looks_at_it_are_gone() -> None:
-    back: list[int] = []
+def test_memory_is_released_when_the_tensor_and_all_its_views_are_gone() -> None:
+    released: list[int] = []
     block = torch.zeros(4, 6)
-    lent = with_release_callback(block, lambda: back.append(1))
-    assert lent.data_ptr() == block.data_ptr()
-    holders = [lent.view(24), lent[1:3], lent.T, lent.numpy(), lent.detach()]
-    del lent
+    tensor = with_release_callback(block, lambda: released.append(1))
+    assert tensor.data_ptr() == block.data_ptr()
+    holders = [tensor.view(24), tensor[1:3], tensor.T, tensor.numpy(), tensor.detach()]
+    del tensor
     while holders:
         gc.collect()
-        assert back == []
+        assert released == []
         holders.pop()
-    assert back == [1]
+    assert released == [1]
 
 
-def test_what_is_computed_from_lent_memory_does_not_hold_it() -> None:
-    back: list[int] = []
-    lent = with_release_callback(torch.ones(3), lambda: back.append(1))
-    made = lent * 2, lent.clone(), lent.to(torch.float64)
-    del lent
-    assert back == [1]
+def test_results_of_computations_do_not_keep_the_memory() -> None:
+    released: list[int] = []
+    tensor = with_release_callback(torch.ones(3), lambda: released.append(1))
+    made = tensor * 2, tensor.clone(), tensor.to(torch.float64)
+    del tensor
+    assert released == [1]
     assert [float(each.sum()) for each in made] == [6, 3, 3]
 
 
-def test_lent_memory_may_be_written_to_and_trained_with() -> None:
-    lent = with_release_callback(torch.ones(3), lambda: None)
-    lent.mul_(3)
-    lent.requires_grad_()
-    (lent * lent).sum().backward()
-    assert lent.grad is not None
-    assert lent.grad.tolist() == [6, 6, 6]
+def test_borrowed_memory_can_be_written_to_and_takes_gradients() -> None:
+    tensor = with_release_callback(torch.ones(3), lambda: None)
+    tensor.mul_(3)
+    tensor.requires_grad_()
+    (tensor * tensor).sum().backward()
+    assert tensor.grad is not None
+    assert tensor.grad.tolist() == [6, 6, 6]
 
 
 # ---- the pool
 
 
 @examples(60)
-@given(st.lists(st.sampled_from(["issue", "deliver", "release", "drop", "break off"]), max_size=60), st.integers(1, 5))
-def test_no_slot_is_ever_written_to_while_somebody_holds_it(steps: list[str], slots: int) -> None:
+@given(st.lists(st.sampled_from(["acquire", "borrow", "release", "drop", "interrupt"]), max_size=60), st.integers(1, 5))
+def test_no_slot_is_acquired_while_a_tensor_refers_to_it(steps: list[str], slots: int) -> None:
     pool = SharedBatchPool(slots, 2 * 2 * 2 * 3, torch.uint8)
-    under_way: deque[int] = deque()
-    held: deque[tuple[int, torch.Tensor]] = deque()
+    in_flight: deque[int] = deque()
+    borrowed: deque[tuple[int, torch.Tensor]] = deque()
     for step in steps:
-        if step == "issue":
+        if step == "acquire":
             slot = pool.acquire()
-            in_use = [*under_way, *(other for other, _ in held)]
+            in_use = [*in_flight, *(other for other, _ in borrowed)]
             assert slot not in in_use
             assert (slot is None) == (len(in_use) == slots)
             if slot is not None:
-                under_way.append(slot)
-        elif step == "deliver" and under_way:
-            slot = under_way.popleft()
-            held.append((slot, pool.borrow(slot, (1, 2, 2, 3))))
-        elif step == "release" and under_way:
-            pool.release(under_way.popleft())
-        elif step == "drop" and held:
-            held.popleft()
-        elif step == "break off":
-            under_way.clear()
+                in_flight.append(slot)
+        elif step == "borrow" and in_flight:
+            slot = in_flight.popleft()
+            borrowed.append((slot, pool.borrow(slot, (1, 2, 2, 3))))
+        elif step == "release" and in_flight:
+            pool.release(in_flight.popleft())
+        elif step == "drop" and borrowed:
+            borrowed.popleft()
+        elif step == "interrupt":
+            in_flight.clear()
             pool.reclaim()
-    held.clear()
+    borrowed.clear()
     pool.reclaim()
     assert {pool.acquire() for _ in range(slots)} == set(range(slots))
     assert pool.acquire() is None
 
 
-def test_a_slot_shows_what_was_written_to_it_and_no_more_images_than_there_are() -> None:
+def test_a_borrowed_slot_has_what_was_written_to_it_in_the_shape_asked_for() -> None:
     pool = SharedBatchPool(3, 4 * 5 * 5 * 3, torch.float32)
     slot = pool.acquire()
     assert slot is not None
     pool.blocks[slot] = 7
-    lent = pool.borrow(slot, (3, 5, 4, 3))
-    assert lent.shape == (3, 5, 4, 3)
-    assert bool((lent == 7).all())
+    tensor = pool.borrow(slot, (3, 5, 4, 3))
+    assert tensor.shape == (3, 5, 4, 3)
+    assert bool((tensor == 7).all())
     pool.blocks[slot] = 8
-    assert bool((lent == 8).all())
+    assert bool((tensor == 8).all())
 
 
-def test_a_slot_has_no_room_for_more_than_it_was_made_for() -> None:
+def test_a_slot_has_no_view_larger_than_itself() -> None:
     pool = SharedBatchPool(2, 4 * 5 * 5 * 3, torch.uint8)
     assert pool.view(1, (4, 5, 5, 3)) is not None
     assert pool.view(1, (2, 7, 7, 3)) is not None
@@ -101,7 +101,7 @@ def test_memory_that_no_other_process_writes_to_is_not_shared() -> None:
     assert not SharedBatchPool(2, 8, torch.uint8, shared=False).blocks.is_shared()
 
 
-def test_its_memory_is_shared_and_has_no_name_that_could_stay_behind() -> None:
+def test_its_memory_is_shared_and_has_no_name_that_could_outlive_it() -> None:
     pool = SharedBatchPool(2, 64 * 64 * 3, torch.uint8)
     assert pool.blocks.is_shared()
     lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""What storage notices of windows: long reads in order, each window asked for once and before it is needed."""
+"""What storage notices of windows: long reads in order, each window requested once and before it is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import facefeed.loaders.workers.readahead as module
-import facefeed.loaders.workers.request_preparer as issue
+import facefeed.loaders.workers.request_preparer as request_preparer
 import numpy as np
 import pytest
 from assets_random import examples
@@ -28,7 +28,7 @@ KIB = 1024
 PATIENCE_SECONDS = 60
 
 
-def places(*images: tuple[str, int, int]) -> Any:
+def index_of(*images: tuple[str, int, int]) -> Any:
     """An index of images as (file, offset, bytes)."""
     files, offsets, sizes = zip(*images, strict=True)
     return ColumnsOnly({"file": files, "image_offset": offsets, "image_bytes": sizes})
@@ -39,7 +39,7 @@ def runs_of(index: Any, *rows: int) -> list[tuple[str, int, int]]:
 
 
 def test_images_side_by_side_are_one_read_and_small_gaps_are_read_through() -> None:
-    index = places(("a", 0, 100), ("a", 100, 50), ("a", 150 + 64 * KIB, 10), ("a", 161 + 128 * KIB, 20), ("b", 0, 7))
+    index = index_of(("a", 0, 100), ("a", 100, 50), ("a", 150 + 64 * KIB, 10), ("a", 161 + 128 * KIB, 20), ("b", 0, 7))
     assert runs_of(index, 0, 1) == [("a", 0, 150)]
     assert runs_of(index, 0, 1, 2) == [("a", 0, 160 + 64 * KIB)]  # a gap of 64 KiB
     far = 161 + 128 * KIB
@@ -58,7 +58,7 @@ def test_runs_hold_every_image_and_no_byte_twice(gaps: list[tuple[int, int]], da
         end = gap if images and images[-1][0] != name else end + gap
         images.append((name, end, size))
         end += size
-    index = places(*images)
+    index = index_of(*images)
     rows = data.draw(st.lists(st.integers(0, len(images) - 1), max_size=40))
     found = runs_of(index, *rows)
     for row in rows:
@@ -97,41 +97,41 @@ def test_windows_are_read_one_after_another_and_the_thread_ends_with_its_owner(
     assert not thread.is_alive()
 
 
-def test_what_is_asked_for_is_read_in_full_and_what_cannot_be_read_is_passed_over(
+def test_submitted_rows_are_read_in_full_and_unreadable_files_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: queue.Queue[tuple[int, int]] = queue.Queue()
     monkeypatch.setattr(module, "_READ_BYTES", 64)
     monkeypatch.setattr(module.os, "pread", lambda _, size, offset: read.put((offset, size)))
     (tmp_path / "there").write_bytes(bytes(1000))
-    ahead = ReadAhead(tmp_path, places(("gone", 0, 10), ("there", 100, 150)))
+    ahead = ReadAhead(tmp_path, index_of(("gone", 0, 10), ("there", 100, 150)))
     ahead.submit(np.array([0, 1], np.uint32))
     pieces = [read.get(timeout=PATIENCE_SECONDS) for _ in range(3)]
     assert pieces == [(100, 64), (164, 64), (228, 22)]
     del ahead
 
 
-# ---- what is asked for, and when
+# ---- which windows are submitted, and when
 
 
-class Asked:
-    """Stands in for the thread: notes what is asked for."""
+class FakeReadAhead:
+    """Records the windows that are submitted."""
 
-    made: list[Asked]
+    instances: list[FakeReadAhead]
 
     def __init__(self, out: Path, index: Any) -> None:
         self.windows: list[list[int]] = []
-        Asked.made.append(self)
+        FakeReadAhead.instances.append(self)
 
     def submit(self, rows: Any) -> None:
         self.windows.append(rows.tolist())
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
-    Asked.made = []
-    monkeypatch.setattr(issue, "ReadAhead", Asked)
-    return Asked.made
+def created(monkeypatch: pytest.MonkeyPatch) -> list[FakeReadAhead]:
+    FakeReadAhead.instances = []
+    monkeypatch.setattr(request_preparer, "ReadAhead", FakeReadAhead)
+    return FakeReadAhead.instances
 
 
 def windowed(count: int, batch_size: int, **options: Any) -> EpochSampler:
@@ -143,56 +143,56 @@ def windowed(count: int, batch_size: int, **options: Any) -> EpochSampler:
 
 @pytest.mark.parametrize("batch_size", [1, 16, 50, 100, 128, 200, 300, 1000])
 @pytest.mark.parametrize("count", [100, 128, 700])
-def test_each_window_is_asked_for_once_in_order_and_before_its_first_batch(
-    asked: list[Asked], count: int, batch_size: int
+def test_each_window_is_submitted_once_in_order_and_before_its_first_batch(
+    created: list[FakeReadAhead], count: int, batch_size: int
 ) -> None:
     order = windowed(count, batch_size)
     for epoch in range(2):
         windows = [window.tolist() for window in order.windows(epoch)]
-        start = len(asked[0].windows) if asked else 0
+        start = len(created[0].windows) if created else 0
         order.set_epoch(epoch)
         for request in order:
-            known = asked[0].windows[start:]
+            known = created[0].windows[start:]
             assert known == windows[: len(known)]
             assert set(request.rows.tolist()) <= {row for window in known for row in window}
-        assert asked[0].windows[start:] == windows
-    assert len(asked) == 1
+        assert created[0].windows[start:] == windows
+    assert len(created) == 1
 
 
-def test_no_more_than_the_window_at_hand_and_the_next_are_asked_for(asked: list[Asked]) -> None:
+def test_only_the_current_window_and_the_next_are_submitted(created: list[FakeReadAhead]) -> None:
     order = windowed(1280, 32)
     for request in order:
-        assert len(asked[0].windows) <= request.step * 32 // 128 + 2
+        assert len(created[0].windows) <= request.step * 32 // 128 + 2
 
 
-def test_after_a_resume_reading_starts_with_the_window_at_hand(asked: list[Asked]) -> None:
+def test_after_a_resume_reading_starts_with_the_current_window(created: list[FakeReadAhead]) -> None:
     order = windowed(1280, 32)
     order.position = 3, 21 * 32
     list(order)
-    assert asked[0].windows == [window.tolist() for window in order.windows(3)[5:]]
+    assert created[0].windows == [window.tolist() for window in order.windows(3)[5:]]
 
 
-def test_going_back_reads_again(asked: list[Asked]) -> None:
+def test_going_back_reads_again(created: list[FakeReadAhead]) -> None:
     order = windowed(640, 64)
     list(order)
     order.position = 0, 0
     list(order)
-    assert asked[0].windows == 2 * [window.tolist() for window in order.windows(0)]
+    assert created[0].windows == 2 * [window.tolist() for window in order.windows(0)]
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_without_windows_nothing_is_read_ahead(asked: list[Asked], shuffle: bool) -> None:
+def test_without_windows_nothing_is_read_ahead(created: list[FakeReadAhead], shuffle: bool) -> None:
     list(windowed(700, 32, shuffle=shuffle))
-    assert asked == []
+    assert created == []
 
 
-def test_windows_follow_the_batches_where_videos_are_counted(asked: list[Asked]) -> None:
+def test_windows_follow_the_batches_where_videos_are_counted(created: list[FakeReadAhead]) -> None:
     rows = RowsOnly({"label": [0] * 1000, "video_id": [f"video {number // 2}" for number in range(1000)]})
     order = order_of(rows, 50, "window", window_images=128, max_per_video=2)
     source: Any = SimpleNamespace(out=Path("/nowhere"), index=rows.index, pool=None)
     order.prepare_request = RequestPreparer(source)
     list(order)
-    assert [len(window) for window in asked[0].windows] == [150] * 6 + [100]
+    assert [len(window) for window in created[0].windows] == [150] * 6 + [100]
 
 
 def test_a_loader_with_windows_hands_out_every_row(dataset: Path) -> None:
