@@ -19,7 +19,7 @@ from ..batching.batch_dataset import REBUILD_REFUSED, BatchDataset, Collate
 from ..batching.in_flight import InFlightBatches, SharedMemorySpace
 from ..dataset.face_dataset import FaceDataset, Transform
 from ..dataset.selection import Filters
-from ..sampling.balance import Balance, Pairs, Unbalanced
+from ..sampling.balance import Balance, Unbalanced
 from ..sampling.epoch_sampler import EpochSampler
 from ..sampling.order import Shuffling
 from ..transfer.finalizer import BatchFinalizer
@@ -33,6 +33,7 @@ from ..workers.processes import (
 )
 from ..workers.request_preparer import RequestPreparer
 from ..workers.watchdog import WorkerWatchdog
+from .arguments import as_dataset, check_epoch, check_mixup, normalises_in_worker
 from .describe import describe_epoch
 from .epoch_iterator import EpochIterator, iterate_in_order, no_iterator, track_position
 from .stats import EpochMeter, LoaderDescription, LoaderStats
@@ -124,7 +125,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         num_workers = validation.require_int("num_workers", num_workers, example=2)
         if prefetch_factor is not None:
             prefetch_factor = validation.require_int("prefetch_factor", prefetch_factor, minimum=1, example=2)
-        dataset = _as_dataset(
+        dataset = as_dataset(
             dataset, split=split, image_size=image_size, face_transform=face_transform, transform=transform,
             filters=filters, frames_per_video=frames_per_video,
         )  # fmt: skip
@@ -138,10 +139,10 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             balance=Unbalanced() if balance is None else balance, max_per_video=max_per_video, seed=seed,
             drop_last=drop_last, rank=rank, num_replicas=num_replicas,
         )  # fmt: skip
-        _check_epoch(self._epoch_sampler)
+        check_epoch(self._epoch_sampler)
         self._batch_dataset = BatchDataset(
             dataset, fields=("image", "label") if fields is None else fields, seed=self._epoch_sampler.seed,
-            normalised=_normalises_in_worker(dtype, device), mixes=_check_mixup(dataset, balance),
+            normalised=normalises_in_worker(dtype, device), mixes=check_mixup(dataset, balance),
             replace_corrupt=on_corrupt == "replace", balanced_column=getattr(balance, "column", "label"),
             collate_fn=collate_fn,
         )  # fmt: skip
@@ -179,14 +180,9 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         sampler = copy.copy(self._epoch_sampler)
         sampler.prepare_request = RequestPreparer(dataset)
         loader.__dict__.update(
-            _batch_dataset=dataset,
-            _epoch_sampler=sampler,
-            dataset=dataset,
-            sampler=sampler,
-            _iterator=None,
-            _watchdog=None,
-            _current_iterator=no_iterator,
-        )
+            _batch_dataset=dataset, _epoch_sampler=sampler, dataset=dataset, sampler=sampler, _iterator=None,
+            _watchdog=None, _current_iterator=no_iterator,
+        )  # fmt: skip
         return loader
 
     def __len__(self) -> int:
@@ -285,7 +281,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         if self._iterator is not None or self._current_iterator() is not None:
             raise UsageError(f"to({device!r}): the workers have started; give the device before the first iter()")
         self.device = device
-        self._batch_dataset.normalised = _normalises_in_worker(self.dtype, device)
+        self._batch_dataset.normalised = normalises_in_worker(self.dtype, device)
         return self
 
     def state_dict(self) -> dict[str, Any]:
@@ -315,38 +311,6 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         return describe_epoch(
             self._epoch_sampler, num_workers=self.num_workers, shared_bytes=self._in_flight_batches().total_bytes
         )
-
-
-def _as_dataset(dataset: str | Path | FaceDataset, **options: Any) -> FaceDataset:
-    """The dataset of a folder with these options, or the dataset itself; raises `UsageError` where it has its own."""
-    if isinstance(dataset, FaceDataset):
-        validation.check_dataset_options_unset(options, FaceDataset)
-        return dataset
-    return FaceDataset(dataset, **options)
-
-
-def _check_epoch(sampler: EpochSampler) -> None:
-    """Raises `UsageError` where the rows cannot provide the balance; logs a warning where an epoch has no batches."""
-    num_faces = len(sampler.dataset)
-    if not num_faces:
-        _log.warning("no face of split=%s passes the filters: the loader has no batches", sampler.dataset.split)
-        return
-    _ = sampler.bound_balance
-    if not len(sampler):
-        _log.warning("drop_last leaves no batch of the %d faces: a step has more", num_faces)
-
-
-def _check_mixup(dataset: FaceDataset, balance: Balance | None) -> bool:
-    """Whether the dataset's transform mixes pairs; raises `UsageError` where batches have none."""
-    mixes = bool(getattr(dataset.face_transform, "mixes", False))
-    if mixes and not isinstance(balance, Pairs):
-        raise UsageError("AlignedMixup: mixes a fake with the real frame before it; give balance=Pairs()")
-    return mixes
-
-
-def _normalises_in_worker(dtype: str, device: str | torch.device | None) -> bool:
-    """Whether workers write normalised float32; for other devices they write uint8, normalised there."""
-    return dtype == "float32" and torch.device(device or "cpu").type == "cpu"
 
 
 def _identity(batch: Any) -> Any:
