@@ -1,4 +1,4 @@
-"""The command `facefeed profile`. What is heavy is imported when it runs."""
+"""The command `facefeed profile`; heavy imports happen when it runs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from .request import Asked
+    from .request import ProfileRequest
     from .verdict.gate import Gate
     from .verdict.result import Profile
 
 
 class _Share(click.ParamType):  # type: ignore[type-arg]
-    """A share of the whole: 0.01 or 1%."""
+    """A share such as 0.01 or 1%."""
 
     name = "share"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """To a number between 0 and 1."""
+        """A number between 0 and 1."""
         if isinstance(value, float):
             return value
         try:
@@ -42,23 +42,23 @@ class _Axis(click.ParamType):  # type: ignore[type-arg]
     name = "axis"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, list[int]]:
-        """To its name and numbers."""
+        """The name and the numbers."""
         if isinstance(value, tuple):
             return value
         name, _, numbers = value.partition("=")
-        least = {"workers": 0, "prefetch": 1}.get(name)
-        tried = [number for part in numbers.split(",") for number in _numbers(part)]
-        if least is None or not tried or min(tried) < least:
+        minimum = {"workers": 0, "prefetch": 1}.get(name)
+        numbers_ = [number for part in numbers.split(",") for number in _parse_range(part)]
+        if minimum is None or not numbers_ or min(numbers_) < minimum:
             self.fail(f"{value!r}: must be such as workers=0..16, workers=0,2,4 or prefetch=1,2,4", param, ctx)
-        return name, tried
+        return name, numbers_
 
 
-def _numbers(text: str) -> list[int]:
-    """3: itself; 0..3: all from the first to the last; none where it is no number."""
+def _parse_range(text: str) -> list[int]:
+    """3: itself; 0..3: all from the first to the last; empty where it is no number."""
     first, dots, last = text.partition("..")
     ends = (first, last if dots else first)
-    sound = all(one.isdecimal() and len(one) <= _MOST_DIGITS for one in ends)
-    return list(range(int(ends[0]), int(ends[1]) + 1)) if sound else []
+    is_valid = all(one.isdecimal() and len(one) <= _MOST_DIGITS for one in ends)
+    return list(range(int(ends[0]), int(ends[1]) + 1)) if is_valid else []
 
 
 _MOST_DIGITS = 4  # nobody has so many workers
@@ -100,7 +100,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--report", type=_FILE, metavar="FILE.json", help="Where all figures are written.")
 @click.option("--self-test", is_flag=True, help="Inject delays of known length, and see whether they are found.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
-def profile(out: Path | None, *, self_test: bool, **given: Any) -> None:
+def profile(out: Path | None, *, self_test: bool, **options: Any) -> None:
     """Show whether training on OUT would wait for data, and how sure that is.
 
     A device that takes the stated time for a step is emulated. Exits with 0 if it is fed, 1 if it waits, 4 if nothing
@@ -109,52 +109,52 @@ def profile(out: Path | None, *, self_test: bool, **given: Any) -> None:
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
     if self_test == (out is not None):
         raise click.UsageError("give OUT, or --self-test, which needs none")
-    sys.exit(_self_test(given["page"], as_json=given["as_json"]) if out is None else _profile(out, **given))
+    sys.exit(_self_test(options["page"], as_json=options["as_json"]) if out is None else _profile(out, **options))
 
 
 def _profile(
     out: Path, *, max_stall: float | None, min_headroom: float | None, against: str | None, page: Path,
-    trace: Path | None, report: Path | None, as_json: bool, sweep: tuple[tuple[str, list[int]], ...], **given: Any,
+    trace: Path | None, report: Path | None, as_json: bool, sweep: tuple[tuple[str, list[int]], ...], **options: Any,
 ) -> int:  # fmt: skip
-    from .rank_processes import profiled_by_ranks  # noqa: PLC0415
-    from .request import Asked  # noqa: PLC0415
+    from .rank_processes import profile_on_ranks  # noqa: PLC0415
+    from .request import ProfileRequest  # noqa: PLC0415
     from .verdict.gate import Gate  # noqa: PLC0415
 
-    asked = Asked(out=out, sweep=dict(sweep), **given)
-    _check(asked, against, [name for name, _ in sweep])
+    request = ProfileRequest(out=out, sweep=dict(sweep), **options)
+    _check_options(request, against, [name for name, _ in sweep])
     _check_files([("--page", page), ("--trace", trace), ("--report", report)])
     gate = Gate(max_stall=max_stall, min_headroom=min_headroom)
-    with _telling() as tell:
+    with _progress_display() as show:
 
         def progress(what: str, done: int, wanted: int) -> None:
-            tell(f"profiling {what}", f": {done:,} of {wanted:,} steps")
+            show(f"profiling {what}", f": {done:,} of {wanted:,} steps")
 
-        found = profiled_by_ranks(asked, progress) if asked.ranks > 1 else asked.profiled(progress)
-    return _reported(found, gate, page=page, trace=trace, report=report, as_json=as_json)
+        result = profile_on_ranks(request, progress) if request.ranks > 1 else request.run(progress)
+    return _write_reports(result, gate, page=page, trace=trace, report=report, as_json=as_json)
 
 
-def _check(asked: Asked, against: str | None, axes: list[str]) -> None:
-    """Options that contradict each other."""
-    if (against is None) != (asked.videos is None):
+def _check_options(request: ProfileRequest, against: str | None, axes: list[str]) -> None:
+    """Refuses options that contradict each other."""
+    if (against is None) != (request.videos is None):
         raise click.UsageError("--against naive and --videos SRC belong together")
-    if asked.workers == 0 and (asked.prefetch is not None or "prefetch" in axes):
+    if request.workers == 0 and (request.prefetch is not None or "prefetch" in axes):
         raise click.UsageError("--prefetch: there is nobody to work ahead with --workers 0")
     for name in axes:
-        if getattr(asked, name) is not None:
+        if getattr(request, name) is not None:
             raise click.UsageError(f"--{name} and --sweep {name}=...: give one of them")
         if axes.count(name) > 1:
             raise click.UsageError(f"--sweep {name}=...: given twice; write all numbers into one, as {name}=1,2,4")
-    if axes and asked.verify:
+    if axes and request.verify:
         raise click.UsageError("--verify and --sweep: both try other settings; give one of them")
-    if asked.ranks > 1 and (asked.verify or against):
+    if request.ranks > 1 and (request.verify or against):
         raise click.UsageError(
             "--verify and --against try one loader after the other, which --ranks does not; take --sweep, or one rank"
         )
 
 
 @contextmanager
-def _telling() -> Iterator[Callable[..., None]]:
-    """What is being done, and how far it is: in one line of a terminal; without how far, a line each, in a pipe."""
+def _progress_display() -> Iterator[Callable[..., None]]:
+    """Yields a function that shows progress: one status line in a terminal, one line an activity in a pipe."""
     from rich.console import Console  # noqa: PLC0415
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -162,46 +162,47 @@ def _telling() -> Iterator[Callable[..., None]]:
         with console.status("profiling") as status:
             yield lambda what, how_far="": status.update(what + how_far)
         return
-    told = set[str]()
+    shown = set[str]()
 
-    def tell(what: str, _how_far: str = "") -> None:
-        if what not in told:
-            told.add(what)
+    def show(what: str, _how_far: str = "") -> None:
+        if what not in shown:
+            shown.add(what)
             click.echo(what, err=True)
 
-    yield tell
+    yield show
 
 
 def _check_files(files: list[tuple[str, Path | None]]) -> None:
-    """Before anything is measured: each file can be written, and none twice."""
-    seen = set[Path]()
+    """Refuses, before anything is measured, files that cannot be written or are named twice."""
+    used_paths = set[Path]()
     for option, path in files:
         if path is None:
             continue
         if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
             raise click.UsageError(f"{option} {path}: cannot be written there; name a file in a folder that is")
-        if path.resolve() in seen:
+        if path.resolve() in used_paths:
             raise click.UsageError(f"{option} {path}: is named twice; give each its own file")
-        seen.add(path.resolve())
+        used_paths.add(path.resolve())
 
 
-def _reported(
-    found: Profile, gate: Gate, *, page: Path, trace: Path | None, report: Path | None, as_json: bool
+def _write_reports(
+    result: Profile, gate: Gate, *, page: Path, trace: Path | None, report: Path | None, as_json: bool
 ) -> int:  # fmt: skip
-    """Writes everything first; then the exit code."""
+    """Writes all reports; returns the exit code."""
     from ...pipeline.files import write_atomically  # noqa: PLC0415
-    from .report.console import figures, text  # noqa: PLC0415
+    from .report.console import console_report  # noqa: PLC0415
+    from .report.json_report import report_values  # noqa: PLC0415
     from .report.page.html import write_page  # noqa: PLC0415
     from .report.trace import write_trace  # noqa: PLC0415
 
-    code = gate.exit_code(found.verdict)
-    values = {**figures(found, gate), "exit": code}
-    write_page(found, gate, page)
+    code = gate.exit_code(result.verdict)
+    values = {**report_values(result, gate), "exit": code}
+    write_page(result, gate, page)
     if trace is not None:
-        write_trace(found, trace)
+        write_trace(result, trace)
     if report is not None:
         write_atomically(json.dumps(values, indent=1), report, "--report")
-    click.echo(f"{text(found, gate)}\n  page: {page}", err=True)
+    click.echo(f"{console_report(result, gate)}\n  page: {page}", err=True)
     if as_json:
         click.echo(json.dumps(values))
     return code
@@ -212,11 +213,11 @@ def _self_test(page: Path, *, as_json: bool) -> int:
     from .selftest.run import figures, run, text  # noqa: PLC0415
 
     _check_files([("--page", page)])
-    with _telling() as tell:
-        found = run(progress=tell)
-    code = 0 if all(check.passed for check in found) else 1
-    write_page(found, page)
-    click.echo(f"{text(found)}\n  page: {page}", err=True)
+    with _progress_display() as show:
+        checks = run(progress=show)
+    code = 0 if all(check.passed for check in checks) else 1
+    write_page(checks, page)
+    click.echo(f"{text(checks)}\n  page: {page}", err=True)
     if as_json:
-        click.echo(json.dumps({**figures(found), "exit": code}))
+        click.echo(json.dumps({**figures(checks), "exit": code}))
     return code

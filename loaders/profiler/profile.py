@@ -1,4 +1,4 @@
-"""`profile(loader, step)`: the three estimators on one loader, then what explains them."""
+"""`profile(loader, step)`: measures a loader, then explains the verdict."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from ...pipeline.errors import UsageError
-from .measure.live import Step
-from .measure.ranks import Ranks, ranks_of_this_job
-from .measure.variants import source_of
+from .measure.measured_loop import Step
+from .measure.ranks import RankGroup, default_rank_group
+from .measure.variants import torch_loader_of
 from .trials.explanations import Trials
-from .verdict.advice import advise, enough_waiting
-from .verdict.loader_verdict import DEFAULT_STEPS, Estimation, Progress
+from .verdict.advice import acceptable_wait_share, advise
+from .verdict.loader_verdict import DEFAULT_STEPS, LoaderMeasurement, Progress
 from .verdict.result import Profile
 
 
@@ -25,21 +25,30 @@ def profile(
     against: Mapping[str, Any] | None = None, verify: bool = False, quick: bool = False,
     progress: Progress | None = None,
 ) -> Profile:  # fmt: skip
-    """Goes through a loader's batches with a step as training would, and says how long it waited, and how sure that is.
+    """Runs a step on a loader's batches as training would, and measures how long it waits for data, with bounds.
 
-    loader: a `FaceDataLoader`, any torch DataLoader, or any iterable of batches that can be iterated again. step: what
-    is done with a batch; an `EmulatedDevice` stands for one where there is no GPU. device: that the step runs on; None:
-    the host. steps: of the steady state, which begins where the queue has settled; fewer where the loader is surely too
-    slow. epoch_batches: of the epoch that is judged as a whole; None: the loader's own length, if it has one. against:
-    other loaders, by name, that the same step is tried on. verify: follows the advice as well. quick: the verdict
-    alone, without what explains it. progress: called with what is being done, steps done and steps in all.
-
-    The steps are done in one piece, after the queue was emptied: a pause would let it fill, and a full one hides for
+    The steps run in one piece, after the queue was drained: a pause would let it fill, and a full queue hides for
     hundreds of steps that a loader is too slow.
 
-    Inside a job of torch.distributed all ranks have to call it; each does the same number of steps, which are expected
-    to keep the ranks together, as summing gradients does. The verdict is that on the job, and `ranks` in the result
-    says what each of them saw; of what explains it there is the advice alone.
+    Inside a torch.distributed job all ranks have to call it; each runs the same number of steps, which are expected to
+    keep the ranks together, as summing gradients does. The verdict is that on the job, and `ranks` in the result holds
+    each rank's own; of the explanations only advice is available.
+
+    Args:
+        loader: a `FaceDataLoader`, any torch DataLoader, or any re-iterable of batches.
+        step: called with each batch; an `EmulatedDevice` replaces a GPU where there is none.
+        steps: number of steps in the steady state; fewer where the loader is surely too slow.
+        confidence: of all bounds.
+        device: that the step runs on; None: the host.
+        epoch_batches: length of the epoch that is judged as a whole; None: the loader's own length, if it has one.
+        against: other loaders, by name, to try under the same step.
+        verify: also try the advised settings.
+        quick: the verdict alone, without explanations.
+        progress: called with the current activity, steps done and steps in all.
+
+    Raises:
+        UsageError: an argument is out of range, or the loader cannot be iterated again.
+
     """
     if steps < 50:
         raise UsageError(f"steps={steps}: must be at least 50; try 4000")
@@ -51,52 +60,64 @@ def profile(
         raise UsageError(
             f"{type(loader).__name__}: has no batches to iterate over; give a loader, or a list of batches"
         )
-    with _undisturbed(loader), ranks_of_this_job() as ranks:
-        if ranks.count > 1 and (verify or against):
+    with _random_state_preserved(loader), default_rank_group() as ranks:
+        if ranks.world_size > 1 and (verify or against):
             raise UsageError(
-                f"profile() inside a job of {ranks.count} ranks: neither verify nor against; try settings one by one"
+                f"profile() inside a job of {ranks.world_size} ranks: neither verify nor against; try settings one by "
+                "one"
             )
-        ranks.agree(steps=steps, confidence=confidence, quick=quick, epoch_batches=epoch_batches)
-        return _profiled(
-            loader, step, steps=steps, confidence=confidence, device=device, epoch_batches=epoch_batches, ranks=ranks,
-            against=against or {}, verify=verify, quick=quick, progress=progress or _silent,
-        )  # fmt: skip
+        ranks.require_same(steps=steps, confidence=confidence, quick=quick, epoch_batches=epoch_batches)
+        return _run_profile(
+            loader,
+            step,
+            num_steps=steps,
+            confidence=confidence,
+            device=device,
+            num_epoch_batches=epoch_batches,
+            ranks=ranks,
+            against=against or {},
+            verify=verify,
+            quick=quick,
+            progress=progress or _no_progress,
+        )
 
 
-def _profiled(
-    loader: Any, step: Step, *, ranks: Ranks, against: Mapping[str, Any], verify: bool, quick: bool, **settings: Any
+def _run_profile(
+    loader: Any, step: Step, *, ranks: RankGroup, against: Mapping[str, Any], verify: bool, quick: bool, **settings: Any
 ) -> Profile:  # fmt: skip
-    run = Estimation(loader, step, ranks=ranks, **settings)
-    found, trials = run.estimated(), Trials(run)
-    if not quick and ranks.count > 1:  # each trial would take as long as one rank likes
-        advice = advise(found.live, found.cores, enough=enough_waiting(found.verdict))
-        found = replace(found, advice=tuple(advice))
+    measurement = LoaderMeasurement(loader, step, ranks=ranks, **settings)
+    result, trials = measurement.measure(), Trials(measurement)
+    if not quick and ranks.world_size > 1:  # each trial would take as long as one rank likes
+        advice = advise(result.live, result.num_cores, acceptable_share=acceptable_wait_share(result.verdict))
+        result = replace(result, advice=tuple(advice))
     elif not quick:
-        found = trials.explained(found)
-        found = trials.followed(found) if verify else found
-    run.passing.close()
-    beside = [trials.one(name, other) for name, other in against.items()]
-    return replace(found, explained=not quick, trials=(*found.trials, *beside))
+        result = trials.explain(result)
+        result = trials.verify_advice(result) if verify else result
+    measurement.loop.close()
+    other_trials = [trials.measure(name, other) for name, other in against.items()]
+    return replace(result, is_explained=not quick, trials=(*result.trials, *other_trials))
 
 
 @contextmanager
-def _undisturbed(loader: Any) -> Iterator[None]:
-    """Leaves torch's random numbers, and those of a loader's samplers, where they were: its order is the user's."""
-    source = source_of(loader)
-    drawing = [
+def _random_state_preserved(loader: Any) -> Iterator[None]:
+    """Restores torch's random state, and that of a loader's samplers, so that profiling does not change its order."""
+    source = torch_loader_of(loader)
+    generator_owners = [
         source,
         getattr(source, "sampler", None),
         getattr(getattr(source, "batch_sampler", None), "sampler", None),
     ]
-    generators = [one for owner in drawing if (one := getattr(owner, "generator", None)) is not None]
-    states = [one.get_state() for one in generators]
+    generators = [
+        generator for owner in generator_owners if (generator := getattr(owner, "generator", None)) is not None
+    ]
+    states = [generator.get_state() for generator in generators]
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
-        for one, state in zip(generators, states, strict=True):
-            one.set_state(state)
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
 
 
-def _silent(_what: str, _done: int, _wanted: int) -> None:
+def _no_progress(_what: str, _done: int, _wanted: int) -> None:
     return None

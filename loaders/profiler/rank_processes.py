@@ -1,4 +1,4 @@
-"""The ranks of a job that is tried out: processes of this host, which share its cores, its memory and its storage."""
+"""Runs a profile on several ranks: processes of this host that share its cores, memory and storage."""
 
 from __future__ import annotations
 
@@ -21,75 +21,75 @@ from torch import distributed
 from ...pipeline.errors import FacefeedError, UsageError
 from ...pipeline.machine import usable_cores
 from ..workers.processes import exit_with_parent, worker_context
-from .request import Asked
-from .verdict.job import slowest
+from .request import ProfileRequest
+from .verdict.job import slowest_rank
 from .verdict.loader_verdict import Progress
 from .verdict.result import Profile
 
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
-_SECONDS_TO_LOOK = 5.0
+_JOIN_TIMEOUT_SECONDS = 5.0
 _DONE = "done"
 
-_Running = dict[Connection, BaseProcess]
+_Processes = dict[Connection, BaseProcess]
 
 
 class RankDiedError(FacefeedError, RuntimeError):
-    """A rank that was tried out ended before it was done."""
+    """A rank process ended before it was done."""
 
     exit_code = 1
 
 
 class RankFailedError(FacefeedError, RuntimeError):
-    """What a rank ran failed, such as a transform: the last line of its trace, which is added as a note."""
+    """Code run by a rank raised, such as a transform: the last line of its traceback, which is added as a note."""
 
     exit_code = 1
 
 
-def profiled_by_ranks(asked: Asked, progress: Progress) -> Profile:
-    """What `asked.ranks` processes of this host find together: as the rank saw it that held the others up most.
+def profile_on_ranks(request: ProfileRequest, progress: Progress) -> Profile:
+    """The profile of `request.ranks` processes of this host, as measured by the rank that held up the others most.
 
-    Raises what a rank raises, where facefeed or the system refuses something; `RankFailedError` for all else that is
-    raised there, and `RankDiedError` where a rank ends.
+    Raises what a rank raises where facefeed or the system refuses something; `RankFailedError` for any other error of a
+    rank, and `RankDiedError` where a rank ends.
     """
-    found = list[Profile]()
-    with _started(asked) as ranks:
+    profiles = list[Profile]()
+    with _rank_processes(request) as ranks:
         running = dict(ranks)
         while running:
-            for one in wait([*running]):
-                assert isinstance(one, Connection)
-                heard = _heard(one)
-                if heard is None:
-                    raise _death_of(running[one])
-                if isinstance(heard, Exception):
-                    raise next((_death_of(running[other]) for other in running if _has_ended(other)), heard)
-                if isinstance(heard, tuple):
-                    progress(*heard)
+            for connection in wait([*running]):
+                assert isinstance(connection, Connection)
+                message = _receive(connection)
+                if message is None:
+                    raise _died_error(running[connection])
+                if isinstance(message, Exception):
+                    raise next((_died_error(running[other]) for other in running if _has_ended(other)), message)
+                if isinstance(message, tuple):
+                    progress(*message)
                 else:
-                    del running[one]
-                    found += [heard] if isinstance(heard, Profile) else []
+                    del running[connection]
+                    profiles += [message] if isinstance(message, Profile) else []
         for process in ranks.values():
-            process.join(_SECONDS_TO_LOOK)
-    return found[0]
+            process.join(_JOIN_TIMEOUT_SECONDS)
+    return profiles[0]
 
 
-def _heard(rank: Connection) -> Any:
-    """What a rank sends next; None where it has ended."""
+def _receive(connection: Connection) -> Any:
+    """The next message of a rank; None where it has ended."""
     try:
-        return rank.recv()
+        return connection.recv()
     except (EOFError, OSError):  # the latter in the middle of sending
         return None
 
 
-def _has_ended(rank: Connection) -> bool:
-    """Whether a rank has ended without having been asked to: then what others raise is that they have lost it."""
-    while rank.poll():
-        if _heard(rank) is None:
+def _has_ended(connection: Connection) -> bool:
+    """Whether a rank has ended unexpectedly: other ranks then raise only that they have lost it."""
+    while connection.poll():
+        if _receive(connection) is None:
             return True
     return False
 
 
-def _death_of(process: BaseProcess) -> RankDiedError:
-    process.join(_SECONDS_TO_LOOK)
+def _died_error(process: BaseProcess) -> RankDiedError:
+    process.join(_JOIN_TIMEOUT_SECONDS)
     code = process.exitcode
     if code is None:
         return RankDiedError(f"{process.name} is not heard of any more")
@@ -98,42 +98,42 @@ def _death_of(process: BaseProcess) -> RankDiedError:
 
 
 @contextmanager
-def _started(asked: Asked) -> Iterator[_Running]:
-    """The ranks and what they are heard through; none is left afterwards, and their workers end with them."""
-    with _quiet_about_semaphores():
+def _rank_processes(request: ProfileRequest) -> Iterator[_Processes]:
+    """Starts the ranks, and yields them by the connection they report through; ends them and their workers."""
+    with _without_semaphore_warnings():
         resource_tracker.ensure_running()
-    context, ranks, meeting = worker_context(None), _Running(), _meeting()
+    context, ranks, store = worker_context(None), _Processes(), _rendezvous_store()
     try:
-        for number in range(asked.ranks):
-            heard, telling = Pipe(duplex=False)
+        for number in range(request.ranks):
+            receiver, sender = Pipe(duplex=False)
             process: Any = context.Process(  # type: ignore[attr-defined]
-                target=_rank, args=(number, asked, meeting.port, telling), name=f"rank {number}"
+                target=_run_rank, args=(number, request, store.port, sender), name=f"rank {number}"
             )
-            with telling, _stops_held():  # whoever is started is known, and ended with the others
+            with sender, _stop_signals_deferred():  # whoever is started is known, and ended with the others
                 process.start()
-                ranks[heard] = process
+                ranks[receiver] = process
         yield ranks
     finally:
-        for heard, process in ranks.items():
+        for receiver, process in ranks.items():
             process.kill()
             process.join()
-            heard.close()
+            receiver.close()
 
 
-def _meeting() -> Any:
-    """Where the ranks find each other, on a port of this host alone; nothing of it is left when this process ends."""
-    listening = socket.create_server(("127.0.0.1", 0))
+def _rendezvous_store() -> Any:
+    """The store through which the ranks find each other, on a loopback port; it ends with this process."""
+    server = socket.create_server(("127.0.0.1", 0))
     return distributed.TCPStore(  # type: ignore[attr-defined]
-        "127.0.0.1", listening.getsockname()[1], is_master=True, wait_for_workers=False,
-        master_listen_fd=listening.detach(),
+        "127.0.0.1", server.getsockname()[1], is_master=True, wait_for_workers=False,
+        master_listen_fd=server.detach(),
     )  # fmt: skip
 
 
 @contextmanager
-def _quiet_about_semaphores() -> Iterator[None]:
-    """Around the start of the process that removes what others leave: it does so for ranks that are killed, silently.
+def _without_semaphore_warnings() -> Iterator[None]:
+    """Silences the resource tracker, which removes semaphores of ranks that are killed.
 
-    To end a rank in order is no alternative: it may wait for the others inside a library, which no signal interrupts.
+    Ending ranks in order is no alternative: a rank may block inside a library, which no signal interrupts.
     """
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker"]))
@@ -147,53 +147,53 @@ def _quiet_about_semaphores() -> Iterator[None]:
 
 
 @contextmanager
-def _stops_held() -> Iterator[None]:
-    """Puts off Ctrl-C and requests to end; to block the signals would not do, since any thread may get them."""
-    noted, handlers = list[int](), dict[signal.Signals, Any]()
+def _stop_signals_deferred() -> Iterator[None]:
+    """Defers SIGINT, SIGTERM and SIGHUP; blocking them does not suffice, since any thread may receive them."""
+    received, handlers = list[int](), dict[signal.Signals, Any]()
     if threading.current_thread() is threading.main_thread():
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            handlers[name] = signal.signal(name, lambda number, _: noted.append(number))
+            handlers[name] = signal.signal(name, lambda number, _: received.append(number))
     try:
         yield
     finally:
         for name, handler in handlers.items():
             signal.signal(name, handler)
-    if noted:
+    if received:
         raise KeyboardInterrupt
 
 
-def _rank(number: int, asked: Asked, port: int, telling: Connection) -> None:
-    """One of the ranks, in a process of its own."""
+def _run_rank(number: int, request: ProfileRequest, port: int, sender: Connection) -> None:
+    """Runs one rank in its own process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for who started it, and ends it
     exit_with_parent()
-    told = _profiled(number, asked, port, telling)
-    telling.send(told)
-    if isinstance(told, Exception):
+    result = _profile_or_error(number, request, port, sender)
+    sender.send(result)
+    if isinstance(result, Exception):
         threading.Event().wait()  # the other ranks would fail without this one; the command ends all of them
     distributed.destroy_process_group()
 
 
-def _profiled(number: int, asked: Asked, port: int, telling: Connection) -> Any:
-    """What a rank sends at its end, set up as a launcher such as torchrun would: the profile, or why there is none."""
+def _profile_or_error(number: int, request: ProfileRequest, port: int, sender: Connection) -> Any:
+    """The result of a rank, set up as a launcher such as torchrun does: its profile, or the error."""
     os.environ.update(
-        RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE=str(asked.ranks), LOCAL_WORLD_SIZE=str(asked.ranks),
+        RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE=str(request.ranks), LOCAL_WORLD_SIZE=str(request.ranks),
         NO_ALBUMENTATIONS_UPDATE="1",
     )  # fmt: skip
     os.environ.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK)  # a host's own name may lead nowhere
-    torch.set_num_threads(max(usable_cores() // asked.ranks, 1))
+    torch.set_num_threads(max(usable_cores() // request.ranks, 1))
     try:
         store = distributed.TCPStore("127.0.0.1", port)  # type: ignore[attr-defined]
-        distributed.init_process_group("gloo", store=store, rank=number, world_size=asked.ranks)
-        found = asked.profiled(lambda *told: None if number else telling.send(told))
-        return found if slowest(found.ranks) == number else _DONE
+        distributed.init_process_group("gloo", store=store, rank=number, world_size=request.ranks)
+        profile = request.run(lambda *progress: None if number else sender.send(progress))
+        return profile if slowest_rank(profile.ranks) == number else _DONE
     except Exception as error:
-        return _named(error, number)
+        return _name_rank_in_error(error, number)
 
 
-def _named(error: Exception, number: int) -> Exception:
-    """The error as it would end the command without ranks, with the rank that raised it.
+def _name_rank_in_error(error: Exception, number: int) -> Exception:
+    """The error as the command without ranks would raise it, with the rank that raised it.
 
-    What is refused is refused on every rank alike, and names none.
+    A `UsageError` is raised on every rank alike, and names none.
     """
     if isinstance(error, UsageError):
         return error
@@ -202,12 +202,12 @@ def _named(error: Exception, number: int) -> Exception:
         return error
     if isinstance(error, OSError) and error.strerror:
         return OSError(error.errno, f"{error.strerror} (rank {number})", error.filename)
-    failed = RankFailedError(f"rank {number}: {_last_line(error)}; for its trace run it without --ranks")
-    failed.add_note("".join(traceback.format_exception(error)))
-    return failed
+    rank_error = RankFailedError(f"rank {number}: {_last_line(error)}; for its trace run it without --ranks")
+    rank_error.add_note("".join(traceback.format_exception(error)))
+    return rank_error
 
 
 def _last_line(error: Exception) -> str:
-    """As a trace ends; of an error that a loader's worker has raised, as the worker's own trace ends."""
+    """The last line of the traceback; for an error of a loader's worker, that of the worker's traceback."""
     lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
     return lines[-1]

@@ -1,4 +1,4 @@
-"""What the command is asked to profile, as a value that processes can be sent; and how it is done."""
+"""The options of `facefeed profile` as a picklable value, and how they are run."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from ..loader.face_dataloader import FaceDataLoader
 from ..sampling.balance import BalanceName, balance_from_name
 from ..workers.processes import default_num_workers
 from .measure.steps import EmulatedDevice, EmulatedRank
-from .measure.variants import prolonged
+from .measure.variants import with_longer_epoch
 from .profile import profile
-from .trials.sweep import Settings, settings_of, swept, told
+from .trials.sweep import Settings, describe_settings, run_sweep, settings_grid
 from .verdict.loader_verdict import Progress
 from .verdict.result import Profile
 
-_LONG_EPOCH = 10_000  # batches: more than anybody waits for when each is made from videos
+_ENDLESS_EPOCH_BATCHES = 10_000  # batches: more than anybody waits for when each is made from videos
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The options of `facefeed profile OUT`, as they are named there. sweep: the numbers to try, by "workers" and
-    "prefetch".
-    """
+class ProfileRequest:
+    """The options of `facefeed profile OUT`. sweep: the numbers to try, by "workers" and "prefetch"."""
 
     out: Path
     step_ms: float
@@ -48,31 +46,38 @@ class Asked:
     verify: bool = False
     quick: bool = False
 
-    def profiled(self, progress: Progress) -> Profile:
-        """The profile; of a sweep, of its best settings, measured once more than the others."""
+    def run(self, progress: Progress) -> Profile:
+        """The profile; of a sweep, that of its best settings, measured once more."""
         if self.sweep:
-            return self._swept(progress)
-        loader, epoch = self._loader()
-        device = EmulatedRank if self.ranks > 1 else EmulatedDevice
-        beside = {} if self.videos is None else {"naive": self._naive(self.videos, loader)}
+            return self._run_sweep(progress)
+        loader, num_epoch_batches = self._loader()
+        device_class = EmulatedRank if self.ranks > 1 else EmulatedDevice
+        other_loaders = {} if self.videos is None else {"naive": self._naive(self.videos, loader)}
         return profile(
-            loader, device(self.step_ms / 1e3, self.host_share), steps=self.steps, confidence=self.confidence,
-            epoch_batches=epoch, against=beside, verify=self.verify, quick=self.quick, progress=progress,
-        )  # fmt: skip
+            loader,
+            device_class(self.step_ms / 1e3, self.host_share),
+            steps=self.steps,
+            confidence=self.confidence,
+            epoch_batches=num_epoch_batches,
+            against=other_loaders,
+            verify=self.verify,
+            quick=self.quick,
+            progress=progress,
+        )
 
-    def _swept(self, progress: Progress) -> Profile:
-        wanted = settings_of(self.sweep, *self._settings)
+    def _run_sweep(self, progress: Progress) -> Profile:
+        grid = settings_grid(self.sweep, *self._settings)
 
         def measured(settings: Settings) -> Profile:
-            what = f"setting {wanted.index(settings) + 1} of {len(wanted)}, {told(settings)}"
-            one = replace(self._with(settings), quick=True, videos=None)
-            return one.profiled(lambda _, *done: progress(what, *done))
+            progress_text = f"setting {grid.index(settings) + 1} of {len(grid)}, {describe_settings(settings)}"
+            request = replace(self._with_settings(settings), quick=True, videos=None)
+            return request.run(lambda _, *done: progress(progress_text, *done))
 
-        tried = swept(wanted, measured)
-        best = self._with((tried[0].num_workers, tried[0].prefetch_factor))
-        return replace(best.profiled(progress), sweep=tried)
+        results = run_sweep(grid, measured)
+        best = self._with_settings((results[0].num_workers, results[0].prefetch_factor))
+        return replace(best.run(progress), sweep=results)
 
-    def _with(self, settings: Settings) -> Asked:
+    def _with_settings(self, settings: Settings) -> ProfileRequest:
         return replace(self, sweep={}, workers=settings[0], prefetch=settings[1])
 
     @property
@@ -81,7 +86,7 @@ class Asked:
         return workers, (self.prefetch or 2) if workers else None
 
     def _loader(self) -> tuple[FaceDataLoader, int]:
-        """As training would make it, but with an epoch that is long enough; and how many batches training's own has."""
+        """Training's loader with a longer epoch, and the number of batches of training's own epoch."""
         workers, prefetch = self._settings
         transforms: dict[str, Any] = {}
         if self.transform is not None:
@@ -100,11 +105,13 @@ class Asked:
                 f"--batch-size {self.batch_size}: an epoch of {images:,} images has no whole step of {self.ranks} x "
                 f"{self.batch_size}; take {images // self.ranks} or less"
             )
-        epoch = len(loader)
-        return prolonged(loader, math.ceil(4 * (self.steps + 10 * workers * (prefetch or 0)) / epoch)), epoch
+        num_epoch_batches = len(loader)
+        return with_longer_epoch(
+            loader, math.ceil(4 * (self.steps + 10 * workers * (prefetch or 0)) / num_epoch_batches)
+        ), num_epoch_batches
 
     def _naive(self, videos: Path, loader: FaceDataLoader) -> Any:
-        """The same faces, batches and workers, but made from the videos in every step."""
+        """The same faces, batches and workers, but decoded from the videos in every step."""
         from importlib.metadata import entry_points  # noqa: PLC0415
 
         from torch.utils.data import DataLoader, RandomSampler  # noqa: PLC0415
@@ -113,8 +120,8 @@ class Asked:
         dataset = baseline(videos, self.out, split=self.split, image_size=self.image_size)
         dataset[0]  # says now whether these are the videos
         workers = loader.num_workers
-        endless = RandomSampler(dataset, num_samples=_LONG_EPOCH * self.batch_size)
+        sampler = RandomSampler(dataset, num_samples=_ENDLESS_EPOCH_BATCHES * self.batch_size)
         return DataLoader(
-            dataset, self.batch_size, sampler=endless, num_workers=workers, prefetch_factor=1 if workers else None,
+            dataset, self.batch_size, sampler=sampler, num_workers=workers, prefetch_factor=1 if workers else None,
             multiprocessing_context="forkserver" if workers else None,
         )  # fmt: skip

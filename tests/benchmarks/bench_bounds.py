@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from facefeed.loaders.profiler.estimate.bounds import Values, block_length, rate, share
+from facefeed.loaders.profiler.estimate.bounds import Values, block_length, bootstrap_ratio, event_rate_bound
 
 LONG = 0.1  # steps: a wait that starves
 WORKERS = 8  # of the loader whose waits come in a pattern
@@ -87,12 +87,12 @@ def coverage(kind: str, count: int, runs: int, confidence: float) -> dict[str, A
     uppers = []
     for run in range(runs):
         waits, wait, often = KINDS[kind](np.random.default_rng([run, count]), count)
-        block = block_length(waits, least=WORKERS)
-        found = share(waits, waits + 1.0, block=block, confidence=confidence, seed=run)
+        block = block_length(waits, min_length=WORKERS)
+        found = bootstrap_ratio(waits, waits + 1.0, block=block, confidence=confidence, seed=run)
         truth = wait / (wait + 1)
         held["wait upper"] += found.upper >= truth
         held["wait lower"] += found.lower <= truth
-        starved = rate(waits > LONG, block=block, confidence=confidence, seed=run)
+        starved = event_rate_bound(waits > LONG, block=block, confidence=confidence, seed=run)
         held["starved upper"] += starved.upper >= often
         held["starved lower"] += starved.lower <= often
         uppers.append(found.upper)

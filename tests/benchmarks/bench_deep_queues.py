@@ -71,10 +71,17 @@ def profiled(workers: int, prefetch: int, pace: float, step: Any) -> dict[str, A
     began = time.perf_counter()
     found = profile(loader_of(workers, prefetch, pace), step, quick=True, epoch_batches=ENDLESS).verdict
     return {
-        "word": found.word.value, "waits": found.live.value, "lower": found.live.lower, "upper": found.live.upper,
-        "model": found.model, "steps": found.steps, "settled": found.settled, "closure": found.closure,
-        "reasons": found.reasons, "seconds": time.perf_counter() - began,
-    }  # fmt: skip
+        "word": found.kind.value,
+        "waits": found.wait_share.value,
+        "lower": found.wait_share.lower,
+        "upper": found.wait_share.upper,
+        "model": found.model_wait_share,
+        "steps": found.num_steps,
+        "settled": found.num_transient_steps,
+        "closure": found.unexplained_share,
+        "reasons": found.reasons,
+        "seconds": time.perf_counter() - began,
+    }
 
 
 def main() -> None:

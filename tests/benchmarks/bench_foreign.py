@@ -33,7 +33,7 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import cv2
 import numpy as np
 import torch
-from facefeed.loaders.profiler.measure.live import Pass
+from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.steps import SleepingStep
 from facefeed.loaders.profiler.measure.variants import with_settings
 from facefeed.loaders.profiler.profile import profile
@@ -110,15 +110,19 @@ def written(out: Path, folder: Path, images: int) -> list[str]:
 
 def making(loader: Any) -> float:
     """Mean seconds that a batch takes to make."""
-    return float(Pass(loader).record(60, lambda _: None).load[10:].mean())
+    return float(MeasuredLoop(loader).record(60, lambda _: None).load_seconds[10:].mean())
 
 
 def seen(found: Profile) -> dict[str, Any]:
     verdict = found.verdict
     return {
-        "verdict": verdict.word.value, "stall": verdict.live.value, "bound": [verdict.live.lower, verdict.live.upper],
-        "spans": found.live.spans, "advice": [str(one) for one in found.advice], "text": str(verdict),
-    }  # fmt: skip
+        "verdict": verdict.kind.value,
+        "stall": verdict.wait_share.value,
+        "bound": [verdict.wait_share.lower, verdict.wait_share.upper],
+        "spans": found.live.stage_seconds,
+        "advice": [str(one) for one in found.advice],
+        "text": str(verdict),
+    }
 
 
 def settled(loader: Any, found: Profile) -> Any:

@@ -32,14 +32,16 @@ import torch
 from bench_queue import Sleeping
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.augment.pipeline_file import read_pipeline
-from facefeed.loaders.profiler.measure.live import Pass, replay
+from facefeed.loaders.profiler.measure.batch_timing import BatchTiming, timing_cost_seconds
+from facefeed.loaders.profiler.measure.instrument import instrument
+from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop, replay_batches
 from facefeed.loaders.profiler.measure.recording import Recording
-from facefeed.loaders.profiler.measure.stamps import Stamp, cost, stamped
 from facefeed.loaders.profiler.measure.steps import SleepingStep
-from facefeed.loaders.profiler.measure.variants import prolonged
+from facefeed.loaders.profiler.measure.variants import with_longer_epoch
 from facefeed.loaders.profiler.profile import profile
-from facefeed.loaders.profiler.verdict.judgement import judge
-from facefeed.loaders.profiler.verdict.what_if import Situation
+from facefeed.loaders.profiler.verdict.judge import judge
+from facefeed.loaders.profiler.verdict.result import Profile
+from facefeed.loaders.profiler.verdict.what_if import WhatIfModel
 from facefeed.pipeline.machine import usable_cores
 from torch.utils.data import DataLoader
 
@@ -53,7 +55,7 @@ SLEEP_SECONDS = 0.0015
 def loader_of(out: Path, *, workers: int = 2) -> FaceDataLoader:
     """As a user's, but with an epoch that does not end meanwhile."""
     dataset = FaceDataset(out, face_transform=read_pipeline(ROOT / "loaders" / "augment" / "example.yaml"))
-    return prolonged(FaceDataLoader(dataset, 16, shuffle=True, num_workers=workers), 200_000 // len(dataset))
+    return with_longer_epoch(FaceDataLoader(dataset, 16, shuffle=True, num_workers=workers), 200_000 // len(dataset))
 
 
 def told(words: str) -> None:
@@ -62,23 +64,30 @@ def told(words: str) -> None:
 
 def seconds_between(out: Path) -> float:
     """How long the workers need for a batch, all of them together."""
-    passing = Pass(loader_of(out))
+    passing = MeasuredLoop(loader_of(out))
     passing.record(20, lambda _: None)
-    return float(np.median([passing.record(60, lambda _: None).period.mean() for _ in range(3)]))
+    return float(np.median([passing.record(60, lambda _: None).period_seconds.mean() for _ in range(3)]))
 
 
 # ---- estimators
 
 
-def of_profile(found: Any) -> dict[str, Any]:
+def of_profile(found: Profile) -> dict[str, Any]:
     verdict = found.verdict
+    assert verdict.model_wait_share is not None
     return {
-        "verdict": verdict.word.value, "live": verdict.live.value, "model": verdict.model, "closure": verdict.closure,
-        "apart": abs(verdict.live.value - verdict.model), "differential": found.differential,
-        "not_made": float(found.live.unmade[found.live.steady].sum()) / found.live.seconds,
-        "step_alone": float(found.alone.step.mean()), "step_under_load": verdict.mean_step, "bars": found.bars,
+        "verdict": verdict.kind.value,
+        "live": verdict.wait_share.value,
+        "model": verdict.model_wait_share,
+        "closure": verdict.unexplained_share,
+        "apart": abs(verdict.wait_share.value - verdict.model_wait_share),
+        "differential": found.replay_slowdown,
+        "not_made": float(found.live.not_ready_seconds[found.live.is_steady].sum()) / found.live.steady_seconds,
+        "step_alone": float(found.preloaded.step_seconds.mean()),
+        "step_under_load": verdict.mean_step_seconds,
+        "bars": found.step_part_seconds,
         "reasons": verdict.reasons,
-    }  # fmt: skip
+    }
 
 
 def estimators(out: Path, between: float, steps: int) -> dict[str, Any]:
@@ -104,7 +113,7 @@ class CpuStep:
         self.optimizer = torch.optim.SGD(self.network.parameters(), 1e-3)
         self.times = 1
         batch = torch.zeros(16, 3, 224, 224), torch.zeros(16, dtype=torch.int64)
-        alone = [replay([batch], 5, self).step.min() for _ in range(3)][-1]
+        alone = [replay_batches([batch], 5, self).step_seconds.min() for _ in range(3)][-1]
         self.times = max(round(seconds / alone), 1)
 
     def __call__(self, batch: Any) -> None:
@@ -131,17 +140,17 @@ def cpu(out: Path, between: float, steps: int) -> dict[str, Any]:
 
 def curve(out: Path, between: float, steps: int) -> dict[str, Any]:
     """One repeat, on real faces."""
-    return points(Pass(loader_of(out)), between, steps)
+    return points(MeasuredLoop(loader_of(out)), between, steps)
 
 
 def queue(_out: Path, _between: float, steps: int) -> dict[str, Any]:
     """One repeat, on items that sleep."""
     seconds = np.random.default_rng(0).gamma(4.0, SLEEP_SECONDS / 4, 16 * 40 * steps)
     loader = DataLoader(Sleeping(seconds), 16, num_workers=2, multiprocessing_context="forkserver")
-    return points(Pass(loader), 16 * SLEEP_SECONDS / 2, steps)
+    return points(MeasuredLoop(loader), 16 * SLEEP_SECONDS / 2, steps)
 
 
-def points(passing: Pass, between: float, steps: int) -> dict[str, Any]:
+def points(passing: MeasuredLoop, between: float, steps: int) -> dict[str, Any]:
     """Ten step times."""
     base = SleepingStep(between, HOST_SHARE)
     passing.record(20, base)
@@ -152,9 +161,11 @@ def points(passing: Pass, between: float, steps: int) -> dict[str, Any]:
         seen = passing.record(steps, replace(base, seconds=float(tried[number])))
         passing.drain()
         after = passing.record(steps // 2, base)  # other jobs come and go: the prediction rests on what lies around it
-        step = float(seen.step[seen.steady].mean())
-        predicted = Situation.of(Recording.joined([before, after]), usable_cores()).wait_share(step=step)
-        measured = judge(seen, emulated=True).live.value
+        step = float(seen.step_seconds[seen.is_steady].mean())
+        predicted = WhatIfModel.fit(Recording.concatenate([before, after]), usable_cores()).wait_share(
+            step_seconds=step
+        )
+        measured = judge(seen, emulated=True).wait_share.value
         found.append({"step_seconds": step, "measured": measured, "predicted": predicted})
         before = after
     found.sort(key=lambda one: one["step_seconds"])
@@ -171,8 +182,8 @@ def points(passing: Pass, between: float, steps: int) -> dict[str, Any]:
 
 def overhead(out: Path, _between: float, steps: int) -> dict[str, Any]:
     """One repeat: the same batches with and without stamps, in turn, by the processor's time of one process."""
-    kept: list[Stamp] = []
-    on, off = iter(stamped(loader_of(out, workers=0), kept.append)), iter(loader_of(out, workers=0))
+    kept: list[BatchTiming] = []
+    on, off = iter(instrument(loader_of(out, workers=0), kept.append)), iter(loader_of(out, workers=0))
     differences, seconds = [], []
     for number in range(steps):
         taken = {}
@@ -188,8 +199,13 @@ def overhead(out: Path, _between: float, steps: int) -> dict[str, Any]:
     shares = np.array(differences)[: len(differences) // 4 * 4].reshape(-1, 4).mean(axis=1) / mean
     drawn = np.random.default_rng(0).choice(shares, (1000, len(shares)))
     low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
-    found = {"batch_seconds": mean, "median": float(np.median(shares)), "interval": [float(low), float(high)],
-             "pairs": len(differences), "by_its_own_count": cost(len(kept[0].spans) * 16 / 4) / mean}  # fmt: skip
+    found = {
+        "batch_seconds": mean,
+        "median": float(np.median(shares)),
+        "interval": [float(low), float(high)],
+        "pairs": len(differences),
+        "by_its_own_count": timing_cost_seconds(len(kept[0].stage_seconds) * 16 / 4) / mean,
+    }
     told(f"  {len(differences)} pairs of batches of {mean * 1e3:.1f} ms: {found['median']:+.2%} (95 % {low:+.2%} to "
          f"{high:+.2%}); by its own count {found['by_its_own_count']:.2%}")  # fmt: skip
     return found

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from facefeed.loaders.profiler.measure.live import Pass
+from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.steps import SleepingStep
-from facefeed.loaders.profiler.verdict.judgement import judge
+from facefeed.loaders.profiler.verdict.judge import judge
 from torch.utils.data import DataLoader, Dataset
 
 STEP_SECONDS = 0.02
@@ -47,13 +47,18 @@ def measured(workers: int, prefetch: int, load: float, batches: int, seed: int) 
     seconds = np.random.default_rng(seed).exponential(mean, IMAGES * batches)
     options: dict[str, Any] = {"prefetch_factor": prefetch, "multiprocessing_context": "forkserver"} if workers else {}
     loader = DataLoader(Sleeping(seconds), IMAGES, num_workers=workers, **options)
-    verdict = judge(Pass(loader).record(batches, SleepingStep(STEP_SECONDS, 0.1)), emulated=True)
-    assert verdict.model is not None
+    verdict = judge(MeasuredLoop(loader).record(batches, SleepingStep(STEP_SECONDS, 0.1)), emulated=True)
+    assert verdict.model_wait_share is not None
     return {
-        "workers": workers, "prefetch": prefetch, "load": load, "measured": verdict.live.value, "model": verdict.model,
-        "apart": abs(verdict.live.value - verdict.model), "closure": verdict.closure,
-        "transport_seconds": verdict.transport,
-    }  # fmt: skip
+        "workers": workers,
+        "prefetch": prefetch,
+        "load": load,
+        "measured": verdict.wait_share.value,
+        "model": verdict.model_wait_share,
+        "apart": abs(verdict.wait_share.value - verdict.model_wait_share),
+        "closure": verdict.unexplained_share,
+        "transport_seconds": verdict.transport_floor_seconds,
+    }
 
 
 def main() -> None:

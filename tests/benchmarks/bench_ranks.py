@@ -25,11 +25,11 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import torch
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.augment.pipeline_file import read_pipeline
-from facefeed.loaders.profiler.measure.stamps import clock
+from facefeed.loaders.profiler.measure.batch_timing import clock
 from facefeed.loaders.profiler.measure.steps import EmulatedRank
-from facefeed.loaders.profiler.measure.variants import prolonged
-from facefeed.loaders.profiler.rank_processes import profiled_by_ranks
-from facefeed.loaders.profiler.request import Asked
+from facefeed.loaders.profiler.measure.variants import with_longer_epoch
+from facefeed.loaders.profiler.rank_processes import profile_on_ranks
+from facefeed.loaders.profiler.request import ProfileRequest
 from torch import distributed, multiprocessing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def plain_rank(number: int, given: argparse.Namespace, step_ms: float, folder: s
     os.environ.update(LOCAL_WORLD_SIZE=str(given.ranks), GLOO_SOCKET_IFNAME="lo")
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=given.ranks)
-    loader = prolonged(
+    loader = with_longer_epoch(
         FaceDataLoader(
             FaceDataset(given.out, face_transform=read_pipeline(TRANSFORM)), BATCH, num_workers=given.workers
         ),
@@ -72,18 +72,24 @@ def plain(given: argparse.Namespace, step_ms: float) -> float:
 
 def profiled(given: argparse.Namespace, step_ms: float, ranks: int) -> dict[str, Any]:
     """What the command says of it."""
-    asked = Asked(
+    asked = ProfileRequest(
         out=given.out, step_ms=step_ms, host_share=0.2, steps=given.steps, confidence=0.95, split="train",
         batch_size=BATCH, image_size=224, workers=given.workers, prefetch=None, shuffle="full", balance="none",
         transform=TRANSFORM, ranks=ranks, quick=True,
     )  # fmt: skip
-    found = asked.profiled(lambda *_: None) if ranks == 1 else profiled_by_ranks(asked, lambda *_: None)
+    found = asked.run(lambda *_: None) if ranks == 1 else profile_on_ranks(asked, lambda *_: None)
     verdict = found.verdict
     return {
-        "word": verdict.word.value, "waits": verdict.live.value, "lower": verdict.live.lower,
-        "upper": verdict.live.upper, "each": verdict.ranks, "steps": verdict.steps, "closure": verdict.closure,
-        "causes": [rank.cause for rank in found.ranks], "reasons": verdict.reasons,
-    }  # fmt: skip
+        "word": verdict.kind.value,
+        "waits": verdict.wait_share.value,
+        "lower": verdict.wait_share.lower,
+        "upper": verdict.wait_share.upper,
+        "each": verdict.rank_wait_shares,
+        "steps": verdict.num_steps,
+        "closure": verdict.unexplained_share,
+        "causes": [rank.main_cause for rank in found.ranks],
+        "reasons": verdict.reasons,
+    }
 
 
 def main() -> None:

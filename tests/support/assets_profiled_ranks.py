@@ -11,10 +11,10 @@ import pytest
 import torch
 from assets_clock import Clock
 from assets_profiles import STEP
-from facefeed.loaders.profiler.measure import live, ranks, stamps, step_clock, steps
+from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, ranks, step_clock, steps
 from facefeed.loaders.profiler.measure.steps import EmulatedRank
 from facefeed.loaders.profiler.profile import profile
-from facefeed.loaders.profiler.verdict.job import slowest
+from facefeed.loaders.profiler.verdict.job import slowest_rank
 from facefeed.pipeline.errors import UsageError
 
 
@@ -40,9 +40,9 @@ class Made:
 def profiled(rank: int, loads: list[float], steps_wanted: int) -> dict[str, Any]:
     """One rank's profile, on a clock of its own, under a step that sums something up over all ranks."""
     clock, done = Clock(), list[int]()
-    for module in (live, stamps, step_clock):
+    for module in (measured_loop, batch_timing, instrument, step_clock):
         module.clock = clock  # type: ignore[attr-defined]
-    live.another_clock = clock
+    measured_loop.raw_clock = clock
 
     def step(_: Any) -> None:
         total, latest = torch.tensor([len(done)]), torch.tensor([clock.now], dtype=torch.float64)
@@ -53,13 +53,19 @@ def profiled(rank: int, loads: list[float], steps_wanted: int) -> dict[str, Any]
         clock.now = float(latest) + STEP
 
     found = profile(Made(clock, loads[rank]), step, steps=steps_wanted)
-    return {"done": len(done), "verdict": found.verdict, "ranks": len(found.ranks), "slowest": slowest(found.ranks),
-            "rank": found.rank, "advice": found.advice}  # fmt: skip
+    return {
+        "done": len(done),
+        "verdict": found.verdict,
+        "ranks": len(found.ranks),
+        "slowest": slowest_rank(found.ranks),
+        "rank": found.rank,
+        "advice": found.advice,
+    }
 
 
 def alone_in_a_job(rank: int) -> str:
     """What the only rank of a job that asks for a profile is told."""
-    ranks._LONGEST_APART = timedelta(seconds=1)
+    ranks._JOIN_TIMEOUT = timedelta(seconds=1)
     if rank:
         return ""
     with pytest.raises(UsageError) as refused:
@@ -83,7 +89,7 @@ def coupled(rank: int, told: list[float]) -> list[float]:
     """When a rank's device is done with each of some steps, the first of which it was told at `told`."""
     clock = Clock()
     steps.clock = clock
-    steps._sleep_until = steps._compute = lambda moment: clock.pass_by(max(moment - clock(), 0.0))
+    steps._sleep_until = steps._spin_until = lambda moment: clock.pass_by(max(moment - clock(), 0.0))
     device = EmulatedRank(STEP, 0.2)
     clock.pass_by(told[rank])
     marks = []

@@ -1,12 +1,12 @@
-"""How sure we are: bounds for shares of a series whose values follow each other, not of independent draws.
+"""Confidence bounds for ratios and event rates of autocorrelated series.
 
-One slow file, a cache that fills, another job on the machine: waits come in runs, and a loader with W workers that is
-too slow shows one long wait and W - 1 short ones. So the series is cut into blocks that are longer than its memory, and
-the blocks are weighted at random (Dirichlet weights, as in the Bayesian bootstrap: Rubin, Annals of Statistics 1981)
-together with one more block that was not seen: as bad as the worst one, or holding an episode of `UNSEEN_STEPS`. For
-values that are 0 or 1 this is Clopper and Pearson's exact bound; for others it is Gaffke's (2005; Phan, Thomas and
-Learned-Miller, ICML 2021), which needs no assumption but the largest value. So what was never seen has a bound too.
-`tests/benchmarks/bench_bounds.py` counts how often the bounds hold.
+Waits come in runs (one slow file, a cache that fills, another job on the machine), and a loader with W workers that is
+too slow shows one long wait and W - 1 short ones, so steps are not independent draws. The series is cut into blocks
+longer than its decorrelation lag, and the blocks get random Dirichlet weights (the Bayesian bootstrap: Rubin, Annals of
+Statistics 1981) together with one unobserved block: as bad as the worst one, or holding an episode of
+`UNSEEN_EPISODE_STEPS`. For values that are 0 or 1 this is Clopper and Pearson's exact bound; for others it is Gaffke's
+(2005; Phan, Thomas and Learned-Miller, ICML 2021), which assumes only the largest value. An event that was never
+observed therefore has an upper bound too. `tests/benchmarks/bench_bounds.py` measures the coverage.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
 
-UNSEEN_STEPS = 10.0
+UNSEEN_EPISODE_STEPS = 10.0
 """How long an episode of waiting that nobody saw is taken to last, in mean steps. None in n steps then is at most
 30 / n of the time; without any limit nothing could be said of what was not seen."""
 
-_WEIGHTINGS = 2000
-_MOST_BLOCKS = 1000  # more would not narrow a bound noticeably, and cost memory
-_ROUNDING = 1e-18  # a variance this far below the values' size is that of their last digits
-_MEMORIES = 4  # a block of one memory would see half of a run's variance; of four, eleven twelfths
-_NOISE = 2.0  # standard errors of an autocorrelation: what is below is taken for none
+_NUM_RESAMPLES = 2000
+_MAX_BLOCKS = 1000  # more would not narrow a bound noticeably, and cost memory
+_RELATIVE_ROUNDING = 1e-18  # a variance this far below the values' size is that of their last digits
+_LAGS_PER_BLOCK = 4  # a block of one memory would see half of a run's variance; of four, eleven twelfths
+_NOISE_STANDARD_ERRORS = 2.0  # standard errors of an autocorrelation: what is below is taken for none
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounded:
-    """An estimate with its two one-sided bounds, each held with `confidence` (0.95: 19 of 20 runs)."""
+class BoundedEstimate:
+    """An estimate with two one-sided bounds, each with the given `confidence` (0.95: holds in 19 of 20 runs)."""
 
     value: float
     lower: float
@@ -44,58 +44,71 @@ class Bounded:
 
 
 def autocorrelation(values: Values, lag: int) -> float:
-    """Of a series (count,) with itself `lag` values later: -1 to 1; 0 where it is constant or too short."""
+    """Autocorrelation of a series (steps,) at `lag`: -1 to 1; 0 where it is constant or too short."""
     centred = values - values.mean() if len(values) else values
     power = float(centred @ centred)
-    if lag >= len(values) or power <= _ROUNDING * float(values @ values):
+    if lag >= len(values) or power <= _RELATIVE_ROUNDING * float(values @ values):
         return 0.0
     return float(centred[lag:] @ centred[: len(values) - lag]) / power
 
 
-def memory_length(values: Values) -> int:
-    """How many values later the series has forgotten: the first lag with an autocorrelation within its noise."""
-    noise = _NOISE / math.sqrt(max(len(values), 1))
+def decorrelation_lag(values: Values) -> int:
+    """The first lag, in steps, at which the autocorrelation is within its noise."""
+    noise = _NOISE_STANDARD_ERRORS / math.sqrt(max(len(values), 1))
     for lag in range(1, len(values) // 4):
         if autocorrelation(values, lag) < noise:
             return lag
     return max(len(values) // 4, 1)
 
 
-def block_length(values: Values, *, least: int) -> int:
-    """Length of a block: four times the series' memory, and at least `least` (the batches under way at a time)."""
-    return max(_MEMORIES * memory_length(values), least, 1)
+def block_length(values: Values, *, min_length: int) -> int:
+    """Block length in steps: four times the decorrelation lag, and at least `min_length` (batches in flight)."""
+    return max(_LAGS_PER_BLOCK * decorrelation_lag(values), min_length, 1)
 
 
-def share(part: Values, whole: Values, *, block: int, confidence: float = 0.95, seed: int = 0) -> Bounded:
-    """sum(part) / sum(whole) of two series (steps,), with bounds by weighting blocks of `block` steps.
+def bootstrap_ratio(
+    numerator: Values, denominator: Values, *, block: int, confidence: float = 0.95, seed: int = 0
+) -> BoundedEstimate:
+    """sum(numerator) / sum(denominator) of two series (steps,), with bounds by weighting blocks of `block` steps.
 
-    What is not seen adds to both: a wait makes the time longer.
+    The unobserved block adds to both sums: a wait makes the total time longer.
     """
-    rest = whole - part
-    return _weighted(part, rest, block=block, confidence=confidence, seed=seed)
+    remainder = denominator - numerator
+    return _bootstrap_blocks(numerator, remainder, block=block, confidence=confidence, seed=seed)
 
 
-def rate(happened: NDArray[np.bool_], *, block: int, confidence: float = 0.95, seed: int = 0) -> Bounded:
-    """How often something happens in a series (steps,). Never seen in n steps is at most 30 / n, not never."""
-    found = happened.astype(np.float64)
-    return _weighted(found, 1 - found, block=block, confidence=confidence, seed=seed)
+def event_rate_bound(
+    occurred: NDArray[np.bool_], *, block: int, confidence: float = 0.95, seed: int = 0
+) -> BoundedEstimate:
+    """Rate of an event in a bool series (steps,), with bounds by weighting blocks of `block` steps.
+
+    An event that never occurs in n steps has an upper bound of 30 / n at 95 %.
+    """
+    occurrences = occurred.astype(np.float64)
+    return _bootstrap_blocks(occurrences, 1 - occurrences, block=block, confidence=confidence, seed=seed)
 
 
-def _weighted(part: Values, rest: Values, *, block: int, confidence: float, seed: int) -> Bounded:
-    """sum(part) / sum(part + rest) and its bounds."""
-    count, block = len(part), max(block, -(-len(part) // _MOST_BLOCKS))
-    total = float(part.sum() + rest.sum())
-    value = float(part.sum()) / total if total else 0.0
-    blocks = count // block
-    if not total or blocks <= 1:
-        return Bounded(value=value, lower=0.0, upper=1.0, confidence=confidence)
-    parts, rests = (series[count - blocks * block :].reshape(blocks, block).sum(axis=1) for series in (part, rest))
-    weights = np.random.default_rng(seed).standard_exponential((_WEIGHTINGS, blocks + 1))
-    seen, unseen = weights[:, :-1], weights[:, -1]
-    of_part, of_rest = seen @ parts, seen @ rests
-    usual = float(rests.mean())
-    worst = max(float(parts.max()), UNSEEN_STEPS * usual / block)
-    highest = (of_part + unseen * worst) / (of_part + unseen * worst + of_rest + unseen * usual)
-    lowest = of_part / (of_part + of_rest + unseen * usual)
-    lower, upper = float(np.quantile(lowest, 1 - confidence)), float(np.quantile(highest, confidence))
-    return Bounded(value=value, lower=min(lower, value), upper=max(upper, value), confidence=confidence)
+def _bootstrap_blocks(
+    numerator: Values, remainder: Values, *, block: int, confidence: float, seed: int
+) -> BoundedEstimate:
+    """sum(numerator) / sum(numerator + remainder), with bounds."""
+    count, block = len(numerator), max(block, -(-len(numerator) // _MAX_BLOCKS))
+    total = float(numerator.sum() + remainder.sum())
+    value = float(numerator.sum()) / total if total else 0.0
+    num_blocks = count // block
+    if not total or num_blocks <= 1:
+        return BoundedEstimate(value=value, lower=0.0, upper=1.0, confidence=confidence)
+    block_numerators, block_remainders = (
+        series[count - num_blocks * block :].reshape(num_blocks, block).sum(axis=1) for series in (numerator, remainder)
+    )
+    weights = np.random.default_rng(seed).standard_exponential((_NUM_RESAMPLES, num_blocks + 1))
+    observed, unobserved = weights[:, :-1], weights[:, -1]
+    numerators, remainders = observed @ block_numerators, observed @ block_remainders
+    mean_remainder = float(block_remainders.mean())
+    worst_numerator = max(float(block_numerators.max()), UNSEEN_EPISODE_STEPS * mean_remainder / block)
+    high_ratios = (numerators + unobserved * worst_numerator) / (
+        numerators + unobserved * worst_numerator + remainders + unobserved * mean_remainder
+    )
+    low_ratios = numerators / (numerators + remainders + unobserved * mean_remainder)
+    lower, upper = float(np.quantile(low_ratios, 1 - confidence)), float(np.quantile(high_ratios, confidence))
+    return BoundedEstimate(value=value, lower=min(lower, value), upper=max(upper, value), confidence=confidence)

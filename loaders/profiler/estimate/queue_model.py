@@ -1,19 +1,19 @@
-"""Estimator C: torch's DataLoader as a queue. From how long batches and steps take to how long the device waits.
+"""Estimator C: torch's DataLoader as a queue, which predicts device waits from load and step times.
 
-torch gives its first `workers x prefetch` batches out at once, then one more for each that it hands over; workers take
-them in turn, and batches are handed over in order (`torch/utils/data/dataloader.py`, `_MultiProcessingDataLoaderIter`).
-So with load times L and step times S
+torch requests the first `num_workers * prefetch_factor` batches at once, then one more for each that it returns;
+workers take the requests in rotation, and batches are returned in order (`torch/utils/data/dataloader.py`,
+`_MultiProcessingDataLoaderIter`). With load times L, step times S, W workers and prefetch factor P:
 
-    asked[n]  = max(handed[n - 1] + launch, done[n - 1 - lead])
-    start[n]  = max(finish[n - workers] + turnaround, handed[n - workers * prefetch])
-    finish[n] = start[n] + L[n]
-    handed[n] = max(asked[n], finish[n]) + transport
-    begin[n]  = max(handed[n], done[n - 1]),  done[n] = begin[n] + S[n]
-    wait[n]   = begin[n] - done[n - 1]
+    requested[n]  = max(received[n - 1] + launch, step_end[n - 1 - lead])
+    load_start[n] = max(load_end[n - W] + turnaround, received[n - W * P])
+    load_end[n]   = load_start[n] + L[n]
+    received[n]   = max(requested[n], load_end[n]) + transport
+    step_begin[n] = max(received[n], step_end[n - 1]),  step_end[n] = step_begin[n] + S[n]
+    wait[n]       = step_begin[n] - step_end[n - 1]
 
-where the host asks for a batch `lead` steps before the device is free: 0 where the host does the step itself, 1 where
-it goes on while a device works, after `launch` seconds in which it launched the step before. Without workers a batch is
-made when it is asked for. Everything is in seconds; nothing here reads a clock.
+The host requests a batch `lead` steps before the device is free: 0 where the host runs the step itself, 1 where it
+launches work on a device and continues, `launch` seconds after it received the batch before. Without workers a batch is
+loaded when it is requested. Everything is in seconds; nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -29,88 +29,117 @@ Seconds = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timeline:
-    """What happened to each batch, float64 (batches,), in seconds since the iteration began.
+class QueueTimeline:
+    """Simulated times of each batch, float64 (batches,), in seconds since the iteration began.
 
-    start, finish: of its making. asked: when the host asked for it. handed: when it had it. free: when the device had
-    done the step before. begin: of the step on it. step: how long that took.
+    load_start_at, load_end_at: of loading the batch. requested_at, received_at: by the host. device_free_at: when the
+    device ended the step before. step_begin_at, step_seconds: of the step on the batch.
     """
 
-    start: Seconds
-    finish: Seconds
-    asked: Seconds
-    handed: Seconds
-    free: Seconds
-    begin: Seconds
-    step: Seconds
+    load_start_at: Seconds
+    load_end_at: Seconds
+    requested_at: Seconds
+    received_at: Seconds
+    device_free_at: Seconds
+    step_begin_at: Seconds
+    step_seconds: Seconds
 
     @property
-    def wait(self) -> Seconds:
-        """How long the device had nothing to do before each step."""
-        return self.begin - self.free
+    def wait_seconds(self) -> Seconds:
+        """Device idle time before each step."""
+        return self.step_begin_at - self.device_free_at
 
     @property
-    def unmade(self) -> Seconds:
-        """Of each wait, how long the batch was not made yet."""
-        return np.clip(self.finish - self.free, 0.0, self.wait)
+    def not_ready_seconds(self) -> Seconds:
+        """Part of each wait in which the batch was still being loaded."""
+        return np.clip(self.load_end_at - self.device_free_at, 0.0, self.wait_seconds)
 
     @property
     def total_seconds(self) -> float:
         """From the beginning to the end of the last step."""
-        return float(self.begin[-1] + self.step[-1]) if len(self.begin) else 0.0
+        return float(self.step_begin_at[-1] + self.step_seconds[-1]) if len(self.step_begin_at) else 0.0
 
-    def wait_share(self, *, after: int = 0) -> float:
-        """Part of the time that the device waited, 0 to 1; without the first `after` batches, while the queue fills."""
-        if len(self.begin) <= after:
+    def wait_share(self, *, skip_batches: int = 0) -> float:
+        """Share of the time that the device waited, 0 to 1, without the first `skip_batches` (queue filling)."""
+        if len(self.step_begin_at) <= skip_batches:
             return 0.0
-        return float(self.wait[after:].sum() / (self.total_seconds - self.free[after]))
+        return float(self.wait_seconds[skip_batches:].sum() / (self.total_seconds - self.device_free_at[skip_batches]))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Queue:
-    """A loader's settings. prefetch: batches a worker. In seconds: transport, that a batch which is made takes to hand
-    over; turnaround, that a worker takes between two batches; launch, that the host takes to launch a step. lead: steps
-    that the host is ahead of the device.
+class QueueModel:
+    """A loader's settings and overheads.
+
+    prefetch_factor: batches a worker. transport_seconds: to hand over a ready batch. turnaround_seconds: of a worker
+    between two batches. launch_seconds: of the host, to launch a step. lead_steps: how far the host runs ahead of the
+    device. Raises `UsageError` on negative values.
     """
 
-    workers: int
-    prefetch: int = 2
-    transport: float = 0.0
-    turnaround: float = 0.0
-    lead: int = 0
-    launch: float = 0.0
+    num_workers: int
+    prefetch_factor: int = 2
+    transport_seconds: float = 0.0
+    turnaround_seconds: float = 0.0
+    lead_steps: int = 0
+    launch_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.workers < 0 or (self.workers and self.prefetch < 1) or self.transport < 0 or self.lead < 0:
+        if (
+            self.num_workers < 0
+            or (self.num_workers and self.prefetch_factor < 1)
+            or self.transport_seconds < 0
+            or self.lead_steps < 0
+        ):
             raise UsageError(
                 f"{self}: needs at least 0 workers, 1 batch of prefetch, a transport of 0 s and a lead of 0 steps"
             )
 
     @property
-    def ahead(self) -> int:
-        """Most batches that are under way at a time."""
-        return self.workers * self.prefetch
+    def max_in_flight(self) -> int:
+        """Most batches that are requested but not yet returned."""
+        return self.num_workers * self.prefetch_factor
 
-    def replay(self, load: ArrayLike, step: ArrayLike, transport: ArrayLike | None = None) -> Timeline:
-        """The iteration in which batch n takes `load[n]` seconds to make and step n then takes `step[n]`.
+    def replay(
+        self, load_seconds: ArrayLike, step_seconds: ArrayLike, transport_seconds: ArrayLike | None = None
+    ) -> QueueTimeline:
+        """Simulates an iteration in which batch n loads for `load_seconds[n]` and step n takes `step_seconds[n]`.
 
-        Each (batches,), or a single number for all. transport: as it was measured, in place of the queue's own.
+        Each is (batches,), or one number for all. transport_seconds: measured hand-over times in place of the queue's
+        own.
         """
-        given = (load, step, self.transport if transport is None else transport)
-        loads, steps, transports = (np.array(each) for each in np.broadcast_arrays(*map(np.atleast_1d, given)))
+        durations = (
+            load_seconds,
+            step_seconds,
+            self.transport_seconds if transport_seconds is None else transport_seconds,
+        )
+        loads, steps, transports = (
+            np.array(duration) for duration in np.broadcast_arrays(*map(np.atleast_1d, durations))
+        )
         count = len(loads)
-        start, finish, asked, handed, free, begin, done = (np.zeros(count) for _ in range(7))
-        workers, ahead, lead = self.workers, self.ahead, self.lead
+        load_start_at, load_end_at, requested_at, received_at, device_free_at, step_begin_at, step_end_at = (
+            np.zeros(count) for _ in range(7)
+        )
+        num_workers, max_in_flight, lead_steps = self.num_workers, self.max_in_flight, self.lead_steps
         for n in range(count):
-            free[n] = done[n - 1] if n else 0.0
-            asked[n] = max(handed[n - 1] + self.launch if n else 0.0, done[n - 1 - lead] if n > lead else 0.0)
-            if workers == 0:
-                start[n] = asked[n]
+            device_free_at[n] = step_end_at[n - 1] if n else 0.0
+            requested_at[n] = max(
+                received_at[n - 1] + self.launch_seconds if n else 0.0,
+                step_end_at[n - 1 - lead_steps] if n > lead_steps else 0.0,
+            )
+            if num_workers == 0:
+                load_start_at[n] = requested_at[n]
             else:
-                idle = finish[n - workers] + self.turnaround if n >= workers else 0.0
-                start[n] = max(idle, handed[n - ahead] if n >= ahead else 0.0)
-            finish[n] = start[n] + loads[n]
-            handed[n] = max(asked[n], finish[n]) + transports[n]
-            begin[n] = max(handed[n], free[n])
-            done[n] = begin[n] + steps[n]
-        return Timeline(start=start, finish=finish, asked=asked, handed=handed, free=free, begin=begin, step=steps)
+                worker_free_at = load_end_at[n - num_workers] + self.turnaround_seconds if n >= num_workers else 0.0
+                load_start_at[n] = max(worker_free_at, received_at[n - max_in_flight] if n >= max_in_flight else 0.0)
+            load_end_at[n] = load_start_at[n] + loads[n]
+            received_at[n] = max(requested_at[n], load_end_at[n]) + transports[n]
+            step_begin_at[n] = max(received_at[n], device_free_at[n])
+            step_end_at[n] = step_begin_at[n] + steps[n]
+        return QueueTimeline(
+            load_start_at=load_start_at,
+            load_end_at=load_end_at,
+            requested_at=requested_at,
+            received_at=received_at,
+            device_free_at=device_free_at,
+            step_begin_at=step_begin_at,
+            step_seconds=steps,
+        )

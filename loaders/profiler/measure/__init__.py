@@ -1,5 +1,5 @@
-"""What a training loop and the makers of its batches saw at their clocks.
+"""Measures a training loop: when each batch was requested, prepared and received, and when each step ended.
 
 In: a loader and a step. Out: a `Recording`.
-Must not know: what is judged, advised or printed.
+Must not know: verdicts, advice, reports.
 """

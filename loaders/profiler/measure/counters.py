@@ -1,4 +1,4 @@
-"""What the system counts of the thread that makes batches: waiting for a core, and what came from storage."""
+"""Kernel counters of the thread that loads batches: run-queue delay and bytes read from storage."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 import threading
 
 
-def here() -> tuple[int, int]:
-    """Which thread of which process this is."""
+def current_thread() -> tuple[int, int]:
+    """Process id and thread id."""
     return os.getpid(), threading.get_ident()
 
 
-class Counters:
-    """What the system counts of one thread, from files that stay open: opening them anew would cost ten times more."""
+class ThreadCounters:
+    """Counters of one thread, read from files that stay open: reopening them costs ten times more."""
 
     def __init__(self) -> None:
-        self.owner = here()
-        self._files = [_opened(path) for path in ("/proc/thread-self/schedstat", "/proc/self/io")]
+        self.owner = current_thread()
+        self._files = [_open_or_none(path) for path in ("/proc/thread-self/schedstat", "/proc/self/io")]
         self._last = self._read()
 
     def __del__(self) -> None:
@@ -24,21 +24,23 @@ class Counters:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def since(self) -> tuple[float, int]:
-        """Since the last call: seconds in which the thread wanted a core, and bytes that storage gave its process."""
-        (queued, stored), now = self._last, self._read()
-        self._last = now
-        return now[0] - queued, now[1] - stored
+    def read_delta(self) -> tuple[float, int]:
+        """Since the last call: seconds that the thread was runnable without a core, and bytes its process read from
+        storage.
+        """
+        (core_wait_seconds, storage_bytes), current = self._last, self._read()
+        self._last = current
+        return current[0] - core_wait_seconds, current[1] - storage_bytes
 
     def _read(self) -> tuple[float, int]:
-        scheduled, stored = ((b"" if file is None else os.pread(file, 512, 0)) for file in self._files)
-        waited = scheduled.split()[1:2]
-        read = stored.partition(b"\nread_bytes: ")[2].split(b"\n", 1)[0]
-        return int(waited[0]) / 1e9 if waited else 0.0, int(read or 0)
+        schedstat, io_counters = ((b"" if file is None else os.pread(file, 512, 0)) for file in self._files)
+        wait_nanoseconds = schedstat.split()[1:2]
+        read_bytes = io_counters.partition(b"\nread_bytes: ")[2].split(b"\n", 1)[0]
+        return int(wait_nanoseconds[0]) / 1e9 if wait_nanoseconds else 0.0, int(read_bytes or 0)
 
 
-def _opened(path: str) -> int | None:
-    """A file of the system's; None where it has none."""
+def _open_or_none(path: str) -> int | None:
+    """File descriptor of a kernel file; None where the system has none."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether files came from storage or from memory: the page cache, emptied on purpose, and what was really read."""
+"""Page cache control: evicts files, and counts the bytes that were read from storage."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import psutil
 from ....pipeline.dataset.manifest import OutPaths
 
 
-def bytes_read() -> int | None:
-    """What storage has delivered to this process and those below it; None where the system does not say."""
+def storage_bytes_read() -> int | None:
+    """Bytes that storage delivered to this process and its children; None where the system does not report them."""
     try:
-        here = psutil.Process()
-        found = int(here.io_counters().read_bytes)
+        process = psutil.Process()
+        total_bytes = int(process.io_counters().read_bytes)
     except (psutil.Error, AttributeError, OSError, NotImplementedError):
         return None
-    for child in here.children(recursive=True):
+    for child in process.children(recursive=True):
         try:
-            found += int(child.io_counters().read_bytes)
+            total_bytes += int(child.io_counters().read_bytes)
         except (psutil.Error, OSError):  # it has ended meanwhile, or is another user's
             continue
-    return found
+    return total_bytes
 
 
-def files_of(loader: Any) -> list[Path]:
-    """The files that a loader's rows lie in; none where that is not known."""
-    out = getattr(getattr(loader, "dataset", None), "out", None)
-    return sorted(OutPaths(out).faces.rglob("*.parquet")) if isinstance(out, Path) else []
+def parquet_files(loader: Any) -> list[Path]:
+    """The Parquet files of a loader's dataset; empty where they are not known."""
+    out_path = getattr(getattr(loader, "dataset", None), "out", None)
+    return sorted(OutPaths(out_path).faces.rglob("*.parquet")) if isinstance(out_path, Path) else []
 
 
 def evict(files: Iterable[Path]) -> None:
-    """Asks the system to forget what it holds of some files. It may decline: `bytes_read` says what came of it."""
+    """Asks the kernel to drop files from the page cache. It may decline: `storage_bytes_read` shows the effect."""
     for path in files:
         descriptor = os.open(path, os.O_RDONLY)
         try:

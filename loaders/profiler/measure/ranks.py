@@ -1,4 +1,4 @@
-"""The ranks of a job, of which this process is one: what they agree on, so that all of them do the same steps."""
+"""The ranks of the current job, and the values that they exchange so that all run the same steps."""
 
 from __future__ import annotations
 
@@ -13,57 +13,58 @@ from ....pipeline.errors import UsageError
 
 T = TypeVar("T")
 
-_LONGEST_APART = timedelta(minutes=5)
+_JOIN_TIMEOUT = timedelta(minutes=5)
 
 
-class Ranks:
-    """Those of a torch.distributed group of the backend gloo; without a group this process alone."""
+class RankGroup:
+    """A torch.distributed group of the backend gloo; without a group, this process alone."""
 
     def __init__(self, group: Any = None) -> None:
         self._group = group
-        self.number = 0 if group is None else distributed.get_rank(group)
-        self.count = 1 if group is None else distributed.get_world_size(group)
+        self.rank = 0 if group is None else distributed.get_rank(group)
+        self.world_size = 1 if group is None else distributed.get_world_size(group)
 
-    def gathered(self, value: T) -> list[T]:
-        """Every rank's value, in the order of the ranks. Waits for all of them."""
+    def all_gather(self, value: T) -> list[T]:
+        """Every rank's value, in rank order. Blocks until all ranks have called it."""
         if self._group is None:
             return [value]
-        values: list[Any] = [None] * self.count
+        values: list[Any] = [None] * self.world_size
         distributed.all_gather_object(values, value, group=self._group)
         return values
 
-    def agree(self, **settings: Any) -> None:
-        """Raises `UsageError` on all ranks where one of them was given other settings: each has to do the same."""
-        told = self.gathered(settings)
-        for name, ours in settings.items():
-            if any(other[name] != ours for other in told):
-                each = ", ".join(str(other[name]) for other in told)
-                raise UsageError(f"{name}: has to be the same on all ranks, and is {each}")
+    def require_same(self, **settings: Any) -> None:
+        """Raises `UsageError` on all ranks where their settings differ."""
+        all_settings = self.all_gather(settings)
+        for name, own_value in settings.items():
+            if any(other[name] != own_value for other in all_settings):
+                values = ", ".join(str(other[name]) for other in all_settings)
+                raise UsageError(f"{name}: has to be the same on all ranks, and is {values}")
 
-    def most(self, value: int) -> int:
-        """The largest that any rank has."""
-        return max(self.gathered(value))
+    def all_max(self, value: int) -> int:
+        """The largest value of any rank."""
+        return max(self.all_gather(value))
 
 
 @contextmanager
-def ranks_of_this_job() -> Iterator[Ranks]:
-    """All ranks of torch.distributed's default group, whatever its backend; this process alone where there is none.
+def default_rank_group() -> Iterator[RankGroup]:
+    """A gloo group of all ranks of torch.distributed's default group; this process alone where there is none.
 
-    All of them have to come here: raises `UsageError` where one does not within five minutes, or none can.
+    All ranks have to enter it: raises `UsageError` where one does not within five minutes, or the group cannot be
+    created.
     """
     available = distributed.is_available() and distributed.is_initialized()
     if not available or distributed.get_world_size() == 1:
-        yield Ranks()
+        yield RankGroup()
         return
     try:
-        group = distributed.new_group(backend="gloo", timeout=_LONGEST_APART)
+        group = distributed.new_group(backend="gloo", timeout=_JOIN_TIMEOUT)
     except RuntimeError as error:
-        count, said = distributed.get_world_size(), str(error).splitlines()[0]
+        count, reason = distributed.get_world_size(), str(error).splitlines()[0]
         raise UsageError(
             f"profile() inside a job of {count} ranks: they cannot be brought together over gloo; each of them has to "
-            f"call it within five minutes ({said})"
+            f"call it within five minutes ({reason})"
         ) from error
     try:
-        yield Ranks(group)
+        yield RankGroup(group)
     finally:
         distributed.destroy_process_group(group)

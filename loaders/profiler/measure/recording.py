@@ -1,4 +1,4 @@
-"""What a training loop and the makers of its batches saw at their clocks, and what follows from it without a model."""
+"""A `Recording` of measured steps, and what follows from it without a model: waits by cause, throughput, closure."""
 
 from __future__ import annotations
 
@@ -11,321 +11,376 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...transfer.prefetch import iter_tensors
-from ..estimate.queue_model import Queue, Seconds
-from .stamps import Stamp
+from ..estimate.queue_model import QueueModel, Seconds
+from .batch_timing import BatchTiming
 
-_ROUNDING = 1e-6  # seconds
-_SERIES = ("asked", "handed", "done", "called", "returned", "began", "place", "images")
+_CLOCK_ROUNDING_SECONDS = 1e-6  # seconds
+_SERIES = (
+    "requested_at", "received_at", "step_end_at", "host_requested_at", "host_received_at", "step_begin_raw_at",
+    "segment_step", "num_images",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """Some steps, in one or more stretches. Times are of one clock (CLOCK_MONOTONIC), in seconds, float64 (steps,).
+    """Measured steps, in one or more segments. Times are on CLOCK_MONOTONIC, in seconds, float64 (steps,).
 
-    asked, handed, done: when whatever does the steps came to the moment before `next()`, after it, and to the step's
-    end. called, returned: when the host came to the first two; the same where the host does the steps. began: when the
-    host came to each step, by CLOCK_MONOTONIC_RAW. place: int64, of the step in its stretch: a stretch begins with an
-    iteration, and after a pause, which skips a place. settled: the steps before the steady state. stamps: of the
-    batches' making, empty where the loader is none of torch's. workers, prefetch: of the loader; ordered: whether it
-    hands out batches in the order in which they were begun. images: of each batch, int64 (steps,). computed: seconds of
-    a core that the looping process took, its step's included. stored_bytes: what came from storage, not from the page
-    cache, to all processes; None where the system does not say. stamping: seconds that the stamps cost a batch, as
-    tried.
+    A segment begins with an iteration, and after a pause, which skips one `segment_step`.
+
+    requested_at, received_at, step_end_at: when the device (or the host that runs the steps) reached the moment before
+    `next()`, the moment after it, and the end of the step. host_requested_at, host_received_at: when the host reached
+    the first two; equal to them where the host runs the steps. step_begin_raw_at: when the host began each step, on
+    CLOCK_MONOTONIC_RAW. segment_step: int64, index of the step in its segment. batch_timings: one a step; empty for a
+    loader that is not torch's. num_workers, prefetch_factor, in_order: of the loader; prefetch_factor is 0 without
+    workers. num_images: of each batch, int64 (steps,). num_transient_steps: steps before the steady state.
+    loop_cpu_seconds: CPU time of the looping process, its steps included. storage_bytes: read from storage, not the
+    page cache, by all processes; None where the system does not report them. timing_cost_seconds: estimated cost of the
+    timings for each batch.
     """
 
-    asked: Seconds
-    handed: Seconds
-    done: Seconds
-    called: Seconds
-    returned: Seconds
-    began: Seconds
-    place: NDArray[np.int64]
-    stamps: Sequence[Stamp] = field(repr=False)
-    workers: int
-    prefetch: int
-    images: NDArray[np.int64]
-    settled: int = 0
-    ordered: bool = True
-    computed: float = 0.0
-    stored_bytes: int | None = None
-    stamping: float = 0.0
+    requested_at: Seconds
+    received_at: Seconds
+    step_end_at: Seconds
+    host_requested_at: Seconds
+    host_received_at: Seconds
+    step_begin_raw_at: Seconds
+    segment_step: NDArray[np.int64]
+    batch_timings: Sequence[BatchTiming] = field(repr=False)
+    num_workers: int
+    prefetch_factor: int
+    num_images: NDArray[np.int64]
+    num_transient_steps: int = 0
+    in_order: bool = True
+    loop_cpu_seconds: float = 0.0
+    storage_bytes: int | None = None
+    timing_cost_seconds: float = 0.0
 
     @classmethod
-    def joined(cls, parts: Sequence[Recording]) -> Recording:
-        """Several recordings of one loader, one after the other."""
-        joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _SERIES}
-        stored = [part.stored_bytes for part in parts]
+    def concatenate(cls, parts: Sequence[Recording]) -> Recording:
+        """Several recordings of one loader as one."""
+        series: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _SERIES}
+        storage_bytes = [part.storage_bytes for part in parts]
         return cls(
-            **joined, stamps=[one for part in parts for one in part.stamps], settled=parts[0].settled,
-            workers=parts[0].workers, prefetch=parts[0].prefetch, ordered=parts[0].ordered,
-            computed=sum(part.computed for part in parts),
-            stored_bytes=None if None in stored else sum(filter(None, stored)), stamping=parts[-1].stamping,
-        )  # fmt: skip
+            **series,
+            batch_timings=[timing for part in parts for timing in part.batch_timings],
+            num_transient_steps=parts[0].num_transient_steps,
+            num_workers=parts[0].num_workers,
+            prefetch_factor=parts[0].prefetch_factor,
+            in_order=parts[0].in_order,
+            loop_cpu_seconds=sum(part.loop_cpu_seconds for part in parts),
+            storage_bytes=None if None in storage_bytes else sum(filter(None, storage_bytes)),
+            timing_cost_seconds=parts[-1].timing_cost_seconds,
+        )
 
     def __len__(self) -> int:
-        return len(self.asked)
+        return len(self.requested_at)
 
     @property
-    def steady(self) -> NDArray[np.bool_]:
-        """The steps of the steady state, bool (steps,): without those in which the queue fills."""
-        return (self.place >= max(self.workers * self.prefetch, 1)) & (np.arange(len(self)) >= self.settled)
+    def is_steady(self) -> NDArray[np.bool_]:
+        """Steps of the steady state, bool (steps,): after the transient, without those in which a queue fills."""
+        return (self.segment_step >= max(self.num_workers * self.prefetch_factor, 1)) & (
+            np.arange(len(self)) >= self.num_transient_steps
+        )
 
-    def part(self, kept: NDArray[np.intp]) -> Recording:
-        """The steps of these places in the recording, in their order."""
-        series = {name: getattr(self, name)[kept] for name in _SERIES}
-        computed = self.computed * len(series["asked"]) / max(len(self), 1)
+    def select(self, step_indices: NDArray[np.intp]) -> Recording:
+        """The recording of the steps with these indices."""
+        series = {name: getattr(self, name)[step_indices] for name in _SERIES}
+        loop_cpu_seconds = self.loop_cpu_seconds * len(step_indices) / max(len(self), 1)
         return replace(
             self,
             **series,
-            stamps=[self.stamps[one] for one in kept] if self.stamps else (),
-            computed=computed,
-            settled=0,
+            batch_timings=[self.batch_timings[index] for index in step_indices] if self.batch_timings else (),
+            loop_cpu_seconds=loop_cpu_seconds,
+            num_transient_steps=0,
         )
 
     @property
-    def _breaks(self) -> NDArray[np.bool_]:
+    def _is_segment_break(self) -> NDArray[np.bool_]:
         """Whether a step does not follow the one before it, bool (steps - 1,)."""
-        broken: NDArray[np.bool_] = self.place[1:] != self.place[:-1] + 1
-        return broken
+        is_break: NDArray[np.bool_] = self.segment_step[1:] != self.segment_step[:-1] + 1
+        return is_break
 
     @property
-    def stretches(self) -> list[slice]:
-        """Where each stretch lies."""
-        starts = (np.flatnonzero(self._breaks) + 1).tolist()
+    def segments(self) -> list[slice]:
+        """The slice of each segment."""
+        starts = (np.flatnonzero(self._is_segment_break) + 1).tolist()
         return [slice(start, end) for start, end in itertools.pairwise([0, *starts, len(self)])]
 
     @property
-    def period(self) -> Seconds:
-        """From one question to the next; the last of a stretch to the end of its step."""
-        until = np.append(self.asked[1:], np.nan)
-        last = np.append(self._breaks, True)
-        return np.where(last, self.done, until) - self.asked
+    def period_seconds(self) -> Seconds:
+        """From one request to the next; for the last step of a segment, to the end of the step."""
+        next_requested_at = np.append(self.requested_at[1:], np.nan)
+        is_last = np.append(self._is_segment_break, True)
+        return np.where(is_last, self.step_end_at, next_requested_at) - self.requested_at
 
     @property
-    def wait(self) -> Seconds:
-        """Estimator A: how long whatever does the steps had nothing to do before each; on the host, all of `next()`."""
-        return self.handed - self.asked
+    def wait_seconds(self) -> Seconds:
+        """Estimator A: idle time of the device before each step; on the host, all of `next()`."""
+        return self.received_at - self.requested_at
 
     @property
-    def step(self) -> Seconds:
-        """How long each step took, from the batch to the next question."""
-        return self.done - self.handed
+    def step_seconds(self) -> Seconds:
+        """Duration of each step, from its batch to the next request."""
+        return self.step_end_at - self.received_at
 
     @property
-    def load(self) -> Seconds:
-        """How long each batch took to make, wherever; of a loader without stamps, how long it was waited for."""
-        return self.finish - self.start if self.stamps else self.wait
+    def load_seconds(self) -> Seconds:
+        """Time to load each batch, in whichever process; without timings, the wait for it."""
+        return self.load_end_at - self.load_start_at if self.batch_timings else self.wait_seconds
 
     @property
-    def start(self) -> Seconds:
-        """When the making of each batch began."""
-        return np.array([stamp.start for stamp in self.stamps])
+    def load_start_at(self) -> Seconds:
+        """When loading of each batch began."""
+        return np.array([timing.start_at for timing in self.batch_timings])
 
     @property
-    def finish(self) -> Seconds:
-        """When each batch was made."""
-        return np.array([stamp.finish for stamp in self.stamps])
+    def load_end_at(self) -> Seconds:
+        """When each batch was ready."""
+        return np.array([timing.end_at for timing in self.batch_timings])
 
     @property
-    def handover(self) -> Seconds:
-        """How long the host took for each batch once it was made and asked for: queue, unpickling, sampler."""
-        taken = self.returned - self.called
-        if not self.stamps:
+    def handover_seconds(self) -> Seconds:
+        """Host time to receive each batch once it is ready and requested: queue, unpickling, sampler."""
+        fetch_seconds = self.host_received_at - self.host_requested_at
+        if not self.batch_timings:
             return np.zeros(len(self))
-        made = np.clip(self.finish - self.called, 0.0, taken) if self.workers else np.minimum(self.load, taken)
-        return taken - made
+        load_part = (
+            np.clip(self.load_end_at - self.host_requested_at, 0.0, fetch_seconds)
+            if self.num_workers
+            else np.minimum(self.load_seconds, fetch_seconds)
+        )
+        return fetch_seconds - load_part
 
     @property
-    def floor(self) -> float:
-        """What handing over a batch that is made takes when nothing is in the way, in seconds: the tenth percentile."""
-        handing = (self.handover - self.sampled)[self.steady]
-        return max(float(np.quantile(handing, 0.1)), 0.0) if len(handing) else 0.0
+    def transport_floor_seconds(self) -> float:
+        """Time to receive a ready batch without any contention: the tenth percentile."""
+        handover_seconds = (self.handover_seconds - self.sampler_seconds)[self.is_steady]
+        return max(float(np.quantile(handover_seconds, 0.1)), 0.0) if len(handover_seconds) else 0.0
 
     @property
-    def unmade(self) -> Seconds:
-        """Of each wait, how long the batch was not made yet. Without stamps nobody knows, so all of it counts."""
-        if not self.stamps:
-            return self.wait
-        return np.maximum(np.clip(self.finish - self.asked, 0.0, self.wait) - self._sampled_first, 0.0)
+    def not_ready_seconds(self) -> Seconds:
+        """Part of each wait in which the batch was still being loaded; all of it without timings."""
+        if not self.batch_timings:
+            return self.wait_seconds
+        return np.maximum(
+            np.clip(self.load_end_at - self.requested_at, 0.0, self.wait_seconds) - self._sampler_wait_without_workers,
+            0.0,
+        )
 
     @property
-    def sampled(self) -> Seconds:
-        """How long the sampler took within each `next()`. Workers make batches meanwhile, but the loop stands still."""
-        sampled = [stamp.sampled for stamp in self.stamps] if self.stamps else np.zeros(len(self))
-        return np.minimum(np.asarray(sampled, np.float64), self.returned - self.called)
+    def sampler_seconds(self) -> Seconds:
+        """Sampler time within each `next()`. Workers load meanwhile, but the loop does not run."""
+        sampler_seconds = (
+            [timing.sampler_seconds for timing in self.batch_timings] if self.batch_timings else np.zeros(len(self))
+        )
+        return np.minimum(np.asarray(sampler_seconds, np.float64), self.host_received_at - self.host_requested_at)
 
     @property
-    def _sampled_first(self) -> Seconds:
-        """Without workers the sampler comes before the making, within the same wait."""
-        return np.zeros(len(self)) if self.workers else np.minimum(self.sampled, self.wait)
+    def _sampler_wait_without_workers(self) -> Seconds:
+        """Without workers the sampler runs before loading, within the same wait."""
+        return np.zeros(len(self)) if self.num_workers else np.minimum(self.sampler_seconds, self.wait_seconds)
 
     @property
-    def late(self) -> Seconds:
-        """How much longer than the floor the host took for each batch that was made, where that is far longer.
+    def excess_handover_seconds(self) -> Seconds:
+        """Hand-over time of a ready batch beyond the transport floor, where it is over three times the floor.
 
-        The loop, its workers and the queue between them wanted more cores than there are, or the sampler was slow.
-        Within three times the floor it is the noise of a clock, and counts for transport; and without workers nobody
-        hands anything over.
+        It means that the loop, its workers and the queue want more cores than there are, or that the sampler is slow.
+        Below that it is clock noise and counts as transport. 0 without workers, where nothing is handed over.
         """
-        beyond = self.handover - self.floor
-        far = beyond > 2 * self.floor if self.stamps and self.workers else np.zeros(len(self), np.bool_)
-        return np.where(far, beyond, 0.0)
+        excess_seconds = self.handover_seconds - self.transport_floor_seconds
+        is_excessive = (
+            excess_seconds > 2 * self.transport_floor_seconds
+            if self.batch_timings and self.num_workers
+            else np.zeros(len(self), np.bool_)
+        )
+        return np.where(is_excessive, excess_seconds, 0.0)
 
     @property
-    def late_by_sampler(self) -> Seconds:
-        """Of that, what the sampler took."""
-        return np.where(self.sampled > 2 * self.floor, np.minimum(self.late, self.sampled), 0.0)
+    def excess_sampler_seconds(self) -> Seconds:
+        """Part of `excess_handover_seconds` that the sampler took."""
+        return np.where(
+            self.sampler_seconds > 2 * self.transport_floor_seconds,
+            np.minimum(self.excess_handover_seconds, self.sampler_seconds),
+            0.0,
+        )
 
     @property
-    def sampling(self) -> Seconds:
-        """Of each wait, how long the sampler kept the loop; with workers only where it is more than a clock's noise."""
-        if not self.workers:
-            return self._sampled_first
-        return np.minimum(self.late_by_sampler, self.wait - self.unmade)
+    def sampler_wait_seconds(self) -> Seconds:
+        """Part of each wait that the sampler took; with workers only where it exceeds clock noise."""
+        if not self.num_workers:
+            return self._sampler_wait_without_workers
+        return np.minimum(self.excess_sampler_seconds, self.wait_seconds - self.not_ready_seconds)
 
     @property
-    def contention(self) -> Seconds:
-        """Of each wait, how long a batch that was made did not come for want of a free core."""
-        return np.minimum(self.late - self.late_by_sampler, self.wait - self.unmade - self.sampling)
+    def late_seconds(self) -> Seconds:
+        """Part of each wait in which a ready batch was late for want of a free core."""
+        return np.minimum(
+            self.excess_handover_seconds - self.excess_sampler_seconds,
+            self.wait_seconds - self.not_ready_seconds - self.sampler_wait_seconds,
+        )
 
     @property
-    def waits(self) -> NDArray[np.float64]:
-        """The moments within each wait, (4, steps): asked; made; a core was free; the sampler was done.
+    def wait_boundaries(self) -> NDArray[np.float64]:
+        """Boundaries of the parts of each wait, (4, steps): requested; batch ready; core free; sampler done.
 
-        From there to `handed` it is handed over. Only how long each part took is known, not always their order.
+        From there to `received_at` it is transport. Only the lengths of the parts are measured, not always their order.
         """
-        parts = np.cumsum([np.zeros(len(self)), self.unmade, self.contention, self.sampling], axis=0)
-        moments: NDArray[np.float64] = np.minimum(self.asked + parts, self.handed)
-        return moments
+        parts = np.cumsum(
+            [np.zeros(len(self)), self.not_ready_seconds, self.late_seconds, self.sampler_wait_seconds], axis=0
+        )
+        boundaries: NDArray[np.float64] = np.minimum(self.requested_at + parts, self.received_at)
+        return boundaries
 
     @property
-    def transport(self) -> Seconds:
-        """Of each wait, how long a batch that was made took to be handed over, unless a device's work hid it."""
-        return self.wait - self.unmade - self.contention - self.sampling
+    def transport_seconds(self) -> Seconds:
+        """Part of each wait in which a ready batch was handed over, where device work did not hide it."""
+        return self.wait_seconds - self.not_ready_seconds - self.late_seconds - self.sampler_wait_seconds
 
     @property
-    def launch(self) -> float:
-        """Seconds that a host which is ahead of its device computes a step, besides taking the batch."""
-        if not self.lead:
+    def launch_seconds(self) -> float:
+        """Host CPU seconds a step besides receiving the batch, for a host that runs ahead of its device."""
+        if not self.lead_steps:
             return 0.0  # it does the step itself
-        making = 0.0 if self.workers else sum(stamp.cpu for stamp in self.stamps)
-        return max((self.computed - making) / len(self) - float(np.median(self.handover)), 0.0)
+        load_cpu_seconds = 0.0 if self.num_workers else sum(timing.cpu_seconds for timing in self.batch_timings)
+        return max(
+            (self.loop_cpu_seconds - load_cpu_seconds) / len(self) - float(np.median(self.handover_seconds)), 0.0
+        )
 
     @property
-    def closure(self) -> float:
-        """Of the steady state's time by a second clock, the share that is not explained by its parts, 0 to 1.
+    def unexplained_share(self) -> float:
+        """Closure: share of the steady state's time on a second clock that its parts do not explain, 0 to 1.
 
-        The parts: steps, batches not made (from the stamps), sampler, no core free, and of what is left of each wait no
-        more than handing over a batch that is made usually takes. The time: from the beginning of one step to the next
-        one's, as the host saw it on a clock that nobody else reads.
+        The parts: steps, batches not ready, sampler, no core free, and of the rest of each wait at most the usual
+        hand-over. The time: from the beginning of one step to the next on CLOCK_MONOTONIC_RAW, which nothing else
+        reads.
         """
-        steady, usual = self.steady, 0.0
-        if self.stamps and steady.any():
-            alone = self.handover - (self.late if self.workers else self.sampled)
-            usual = max(float(np.median(alone[steady])), 0.0)
-        parts = self.unmade + self.sampling + self.contention
-        parts = parts + np.clip(self.wait - parts, 0.0, usual)
-        follows = steady[1:] & steady[:-1] & ~self._breaks
-        time = float(np.diff(self.began)[follows].sum())
-        explained = float((self.step[:-1] + parts[1:])[follows].sum())
-        return abs(time - explained) / time if time else 1.0
+        is_steady, usual_handover_seconds = self.is_steady, 0.0
+        if self.batch_timings and is_steady.any():
+            handover_seconds = self.handover_seconds - (
+                self.excess_handover_seconds if self.num_workers else self.sampler_seconds
+            )
+            usual_handover_seconds = max(float(np.median(handover_seconds[is_steady])), 0.0)
+        explained_wait_seconds = self.not_ready_seconds + self.sampler_wait_seconds + self.late_seconds
+        explained_wait_seconds = explained_wait_seconds + np.clip(
+            self.wait_seconds - explained_wait_seconds, 0.0, usual_handover_seconds
+        )
+        is_consecutive = is_steady[1:] & is_steady[:-1] & ~self._is_segment_break
+        total_seconds = float(np.diff(self.step_begin_raw_at)[is_consecutive].sum())
+        explained_seconds = float((self.step_seconds[:-1] + explained_wait_seconds[1:])[is_consecutive].sum())
+        return abs(total_seconds - explained_seconds) / total_seconds if total_seconds else 1.0
 
     @property
-    def lead(self) -> int:
-        """How many steps the host was ahead of whatever does them, when it asked for a batch: the median."""
-        before = np.arange(len(self)) - np.searchsorted(self.done - _ROUNDING, self.called, side="right")
-        return int(np.median(before)) if len(self) else 0
+    def lead_steps(self) -> int:
+        """How many steps the host was ahead of the device when it requested a batch: the median."""
+        lead_steps = np.arange(len(self)) - np.searchsorted(
+            self.step_end_at - _CLOCK_ROUNDING_SECONDS, self.host_requested_at, side="right"
+        )
+        return int(np.median(lead_steps)) if len(self) else 0
 
     @property
-    def depth(self) -> NDArray[np.int64]:
-        """How many batches were made and waited when each was asked for, int64 (steps,); -1 where that is not known.
+    def queue_depth(self) -> NDArray[np.int64]:
+        """Ready batches in the queue at each request, int64 (steps,); -1 where it is not known.
 
-        It is not at the end of a stretch: batches that were made there, but handed out later, bear no stamp in it.
+        It is unknown at the end of a segment: batches that were ready there but returned later have no timing in it.
         """
-        ready, ahead = np.full(len(self), -1, np.int64), self.workers * self.prefetch
-        for stretch in self.stretches if self.stamps else ():
-            finish, asked = self.finish[stretch], self.asked[stretch]
-            known = max(len(finish) - max(ahead - 1, 0), 0)
-            counted = (finish[later:][:known] <= asked[:known] for later in range(ahead))
-            ready[stretch][:known] = sum(counted, np.zeros(known, np.int64))
-        return ready
+        num_ready, max_in_flight = np.full(len(self), -1, np.int64), self.num_workers * self.prefetch_factor
+        for segment in self.segments if self.batch_timings else ():
+            load_end_at, requested_at = self.load_end_at[segment], self.requested_at[segment]
+            num_known = max(len(load_end_at) - max(max_in_flight - 1, 0), 0)
+            is_ready = (load_end_at[later:][:num_known] <= requested_at[:num_known] for later in range(max_in_flight))
+            num_ready[segment][:num_known] = sum(is_ready, np.zeros(num_known, np.int64))
+        return num_ready
 
     @property
-    def seconds(self) -> float:
-        """Of the steady state."""
-        return float(self.period[self.steady].sum())
+    def steady_seconds(self) -> float:
+        """Duration of the steady state."""
+        return float(self.period_seconds[self.is_steady].sum())
 
     @property
     def images_per_second(self) -> float:
-        """Of the steady state."""
-        return float(self.images[self.steady].sum()) / self.seconds if self.seconds else 0.0
+        """Throughput of the steady state."""
+        return float(self.num_images[self.is_steady].sum()) / self.steady_seconds if self.steady_seconds else 0.0
 
     @property
     def images_per_batch(self) -> float:
-        """Of the steady state."""
-        return float(self.images[self.steady].mean()) if self.steady.any() else 0.0
+        """Mean batch size of the steady state."""
+        return float(self.num_images[self.is_steady].mean()) if self.is_steady.any() else 0.0
 
     @property
-    def stored_per_image(self) -> float | None:
-        """Bytes an image that came from storage; None where the system does not say."""
-        return None if self.stored_bytes is None else self.stored_bytes / max(int(self.images.sum()), 1)
+    def storage_bytes_per_image(self) -> float | None:
+        """Bytes an image read from storage; None where the system does not report them."""
+        return None if self.storage_bytes is None else self.storage_bytes / max(int(self.num_images.sum()), 1)
 
     @property
-    def made(self) -> list[Stamp]:
-        """The stamps of the steady state."""
-        return [stamp for stamp, steady in zip(self.stamps, self.steady, strict=False) if steady]
+    def steady_batch_timings(self) -> list[BatchTiming]:
+        """Timings of the steady state."""
+        return [timing for timing, is_steady in zip(self.batch_timings, self.is_steady, strict=False) if is_steady]
 
     @property
-    def spans(self) -> dict[str, float]:
-        """How long a batch takes to make, by what is done, in seconds a batch of the steady state.
+    def stage_seconds(self) -> dict[str, float]:
+        """Mean seconds a batch by stage, in the order of the stages, of the steady state; empty without timings.
 
-        In the order in which it is done; "other" is what nobody timed. Empty without stamps.
+        "other" is the rest of the load time, which no stage covers.
         """
-        stamps = [stamp for stamp in self.made if stamp.spans]
-        if not stamps:
+        timings = [timing for timing in self.steady_batch_timings if timing.stage_seconds]
+        if not timings:
             return {}
-        names = list(dict.fromkeys(name for stamp in stamps for name in stamp.spans))
-        found = {name: float(np.mean([stamp.spans.get(name, 0.0) for stamp in stamps])) for name in names}
-        whole = float(np.mean([stamp.finish - stamp.start for stamp in stamps]))
-        return {**found, "other": max(whole - sum(found.values()), 0.0)}
+        names = list(dict.fromkeys(name for timing in timings for name in timing.stage_seconds))
+        seconds_by_stage = {
+            name: float(np.mean([timing.stage_seconds.get(name, 0.0) for timing in timings])) for name in names
+        }
+        load_seconds = float(np.mean([timing.end_at - timing.start_at for timing in timings]))
+        return {**seconds_by_stage, "other": max(load_seconds - sum(seconds_by_stage.values()), 0.0)}
 
     @property
-    def overhead(self) -> float:
-        """What the stamps cost, as a share of the time, 0 to 1: workers share the cost, as they share the work."""
-        between = self.seconds / max(int(self.steady.sum()), 1)
-        return self.stamping / (max(self.workers, 1) * between) if self.stamps and between else 0.0
+    def overhead_share(self) -> float:
+        """Cost of the timings as a share of the time, 0 to 1; workers share the cost as they share the work."""
+        mean_period_seconds = self.steady_seconds / max(int(self.is_steady.sum()), 1)
+        return (
+            self.timing_cost_seconds / (max(self.num_workers, 1) * mean_period_seconds)
+            if self.batch_timings and mean_period_seconds
+            else 0.0
+        )
 
     @property
-    def queue(self) -> Queue:
-        """The loader as the model sees it."""
-        return Queue(
-            workers=self.workers, prefetch=self.prefetch, transport=self.floor, turnaround=self.turnaround,
-            lead=self.lead, launch=self.launch,
-        )  # fmt: skip
+    def queue_model(self) -> QueueModel:
+        """The loader's settings and overheads for the queue model."""
+        return QueueModel(
+            num_workers=self.num_workers,
+            prefetch_factor=self.prefetch_factor,
+            transport_seconds=self.transport_floor_seconds,
+            turnaround_seconds=self.turnaround_seconds,
+            lead_steps=self.lead_steps,
+            launch_seconds=self.launch_seconds,
+        )
 
     @property
-    def turnaround(self) -> float:
-        """What a worker takes between two batches, in seconds, when the next one is asked for already: the median."""
+    def turnaround_seconds(self) -> float:
+        """Seconds of a worker between two batches when the next one is already requested: the median."""
         gaps = [np.zeros(0)]
-        for stretch in self.stretches if self.workers and self.stamps else ():
-            start, finish, handed = self.start[stretch], self.finish[stretch], self.handed[stretch]
-            count, ahead = len(start), self.workers * self.prefetch
+        for stretch in self.segments if self.num_workers and self.batch_timings else ():
+            start, finish, handed = self.load_start_at[stretch], self.load_end_at[stretch], self.received_at[stretch]
+            count, ahead = len(start), self.num_workers * self.prefetch_factor
             if count > ahead:
-                before, asked = finish[ahead - self.workers : count - self.workers], handed[: count - ahead]
+                before, asked = finish[ahead - self.num_workers : count - self.num_workers], handed[: count - ahead]
                 gaps.append((start[ahead:] - before)[asked < before])
         return max(float(np.median(found)), 0.0) if len(found := np.concatenate(gaps)) else 0.0
 
-    def replayed(self) -> Seconds:
-        """Estimator C: how long each batch should not have been made when asked for, by the queue alone, (steps,)."""
-        unmade, handing = np.zeros(len(self)), self.handover
-        for stretch in self.stretches:
+    def modelled_not_ready_seconds(self) -> Seconds:
+        """Estimator C: `not_ready_seconds` as the queue alone predicts it, (steps,)."""
+        not_ready_seconds, handover_seconds = np.zeros(len(self)), self.handover_seconds
+        for segment in self.segments:
             # What was made before the stretch began was there at once.
-            load = np.where(self.finish[stretch] > self.asked[stretch.start], self.load[stretch], 0.0)
-            unmade[stretch] = self.queue.replay(load, self.step[stretch], handing[stretch]).unmade
-        return unmade
+            load_seconds = np.where(
+                self.load_end_at[segment] > self.requested_at[segment.start], self.load_seconds[segment], 0.0
+            )
+            not_ready_seconds[segment] = self.queue_model.replay(
+                load_seconds, self.step_seconds[segment], handover_seconds[segment]
+            ).not_ready_seconds
+        return not_ready_seconds
 
 
-def images_of(batch: Any) -> int:
-    """How many images a batch holds: the length of the first tensor in it; 0 where it has none."""
+def count_images(batch: Any) -> int:
+    """Images in a batch: the length of its first tensor; 0 without tensors."""
     first = next(iter_tensors(batch), None)
     return len(first) if first is not None and first.ndim else 0

@@ -1,4 +1,4 @@
-"""When something happened, as whoever runs the step saw it: by the host's clock, or by events on a CUDA stream."""
+"""Clocks for the moments of a step: the host's clock, or events on a CUDA stream."""
 
 from __future__ import annotations
 
@@ -8,76 +8,75 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .stamps import clock
+from .batch_timing import clock
 
 
-class Ticks(Protocol):
-    """What a loop marks its moments with; `seconds_of` gives them on CLOCK_MONOTONIC, once it is over."""
+class StepClock(Protocol):
+    """Marks moments during a loop and converts them to seconds on CLOCK_MONOTONIC afterwards."""
 
     def begin(self) -> None:
-        """Called before the first mark of a stretch."""
+        """Called once before the first mark of a segment."""
 
     def mark(self) -> Any:
-        """Now. Must cost next to nothing, and must not wait for the device."""
+        """The current moment. Must be cheap, and must not wait for the device."""
 
     def seconds_of(self, marks: list[Any]) -> NDArray[np.float64]:
-        """The marks' times, in their order, float64 (marks,). May wait."""
+        """Times of the marks, float64 (marks,). May wait for the device."""
 
 
-class HostTicks:
-    """The host's clock: the truth where the step runs on the host."""
+class HostStepClock:
+    """The host's clock: exact where the step runs on the host."""
 
     def begin(self) -> None:
-        """Needs nothing."""
+        """Does nothing."""
 
     def mark(self) -> float:
-        """Now."""
+        """The current time."""
         return clock()
 
     def seconds_of(self, marks: list[float]) -> NDArray[np.float64]:
-        """The marks as they are."""
+        """The marks themselves."""
         return np.array(marks, np.float64)
 
 
-class CudaTicks:
-    """Events on the current stream of a CUDA device: when the device came to each mark, not when the host did.
+class CudaStepClock:
+    """Events on the current stream of a CUDA device: when the device reaches each mark, not the host.
 
-    While kernels that were queued before still run, the marks before and after `next()` resolve together: what is
-    between them is the time in which the device had nothing to do, however long the host waited. Nothing waits for the
-    device until a stretch is over.
+    While kernels queued earlier still run, the marks before and after `next()` resolve together: the time between them
+    is device idle time, however long the host waited. Nothing synchronises with the device until a segment is over.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._began: tuple[float, Any] | None = None
+        self._origin: tuple[float, Any] | None = None
 
     def begin(self) -> None:
-        """Ties the device's clock to the host's, once the device is idle."""
+        """Waits until the device is idle, and aligns its clock with the host's."""
         torch.cuda.synchronize(self._device)
         event = self.mark()
         event.synchronize()
-        self._began = clock(), event
+        self._origin = clock(), event
 
     def mark(self) -> torch.cuda.Event:
-        """An event behind all that was queued so far."""
+        """An event behind all work queued so far."""
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def seconds_of(self, marks: list[torch.cuda.Event]) -> NDArray[np.float64]:
-        """Waits for the last mark; from one to the next, since an event's milliseconds are float32."""
-        assert self._began is not None
-        began, before = self._began
+        """Waits for the last mark; sums the gaps between marks, since an event's milliseconds are float32."""
+        assert self._origin is not None
+        origin_seconds, previous = self._origin
         if marks:
             marks[-1].synchronize()
-        gaps = []
+        gap_seconds = []
         for event in marks:
-            gaps.append(before.elapsed_time(event) / 1e3)
-            before = event
-        return began + np.cumsum(np.array(gaps, np.float64))
+            gap_seconds.append(previous.elapsed_time(event) / 1e3)
+            previous = event
+        return origin_seconds + np.cumsum(np.array(gap_seconds, np.float64))
 
 
-def ticks_of(device: str | torch.device | None) -> Ticks:
-    """What fits the device that the step runs on; None: the host."""
-    where = torch.device(device or "cpu")
-    return CudaTicks(where) if where.type == "cuda" else HostTicks()
+def step_clock_for(device: str | torch.device | None) -> StepClock:
+    """The step clock of a device; None: the host."""
+    step_device = torch.device(device or "cpu")
+    return CudaStepClock(step_device) if step_device.type == "cuda" else HostStepClock()

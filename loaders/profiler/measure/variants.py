@@ -1,6 +1,6 @@
-"""The same loader with something changed: other workers, other stages. Copies; the loader itself stays as it was.
+"""Variants of a loader: other workers, fewer stages, a longer epoch. All are copies; the loader itself is unchanged.
 
-And a longer epoch: a small dataset's ends before its queue is full, and the steady state is what a profile is about.
+A small dataset's epoch may end before its queue is full, but a profile measures the steady state: hence longer epochs.
 """
 
 from __future__ import annotations
@@ -23,112 +23,115 @@ from ...workers.processes import worker_context
 
 
 @dataclass(frozen=True)
-class Rounds:
-    """A balance: what another one has in `rounds` epochs in a single one, each time in another order."""
+class RepeatedBalance:
+    """A balance whose epoch holds `num_rounds` epochs of another balance, each in its own order."""
 
-    rounds: int
+    num_rounds: int
     balance: Balance
 
     def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
         once = self.balance.bind(rows, shuffler)
-        return _BoundRounds(once, self.rounds, once.unit_size, once.notes)
+        return _BoundRepeatedBalance(once, self.num_rounds, once.unit_size, once.notes)
 
 
 @dataclass
-class _BoundRounds:
-    once: BoundBalance
-    rounds: int
+class _BoundRepeatedBalance:
+    single_round: BoundBalance
+    num_rounds: int
     unit_size: int
     notes: list[str]
 
     @property
     def num_images(self) -> int:
-        return self.once.num_images * self.rounds
+        return self.single_round.num_images * self.num_rounds
 
     def epoch_rows(self, epoch: int, key: int) -> Rows:
-        epochs = range(epoch * self.rounds, (epoch + 1) * self.rounds)
-        return np.concatenate([self.once.epoch_rows(one, key) for one in epochs])
+        epochs = range(epoch * self.num_rounds, (epoch + 1) * self.num_rounds)
+        return np.concatenate([self.single_round.epoch_rows(number, key) for number in epochs])
 
 
-def source_of(loader: Any) -> DataLoader[Any] | None:
-    """The torch DataLoader that batches come from: the loader itself, or the one that it hands on.
+def torch_loader_of(loader: Any) -> DataLoader[Any] | None:
+    """The torch DataLoader that batches come from: the loader itself, or the one that it wraps; None where there is
+    none.
 
-    As a `DevicePrefetcher` does, and a `WebLoader` of webdataset: a pipeline whose first stage is a DataLoader.
+    Wrappers are `DevicePrefetcher` and pipelines whose first stage is a DataLoader, such as webdataset's `WebLoader`.
     """
     if isinstance(loader, DevicePrefetcher):
         return loader.loader
-    stages = getattr(loader, "pipeline", None)
-    first = stages[0] if isinstance(stages, list) and stages else loader
+    pipeline = getattr(loader, "pipeline", None)
+    first = pipeline[0] if isinstance(pipeline, list) and pipeline else loader
     return first if isinstance(first, DataLoader) else None
 
 
-def over(loader: Any, source: Any) -> Any:
+def with_torch_loader(loader: Any, torch_loader: Any) -> Any:
     """The loader, its batches coming from another torch DataLoader."""
-    if source_of(loader) is loader or isinstance(loader, DevicePrefetcher):
-        return source
-    made = copy.copy(loader)
-    made.pipeline = [source, *loader.pipeline[1:]]
-    return made
+    if torch_loader_of(loader) is loader or isinstance(loader, DevicePrefetcher):
+        return torch_loader
+    copied = copy.copy(loader)
+    copied.pipeline = [torch_loader, *loader.pipeline[1:]]
+    return copied
 
 
 def with_settings(loader: Any, *, num_workers: int, prefetch_factor: int) -> Any:
-    """A loader with other workers, where it has a `source_of`. prefetch_factor: batches a worker; none without."""
-    source = source_of(loader)
+    """A copy of a loader (one with a `torch_loader_of`) with other workers, if any with `prefetch_factor`."""
+    source = torch_loader_of(loader)
     assert source is not None
-    made: Any = (
-        source.with_batch_dataset(_maker_of(source)) if isinstance(source, FaceDataLoader) else copy.copy(source)
+    changed: Any = (
+        source.with_batch_dataset(_copy_of_batch_dataset(source))
+        if isinstance(source, FaceDataLoader)
+        else copy.copy(source)
     )
-    ahead = prefetch_factor if num_workers else None
-    made.__dict__.update(num_workers=num_workers, prefetch_factor=ahead, _iterator=None)
+    prefetch = prefetch_factor if num_workers else None
+    changed.__dict__.update(num_workers=num_workers, prefetch_factor=prefetch, _iterator=None)
     if num_workers and not source.num_workers and isinstance(source, FaceDataLoader):
-        made.multiprocessing_context = worker_context(None)
-    return over(loader, made)
+        changed.multiprocessing_context = worker_context(None)
+    return with_torch_loader(loader, changed)
 
 
-def prolonged(loader: FaceDataLoader, rounds: int) -> FaceDataLoader:
-    """The loader with an epoch as long as so many of its own."""
-    made = loader.with_batch_dataset(_maker_of(loader))
-    order: Any = made.sampler
-    order.balance = Rounds(rounds, order.balance)
-    return made
+def with_longer_epoch(loader: FaceDataLoader, rounds: int) -> FaceDataLoader:
+    """A copy of the loader whose epoch is `rounds` of its own."""
+    longer = loader.with_batch_dataset(_copy_of_batch_dataset(loader))
+    sampler: Any = longer.sampler
+    sampler.balance = RepeatedBalance(rounds, sampler.balance)
+    return longer
 
 
-def by_transforms(loader: FaceDataLoader) -> dict[str, FaceDataLoader]:
-    """The loader doing less and less with an image: what its transforms cost, and what is left without any work.
+def with_less_work(loader: FaceDataLoader) -> dict[str, FaceDataLoader]:
+    """Copies of the loader that do less with an image: the differences are what its transforms and decoding cost.
 
-    "evaluation transform": resized and normalised alone, where the loader does more. "none": read and handed over, not
-    even decoded: every image is grey.
+    "evaluation transform": only resized and normalised, where the loader does more. "none": read and transported
+    without decoding; every image is grey.
     """
-    source, found = _maker_of(loader), {}
+    source, variants = _copy_of_batch_dataset(loader), {}
     if source.transform is not None or source.face_transform is not None:
         if source.image_size is None:
             return {}
         plain = copy.copy(source)
         plain.transform = plain.face_transform = None
-        found["evaluation transform"] = loader.with_batch_dataset(plain)
+        variants["evaluation transform"] = loader.with_batch_dataset(plain)
         source = plain
     if source.image_size is not None:
-        found["none"] = loader.with_batch_dataset(source.with_wrapped_stages(_Grey(source.image_size)))
-    return found
+        variants["none"] = loader.with_batch_dataset(source.with_wrapped_stages(_GreyImages(source.image_size)))
+    return variants
 
 
-def _maker_of(loader: FaceDataLoader) -> BatchDataset:
-    """A copy of what makes its batches."""
+def _copy_of_batch_dataset(loader: FaceDataLoader) -> BatchDataset:
+    """A copy of the loader's batch dataset."""
     source = loader.dataset
     assert isinstance(source, BatchDataset)
     return copy.copy(source)
 
 
-class _Grey:
-    """Stages that do nothing but read; picklable, since workers get them."""
+class _GreyImages:
+    """Replaces decoding by a grey image; picklable for workers."""
 
     def __init__(self, side_px: int) -> None:
         self.side_px = side_px
 
     def __call__(self, name: str, stage: Any) -> Any:
-        return self.decoded if name == "decode" else stage
+        return self.decode if name == "decode" else stage
 
-    def decoded(self, _data: bytes, **_kwargs: Any) -> Any:
-        """No face."""
+    def decode(self, _data: bytes, **_kwargs: Any) -> Any:
+        """A grey image."""
         return np.full((self.side_px, self.side_px, 3), 128, np.uint8)

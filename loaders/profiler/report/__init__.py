@@ -1,4 +1,4 @@
-"""A profile for people and for programs: terminal, JSON, trace, page.
+"""Reports of a profile: console, JSON, trace, page.
 
 In: a `Profile`. Out: text and files.
 Must not know: loaders, clocks.

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....pipeline.files import write_atomically
+from ..measure.batch_timing import BatchTiming
 from ..measure.recording import Recording
-from ..measure.stamps import Stamp
 from ..verdict.result import Profile
 
 _LOOP, _FIRST_WORKER = 1, 2  # processes of the trace: numbers of its own, since a pid may be any number
@@ -36,7 +36,7 @@ Event = dict[str, Any]
 
 
 def write_trace(profile: Profile, path: Path) -> None:
-    """Writes every step of `profile.live`, and every batch's making, to `path`, whole or not at all.
+    """Writes every step of `profile.live`, and the loading of every batch, to `path`, whole or not at all.
 
     Raises `UsageError` where it cannot be written.
     """
@@ -46,16 +46,16 @@ def write_trace(profile: Profile, path: Path) -> None:
 
 
 def _by_time(event: Event) -> tuple[float, float]:
-    """What encloses others comes before them."""
+    """Sort key: enclosing slices come before those within them."""
     return event["ts"], -event.get("dur", 0.0)
 
 
 def _names(profile: Profile) -> Iterator[Event]:
-    """Of processes and threads, and the order they are shown in."""
+    """Names and display order of processes and threads."""
     live = profile.live
     yield from _named(_LOOP, "training loop", {_WAITING: "waiting", _STEP: "step"})
     for process, pid in enumerate(_pids(live), _FIRST_WORKER):
-        what = f"worker {process - 1}" if live.workers else "loading, in the loop's own process"
+        what = f"worker {process - 1}" if live.num_workers else "loading, in the loop's own process"
         yield from _named(process, f"{what} (pid {pid})", {1: "batches"})
 
 
@@ -69,27 +69,30 @@ def _named(process: int, name: str, threads: Mapping[int, str]) -> Iterator[Even
 
 
 def _pids(recording: Recording) -> list[int]:
-    """Of the processes that made batches, in the order in which they came."""
-    return list(dict.fromkeys(stamp.pid for stamp in recording.stamps))
+    """Process ids of the loading processes, in order of first appearance."""
+    return list(dict.fromkeys(stamp.pid for stamp in recording.batch_timings))
 
 
 def _timed(recording: Recording) -> Iterator[Event]:
     if not len(recording):
         return
-    began = min([float(recording.asked.min()), *(stamp.start for stamp in recording.stamps)])
+    began = min([float(recording.requested_at.min()), *(stamp.start_at for stamp in recording.batch_timings)])
     yield from _of_steps(recording, began)
     processes = {pid: process for process, pid in enumerate(_pids(recording), _FIRST_WORKER)}
-    for number, stamp in enumerate(recording.stamps):
+    for number, stamp in enumerate(recording.batch_timings):
         yield from _of_batch(stamp, number, began, processes[stamp.pid])
 
 
 def _of_steps(recording: Recording, began: float) -> Iterator[Event]:
-    """The loop's two lanes, and how many batches were ready each time it asked for one."""
-    moments = [_nanoseconds(series - began) for series in (*recording.waits, recording.handed, recording.done)]
-    ready = recording.depth
+    """The loop's two lanes, and the number of ready batches at each request."""
+    moments = [
+        _nanoseconds(series - began)
+        for series in (*recording.wait_boundaries, recording.received_at, recording.step_end_at)
+    ]
+    ready = recording.queue_depth
     for step in range(len(recording)):
         *edges, handed, done = (int(series[step]) for series in moments)
-        of_step = {"step": step, "in stretch": int(recording.place[step])}
+        of_step = {"step": step, "in stretch": int(recording.segment_step[step])}
         for name, (start, end) in zip(_WAITS, itertools.pairwise([*edges, handed]), strict=True):
             if end > start:
                 yield _slice(name, start, end, process=_LOOP, thread=_WAITING, about=of_step)
@@ -99,25 +102,25 @@ def _of_steps(recording: Recording, began: float) -> Iterator[Event]:
             yield {"ph": "C", "name": "batches ready", "pid": _LOOP, "ts": edges[0] / 1e3, "args": counted}
 
 
-def _of_batch(stamp: Stamp, number: int, began: float, process: int) -> Iterator[Event]:
-    """A batch's making, and within it what was done, one after the other: only how long each took is known."""
-    start, finish = _nanoseconds(np.array([stamp.start, stamp.finish]) - began).tolist()
+def _of_batch(stamp: BatchTiming, number: int, began: float, process: int) -> Iterator[Event]:
+    """The loading of a batch, and its stages one after the other: only their lengths are measured."""
+    start, finish = _nanoseconds(np.array([stamp.start_at, stamp.end_at]) - began).tolist()
     about = {
-        "cpu ms": round(stamp.cpu * 1e3, 3),
-        "queued ms": round(stamp.queued * 1e3, 3),
-        "kB from storage": round(stamp.bytes_read / 1e3, 1),
+        "cpu ms": round(stamp.cpu_seconds * 1e3, 3),
+        "queued ms": round(stamp.core_wait_seconds * 1e3, 3),
+        "kB from storage": round(stamp.storage_bytes / 1e3, 1),
     }
     yield _slice(f"batch {number}", start, finish, process=process, thread=1, about=about)
-    ends = np.cumsum([0.0, *stamp.spans.values()])
+    ends = np.cumsum([0.0, *stamp.stage_seconds.values()])
     shrunk = min(1.0, (finish - start) / 1e9 / ends[-1]) if ends[-1] > 0 else 1.0
     edges = np.minimum(start + _nanoseconds(ends * shrunk), finish).tolist()
-    for (name, seconds), (left, right) in zip(stamp.spans.items(), itertools.pairwise(edges), strict=True):
+    for (name, seconds), (left, right) in zip(stamp.stage_seconds.items(), itertools.pairwise(edges), strict=True):
         if right > left:
             yield _slice(name, left, right, process=process, thread=1, about={"ms": round(seconds * 1e3, 3)})
 
 
 def _slice(name: str, start: int, end: int, *, process: int, thread: int, about: Mapping[str, Any]) -> Event:
-    """`start`, `end`: whole nanoseconds, so that what lies within another slice does so to the last digit."""
+    """A slice; `start` and `end` are whole nanoseconds, so that nested slices nest exactly."""
     event = {"ph": "X", "name": name, "cat": "facefeed", "pid": process, "tid": thread, "ts": start / 1e3,
              "dur": (end - start) / 1e3, "args": dict(about)}  # fmt: skip
     return {**event, "cname": _COLOURS[name]} if name in _COLOURS else event

@@ -14,7 +14,8 @@ import numpy as np
 
 from ..estimate.queue_model import Seconds
 from ..measure.recording import Recording
-from ..verdict.judgement import Word, judge
+from ..verdict.judge import judge
+from ..verdict.verdict import VerdictKind
 from .scenarios import Plan, Seen, Stretch
 
 Unit = Literal["seconds", "share", "count", "bytes"]
@@ -113,7 +114,7 @@ def constant_delay(play: Player) -> Check:
     [seen] = play(Plan(stretches=[_falling(1)]))
     points = tuple(
         Point(label=f"{delay * 1e3:.0f} ms", injected=float(seen.waited[kept].mean()), estimator="A",
-              recovered=float(seen.recording.wait[kept].mean()), allowed=tolerance(seen))
+              recovered=float(seen.recording.wait_seconds[kept].mean()), allowed=tolerance(seen))
         for delay, kept in _kept(1)
     )  # fmt: skip
     return Check(number=1, name="without workers, a delay is the stall", points=points, detail=_farthest(points))
@@ -151,7 +152,7 @@ def delayed_step(play: Player) -> Check:
     points = tuple(
         Point(label=f"{delay * 1e3:.0f} ms in the step", estimator="A",
               injected=float(seen.waited[longer == delay].mean()),
-              recovered=float(seen.recording.wait[longer == delay].mean()), allowed=tolerance(seen))
+              recovered=float(seen.recording.wait_seconds[longer == delay].mean()), allowed=tolerance(seen))
         for delay in _DELAYS
     )  # fmt: skip
     return Check(number=4, name="a delay in the step is no stall", points=points, detail=_farthest(points))
@@ -185,15 +186,15 @@ def _alarm(seen: Seen) -> tuple[bool, float]:
     """
     recording = seen.recording
     verdict = judge(recording, emulated=True)
-    lower = verdict.live.lower * float(recording.period[recording.steady].mean())
-    truth = float(seen.waited[recording.steady].mean())
+    lower = verdict.wait_share.lower * float(recording.period_seconds[recording.is_steady].mean())
+    truth = float(seen.waited[recording.is_steady].mean())
     allowed = max(0.02 * _NULL_STEP_SECONDS, 3 * seen.floor)
-    return (verdict.word is Word.STARVED and lower > truth) or lower > truth + allowed, lower
+    return (verdict.kind is VerdictKind.STARVED and lower > truth) or lower > truth + allowed, lower
 
 
 def _beyond_handing(recording: Recording) -> Seconds:
     """Of the steady waits, what is more than handing over a batch that is made."""
-    return (recording.wait - recording.transport)[recording.steady]
+    return (recording.wait_seconds - recording.transport_seconds)[recording.is_steady]
 
 
 def _falling(ahead: int) -> Stretch:
@@ -212,7 +213,7 @@ def _of_delays(name: str, ahead: int, seen: Seen) -> list[Point]:
     """A beside the loop's own clock; C, which looks at no wait, beside what passed there before batches were made."""
     recording = seen.recording
     pairs: dict[Estimator, tuple[Seconds, Seconds]] = {
-        "A": (recording.wait, seen.waited), "C": (recording.replayed(), seen.unready),
+        "A": (recording.wait_seconds, seen.waited), "C": (recording.modelled_not_ready_seconds(), seen.unready),
     }  # fmt: skip
     return [
         Point(label=f"{name}, {delay * 1e3:.0f} ms", injected=float(truth[kept].mean()),
@@ -251,9 +252,14 @@ def _starved(seen: Seen) -> tuple[int, int]:
     """How many steps are said to starve: by the clock, without those that the machine itself held up; by the model."""
     recording = seen.recording
     verdict = judge(recording, emulated=True)
-    late = (recording.wait > verdict.threshold) & (seen.withheld > 0) & (seen.unready == 0) & recording.steady
-    modelled = (recording.replayed() > verdict.threshold) & recording.steady
-    return verdict.starved_steps - int(late.sum()), int(modelled.sum())
+    late = (
+        (recording.wait_seconds > verdict.starved_threshold_seconds)
+        & (seen.withheld > 0)
+        & (seen.unready == 0)
+        & recording.is_steady
+    )
+    modelled = (recording.modelled_not_ready_seconds() > verdict.starved_threshold_seconds) & recording.is_steady
+    return verdict.num_starved_steps - int(late.sum()), int(modelled.sum())
 
 
 def _farthest(points: Sequence[Point]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..verdict.judgement import WARM_BYTES
+from ..verdict.verdict import WARM_BYTES_PER_IMAGE
 from .checks import STEP_SECONDS, Check, Point, tolerance
 from .scenarios import Device, Plan, Seen, Stretch
 
@@ -40,7 +40,7 @@ def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
     for part in (_HIDDEN_PART, _EXPOSED_PART):
         delays = np.full(_DEVICE_STEPS, part * device.seconds)
         [seen] = play(Plan(stretches=[Stretch(delays=delays, steps=np.zeros(_DEVICE_STEPS))]), device)
-        waits, steady = float(seen.waited[1:].mean()), seen.recording.steady
+        waits, steady = float(seen.waited[1:].mean()), seen.recording.is_steady
         # The device goes idle once its work is done; until the host comes with more, it waits.
         exposed = max(waits + float(seen.steps.mean()) - device.seconds, 0.0)
         label = f"{delays[0] * 1e3:.0f} ms beside {device.seconds * 1e3:.0f} ms of work"
@@ -48,7 +48,7 @@ def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
             Point(label=f"{label}, the host's wait", injected=float(seen.delays[1:].mean()), recovered=waits,
                   allowed=tolerance(seen)),
             Point(label=f"{label}, the stall", injected=exposed, estimator="A",
-                  recovered=float(seen.recording.wait[steady].mean()), allowed=tolerance(seen)),
+                  recovered=float(seen.recording.wait_seconds[steady].mean()), allowed=tolerance(seen)),
         ]  # fmt: skip
     hidden, exposed_stall = points[1], points[3]
     detail = (
@@ -70,12 +70,21 @@ def evicted_files(play_files: Callable[..., list[Seen]], folder: Path) -> Check:
         return Check(number=6, name=name, not_run=f"the file system of {folder.parent} keeps its files in memory")
     allowed = max(tolerance(one) for one in seen)
     points = (
-        *(Point(label=what, injected=_more(cold, warm, truth), recovered=_more(cold, warm, found), allowed=allowed)
-          for what, (found, truth) in _PARTS.items()),
-        Point(label="from storage, cold", injected=_FILE_BYTES, recovered=_stored(cold), allowed=0.1 * _FILE_BYTES,
-              unit="bytes"),
-        Point(label="from storage, warm", injected=0, recovered=_stored(warm), allowed=WARM_BYTES, unit="bytes"),
-    )  # fmt: skip
+        *(
+            Point(label=what, injected=_more(cold, warm, truth), recovered=_more(cold, warm, found), allowed=allowed)
+            for what, (found, truth) in _PARTS.items()
+        ),
+        Point(
+            label="from storage, cold",
+            injected=_FILE_BYTES,
+            recovered=_stored(cold),
+            allowed=0.1 * _FILE_BYTES,
+            unit="bytes",
+        ),
+        Point(
+            label="from storage, warm", injected=0, recovered=_stored(warm), allowed=WARM_BYTES_PER_IMAGE, unit="bytes"
+        ),
+    )
     detail = (
         f"fetching took {points[0].injected * 1e3:.2f} ms a step longer from storage, recovered "
         f"{points[0].recovered * 1e3:.2f} ms; step, transport and transform moved by at most "
@@ -87,10 +96,10 @@ def evicted_files(play_files: Callable[..., list[Seen]], folder: Path) -> Check:
 Part = Callable[[Seen], Any]
 
 _PARTS: dict[str, tuple[Part, Part]] = {
-    "fetch": (lambda seen: seen.recording.period, lambda seen: seen.read - seen.began),
-    "step": (lambda seen: seen.recording.step, lambda seen: seen.steps),
-    "transport": (lambda seen: seen.recording.transport, lambda _: 0.0),
-    "transform": (lambda seen: seen.recording.spans.get("augment", 0.0), lambda seen: seen.made - seen.read),
+    "fetch": (lambda seen: seen.recording.period_seconds, lambda seen: seen.read - seen.began),
+    "step": (lambda seen: seen.recording.step_seconds, lambda seen: seen.steps),
+    "transport": (lambda seen: seen.recording.transport_seconds, lambda _: 0.0),
+    "transform": (lambda seen: seen.recording.stage_seconds.get("augment", 0.0), lambda seen: seen.made - seen.read),
 }
 """What a part of the period is by the profiler, and by the clocks of items and steps."""
 
@@ -104,7 +113,7 @@ def _stored(seen: Sequence[Seen]) -> float:
     """Bytes an item from storage, by the profiler; where it does not know, none. Of the usual round: a process may
     have to read a page of its own libraries anew in one of them.
     """
-    return float(np.median([one.recording.stored_per_image or 0.0 for one in seen]))
+    return float(np.median([one.recording.storage_bytes_per_image or 0.0 for one in seen]))
 
 
 def overhead(play_pairs: Callable[[int], NDArray[np.float64]]) -> Check:

@@ -1,4 +1,4 @@
-"""The page of the self-test: what was recovered beside what was injected, and the eight checks in words."""
+"""The page of the self-test: recovered over injected delays, and the eight checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bokeh.plotting import figure
 from markupsafe import Markup
 
 from ....pipeline.files import write_atomically
-from ..report.console import environment
+from ..report.json_report import environment
 from ..report.page import plots
 from .checks import LEAST_ALLOWED_SECONDS, Check, Point, headline
 
@@ -31,7 +31,7 @@ _SERIES: Final = {
 
 
 def write_page(checks: Sequence[Check], page: Path) -> int:
-    """Writes one HTML file that needs nothing else, whole or not at all; returns its bytes.
+    """Writes one self-contained HTML file, whole or not at all; returns its bytes.
 
     Raises `UsageError` where it cannot be written.
     """
@@ -59,7 +59,7 @@ def _fits(point: Point) -> bool:
 
 
 def _figure(series: dict[str, list[Point]]) -> figure:
-    """Recovered over injected stall, with the line on which both are the same and what is allowed beside it."""
+    """Recovered over injected stall, with the identity line and the tolerance."""
     # figure takes pairs as ranges, but its stubs do not
     ranges: dict[str, Any] = {"x_range": (_LEAST_MS, _MOST_MS), "y_range": (_LEAST_MS, _MOST_MS)}
     made = figure(
@@ -78,7 +78,7 @@ def _figure(series: dict[str, list[Point]]) -> figure:
 
 
 def _draw(made: figure, name: str, points: Sequence[Point]) -> None:
-    """Each point with a bar for what is allowed there."""
+    """Each comparison with a bar for its tolerance."""
     _, _, marker, colour = _SERIES[name]
     source = {
         "injected": [point.injected * 1e3 for point in points],

@@ -1,4 +1,4 @@
-"""The profiler checks itself: delays of known length are injected, and it must find them, and find nothing else."""
+"""Runs all checks of the self-test, and reports them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..report.console import environment
+from ..report.json_report import environment
 from .checks import Check, constant_delay, delayed_step, headline, null_runs, with_workers
 from .checks_cost import evicted_files, hidden_delay, overhead
 from .scenarios import CudaDevice, play
@@ -44,14 +44,14 @@ def run(*, progress: Progress) -> list[Check]:
 
 
 def figures(checks: Sequence[Check]) -> dict[str, Any]:
-    """All of it as plain values. `schema` rises when a name changes."""
+    """All checks as plain values. `schema` rises when a key changes."""
     told = [{**asdict(check), "passed": check.passed, "outcome": check.outcome} for check in checks]
     return {"schema": SCHEMA_VERSION, "passed": all(check.passed for check in checks), "checks": told,
             "environment": environment()}  # fmt: skip
 
 
 def text(checks: Sequence[Check]) -> str:
-    """A line a check, and one for everything that is not as it should be."""
+    """A line a check, and one for each comparison that failed."""
     lines = [headline(checks), ""]
     for check in checks:
         lines.append(f"  {check.number}  {check.outcome:<8} {check.name}: {check.not_run or check.detail}")

@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from ...workers.processes import WorkerInit, worker_context
 from ..estimate.queue_model import Seconds
-from ..measure.live import Pass
+from ..measure.measured_loop import MeasuredLoop
 from ..measure.recording import Recording
-from ..measure.step_clock import CudaTicks, Ticks
+from ..measure.step_clock import CudaStepClock, StepClock
 from ..measure.steps import SleepingStep
 
 clock = time.monotonic
@@ -146,7 +146,7 @@ class Device(Protocol):
     """What works on its own once it was told to, while the host goes on. seconds: that each piece of work takes."""
 
     seconds: float
-    ticks: Ticks
+    ticks: StepClock
 
     def work(self, batch: Any) -> None:
         """Queues a piece of work and returns at once."""
@@ -157,7 +157,7 @@ class CudaDevice:
 
     def __init__(self, seconds: float) -> None:
         device = torch.device("cuda", torch.cuda.current_device())
-        self.ticks: Ticks = CudaTicks(device)
+        self.ticks: StepClock = CudaStepClock(device)
         self._cycles = _CALIBRATED_CYCLES
         self._seconds_taken()  # the first launch loads the kernel
         self._cycles = round(self._cycles * seconds / self._seconds_taken())
@@ -185,7 +185,7 @@ def play(plan: Plan, device: Device | None = None) -> list[Seen]:
         options = {"prefetch_factor": plan.prefetch, "multiprocessing_context": worker_context(None),
                    "worker_init_fn": WorkerInit(None)}  # fmt: skip
     loader = DataLoader(Items(delays), 1, collate_fn=timed, num_workers=plan.workers, **options)
-    passing = Pass(loader)
+    passing = MeasuredLoop(loader)
     passing.record(opening, lambda _: None)
     seen = []
     for stretch in plan.stretches:
@@ -197,7 +197,7 @@ def play(plan: Plan, device: Device | None = None) -> list[Seen]:
     return seen
 
 
-def seen_of(passing: Pass, steps: Sequence[Callable[[Any], None]], ticks: Ticks | None = None) -> Seen:
+def seen_of(passing: MeasuredLoop, steps: Sequence[Callable[[Any], None]], ticks: StepClock | None = None) -> Seen:
     """One stretch of a loader whose batches are times, with its steps."""
     times, batches, step = list[float](), list[torch.Tensor](), iter(steps)
 
@@ -207,7 +207,7 @@ def seen_of(passing: Pass, steps: Sequence[Callable[[Any], None]], ticks: Ticks 
         times.append(clock())
 
     stored, opened = stored_bytes(), clock()
-    recording = passing.record(len(steps), taken, ticks=ticks, keep=batches)
+    recording = passing.record(len(steps), taken, step_clock=ticks, batches_out=batches)
     stored = stored_bytes() - stored
     began, read, made = torch.cat(batches).T.numpy()
     handed, done = np.array(times).reshape(-1, 2).T

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from ..measure import page_cache
-from ..measure.live import Pass
+from ..measure.measured_loop import MeasuredLoop
 from ..measure.steps import SleepingStep
 from .scenarios import HOST_SHARE, Seen, clock, seen_of, sleep, timed
 
@@ -76,7 +76,7 @@ class Busy(Dataset[torch.Tensor]):
 def play_files(folder: Path, *, count: int, size_bytes: int, delay: float, step: float, rounds: int) -> list[Seen]:
     """Reads files that are in the page cache and files that are not, in turns: warm, cold, warm ... (2 x rounds,)."""
     files = [_written(folder / f"{number}.bin", size_bytes) for number in range(count)]
-    passing = Pass(DataLoader(Files(files, delay), 1, collate_fn=timed))
+    passing = MeasuredLoop(DataLoader(Files(files, delay), 1, collate_fn=timed))
     seen = []
     for _ in range(rounds):
         for path in files:
@@ -102,7 +102,7 @@ def play_pairs(pairs: int) -> NDArray[np.float64]:
     From step to step: what the profiler does once before and after hundreds of steps is no part of it.
     """
     plain = DataLoader(Busy((_PERIODS + 1) * pairs * _BATCH_ITEMS, _ITEM_SECONDS), _BATCH_ITEMS)
-    passing, batches = Pass(plain), iter(plain)
+    passing, batches = MeasuredLoop(plain), iter(plain)
     found = []
     for number in range(pairs):
         both = {}
@@ -117,7 +117,7 @@ def _without(batches: Iterator[Any]) -> float:
     return (times[-1] - times[0]) / _PERIODS
 
 
-def _with(passing: Pass) -> float:
+def _with(passing: MeasuredLoop) -> float:
     times: list[float] = []
     passing.record(_PERIODS + 1, lambda _: times.append(clock()))
     return (times[-1] - times[0]) / _PERIODS

@@ -1,5 +1,5 @@
-"""What is measured beside the loader itself: changed settings that explain a verdict, or lead to a better one.
+"""Trials: other settings of the loader under the same step, which explain a verdict or improve it.
 
 In: a loader, a step, a verdict. Out: measured trials and sweeps.
-Must not know: terminals, pages.
+Must not know: consoles, pages.
 """

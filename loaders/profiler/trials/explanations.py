@@ -1,4 +1,4 @@
-"""What explains a verdict, and what helps: the same step on the same loader with something changed."""
+"""Trials that explain a verdict, and trials of advised settings."""
 
 from __future__ import annotations
 
@@ -9,131 +9,168 @@ from typing import Any
 
 from ...loader.face_dataloader import FaceDataLoader
 from ..measure import page_cache
-from ..measure.live import Pass, Step
+from ..measure.measured_loop import MeasuredLoop, Step
 from ..measure.recording import Recording
 from ..measure.steps import EmulatedDevice, SleepingStep
-from ..measure.variants import by_transforms, source_of, with_settings
-from ..verdict.advice import Advice, advise, enough_waiting
-from ..verdict.judgement import FED_BELOW, WARM_BYTES, Word
-from ..verdict.loader_verdict import Estimation
-from ..verdict.result import Point, Profile, Trial
-from ..verdict.what_if import Situation
+from ..measure.variants import torch_loader_of, with_less_work, with_settings
+from ..verdict.advice import Advice, acceptable_wait_share, advise
+from ..verdict.loader_verdict import LoaderMeasurement
+from ..verdict.result import CurvePoint, Profile, Trial
+from ..verdict.verdict import FED_BELOW, WARM_BYTES_PER_IMAGE, VerdictKind
+from ..verdict.what_if import WhatIfModel
 
-_TRIAL_PART = 20  # a trial takes so small a part of the steps
-_LONGEST_TRIAL_SECONDS = 45.0
-_MOST_EVICTIONS = 10
-_MOST_TRIED = 6
-_CURVE = (0.5, 0.8, 1.0, 1.3, 2.0)
+_TRIAL_STEPS_DIVISOR = 20  # a trial takes so small a part of the steps
+_MAX_TRIAL_SECONDS = 45.0
+_MAX_EVICTIONS = 10
+_MAX_TRIED_SETTINGS = 6
+_CURVE_STEP_FACTORS = (0.5, 0.8, 1.0, 1.3, 2.0)
 """Where the starvation curve is measured: in the time that all workers need for a batch when none ever waits."""
 
 
 class Trials:
-    """What explains a verdict: the same step on the same loader with something changed, in few steps each."""
+    """Short measurements of the same step on variants of the loader."""
 
-    def __init__(self, run: Estimation) -> None:
-        self.run, self.loader, self.step, self.passing = run, run.loader, run.step, run.passing
-        self.progress, self.steps = run.progress, max(run.steps // _TRIAL_PART, 30)
+    def __init__(self, measurement: LoaderMeasurement) -> None:
+        self.measurement, self.loader, self.step, self.loop = (
+            measurement,
+            measurement.loader,
+            measurement.step,
+            measurement.loop,
+        )
+        self.progress, self.num_steps = measurement.progress, max(measurement.num_steps // _TRIAL_STEPS_DIVISOR, 30)
 
-    def explained(self, found: Profile) -> Profile:
-        """With the curve, the cold cache, the transforms and advice."""
-        curve = self._curve(found)
-        cold = self._cold()
-        self.passing.close()
-        ours = source_of(self.loader)
-        less = by_transforms(ours) if isinstance(ours, FaceDataLoader) else {}
-        trials = tuple(self.one(name, other) for name, other in less.items())
-        advice = advise(found.live, found.cores, enough=enough_waiting(found.verdict))
-        return replace(found, curve=curve, cold=cold, trials=trials, advice=tuple(advice))
+    def explain(self, profile: Profile) -> Profile:
+        """The profile with starvation curve, cold cache, transforms and advice."""
+        curve = self._starvation_curve(profile)
+        cold = self._cold_cache()
+        self.loop.close()
+        torch_loader = torch_loader_of(self.loader)
+        variants = with_less_work(torch_loader) if isinstance(torch_loader, FaceDataLoader) else {}
+        trials = tuple(self.measure(name, variant) for name, variant in variants.items())
+        advice = advise(profile.live, profile.num_cores, acceptable_share=acceptable_wait_share(profile.verdict))
+        return replace(profile, curve=curve, cold_cache=cold, trials=trials, advice=tuple(advice))
 
-    def followed(self, found: Profile) -> Profile:
-        """With the settings that are advised tried, one after the other, until the device is fed or none is left.
+    def verify_advice(self, profile: Profile) -> Profile:
+        """The profile with the advised settings tried in order, until the device is fed or none is left.
 
-        Each from where the last one that helped has led; what seems enough in few steps is measured in as many as the
-        verdict.
+        Each trial starts from the best settings so far; those that seem sufficient in few steps are measured in as many
+        as the verdict.
         """
-        advice, tried, seen = list(found.advice), list[Advice](), list[Mapping[str, int]]()
-        best, waits = None, found.verdict.live.value
-        while (one := next((one for one in advice if one.settings and one.settings not in seen), None)) is not None:
-            seen.append(one.settings)
-            trial = self._followed(one.settings)
-            tried.append(replace(one, measured=trial.verdict.live.value))
-            if trial.verdict.live.value < waits:
-                best, waits = trial, trial.verdict.live.value
-                advice = advise(trial.recording, found.cores, enough=enough_waiting(trial.verdict))
-            if trial.verdict.word is Word.FED or len(tried) == _MOST_TRIED:
+        advice, tried, tried_settings = list(profile.advice), list[Advice](), list[Mapping[str, int]]()
+        best, best_wait_share = None, profile.verdict.wait_share.value
+        while (
+            candidate := next(
+                (candidate for candidate in advice if candidate.settings and candidate.settings not in tried_settings),
+                None,
+            )
+        ) is not None:
+            tried_settings.append(candidate.settings)
+            trial = self._try_settings(candidate.settings)
+            tried.append(replace(candidate, measured_wait_share=trial.verdict.wait_share.value))
+            if trial.verdict.wait_share.value < best_wait_share:
+                best, best_wait_share = trial, trial.verdict.wait_share.value
+                advice = advise(
+                    trial.recording, profile.num_cores, acceptable_share=acceptable_wait_share(trial.verdict)
+                )
+            if trial.verdict.kind is VerdictKind.FED or len(tried) == _MAX_TRIED_SETTINGS:
                 break
-        left = [one for one in found.advice if one.what not in {each.what for each in tried}]
-        return replace(found, advice=(*tried, *left), followed=best)
+        untried = [
+            candidate for candidate in profile.advice if candidate.change not in {attempt.change for attempt in tried}
+        ]
+        return replace(profile, advice=(*tried, *untried), verified=best)
 
-    def _followed(self, settings: Mapping[str, int]) -> Trial:
-        """In few steps; where these wait for next to nothing, in as many as the verdict if an epoch has them."""
+    def _try_settings(self, settings: Mapping[str, int]) -> Trial:
+        """A short trial; where it waits for next to nothing, one in full length, if an epoch has enough batches."""
         code, loader = ", ".join(f"{name}={value}" for name, value in settings.items()), self.loader
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="This DataLoader will create")  # so many on purpose
-            trial = self.one(code, with_settings(loader, **settings))
-            if trial.verdict.steps and trial.verdict.live.value <= FED_BELOW:
-                trial = self._in_full(code, with_settings(loader, **settings))
+            trial = self.measure(code, with_settings(loader, **settings))
+            if trial.verdict.num_steps and trial.verdict.wait_share.value <= FED_BELOW:
+                trial = self._measure_in_full(code, with_settings(loader, **settings))
         return trial
 
-    def _in_full(self, name: str, loader: Any) -> Trial:
-        run = Estimation(
-            loader, self.step, steps=self.run.steps, confidence=self.run.confidence, device=self.run.device,
-            epoch_batches=self.run.epoch_batches, progress=lambda _, *done: self.progress(name, *done),
-            ranks=self.run.ranks,
-        )  # fmt: skip
-        found = run.estimated()
-        run.passing.close()
-        return Trial(name=name, recording=found.live, verdict=found.verdict)
+    def _measure_in_full(self, name: str, loader: Any) -> Trial:
+        measurement = LoaderMeasurement(
+            loader,
+            self.step,
+            num_steps=self.measurement.num_steps,
+            confidence=self.measurement.confidence,
+            device=self.measurement.device,
+            num_epoch_batches=self.measurement.num_epoch_batches,
+            progress=lambda _, *progress: self.progress(name, *progress),
+            ranks=self.measurement.ranks,
+        )
+        result = measurement.measure()
+        measurement.loop.close()
+        return Trial(name=name, recording=result.live, verdict=result.verdict)
 
-    def one(self, name: str, loader: Any) -> Trial:
-        """Another loader under the same step."""
-        self.progress(name, 0, self.steps)
-        passing = Pass(loader)
-        passing.record(1, self.step, ticks=self.run.ticks(self.step))
-        recording = self._stretch(passing, self.step)
-        passing.close()
-        return Trial(name=name, recording=recording, verdict=self.run.judged(recording))
+    def measure(self, name: str, loader: Any) -> Trial:
+        """A short trial of another loader."""
+        self.progress(name, 0, self.num_steps)
+        loop = MeasuredLoop(loader)
+        loop.record(1, self.step, step_clock=self.measurement.step_clock(self.step))
+        recording = self._record(loop, self.step)
+        loop.close()
+        return Trial(name=name, recording=recording, verdict=self.measurement.judge(recording))
 
-    def _stretch(self, passing: Pass, step: Step) -> Recording:
-        passing.drain()
-        return passing.record(
-            self.steps + passing.ahead, step, ticks=self.run.ticks(step), most_seconds=_LONGEST_TRIAL_SECONDS
+    def _record(self, loop: MeasuredLoop, step: Step) -> Recording:
+        loop.drain()
+        return loop.record(
+            self.num_steps + loop.max_in_flight,
+            step,
+            step_clock=self.measurement.step_clock(step),
+            max_seconds=_MAX_TRIAL_SECONDS,
         )
 
-    def _curve(self, found: Profile) -> tuple[Point, ...]:
-        """Only where the step is emulated: how long a real one takes is not ours to say."""
-        if not isinstance(self.step, (SleepingStep, EmulatedDevice)) or found.verdict.model is None:
+    def _starvation_curve(self, profile: Profile) -> tuple[CurvePoint, ...]:
+        """Waiting at several step times; only for an emulated step, since a real one takes as long as it takes."""
+        if not isinstance(self.step, (SleepingStep, EmulatedDevice)) or profile.verdict.model_wait_share is None:
             return ()
-        situation = Situation.of(found.live, found.cores)
-        load = float(found.live.load[found.live.steady].mean())
-        between = load / max(found.live.workers, 1)
-        points = list[Point]()
-        for times in _CURVE:
-            self.progress(f"a step of {between * times * 1e3:.1f} ms", len(points), len(_CURVE))
-            seen = self._stretch(self.passing, replace(self.step, seconds=between * times))
-            mean = float(seen.step[seen.steady].mean())
-            measured = self.run.judged(seen).live.value
-            pace = float(seen.load[seen.steady].mean()) / load
-            points.append(Point(step=mean, predicted=situation.wait_share(step=mean), measured=measured, pace=pace))
+        model = WhatIfModel.fit(profile.live, profile.num_cores)
+        load_seconds = float(profile.live.load_seconds[profile.live.is_steady].mean())
+        batch_interval_seconds = load_seconds / max(profile.live.num_workers, 1)
+        points = list[CurvePoint]()
+        for factor in _CURVE_STEP_FACTORS:
+            self.progress(
+                f"a step of {batch_interval_seconds * factor * 1e3:.1f} ms", len(points), len(_CURVE_STEP_FACTORS)
+            )
+            recording = self._record(self.loop, replace(self.step, seconds=batch_interval_seconds * factor))
+            mean_step_seconds = float(recording.step_seconds[recording.is_steady].mean())
+            measured = self.measurement.judge(recording).wait_share.value
+            load_ratio = float(recording.load_seconds[recording.is_steady].mean()) / load_seconds
+            points.append(
+                CurvePoint(
+                    step_seconds=mean_step_seconds,
+                    predicted_wait_share=model.wait_share(step_seconds=mean_step_seconds),
+                    measured_wait_share=measured,
+                    load_ratio=load_ratio,
+                )
+            )
         return tuple(points)
 
-    def _cold(self) -> Trial | None:
-        """From storage: None where the files are not known, or came from memory all the same."""
-        loader: Any = source_of(self.loader)
-        files = page_cache.files_of(loader)
+    def _cold_cache(self) -> Trial | None:
+        """With files read from storage; None where they are not known, or came from memory all the same."""
+        loader: Any = torch_loader_of(self.loader)
+        files = page_cache.parquet_files(loader)
         if not files:
             return None
-        whole = max(len(loader.dataset) // loader.batch_size, 1)  # batches until every file was read
-        parts, each = list[Recording](), min(whole, self.steps)
-        for _ in range(min(-(-self.steps // whole), _MOST_EVICTIONS)):
-            self.progress("a cold cache", len(parts) * each, self.steps)
+        epoch_batches = max(len(loader.dataset) // loader.batch_size, 1)  # batches until every file was read
+        parts, num_steps = list[Recording](), min(epoch_batches, self.num_steps)
+        for _ in range(min(-(-self.num_steps // epoch_batches), _MAX_EVICTIONS)):
+            self.progress("a cold cache", len(parts) * num_steps, self.num_steps)
             page_cache.evict(files)
             parts.append(
-                self.passing.record(
-                    each + self.passing.ahead, self.step, ticks=self.run.ticks(self.step),
-                    most_seconds=_LONGEST_TRIAL_SECONDS,
+                self.loop.record(
+                    num_steps + self.loop.max_in_flight, self.step, step_clock=self.measurement.step_clock(self.step),
+                    max_seconds=_MAX_TRIAL_SECONDS,
                 )
             )  # fmt: skip
-        recording = Recording.joined(parts)
-        cold = recording.stored_per_image is not None and recording.stored_per_image >= WARM_BYTES
-        return Trial(name="cold cache", recording=recording, verdict=self.run.judged(recording)) if cold else None
+        recording = Recording.concatenate(parts)
+        is_cold = (
+            recording.storage_bytes_per_image is not None and recording.storage_bytes_per_image >= WARM_BYTES_PER_IMAGE
+        )
+        return (
+            Trial(name="cold cache", recording=recording, verdict=self.measurement.judge(recording))
+            if is_cold
+            else None
+        )

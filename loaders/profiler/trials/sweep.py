@@ -1,48 +1,60 @@
-"""Settings of a loader one after the other, each measured, none predicted: which is the cheapest that is enough."""
+"""Measures several loader settings to find the cheapest that feeds the device."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..verdict.judgement import Word
-from ..verdict.result import Profile, Tried
+from ..verdict.result import Profile, SweepResult
+from ..verdict.verdict import VerdictKind
 
 Settings = tuple[int, int | None]
 """Workers, and batches that each makes ahead; None without workers."""
 
 
-def settings_of(axes: Mapping[str, Sequence[int]], workers: int, prefetch: int | None) -> list[Settings]:
-    """All settings on these axes, "workers" and "prefetch", the cheapest first; what is on no axis stays as it is."""
-    each = itertools.product(axes.get("workers", [workers]), axes.get("prefetch", [prefetch or 2]))
-    return sorted({(many, ahead if many else None) for many, ahead in each}, key=_cost)
+def settings_grid(axes: Mapping[str, Sequence[int]], workers: int, prefetch: int | None) -> list[Settings]:
+    """All settings on the axes "workers" and "prefetch", the cheapest first; other settings keep their value."""
+    combinations = itertools.product(axes.get("workers", [workers]), axes.get("prefetch", [prefetch or 2]))
+    return sorted(
+        {(num_workers, prefetch_factor if num_workers else None) for num_workers, prefetch_factor in combinations},
+        key=_cost,
+    )
 
 
-def swept(settings: Iterable[Settings], measure: Callable[[Settings], Profile]) -> tuple[Tried, ...]:
-    """Each measured: those first that feed the device, of these the cheapest; then by how long they may wait."""
-    tried = []
+def run_sweep(settings: Iterable[Settings], measure: Callable[[Settings], Profile]) -> tuple[SweepResult, ...]:
+    """Measures each setting; first those that feed the device, the cheapest first, then by their longest waiting."""
+    results = []
     for workers, prefetch in settings:
-        found = measure((workers, prefetch))
-        throughput = sum(one.images_per_second for one in found.ranks) or found.live.images_per_second
-        tried.append(
-            Tried(num_workers=workers, prefetch_factor=prefetch, verdict=found.verdict, images_per_second=throughput)
+        profile = measure((workers, prefetch))
+        images_per_second = sum(rank.images_per_second for rank in profile.ranks) or profile.live.images_per_second
+        results.append(
+            SweepResult(
+                num_workers=workers,
+                prefetch_factor=prefetch,
+                verdict=profile.verdict,
+                images_per_second=images_per_second,
+            )
         )
-    return tuple(sorted(tried, key=_rank))
+    return tuple(sorted(results, key=_sort_key))
 
 
-def told(settings: Settings) -> str:
-    """In words."""
+def describe_settings(settings: Settings) -> str:
+    """The settings as text."""
     workers, prefetch = settings
     return f"{workers} workers x {prefetch} ahead" if workers else "no workers"
 
 
-def _rank(one: Tried) -> tuple[int, float, tuple[int, int]]:
-    word = one.verdict.word
-    order = {Word.FED: 0, Word.INCONCLUSIVE: 2}.get(word, 1)
-    return order, 0.0 if word is Word.FED else one.most_waiting, _cost((one.num_workers, one.prefetch_factor))
+def _sort_key(result: SweepResult) -> tuple[int, float, tuple[int, int]]:
+    kind = result.verdict.kind
+    order = {VerdictKind.FED: 0, VerdictKind.INCONCLUSIVE: 2}.get(kind, 1)
+    return (
+        order,
+        0.0 if kind is VerdictKind.FED else result.max_wait_share,
+        _cost((result.num_workers, result.prefetch_factor)),
+    )
 
 
 def _cost(settings: Settings) -> tuple[int, int]:
-    """Processes first: each has memory of its own and wants a core; then batches, which lie in memory."""
+    """Processes first, since each needs memory and a core; then batches in memory."""
     workers, prefetch = settings
     return workers, workers * (prefetch or 0)

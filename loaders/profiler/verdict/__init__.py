@@ -1,5 +1,5 @@
-"""From a recording to a judgement: how much of the time the step waited, how sure that is, and what would help.
+"""From recordings to verdicts: the share of time that steps wait, its bounds, its causes, and what would help.
 
 In: recordings. Out: `Verdict`, `Profile`, advice, the exit code of a gate.
-Must not know: terminals, pages.
+Must not know: consoles, pages.
 """

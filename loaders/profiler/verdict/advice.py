@@ -1,4 +1,4 @@
-"""What would help: each change worked out by the queue's model from what was measured, before anybody tries it."""
+"""Advice: the effect of each possible change, predicted by `WhatIfModel` from one recording."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..measure.recording import Recording
-from .judgement import FED_BELOW, Verdict, Word
-from .what_if import Situation
+from .verdict import FED_BELOW, Verdict, VerdictKind
+from .what_if import WhatIfModel
 
-_WORTH = 0.8  # of the stall that is there: what leaves more is no advice
-_SLOW = 5.0  # times the median
-_FEW = 0.05  # of the batches
-_MOST_ADVICE = 4
+_MAX_REMAINING_PART = 0.8  # of the stall that is there: what leaves more is no advice
+_SLOW_BATCH_FACTOR = 5.0  # times the median
+_MAX_SLOW_SHARE = 0.05  # of the batches
+_MAX_ADVICE = 4
 
 _STAGES = {
     "read": "copy the dataset to faster storage, or let it stay in memory",
@@ -28,129 +28,179 @@ _STAGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """One change. Shares of the time that steps wait, 0 to 1: now, as predicted, and once tried, None before.
+    """One change, with the share of the time that steps wait, 0 to 1: now, as predicted, and as measured once tried.
 
-    settings: the loader's, where the change is one of these.
+    settings: of the loader, where the change is one of these.
     """
 
-    what: str
-    now: float
-    predicted: float
+    change: str
+    current_wait_share: float
+    predicted_wait_share: float
     settings: Mapping[str, int] = field(default_factory=dict)
-    measured: float | None = None
+    measured_wait_share: float | None = None
 
     @property
     def failed(self) -> bool:
-        """Whether it was tried, and left most of the stall."""
-        return self.measured is not None and self.measured > _WORTH * self.now
+        """Whether the change was tried and left most of the waiting."""
+        return (
+            self.measured_wait_share is not None
+            and self.measured_wait_share > _MAX_REMAINING_PART * self.current_wait_share
+        )
 
     def __str__(self) -> str:
-        tried = "" if self.measured is None else f", measured {self.measured:.1%}"
-        return f"{self.what}: waiting {self.now:.1%} -> {self.predicted:.1%}{tried}"
+        tried = "" if self.measured_wait_share is None else f", measured {self.measured_wait_share:.1%}"
+        return f"{self.change}: waiting {self.current_wait_share:.1%} -> {self.predicted_wait_share:.1%}{tried}"
 
 
-def advise(recording: Recording, cores: int, *, enough: float = FED_BELOW) -> list[Advice]:
-    """What would help: first what can be set, then by how much.
+def advise(recording: Recording, num_cores: int, *, acceptable_share: float = FED_BELOW) -> list[Advice]:
+    """The changes that would help: settings first, then by predicted waiting.
 
-    cores: that this process and its workers may use. enough: the share of waiting up to which nothing is advised; see
-    `enough_waiting`.
+    num_cores: that this process and its workers may use. acceptable_share: waiting up to which nothing is advised; see
+    `acceptable_wait_share`.
     """
-    if not recording.made or not recording.ordered:
+    if not recording.steady_batch_timings or not recording.in_order:
         return []
-    now = float(recording.wait[recording.steady].sum()) / recording.seconds
-    if now <= enough:
+    current_share = float(recording.wait_seconds[recording.is_steady].sum()) / recording.steady_seconds
+    if current_share <= acceptable_share:
         return []
-    situation = Situation.of(recording, cores)
-    spared = min(enough or FED_BELOW, _WORTH * now / 2)
-    found = [*_more_workers(situation, now, spared), *_more_ahead(situation, now, spared)]
-    found += _slow_batches(situation, now)
-    found += [*_quicker_sampler(situation, now), *_cheaper_stage(situation, now), *_more_cores(situation, now)]
-    worth = [one for one in found if one.predicted <= _WORTH * now]
-    return sorted(worth, key=lambda one: (not one.settings, one.predicted))[:_MOST_ADVICE]
+    model = WhatIfModel.fit(recording, num_cores)
+    tolerance_share = min(acceptable_share or FED_BELOW, _MAX_REMAINING_PART * current_share / 2)
+    candidates = [
+        *_more_workers(model, current_share, tolerance_share),
+        *_more_prefetch(model, current_share, tolerance_share),
+    ]
+    candidates += _slow_batches(model, current_share)
+    candidates += [
+        *_faster_sampler(model, current_share),
+        *_cheaper_stage(model, current_share),
+        *_more_cores(model, current_share),
+    ]
+    worthwhile = [advice for advice in candidates if advice.predicted_wait_share <= _MAX_REMAINING_PART * current_share]
+    return sorted(worthwhile, key=lambda advice: (not advice.settings, advice.predicted_wait_share))[:_MAX_ADVICE]
 
 
-def enough_waiting(verdict: Verdict) -> float:
+def acceptable_wait_share(verdict: Verdict) -> float:
     """The share of waiting up to which a loader needs no advice.
 
-    1 %; of one of R ranks 1/R of that, since each may keep the others waiting in other steps; and none where it is not
-    for the time waited but for the number of steps that wait, however briefly, that a loader does not count as fed.
+    1 %; for one of R ranks 1/R of that, since each may keep the others waiting in other steps; 0 where a loader is not
+    fed because of how many steps wait, however briefly, and not because of the time they wait.
     """
-    if verdict.word is Word.MARGINAL and verdict.starved.value > FED_BELOW:
+    if verdict.kind is VerdictKind.MARGINAL and verdict.starved_share.value > FED_BELOW:
         return 0.0
-    return FED_BELOW / max(len(verdict.ranks), 1)
+    return FED_BELOW / max(len(verdict.rank_wait_shares), 1)
 
 
-def _least_that_does(tried: Iterable[tuple[int, float]], spared: float) -> tuple[int, float]:
-    """The smallest number that is as good as the best, but for a share of waiting that is not worth more of them."""
-    found = list(tried)
-    best = min(stall for _, stall in found)
-    return next((number, stall) for number, stall in found if stall <= best + spared)
+def _smallest_sufficient(predictions: Iterable[tuple[int, float]], tolerance_share: float) -> tuple[int, float]:
+    """The smallest number whose predicted waiting is within the tolerance of the best."""
+    candidates = list(predictions)
+    best_share = min(wait_share for _, wait_share in candidates)
+    return next((number, wait_share) for number, wait_share in candidates if wait_share <= best_share + tolerance_share)
 
 
-def _more_workers(situation: Situation, now: float, spared: float) -> list[Advice]:
-    queue = situation.recording.queue
-    most = max(2 * situation.cores, 2 * queue.workers, 4)
-    queues = (replace(queue, workers=more, prefetch=queue.prefetch or 2) for more in range(queue.workers + 1, most + 1))
-    workers, stall = _least_that_does(((one.workers, situation.wait_share(queue=one)) for one in queues), spared)
-    settings = {"num_workers": workers, "prefetch_factor": queue.prefetch or 2}
-    # Until now the loop made its batches itself.
-    handed = "" if queue.workers else ", each batch then also to be handed over"
-    what = f"workers {queue.workers} -> {workers}{handed}"
-    return [Advice(what=what, now=now, predicted=stall, settings=settings)]
-
-
-def _more_ahead(situation: Situation, now: float, spared: float) -> list[Advice]:
-    queue = situation.recording.queue
-    if not queue.workers:
-        return []
-    queues = (replace(queue, prefetch=queue.prefetch * times) for times in (2, 4, 8))
-    prefetch, stall = _least_that_does(((one.prefetch, situation.wait_share(queue=one)) for one in queues), spared)
-    settings = {"num_workers": queue.workers, "prefetch_factor": prefetch}
-    return [Advice(what=f"prefetch {queue.prefetch} -> {prefetch}", now=now, predicted=stall, settings=settings)]
-
-
-def _slow_batches(situation: Situation, now: float) -> list[Advice]:
-    load, median = situation.load, float(np.median(situation.load))
-    slow = load > _SLOW * median
-    if not 0 < slow.mean() <= _FEW:
-        return []
-    what = (
-        f"{int(slow.sum())} of {len(load)} batches take {load[slow].mean() / median:.0f} times as long as the others "
-        f"(up to {load.max() * 1e3:.0f} ms): find their samples, make them like the others"
+def _more_workers(model: WhatIfModel, current_share: float, tolerance_share: float) -> list[Advice]:
+    queue = model.recording.queue_model
+    max_workers = max(2 * model.num_cores, 2 * queue.num_workers, 4)
+    queues = (
+        replace(queue, num_workers=num_workers, prefetch_factor=queue.prefetch_factor or 2)
+        for num_workers in range(queue.num_workers + 1, max_workers + 1)
     )
-    return [Advice(what=what, now=now, predicted=situation.wait_share(load=np.where(slow, median, load)))]
+    workers, predicted_share = _smallest_sufficient(
+        ((candidate.num_workers, model.wait_share(queue=candidate)) for candidate in queues), tolerance_share
+    )
+    settings = {"num_workers": workers, "prefetch_factor": queue.prefetch_factor or 2}
+    # Until now the loop made its batches itself.
+    handover_note = "" if queue.num_workers else ", each batch then also to be handed over"
+    change = f"workers {queue.num_workers} -> {workers}{handover_note}"
+    return [
+        Advice(change=change, current_wait_share=current_share, predicted_wait_share=predicted_share, settings=settings)
+    ]
 
 
-def _quicker_sampler(situation: Situation, now: float) -> list[Advice]:
-    recording = situation.recording
-    taken = float(recording.sampling[recording.steady].mean())
-    if not taken:
+def _more_prefetch(model: WhatIfModel, current_share: float, tolerance_share: float) -> list[Advice]:
+    queue = model.recording.queue_model
+    if not queue.num_workers:
         return []
-    what = (
-        f"the sampler keeps the loop for {taken * 1e3:.1f} ms a batch, which no worker can help: draw the order before "
+    queues = (replace(queue, prefetch_factor=queue.prefetch_factor * factor) for factor in (2, 4, 8))
+    prefetch, predicted_share = _smallest_sufficient(
+        ((candidate.prefetch_factor, model.wait_share(queue=candidate)) for candidate in queues), tolerance_share
+    )
+    settings = {"num_workers": queue.num_workers, "prefetch_factor": prefetch}
+    return [
+        Advice(
+            change=f"prefetch {queue.prefetch_factor} -> {prefetch}",
+            current_wait_share=current_share,
+            predicted_wait_share=predicted_share,
+            settings=settings,
+        )
+    ]
+
+
+def _slow_batches(model: WhatIfModel, current_share: float) -> list[Advice]:
+    load_seconds, median_seconds = model.load_seconds, float(np.median(model.load_seconds))
+    is_slow = load_seconds > _SLOW_BATCH_FACTOR * median_seconds
+    if not 0 < is_slow.mean() <= _MAX_SLOW_SHARE:
+        return []
+    change = (
+        f"{int(is_slow.sum())} of {len(load_seconds)} batches take "
+        f"{load_seconds[is_slow].mean() / median_seconds:.0f} times as long as the others "
+        f"(up to {load_seconds.max() * 1e3:.0f} ms): find their samples, make them like the others"
+    )
+    return [
+        Advice(
+            change=change,
+            current_wait_share=current_share,
+            predicted_wait_share=model.wait_share(load_seconds=np.where(is_slow, median_seconds, load_seconds)),
+        )
+    ]
+
+
+def _faster_sampler(model: WhatIfModel, current_share: float) -> list[Advice]:
+    recording = model.recording
+    sampler_seconds = float(recording.sampler_wait_seconds[recording.is_steady].mean())
+    if not sampler_seconds:
+        return []
+    change = (
+        f"the sampler keeps the loop for {sampler_seconds * 1e3:.1f} ms a batch, which no worker can help: draw the "
+        f"order before "
         "the epoch begins"
     )
-    return [Advice(what=what, now=now, predicted=situation.wait_share(sampling=False))]
+    return [
+        Advice(
+            change=change, current_wait_share=current_share, predicted_wait_share=model.wait_share(with_sampler=False)
+        )
+    ]
 
 
-def _cheaper_stage(situation: Situation, now: float) -> list[Advice]:
-    spans = situation.recording.spans
-    if not spans:
+def _cheaper_stage(model: WhatIfModel, current_share: float) -> list[Advice]:
+    stage_seconds = model.recording.stage_seconds
+    if not stage_seconds:
         return []
-    name, seconds = max(spans.items(), key=lambda one: one[1])
-    whole = sum(spans.values())
-    part = seconds / whole if whole else 0.0
-    what = f"{name} is {part:.0%} of a batch's making, at half of that: {_STAGES.get(name, _STAGES['other'])}"
-    return [Advice(what=what, now=now, predicted=situation.wait_share(load=situation.load * (1 - part / 2)))]
+    name, seconds = max(stage_seconds.items(), key=lambda item: item[1])
+    total_seconds = sum(stage_seconds.values())
+    stage_share = seconds / total_seconds if total_seconds else 0.0
+    change = f"{name} is {stage_share:.0%} of a batch's making, at half of that: {_STAGES.get(name, _STAGES['other'])}"
+    return [
+        Advice(
+            change=change,
+            current_wait_share=current_share,
+            predicted_wait_share=model.wait_share(load_seconds=model.load_seconds * (1 - stage_share / 2)),
+        )
+    ]
 
 
-def _more_cores(situation: Situation, now: float) -> list[Advice]:
-    queue, cores = situation.recording.queue, situation.cores
-    if max(queue.workers, 1) * situation.busy <= situation.free:
+def _more_cores(model: WhatIfModel, current_share: float) -> list[Advice]:
+    queue, num_cores = model.recording.queue_model, model.num_cores
+    if max(queue.num_workers, 1) * model.busy_share <= model.free_cores:
         return []
-    doubled = replace(queue, workers=max(2 * queue.workers, 1), prefetch=queue.prefetch or 2)
-    what = (
-        f"the loop and {queue.workers} workers want more than the {cores} cores; "
-        f"with {2 * cores} and workers {queue.workers} -> {doubled.workers}"
+    doubled = replace(queue, num_workers=max(2 * queue.num_workers, 1), prefetch_factor=queue.prefetch_factor or 2)
+    change = (
+        f"the loop and {queue.num_workers} workers want more than the {num_cores} cores; "
+        f"with {2 * num_cores} and workers {queue.num_workers} -> {doubled.num_workers}"
     )
-    return [Advice(what=what, now=now, predicted=situation.wait_share(queue=doubled, more_cores=cores))]
+    return [
+        Advice(
+            change=change,
+            current_wait_share=current_share,
+            predicted_wait_share=model.wait_share(queue=doubled, extra_cores=num_cores),
+        )
+    ]

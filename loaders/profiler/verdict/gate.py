@@ -1,16 +1,16 @@
-"""What a profile has to show for a build to pass, and the exit codes."""
+"""The gate of a build: what a profile has to prove, and the exit codes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ....pipeline.errors import UsageError
-from .judgement import Verdict, Word
+from .verdict import Verdict, VerdictKind
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """What a profile has to show: bounds, not means. None: not asked for."""
+    """Requirements on a verdict's bounds, not its means. None: not required."""
 
     max_stall: float | None = None
     min_headroom: float | None = None
@@ -22,25 +22,29 @@ class Gate:
             raise UsageError(f"min_headroom={self.min_headroom}: must be above 0; try 1.5")
 
     def failures(self, verdict: Verdict) -> list[str]:
-        """What a verdict does not show of it."""
-        found = []
+        """The requirements that a verdict does not meet."""
+        failures = []
         if self.max_stall is not None:
-            bounds = {"waiting": verdict.live, "starved steps": verdict.starved, "an epoch's waiting": verdict.epoch}
-            found += [
+            bounds = {
+                "waiting": verdict.wait_share,
+                "starved steps": verdict.starved_share,
+                "an epoch's waiting": verdict.epoch_wait_share,
+            }
+            failures += [
                 f"{what} <= {bound.upper:.2%}, wanted {self.max_stall:.2%}"
                 for what, bound in bounds.items()
                 if bound is not None and bound.upper > self.max_stall
             ]
-        sure = verdict.sure_headroom
-        if self.min_headroom is not None and (sure is None or sure < self.min_headroom):
-            seen = "not known" if sure is None else f">= {sure:.2f}x"
-            found.append(f"headroom {seen}, wanted {self.min_headroom:.2f}x")
-        return found
+        headroom_lower = verdict.headroom_lower
+        if self.min_headroom is not None and (headroom_lower is None or headroom_lower < self.min_headroom):
+            known = "not known" if headroom_lower is None else f">= {headroom_lower:.2f}x"
+            failures.append(f"headroom {known}, wanted {self.min_headroom:.2f}x")
+        return failures
 
     def exit_code(self, verdict: Verdict) -> int:
-        """0: good; 1: starved, marginal or not what was asked for; 4: inconclusive."""
-        if verdict.word is Word.INCONCLUSIVE:
+        """0: ok; 1: starved, marginal or the gate is not met; 4: inconclusive."""
+        if verdict.kind is VerdictKind.INCONCLUSIVE:
             return 4
         if self != Gate():
             return int(bool(self.failures(verdict)))
-        return int(verdict.word is not Word.FED)
+        return int(verdict.kind is not VerdictKind.FED)

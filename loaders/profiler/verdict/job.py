@@ -1,4 +1,4 @@
-"""A job of several ranks: each waits for its own batches, and all for the last of them."""
+"""The verdict on a job of several ranks: each waits for its own batches, and all for the last of them."""
 
 from __future__ import annotations
 
@@ -9,195 +9,271 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.bounds import Bounded, Values, block_length, rate, share
+from ..estimate.bounds import BoundedEstimate, Values, block_length, bootstrap_ratio, event_rate_bound
 from ..measure.recording import Recording
-from .judgement import MOST_OPEN, Epoch, Verdict, far_apart, few_steps, unreliable, word_of
-from .steady_state import drifting, emptying, settled_after
+from .judge import (
+    MAX_UNEXPLAINED_SHARE,
+    EpochStarts,
+    classify,
+    shares_contradict,
+    too_few_steps_reasons,
+    unreliable_reasons,
+)
+from .steady_state import draining_queue_reason, drift_reason, transient_length
+from .verdict import Verdict
+
+_LARGEST_OF_RANKS = (
+    "num_transient_steps", "handover_share", "transport_floor_seconds", "median_load_seconds", "overhead_share"
+)  # fmt: skip
+"""Figures of a job's verdict that are the largest of any rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rank:
-    """One rank of a job: its own verdict, and what its waits were for. Shares are 0 to 1.
+class RankResult:
+    """One rank of a job: its own verdict, and the causes of its waits. Shares are 0 to 1.
 
-    waits: share of its time by what the waits were for, named as in `Profile.bars`. held_up: of all that the job
-    waited, the share in steps to which this rank's batch came last. for_others: seconds that a step of its own lasts
-    longer because other ranks wait for theirs. stage: of a batch's making that takes longest, and
-    its share of it; None where batches bear no stamps.
+    wait_share_by_cause: share of its time by cause, named as in `Profile.step_part_seconds`. held_up_share: of the
+    job's waiting, the share in steps in which this rank's batch came last. wait_for_others_seconds: mean seconds that
+    its step lasts longer because other ranks wait. longest_stage: the stage that dominates loading, with its share;
+    None without batch timings.
     """
 
     number: int
     host: str
     verdict: Verdict
-    waits: dict[str, float]
-    held_up: float
-    for_others: float
+    wait_share_by_cause: dict[str, float]
+    held_up_share: float
+    wait_for_others_seconds: float
     images_per_second: float
-    stage: tuple[str, float] | None
+    longest_stage: tuple[str, float] | None
 
     @property
-    def cause(self) -> tuple[str, float]:
-        """What it waited for most, and how much of its time."""
-        return max(self.waits.items(), key=lambda one: one[1])
+    def main_cause(self) -> tuple[str, float]:
+        """The largest cause of its waits, and its share of the time."""
+        return max(self.wait_share_by_cause.items(), key=lambda one: one[1])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps:
-    """The steps of a rank, or of all ranks of a job together, (steps,): in each the job waits as long as any rank does.
+class StepSeries:
+    """Step times of a rank, or of all ranks of a job, (steps,): in each step a job waits as long as any rank does.
 
-    wait, period, step: seconds; of a job the longest wait, the mean period, and the shortest step, which is that of the
-    rank whose batch came last: the other ranks' steps also wait for it. filled: whether all queues have been filled
-    once. settled: the steps before the steady state. workers: of a rank, the most.
+    wait_seconds, period_seconds, step_seconds: of a job the longest wait, the mean period, and the shortest step, which
+    is that of the rank whose batch came last: the other ranks' steps include waiting for it. is_queue_filled: whether
+    all queues have been filled once. num_transient_steps: before the steady state. num_workers: the most of any rank.
     """
 
-    wait: Values
-    period: Values
-    step: Values
-    filled: NDArray[np.bool_]
-    settled: int
-    workers: int
+    wait_seconds: Values
+    period_seconds: Values
+    step_seconds: Values
+    is_queue_filled: NDArray[np.bool_]
+    num_transient_steps: int
+    num_workers: int
 
     @classmethod
-    def of(cls, recording: Recording) -> Steps:
-        """Those of one rank."""
+    def of_recording(cls, recording: Recording) -> StepSeries:
+        """The steps of one rank."""
         return cls(
-            wait=recording.wait, period=recording.period, step=recording.step, workers=recording.workers,
-            filled=replace(recording, settled=0).steady, settled=recording.settled,
-        )  # fmt: skip
+            wait_seconds=recording.wait_seconds,
+            period_seconds=recording.period_seconds,
+            step_seconds=recording.step_seconds,
+            num_workers=recording.num_workers,
+            is_queue_filled=replace(recording, num_transient_steps=0).is_steady,
+            num_transient_steps=recording.num_transient_steps,
+        )
 
     @classmethod
-    def joined(cls, ranks: Sequence[Steps]) -> Steps:
-        """Those of a job."""
+    def of_job(cls, ranks: Sequence[StepSeries]) -> StepSeries:
+        """The steps of a job."""
         return cls(
-            wait=np.max([one.wait for one in ranks], axis=0), period=np.mean([one.period for one in ranks], axis=0),
-            step=np.min([one.step for one in ranks], axis=0), workers=max(one.workers for one in ranks),
-            filled=np.logical_and.reduce([one.filled for one in ranks]), settled=max(one.settled for one in ranks),
-        )  # fmt: skip
+            wait_seconds=np.max([one.wait_seconds for one in ranks], axis=0),
+            period_seconds=np.mean([one.period_seconds for one in ranks], axis=0),
+            step_seconds=np.min([one.step_seconds for one in ranks], axis=0),
+            num_workers=max(one.num_workers for one in ranks),
+            is_queue_filled=np.logical_and.reduce([one.is_queue_filled for one in ranks]),
+            num_transient_steps=max(one.num_transient_steps for one in ranks),
+        )
 
     @property
-    def steady(self) -> NDArray[np.bool_]:
-        """The steps of the steady state, bool (steps,)."""
-        return self.filled & (np.arange(len(self.filled)) >= self.settled)
+    def is_steady(self) -> NDArray[np.bool_]:
+        """Steps of the steady state, bool (steps,)."""
+        return self.is_queue_filled & (np.arange(len(self.is_queue_filled)) >= self.num_transient_steps)
 
-    def settled_after(self) -> int:
-        """How many of the first steps are a transient; see `steady`."""
-        return settled_after(self.wait, self.workers)
+    def transient_length(self) -> int:
+        """Number of transient steps; see `steady_state.transient_length`."""
+        return transient_length(self.wait_seconds, self.num_workers)
 
-    def unsteady(self) -> str:
-        """Why the steps after `settled` are no steady state; empty where they are."""
-        return drifting(self.wait[self.settled :], self.period[self.settled :])
+    def drift_reason(self) -> str:
+        """Why the steps after the transient are no steady state; empty where they are."""
+        return drift_reason(
+            self.wait_seconds[self.num_transient_steps :], self.period_seconds[self.num_transient_steps :]
+        )
 
-    def waiting(self, confidence: float) -> tuple[Bounded, int]:
-        """The time waited in the steady state over all its time, and how many steps its bounds take together."""
-        wait = self.wait[self.steady]
-        block = block_length(wait, least=max(self.workers, 1))
-        return share(wait, self.period[self.steady], block=block, confidence=confidence), block
+    def estimate_wait_share(self, confidence: float) -> tuple[BoundedEstimate, int]:
+        """Waiting over total time of the steady state, and the block length of its bounds in steps."""
+        wait = self.wait_seconds[self.is_steady]
+        block = block_length(wait, min_length=max(self.num_workers, 1))
+        return bootstrap_ratio(wait, self.period_seconds[self.is_steady], block=block, confidence=confidence), block
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What a rank tells the others: itself, and the times of its steps.
+class RankReport:
+    """What a rank sends to the others: its result and its step times.
 
-    alone: seconds of a step on batches that were there already. epoch: of the job, so the same on all ranks. doubts:
-    about this rank that make the job's figures doubtful too.
+    replayed_step_seconds: mean step on preloaded batches. epoch: of the job, the same on all ranks. doubts: about this
+    rank that make the job's figures doubtful too.
     """
 
-    rank: Rank
-    steps: Steps
-    alone: float
-    epoch: Epoch | None
+    rank: RankResult
+    steps: StepSeries
+    replayed_step_seconds: float
+    epoch: EpochStarts | None
     doubts: tuple[str, ...]
 
 
-def together(seen: Sequence[Seen]) -> tuple[Verdict, tuple[Rank, ...]]:
-    """The verdict on the whole job, and its ranks; of a rank that is alone its own, and none.
+def judge_job(reports: Sequence[RankReport]) -> tuple[Verdict, tuple[RankResult, ...]]:
+    """The verdict on the whole job, and its ranks; for a single rank its own verdict, and no ranks.
 
-    In each step all ranks wait until the last one's batch is there, since their gradients are summed: so the job waits
-    for the longest of their waits. That holds where they end their steps together and compute equally long in them; of
-    others nothing is concluded, since their waits would then come to more than their steps take longer than without.
+    In each step all ranks wait until the last one's batch is ready, since their gradients are summed: so the job waits
+    for the longest of their waits. That holds where they end their steps together and compute equally long; otherwise
+    the job is inconclusive, since the waits would sum to more than the slowdown of its steps.
 
-    The job is judged by this series of longest waits: by its steady state, its bounds, its closure and its estimator B.
-    A doubt about one rank is a doubt about the job only where it makes that series doubtful: times of a rank that are
-    unreliable (not accounted for, taken by the profiler, page cache unknown), since any of its waits may be the
-    longest; and a queue that has hidden all waits so far but still empties, since the job is yet to wait for it. Where
-    one rank's waits alone are not steady, or the clock contradicts its queue's model, that is stated with the rank; no
-    headroom is known of a job with such a model.
+    The job is judged by this series of longest waits: its steady state, bounds, closure and estimator B. A doubt about
+    one rank is a doubt about the job only where it makes that series doubtful: unreliable times of a rank (unexplained
+    time, profiler overhead, unknown page cache), since any of its waits may be the longest; and a queue that has hidden
+    all waits so far but still drains, since the job is yet to wait for it. Where only one rank's waits are unsteady, or
+    its clock contradicts its queue model, that is reported with the rank; a job with such a model has no headroom.
     """
-    if len(seen) == 1:
-        return seen[0].rank.verdict, ()
-    steps = Steps.joined([one.steps for one in seen])
-    waits, longest = (np.array([one.steps.wait[steps.steady] for one in seen]), steps.wait[steps.steady])
-    held_up = [float(longest[waits.argmax(axis=0) == number].sum()) for number in range(len(seen))]
-    whole = max(sum(held_up), 1e-12)
-    found = tuple(
-        replace(one.rank, held_up=part / whole,
-                for_others=float((one.steps.step - steps.step)[one.steps.steady].mean()))
-        for one, part in zip(seen, held_up, strict=True)
-    )  # fmt: skip
-    return _of_all(seen, steps), found
+    if len(reports) == 1:
+        return reports[0].rank.verdict, ()
+    job_steps = StepSeries.of_job([report.steps for report in reports])
+    rank_waits, longest_waits = (
+        np.array([report.steps.wait_seconds[job_steps.is_steady] for report in reports]),
+        job_steps.wait_seconds[job_steps.is_steady],
+    )
+    held_up_seconds = [
+        float(longest_waits[rank_waits.argmax(axis=0) == number].sum()) for number in range(len(reports))
+    ]
+    total_seconds = max(sum(held_up_seconds), 1e-12)
+    rank_results = tuple(
+        replace(
+            report.rank,
+            held_up_share=seconds / total_seconds,
+            wait_for_others_seconds=float(
+                (report.steps.step_seconds - job_steps.step_seconds)[report.steps.is_steady].mean()
+            ),
+        )
+        for report, seconds in zip(reports, held_up_seconds, strict=True)
+    )
+    return _job_verdict(reports, job_steps), rank_results
 
 
-def seen_by(number: int, verdict: Verdict, live: Recording, alone: Recording, epoch: Epoch | None) -> Seen:
-    """What rank `number` has seen; alone: the same step on batches that were there already."""
-    steady, spans = live.steady, live.spans
-    parts = {"transport": live.transport, "sampling": live.sampling, "contention": live.contention,
-             "preparation": live.unmade}  # fmt: skip
-    stage = max(spans.items(), key=lambda one: one[1]) if spans else None
-    rank = Rank(
-        number=number, host=socket.gethostname(), verdict=verdict, held_up=0.0, for_others=0.0,
-        waits={name: float(part[steady].sum()) / max(live.seconds, 1e-12) for name, part in parts.items()},
+def report_of_rank(
+    rank_number: int, verdict: Verdict, live: Recording, replayed: Recording, epoch: EpochStarts | None
+) -> RankReport:
+    """The report of rank `rank_number`. replayed: the same step on preloaded batches."""
+    is_steady, stage_seconds = live.is_steady, live.stage_seconds
+    wait_parts = {
+        "transport": live.transport_seconds,
+        "sampling": live.sampler_wait_seconds,
+        "contention": live.late_seconds,
+        "preparation": live.not_ready_seconds,
+    }
+    stage = max(stage_seconds.items(), key=lambda item: item[1]) if stage_seconds else None
+    rank = RankResult(
+        number=rank_number,
+        host=socket.gethostname(),
+        verdict=verdict,
+        held_up_share=0.0,
+        wait_for_others_seconds=0.0,
+        wait_share_by_cause={
+            name: float(part[is_steady].sum()) / max(live.steady_seconds, 1e-12) for name, part in wait_parts.items()
+        },
         images_per_second=live.images_per_second,
-        stage=None if stage is None else (stage[0], stage[1] / sum(spans.values())),
-    )  # fmt: skip
-    return Seen(
-        rank=rank, steps=Steps.of(live), alone=float(alone.step.mean()), epoch=epoch,
-        doubts=(*unreliable(live), *filter(None, [emptying(live)])),
-    )  # fmt: skip
+        longest_stage=None if stage is None else (stage[0], stage[1] / sum(stage_seconds.values())),
+    )
+    return RankReport(
+        rank=rank,
+        steps=StepSeries.of_recording(live),
+        replayed_step_seconds=float(replayed.step_seconds.mean()),
+        epoch=epoch,
+        doubts=(*unreliable_reasons(live), *filter(None, [draining_queue_reason(live)])),
+    )
 
 
-def slowest(ranks: Sequence[Rank]) -> int:
-    """The number of the rank that held the others up most; the first where none ever waited."""
-    return max(ranks, key=lambda one: (one.held_up, one.verdict.live.value, -one.number)).number
+def slowest_rank(ranks: Sequence[RankResult]) -> int:
+    """The number of the rank that held up the others most; the first where none ever waited."""
+    return max(ranks, key=lambda result: (result.held_up_share, result.verdict.wait_share.value, -result.number)).number
 
 
-def _of_all(seen: Sequence[Seen], steps: Steps) -> Verdict:
-    """What every rank's verdict says of its own loader is said of the worst; the waits are the job's own."""
-    verdicts = [one.rank.verdict for one in seen]
-    confidence = verdicts[0].live.confidence
-    longest, period, step = (each[steps.steady] for each in (steps.wait, steps.period, steps.step))
-    threshold = max(one.threshold for one in verdicts)
-    live, block = steps.waiting(confidence)
-    starved = rate(longest > threshold, block=block, confidence=confidence)
-    epoch = seen[0].epoch
-    whole = epoch.share(live, float(period.mean())) if epoch is not None else None
-    closure = abs(float((period - longest - step).sum())) / max(float(period.sum()), 1e-12)
-    slower = 1 - max(one.alone for one in seen) / float(period.mean())  # estimator B of the job
+def _job_verdict(reports: Sequence[RankReport], steps: StepSeries) -> Verdict:
+    """Per-loader figures are those of the worst rank; the waits are the job's own."""
+    verdicts = [rank_verdict.rank.verdict for rank_verdict in reports]
+    confidence = verdicts[0].wait_share.confidence
+    longest_waits, period_seconds, step_seconds = (
+        each[steps.is_steady] for each in (steps.wait_seconds, steps.period_seconds, steps.step_seconds)
+    )
+    starved_threshold_seconds = max(rank_verdict.starved_threshold_seconds for rank_verdict in verdicts)
+    wait_share, block_steps = steps.estimate_wait_share(confidence)
+    starved_share = event_rate_bound(
+        longest_waits > starved_threshold_seconds, block=block_steps, confidence=confidence
+    )
+    epoch = reports[0].epoch
+    epoch_wait_share = epoch.epoch_wait_share(wait_share, float(period_seconds.mean())) if epoch is not None else None
+    unexplained_share = abs(float((period_seconds - longest_waits - step_seconds).sum())) / max(
+        float(period_seconds.sum()), 1e-12
+    )
+    replay_slowdown = 1 - max(rank_verdict.replayed_step_seconds for rank_verdict in reports) / float(
+        period_seconds.mean()
+    )  # estimator B of the job
     reasons = (
-        *(f"rank {number}: {doubt}" for number, one in enumerate(seen) for doubt in one.doubts),
-        *filter(None, [steps.unsteady()]), *few_steps(len(longest), block), *_not_together(live, slower, closure),
-    )  # fmt: skip
-    fastest, slowest_fastest, stored = (
+        *(f"rank {number}: {doubt}" for number, rank_verdict in enumerate(reports) for doubt in rank_verdict.doubts),
+        *filter(None, [steps.drift_reason()]),
+        *too_few_steps_reasons(len(longest_waits), block_steps),
+        *_desynchronised_reasons(wait_share, replay_slowdown, unexplained_share),
+    )
+    fastest_step_seconds, fastest_step_upper_seconds, storage_bytes_per_image = (
         None if None in values else max(values)
-        for values in ([getattr(one, name) for one in verdicts]
-                       for name in ("fastest_step", "slowest_fastest", "stored_per_image"))
-    )  # fmt: skip
+        for values in (
+            [getattr(rank_verdict, name) for rank_verdict in verdicts]
+            for name in ("fastest_step_seconds", "fastest_step_upper_seconds", "storage_bytes_per_image")
+        )
+    )
     return replace(
-        verdicts[0], word=word_of(live, starved, whole, reasons), steps=len(longest), block=block, live=live,
-        model=None, starved=starved, starved_steps=int((longest > threshold).sum()), epoch=whole,
-        threshold=threshold, step=float(np.median(step)),
-        mean_step=float(step.mean()), fastest_step=fastest, slowest_fastest=slowest_fastest, stored_per_image=stored,
-        **{name: max(getattr(one, name) for one in verdicts)
-           for name in ("settled", "handing", "transport", "load", "overhead")},
-        closure=max(closure, *(one.closure for one in verdicts)), reasons=reasons,
-        ranks=tuple(one.live.value for one in verdicts),
-    )  # fmt: skip
+        verdicts[0],
+        kind=classify(wait_share, starved_share, epoch_wait_share, reasons),
+        num_steps=len(longest_waits),
+        block_steps=block_steps,
+        wait_share=wait_share,
+        model_wait_share=None,
+        starved_share=starved_share,
+        num_starved_steps=int((longest_waits > starved_threshold_seconds).sum()),
+        epoch_wait_share=epoch_wait_share,
+        starved_threshold_seconds=starved_threshold_seconds,
+        median_step_seconds=float(np.median(step_seconds)),
+        mean_step_seconds=float(step_seconds.mean()),
+        fastest_step_seconds=fastest_step_seconds,
+        fastest_step_upper_seconds=fastest_step_upper_seconds,
+        storage_bytes_per_image=storage_bytes_per_image,
+        **{name: max(getattr(rank_verdict, name) for rank_verdict in verdicts) for name in _LARGEST_OF_RANKS},
+        unexplained_share=max(unexplained_share, *(rank_verdict.unexplained_share for rank_verdict in verdicts)),
+        reasons=reasons,
+        rank_wait_shares=tuple(rank_verdict.wait_share.value for rank_verdict in verdicts),
+    )
 
 
-def _not_together(live: Bounded, slower: float, closure: float) -> tuple[str, ...]:
-    """Why the ranks' waits do not add up to what the job waits, if they do not."""
-    why = "the ranks do not end their steps together, or compute for different times"
-    if live.value > slower and far_apart(live.value, slower):
+def _desynchronised_reasons(
+    wait_share: BoundedEstimate, replay_slowdown: float, unexplained_share: float
+) -> tuple[str, ...]:
+    """Why the ranks' waits do not sum to what the job waits, if they do not."""
+    cause = "the ranks do not end their steps together, or compute for different times"
+    if wait_share.value > replay_slowdown and shares_contradict(wait_share.value, replay_slowdown):
         return (
-            f"some rank waits {live.value:.1%} of the time, but steps take only {max(slower, 0.0):.1%} of it longer "
-            f"than on batches at hand: {why}",
-        )  # fmt: skip
-    return (f"{closure:.1%} of the job's time is not accounted for: {why}",) if closure > MOST_OPEN else ()
+            f"some rank waits {wait_share.value:.1%} of the time, but steps take only "
+            f"{max(replay_slowdown, 0.0):.1%} of it longer "
+            f"than on batches at hand: {cause}",
+        )
+    return (
+        (f"{unexplained_share:.1%} of the job's time is not accounted for: {cause}",)
+        if unexplained_share > MAX_UNEXPLAINED_SHARE
+        else ()
+    )

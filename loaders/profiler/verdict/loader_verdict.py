@@ -1,4 +1,4 @@
-"""The verdict on one loader: steps in one piece until they are enough, and the same step on batches at hand."""
+"""Measures one loader under one step, until the verdict is certain, and replays the step on preloaded batches."""
 
 from __future__ import annotations
 
@@ -13,171 +13,198 @@ from ....pipeline.errors import UsageError
 from ....pipeline.machine import usable_cores
 from ...transfer.prefetch import iter_tensors
 from ...workers.local_ranks import count_local_ranks
-from ..measure.live import Pass, Step, replay
-from ..measure.ranks import Ranks
+from ..measure.measured_loop import MeasuredLoop, Step, replay_batches
+from ..measure.ranks import RankGroup
 from ..measure.recording import Recording
-from ..measure.step_clock import Ticks, ticks_of
+from ..measure.step_clock import StepClock, step_clock_for
 from ..measure.steps import EmulatedDevice, SleepingStep
-from .job import Steps, seen_by, together
-from .judgement import FEWEST_BLOCKS, STARVED_ABOVE, Epoch, Verdict, judge
+from .job import StepSeries, judge_job, report_of_rank
+from .judge import MIN_BLOCKS, EpochStarts, judge
 from .result import Profile
-from .steady_state import emptying
+from .steady_state import draining_queue_reason
+from .verdict import STARVED_ABOVE, Verdict
 
 Progress = Callable[[str, int, int], None]
 
 DEFAULT_STEPS = 4000
 """None starved in so many is under 0.8 % of them, and of the time, with a confidence of 95 %."""
 
-REPLAYED_STEPS = 125
+NUM_REPLAY_STEPS = 125
 _CHUNK_STEPS = 1000  # then it is asked whether these were enough
-_MOST_STEPS = 4  # times those that are wanted, until a queue has settled
-_EPOCH_STARTS = 5
-_LONGEST_START_SECONDS = 20.0
-_SAID_EVERY = 50
+_MAX_STEPS_FACTOR = 4  # times those that are wanted, until a queue has settled
+_NUM_EPOCH_STARTS = 5
+_MAX_START_SECONDS = 20.0
+_PROGRESS_INTERVAL_STEPS = 50
 
 
-class Estimation:
-    """One loader under one step: its steady state, the beginning of its epochs, and the step on batches at hand."""
+class LoaderMeasurement:
+    """Measures one loader under one step: its steady state, its epoch starts, and the step on preloaded batches."""
 
     def __init__(
-        self, loader: Any, step: Step, *, steps: int, confidence: float, device: Any, epoch_batches: int | None,
-        progress: Progress, ranks: Ranks,
+        self, loader: Any, step: Step, *, num_steps: int, confidence: float, device: Any, num_epoch_batches: int | None,
+        progress: Progress, ranks: RankGroup,
     ) -> None:  # fmt: skip
-        self.loader, self.step, self.steps, self.confidence = loader, step, steps, confidence
-        self.device, self.epoch_batches, self.progress, self.ranks = device, epoch_batches, progress, ranks
-        self.passing = Pass(loader)
-        self.cores = max(usable_cores() // count_local_ranks(), 1)
-        self.emulated = isinstance(step, (SleepingStep, EmulatedDevice))
+        self.loader, self.step, self.num_steps, self.confidence = loader, step, num_steps, confidence
+        self.device, self.num_epoch_batches, self.progress, self.ranks = device, num_epoch_batches, progress, ranks
+        self.loop = MeasuredLoop(loader)
+        self.num_cores = max(usable_cores() // count_local_ranks(), 1)
+        self.is_emulated = isinstance(step, (SleepingStep, EmulatedDevice))
 
-    def estimated(self) -> Profile:
-        """The verdict."""
-        passing, kept = self.passing, list[Any]()
-        passing.record(1, self.step, ticks=self.ticks(self.step), keep=kept)
-        on_device = _moved(kept, self.device)
-        replayed = [self._replays(kept, on_device)]
-        passing.drain()
-        live = self._settled(
-            passing.record(min(self.steps, _CHUNK_STEPS), self._counting("the loader"), ticks=self.ticks(self.step),
-                           more=self._wanted)
-        )  # fmt: skip
-        if not self._steps(live).steady.any():
-            raise UsageError(
-                f"an epoch has {int(live.place.max()) + 1} batches, of which {passing.ahead} are made ahead: it ends "
-                "before its steady state; give more data, a smaller batch_size or fewer workers"
+    def measure(self) -> Profile:
+        """The profile without trials and advice."""
+        loop, batches = self.loop, list[Any]()
+        loop.record(1, self.step, step_clock=self.step_clock(self.step), batches_out=batches)
+        device_batches = _batches_on_device(batches, self.device)
+        replays = [self._replay(batches, device_batches)]
+        loop.drain()
+        live = self._without_transient(
+            loop.record(
+                min(self.num_steps, _CHUNK_STEPS),
+                self._with_progress("the loader"),
+                step_clock=self.step_clock(self.step),
+                extra_steps=self._num_extra_steps,
             )
-        replayed.append(self._replays(kept, on_device))
-        alone, resident = (None if None in each else Recording.joined(each) for each in zip(*replayed, strict=True))
-        assert alone is not None
-        epoch = self._epoch(live)
-        seen = seen_by(self.ranks.number, self.judged(live, epoch), live, alone, epoch)
-        verdict, ranks = together(self.ranks.gathered(seen))
-        return Profile(
-            verdict=verdict, ranks=ranks, rank=self.ranks.number, live=live, alone=alone, resident=resident,
-            opening_seconds=passing.opening_seconds, first_batch_seconds=passing.first_batch_seconds,
-            step=str(self.step) if self.emulated else getattr(self.step, "__qualname__", type(self.step).__name__),
-            cores=self.cores,
-        )  # fmt: skip
-
-    def _replays(self, kept: list[Any], on_device: list[Any] | None) -> tuple[Recording, Recording | None]:
-        """The step on batches that are there, and on batches that are on its device, where that is another place."""
-        alone, resident = (
-            None if batches is None else replay(batches, REPLAYED_STEPS, self.step, self.ticks(self.step))
-            for batches in (kept, on_device)
         )
-        assert alone is not None
-        return alone, resident
+        if not self._job_steps(live).is_steady.any():
+            raise UsageError(
+                f"an epoch has {int(live.segment_step.max()) + 1} batches, of which {loop.max_in_flight} are made "
+                "ahead: it ends before its steady state; give more data, a smaller batch_size or fewer workers"
+            )
+        replays.append(self._replay(batches, device_batches))
+        preloaded, preloaded_on_device = (
+            None if None in recordings else Recording.concatenate(recordings)
+            for recordings in zip(*replays, strict=True)
+        )
+        assert preloaded is not None
+        epoch = self._epoch_starts(live)
+        report = report_of_rank(self.ranks.rank, self.judge(live, epoch), live, preloaded, epoch)
+        verdict, ranks = judge_job(self.ranks.all_gather(report))
+        return Profile(
+            verdict=verdict,
+            ranks=ranks,
+            rank=self.ranks.rank,
+            live=live,
+            preloaded=preloaded,
+            preloaded_on_device=preloaded_on_device,
+            opening_seconds=loop.opening_seconds,
+            first_batch_seconds=loop.first_batch_seconds,
+            step_name=str(self.step)
+            if self.is_emulated
+            else getattr(self.step, "__qualname__", type(self.step).__name__),
+            num_cores=self.num_cores,
+        )
 
-    def _steps(self, recording: Recording) -> Steps:
-        """Of this rank's recording and the other ranks' together."""
-        return Steps.joined(self.ranks.gathered(Steps.of(recording)))
+    def _replay(self, batches_: list[Any], device_batches: list[Any] | None) -> tuple[Recording, Recording | None]:
+        """The step on preloaded batches, and on batches on its device, where that is another place."""
+        preloaded, preloaded_on_device = (
+            None
+            if batches is None
+            else replay_batches(batches, NUM_REPLAY_STEPS, self.step, self.step_clock(self.step))
+            for batches in (batches_, device_batches)
+        )
+        assert preloaded is not None
+        return preloaded, preloaded_on_device
 
-    def _settled(self, recording: Recording) -> Recording:
-        """With the steps that its queue took to settle; of several ranks, until the job's waits had settled."""
-        return replace(recording, settled=self._steps(recording).settled_after())
+    def _job_steps(self, recording: Recording) -> StepSeries:
+        """The steps of all ranks, of which `recording` is this one's."""
+        return StepSeries.of_job(self.ranks.all_gather(StepSeries.of_recording(recording)))
 
-    def _wanted(self, recording: Recording) -> int:
-        """How many more steps: until there are as many as were asked for after the queue has settled, if it does.
+    def _without_transient(self, recording: Recording) -> Recording:
+        """The recording with its transient marked; of several ranks, that of the job's waits."""
+        return replace(recording, num_transient_steps=self._job_steps(recording).transient_length())
 
-        None more where the loader is surely too slow. Each look may be wrong, so each takes a part of the doubt. Of
-        several ranks it is asked of the job, and so the same on all of them.
+    def _num_extra_steps(self, recording: Recording) -> int:
+        """Steps still missing: until as many as requested have followed the transient, if it ends.
+
+        0 where the loader is surely too slow. Each of these looks may be wrong, so the doubt is divided among them.
+        With several ranks it is decided for the job, and so equally on all of them.
         """
-        found = self._settled(recording)
-        steps, empties = self._steps(found), self.ranks.gathered(emptying(found))
-        count = int(steps.steady.sum())
-        left = _MOST_STEPS * (self.steps + 2 * self.ranks.most(self.passing.ahead)) - len(found)
-        missing = self.steps - count
-        if steps.unsteady() or any(empties):
-            missing = max(missing, _CHUNK_STEPS)
-        elif count:
-            looks = _MOST_STEPS * max(self.steps / _CHUNK_STEPS, 1)
-            waits, block = steps.waiting(1 - (1 - self.confidence) / looks)
-            if count >= FEWEST_BLOCKS * block and waits.lower > STARVED_ABOVE:
+        settled = self._without_transient(recording)
+        job_steps, draining_reasons = self._job_steps(settled), self.ranks.all_gather(draining_queue_reason(settled))
+        num_steady = int(job_steps.is_steady.sum())
+        num_left = _MAX_STEPS_FACTOR * (self.num_steps + 2 * self.ranks.all_max(self.loop.max_in_flight)) - len(settled)
+        num_missing = self.num_steps - num_steady
+        if job_steps.drift_reason() or any(draining_reasons):
+            num_missing = max(num_missing, _CHUNK_STEPS)
+        elif num_steady:
+            num_looks = _MAX_STEPS_FACTOR * max(self.num_steps / _CHUNK_STEPS, 1)
+            wait_share, block_steps = job_steps.estimate_wait_share(1 - (1 - self.confidence) / num_looks)
+            if num_steady >= MIN_BLOCKS * block_steps and wait_share.lower > STARVED_ABOVE:
                 return 0
-        return min(missing, _CHUNK_STEPS, left)
+        return min(num_missing, _CHUNK_STEPS, num_left)
 
-    def _epoch(self, live: Recording) -> Epoch | None:
-        """What a whole epoch waits more than the steady state does."""
-        lengths = self.ranks.gathered(self.epoch_batches or _length(self.loader))
+    def _epoch_starts(self, live: Recording) -> EpochStarts | None:
+        """Additional waiting at the start of an epoch, measured several times; None for a loader without a length."""
+        lengths = self.ranks.all_gather(self.num_epoch_batches or _num_epoch_batches(self.loader))
         if None in lengths:
             return None
-        batches = max(filter(None, lengths))
-        steps, starts = self._steps(live), list[float]()
-        usual = float(steps.wait[steps.steady].mean())
+        num_batches = max(filter(None, lengths))
+        job_steps, start_wait_seconds = self._job_steps(live), list[float]()
+        mean_wait_seconds = float(job_steps.wait_seconds[job_steps.is_steady].mean())
         # A count, and no limit of time: of several ranks all have to do the same steps.
-        affordable = round(_LONGEST_START_SECONDS / float(live.period[live.steady].mean()))
-        first = self.ranks.most(max(min(2 * self.passing.ahead + 1, batches, affordable), 1))
-        for number in range(_EPOCH_STARTS):
-            self.progress("the beginning of an epoch", number, _EPOCH_STARTS)
-            self.passing.reopen()
-            seen = self.passing.record(first, self.step, ticks=self.ticks(self.step))
-            starts.append(max(float(self._steps(seen).wait.sum()) - usual * len(seen), 0.0))
-        return Epoch(batches=batches, starts=starts)
+        max_steps = round(_MAX_START_SECONDS / float(live.period_seconds[live.is_steady].mean()))
+        num_start_steps = self.ranks.all_max(max(min(2 * self.loop.max_in_flight + 1, num_batches, max_steps), 1))
+        for number in range(_NUM_EPOCH_STARTS):
+            self.progress("the beginning of an epoch", number, _NUM_EPOCH_STARTS)
+            self.loop.restart_epoch()
+            recording = self.loop.record(num_start_steps, self.step, step_clock=self.step_clock(self.step))
+            start_wait_seconds.append(
+                max(float(self._job_steps(recording).wait_seconds.sum()) - mean_wait_seconds * len(recording), 0.0)
+            )
+        return EpochStarts(num_batches=num_batches, start_wait_seconds=start_wait_seconds)
 
-    def ticks(self, step: Step) -> Ticks:
-        """What marks the moments of a step: its device's clock."""
-        return step if isinstance(step, EmulatedDevice) else ticks_of(self.device)
+    def step_clock(self, step: Step) -> StepClock:
+        """The clock of the step's device."""
+        return step if isinstance(step, EmulatedDevice) else step_clock_for(self.device)
 
-    def _counting(self, what: str) -> Step:
-        """The step, which says how many of it were done."""
-        done = itertools.count()
+    def _with_progress(self, what: str) -> Step:
+        """The step, which also reports progress."""
+        counter = itertools.count()
 
         def step(batch: Any) -> None:
-            if (number := next(done)) % _SAID_EVERY == 0:
-                self.progress(what, number, max(self.steps, number))
+            if (number := next(counter)) % _PROGRESS_INTERVAL_STEPS == 0:
+                self.progress(what, number, max(self.num_steps, number))
             self.step(batch)
 
         return step
 
-    def judged(self, recording: Recording, epoch: Epoch | None = None) -> Verdict:
+    def judge(self, recording: Recording, epoch: EpochStarts | None = None) -> Verdict:
         """The verdict on a recording of this step."""
         return judge(
-            recording, emulated=self.emulated, confidence=self.confidence, epoch=epoch, ranks=self.ranks.count,
-            cores=self.cores,
-        )  # fmt: skip
+            recording,
+            emulated=self.is_emulated,
+            confidence=self.confidence,
+            epoch=epoch,
+            num_ranks=self.ranks.world_size,
+            num_cores=self.num_cores,
+        )
 
 
-def _length(loader: Any) -> int | None:
-    """Batches of an epoch; None where the loader does not say."""
+def _num_epoch_batches(loader: Any) -> int | None:
+    """Batches of an epoch; None where the loader has no length."""
     try:
         return len(loader) or None
     except (TypeError, NotImplementedError):
         return None
 
 
-def _moved(batches: list[Any], device: str | torch.device | None) -> list[Any] | None:
-    """The batches on the device of the step; None where they are there anyway."""
-    where = torch.device(device or "cpu")
-    if where.type == "cpu" or all(tensor.device.type != "cpu" for batch in batches for tensor in iter_tensors(batch)):
+def _batches_on_device(batches: list[Any], device: str | torch.device | None) -> list[Any] | None:
+    """The batches on the device of the step; None where they are there already."""
+    step_device = torch.device(device or "cpu")
+    if step_device.type == "cpu" or all(
+        tensor.device.type != "cpu" for batch in batches for tensor in iter_tensors(batch)
+    ):
         return None
-    return [_on(batch, where) for batch in batches]
+    return [move_to_device(batch, step_device) for batch in batches]
 
 
-def _on(batch: Any, device: torch.device) -> Any:
+def move_to_device(batch: Any, device: torch.device) -> Any:
+    """The batch with its tensors on `device`; dicts, lists and (named) tuples are rebuilt."""
     if isinstance(batch, dict):
-        return {name: _on(value, device) for name, value in batch.items()}
+        return {name: move_to_device(value, device) for name, value in batch.items()}
     if isinstance(batch, (list, tuple)):
-        moved = [_on(value, device) for value in batch]
+        items = [move_to_device(value, device) for value in batch]
         return (
-            type(batch)(*moved) if hasattr(batch, "_fields") else type(batch)(moved)
+            type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
         )  # a named tuple, as torch collates
     return batch.to(device) if isinstance(batch, torch.Tensor) else batch

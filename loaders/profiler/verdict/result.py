@@ -1,4 +1,4 @@
-"""What a profile found, and what follows from it: the parts of a step's time, and estimator B."""
+"""The result of a profile: recordings, verdicts, trials, the parts of a step's time, and estimator B."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from ....pipeline.machine import usable_cores
 from ..measure.recording import Recording
 from .advice import Advice
-from .job import Rank
-from .judgement import Verdict
+from .job import RankResult
+from .verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A loader measured beside the one in question: what it was, and what was seen."""
+    """Another loader under the same step: its name, recording and verdict."""
 
     name: str
     recording: Recording
     verdict: Verdict
 
 
-PART_NAMES = {
+STEP_PART_LABELS = {
     "step alone": "step alone",
     "copy": "copy",
     "slower step": "slowed step",
@@ -34,21 +34,21 @@ PART_NAMES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """Of the starvation curve: the mean step in seconds, and the waiting by the model and by the clock, 0 to 1.
+class CurvePoint:
+    """A point of the starvation curve: mean step time, and the share of waiting as predicted and as measured, 0 to 1.
 
-    pace: how many times as long as at the step in question batches took to make meanwhile.
+    load_ratio: load time of a batch here over that at the profiled step.
     """
 
-    step: float
-    predicted: float
-    measured: float
-    pace: float = 1.0
+    step_seconds: float
+    predicted_wait_share: float
+    measured_wait_share: float
+    load_ratio: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
-    """Settings of the loader, what they came to, and images a second of all ranks."""
+class SweepResult:
+    """Loader settings, their verdict, and images a second of all ranks."""
 
     num_workers: int
     prefetch_factor: int | None
@@ -56,103 +56,109 @@ class Tried:
     images_per_second: float
 
     @property
-    def code(self) -> str:
-        """To paste."""
+    def loader_arguments(self) -> str:
+        """The settings as keyword arguments of a DataLoader."""
         ahead = f", prefetch_factor={self.prefetch_factor}" if self.prefetch_factor else ""
         return f"num_workers={self.num_workers}{ahead}"
 
     @property
-    def most_waiting(self) -> float:
-        """The upper bound of what the device waits, in the steady state or over a whole epoch."""
-        epoch = self.verdict.epoch
-        return max(self.verdict.live.upper, 0.0 if epoch is None else epoch.upper)
+    def max_wait_share(self) -> float:
+        """Upper bound of waiting, in the steady state or over a whole epoch."""
+        epoch = self.verdict.epoch_wait_share
+        return max(self.verdict.wait_share.upper, 0.0 if epoch is None else epoch.upper)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What a profile found. Times in seconds, shares 0 to 1.
+    """Result of `profile`. Times in seconds, shares 0 to 1.
 
-    verdict: what it all comes to; within a job of several ranks that of the job, and `ranks` says what each of them
-    saw; `rank` is the one that all the rest is of. explained: whether what explains it was looked for. live: all steps
-    under load. alone: the same step on batches that were there already; resident: that were on the device, where that
-    is another place. opening_seconds: of the first `iter()`; first_batch_seconds: from there to the first batch. cold:
-    after the page cache was emptied, where that worked. trials: the loader with other transforms, and others beside it.
-    followed: with the best of the advised settings, which are its name; None where none was tried or helped. cores:
-    that this rank can count on. sweep: what other settings came to, the best first.
+    verdict: of the whole job. ranks: results of each rank of a job with several; rank: the one that all other fields
+    are of. live: all steps under load. preloaded: the same step on preloaded batches; preloaded_on_device: on batches
+    that were already on the device, where that is another place. opening_seconds: of the first `iter()`;
+    first_batch_seconds: from there to the first batch. step_name: of the step. num_cores: available to this rank.
+    curve: the starvation curve. cold_cache: after the page cache was evicted, where that succeeded. trials: the loader
+    with other transforms, and other loaders. advice: what would help. verified: with the best of the advised settings,
+    which are its name; None where none was tried or helped. is_explained: False where only the verdict was requested.
+    sweep: other settings, the best first.
     """
 
     verdict: Verdict
     live: Recording
-    alone: Recording
-    resident: Recording | None
+    preloaded: Recording
+    preloaded_on_device: Recording | None
     opening_seconds: float
     first_batch_seconds: float
-    step: str
-    cold: Trial | None = None
-    curve: tuple[Point, ...] = ()
+    step_name: str
+    cold_cache: Trial | None = None
+    curve: tuple[CurvePoint, ...] = ()
     trials: tuple[Trial, ...] = ()
-    followed: Trial | None = None
+    verified: Trial | None = None
     advice: tuple[Advice, ...] = ()
-    cores: int = field(default_factory=usable_cores)
-    ranks: tuple[Rank, ...] = ()
+    num_cores: int = field(default_factory=usable_cores)
+    ranks: tuple[RankResult, ...] = ()
     rank: int = 0
-    explained: bool = True
-    sweep: tuple[Tried, ...] = ()
+    is_explained: bool = True
+    sweep: tuple[SweepResult, ...] = ()
 
     @property
-    def own(self) -> Verdict:
-        """The verdict on this loader alone, whatever other ranks of its job wait for."""
+    def own_verdict(self) -> Verdict:
+        """The verdict on this rank's loader alone, whatever the other ranks of its job wait for."""
         return self.ranks[self.rank].verdict if self.ranks else self.verdict
 
     @property
-    def differential(self) -> float:
+    def replay_slowdown(self) -> float:
         """Estimator B: slowdown compared with preloaded batches, as a share of the time, 0 to 1."""
-        return 1 - float(self.alone.step.mean()) / float(self.live.period[self.live.steady].mean())
+        return 1 - float(self.preloaded.step_seconds.mean()) / float(
+            self.live.period_seconds[self.live.is_steady].mean()
+        )
 
     @property
-    def this(self) -> Trial:
-        """The loader in question, as the others are."""
-        return Trial(name="this loader", recording=self.live, verdict=self.own)
+    def as_trial(self) -> Trial:
+        """The profiled loader as a trial."""
+        return Trial(name="this loader", recording=self.live, verdict=self.own_verdict)
 
     @property
-    def others(self) -> tuple[Trial, ...]:
-        """All that was measured beside it, the cold cache last."""
-        return self.trials if self.cold is None else (*self.trials, self.cold)
+    def all_trials(self) -> tuple[Trial, ...]:
+        """All trials, the cold cache last."""
+        return self.trials if self.cold_cache is None else (*self.trials, self.cold_cache)
 
     @property
-    def bars(self) -> dict[str, float]:
-        """Where a step's time goes, by name, in seconds a step; together they are its period.
+    def step_part_seconds(self) -> dict[str, float]:
+        """Where a step's time goes: mean seconds a step by part; the parts sum to its period.
 
-        step alone; copy: to the device; slower step: what loading beside it costs it; other ranks: until the batch of
-        the last one is there; transport; sampling: the
-        sampler kept the loop; contention: of the queue, where there are too few cores; preparation: the batch was still
-        being made.
+        step alone; copy: to the device; slower step: slowdown by concurrent loading; other ranks: until the last rank's
+        batch is ready; transport; sampling: the sampler ran in the loop; contention: a ready batch was late, with too
+        few cores; preparation: the batch was not ready.
         """
-        steady, live = self.live.steady, self.live
-        alone = float(self.alone.step.mean())
-        others = self.ranks[self.rank].for_others if self.ranks else 0.0
-        resident = alone if self.resident is None else float(self.resident.step.mean())
-        bars = {
-            "step alone": resident,
-            "copy": alone - resident,
-            "slower step": float(live.step[steady].mean()) - alone - others,
-            "other ranks": others,
-            "transport": float(live.transport[steady].mean()),
-            "sampling": float(live.sampling[steady].mean()),
-            "contention": float(live.contention[steady].mean()),
-            "preparation": float(live.unmade[steady].mean()),
+        is_steady, live = self.live.is_steady, self.live
+        preloaded_seconds = float(self.preloaded.step_seconds.mean())
+        wait_for_others_seconds = self.ranks[self.rank].wait_for_others_seconds if self.ranks else 0.0
+        on_device_seconds = (
+            preloaded_seconds
+            if self.preloaded_on_device is None
+            else float(self.preloaded_on_device.step_seconds.mean())
+        )
+        parts = {
+            "step alone": on_device_seconds,
+            "copy": preloaded_seconds - on_device_seconds,
+            "slower step": float(live.step_seconds[is_steady].mean()) - preloaded_seconds - wait_for_others_seconds,
+            "other ranks": wait_for_others_seconds,
+            "transport": float(live.transport_seconds[is_steady].mean()),
+            "sampling": float(live.sampler_wait_seconds[is_steady].mean()),
+            "contention": float(live.late_seconds[is_steady].mean()),
+            "preparation": float(live.not_ready_seconds[is_steady].mean()),
         }
-        if self.resident is None:
-            del bars["copy"]
+        if self.preloaded_on_device is None:
+            del parts["copy"]
         for name in ("sampling", "other ranks"):
-            if not bars[name]:
-                del bars[name]
-        return bars
+            if not parts[name]:
+                del parts[name]
+        return parts
 
     @property
-    def fetch(self) -> float:
-        """What a step takes longer when nothing is in the page cache, in seconds; 0 where that was not tried."""
-        if self.cold is None:
+    def cold_fetch_seconds(self) -> float:
+        """Additional seconds a step with a cold page cache; 0 where that was not measured."""
+        if self.cold_cache is None:
             return 0.0
-        cold, live = self.cold.recording, self.live
-        return max(float(cold.period[cold.steady].mean() - live.period[live.steady].mean()), 0.0)
+        cold, live = self.cold_cache.recording, self.live
+        return max(float(cold.period_seconds[cold.is_steady].mean() - live.period_seconds[live.is_steady].mean()), 0.0)

@@ -1,9 +1,9 @@
-"""When a loop through a loader has come to its steady state: what was before is not judged.
+"""Detects the steady state of a loop; the transient before it is not judged.
 
-A queue hides a loader that is too slow until it is empty, so a loop begins with an empty one, as training does. What
-the device waits while a loader that is fast enough fills it is cut off where the standard error of the rest is least
-(MSER-5: White, Simulation 1997). The rest is held for steady unless its beginning and its end differ by more than
-chance explains (Geweke 1992), and unless the queue still empties without the device having waited yet.
+A queue hides a loader that is too slow until it is empty, so a loop begins with an empty queue, as training does. Waits
+while a fast enough loader fills it are cut off where the standard error of the rest is least (MSER-5: White, Simulation
+1997). The rest is steady unless its beginning and its end differ by more than chance explains (Geweke 1992), and unless
+the queue still drains without the device having waited yet.
 """
 
 from __future__ import annotations
@@ -15,78 +15,93 @@ import numpy as np
 from ..estimate.bounds import Values, block_length
 from ..measure.recording import Recording
 
-_TOGETHER = 5  # waits that the rule takes the mean of, at least, so that single ones do not matter
-_FIRST, _LAST = 0.25, 0.5  # of the rest: its beginning and its end, as Geweke compares them, with more for the first
-_SURE = 3.0  # standard errors
-_MATTERS, _OF_ITSELF = 0.005, 0.1  # of the time, and of the waiting: a smaller difference changes no verdict
-_FEWEST_BLOCKS = 4
-_ROUNDING = 1e-12  # of a sum of squares: its last digits
+_MIN_BATCH_STEPS = 5  # waits that the rule takes the mean of, at least, so that single ones do not matter
+_EARLY_SHARE, _LATE_SHARE = (
+    0.25,
+    0.5,
+)  # of the rest: its beginning and its end, as Geweke compares them, with more for the first
+_SIGNIFICANT_STANDARD_ERRORS = 3.0  # standard errors
+_MIN_DRIFT_SHARE, _MIN_RELATIVE_DRIFT = (
+    0.005,
+    0.1,
+)  # of the time, and of the waiting: a smaller difference changes no verdict
+_MIN_BLOCKS = 4
+_RELATIVE_ROUNDING = 1e-12  # of a sum of squares: its last digits
 
 
-def settled_after(wait: Values, workers: int) -> int:
-    """How many of the first steps, which waited so long (steps,), belong to a transient: half of them at most.
+def transient_length(wait_seconds: Values, num_workers: int) -> int:
+    """Number of transient steps at the beginning of a series of waits (steps,): half of them at most.
 
-    By means over as many steps as there are workers: these begin together, so their batches first come together too.
+    Uses means over as many steps as there are workers, since these start together and their first batches arrive
+    together.
     """
-    together = max(_TOGETHER, workers)
-    means = wait[: len(wait) // together * together].reshape(-1, together).mean(axis=1)
+    batch_steps = max(_MIN_BATCH_STEPS, num_workers)
+    means = wait_seconds[: len(wait_seconds) // batch_steps * batch_steps].reshape(-1, batch_steps).mean(axis=1)
     count = len(means)
-    if count < 2 * _TOGETHER:
+    if count < 2 * _MIN_BATCH_STEPS:
         return 0
-    left = np.arange(count, 0, -1)
+    num_left = np.arange(count, 0, -1)
     sums, squares = (np.cumsum(each[::-1])[::-1] for each in (means, means**2))
-    powers = squares - sums**2 / left
-    powers[powers < _ROUNDING * squares] = 0.0
-    return int(np.argmin((powers / left**2)[: count // 2 + 1])) * together
+    squared_deviations = squares - sums**2 / num_left
+    squared_deviations[squared_deviations < _RELATIVE_ROUNDING * squares] = 0.0
+    return int(np.argmin((squared_deviations / num_left**2)[: count // 2 + 1])) * batch_steps
 
 
-def unsteady(recording: Recording) -> str:
-    """Why the steps after `settled` are no steady state; empty where they are."""
-    settled = recording.settled
-    return drifting(recording.wait[settled:], recording.period[settled:]) or emptying(recording)
+def unsteady_reason(recording: Recording) -> str:
+    """Why the steps after the transient are no steady state; empty where they are."""
+    num_transient = recording.num_transient_steps
+    return drift_reason(
+        recording.wait_seconds[num_transient:], recording.period_seconds[num_transient:]
+    ) or draining_queue_reason(recording)
 
 
-def drifting(wait: Values, period: Values) -> str:
-    """Why steps that waited and took so long, (steps,), are no steady state; empty where they are."""
-    early, late = wait[: round(_FIRST * len(wait))], wait[len(wait) - round(_LAST * len(wait)) :]
-    if len(early) and period.any():
+def drift_reason(wait_seconds: Values, period_seconds: Values) -> str:
+    """Why a series of waits and periods, (steps,), is no steady state; empty where it is."""
+    early, late = (
+        wait_seconds[: round(_EARLY_SHARE * len(wait_seconds))],
+        wait_seconds[len(wait_seconds) - round(_LATE_SHARE * len(wait_seconds)) :],
+    )
+    if len(early) and period_seconds.any():
         change = float(late.mean() - early.mean())
-        error = math.hypot(_error(early), _error(late))
-        if abs(change) > max(_SURE * error, _MATTERS * float(period.mean()) + _OF_ITSELF * float(wait.mean())):
+        error = math.hypot(_standard_error(early), _standard_error(late))
+        if abs(change) > max(
+            _SIGNIFICANT_STANDARD_ERRORS * error,
+            _MIN_DRIFT_SHARE * float(period_seconds.mean()) + _MIN_RELATIVE_DRIFT * float(wait_seconds.mean()),
+        ):
             return f"no steady state: waiting went from {1e3 * early.mean():.2f} to {1e3 * late.mean():.2f} ms a step"
     return ""
 
 
-def emptying(recording: Recording) -> str:
-    """Why a queue that has hidden all waits so far will not go on to; empty where it is as full as it stays."""
-    gone = _loss(recording)
-    return f"no steady state: the queue loses {100 * gone:.1f} batches in 100 steps" if gone else ""
+def draining_queue_reason(recording: Recording) -> str:
+    """Why a queue that has hidden all waits so far will not do so for long; empty where it keeps its depth."""
+    drain_rate = _queue_drain_rate(recording)
+    return f"no steady state: the queue loses {100 * drain_rate:.1f} batches in 100 steps" if drain_rate else ""
 
 
-def _error(values: Values) -> float:
-    """Of the mean of a series whose values follow each other."""
-    block = min(block_length(values, least=1), max(len(values) // _FEWEST_BLOCKS, 1))
+def _standard_error(values: Values) -> float:
+    """Standard error of the mean of an autocorrelated series."""
+    block = min(block_length(values, min_length=1), max(len(values) // _MIN_BLOCKS, 1))
     means = values[: len(values) // block * block].reshape(-1, block).mean(axis=1)
     return float(means.std(ddof=1)) / math.sqrt(len(means)) if len(means) > 1 else math.inf
 
 
-def _loss(recording: Recording) -> float:
-    """Batches a step by which the queue gets emptier, where no step had to wait yet; 0 where that is not sure."""
-    if not recording.workers or not recording.stamps:
+def _queue_drain_rate(recording: Recording) -> float:
+    """Batches a step that the queue loses while no step has waited yet; 0 where that is not significant."""
+    if not recording.num_workers or not recording.batch_timings:
         return 0.0
-    first = recording.settled + (len(recording) - recording.settled) // 2
-    if (recording.unmade[first:] > 0).any():
+    first = recording.num_transient_steps + (len(recording) - recording.num_transient_steps) // 2
+    if (recording.not_ready_seconds[first:] > 0).any():
         return 0.0  # it was empty, and is so again: the device will not wait longer than it did
-    late = recording.depth[first:].astype(np.float64)
-    late = late[late >= 0]
-    block = min(block_length(late, least=1), max(len(late) // (2 * _FEWEST_BLOCKS), 1))
-    means = late[: len(late) // block * block].reshape(-1, block).mean(axis=1)
+    late_depth = recording.queue_depth[first:].astype(np.float64)
+    late_depth = late_depth[late_depth >= 0]
+    block = min(block_length(late_depth, min_length=1), max(len(late_depth) // (2 * _MIN_BLOCKS), 1))
+    means = late_depth[: len(late_depth) // block * block].reshape(-1, block).mean(axis=1)
     count = len(means)
-    if count < _FEWEST_BLOCKS:
+    if count < _MIN_BLOCKS:
         return 0.0
-    places = np.arange(count) - (count - 1) / 2
-    power = float(places @ places)
-    slope = float(places @ means) / power
-    spread = means - means.mean() - slope * places
-    error = math.sqrt(float(spread @ spread) / (count - 2) / power)
-    return -slope / block if -slope > _SURE * error and -slope * count > 1 else 0.0
+    centred_index = np.arange(count) - (count - 1) / 2
+    power = float(centred_index @ centred_index)
+    slope = float(centred_index @ means) / power
+    residuals = means - means.mean() - slope * centred_index
+    error = math.sqrt(float(residuals @ residuals) / (count - 2) / power)
+    return -slope / block if -slope > _SIGNIFICANT_STANDARD_ERRORS * error and -slope * count > 1 else 0.0

@@ -1,8 +1,9 @@
-"""What the same loader would do under another step, with other workers, or on other cores: the queue, and the crowd.
+"""Predicts the waiting of the same loader with another step, other workers or more cores: queue model plus CPU
+contention.
 
-The queue (`queue.py`) says when a batch is made. But a batch that is made may still come late, where the loop, its
-workers and the threads between them want more cores than there are. How much of that there is was measured; how it
-changes follows from how likely it is that workers keep all cores busy at the moment that a batch is asked for.
+The queue model says when a batch is ready. A ready batch may still be late, where the loop, its workers and the threads
+between them want more cores than there are. That lateness was measured; it is scaled by the probability that workers
+occupy all cores when a batch is requested.
 """
 
 from __future__ import annotations
@@ -14,134 +15,183 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.queue_model import Queue, Seconds
+from ..estimate.queue_model import QueueModel, Seconds
 from ..measure.recording import Recording
 
-_HALVINGS = 14
-_ROUNDS = 4
-_LOOKED_AT = 1000
-_TURN_SECONDS = 0.002
+_BISECTION_STEPS = 14
+_MAX_FIXED_POINT_ROUNDS = 4
+_MAX_FITTED_STEPS = 1000
+_SCHEDULING_DELAY_SECONDS = 0.002
 """What a loop waits for its turn when others compute on all cores: half of Linux's time slice of 3 to 4 ms, and about
 what was measured where one worker was added to a loop on two cores."""
-_LONGEST = 1e6  # times the time between two batches: nothing helps
+_MAX_STEP_FACTOR = 1e6  # times the time between two batches: nothing helps
 
 
 @dataclass(frozen=True, kw_only=True)
-class Situation:
-    """The steady state of a recording with stamps, and the machine it was made on.
+class WhatIfModel:
+    """A model fitted to the steady state of a recording with batch timings.
 
-    load: of each batch, once its maker has a core of its own, seconds (steps,). busy: part of that in which a maker
-    computes. cores: in all; free: that makers can have, since the loop takes the rest. crowding: how many times longer
-    batches took than makers on so many cores should need; above 1 where others are at work too.
+    load_seconds: load time of each batch on a core of its own, (steps,). busy_share: CPU share of it. num_cores: of the
+    machine; free_cores: left to workers by the loop. cpu_oversubscription: load time over what workers should need on
+    those cores; above 1 where other processes use them too.
     """
 
     recording: Recording
-    load: Seconds
-    busy: float
-    cores: int
-    free: float
-    crowding: float
+    load_seconds: Seconds
+    busy_share: float
+    num_cores: int
+    free_cores: float
+    cpu_oversubscription: float
 
     @classmethod
-    def of(cls, recording: Recording, cores: int) -> Situation:
-        """As it was measured, over the last thousand steps at most: more would take long and say little more."""
-        kept = np.flatnonzero(recording.steady)[-_LOOKED_AT:]
-        recording = recording.part(kept) if len(kept) else recording
-        made = recording.made
-        cpu, queued = (np.array([getattr(stamp, name) for stamp in made]) for name in ("cpu", "queued"))
-        measured = recording.load[recording.steady]
-        load = np.maximum(measured - queued, 1e-9)
-        wall = float(recording.period.sum())
-        loop = recording.computed - (0.0 if recording.workers else sum(stamp.cpu for stamp in recording.stamps))
-        busy = min(float(cpu.sum() / load.sum()), 1.0)
-        free = max(cores - max(loop, 0.0) / wall, 0.1)
-        expected = float(load.sum()) * max(max(recording.workers, 1) * busy / free, 1.0)
+    def fit(cls, recording: Recording, num_cores: int) -> WhatIfModel:
+        """Fits the model to the last 1,000 steady steps; more would take longer and add little."""
+        step_indices = np.flatnonzero(recording.is_steady)[-_MAX_FITTED_STEPS:]
+        recording = recording.select(step_indices) if len(step_indices) else recording
+        timings = recording.steady_batch_timings
+        cpu_seconds = np.array([timing.cpu_seconds for timing in timings])
+        core_wait_seconds = np.array([timing.core_wait_seconds for timing in timings])
+        measured_seconds = recording.load_seconds[recording.is_steady]
+        load_seconds = np.maximum(measured_seconds - core_wait_seconds, 1e-9)
+        wall_seconds = float(recording.period_seconds.sum())
+        loop_cpu_seconds = recording.loop_cpu_seconds - (
+            0.0 if recording.num_workers else sum(timing.cpu_seconds for timing in recording.batch_timings)
+        )
+        busy_share = min(float(cpu_seconds.sum() / load_seconds.sum()), 1.0)
+        free_cores = max(num_cores - max(loop_cpu_seconds, 0.0) / wall_seconds, 0.1)
+        expected_seconds = float(load_seconds.sum()) * max(max(recording.num_workers, 1) * busy_share / free_cores, 1.0)
         return cls(
-            recording=recording, load=load, busy=busy, cores=cores, free=free,
-            crowding=float(measured.sum()) / expected,
-        )  # fmt: skip
+            recording=recording,
+            load_seconds=load_seconds,
+            busy_share=busy_share,
+            num_cores=num_cores,
+            free_cores=free_cores,
+            cpu_oversubscription=float(measured_seconds.sum()) / expected_seconds,
+        )
 
     def wait_share(
-        self, *, step: float | None = None, queue: Queue | None = None, load: Seconds | None = None,
-        more_cores: int = 0, sampling: bool = True,
-    ) -> float:  # fmt: skip
-        """The share of the time that the device would wait, 0 to 1, with another step, queue, loads or more cores.
+        self,
+        *,
+        step_seconds: float | None = None,
+        queue: QueueModel | None = None,
+        load_seconds: Seconds | None = None,
+        extra_cores: int = 0,
+        with_sampler: bool = True,
+    ) -> float:
+        """Predicted share of the time that the device waits, 0 to 1.
 
-        sampling: without it the sampler takes no time.
+        Args:
+            step_seconds: another mean step time.
+            queue: other loader settings.
+            load_seconds: other load times, (steps,).
+            extra_cores: cores added to the machine.
+            with_sampler: False: the sampler takes no time.
+
         """
-        queue, load = queue or self._queue, self.load if load is None else load
-        wanted = max(queue.workers, 1) * self.busy / (self.free + more_cores)
-        loads = load * self.crowding * max(wanted, 1.0)
-        handing, late, sampled, steps = self._parts
-        sampled = sampled * sampling
-        steps = steps if step is None else steps * (step / steps.mean())
-        count = len(load)
-        for _ in range(_ROUNDS):  # how late depends on the pace, and the pace on how late
+        queue, load_seconds = queue or self._queue, self.load_seconds if load_seconds is None else load_seconds
+        core_demand = max(queue.num_workers, 1) * self.busy_share / (self.free_cores + extra_cores)
+        load_series = load_seconds * self.cpu_oversubscription * max(core_demand, 1.0)
+        handover, late_seconds, sampler_seconds, step_series = self._measured_parts
+        sampler_seconds = sampler_seconds * with_sampler
+        step_series = step_series if step_seconds is None else step_series * (step_seconds / step_series.mean())
+        count = len(load_seconds)
+        for _ in range(_MAX_FIXED_POINT_ROUNDS):  # how late depends on the pace, and the pace on how late
             # Twice over, and without the first time: the queue fills in it.
-            timeline = queue.replay(*(np.tile(each, 2) for each in (loads, steps, handing + late + sampled)))
-            share = timeline.wait_share(after=count)
-            working = float(loads.sum()) / (timeline.total_seconds - float(timeline.free[count]))
-            later = self._late(timeline.unmade[count:] > 0, queue.workers, working, self.cores + more_cores)
-            if np.array_equal(later, late):
+            timeline = queue.replay(
+                *(
+                    np.tile(series, 2)
+                    for series in (load_series, step_series, handover + late_seconds + sampler_seconds)
+                )
+            )
+            share = timeline.wait_share(skip_batches=count)
+            busy_workers = float(load_series.sum()) / (timeline.total_seconds - float(timeline.device_free_at[count]))
+            new_late_seconds = self._late_seconds(
+                timeline.not_ready_seconds[count:] > 0, queue.num_workers, busy_workers, self.num_cores + extra_cores
+            )
+            if np.array_equal(new_late_seconds, late_seconds):
                 break
-            late = later
+            late_seconds = new_late_seconds
         return share
 
     @cached_property
-    def _queue(self) -> Queue:
-        return self.recording.queue
+    def _queue(self) -> QueueModel:
+        return self.recording.queue_model
 
     @cached_property
-    def _parts(self) -> tuple[Seconds, Seconds, Seconds, Seconds]:
-        """Of each steady step: handing over, how late for want of a core, the sampler, and the step itself."""
-        recording, steady = self.recording, self.recording.steady
-        sampled = (recording.late_by_sampler if recording.workers else recording.sampled)[steady]
-        late = recording.late[steady] - (sampled if recording.workers else 0.0)
-        return recording.handover[steady] - late - sampled, late, sampled, recording.step[steady]
+    def _measured_parts(self) -> tuple[Seconds, Seconds, Seconds, Seconds]:
+        """Of each steady step: hand-over, lateness for want of a core, sampler, and the step itself, in seconds."""
+        recording, is_steady = self.recording, self.recording.is_steady
+        sampler_seconds = (recording.excess_sampler_seconds if recording.num_workers else recording.sampler_seconds)[
+            is_steady
+        ]
+        late_seconds = recording.excess_handover_seconds[is_steady] - (
+            sampler_seconds if recording.num_workers else 0.0
+        )
+        return (
+            recording.handover_seconds[is_steady] - late_seconds - sampler_seconds,
+            late_seconds,
+            sampler_seconds,
+            recording.step_seconds[is_steady],
+        )
 
     @cached_property
     def _lateness(self) -> tuple[float, float, float]:
-        """How late batches came that the loop was there before, and others; how likely all cores were taken then."""
-        recording, steady = self.recording, self.recording.steady
-        seen, found = (recording.late - recording.late_by_sampler)[steady], recording.unmade[steady] > 0
-        before, after = (float(seen[kind].mean()) if kind.any() else float(seen.mean()) for kind in (found, ~found))
-        working = float(recording.load[steady].sum()) / recording.seconds
-        return before, after, _all_taken(recording.workers, working * self.busy, self.cores)
+        """Mean lateness of batches that the loop waited for, and of others; probability that all cores were busy."""
+        recording, is_steady = self.recording, self.recording.is_steady
+        late_seconds, loop_waited = (
+            (recording.excess_handover_seconds - recording.excess_sampler_seconds)[is_steady],
+            recording.not_ready_seconds[is_steady] > 0,
+        )
+        mean_if_waited, mean_otherwise = (
+            float(late_seconds[selected].mean()) if selected.any() else float(late_seconds.mean())
+            for selected in (loop_waited, ~loop_waited)
+        )
+        busy_workers = float(recording.load_seconds[is_steady].sum()) / recording.steady_seconds
+        return (
+            mean_if_waited,
+            mean_otherwise,
+            _all_cores_busy_probability(recording.num_workers, busy_workers * self.busy_share, self.num_cores),
+        )
 
-    def fastest_step(self, wait_share: float) -> float | None:
-        """The shortest mean step, in seconds, that waits for no more than that share; None where nothing is enough."""
-        between = float(self.load.mean()) * self.crowding / max(self.recording.workers, 1)
-        slow = between
-        while self.wait_share(step=slow) > wait_share:
+    def fastest_step_seconds(self, max_wait_share: float) -> float | None:
+        """The shortest mean step that waits for at most `max_wait_share`; None where no step does."""
+        batch_interval_seconds = (
+            float(self.load_seconds.mean()) * self.cpu_oversubscription / max(self.recording.num_workers, 1)
+        )
+        slow = batch_interval_seconds
+        while self.wait_share(step_seconds=slow) > max_wait_share:
             slow *= 2
-            if slow > _LONGEST * between:
+            if slow > _MAX_STEP_FACTOR * batch_interval_seconds:
                 return None
         fast = slow / 2
-        while self.wait_share(step=fast) <= wait_share:
+        while self.wait_share(step_seconds=fast) <= max_wait_share:
             slow, fast = fast, fast / 2
-            if fast < between / _LONGEST:
+            if fast < batch_interval_seconds / _MAX_STEP_FACTOR:
                 return slow
-        for _ in range(_HALVINGS):
+        for _ in range(_BISECTION_STEPS):
             middle = math.sqrt(fast * slow)
-            fast, slow = (middle, slow) if self.wait_share(step=middle) > wait_share else (fast, middle)
+            fast, slow = (middle, slow) if self.wait_share(step_seconds=middle) > max_wait_share else (fast, middle)
         return slow
 
-    def _late(self, waited: NDArray[np.bool_], workers: int, working: float, cores: int) -> Seconds:
-        """Seconds that each batch comes late once it is made. working: workers that are at work, on average.
+    def _late_seconds(
+        self, loop_waited: NDArray[np.bool_], num_workers: int, busy_workers: float, num_cores: int
+    ) -> Seconds:
+        """Seconds that each ready batch is late. busy_workers: mean number of workers at work.
 
-        waited: for which batches the loop was there before they were made; these still have to come all the way.
+        loop_waited: batches that the loop requested before they were ready; these have the whole way to go.
         """
-        before, after, now = self._lateness
-        measured = np.where(waited, before, after)
-        there = _all_taken(workers, working * self.busy, cores)
-        if there <= now:
-            return measured * (there / now if now else 1.0)
-        return measured + (there - now) * _TURN_SECONDS
+        mean_if_waited, mean_otherwise, measured_probability = self._lateness
+        measured = np.where(loop_waited, mean_if_waited, mean_otherwise)
+        probability = _all_cores_busy_probability(num_workers, busy_workers * self.busy_share, num_cores)
+        if probability <= measured_probability:
+            return measured * (probability / measured_probability if measured_probability else 1.0)
+        return measured + (probability - measured_probability) * _SCHEDULING_DELAY_SECONDS
 
 
-def _all_taken(workers: int, working: float, cores: int) -> float:
-    """How likely it is that at least `cores` of the workers are at work, where `working` of them are on average."""
-    share = min(working / workers, 1.0) if workers else 0.0
+def _all_cores_busy_probability(num_workers: int, busy_workers: float, num_cores: int) -> float:
+    """Probability that at least `num_cores` workers are at work, of which `busy_workers` are on average."""
+    share = min(busy_workers / num_workers, 1.0) if num_workers else 0.0
     return sum(
-        math.comb(workers, many) * share**many * (1 - share) ** (workers - many) for many in range(cores, workers + 1)
+        math.comb(num_workers, num_busy) * share**num_busy * (1 - share) ** (num_workers - num_busy)
+        for num_busy in range(num_cores, num_workers + 1)
     )

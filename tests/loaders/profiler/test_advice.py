@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from assets_profiles import recorded
-from facefeed.loaders.profiler.estimate.queue_model import Queue
+from facefeed.loaders.profiler.estimate.queue_model import QueueModel
+from facefeed.loaders.profiler.measure.batch_timing import BatchTiming
 from facefeed.loaders.profiler.measure.recording import Recording
-from facefeed.loaders.profiler.measure.stamps import Stamp
-from facefeed.loaders.profiler.verdict.advice import Advice, advise, enough_waiting
-from facefeed.loaders.profiler.verdict.judgement import Word, judge
+from facefeed.loaders.profiler.verdict.advice import Advice, acceptable_wait_share, advise
+from facefeed.loaders.profiler.verdict.judge import judge
+from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 
 STEP = 0.010
 
@@ -20,78 +21,80 @@ STEP = 0.010
 def recording_of(load: Any, *, workers: int = 2, prefetch: int = 2, busy: float = 0.0, loop: float = 0.0,
                  queued: float = 0.0, spans: dict[str, float] | None = None) -> Recording:  # fmt: skip
     """What a loop would have seen of a queue. busy, queued, spans: parts of each load; loop: of the step's time."""
-    queue = Queue(workers=workers, prefetch=prefetch if workers else 1, transport=0.0001, lead=1)
+    queue = QueueModel(
+        num_workers=workers, prefetch_factor=prefetch if workers else 1, transport_seconds=0.0001, lead_steps=1
+    )
     timeline = queue.replay(load, STEP)
     stamps = [
-        Stamp(start, finish, cpu=busy * (finish - start), queued=queued * (finish - start),
-              spans={name: part * (finish - start) for name, part in (spans or {}).items()})
-        for start, finish in zip(timeline.start, timeline.finish, strict=True)
+        BatchTiming(start, finish, cpu_seconds=busy * (finish - start), core_wait_seconds=queued * (finish - start),
+              stage_seconds={name: part * (finish - start) for name, part in (spans or {}).items()})
+        for start, finish in zip(timeline.load_start_at, timeline.load_end_at, strict=True)
     ]  # fmt: skip
-    return recorded(timeline, queue=queue, stamps=stamps, computed=loop * timeline.total_seconds)
+    return recorded(timeline, queue=queue, stamps=stamps, loop_cpu_seconds=loop * timeline.total_seconds)
 
 
 def of(advice: list[Advice], words: str) -> Advice:
-    return next(one for one in advice if words in one.what)
+    return next(one for one in advice if words in one.change)
 
 
 def test_a_loader_that_waits_for_something_else_than_a_core_is_given_as_many_workers_as_it_needs() -> None:
-    advice = advise(recording_of(np.full(600, 3.5 * STEP)), cores=2)
+    advice = advise(recording_of(np.full(600, 3.5 * STEP)), num_cores=2)
     workers = advice[0]
-    assert workers.what == "workers 2 -> 4"
+    assert workers.change == "workers 2 -> 4"
     assert workers.settings == {"num_workers": 4, "prefetch_factor": 2}
-    assert workers.now == pytest.approx(1 - 10.1 / 17.5, abs=0.01)
-    assert workers.predicted < 0.01
-    assert str(workers) == f"workers 2 -> 4: waiting {workers.now:.1%} -> 0.0%"
-    assert str(replace(workers, measured=0.004)).endswith("-> 0.0%, measured 0.4%")
+    assert workers.current_wait_share == pytest.approx(1 - 10.1 / 17.5, abs=0.01)
+    assert workers.predicted_wait_share < 0.01
+    assert str(workers) == f"workers 2 -> 4: waiting {workers.current_wait_share:.1%} -> 0.0%"
+    assert str(replace(workers, measured_wait_share=0.004)).endswith("-> 0.0%, measured 0.4%")
 
 
 def test_more_workers_are_not_advised_where_the_cores_are_busy_but_more_cores_are() -> None:
     crowded = recording_of(np.full(600, 3.5 * STEP), busy=1.0, loop=0.2)
-    advice = advise(crowded, cores=2)
+    advice = advise(crowded, num_cores=2)
     assert not [one for one in advice if one.settings]
     cores = of(advice, "want more than the 2 cores; with 4 and workers 2 -> 4")
-    assert cores.predicted < cores.now / 2
+    assert cores.predicted_wait_share < cores.current_wait_share / 2
 
 
 def test_a_loader_without_workers_is_given_some() -> None:
-    advice = advise(recording_of(np.full(600, 2 * STEP), workers=0, busy=1.0, loop=0.5), cores=4)
-    assert advice[0].what.startswith("workers 0 -> ")
+    advice = advise(recording_of(np.full(600, 2 * STEP), workers=0, busy=1.0, loop=0.5), num_cores=4)
+    assert advice[0].change.startswith("workers 0 -> ")
     assert advice[0].settings["prefetch_factor"] == 2
-    assert advice[0].predicted < 0.01
+    assert advice[0].predicted_wait_share < 0.01
 
 
 def test_batches_of_very_different_length_are_given_a_longer_queue() -> None:
     load = np.random.default_rng(0).exponential(1.5 * STEP, 2000)
-    advice = of(advise(recording_of(load, prefetch=1, busy=1.0), cores=2), "prefetch 1 -> ")
-    assert advice.predicted < 0.7 * advice.now
+    advice = of(advise(recording_of(load, prefetch=1, busy=1.0), num_cores=2), "prefetch 1 -> ")
+    assert advice.predicted_wait_share < 0.7 * advice.current_wait_share
     assert advice.settings["num_workers"] == 2
 
 
 def test_one_slow_batch_in_fifty_is_named() -> None:
     load = np.full(1000, STEP)
     load[25::50] = 20 * STEP
-    advice = of(advise(recording_of(load, busy=1.0), cores=2), "batches take")
-    assert advice.what.startswith("20 of 996 batches take 20 times as long as the others (up to 200 ms)")
-    assert advice.predicted < 0.01 < advice.now
+    advice = of(advise(recording_of(load, busy=1.0), num_cores=2), "batches take")
+    assert advice.change.startswith("20 of 996 batches take 20 times as long as the others (up to 200 ms)")
+    assert advice.predicted_wait_share < 0.01 < advice.current_wait_share
 
 
 def test_the_stage_that_takes_longest_is_named_with_what_to_do_about_it() -> None:
     spans = {"read": 0.1, "decode": 0.2, "augment": 0.6}
-    advice = of(advise(recording_of(np.full(600, 3 * STEP), busy=1.0, spans=spans), cores=2), "augment")
-    assert advice.what == (
+    advice = of(advise(recording_of(np.full(600, 3 * STEP), busy=1.0, spans=spans), num_cores=2), "augment")
+    assert advice.change == (
         "augment is 60% of a batch's making, at half of that: take cheaper transforms, or leave some to the device"
     )
-    assert advice.predicted == pytest.approx(1 - 10.1 / 10.5, abs=0.01)
+    assert advice.predicted_wait_share == pytest.approx(1 - 10.1 / 10.5, abs=0.01)
 
 
 def test_what_others_on_the_machine_took_is_not_expected_to_go_away() -> None:
     """Half of the time, makers wanted a core that somebody else had: more of them would wait as well."""
-    advice = advise(recording_of(np.full(600, 3 * STEP), busy=0.5, queued=0.5), cores=2)
-    assert not [one for one in advice if one.predicted < 0.01 and "prefetch" in one.what]
+    advice = advise(recording_of(np.full(600, 3 * STEP), busy=0.5, queued=0.5), num_cores=2)
+    assert not [one for one in advice if one.predicted_wait_share < 0.01 and "prefetch" in one.change]
 
 
 def test_nobody_who_never_waits_is_advised() -> None:
-    assert advise(recording_of(np.full(600, STEP)), cores=2) == []
+    assert advise(recording_of(np.full(600, STEP)), num_cores=2) == []
 
 
 def test_a_rank_that_may_wait_for_less_is_advised_where_one_alone_is_not() -> None:
@@ -99,10 +102,10 @@ def test_a_rank_that_may_wait_for_less_is_advised_where_one_alone_is_not() -> No
     load = np.full(4000, STEP)
     load[100::500] = 8.5 * STEP
     rank = recording_of(load)
-    assert advise(rank, cores=4) == []
-    first = advise(rank, cores=4, enough=0.0025)[0]
+    assert advise(rank, num_cores=4) == []
+    first = advise(rank, num_cores=4, acceptable_share=0.0025)[0]
     assert first.settings
-    assert first.predicted <= first.now / 2
+    assert first.predicted_wait_share <= first.current_wait_share / 2
 
 
 @pytest.mark.parametrize("steps", [11.0, 12.0, 13.0])
@@ -110,19 +113,19 @@ def test_little_waiting_is_not_answered_by_leaving_most_of_it(steps: float) -> N
     """Between 1 and 2 % of the time."""
     load = np.full(4000, STEP)
     load[100::500] = steps * STEP
-    settings = [one for one in advise(recording_of(load), cores=4) if one.settings]
+    settings = [one for one in advise(recording_of(load), num_cores=4) if one.settings]
     assert len(settings) == 2
-    assert all(0.01 < one.now < 0.02 for one in settings)
-    assert all(one.predicted <= one.now / 2 for one in settings)
+    assert all(0.01 < one.current_wait_share < 0.02 for one in settings)
+    assert all(one.predicted_wait_share <= one.current_wait_share / 2 for one in settings)
 
 
 def test_steps_that_wait_often_but_briefly_are_advised_since_they_never_count_as_fed() -> None:
     load = np.full(4000, STEP)
     load[::50] = 5.2 * STEP
     recording = recording_of(load)
-    verdict = judge(recording, emulated=True, cores=4)
-    assert verdict.word is Word.MARGINAL
-    assert verdict.live.value < 0.01 < verdict.starved.value
-    advice = advise(recording, cores=4, enough=enough_waiting(verdict))
+    verdict = judge(recording, emulated=True, num_cores=4)
+    assert verdict.kind is VerdictKind.MARGINAL
+    assert verdict.wait_share.value < 0.01 < verdict.starved_share.value
+    advice = advise(recording, num_cores=4, acceptable_share=acceptable_wait_share(verdict))
     assert advice[0].settings
-    assert advice[0].predicted <= advice[0].now / 2
+    assert advice[0].predicted_wait_share <= advice[0].current_wait_share / 2

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from facefeed.loaders.profiler.estimate.bounds import autocorrelation, block_length, memory_length, rate, share
+from facefeed.loaders.profiler.estimate.bounds import (
+    autocorrelation,
+    block_length,
+    bootstrap_ratio,
+    decorrelation_lag,
+    event_rate_bound,
+)
 
 
 def runs(rng: np.random.Generator, count: int, length: int, part: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -22,9 +28,9 @@ def test_a_series_that_repeats_every_fourth_value_is_seen() -> None:
 
 def test_blocks_are_longer_than_the_series_remembers() -> None:
     rng = np.random.default_rng(0)
-    assert memory_length(rng.normal(size=5000)) <= 2
-    assert 8 <= memory_length(runs(rng, 5000, 12, 0.1).astype(float)) <= 30
-    assert block_length(rng.normal(size=5000), least=16) == 16
+    assert decorrelation_lag(rng.normal(size=5000)) <= 2
+    assert 8 <= decorrelation_lag(runs(rng, 5000, 12, 0.1).astype(float)) <= 30
+    assert block_length(rng.normal(size=5000), min_length=16) == 16
 
 
 @pytest.mark.parametrize("length", [1, 10])
@@ -34,7 +40,7 @@ def test_a_bound_of_95_percent_holds_in_19_of_20_runs(length: int) -> None:
         rng = np.random.default_rng(run)
         starved = runs(rng, 3000, length, 0.04)
         stall = np.where(starved, 1.0, 0.0)
-        found = share(stall, np.ones(3000), block=4 * length, seed=run)
+        found = bootstrap_ratio(stall, np.ones(3000), block=4 * length, seed=run)
         held.append(found.upper >= 0.04)
     assert np.mean(held) >= 0.90  # 0.95, less three standard errors of 200 runs
 
@@ -42,24 +48,31 @@ def test_a_bound_of_95_percent_holds_in_19_of_20_runs(length: int) -> None:
 def test_a_run_of_bad_steps_is_less_certain_than_as_many_that_are_spread() -> None:
     rng = np.random.default_rng(2)
     spread, bunched = (runs(rng, 4000, length, 0.05).astype(float) for length in (1, 40))
-    widths = [share(series, np.ones(4000), block=block_length(series, least=4)) for series in (spread, bunched)]
+    widths = [
+        bootstrap_ratio(series, np.ones(4000), block=block_length(series, min_length=4)) for series in (spread, bunched)
+    ]
     assert widths[1].upper - widths[1].lower > 2 * (widths[0].upper - widths[0].lower)
 
 
 def test_none_seen_is_a_bound_and_not_never() -> None:
     none = np.zeros(2000, np.bool_)
     for block in (4, 16):
-        assert rate(none, block=block).upper == pytest.approx(30 / 2000, rel=0.1)
-        assert share(none.astype(float), np.ones(2000), block=block).upper == pytest.approx(30 / 2000, rel=0.1)
-    assert rate(none, block=4, confidence=0.99).upper == pytest.approx(46 / 2000, rel=0.1)
+        assert event_rate_bound(none, block=block).upper == pytest.approx(30 / 2000, rel=0.1)
+        assert bootstrap_ratio(none.astype(float), np.ones(2000), block=block).upper == pytest.approx(
+            30 / 2000, rel=0.1
+        )
+    assert event_rate_bound(none, block=4, confidence=0.99).upper == pytest.approx(46 / 2000, rel=0.1)
 
 
 def test_too_few_steps_say_nothing() -> None:
-    assert (share(np.ones(3), np.ones(3), block=8).lower, share(np.zeros(3), np.ones(3), block=8).upper) == (0.0, 1.0)
-    assert share(np.zeros(0), np.zeros(0), block=1).upper == 1.0
+    assert (
+        bootstrap_ratio(np.ones(3), np.ones(3), block=8).lower,
+        bootstrap_ratio(np.zeros(3), np.ones(3), block=8).upper,
+    ) == (0.0, 1.0)
+    assert bootstrap_ratio(np.zeros(0), np.zeros(0), block=1).upper == 1.0
 
 
 def test_the_same_series_has_the_same_bounds() -> None:
     series = np.random.default_rng(3).random(500)
-    assert share(series, np.ones(500), block=5) == share(series, np.ones(500), block=5)
-    assert str(share(series * 0, np.ones(500), block=5)) == "0.00% (95% <= 5.58%)"
+    assert bootstrap_ratio(series, np.ones(500), block=5) == bootstrap_ratio(series, np.ones(500), block=5)
+    assert str(bootstrap_ratio(series * 0, np.ones(500), block=5)) == "0.00% (95% <= 5.58%)"

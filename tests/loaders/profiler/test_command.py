@@ -12,7 +12,7 @@ from assets_rows import make_small, shown
 from click.testing import CliRunner
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.profiler.cli import profile as command
-from facefeed.loaders.profiler.measure.live import Pass
+from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.steps import SleepingStep
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.verdict.loader_verdict import DEFAULT_STEPS
@@ -30,32 +30,32 @@ def test_a_profile_changes_no_batch_and_knows_when_each_was_made(dataset: Path) 
     plain = shown(FaceDataLoader(dataset, 10, **options))
     batches: list[object] = []
     loader = FaceDataLoader(dataset, 10, **options)
-    passing = Pass(loader)
-    recording = passing.record(11, lambda _: None, keep=batches)
+    passing = MeasuredLoop(loader)
+    recording = passing.record(11, lambda _: None, batches_out=batches)
     assert shown(batches) == plain
     made = passing._loader.dataset.dataset
     assert (
         made.pool is passing._loader._batch_dataset.pool is not None
     )  # made as the loader does, in its own kind of memory
     assert (loader._epoch_sampler.epoch, loader._batch_dataset.pool) == (0, None)  # and the loader itself is as it was
-    assert recording.images.sum() == 107
-    assert (recording.start < recording.finish).all()
-    assert (recording.finish <= recording.handed).all()
-    assert len({stamp.pid for stamp in recording.stamps}) == 2
-    assert all(stamp.cpu > 0 for stamp in recording.stamps)
+    assert recording.num_images.sum() == 107
+    assert (recording.load_start_at < recording.load_end_at).all()
+    assert (recording.load_end_at <= recording.received_at).all()
+    assert len({stamp.pid for stamp in recording.batch_timings}) == 2
+    assert all(stamp.cpu_seconds > 0 for stamp in recording.batch_timings)
 
 
 def test_what_a_batch_costs_is_told_apart(dataset: Path) -> None:
     transform = A.Compose([A.GaussianBlur(p=1.0)])
     loader = FaceDataLoader(dataset, 5, image_size=16, num_workers=0, transform=transform)
     found = profile(loader, SleepingStep(0.0005), steps=60)
-    assert list(found.live.spans) == ["read", "decode", "resize", "augment", "collate", "other"]
-    assert min(found.live.spans.values()) > 0
-    trials = {trial.name: trial.recording.spans for trial in found.trials}
+    assert list(found.live.stage_seconds) == ["read", "decode", "resize", "augment", "collate", "other"]
+    assert min(found.live.stage_seconds.values()) > 0
+    trials = {trial.name: trial.recording.stage_seconds for trial in found.trials}
     assert "augment" not in trials["evaluation transform"]
     assert set(trials) == {"evaluation transform", "none"}
     assert len(found.curve) == 5
-    assert all(point.step > 0 <= point.predicted <= 1 for point in found.curve)
+    assert all(point.step_seconds > 0 <= point.predicted_wait_share <= 1 for point in found.curve)
     assert len(shown(loader)) == 107  # the loader is as it was
 
 
@@ -63,14 +63,14 @@ def test_a_quick_profile_is_the_verdict_alone(dataset: Path) -> None:
     found = profile(
         FaceDataLoader(dataset, 5, image_size=16, num_workers=0), SleepingStep(0.0005), steps=60, quick=True
     )
-    assert (found.trials, found.curve, found.advice, found.cold) == ((), (), (), None)
+    assert (found.trials, found.curve, found.advice, found.cold_cache) == ((), (), (), None)
 
 
 def test_advice_that_is_a_setting_is_tried_on_request(dataset: Path) -> None:
     transform = A.Compose([A.Lambda(image=slowly)])
     loader = FaceDataLoader(dataset, 5, image_size=16, num_workers=0, transform=transform)
     found = profile(loader, SleepingStep(0.003, 0.0), steps=60, verify=True)
-    tried = [one for one in found.advice if one.measured is not None]
+    tried = [one for one in found.advice if one.measured_wait_share is not None]
     assert tried
     assert all(one.settings for one in tried)
     assert loader.num_workers == 0

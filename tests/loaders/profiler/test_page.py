@@ -26,15 +26,17 @@ from assets_profiles import (
     unseen,
 )
 from facefeed.loaders.profiler.measure.recording import Recording
-from facefeed.loaders.profiler.report.console import figures, text
+from facefeed.loaders.profiler.report.console import console_report
+from facefeed.loaders.profiler.report.json_report import report_values
 from facefeed.loaders.profiler.report.page.cost import binding
 from facefeed.loaders.profiler.report.page.html import write_page
 from facefeed.loaders.profiler.report.page.sentences import banner, handing, sustained
 from facefeed.loaders.profiler.report.page.step import curve
 from facefeed.loaders.profiler.verdict.gate import Gate
-from facefeed.loaders.profiler.verdict.instead import instead
-from facefeed.loaders.profiler.verdict.judgement import Epoch, Word, judge
+from facefeed.loaders.profiler.verdict.judge import EpochStarts, judge
+from facefeed.loaders.profiler.verdict.no_advice import no_advice_reason
 from facefeed.loaders.profiler.verdict.result import Profile
+from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from facefeed.pipeline.errors import UsageError
 
 NASTY = "</script><b>x</b> \"'&"
@@ -46,14 +48,17 @@ def nasty() -> Profile:
     found = starved()
     trials = (*found.trials, trial_of(NASTY, recording_of(uneven(200, 0.02))), trial_of("$$x$$", found.live))
     first, *others = found.advice
-    tried = (replace(first, measured=first.now), *(replace(one, measured=one.predicted) for one in others))
-    return replace(found, trials=trials, advice=tried, step=NASTY)
+    tried = (
+        replace(first, measured_wait_share=first.current_wait_share),
+        *(replace(one, measured_wait_share=one.predicted_wait_share) for one in others),
+    )
+    return replace(found, trials=trials, advice=tried, step_name=NASTY)
 
 
 def as_five_stretches() -> Profile:
     """As a profile of real time has it, and without workers."""
     parts = [recording_of(uneven(100, 0.004, seed=seed), workers=0, began=10.0 * seed) for seed in range(5)]
-    return profile_of(Recording.joined(parts))
+    return profile_of(Recording.concatenate(parts))
 
 
 MADE = {
@@ -182,11 +187,11 @@ def test_the_head_says_what_is_wrong_and_what_to_do(name: str, said: list[str], 
 
 def test_epochs_that_begin_slowly_are_named_as_what_is_wrong() -> None:
     found = fed()
-    short = judge(found.live, emulated=True, cores=4, epoch=Epoch(batches=100, starts=(0.3,)))
+    short = judge(found.live, emulated=True, num_cores=4, epoch=EpochStarts(num_batches=100, start_wait_seconds=(0.3,)))
     told = banner(replace(found, verdict=short, advice=()))
     assert (told.word, told.headline) == ("STARVED", "An epoch of 100 batches waits for data 23\u00a0% of its time")
     assert "0 of 3,996 steps waited once the queue was filled" in told.meaning
-    assert instead(replace(found, verdict=short)).startswith("The loader keeps up once its queue is filled")
+    assert no_advice_reason(replace(found, verdict=short)).startswith("The loader keeps up once its queue is filled")
 
 
 def rarely_late() -> Profile:
@@ -199,35 +204,37 @@ def rarely_late() -> Profile:
 @pytest.mark.parametrize(
     ("made", "word", "said"),
     [
-        (rarely_late, Word.MARGINAL, "counts as fed once more steps show it surely"),
-        (lambda: replace(starved(), advice=()), Word.STARVED, "No single change"),
-        (lambda: replace(starved(), advice=(), explained=False), Word.STARVED, "measure without `--quick`"),
-        (MADE["not of torch"], Word.STARVED, "nothing can be advised"),
-        (MADE["inconclusive"], Word.INCONCLUSIVE, "Measure again"),
-        (MADE["naive"], Word.MARGINAL, "Measure again, with more steps"),
+        (rarely_late, VerdictKind.MARGINAL, "counts as fed once more steps show it surely"),
+        (lambda: replace(starved(), advice=()), VerdictKind.STARVED, "No single change"),
+        (lambda: replace(starved(), advice=(), is_explained=False), VerdictKind.STARVED, "measure without `--quick`"),
+        (MADE["not of torch"], VerdictKind.STARVED, "nothing can be advised"),
+        (MADE["inconclusive"], VerdictKind.INCONCLUSIVE, "Measure again"),
+        (MADE["naive"], VerdictKind.MARGINAL, "Measure again, with more steps"),
     ],
 )
 def test_whoever_is_not_fed_is_advised_or_told_why_not(
-    made: Callable[[], Profile], word: Word, said: str, tmp_path: Path
+    made: Callable[[], Profile], word: VerdictKind, said: str, tmp_path: Path
 ) -> None:
     found = made()
-    assert found.verdict.word is word
-    told = " ".join(text(found, Gate()).split())
-    assert f"what would help {instead(found)}" in told
-    assert said in instead(found) == figures(found, Gate())["instead"]
+    assert found.verdict.kind is word
+    told = " ".join(console_report(found, Gate()).split())
+    assert f"what would help {no_advice_reason(found)}" in told
+    assert said in no_advice_reason(found) == report_values(found, Gate())["instead"]
     write_page(found, Gate(), tmp_path / "page.html")
-    assert instead(found) in unescape((tmp_path / "page.html").read_text())
+    assert no_advice_reason(found) in unescape((tmp_path / "page.html").read_text())
 
 
 def test_epochs_that_are_too_short_to_be_surely_fed_are_named_and_not_the_number_of_steps() -> None:
     found = fed()
-    short = judge(found.live, emulated=False, cores=4, epoch=Epoch(batches=1000, starts=(0.2, 0.3, 0.6)))
-    assert short.word is Word.MARGINAL
-    assert instead(replace(found, verdict=short)).startswith("The loader keeps up once its queue is filled")
+    short = judge(
+        found.live, emulated=False, num_cores=4, epoch=EpochStarts(num_batches=1000, start_wait_seconds=(0.2, 0.3, 0.6))
+    )
+    assert short.kind is VerdictKind.MARGINAL
+    assert no_advice_reason(replace(found, verdict=short)).startswith("The loader keeps up once its queue is filled")
 
 
 def test_nothing_would_help_whoever_is_fed() -> None:
-    assert "what would help" not in text(fed(), Gate())
+    assert "what would help" not in console_report(fed(), Gate())
 
 
 def test_advice_that_was_tried_and_did_not_help_comes_last_and_says_so(pages: dict[str, Path]) -> None:
@@ -257,7 +264,9 @@ def test_the_page_needs_nothing_else(pages: dict[str, Path]) -> None:
 
 def test_a_step_that_waits_more_than_the_model_explains_is_not_said_to_be_sustained() -> None:
     found = fed()
-    waiting = replace(found, verdict=replace(found.verdict, word=Word.STARVED, live=starved().verdict.live))
+    waiting = replace(
+        found, verdict=replace(found.verdict, kind=VerdictKind.STARVED, wait_share=starved().verdict.wait_share)
+    )
     assert "by the clock this step waits more" in sustained(waiting)
     assert "1.6 times too fast for that" in sustained(starved())
 
@@ -266,17 +275,19 @@ def test_dots_that_lie_far_off_the_line_are_said_to_be_the_ones_to_rely_on() -> 
     found = starved()
     assert curve(found).notes[-1] == "The dots lie 1.0 points off the line on average, 1.0 at most."
     first, *others = found.curve
-    far = replace(found, curve=(replace(first, measured=first.predicted - 0.3), *others))
+    far = replace(found, curve=(replace(first, measured_wait_share=first.predicted_wait_share - 0.3), *others))
     assert "by 30: " in curve(far).notes[-1]
     assert curve(far).notes[-1].endswith("rely on the dots.")
-    slower = replace(found, curve=(replace(first, measured=first.predicted - 0.3, pace=1.5), *others))
+    slower = replace(
+        found, curve=(replace(first, measured_wait_share=first.predicted_wait_share - 0.3, load_ratio=1.5), *others)
+    )
     assert "Batches took 1.5 times as long to make there" in curve(slower).notes[-1]
 
 
 def test_handing_over_is_worth_a_word_where_it_takes_much_of_the_time() -> None:
     assert handing(fed()) == ""
     short = profile_of(recording_of(np.full(4000, 0.001), 0.003), emulated=False)
-    assert short.verdict.word is Word.FED
+    assert short.verdict.kind is VerdictKind.FED
     assert handing(short).replace("\u00a0", " ").startswith("The host takes 13 % of the time to pass on batches")
 
 
@@ -289,8 +300,8 @@ def test_handing_over_is_worth_a_word_where_it_takes_much_of_the_time() -> None:
 )  # fmt: skip
 def test_what_limits_the_makers_is_said_in_words(cpu: float, queued: float, bytes_read: int, limit: str) -> None:
     live = recording_of(np.full(200, 0.028))
-    for stamp in live.stamps:
-        stamp.cpu, stamp.queued, stamp.bytes_read = cpu * 0.028, queued * 0.028, bytes_read
+    for stamp in live.batch_timings:
+        stamp.cpu_seconds, stamp.core_wait_seconds, stamp.storage_bytes = cpu * 0.028, queued * 0.028, bytes_read
     assert f"What limits it: {limit}" in binding(live).replace("it is", "it: is")
 
 

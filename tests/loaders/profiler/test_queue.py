@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from facefeed.loaders.profiler.estimate.queue_model import Queue
+from facefeed.loaders.profiler.estimate.queue_model import QueueModel
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st
 
 
 def test_without_workers_every_step_waits_for_its_whole_batch() -> None:
-    timeline = Queue(workers=0).replay([3.0, 1.0, 2.0], [10.0, 10.0, 10.0])
-    assert timeline.wait.tolist() == timeline.unmade.tolist() == [3.0, 1.0, 2.0]
+    timeline = QueueModel(num_workers=0).replay([3.0, 1.0, 2.0], [10.0, 10.0, 10.0])
+    assert timeline.wait_seconds.tolist() == timeline.not_ready_seconds.tolist() == [3.0, 1.0, 2.0]
     assert timeline.total_seconds == 36.0
 
 
 @pytest.mark.parametrize(("workers", "share"), [(1, 0.75), (2, 0.5), (3, 0.25), (4, 0.0), (5, 0.0)])
 def test_constant_loads_are_waited_for_until_there_are_workers_enough(workers: int, share: float) -> None:
-    timeline = Queue(workers=workers, prefetch=2).replay(np.full(4800, 4.0), 1.0)
-    assert timeline.wait_share(after=2 * workers) == pytest.approx(share, abs=2e-3)
+    timeline = QueueModel(num_workers=workers, prefetch_factor=2).replay(np.full(4800, 4.0), 1.0)
+    assert timeline.wait_share(skip_batches=2 * workers) == pytest.approx(share, abs=2e-3)
 
 
 def test_two_slow_workers_give_one_long_wait_and_one_short() -> None:
-    wait = Queue(workers=2, prefetch=1).replay(np.full(20, 10.0), 1.0).wait[2:]
+    wait = QueueModel(num_workers=2, prefetch_factor=1).replay(np.full(20, 10.0), 1.0).wait_seconds[2:]
     assert wait[0::2].tolist() == [8.0] * 9
     assert wait[1::2].tolist() == [0.0] * 9
 
@@ -33,36 +33,38 @@ def test_two_slow_workers_give_one_long_wait_and_one_short() -> None:
 def test_one_slow_batch_is_hidden_as_long_as_those_ahead_of_it_last(
     times: float, starved: int, workers: int, prefetch: int
 ) -> None:
-    queue, load = Queue(workers=workers, prefetch=prefetch), np.full(100, 0.01)
+    queue, load = QueueModel(num_workers=workers, prefetch_factor=prefetch), np.full(100, 0.01)
     load[50] = times * workers * prefetch
-    wait = queue.replay(load, 1.0).wait[queue.ahead :]
+    wait = queue.replay(load, 1.0).wait_seconds[queue.max_in_flight :]
     assert int((wait > 1e-9).sum()) == starved
 
 
 def test_a_mean_below_the_steps_mean_proves_nothing() -> None:
     load = np.random.default_rng(1).exponential(0.9 * 4, 40_000)  # four workers at 90 % of their capacity, CV 1
-    assert Queue(workers=4, prefetch=2).replay(load, 1.0).wait_share(after=8) == pytest.approx(0.29, abs=0.02)
+    assert QueueModel(num_workers=4, prefetch_factor=2).replay(load, 1.0).wait_share(skip_batches=8) == pytest.approx(
+        0.29, abs=0.02
+    )
 
 
 def test_handing_over_is_waited_for_unless_the_host_does_it_while_the_device_works() -> None:
     """A device that takes 1 s works on while the host, a step ahead, takes 0.1 s for a batch that is ready."""
     for lead, wait in ((0, 0.1), (1, 0.0), (2, 0.0)):
-        timeline = Queue(workers=2, transport=0.1, lead=lead).replay(np.full(50, 0.01), 1.0)
-        assert timeline.unmade[1:].max() == 0.0
-        assert timeline.wait[3:] == pytest.approx(np.full(47, wait))
-        assert np.diff(timeline.begin)[3:] == pytest.approx(1.0 + wait)
+        timeline = QueueModel(num_workers=2, transport_seconds=0.1, lead_steps=lead).replay(np.full(50, 0.01), 1.0)
+        assert timeline.not_ready_seconds[1:].max() == 0.0
+        assert timeline.wait_seconds[3:] == pytest.approx(np.full(47, wait))
+        assert np.diff(timeline.step_begin_at)[3:] == pytest.approx(1.0 + wait)
 
 
 def test_a_host_that_launches_and_makes_batches_has_less_time_for_either() -> None:
     """Steps of 20 ms, of which launching takes 4; batches of 18 ms that the host makes itself: 22 a step."""
-    timeline = Queue(workers=0, lead=1, launch=0.004).replay(np.full(200, 0.018), 0.020)
-    assert timeline.wait_share(after=5) == pytest.approx(0.002 / 0.022, rel=0.01)
+    timeline = QueueModel(num_workers=0, lead_steps=1, launch_seconds=0.004).replay(np.full(200, 0.018), 0.020)
+    assert timeline.wait_share(skip_batches=5) == pytest.approx(0.002 / 0.022, rel=0.01)
 
 
 def test_a_host_that_is_ahead_hides_a_slow_batch_for_as_long_as_the_device_has_work() -> None:
     load = np.full(100, 0.01)
     load[50] = 2.5
-    waits = [Queue(workers=0, lead=lead).replay(load, 1.0).wait[50] for lead in (0, 1, 2, 3)]
+    waits = [QueueModel(num_workers=0, lead_steps=lead).replay(load, 1.0).wait_seconds[50] for lead in (0, 1, 2, 3)]
     assert waits == pytest.approx([2.5, 1.5, 0.5, 0.0])
 
 
@@ -73,20 +75,26 @@ def test_a_host_that_is_ahead_hides_a_slow_batch_for_as_long_as_the_device_has_w
 def test_time_is_spent_on_steps_and_waits_and_nothing_else(
     loads: list[float], step: float, workers: int, prefetch: int, transport: float, lead: int
 ) -> None:
-    timeline = Queue(workers=workers, prefetch=prefetch, transport=transport, lead=lead).replay(loads, step)
-    assert timeline.wait.sum() + timeline.step.sum() == pytest.approx(timeline.total_seconds)
-    assert (timeline.unmade <= timeline.wait + 1e-9).all()
+    timeline = QueueModel(
+        num_workers=workers, prefetch_factor=prefetch, transport_seconds=transport, lead_steps=lead
+    ).replay(loads, step)
+    assert timeline.wait_seconds.sum() + timeline.step_seconds.sum() == pytest.approx(timeline.total_seconds)
+    assert (timeline.not_ready_seconds <= timeline.wait_seconds + 1e-9).all()
     if not lead:
-        assert timeline.wait - timeline.unmade == pytest.approx(np.full(len(loads), transport), abs=1e-9)
+        assert timeline.wait_seconds - timeline.not_ready_seconds == pytest.approx(
+            np.full(len(loads), transport), abs=1e-9
+        )
 
 
 @given(loads=st.lists(st.floats(0, 10), min_size=5, max_size=60), step=st.floats(0.01, 5), workers=st.integers(1, 4))
 def test_more_ahead_never_waits_longer(loads: list[float], step: float, workers: int) -> None:
-    total = [Queue(workers=workers, prefetch=ahead).replay(loads, step).total_seconds for ahead in (1, 2, 8)]
+    total = [
+        QueueModel(num_workers=workers, prefetch_factor=ahead).replay(loads, step).total_seconds for ahead in (1, 2, 8)
+    ]
     assert total[0] + 1e-9 >= total[1] >= total[2] - 1e-9
 
 
 def test_settings_that_no_loader_has_are_refused() -> None:
-    for wrong in ({"workers": -1}, {"prefetch": 0}, {"transport": -0.1}, {"lead": -1}):
+    for wrong in ({"num_workers": -1}, {"prefetch_factor": 0}, {"transport_seconds": -0.1}, {"lead_steps": -1}):
         with pytest.raises(UsageError, match=r"needs at least 0 workers, 1 batch of prefetch"):
-            Queue(**{"workers": 1, **wrong})  # type: ignore[arg-type]
+            QueueModel(**{"num_workers": 1, **wrong})  # type: ignore[arg-type]

@@ -24,14 +24,16 @@ from assets_ranks import in_ranks
 from assets_rows import make_small
 from click.testing import CliRunner
 from facefeed.loaders.profiler.measure.recording import Recording
-from facefeed.loaders.profiler.rank_processes import RankDiedError, _named, profiled_by_ranks
-from facefeed.loaders.profiler.report.console import figures, text
+from facefeed.loaders.profiler.rank_processes import RankDiedError, _name_rank_in_error, profile_on_ranks
+from facefeed.loaders.profiler.report.console import console_report
+from facefeed.loaders.profiler.report.json_report import report_values
 from facefeed.loaders.profiler.report.page.html import write_page
-from facefeed.loaders.profiler.request import Asked
+from facefeed.loaders.profiler.request import ProfileRequest
 from facefeed.loaders.profiler.verdict.gate import Gate
-from facefeed.loaders.profiler.verdict.job import Seen, Steps, seen_by, slowest, together
-from facefeed.loaders.profiler.verdict.judgement import Word, judge
+from facefeed.loaders.profiler.verdict.job import RankReport, StepSeries, judge_job, report_of_rank, slowest_rank
+from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.result import Profile
+from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from facefeed.loaders.workers.processes import worker_context
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import CorruptDataError, UsageError
@@ -49,10 +51,10 @@ ALONE = recording_of(np.full(100, 1e-6), workers=0)
 """The same step on batches that are there."""
 
 
-def seen_of(*recordings: Recording) -> list[Seen]:
+def seen_of(*recordings: Recording) -> list[RankReport]:
     """What ranks have seen that recorded this."""
     return [
-        seen_by(number, judge(one, emulated=True, cores=4, ranks=len(recordings)), one, ALONE, None)
+        report_of_rank(number, judge(one, emulated=True, num_cores=4, num_ranks=len(recordings)), one, ALONE, None)
         for number, one in enumerate(recordings)
     ]
 
@@ -62,7 +64,7 @@ def coupled_ranks(*loads: Any) -> list[Recording]:
     waits, steps = None, [np.full(len(load), STEP) for load in loads]
     while True:
         ranks = [recording_of(load, step) for load, step in zip(loads, steps, strict=True)]
-        before, waits = waits, np.array([rank.wait for rank in ranks])
+        before, waits = waits, np.array([rank.wait_seconds for rank in ranks])
         if before is not None and np.allclose(waits, before, atol=1e-9):
             return ranks
         steps = [STEP + waits.max(axis=0) - wait for wait in waits]
@@ -81,44 +83,46 @@ def late_every(count: int, first: int) -> Any:
 
 
 def test_ranks_that_wait_in_turn_keep_each_other_waiting_all_the_time() -> None:
-    job, found = together(seen_of(*coupled_ranks(late_every(400, 100), late_every(400, 300))))
-    own = [rank.verdict.live.value for rank in found]
+    job, found = judge_job(seen_of(*coupled_ranks(late_every(400, 100), late_every(400, 300))))
+    own = [rank.verdict.wait_share.value for rank in found]
     assert own[0] == pytest.approx(own[1], rel=0.05)
-    assert job.live.value == pytest.approx(sum(own), rel=0.02)
-    assert job.live.lower <= job.live.value <= job.live.upper
-    assert job.starved_steps == sum(rank.verdict.starved_steps for rank in found)
-    assert [rank.held_up for rank in found] == pytest.approx([0.5, 0.5], abs=0.05)
-    assert job.ranks == tuple(own)
+    assert job.wait_share.value == pytest.approx(sum(own), rel=0.02)
+    assert job.wait_share.lower <= job.wait_share.value <= job.wait_share.upper
+    assert job.num_starved_steps == sum(rank.verdict.num_starved_steps for rank in found)
+    assert [rank.held_up_share for rank in found] == pytest.approx([0.5, 0.5], abs=0.05)
+    assert job.rank_wait_shares == tuple(own)
     assert str(job).startswith("EMULATED STARVED  some of 2 ranks wait")
 
 
 def test_the_rank_that_the_others_wait_for_is_named_with_its_cause() -> None:
-    job, found = together(seen_of(*one_is_slow()))
-    assert slowest(found) == 1
-    assert (found[0].held_up, found[1].held_up) == pytest.approx((0.0, 1.0), abs=0.01)
-    assert found[1].cause[0] == "preparation"
-    assert sum(found[1].waits.values()) == pytest.approx(found[1].verdict.live.value)
-    assert found[1].stage == ("decode", pytest.approx(0.4, abs=0.01))
-    assert job.word is Word.STARVED
-    assert job.live.value == pytest.approx(found[1].verdict.live.value, rel=0.005)
+    job, found = judge_job(seen_of(*one_is_slow()))
+    assert slowest_rank(found) == 1
+    assert (found[0].held_up_share, found[1].held_up_share) == pytest.approx((0.0, 1.0), abs=0.01)
+    assert found[1].main_cause[0] == "preparation"
+    assert sum(found[1].wait_share_by_cause.values()) == pytest.approx(found[1].verdict.wait_share.value)
+    assert found[1].longest_stage == ("decode", pytest.approx(0.4, abs=0.01))
+    assert job.kind is VerdictKind.STARVED
+    assert job.wait_share.value == pytest.approx(found[1].verdict.wait_share.value, rel=0.005)
 
 
 def test_the_wait_for_other_ranks_is_a_part_of_its_own_and_not_a_slower_step() -> None:
     recordings = one_is_slow()
-    verdict, found = together(seen_of(*recordings))
+    verdict, found = judge_job(seen_of(*recordings))
     fast = replace(profile_of(recordings[0]), verdict=verdict, ranks=found, rank=0)
-    assert fast.bars["other ranks"] == pytest.approx(recordings[1].wait.mean(), rel=0.02)
-    assert sum(fast.bars.values()) == pytest.approx(recordings[0].period[recordings[0].steady].mean(), rel=0.01)
+    assert fast.step_part_seconds["other ranks"] == pytest.approx(recordings[1].wait_seconds.mean(), rel=0.02)
+    assert sum(fast.step_part_seconds.values()) == pytest.approx(
+        recordings[0].period_seconds[recordings[0].is_steady].mean(), rel=0.01
+    )
     slow = replace(profile_of(recordings[1]), verdict=verdict, ranks=found, rank=1)
-    assert "other ranks" not in slow.bars
+    assert "other ranks" not in slow.step_part_seconds
 
 
 def test_nothing_is_concluded_of_ranks_that_come_together_only_every_other_step() -> None:
     """Each waits for a step's length, one in even steps and the other in odd ones: a third of the time is lost."""
     even = recording_of(np.where(np.arange(4000) % 2, 0.0, 2 * STEP), STEP, workers=0)
     odd = recording_of(np.where(np.arange(4000) % 2, 2 * STEP, 0.0), STEP, workers=0)
-    job, _ = together(seen_of(even, odd))
-    assert job.word is Word.INCONCLUSIVE
+    job, _ = judge_job(seen_of(even, odd))
+    assert job.kind is VerdictKind.INCONCLUSIVE
     assert any("do not end their steps together" in one for one in job.reasons)
 
 
@@ -126,13 +130,13 @@ def test_a_wait_that_a_slower_rank_hides_is_not_said_to_keep_the_job_waiting() -
     """One waits 8 ms and computes 5, the other computes 20 without a wait: nothing is lost."""
     waits = recording_of(np.full(2000, 0.008), 0.012, workers=0, lead=0)
     computes = recording_of(np.full(2000, 1e-6), 0.020, workers=0, lead=0)
-    verdicts = [judge(one, emulated=False, cores=4, ranks=2) for one in (waits, computes)]
+    verdicts = [judge(one, emulated=False, num_cores=4, num_ranks=2) for one in (waits, computes)]
     alone = recording_of(np.full(100, 1e-6), 0.020, workers=0)
-    job, _ = together([
-        seen_by(number, verdict, one, alone, None)
+    job, _ = judge_job([
+        report_of_rank(number, verdict, one, alone, None)
         for number, (verdict, one) in enumerate(zip(verdicts, (waits, computes), strict=True))
     ])  # fmt: skip
-    assert job.word is Word.INCONCLUSIVE
+    assert job.kind is VerdictKind.INCONCLUSIVE
     assert any("longer than on batches at hand" in one for one in job.reasons)
 
 
@@ -143,17 +147,17 @@ def in_alternation() -> list[Recording]:
 
 
 def test_a_rank_without_a_steady_state_keeps_its_doubt_and_the_job_its_own_verdict() -> None:
-    job, found = together(seen_of(*in_alternation()))
-    assert [rank.verdict.word for rank in found] == [Word.INCONCLUSIVE] * 2
+    job, found = judge_job(seen_of(*in_alternation()))
+    assert [rank.verdict.kind for rank in found] == [VerdictKind.INCONCLUSIVE] * 2
     assert all(any(one.startswith("no steady state") for one in rank.verdict.reasons) for rank in found)
-    assert (job.word, job.reasons) == (Word.STARVED, ())
-    assert job.live.value == pytest.approx(0.4 / 2.4, abs=0.01)
+    assert (job.kind, job.reasons) == (VerdictKind.STARVED, ())
+    assert job.wait_share.value == pytest.approx(0.4 / 2.4, abs=0.01)
 
 
 def test_a_job_whose_own_waits_change_has_no_steady_state() -> None:
     slower = np.concatenate([np.full(3000, STEP), np.full(1000, 3 * STEP)])
-    job, _ = together(seen_of(*coupled_ranks(np.full(4000, STEP), slower)))
-    assert job.word is Word.INCONCLUSIVE
+    job, _ = judge_job(seen_of(*coupled_ranks(np.full(4000, STEP), slower)))
+    assert job.kind is VerdictKind.INCONCLUSIVE
     assert job.reasons[0].startswith("no steady state: waiting went from 0.0")
 
 
@@ -161,45 +165,45 @@ def test_a_rank_whose_queue_still_empties_leaves_the_job_without_a_steady_state(
     """Three per cent too slow, behind a queue of 64 that was full: for 2,000 steps nobody waits."""
     load = np.concatenate([np.full(64, 1e-6), np.full(1500, 16 * 1.03 * STEP)])
     fast, slow = (recording_of(one, STEP, workers=16, prefetch=4) for one in (np.full(len(load), STEP), load))
-    job, _ = together(seen_of(fast, slow))
-    assert job.word is Word.INCONCLUSIVE
+    job, _ = judge_job(seen_of(fast, slow))
+    assert job.kind is VerdictKind.INCONCLUSIVE
     assert [one.split(" loses")[0] for one in job.reasons] == ["rank 1: no steady state: the queue"]
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (lambda one: {"began": 1.05 * one.began}, "of the time is not accounted for"),
-        (lambda _: {"stored_bytes": None}, "the system does not say what came from storage"),
-        (lambda _: {"stamping": 0.01}, "the profiler itself takes"),
+        (lambda one: {"step_begin_raw_at": 1.05 * one.step_begin_raw_at}, "of the time is not accounted for"),
+        (lambda _: {"storage_bytes": None}, "the system does not say what came from storage"),
+        (lambda _: {"timing_cost_seconds": 0.01}, "the profiler itself takes"),
     ],
 )
 def test_what_makes_a_ranks_times_unreliable_makes_the_jobs_unreliable(changed: Any, said: str) -> None:
     first, second = one_is_slow()
-    job, _ = together(seen_of(replace(first, **changed(first)), second))
-    assert job.word is Word.INCONCLUSIVE
+    job, _ = judge_job(seen_of(replace(first, **changed(first)), second))
+    assert job.kind is VerdictKind.INCONCLUSIVE
     assert [one.split(": ")[0] for one in job.reasons] == ["rank 0"]
     assert said in job.reasons[0]
 
 
 def test_the_steps_of_a_job_that_count_are_chosen_by_its_own_waits() -> None:
     """Ranks that fill their queues in turn, with the same waits: nothing changes for the job."""
-    job = Steps.joined([Steps.of(one) for one in in_alternation()])
-    assert job.settled_after() <= 20
-    assert job.unsteady() == ""
-    assert all(Steps.of(one).unsteady() for one in in_alternation())
+    job = StepSeries.of_job([StepSeries.of_recording(one) for one in in_alternation()])
+    assert job.transient_length() <= 20
+    assert job.drift_reason() == ""
+    assert all(StepSeries.of_recording(one).drift_reason() for one in in_alternation())
 
 
 def test_a_ranks_own_doubts_are_shown_with_its_row(tmp_path: Path) -> None:
     recordings = in_alternation()
-    verdict, found = together(seen_of(*recordings))
+    verdict, found = judge_job(seen_of(*recordings))
     profile = replace(profile_of(recordings[1]), verdict=verdict, ranks=found, rank=1, curve=())
-    lines = text(profile, Gate()).splitlines()
+    lines = console_report(profile, Gate()).splitlines()
     assert lines[1].split()[0] == "0"
     assert lines[2].startswith("          on its own: ")
     assert "no steady state: waiting went from" in " ".join(line.strip() for line in lines[2:6])
     assert max(map(len, lines)) <= 80
-    told = figures(profile, Gate())["ranks"]
+    told = report_values(profile, Gate())["ranks"]
     assert told[0]["reasons"] == found[0].verdict.reasons != ()
     write_page(profile, Gate(), tmp_path / "page.html")
     page = unescape((tmp_path / "page.html").read_text())
@@ -210,7 +214,9 @@ def test_more_ranks_leave_each_of_them_less_headroom() -> None:
     """Each may wait for its part of 1 % alone, if the job is to wait for no more than that."""
     load = np.full(4000, STEP)
     load[::100] = 8 * STEP
-    alone, of_eight = (judge(recording_of(load), emulated=True, cores=4, ranks=count).headroom for count in (1, 8))
+    alone, of_eight = (
+        judge(recording_of(load), emulated=True, num_cores=4, num_ranks=count).headroom for count in (1, 8)
+    )
     assert alone is not None
     assert of_eight is not None
     assert of_eight < 0.95 * alone
@@ -218,18 +224,18 @@ def test_more_ranks_leave_each_of_them_less_headroom() -> None:
 
 def test_a_rank_that_is_alone_is_judged_as_ever() -> None:
     (alone,) = seen_of(recording_of(np.full(1000, STEP)))
-    assert together([alone]) == (alone.rank.verdict, ())
+    assert judge_job([alone]) == (alone.rank.verdict, ())
 
 
 def of_two_ranks() -> Profile:
     """A profile of a job, as the rank saw it that held the other up."""
     recordings = one_is_slow()
-    verdict, found = together(seen_of(*recordings))
+    verdict, found = judge_job(seen_of(*recordings))
     return replace(profile_of(recordings[1]), verdict=verdict, ranks=found, rank=1, curve=())
 
 
 def test_the_terminal_has_a_line_for_each_rank_and_the_rest_is_of_the_slowest() -> None:
-    lines = text(of_two_ranks(), Gate()).splitlines()
+    lines = console_report(of_two_ranks(), Gate()).splitlines()
     assert lines[0].split() == ["rank", "waits", "at", "most", "last", "in", "images/s", "mostly"]
     assert lines[2].split()[0] == "1"
     assert lines[2].rstrip().endswith("%")
@@ -240,9 +246,9 @@ def test_the_terminal_has_a_line_for_each_rank_and_the_rest_is_of_the_slowest() 
 
 def test_the_report_and_the_page_have_every_rank(tmp_path: Path) -> None:
     found = of_two_ranks()
-    told = figures(found, Gate())["ranks"]
+    told = report_values(found, Gate())["ranks"]
     assert [one["rank"] for one in told] == [0, 1]
-    assert told[1]["waiting"]["value"] == pytest.approx(found.ranks[1].verdict.live.value)
+    assert told[1]["waiting"]["value"] == pytest.approx(found.ranks[1].verdict.wait_share.value)
     assert told[1]["longest_stage"]["name"] == "decode"
     write_page(found, Gate(), tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
@@ -258,15 +264,15 @@ def test_inside_a_job_all_ranks_do_the_same_steps_and_come_to_the_same_verdict(t
     fast, slow = in_ranks(2, profiled, tmp_path / "ranks", [STEP, 2 * 1.15 * STEP], 2000)
     assert fast["done"] == slow["done"] < 2000
     assert fast["verdict"] == slow["verdict"]
-    assert fast["verdict"].word is Word.STARVED
-    assert fast["verdict"].live.value == pytest.approx(0.15 / 1.15, abs=0.01)
+    assert fast["verdict"].kind is VerdictKind.STARVED
+    assert fast["verdict"].wait_share.value == pytest.approx(0.15 / 1.15, abs=0.01)
     assert (fast["ranks"], fast["slowest"], fast["rank"], slow["rank"]) == (2, 1, 0, 1)
 
 
 def test_inside_a_job_that_is_fed_all_ranks_go_on_to_the_end(tmp_path: Path) -> None:
     found = in_ranks(2, profiled, tmp_path / "ranks", [STEP, 1.2 * STEP], 4000)
-    assert [one["verdict"].word for one in found] == [Word.FED, Word.FED]
-    assert found[0]["verdict"].steps >= 3990
+    assert [one["verdict"].kind for one in found] == [VerdictKind.FED, VerdictKind.FED]
+    assert found[0]["verdict"].num_steps >= 3990
 
 
 def test_a_rank_that_asks_alone_is_told_so_and_does_not_hang(tmp_path: Path) -> None:
@@ -288,13 +294,13 @@ def test_a_step_ends_on_all_ranks_where_it_ends_on_the_last(tmp_path: Path) -> N
 # ---- ranks on this host
 
 
-def asked(dataset: Path, **more: Any) -> Asked:
+def asked(dataset: Path, **more: Any) -> ProfileRequest:
     given: dict[str, Any] = {
         "out": dataset, "step_ms": 1.0, "host_share": 0.0, "steps": 60, "confidence": 0.95, "split": "train",
         "batch_size": 5, "image_size": 16, "workers": 0, "prefetch": None, "shuffle": "full", "balance": "none",
         "transform": None, "ranks": 2, "quick": True,
     }  # fmt: skip
-    return Asked(**{**given, **more})
+    return ProfileRequest(**{**given, **more})
 
 
 def test_ranks_that_were_asked_for_different_things_are_told_so(tmp_path: Path) -> None:
@@ -318,7 +324,7 @@ def test_the_command_measures_ranks_on_this_host(dataset: Path, tmp_path: Path) 
 
 def test_what_a_rank_refuses_the_command_refuses(dataset: Path) -> None:
     with pytest.raises(UsageError, match="cannot hold"):
-        profiled_by_ranks(asked(dataset, balance="classes"), lambda *_: None)
+        profile_on_ranks(asked(dataset, balance="classes"), lambda *_: None)
 
 
 FAILING = """
@@ -391,7 +397,7 @@ def test_a_command_that_is_killed_takes_its_ranks_with_it(dataset: Path, tmp_pat
     ],
 )
 def test_an_error_of_a_rank_stays_what_it_is(error: Exception, wanted: str) -> None:
-    named = _named(error, 1)
+    named = _name_rank_in_error(error, 1)
     assert (type(named), str(named)) == (type(error), wanted)
 
 
@@ -411,7 +417,7 @@ def test_ranks_that_are_killed_end_the_measurement_and_leave_no_process(dataset:
                 one.kill()
 
     with pytest.raises(RankDiedError, match=r"rank [01] was killed by signal 9"):
-        profiled_by_ranks(asked(dataset, steps=4000), kill)
+        profile_on_ranks(asked(dataset, steps=4000), kill)
     assert len(started) == 2
     assert psutil.wait_procs(started, timeout=30)[1] == []
 
@@ -426,7 +432,7 @@ def test_ctrl_c_while_ranks_are_started_leaves_no_process(dataset: Path, monkeyp
 
     monkeypatch.setattr(ForkServerProcess, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        profiled_by_ranks(asked(dataset), lambda *_: None)
+        profile_on_ranks(asked(dataset), lambda *_: None)
     assert psutil.wait_procs(processes() - before, timeout=0)[1] == []
 
 

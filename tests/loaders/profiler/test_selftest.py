@@ -15,11 +15,11 @@ import pytest
 from assets_browser import LAPTOP, PHONE, PROGRAMS, looked_at
 from assets_paths import needs_program
 from click.testing import CliRunner
-from facefeed.loaders.profiler.estimate.queue_model import Queue
-from facefeed.loaders.profiler.measure import live, page_cache, stamps, step_clock, steps
+from facefeed.loaders.profiler.estimate.queue_model import QueueModel
+from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, page_cache, step_clock, steps
+from facefeed.loaders.profiler.measure.batch_timing import BatchTiming
 from facefeed.loaders.profiler.measure.recording import Recording
-from facefeed.loaders.profiler.measure.stamps import Stamp
-from facefeed.loaders.profiler.measure.step_clock import HostTicks, Ticks
+from facefeed.loaders.profiler.measure.step_clock import HostStepClock, StepClock
 from facefeed.loaders.profiler.selftest import page as selftest_page
 from facefeed.loaders.profiler.selftest import run as selftest
 from facefeed.loaders.profiler.selftest import scenarios, scenarios_cost
@@ -56,10 +56,10 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     moved = Clock()
-    for module in (stamps, live, step_clock, steps, scenarios, scenarios_cost):
+    for module in (batch_timing, instrument, measured_loop, step_clock, steps, scenarios, scenarios_cost):
         monkeypatch.setattr(module, "clock", moved)
     monkeypatch.setattr(steps, "time", SimpleNamespace(sleep=moved.pass_by))
-    monkeypatch.setattr(live, "another_clock", moved)
+    monkeypatch.setattr(measured_loop, "raw_clock", moved)
     for module in (scenarios, scenarios_cost):
         monkeypatch.setattr(module, "sleep", moved.pass_by)
     return moved
@@ -78,17 +78,36 @@ def queued(plan: Plan, stretch: Stretch, random: np.random.Generator, *, withhel
     delays = stretch.delays + 0.0003 * random.random(len(stretch.delays))
     handing = HANDING_SECONDS * (1 + 0.5 * random.random(len(delays)))
     handing[::8] += withheld
-    timeline = Queue(workers=plan.workers, prefetch=plan.prefetch).replay(delays + 0.0001, stretch.steps, handing)
+    timeline = QueueModel(num_workers=plan.workers, prefetch_factor=plan.prefetch).replay(
+        delays + 0.0001, stretch.steps, handing
+    )
     recording = Recording(
-        asked=timeline.free, handed=timeline.begin, done=timeline.begin + timeline.step,
-        called=timeline.free, returned=timeline.begin, began=timeline.begin,
-        place=np.arange(len(delays)), workers=plan.workers, prefetch=plan.prefetch, stored_bytes=0,
-        images=np.ones(len(delays), np.int64),
-        stamps=[Stamp(start, finish) for start, finish in zip(timeline.start, timeline.finish, strict=True)],
-    )  # fmt: skip
-    began = timeline.finish - delays
-    return Seen(recording=recording, opened=0.0, began=began, read=began, made=timeline.finish, handed=recording.handed,
-                done=recording.done)  # fmt: skip
+        requested_at=timeline.device_free_at,
+        received_at=timeline.step_begin_at,
+        step_end_at=timeline.step_begin_at + timeline.step_seconds,
+        host_requested_at=timeline.device_free_at,
+        host_received_at=timeline.step_begin_at,
+        step_begin_raw_at=timeline.step_begin_at,
+        segment_step=np.arange(len(delays)),
+        num_workers=plan.workers,
+        prefetch_factor=plan.prefetch,
+        storage_bytes=0,
+        num_images=np.ones(len(delays), np.int64),
+        batch_timings=[
+            BatchTiming(start, finish)
+            for start, finish in zip(timeline.load_start_at, timeline.load_end_at, strict=True)
+        ],
+    )
+    began = timeline.load_end_at - delays
+    return Seen(
+        recording=recording,
+        opened=0.0,
+        began=began,
+        read=began,
+        made=timeline.load_end_at,
+        handed=recording.received_at,
+        done=recording.step_end_at,
+    )
 
 
 class Stream:
@@ -98,7 +117,7 @@ class Stream:
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.free_at = clock, 0.0
-        self.ticks: Ticks = Events(self)
+        self.ticks: StepClock = Events(self)
 
     def work(self, _batch: Any) -> None:
         self.free_at = max(self.free_at, self.clock()) + self.seconds
@@ -127,7 +146,7 @@ class Disk:
         self.clock, self.evicted, self.stored, self.forgets = clock, set[Path](), 0, forgets
         monkeypatch.setattr(Path, "read_bytes", lambda path: self.read(path))  # noqa: PLW0108 (bound, it would not get it)
         monkeypatch.setattr(page_cache, "evict", self.evict)
-        monkeypatch.setattr(page_cache, "bytes_read", lambda: self.stored)
+        monkeypatch.setattr(page_cache, "storage_bytes_read", lambda: self.stored)
         monkeypatch.setattr(scenarios, "stored_bytes", lambda: self.stored)
         monkeypatch.setattr(scenarios_cost, "_written", lambda path, _size_bytes: path)
 
@@ -192,7 +211,7 @@ def without_outliers(recording: Recording) -> Any:
 
 
 def with_slow_steps(recording: Recording) -> Any:
-    return WAIT(recording) + np.maximum(recording.step - np.median(recording.step), 0.0)
+    return WAIT(recording) + np.maximum(recording.step_seconds - np.median(recording.step_seconds), 0.0)
 
 
 def nothing(recording: Recording) -> Any:
@@ -201,7 +220,7 @@ def nothing(recording: Recording) -> Any:
 
 def of_fetch_less(recording: Recording) -> Any:
     """The period without what a batch took to make beyond 4 ms."""
-    return PERIOD(recording) - np.maximum(recording.load - 0.004, 0.0)
+    return PERIOD(recording) - np.maximum(recording.load_seconds - 0.004, 0.0)
 
 
 def far_too_high(recording: Recording) -> float:
@@ -212,12 +231,12 @@ def none_at_all(_recording: Recording) -> float:
     return 0.0
 
 
-def of_one_batch(recording: Recording) -> Queue:
-    return Queue(workers=recording.workers, prefetch=min(recording.prefetch, 1))
+def of_one_batch(recording: Recording) -> QueueModel:
+    return QueueModel(num_workers=recording.num_workers, prefetch_factor=min(recording.prefetch_factor, 1))
 
 
-def of_one_worker(recording: Recording) -> Queue:
-    return Queue(workers=min(recording.workers, 1), prefetch=recording.prefetch)
+def of_one_worker(recording: Recording) -> QueueModel:
+    return QueueModel(num_workers=min(recording.num_workers, 1), prefetch_factor=recording.prefetch_factor)
 
 
 def getter(name: str) -> Callable[[Recording], Any]:
@@ -226,26 +245,28 @@ def getter(name: str) -> Callable[[Recording], Any]:
     return found
 
 
-WAIT, FLOOR, PERIOD, STEP = (getter(name) for name in ("wait", "floor", "period", "step"))
+WAIT, FLOOR, PERIOD, STEP = (
+    getter(name) for name in ("wait_seconds", "transport_floor_seconds", "period_seconds", "step_seconds")
+)
 
 
 @pytest.mark.parametrize(
     ("name", "defect", "numbers"),
     [
-        ("wait", halved, {1, 2, 5}),
-        ("wait", nothing, {1, 2, 3, 5}),
-        ("wait", without_outliers, {3}),
-        ("wait", with_slow_steps, {4}),
-        ("floor", far_too_high, {3}),
-        ("floor", none_at_all, {8}),
-        ("queue", of_one_batch, {3}),
-        ("queue", of_one_worker, {2}),
-        ("period", of_fetch_less, {6}),
-        ("step", lambda recording: STEP(recording) + np.maximum(recording.load - 0.004, 0.0), {6}),
-        ("spans", lambda recording: {"augment": float(recording.load.mean())}, {6}),
-        ("stored_per_image", lambda _: 0.0, {6}),
-        ("stored_per_image", lambda _: 4e6, {6}),
-        ("stored_per_image", lambda _: None, {6}),
+        ("wait_seconds", halved, {1, 2, 5}),
+        ("wait_seconds", nothing, {1, 2, 3, 5}),
+        ("wait_seconds", without_outliers, {3}),
+        ("wait_seconds", with_slow_steps, {4}),
+        ("transport_floor_seconds", far_too_high, {3}),
+        ("transport_floor_seconds", none_at_all, {8}),
+        ("queue_model", of_one_batch, {3}),
+        ("queue_model", of_one_worker, {2}),
+        ("period_seconds", of_fetch_less, {6}),
+        ("step_seconds", lambda recording: STEP(recording) + np.maximum(recording.load_seconds - 0.004, 0.0), {6}),
+        ("stage_seconds", lambda recording: {"augment": float(recording.load_seconds.mean())}, {6}),
+        ("storage_bytes_per_image", lambda _: 0.0, {6}),
+        ("storage_bytes_per_image", lambda _: 4e6, {6}),
+        ("storage_bytes_per_image", lambda _: None, {6}),
     ],
 )
 def test_a_profiler_with_a_defect_fails(
@@ -260,7 +281,7 @@ def test_a_profiler_with_a_defect_fails(
 
 def test_a_profiler_that_takes_the_hosts_wait_for_the_devices_fails(clock: Clock) -> None:
     stream = Stream(clock)
-    stream.ticks = HostTicks()
+    stream.ticks = HostStepClock()
     found = hidden_delay(played, stream)
     assert [point.label.endswith("the stall") for point in found.points if not point.holds] == [True, True]
 
@@ -275,7 +296,7 @@ def test_an_overhead_fails_once_it_is_shown(more: float, spread: float, outcome:
 
 def test_what_is_allowed_is_not_the_profilers_to_say(check: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = [point.allowed for point in check(1).points]
-    monkeypatch.setattr(Recording, "floor", property(far_too_high))
+    monkeypatch.setattr(Recording, "transport_floor_seconds", property(far_too_high))
     assert [point.allowed for point in check(1).points] == pytest.approx(honest, rel=0.1)
 
 

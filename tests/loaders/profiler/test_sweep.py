@@ -11,12 +11,13 @@ import pytest
 from assets_profiles import STEP, profile_of, recording_of, uneven
 from assets_rows import make_small
 from click.testing import CliRunner
-from facefeed.loaders.profiler.report.console import figures, text
+from facefeed.loaders.profiler.report.console import console_report
+from facefeed.loaders.profiler.report.json_report import report_values
 from facefeed.loaders.profiler.report.page.html import write_page
-from facefeed.loaders.profiler.trials.sweep import Settings, settings_of, swept
+from facefeed.loaders.profiler.trials.sweep import Settings, run_sweep, settings_grid
 from facefeed.loaders.profiler.verdict.gate import Gate
-from facefeed.loaders.profiler.verdict.judgement import Word
 from facefeed.loaders.profiler.verdict.result import Profile
+from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from facefeed.pipeline.cli import main
 
 
@@ -34,40 +35,43 @@ def measured(settings: Settings) -> Profile:
 @pytest.fixture(scope="module")
 def found() -> Profile:
     """Of the best settings, with all that were tried."""
-    tried = swept(settings_of({"workers": [0, 2, 3], "prefetch": [2, 4]}, 1, None), measured)
+    tried = run_sweep(settings_grid({"workers": [0, 2, 3], "prefetch": [2, 4]}, 1, None), measured)
     return replace(measured((3, 2)), sweep=tried)
 
 
 def test_all_settings_on_the_axes_are_tried_once_the_cheapest_first() -> None:
-    assert settings_of({"workers": [2, 0, 1], "prefetch": [4, 1]}, 7, None) == [
+    assert settings_grid({"workers": [2, 0, 1], "prefetch": [4, 1]}, 7, None) == [
         (0, None), (1, 1), (1, 4), (2, 1), (2, 4),
     ]  # fmt: skip
-    assert settings_of({"prefetch": [1, 2]}, 3, None) == [(3, 1), (3, 2)]
-    assert settings_of({"workers": [1, 2]}, 3, 5) == [(1, 5), (2, 5)]
+    assert settings_grid({"prefetch": [1, 2]}, 3, None) == [(3, 1), (3, 2)]
+    assert settings_grid({"workers": [1, 2]}, 3, 5) == [(1, 5), (2, 5)]
 
 
 def test_the_cheapest_that_feeds_the_device_comes_first_and_then_who_waits_least(found: Profile) -> None:
     fed, rest = found.sweep[:2], found.sweep[2:]
-    assert [one.verdict.word for one in found.sweep] == [Word.FED] * 2 + [Word.STARVED] * 3
-    assert [one.code for one in fed] == ["num_workers=3, prefetch_factor=2", "num_workers=3, prefetch_factor=4"]
-    waits = [one.verdict.live.upper for one in rest]
+    assert [one.verdict.kind for one in found.sweep] == [VerdictKind.FED] * 2 + [VerdictKind.STARVED] * 3
+    assert [one.loader_arguments for one in fed] == [
+        "num_workers=3, prefetch_factor=2",
+        "num_workers=3, prefetch_factor=4",
+    ]
+    waits = [one.verdict.wait_share.upper for one in rest]
     assert waits == sorted(waits)
-    assert rest[-1].code == "num_workers=0"
+    assert rest[-1].loader_arguments == "num_workers=0"
 
 
 def test_what_could_not_be_concluded_comes_last() -> None:
     doubtful = profile_of(recording_of(np.concatenate([np.full(3000, STEP), np.full(1000, 3 * STEP)])))
-    tried = swept([(2, 2), (1, 2)], lambda one: doubtful if one[0] == 2 else measured(one))
-    assert [one.verdict.word for one in tried] == [Word.STARVED, Word.INCONCLUSIVE]
+    tried = run_sweep([(2, 2), (1, 2)], lambda one: doubtful if one[0] == 2 else measured(one))
+    assert [one.verdict.kind for one in tried] == [VerdictKind.STARVED, VerdictKind.INCONCLUSIVE]
 
 
 def test_terminal_report_and_page_have_every_setting(found: Profile, tmp_path: Path) -> None:
-    lines = text(found, Gate()).splitlines()
+    lines = console_report(found, Gate()).splitlines()
     assert [line.split()[:2] for line in lines[1:6]] == [["3", "2"], ["3", "4"], ["2", "4"], ["2", "2"], ["0", "-"]]
     assert lines[6] == "  of num_workers=3, prefetch_factor=2, measured again:"
     assert lines[1].split()[-1] == "FED"
     assert max(map(len, lines)) <= 80
-    told = figures(found, Gate())["sweep"]
+    told = report_values(found, Gate())["sweep"]
     assert (told[0]["num_workers"], told[0]["prefetch_factor"], told[0]["word"]) == (3, 2, "FED")
     write_page(found, Gate(), tmp_path / "page.html")
     assert "Settings that were measured" in (tmp_path / "page.html").read_text()

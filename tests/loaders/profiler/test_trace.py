@@ -74,24 +74,26 @@ def test_every_step_and_every_batch_is_there(events: Events, profile: Profile) -
                           "worker 2 (pid 701): batches"}  # fmt: skip
     assert len(found["training loop: step"]) == len(slices(events, "batch ")) == 300
     steps = sum(event["dur"] for event in found["training loop: step"])
-    assert steps == pytest.approx(float(profile.live.step.sum()) * 1e6)
+    assert steps == pytest.approx(float(profile.live.step_seconds.sum()) * 1e6)
     assert found["worker 2 (pid 701): batches"][0]["name"] == "batch 1"
 
 
 def test_stalls_have_a_name_and_a_colour_of_their_own(events: Events, profile: Profile) -> None:
     stalls = slices(events, "stall: batch not ready")
-    assert sum(event["dur"] for event in stalls) == pytest.approx(float(profile.live.unmade.sum()) * 1e6, rel=1e-3)
+    assert sum(event["dur"] for event in stalls) == pytest.approx(
+        float(profile.live.not_ready_seconds.sum()) * 1e6, rel=1e-3
+    )
     assert {event["cname"] for event in stalls} == {"terrible"}
     handing = sum(event["dur"] for event in slices(events, "transport"))
-    assert handing == pytest.approx(float(profile.live.transport.sum()) * 1e6, rel=1e-3)
+    assert handing == pytest.approx(float(profile.live.transport_seconds.sum()) * 1e6, rel=1e-3)
 
 
 def test_a_batch_says_what_its_making_was(events: Events, profile: Profile) -> None:
     batch = next(event for event in events if event["name"] == "batch 7")
-    stamp = profile.live.stamps[7]
+    stamp = profile.live.batch_timings[7]
     assert batch["args"] == {
-        "cpu ms": pytest.approx(stamp.cpu * 1e3, abs=1e-3),
-        "queued ms": pytest.approx(stamp.queued * 1e3, abs=1e-3),
+        "cpu ms": pytest.approx(stamp.cpu_seconds * 1e3, abs=1e-3),
+        "queued ms": pytest.approx(stamp.core_wait_seconds * 1e3, abs=1e-3),
         "kB from storage": 2.0,
     }
     ends = batch["ts"] + batch["dur"]
@@ -102,21 +104,23 @@ def test_a_batch_says_what_its_making_was(events: Events, profile: Profile) -> N
 
 def test_the_queue_is_counted_but_not_where_nothing_is_known_of_it(events: Events, profile: Profile) -> None:
     counted = [event for event in events if event["ph"] == "C"]
-    assert [event["args"]["batches"] for event in counted] == profile.live.depth[:297].tolist()
+    assert [event["args"]["batches"] for event in counted] == profile.live.queue_depth[:297].tolist()
     assert {event["name"] for event in counted} == {"batches ready"}
 
 
 def test_parts_that_say_more_than_the_whole_are_shrunk(tmp_path: Path) -> None:
     live = recording_of(uneven(60, 0.01))
-    for stamp in live.stamps:
-        stamp.spans["decode"] = 3 * (stamp.finish - stamp.start)
+    for stamp in live.batch_timings:
+        stamp.stage_seconds["decode"] = 3 * (stamp.end_at - stamp.start_at)
     events = trace_of(profile_of(live), tmp_path)
     test_slices_of_a_lane_lie_within_each_other_or_apart(events)
     assert len(slices(events, "decode")) == 60
 
 
 def test_stretches_and_loaders_of_every_kind_can_be_traced(tmp_path: Path) -> None:
-    stretches = Recording.joined([recording_of(uneven(80, 0.02), workers=0, began=9.0 * turn) for turn in range(3)])
+    stretches = Recording.concatenate(
+        [recording_of(uneven(80, 0.02), workers=0, began=9.0 * turn) for turn in range(3)]
+    )
     for live in (stretches, unseen(recording_of(np.full(80, 0.03))), fed(80).live):
         events = trace_of(profile_of(live), tmp_path)
         test_times_begin_at_zero_and_are_sorted(events)

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 from assets_profiles import profile_of, recording_of, trial_of, uneven
-from facefeed.loaders.profiler.measure.ranks import Ranks
+from facefeed.loaders.profiler.measure.ranks import RankGroup
 from facefeed.loaders.profiler.measure.steps import EmulatedDevice
-from facefeed.loaders.profiler.report.console import figures, text
+from facefeed.loaders.profiler.report.console import console_report
+from facefeed.loaders.profiler.report.json_report import report_values
 from facefeed.loaders.profiler.trials.explanations import Trials
 from facefeed.loaders.profiler.verdict.gate import Gate
-from facefeed.loaders.profiler.verdict.judgement import Word
-from facefeed.loaders.profiler.verdict.loader_verdict import Estimation
+from facefeed.loaders.profiler.verdict.loader_verdict import LoaderMeasurement
 from facefeed.loaders.profiler.verdict.result import Profile, Trial
+from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from torch.utils.data import DataLoader, TensorDataset
 
 Load = Callable[[int, int], float]
@@ -27,9 +28,9 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Load], Profile]:
 
     def run(load: Load) -> Profile:
         loader = DataLoader(TensorDataset(torch.zeros(8)), 4, num_workers=2, prefetch_factor=2)
-        trials = Trials(Estimation(
-            loader, EmulatedDevice(0.01), steps=4000, confidence=0.95, device=None, epoch_batches=None,
-            progress=lambda *_: None, ranks=Ranks(),
+        trials = Trials(LoaderMeasurement(
+            loader, EmulatedDevice(0.01), num_steps=4000, confidence=0.95, device=None, num_epoch_batches=None,
+            progress=lambda *_: None, ranks=RankGroup(),
         ))  # fmt: skip
 
         def measured(name: str, other: Any, steps: int) -> Trial:
@@ -37,9 +38,9 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Load], Profile]:
             loads = uneven(steps, load(workers, prefetch), spread=0.2)
             return trial_of(name, recording_of(loads, workers=workers, prefetch=prefetch))
 
-        monkeypatch.setattr(trials, "one", lambda name, other: measured(name, other, 300))
-        monkeypatch.setattr(trials, "_in_full", lambda name, other: measured(name, other, 4000))
-        return trials.followed(profile_of(recording_of(uneven(1000, load(2, 2), spread=0.2))))
+        monkeypatch.setattr(trials, "measure", lambda name, other: measured(name, other, 300))
+        monkeypatch.setattr(trials, "_measure_in_full", lambda name, other: measured(name, other, 4000))
+        return trials.verify_advice(profile_of(recording_of(uneven(1000, load(2, 2), spread=0.2))))
 
     return run
 
@@ -48,36 +49,36 @@ def test_settings_that_feed_the_device_are_measured_in_full_and_printed_to_paste
     followed: Callable[[Load], Profile],
 ) -> None:
     found = followed(lambda _workers, _prefetch: 0.028)
-    assert found.followed is not None
-    assert found.followed.name == "num_workers=3, prefetch_factor=2"
-    assert (found.followed.verdict.word, found.followed.verdict.steps) == (Word.FED, 3994)
-    assert found.advice[0].measured == found.followed.verdict.live.value < 0.001
-    assert "give the loader num_workers=3, prefetch_factor=2: FED" in text(found, Gate())
-    assert figures(found, Gate())["followed"]["settings"] == found.followed.name
+    assert found.verified is not None
+    assert found.verified.name == "num_workers=3, prefetch_factor=2"
+    assert (found.verified.verdict.kind, found.verified.verdict.num_steps) == (VerdictKind.FED, 3994)
+    assert found.advice[0].measured_wait_share == found.verified.verdict.wait_share.value < 0.001
+    assert "give the loader num_workers=3, prefetch_factor=2: FED" in console_report(found, Gate())
+    assert report_values(found, Gate())["followed"]["settings"] == found.verified.name
 
 
 def test_what_helps_in_part_is_gone_on_from(followed: Callable[[Load], Profile]) -> None:
     """Every worker more makes all of them slower: what was predicted is not enough, what follows from there is."""
     found = followed(lambda workers, _prefetch: 0.028 * (1 + 0.1 * (workers - 2)))
-    tried = [one for one in found.advice if one.measured is not None]
+    tried = [one for one in found.advice if one.measured_wait_share is not None]
     assert len(tried) >= 2
-    assert [one.what for one in tried[:2]] == ["workers 2 -> 3", "workers 3 -> 4"]
-    assert found.followed is not None
-    assert found.followed.name == "num_workers=4, prefetch_factor=2"
+    assert [one.change for one in tried[:2]] == ["workers 2 -> 3", "workers 3 -> 4"]
+    assert found.verified is not None
+    assert found.verified.name == "num_workers=4, prefetch_factor=2"
 
 
 def test_settings_that_do_not_help_are_not_recommended(followed: Callable[[Load], Profile]) -> None:
     found = followed(lambda workers, _prefetch: 0.014 * workers)
-    assert found.followed is None
+    assert found.verified is None
     assert found.advice[0].failed
-    assert "give the loader" not in text(found, Gate())
+    assert "give the loader" not in console_report(found, Gate())
 
 
 def test_settings_that_make_it_worse_are_not_gone_on_from(followed: Callable[[Load], Profile]) -> None:
     """Three workers are far slower than two; what would follow from there is not tried, a longer queue is."""
     loads = {2: 0.024, 3: 0.090}
     found = followed(lambda workers, _prefetch: loads.get(workers, 0.3))
-    tried = [one for one in found.advice if one.measured is not None]
+    tried = [one for one in found.advice if one.measured_wait_share is not None]
     assert tried[0].failed
     assert all(one.settings["num_workers"] <= 3 for one in tried)
-    assert found.followed is None or found.followed.verdict.live.value < found.verdict.live.value
+    assert found.verified is None or found.verified.verdict.wait_share.value < found.verdict.wait_share.value

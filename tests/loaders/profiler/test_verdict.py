@@ -12,12 +12,13 @@ import torch
 from assets_clock import Clock
 from assets_profiles import recorded
 from facefeed.loaders.profiler import profile
-from facefeed.loaders.profiler.estimate.queue_model import Queue
-from facefeed.loaders.profiler.measure import live, stamps, step_clock
+from facefeed.loaders.profiler.estimate.queue_model import QueueModel
+from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, step_clock
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.verdict import loader_verdict
 from facefeed.loaders.profiler.verdict.gate import Gate
-from facefeed.loaders.profiler.verdict.judgement import Word, judge
+from facefeed.loaders.profiler.verdict.judge import judge
+from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -26,29 +27,29 @@ STEP = 0.010
 
 def recording_of(load: Any, step: Any = STEP, *, workers: int = 2, lead: int = 1) -> Recording:
     """What a loop would have recorded of a queue with these load and step times, its host `lead` steps ahead."""
-    queue = Queue(workers=workers, prefetch=2, transport=0.0004, lead=lead)
+    queue = QueueModel(num_workers=workers, prefetch_factor=2, transport_seconds=0.0004, lead_steps=lead)
     return recorded(queue.replay(load, step), queue=queue)
 
 
 def test_a_loader_that_is_twice_as_fast_as_the_step_feeds_it() -> None:
-    verdict = judge(recording_of(np.full(4000, STEP)), emulated=False, cores=4)
-    assert verdict.word is Word.FED
-    assert verdict.live.value == 0.0
-    assert verdict.starved.upper < 0.01
-    assert verdict.fastest_step == pytest.approx(STEP / 2, rel=0.1)
+    verdict = judge(recording_of(np.full(4000, STEP)), emulated=False, num_cores=4)
+    assert verdict.kind is VerdictKind.FED
+    assert verdict.wait_share.value == 0.0
+    assert verdict.starved_share.upper < 0.01
+    assert verdict.fastest_step_seconds == pytest.approx(STEP / 2, rel=0.1)
     assert verdict.headroom == pytest.approx(2.0, rel=0.1)
 
 
 def test_handing_over_counts_as_far_as_the_device_waits_for_it() -> None:
-    hidden = judge(recording_of(np.full(4000, STEP / 20)), emulated=False, cores=4)
-    assert (hidden.word, hidden.live.value) == (Word.FED, 0.0)
-    assert hidden.handing == pytest.approx(0.4 / 10, abs=0.001)
+    hidden = judge(recording_of(np.full(4000, STEP / 20)), emulated=False, num_cores=4)
+    assert (hidden.kind, hidden.wait_share.value) == (VerdictKind.FED, 0.0)
+    assert hidden.handover_share == pytest.approx(0.4 / 10, abs=0.001)
     assert "transport" not in str(hidden)
-    exposed = judge(recording_of(np.full(4000, STEP / 20), lead=0), emulated=False, cores=4)
-    assert exposed.word is Word.STARVED
-    assert exposed.live.value == pytest.approx(0.4 / 10.4, abs=0.001)
-    short = judge(recording_of(np.full(4000, STEP / 20), step=STEP / 2), emulated=False, cores=4)
-    assert short.word is Word.FED
+    exposed = judge(recording_of(np.full(4000, STEP / 20), lead=0), emulated=False, num_cores=4)
+    assert exposed.kind is VerdictKind.STARVED
+    assert exposed.wait_share.value == pytest.approx(0.4 / 10.4, abs=0.001)
+    short = judge(recording_of(np.full(4000, STEP / 20), step=STEP / 2), emulated=False, num_cores=4)
+    assert short.kind is VerdictKind.FED
     assert "· transport 8.0% ·" in str(short)
 
 
@@ -58,29 +59,29 @@ def test_a_step_can_be_no_faster_than_a_batch_is_handed_over() -> None:
 
 
 def test_a_loader_that_is_too_slow_starves_it_by_as_much_as_it_lacks() -> None:
-    verdict = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False, cores=4)
-    assert verdict.word is Word.STARVED
-    assert verdict.live.value == pytest.approx((15 - 10) / 15, abs=0.001)  # two workers make one in 15 ms
-    assert verdict.model == pytest.approx(verdict.live.value, abs=0.002)
-    assert verdict.closure < 1e-9
+    verdict = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False, num_cores=4)
+    assert verdict.kind is VerdictKind.STARVED
+    assert verdict.wait_share.value == pytest.approx((15 - 10) / 15, abs=0.001)  # two workers make one in 15 ms
+    assert verdict.model_wait_share == pytest.approx(verdict.wait_share.value, abs=0.002)
+    assert verdict.unexplained_share < 1e-9
 
 
 def test_one_slow_batch_in_fifty_is_neither_fed_nor_starved() -> None:
     load = np.full(4000, STEP / 4)
     load[::50] = 5.2 * STEP
-    verdict = judge(recording_of(load), emulated=False, cores=4)
-    assert verdict.word is Word.MARGINAL
-    assert verdict.starved_steps == pytest.approx(79, abs=2)
+    verdict = judge(recording_of(load), emulated=False, num_cores=4)
+    assert verdict.kind is VerdictKind.MARGINAL
+    assert verdict.num_starved_steps == pytest.approx(79, abs=2)
 
 
 def test_few_steps_prove_nothing() -> None:
-    verdict = judge(recording_of(np.full(60, STEP)), emulated=False, cores=4)
-    assert verdict.word is Word.INCONCLUSIVE
+    verdict = judge(recording_of(np.full(60, STEP)), emulated=False, num_cores=4)
+    assert verdict.kind is VerdictKind.INCONCLUSIVE
     assert "too few steps: 56, needs 80" in str(verdict)
 
 
 def test_a_step_that_no_gpu_took_is_always_said_to_be_emulated() -> None:
-    text = str(judge(recording_of(np.full(4000, STEP)), emulated=True, cores=4))
+    text = str(judge(recording_of(np.full(4000, STEP)), emulated=True, num_cores=4))
     assert text.startswith("EMULATED FED  device waits 0.00%")
     assert "sustains steps >= 5.0 ms" in text
 
@@ -91,15 +92,22 @@ def test_waiting_for_cores_is_told_from_handing_over_and_a_clocks_noise_is_not()
     late[::2] = 0.005  # each second hand-over of a batch that is made takes 5 ms: nobody had a core for it
     before, since = np.cumsum(late) - late, np.cumsum(late)
     held = replace(
-        recording, asked=recording.asked + before, called=recording.called + before, handed=recording.handed + since,
-        returned=recording.returned + since, began=recording.began + since, done=recording.done + since,
-    )  # fmt: skip
-    assert held.contention[held.steady].mean() == pytest.approx(0.0025, rel=0.05)
-    assert judge(held, emulated=False, cores=4).live.value == pytest.approx(0.0029 / 0.0129, abs=0.01)
+        recording,
+        requested_at=recording.requested_at + before,
+        host_requested_at=recording.host_requested_at + before,
+        received_at=recording.received_at + since,
+        host_received_at=recording.host_received_at + since,
+        step_begin_raw_at=recording.step_begin_raw_at + since,
+        step_end_at=recording.step_end_at + since,
+    )
+    assert held.late_seconds[held.is_steady].mean() == pytest.approx(0.0025, rel=0.05)
+    assert judge(held, emulated=False, num_cores=4).wait_share.value == pytest.approx(0.0029 / 0.0129, abs=0.01)
     noise = 0.0003 * (np.arange(4000) % 2)
-    noisy = replace(recording, handed=recording.handed + noise, returned=recording.returned + noise)
-    assert noisy.contention.sum() == 0.0
-    assert noisy.transport[noisy.steady].mean() == pytest.approx(0.00055)
+    noisy = replace(
+        recording, received_at=recording.received_at + noise, host_received_at=recording.host_received_at + noise
+    )
+    assert noisy.late_seconds.sum() == 0.0
+    assert noisy.transport_seconds[noisy.is_steady].mean() == pytest.approx(0.00055)
 
 
 @pytest.mark.parametrize(
@@ -111,12 +119,12 @@ def test_waiting_for_cores_is_told_from_handing_over_and_a_clocks_noise_is_not()
     ],
 )
 def test_the_gate_is_on_the_bound(gate: dict[str, float], code: int) -> None:
-    verdict = judge(recording_of(np.full(4000, STEP)), emulated=False, cores=4)
+    verdict = judge(recording_of(np.full(4000, STEP)), emulated=False, num_cores=4)
     assert Gate(**gate).exit_code(verdict) == code
     assert bool(Gate(**gate).failures(verdict)) == bool(code)
-    starving = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False, cores=4)
+    starving = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False, num_cores=4)
     assert Gate(**gate).exit_code(starving) == 1
-    assert Gate(**gate).exit_code(judge(recording_of(np.full(60, STEP)), emulated=False, cores=4)) == 4
+    assert Gate(**gate).exit_code(judge(recording_of(np.full(60, STEP)), emulated=False, num_cores=4)) == 4
 
 
 def test_a_gate_that_cannot_be_meant_is_refused() -> None:
@@ -131,9 +139,10 @@ def test_a_gate_that_cannot_be_meant_is_refused() -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     moved = Clock()
-    monkeypatch.setattr(stamps, "clock", moved)
-    monkeypatch.setattr(live, "clock", moved)
-    monkeypatch.setattr(live, "another_clock", moved)
+    monkeypatch.setattr(batch_timing, "clock", moved)
+    monkeypatch.setattr(instrument, "clock", moved)
+    monkeypatch.setattr(measured_loop, "clock", moved)
+    monkeypatch.setattr(measured_loop, "raw_clock", moved)
     monkeypatch.setattr(step_clock, "clock", moved)
     return moved
 
@@ -170,16 +179,16 @@ def test_the_three_estimators_agree_on_a_loader_without_workers(clock: Clock, ki
         clock.pass_by(STEP)
 
     found = profile.profile(loader, step, steps=500)
-    assert found.verdict.word is Word.STARVED
-    assert found.verdict.live.value == pytest.approx(4 / 14)
-    assert found.differential == pytest.approx(4 / 14)
-    assert found.verdict.model in (None, pytest.approx(4 / 14))
+    assert found.verdict.kind is VerdictKind.STARVED
+    assert found.verdict.wait_share.value == pytest.approx(4 / 14)
+    assert found.replay_slowdown == pytest.approx(4 / 14)
+    assert found.verdict.model_wait_share in (None, pytest.approx(4 / 14))
     assert seen[:4] == list(range(4))  # the batches are as they were
-    first = 4 * (1 + loader_verdict.REPLAYED_STEPS)
+    first = 4 * (1 + loader_verdict.NUM_REPLAY_STEPS)
     went_on = seen[first : first + 8]
     assert went_on == list(range(went_on[0], went_on[0] + 8))
     assert found.live.images_per_second == pytest.approx(4 / 0.014)
-    assert sum(found.bars.values()) == pytest.approx(0.014)
+    assert sum(found.step_part_seconds.values()) == pytest.approx(0.014)
 
 
 class _Plain:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback
 
-from ....loaders.profiler.measure.recording import images_of
+from ....loaders.profiler.measure.recording import count_images
 from ...levers import peak_memory
 from ...starvation.data_wait import Waits, tap, untap
 
@@ -88,7 +88,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
                 self._start(pl_module)
             return
         self.steps += 1
-        self.samples += max(images_of(batch), 1) * trainer.world_size
+        self.samples += max(count_images(batch), 1) * trainer.world_size
         loss = outputs.get("loss") if isinstance(outputs, dict) else None
         if isinstance(loss, torch.Tensor):
             self._losses.append(loss.detach() * trainer.accumulate_grad_batches)  # Lightning divides by it

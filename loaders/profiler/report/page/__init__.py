@@ -1,4 +1,4 @@
-"""The page of a profile: sentences, figures, and one HTML file that holds them.
+"""The HTML page of a profile: sentences, tables and figures in one file.
 
 In: a `Profile`. Out: one HTML file that opens without a network.
 Must not know: loaders, clocks.

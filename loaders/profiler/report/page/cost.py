@@ -1,4 +1,4 @@
-"""Figures of cost: a batch's making by stage, and this loader beside others."""
+"""Sections on cost: loading by stage, and this loader beside others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bokeh.models.annotations.geometry import Whisker
 from bokeh.plotting import figure
 
 from ...measure.recording import Recording
-from ...verdict.judgement import Verdict
 from ...verdict.result import Profile
+from ...verdict.verdict import Verdict
 from . import plots
 from .plots import INK, MAKING, QUIET, STAGES, STALL, STEP, Section, Table, milliseconds, percent
 
@@ -25,8 +25,8 @@ _STORAGE_BYTES = 1e6  # a batch
 
 
 def stages(profile: Profile) -> Section | None:
-    """What a batch's making costs, and what limits it."""
-    spans = profile.live.spans
+    """Section: load time by stage, and what limits loading."""
+    spans = profile.live.stage_seconds
     if not spans:
         return None
     names, taken = list(spans), np.array(list(spans.values())) * 1e3
@@ -48,21 +48,21 @@ def stages(profile: Profile) -> Section | None:
 
 
 def binding(recording: Recording) -> str:
-    """What limits the makers of batches, in words."""
-    made = recording.made
-    whole = sum(stamp.finish - stamp.start for stamp in made)
-    computed = min(sum(stamp.cpu for stamp in made) / whole, 1.0)
-    queued = min(sum(stamp.queued for stamp in made) / whole, 1.0 - computed)
+    """The sentence on what limits loading: cores, computing, storage or waiting."""
+    made = recording.steady_batch_timings
+    whole = sum(stamp.end_at - stamp.start_at for stamp in made)
+    computed = min(sum(stamp.cpu_seconds for stamp in made) / whole, 1.0)
+    queued = min(sum(stamp.core_wait_seconds for stamp in made) / whole, 1.0 - computed)
     rest = 1.0 - computed - queued
     if not computed:
         return "What limits it is not known: the system does not say how long the makers computed."
-    if queued > _SCARCE or recording.contention.sum() > recording.unmade.sum():
+    if queued > _SCARCE or recording.late_seconds.sum() > recording.not_ready_seconds.sum():
         what = (
             "the cores. The loop and its workers want more than there are: more workers will not help, less work will"
         )
     elif computed >= rest:
         what = "computing. The makers are busy: more workers help while cores are free, and so does less work"
-    elif sum(stamp.bytes_read for stamp in made) / len(made) > _STORAGE_BYTES:
+    elif sum(stamp.storage_bytes for stamp in made) / len(made) > _STORAGE_BYTES:
         what = "storage. The makers mostly wait for what they read: faster storage helps, and so do more workers"
     else:
         what = "waiting. The makers mostly wait, for files, locks or other processes: more workers help"
@@ -76,15 +76,16 @@ def binding(recording: Recording) -> str:
 
 
 def trials(profile: Profile) -> Section | None:
-    """The same step with this loader and with others."""
-    others = profile.others
+    """Section: the same step with this loader and with others."""
+    others = profile.all_trials
     if not others:
         return None
-    rows = [(one.name, one.recording, one.verdict) for one in (profile.this, *others)]
-    limit = profile.live.images_per_batch / float(profile.alone.step.mean())
-    confidence = percent(profile.own.live.confidence)
+    rows = [(one.name, one.recording, one.verdict) for one in (profile.as_trial, *others)]
+    limit = profile.live.images_per_batch / float(profile.preloaded.step_seconds.mean())
+    confidence = percent(profile.own_verdict.wait_share.confidence)
     return Section(
-        key="trials", title="The same step with other loaders",
+        key="trials",
+        title="The same step with other loaders",
         read="Left: how many images a second get through; the dashed line is what the step alone allows. Right: how "
         f"much of the time it waits; a whisker spans the {confidence} bounds, wide where few steps were tried.",
         plots={
@@ -94,16 +95,24 @@ def trials(profile: Profile) -> Section | None:
         table=Table(
             ("loader", "images/s", "waiting", f"bounds ({confidence})", "steps", "a batch's making"),
             [
-                (name, f"{recording.images_per_second:,.0f}", percent(verdict.live.value),
-                 f"{percent(verdict.live.lower)} to {percent(verdict.live.upper)}", f"{verdict.steps:,}",
-                 milliseconds(verdict.load) if recording.stamps else "not seen")
+                (
+                    name,
+                    f"{recording.images_per_second:,.0f}",
+                    percent(verdict.wait_share.value),
+                    f"{percent(verdict.wait_share.lower)} to {percent(verdict.wait_share.upper)}",
+                    f"{verdict.num_steps:,}",
+                    milliseconds(verdict.median_load_seconds) if recording.batch_timings else "not seen",
+                )
                 for name, recording, verdict in rows
             ],
         ),
-        notes=("“evaluation transform” only resizes and normalises; “none” reads and hands over without even decoding: "
-               "what it still waits is not the transforms' doing.",)
-        if any(one.name in {"none", "evaluation transform"} for one in others) else (),
-    )  # fmt: skip
+        notes=(
+            "“evaluation transform” only resizes and normalises; “none” reads and hands over without even decoding: "
+            "what it still waits is not the transforms' doing.",
+        )
+        if any(one.name in {"none", "evaluation transform"} for one in others)
+        else (),
+    )
 
 
 _Row = tuple[str, Recording, Verdict]
@@ -125,8 +134,8 @@ def _throughput(rows: list[_Row], limit: float) -> figure:
 
 
 def waits_plot(rows: Sequence[tuple[str, Verdict]]) -> figure:
-    """A row for each name, as long as the waiting, with a whisker from bound to bound."""
-    stalls = [verdict.live for _, verdict in rows]
+    """A bar of each verdict's waiting, with a whisker from bound to bound."""
+    stalls = [verdict.wait_share for _, verdict in rows]
     longest = max(5.0, *(one.upper * 105 for one in stalls))
     made = plots.rows_plot([name for name, _ in rows], "waiting (% of the time)", (0.0, longest))
     source = ColumnDataSource({

@@ -1,4 +1,4 @@
-"""The page of a profile: one HTML file with figures that opens anywhere, without a network."""
+"""Renders the page of a profile: one HTML file with figures that needs no network."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from markupsafe import Markup
 
 from .....pipeline.files import write_atomically
 from ...verdict.gate import Gate
-from ...verdict.instead import instead
+from ...verdict.no_advice import no_advice_reason
 from ...verdict.result import Profile
 from . import plots, sentences
 from .cost import stages, trials
-from .several import ranks, sweep
+from .ranks_and_sweep import ranks, sweep
 from .step import curve, distributions, waterfall
 from .timeline import depth, timeline, without_precomputing
 
@@ -23,7 +23,7 @@ _SECTIONS = (sweep, ranks, waterfall, curve, distributions, timeline, depth, sta
 
 
 def write_page(profile: Profile, gate: Gate, page: Path) -> int:
-    """Writes one HTML file that needs nothing else, whole or not at all; returns its bytes.
+    """Writes one self-contained HTML file, whole or not at all; returns its bytes.
 
     Raises `UsageError` where it cannot be written.
     """
@@ -33,16 +33,25 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
     )
     sections = [section for make in _SECTIONS if (section := make(profile)) is not None]
     text = environment.from_string(source).render(
-        profile=profile, verdict=profile.verdict, gate=gate, failures=gate.failures(profile.verdict),
-        banner=sentences.banner(profile), changes=sentences.changes(profile), instead=instead(profile),
-        sustained=sentences.sustained(profile), handing=sentences.handing(profile),
-        estimators=sentences.estimators(profile), facts=sentences.facts(profile),
-        surroundings=sentences.surroundings(profile), sections=sections, item=_item,
+        profile=profile,
+        verdict=profile.verdict,
+        gate=gate,
+        failures=gate.failures(profile.verdict),
+        banner=sentences.banner(profile),
+        changes=sentences.changes(profile),
+        no_advice_reason=no_advice_reason(profile),
+        sustained=sentences.sustained(profile),
+        handing=sentences.handing(profile),
+        estimators=sentences.estimators(profile),
+        facts=sentences.facts(profile),
+        surroundings=sentences.surroundings(profile),
+        sections=sections,
+        item=_item,
         script=Markup(plots.script()),  # noqa: S704 (Bokeh's own)
-    )  # fmt: skip
+    )
     return write_atomically(text, page, "--page")
 
 
 def _item(made: figure) -> Markup:
-    """A figure for a script element: `in_html` has escaped what is in it."""
+    """A figure as JSON for a script element, which `in_html` has escaped."""
     return Markup(plots.in_html(made))  # noqa: S704

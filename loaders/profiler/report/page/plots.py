@@ -1,4 +1,4 @@
-"""What the figures of a page have in common: colours, a plain look, and how they come into HTML without a network."""
+"""Shared parts of the figures: colours, axes, formats, and embedding without a network."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _THEME = Theme(
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text; the first of each row is its head."""
+    """Cells as text; the first cell of each row is its header."""
 
     head: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
@@ -66,9 +66,9 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the page: a title, a sentence that says how to read it, figures with what they show, a table, notes.
+    """A section of the page: title, reading instruction, figures, table, notes.
 
-    plots: by what a reader who cannot see them is told. legend: names and colours.
+    plots: by their text alternatives. legend: colours by name.
     """
 
     key: str
@@ -83,7 +83,7 @@ class Section:
 def plot(
     height: int, x: str, y: str | None, x_range: tuple[float, float], y_range: tuple[float, float], **options: Any
 ) -> figure:
-    """An empty figure as wide as the page, with labelled axes; y: None for an axis of names. options: of Bokeh's."""
+    """An empty figure as wide as the page, with labelled axes. y: None for an axis of names. options: of Bokeh."""
     options.update(x_range=x_range, y_range=y_range)  # figure takes pairs of numbers, but its stubs do not
     made = figure(
         height=height, sizing_mode="stretch_width", toolbar_location=None, tools="", min_border_left=64,
@@ -98,7 +98,7 @@ def plot(
 
 
 def rows_plot(names: Sequence[str], x: str, x_range: tuple[float, float]) -> figure:
-    """An empty figure for horizontal bars or lanes: names beside its rows 0, 1, 2 ... from the top down."""
+    """An empty figure for horizontal bars or lanes, with a name beside each row, from the top down."""
     made = plot(60 + 34 * len(names), x, None, x_range, (len(names) - 0.4, -0.6))
     made.xaxis.ticker = BasicTicker(desired_num_ticks=4)  # a phone has no room for more
     made.yaxis.ticker = FixedTicker(ticks=list(range(len(names))))
@@ -110,18 +110,18 @@ def rows_plot(names: Sequence[str], x: str, x_range: tuple[float, float]) -> fig
 
 
 def mark(made: figure, at: float, *, across: bool = False, colour: str = SOFT) -> None:
-    """A dashed line at a value of x, or, `across`, of y."""
+    """A dashed line at a value of x, or of y if `across`."""
     made.add_layout(Span(location=at, dimension="width" if across else "height", line_color=colour, line_dash="dashed",
                          line_width=1.5, level="underlay"))  # fmt: skip
 
 
 def hover(made: figure, renderers: Sequence[Any], *rows: tuple[str, str]) -> None:
-    """Tooltips. rows: names, and columns as `@column`; Bokeh escapes what is in them."""
+    """Tooltips. rows: names and `@column` references, whose values Bokeh escapes."""
     made.add_tools(HoverTool(renderers=list(renderers), tooltips=list(rows), point_policy="follow_mouse"))
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, 20 ... within two positive numbers; more of them where these are close."""
+    """1, 2, 5, 10, 20 ... within two positive numbers; denser where these are close."""
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
     leading = (1.0, 2.0, 5.0) if high > _FAR * low else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
     return [number * 10.0**decade for decade in decades for number in leading if low <= number * 10.0**decade <= high]
@@ -151,11 +151,11 @@ def milliseconds(seconds: float) -> str:
 
 
 def in_html(made: figure) -> str:
-    """A figure as JSON that can stand in a script element, whatever names are in it."""
+    """A figure as JSON that is safe inside a script element."""
     text = serialize_json(json_item(made, theme=_THEME))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def script() -> str:
-    """What draws the figures: Bokeh's core alone, no widgets, from this machine."""
+    """Bokeh's core script, inline, without widgets."""
     return "\n".join(Resources(mode="inline", components=["bokeh"], log_level="error").js_raw)

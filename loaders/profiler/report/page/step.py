@@ -1,4 +1,4 @@
-"""Figures of a step's time: where it goes, how it depends on the step, and what the queue can hide."""
+"""Sections on a step's time: its parts, the starvation curve, and distributions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bokeh.models.annotations.labels import Label
 from bokeh.plotting import figure
 
 from ...estimate.queue_model import Seconds
-from ...verdict.result import PART_NAMES, Point, Profile
-from ...verdict.what_if import Situation
+from ...verdict.result import STEP_PART_LABELS, CurvePoint, Profile
+from ...verdict.what_if import WhatIfModel
 from . import plots
 from .plots import (
     HANDING,
@@ -37,31 +37,39 @@ _OTHER_PACE = 1.2
 _BINS = 60
 
 _BARS = {
-    "step alone": (PART_NAMES["step alone"], STEP, "the same step on batches that are there already"),
-    "copy": (PART_NAMES["copy"], "#6f9fd0", "bringing the batch to the device"),
-    "slower step": (PART_NAMES["slower step"], MAKING, "the step is slower while batches are being made beside it"),
-    "other ranks": (PART_NAMES["other ranks"], OTHERS, "the step cannot end before another rank's batch is there"),
+    "step alone": (STEP_PART_LABELS["step alone"], STEP, "the same step on batches that are there already"),
+    "copy": (STEP_PART_LABELS["copy"], "#6f9fd0", "bringing the batch to the device"),
+    "slower step": (
+        STEP_PART_LABELS["slower step"],
+        MAKING,
+        "the step is slower while batches are being made beside it",
+    ),
+    "other ranks": (
+        STEP_PART_LABELS["other ranks"],
+        OTHERS,
+        "the step cannot end before another rank's batch is there",
+    ),
     "transport": (
-        PART_NAMES["transport"],
+        STEP_PART_LABELS["transport"],
         HANDING,
         "passing a batch that is made from its worker to the loop, where the device waits for it",
     ),
-    "sampling": (PART_NAMES["sampling"], SAMPLER, "the sampler chooses the next samples, in the loop itself"),
+    "sampling": (STEP_PART_LABELS["sampling"], SAMPLER, "the sampler chooses the next samples, in the loop itself"),
     "contention": (
-        PART_NAMES["contention"],
+        STEP_PART_LABELS["contention"],
         NO_CORE,
         "the batch is made, but no core is free to hand it over",
     ),
-    "preparation": (PART_NAMES["preparation"], STALL, "the batch is still being made"),
+    "preparation": (STEP_PART_LABELS["preparation"], STALL, "the batch is still being made"),
     "fetch": ("cold cache", "#a63d8f", "what comes on top while no file is in the page cache"),
 }
 _WAITS = ("other ranks", "transport", "sampling", "contention", "preparation")
 
 
 def waterfall(profile: Profile) -> Section:
-    """What a step's time is made of."""
-    bars = profile.bars
-    fetch = profile.fetch
+    """Section: the parts of a step's time."""
+    bars = profile.step_part_seconds
+    fetch = profile.cold_fetch_seconds
     period, waits = sum(bars.values()), sum(bars.get(name, 0.0) for name in _WAITS)
     rows, reached = [], 0.0
     for name, seconds in bars.items():
@@ -80,7 +88,7 @@ def waterfall(profile: Profile) -> Section:
 
 
 def _waterfall_plot(rows: Sequence[tuple[str, str, str, float, float]]) -> figure:
-    """Rows of name, colour, meaning and both ends in seconds; thin lines lead from a bar's end to the next bar."""
+    """Rows of name, colour, meaning and both ends in seconds; thin lines connect consecutive bars."""
     names, colours, meanings, *ends = zip(*rows, strict=True)
     left, right = np.array(ends) * 1e3
     far = np.maximum(left, right)
@@ -101,16 +109,16 @@ def _waterfall_plot(rows: Sequence[tuple[str, str, str, float, float]]) -> figur
 
 
 def curve(profile: Profile) -> Section | None:
-    """The waiting against the step's time: by the model, and where it was tried; of a job no model says it."""
+    """Section: waiting over step time, as predicted and as measured; None for a job, which has no model."""
     verdict = profile.verdict
     if profile.ranks:
         return None
     title, key = "Would a faster step starve?", "curve"
-    if verdict.model is None or not verdict.mean_step:
+    if verdict.model_wait_share is None or not verdict.mean_step_seconds:
         why = ("Not known: how long each batch takes to make is seen of torch's loaders alone, and the queue's model "
                "holds where they keep their order.")  # fmt: skip
         return Section(key=key, title=title, read=why)
-    now = verdict.mean_step
+    now = verdict.mean_step_seconds
     faster = dict(zip(_FASTER, _predicted(profile, [now / times for times in _FASTER]), strict=True))
     words = [f"{percent(stall)} of the time on a device {times} times as fast" for times, stall in faster.items()]
     notes = [f"By the model, the step would wait {', and '.join(words)}."]
@@ -130,52 +138,67 @@ def curve(profile: Profile) -> Section | None:
     )  # fmt: skip
 
 
-def _agreement(points: Sequence[Point]) -> str:
-    """How well the dots lie on the line, in words."""
-    apart = [abs(point.measured - point.predicted) for point in points]
+def _agreement(points: Sequence[CurvePoint]) -> str:
+    """The sentence on how well measured points fit the predicted curve."""
+    apart = [abs(point.measured_wait_share - point.predicted_wait_share) for point in points]
     worst = points[int(np.argmax(apart))]
     told = f"The dots lie {sum(apart) / len(apart) * 100:.1f} points off the line on average"
     if max(apart) <= _FAR_OFF:
         return f"{told}, {max(apart) * 100:.1f} at most."
     why = "The model knows only what was seen at your step: rely on the dots."
-    if not 1 / _OTHER_PACE < worst.pace < _OTHER_PACE:
-        why = (f"Batches took {worst.pace:.1f} times as long to make there as at your step, so something else on the "
-               "machine came or went: measure again while nothing else runs.")  # fmt: skip
+    if not 1 / _OTHER_PACE < worst.load_ratio < _OTHER_PACE:
+        why = (
+            f"Batches took {worst.load_ratio:.1f} times as long to make there as at your step, so something else on "
+            f"the "
+            "machine came or went: measure again while nothing else runs."
+        )
     return (
-        f"{told}, and the one at {milliseconds(worst.step)} by {max(apart) * 100:.0f}: {percent(worst.measured)} "
-        f"where the model says {percent(worst.predicted)}. {why}"
+        f"{told}, and the one at {milliseconds(worst.step_seconds)} by {max(apart) * 100:.0f}: "
+        f"{percent(worst.measured_wait_share)} "
+        f"where the model says {percent(worst.predicted_wait_share)}. {why}"
     )
 
 
 def _predicted(profile: Profile, steps: Sequence[float]) -> list[float]:
-    situation = Situation.of(profile.live, profile.cores)
-    return [situation.wait_share(step=step) for step in steps]
+    situation = WhatIfModel.fit(profile.live, profile.num_cores)
+    return [situation.wait_share(step_seconds=step) for step in steps]
 
 
 def _curve_plot(profile: Profile, faster: dict[int, float]) -> figure:
-    verdict, now = profile.verdict, profile.verdict.mean_step
-    tried = np.array([(point.step * 1e3, point.measured * 100) for point in profile.curve]).reshape(-1, 2)
-    marks = [now, now / max(_FASTER), verdict.fastest_step or now, *(tried[:, 0] / 1e3)]
+    verdict, now = profile.verdict, profile.verdict.mean_step_seconds
+    tried = np.array([(point.step_seconds * 1e3, point.measured_wait_share * 100) for point in profile.curve]).reshape(
+        -1, 2
+    )
+    marks = [now, now / max(_FASTER), verdict.fastest_step_seconds or now, *(tried[:, 0] / 1e3)]
     steps = np.geomspace(0.8 * min(marks), 1.3 * max(marks), _CURVE_POINTS)
     predicted = np.array(_predicted(profile, steps.tolist())) * 100
     far = float(steps[-_CURVE_POINTS // 4])  # what stands to the right of it would not fit
-    top = 1.2 * max(predicted.max(), verdict.live.value * 100, tried[:, 1].max(initial=0.0), 4.0)
+    top = 1.2 * max(predicted.max(), verdict.wait_share.value * 100, tried[:, 1].max(initial=0.0), 4.0)
     made = plots.plot(330, "step time (ms)", "waiting (% of the time)", (steps[0] * 1e3, steps[-1] * 1e3),
                       (-0.03 * top, top), x_axis_type="log")  # fmt: skip
-    if verdict.fastest_step is not None:
-        plots.mark(made, verdict.fastest_step * 1e3)
-        told = f"1 % at {milliseconds(verdict.fastest_step)}"
-        _label(made, verdict.fastest_step * 1e3, 0.93 * top, told, colour=SOFT, to_left=verdict.fastest_step > far)
+    if verdict.fastest_step_seconds is not None:
+        plots.mark(made, verdict.fastest_step_seconds * 1e3)
+        told = f"1 % at {milliseconds(verdict.fastest_step_seconds)}"
+        _label(
+            made,
+            verdict.fastest_step_seconds * 1e3,
+            0.93 * top,
+            told,
+            colour=SOFT,
+            to_left=verdict.fastest_step_seconds > far,
+        )
     shown = [
         made.line(steps * 1e3, predicted, line_width=2.5, color=STEP),
         made.scatter(tried[:, 0], tried[:, 1], size=9, color=INK),
         made.scatter(now / np.array(list(faster)) * 1e3, np.array(list(faster.values())) * 100, size=12,
                      marker="square", fill_color="white", line_color=_FASTER_COLOUR, line_width=2.5),
-        made.scatter([now * 1e3], [verdict.live.value * 100], size=16, marker="diamond", color=STALL),
+        made.scatter([now * 1e3], [verdict.wait_share.value * 100], size=16, marker="diamond", color=STALL),
     ]  # fmt: skip
     for times, stall in faster.items():
         _label(made, now / times * 1e3, stall * 100, f"{times}x faster")
-    _label(made, now * 1e3, verdict.live.value * 100, "your step", to_left=now > far, above_px=22 if now > far else 6)
+    _label(
+        made, now * 1e3, verdict.wait_share.value * 100, "your step", to_left=now > far, above_px=22 if now > far else 6
+    )
     plots.hover(made, shown, ("step", "@x{0,0.0} ms"), ("waits", "@y{0.0} %"))
     return made
 
@@ -193,12 +216,12 @@ def _label(
 
 
 def distributions(profile: Profile) -> Section | None:
-    """How long batches take to make, and steps to run."""
-    live, steady = profile.live, profile.live.steady
-    if not live.stamps or not steady.any():
+    """Section: distributions of load and step times."""
+    live, steady = profile.live, profile.live.is_steady
+    if not live.batch_timings or not steady.any():
         return None
-    load, step = live.load[steady], live.step[steady]
-    hidden = live.queue.ahead * profile.own.step
+    load, step = live.load_seconds[steady], live.step_seconds[steady]
+    hidden = live.queue_model.max_in_flight * profile.own_verdict.median_step_seconds
     ends = [float(value) for value in (load.min(), step.min(), load.max(), step.max(), hidden) if value > 0]
     edges = np.geomspace(0.9 * min(ends), 1.15 * max(ends), _BINS + 1)
     told = "Without workers there is no queue that could hide a slow batch: each is waited for in full."
@@ -206,8 +229,9 @@ def distributions(profile: Profile) -> Section | None:
     if hidden:
         plots.mark(batches, hidden * 1e3, colour=STALL)
         told = (
-            f"The dashed line is {live.workers} workers x {live.prefetch} batches ahead x a step of "
-            f"{milliseconds(profile.own.step)} = {milliseconds(hidden)}: a batch that takes longer cannot be "
+            f"The dashed line is {live.num_workers} workers x {live.prefetch_factor} batches ahead x a step of "
+            f"{milliseconds(profile.own_verdict.median_step_seconds)} = {milliseconds(hidden)}: a batch that takes "
+            f"longer cannot be "
             f"hidden by the queue, however fast the others are. {int((load > hidden).sum()):,} of {len(load):,} did."
         )
     return Section(

@@ -1,4 +1,4 @@
-"""Figures over time: what each process did in some typical steps, and how full the queue was."""
+"""Sections over time: what each process did in typical steps, and the depth of the queue."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from bokeh.models import ColumnDataSource, FixedTicker
 from bokeh.plotting import figure
 
+from ...measure.batch_timing import BatchTiming
 from ...measure.recording import Recording
-from ...measure.stamps import Stamp
 from ...verdict.result import Profile
 from . import plots
 from .plots import HANDING, MAKING, NO_CORE, SAMPLER, STAGES, STALL, STEP, WHOLE, Section, percent
@@ -29,7 +29,7 @@ _LOOP_COLOURS = {
 
 @dataclass(frozen=True)
 class _Block:
-    """Something that took a while in a lane. left, right: seconds of the recording's clock."""
+    """A block in a lane. left, right: seconds on the recording's clock."""
 
     lane: int
     left: float
@@ -40,41 +40,41 @@ class _Block:
 
 
 def timeline(profile: Profile) -> Section | None:
-    """Some typical steps, process by process."""
+    """Section: typical steps, process by process."""
     live = profile.live
     window = typical(live)
     if window is None:
         return None
-    began, ended = float(live.asked[window.start]), float(live.done[window.stop - 1])
-    whole = sum(live.spans.values())
-    parts = {name: STAGES.get(name, MAKING) for name, seconds in live.spans.items() if seconds > _SEEN * whole}
+    began, ended = float(live.requested_at[window.start]), float(live.step_end_at[window.stop - 1])
+    whole = sum(live.stage_seconds.values())
+    parts = {name: STAGES.get(name, MAKING) for name, seconds in live.stage_seconds.items() if seconds > _SEEN * whole}
     making = {**parts, "a batch that was not told apart": WHOLE} if len(parts) > 1 else {"making a batch": MAKING}
     count = window.stop - window.start
     told = (
         "above it the workers show what they were doing meanwhile. Of a batch's making only the lengths of its parts "
         "are known, not their order."
-        if live.stamps
+        if live.batch_timings
         else "how its batches were made is not seen, since this loader is not one of torch's."
     )
     return Section(
         key="timeline", title=f"{count} typical steps",
         read=f"A lane for each process, time from left to right. Red is when the loop had nothing to work on; {told}",
         plots={f"timeline of {count} steps": _lanes_plot(live, began, ended - began)},
-        legend={**(making if live.stamps else {}), "step": STEP, **_loop_legend(live)},
-        notes=(f"Of {live.workers} workers, {_MOST_LANES} are shown.",) if live.workers > _MOST_LANES else (),
+        legend={**(making if live.batch_timings else {}), "step": STEP, **_loop_legend(live)},
+        notes=(f"Of {live.num_workers} workers, {_MOST_LANES} are shown.",) if live.num_workers > _MOST_LANES else (),
     )  # fmt: skip
 
 
 def typical(recording: Recording, steps: int = _STEPS_SHOWN) -> slice | None:
-    """Steady steps in a row, of one stretch, whose stall is closest to that of all; of several, the middle ones."""
-    steady, stall, period = recording.steady, recording.wait, recording.period
+    """Consecutive steady steps of one segment whose waiting is closest to the mean; of several, the middle ones."""
+    steady, stall, period = recording.is_steady, recording.wait_seconds, recording.period_seconds
     if not steady.any():
         return None
     usual = float(stall[steady].sum() / period[steady].sum())
     stalls, periods = (np.concatenate([[0.0], np.cumsum(series)]) for series in (stall, period))
     found = []
-    for stretch in recording.stretches:
-        first = stretch.start + max(recording.workers * recording.prefetch, 1)
+    for stretch in recording.segments:
+        first = stretch.start + max(recording.num_workers * recording.prefetch_factor, 1)
         length = min(steps, stretch.stop - first)
         starts = np.arange(first, stretch.stop - length + 1) if length > 0 else np.zeros(0, np.int64)
         shares = (stalls[starts + length] - stalls[starts]) / (periods[starts + length] - periods[starts])
@@ -86,9 +86,11 @@ def typical(recording: Recording, steps: int = _STEPS_SHOWN) -> slice | None:
 
 def _lanes_plot(recording: Recording, began: float, seconds: float, *, in_parts: bool = True) -> figure:
     """Workers above, then the loop's waits, then its steps; `seconds` from `began` on. in_parts: batches by stage."""
-    shown = {stamp.pid for stamp in recording.stamps if stamp.finish > began and stamp.start < began + seconds}
+    shown = {
+        stamp.pid for stamp in recording.batch_timings if stamp.end_at > began and stamp.start_at < began + seconds
+    }
     lanes = {pid: lane for lane, pid in enumerate(sorted(shown)[:_MOST_LANES])}
-    names = [f"worker {lane + 1}" if recording.workers else "loading" for lane in lanes.values()]
+    names = [f"worker {lane + 1}" if recording.num_workers else "loading" for lane in lanes.values()]
     names += ["loop waits", "step"]
     every = (*_making(recording, lanes, in_parts=in_parts), *_loop(recording, len(lanes)))
     made = plots.rows_plot(names, "ms", (0.0, seconds * 1e3))
@@ -115,52 +117,59 @@ def _draw(made: figure, blocks: list[_Block], began: float) -> None:
 
 
 def _making(recording: Recording, lanes: dict[int, int], *, in_parts: bool) -> Iterator[_Block]:
-    colour = WHOLE if in_parts and recording.spans else MAKING
-    for number, stamp in enumerate(recording.stamps):
-        if stamp.pid in lanes and in_parts and stamp.spans:
+    colour = WHOLE if in_parts and recording.stage_seconds else MAKING
+    for number, stamp in enumerate(recording.batch_timings):
+        if stamp.pid in lanes and in_parts and stamp.stage_seconds:
             yield from _parts(stamp, lanes[stamp.pid], number)
         elif stamp.pid in lanes:
-            yield _Block(lanes[stamp.pid], stamp.start, stamp.finish, colour, "making a batch", number)
+            yield _Block(lanes[stamp.pid], stamp.start_at, stamp.end_at, colour, "making a batch", number)
 
 
-def _parts(stamp: Stamp, lane: int, number: int) -> Iterator[_Block]:
-    """A batch's making in the parts that could be told apart, and the rest."""
-    whole = stamp.finish - stamp.start
-    timed = sum(stamp.spans.values())
+def _parts(stamp: BatchTiming, lane: int, number: int) -> Iterator[_Block]:
+    """The loading of a batch by stage, and the rest."""
+    whole = stamp.end_at - stamp.start_at
+    timed = sum(stamp.stage_seconds.values())
     shrunk = min(1.0, whole / timed) if timed else 1.0
-    left = stamp.start
-    for name, seconds in stamp.spans.items():
-        right = min(left + seconds * shrunk, stamp.finish)
+    left = stamp.start_at
+    for name, seconds in stamp.stage_seconds.items():
+        right = min(left + seconds * shrunk, stamp.end_at)
         yield _Block(lane, left, right, STAGES.get(name, MAKING), name, number)
         left = right
-    if stamp.finish > left:
-        yield _Block(lane, left, stamp.finish, STAGES["other"], "other", number)
+    if stamp.end_at > left:
+        yield _Block(lane, left, stamp.end_at, STAGES["other"], "other", number)
 
 
 def _loop_legend(recording: Recording) -> dict[str, str]:
-    return {what: colour for what, colour in _LOOP_COLOURS.items() if colour != SAMPLER or recording.sampling.any()}
+    return {
+        what: colour
+        for what, colour in _LOOP_COLOURS.items()
+        if colour != SAMPLER or recording.sampler_wait_seconds.any()
+    }
 
 
 def _loop(recording: Recording, lane: int) -> Iterator[_Block]:
     """The loop's waits in one lane, its steps in the next."""
-    moments = np.array([*recording.waits, recording.handed]).T.tolist()
+    moments = np.array([*recording.wait_boundaries, recording.received_at]).T.tolist()
     for number, edges in enumerate(moments):
         for (what, colour), (left, right) in zip(_LOOP_COLOURS.items(), itertools.pairwise(edges), strict=True):
             if right > left:
                 yield _Block(lane, left, right, colour, what, number)
-        yield _Block(lane + 1, edges[-1], float(recording.done[number]), STEP, "step", number)
+        yield _Block(lane + 1, edges[-1], float(recording.step_end_at[number]), STEP, "step", number)
 
 
 # ---- how full the queue was
 
 
 def depth(profile: Profile) -> Section | None:
-    """How many batches were ready whenever the loop asked for one."""
+    """Section: the number of ready batches at each request."""
     live = profile.live
-    known, ahead = live.steady & (live.depth >= 0), live.queue.ahead
+    known, ahead = live.is_steady & (live.queue_depth >= 0), live.queue_model.max_in_flight
     if not ahead or not known.any():
         return None
-    ready, seconds = live.depth[known].astype(np.float64), np.cumsum(np.where(live.steady, live.period, 0.0))[known]
+    ready, seconds = (
+        live.queue_depth[known].astype(np.float64),
+        np.cumsum(np.where(live.is_steady, live.period_seconds, 0.0))[known],
+    )
     empty = ready == 0
     made = plots.plot(210, "seconds of the run", "batches ready", (0.0, float(seconds[-1])), (-0.25, ahead + 0.6))
     made.yaxis.ticker = FixedTicker(ticks=sorted({0, ahead // 2, ahead}))
@@ -181,29 +190,34 @@ def depth(profile: Profile) -> Section | None:
 
 
 def without_precomputing(profile: Profile) -> Section | None:
-    """The same steps on faces made from the videos each time, on one scale of time."""
+    """Section: the same steps on faces decoded from videos in every step, on one time scale."""
     naive = next((trial for trial in profile.trials if trial.name == NAIVE), None)
     if naive is None:
         return None
     ours, theirs = profile.live.images_per_second, naive.recording.images_per_second
     ratio = f"{ours / theirs:,.1f} times as many images a second" if theirs else "more images a second"
-    bare = " (without any transform, which would come on top)" if profile.live.spans.get("augment") else ""
+    bare = " (without any transform, which would come on top)" if profile.live.stage_seconds.get("augment") else ""
     return Section(
-        key="naive", title="Without precomputing",
+        key="naive",
+        title="Without precomputing",
         read=f"Precomputed, training gets {ratio}: {ours:,.0f} instead of {theirs:,.0f}. Without, each face is decoded "
-        f"and detected anew in the loader{bare}, and the step waits {percent(naive.verdict.live.value)} of the time, "
-        f"seen in {naive.verdict.steps:,} steps. Both timelines have the same scale; "
+        f"and detected anew in the loader{bare}, and the step waits {percent(naive.verdict.wait_share.value)} of the "
+        f"time, "
+        f"seen in {naive.verdict.num_steps:,} steps. Both timelines have the same scale; "
         "in a gap another part was measured.",
         plots=_side_by_side(profile.live, naive.recording),
         legend={"making a batch": MAKING, "step": STEP, **_loop_legend(profile.live)},
-    )  # fmt: skip
+    )
 
 
 def _side_by_side(live: Recording, naive: Recording) -> dict[str, figure]:
-    period, slow = (float(np.mean(one.period[one.steady] if one.steady.any() else one.period)) for one in (live, naive))
+    period, slow = (
+        float(np.mean(one.period_seconds[one.is_steady] if one.is_steady.any() else one.period_seconds))
+        for one in (live, naive)
+    )
     seconds = min(max(_NAIVE_STEPS * slow, _STEPS_SHOWN * period), _MOST_STEPS * period)
     plots_of = {}
     for name, recording in (("precomputed", live), ("made from the videos in every step", naive)):
         window = typical(recording) or slice(0, len(recording))
-        plots_of[name] = _lanes_plot(recording, float(recording.asked[window.start]), seconds, in_parts=False)
+        plots_of[name] = _lanes_plot(recording, float(recording.requested_at[window.start]), seconds, in_parts=False)
     return plots_of

@@ -13,15 +13,15 @@ import torch
 from assets_clock import Clock
 from assets_rows import make_small, shown
 from facefeed.loaders import DevicePrefetcher, FaceDataLoader
-from facefeed.loaders.profiler.measure import live, page_cache, stamps
+from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, page_cache
 from facefeed.loaders.profiler.measure import step_clock as ticks
-from facefeed.loaders.profiler.measure.live import Pass, replay
-from facefeed.loaders.profiler.measure.recording import images_of
-from facefeed.loaders.profiler.measure.step_clock import CudaTicks, ticks_of
-from facefeed.loaders.profiler.measure.variants import by_transforms, prolonged, with_settings
+from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop, replay_batches
+from facefeed.loaders.profiler.measure.recording import count_images
+from facefeed.loaders.profiler.measure.step_clock import CudaStepClock, step_clock_for
+from facefeed.loaders.profiler.measure.variants import with_less_work, with_longer_epoch, with_settings
 from facefeed.loaders.profiler.profile import profile
-from facefeed.loaders.profiler.verdict.judgement import judge
-from facefeed.loaders.profiler.verdict.loader_verdict import _on
+from facefeed.loaders.profiler.verdict.judge import judge
+from facefeed.loaders.profiler.verdict.loader_verdict import move_to_device
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
@@ -66,71 +66,77 @@ class Loader:
 @pytest.mark.parametrize(("load", "stall"), [(0.004, 0.0), (0.016, 0.006 / 0.016)])
 def test_what_the_host_waits_for_while_the_device_works_is_no_stall(load: float, stall: float) -> None:
     stream = Stream()
-    seen = Pass(Loader(stream, load)).record(300, lambda _: stream.launch(0.010), ticks=stream)
-    assert judge(seen, emulated=False).live.value == pytest.approx(stall, abs=1e-3)
-    assert seen.step == pytest.approx(np.full(300, 0.010))
+    seen = MeasuredLoop(Loader(stream, load)).record(300, lambda _: stream.launch(0.010), step_clock=stream)
+    assert judge(seen, emulated=False).wait_share.value == pytest.approx(stall, abs=1e-3)
+    assert seen.step_seconds == pytest.approx(np.full(300, 0.010))
 
 
 def test_a_step_that_is_replayed_on_a_device_takes_what_the_device_takes() -> None:
     stream = Stream()
-    assert replay([None], 50, lambda _: stream.launch(0.010), stream).step == pytest.approx(np.full(50, 0.010))
+    assert replay_batches([None], 50, lambda _: stream.launch(0.010), stream).step_seconds == pytest.approx(
+        np.full(50, 0.010)
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_that_is_never_without_work_shows_no_stall_however_long_the_host_waits() -> None:
     device = torch.device("cuda")
-    ticks = ticks_of(device)
-    assert isinstance(ticks, CudaTicks)
+    ticks = step_clock_for(device)
+    assert isinstance(ticks, CudaStepClock)
     batches = [torch.zeros(4)] * 200
 
     def step(_batch: Any) -> None:
         torch.cuda._sleep(50_000_000)
 
-    seen = Pass(batches).record(100, step, ticks=ticks)
-    assert judge(seen, emulated=False).live.value < 0.01
-    assert seen.step.mean() > 0.005
+    seen = MeasuredLoop(batches).record(100, step, step_clock=ticks)
+    assert judge(seen, emulated=False).wait_share.value < 0.01
+    assert seen.step_seconds.mean() > 0.005
 
 
 def test_the_batches_of_a_prefetcher_and_of_a_plain_list_are_seen_as_well(dataset: Path) -> None:
     loader = FaceDataLoader(dataset, 10, image_size=16, num_workers=0)
     batches: list[object] = []
-    seen = Pass(DevicePrefetcher(loader, "cpu")).record(11, lambda _: None, keep=batches)
-    assert len(seen.stamps) == 11
+    seen = MeasuredLoop(DevicePrefetcher(loader, "cpu")).record(11, lambda _: None, batches_out=batches)
+    assert len(seen.batch_timings) == 11
     assert shown(batches) == shown(loader)
-    plain = Pass([torch.zeros(3)] * 5).record(12, lambda _: None)
-    assert (len(plain.stamps), plain.images.sum(), plain.place.tolist()) == (0, 36, [0, 1, 2, 3, 4] * 2 + [0, 1])
+    plain = MeasuredLoop([torch.zeros(3)] * 5).record(12, lambda _: None)
+    assert (len(plain.batch_timings), plain.num_images.sum(), plain.segment_step.tolist()) == (
+        0,
+        36,
+        [0, 1, 2, 3, 4] * 2 + [0, 1],
+    )
 
 
 def test_a_stretch_ends_when_its_time_is_over() -> None:
-    assert len(Pass([torch.zeros(3)] * 5).record(12, lambda _: None, most_seconds=-1)) == 1
+    assert len(MeasuredLoop([torch.zeros(3)] * 5).record(12, lambda _: None, max_seconds=-1)) == 1
 
 
 def test_how_many_batches_waited_is_known_of_each_question() -> None:
     stream = Stream()
-    seen = Pass(Loader(stream, 0.001)).record(20, lambda _: stream.launch(0.010), ticks=stream)
-    assert set(seen.depth.tolist()) == {-1}  # nobody knows
+    seen = MeasuredLoop(Loader(stream, 0.001)).record(20, lambda _: stream.launch(0.010), step_clock=stream)
+    assert set(seen.queue_depth.tolist()) == {-1}  # nobody knows
     loader = DataLoader(TensorDataset(torch.zeros(100, 1)), 1, num_workers=1, multiprocessing_context="forkserver")
-    depth = Pass(loader).record(100, lambda _: None).depth
+    depth = MeasuredLoop(loader).record(100, lambda _: None).queue_depth
     assert set(depth[:99].tolist()) <= {0, 1, 2}
     assert depth[99] == -1  # what was ready then was handed out later
 
 
 def test_an_evicted_file_comes_from_storage_and_one_that_was_read_from_memory(dataset: Path, tmp_path: Path) -> None:
     loader = FaceDataLoader(dataset, 10, image_size=16, num_workers=0)
-    files = page_cache.files_of(loader)
+    files = page_cache.parquet_files(loader)
     assert files
     assert all(path.suffix == ".parquet" for path in files)
-    assert page_cache.files_of([1, 2]) == []
+    assert page_cache.parquet_files([1, 2]) == []
     big = tmp_path / "file"
     big.write_bytes(os.urandom(4 << 20))
     with big.open("rb") as file:
         os.fsync(file.fileno())
-    before = page_cache.bytes_read()
+    before = page_cache.storage_bytes_read()
     page_cache.evict([big])
     big.read_bytes()
-    evicted = page_cache.bytes_read()
+    evicted = page_cache.storage_bytes_read()
     big.read_bytes()
-    after = page_cache.bytes_read()
+    after = page_cache.storage_bytes_read()
     if before is None or evicted is None or after is None:
         pytest.skip("the system does not say what came from storage")
     if evicted == before:
@@ -150,8 +156,8 @@ def test_of_a_chain_that_begins_with_a_dataloader_the_dataloader_is_seen() -> No
             return map(self.pipeline[1], self.pipeline[0])
 
     chain, batches = Chain(), list[Any]()
-    seen = Pass(chain).record(3, lambda _: None, keep=batches)
-    assert len(seen.stamps) == 3
+    seen = MeasuredLoop(chain).record(3, lambda _: None, batches_out=batches)
+    assert len(seen.batch_timings) == 3
     assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]
     assert isinstance(with_settings(chain, num_workers=1, prefetch_factor=2), Chain)
 
@@ -178,7 +184,7 @@ def opening(_worker: int) -> None:
 def test_a_dataset_that_workers_open_is_the_one_that_is_read() -> None:
     loader = DataLoader(Opened(), 4, num_workers=1, worker_init_fn=opening)
     batches: list[Any] = []
-    Pass(loader).record(10, lambda _: None, keep=batches)
+    MeasuredLoop(loader).record(10, lambda _: None, batches_out=batches)
     assert torch.cat(batches).ravel().tolist() == list(range(100, 140))
 
 
@@ -204,9 +210,9 @@ class Doubled(torch.utils.data.Dataset[torch.Tensor]):
 )
 def test_transforms_are_told_apart_in_parts_of_a_dataset_too(parts: Any, values: list[float]) -> None:
     batches: list[Any] = []
-    seen = Pass(DataLoader(parts, 3)).record(-(-len(values) // 3), lambda _: None, keep=batches)
+    seen = MeasuredLoop(DataLoader(parts, 3)).record(-(-len(values) // 3), lambda _: None, batches_out=batches)
     assert torch.cat(batches).tolist() == values
-    assert seen.stamps[0].spans["augment"] > 0
+    assert seen.batch_timings[0].stage_seconds["augment"] > 0
 
 
 def test_a_profile_disturbs_no_order_and_no_random_number() -> None:
@@ -250,38 +256,40 @@ def test_a_loop_that_waits_for_its_sampler_is_starved_and_told_so(
     workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = LookedAt()
-    for module in (live, stamps, ticks):
+    for module in (measured_loop, batch_timing, instrument, ticks):
         monkeypatch.setattr(module, "clock", clock)
     loader = DataLoader(
         TensorDataset(torch.arange(100)), batch_sampler=Slow(clock), num_workers=workers,
         multiprocessing_context="fork" if workers else None,  # workers take the clock along: making takes no time
     )  # fmt: skip
     found = profile(loader, lambda _: clock.pass_by(0.005), steps=200)
-    assert found.verdict.live.value == pytest.approx(0.8, abs=0.02)  # 20 of 25 ms
-    assert found.verdict.model == pytest.approx(found.verdict.live.value, abs=0.02)
-    assert found.bars["sampling"] == pytest.approx(0.02, rel=0.05)  # an epoch's first ones are drawn as it opens
-    sampler = next(one for one in found.advice if one.what.startswith("the sampler keeps the loop for"))
-    assert sampler.predicted < found.verdict.live.value / 2
+    assert found.verdict.wait_share.value == pytest.approx(0.8, abs=0.02)  # 20 of 25 ms
+    assert found.verdict.model_wait_share == pytest.approx(found.verdict.wait_share.value, abs=0.02)
+    assert found.step_part_seconds["sampling"] == pytest.approx(
+        0.02, rel=0.05
+    )  # an epoch's first ones are drawn as it opens
+    sampler = next(one for one in found.advice if one.change.startswith("the sampler keeps the loop for"))
+    assert sampler.predicted_wait_share < found.verdict.wait_share.value / 2
 
 
 def test_of_batches_that_come_in_any_order_nothing_is_computed() -> None:
     found = profile(
         DataLoader(TensorDataset(torch.arange(400)), 2, num_workers=2, in_order=False), lambda _: None, steps=60
     )
-    assert found.verdict.model is None
-    assert (found.advice, found.curve, found.verdict.fastest_step) == ((), (), None)
+    assert found.verdict.model_wait_share is None
+    assert (found.advice, found.curve, found.verdict.fastest_step_seconds) == ((), (), None)
 
 
 def test_images_a_second_are_those_of_the_steady_state() -> None:
     loader = DataLoader(TensorDataset(torch.arange(13)), 4)  # 4, 4, 4, 1: without workers all but the first are steady
-    seen = Pass(loader).record(4, lambda _: None)
-    assert seen.images.tolist() == [4, 4, 4, 1]
-    assert seen.images_per_second * seen.seconds == pytest.approx(9)
+    seen = MeasuredLoop(loader).record(4, lambda _: None)
+    assert seen.num_images.tolist() == [4, 4, 4, 1]
+    assert seen.images_per_second * seen.steady_seconds == pytest.approx(9)
 
 
 def test_a_batch_is_moved_in_whatever_it_lies() -> None:
     batch = {"pair": Pair(torch.zeros(1), 3), "list": [torch.zeros(2)], "name": "a"}
-    moved = _on(batch, torch.device("meta"))
+    moved = move_to_device(batch, torch.device("meta"))
     assert moved["pair"].image.is_meta
     assert (moved["pair"].label, moved["list"][0].is_meta, moved["name"]) == (3, True, "a")
 
@@ -305,14 +313,14 @@ def test_what_cannot_be_profiled_is_refused_with_the_reason() -> None:
 
 
 def test_images_are_counted_wherever_a_batch_has_them() -> None:
-    assert images_of({"path": ["a", "b"], "x": torch.zeros(5, 3)}) == 5
-    assert images_of(None) == images_of(["a"]) == 0
+    assert count_images({"path": ["a", "b"], "x": torch.zeros(5, 3)}) == 5
+    assert count_images(None) == count_images(["a"]) == 0
 
 
 def test_a_longer_epoch_has_every_face_as_often_and_never_in_the_same_order(dataset: Path) -> None:
     options: dict[str, Any] = {"image_size": 16, "num_workers": 0, "dtype": "uint8"}
     once = shown(FaceDataLoader(dataset, 10, **options))
-    thrice = shown(prolonged(FaceDataLoader(dataset, 10, **options), 3))
+    thrice = shown(with_longer_epoch(FaceDataLoader(dataset, 10, **options), 3))
     rounds = [thrice[first : first + 107] for first in (0, 107, 214)]
     assert all(sorted(one) == sorted(once) for one in rounds)
     assert rounds[0] != rounds[1] != rounds[2]
@@ -334,7 +342,7 @@ def test_other_settings_change_no_batch_and_not_the_loader(dataset: Path) -> Non
 
 
 def test_a_loader_without_transforms_is_compared_with_reading_alone(dataset: Path) -> None:
-    variants = by_transforms(FaceDataLoader(dataset, 10, image_size=16, num_workers=0, dtype="uint8"))
+    variants = with_less_work(FaceDataLoader(dataset, 10, image_size=16, num_workers=0, dtype="uint8"))
     assert set(variants) == {"none"}
     images = next(iter(variants["none"]))[0]
     assert images.shape == (10, 3, 16, 16)

@@ -1,14 +1,14 @@
-"""Where more than one was measured for the verdict: the ranks of a job, and the settings of a sweep."""
+"""Sections on several measurements: the ranks of a job, and the settings of a sweep."""
 
 from __future__ import annotations
 
 from bokeh.models import ColumnDataSource
 from bokeh.plotting import figure
 
-from ...trials.sweep import told
-from ...verdict.job import Rank
-from ...verdict.judgement import times
-from ...verdict.result import PART_NAMES, Profile, Tried
+from ...trials.sweep import describe_settings
+from ...verdict.job import RankResult
+from ...verdict.result import STEP_PART_LABELS, Profile, SweepResult
+from ...verdict.verdict import format_headroom
 from . import plots
 from .cost import waits_plot
 from .plots import HANDING, NO_CORE, SAMPLER, STALL, Section, Table, percent
@@ -17,14 +17,15 @@ _COLOURS = {"transport": HANDING, "sampling": SAMPLER, "contention": NO_CORE, "p
 
 
 def sweep(profile: Profile) -> Section | None:
-    """Settings, each measured: the cheapest that feeds the device first."""
+    """Section: the measured settings, the cheapest that feeds the device first."""
     tried = profile.sweep
     if not tried:
         return None
-    rows = [(told((one.num_workers, one.prefetch_factor)), one.verdict) for one in tried]
-    confidence = percent(tried[0].verdict.live.confidence)
+    rows = [(describe_settings((one.num_workers, one.prefetch_factor)), one.verdict) for one in tried]
+    confidence = percent(tried[0].verdict.wait_share.confidence)
     return Section(
-        key="sweep", title="Settings that were measured",
+        key="sweep",
+        title="Settings that were measured",
         read="First those that feed the device, the cheapest of them at the top, then by how long the device may wait; "
         f"a whisker spans the {confidence} bounds. All the rest of this page is about the first, measured once more.",
         plots={"waiting with each setting": waits_plot(rows)},
@@ -32,33 +33,40 @@ def sweep(profile: Profile) -> Section | None:
             ("settings", "", "waiting", f"bounds ({confidence})", "of an epoch", "headroom", "images/s", "steps"),
             [_setting(one) for one in tried],
         ),
-        notes=tuple(f"{one.code}: {'; '.join(one.verdict.reasons)}." for one in tried if one.verdict.reasons),
-    )  # fmt: skip
+        notes=tuple(
+            f"{one.loader_arguments}: {'; '.join(one.verdict.reasons)}." for one in tried if one.verdict.reasons
+        ),
+    )
 
 
-def _setting(tried: Tried) -> tuple[str, ...]:
-    verdict, live = tried.verdict, tried.verdict.live
+def _setting(tried: SweepResult) -> tuple[str, ...]:
+    verdict, live = tried.verdict, tried.verdict.wait_share
     return (
-        tried.code, verdict.word.value, percent(live.value), f"{percent(live.lower)} to {percent(live.upper)}",
-        "not known" if verdict.epoch is None else f"at most {percent(verdict.epoch.upper)}", times(verdict.headroom),
-        f"{tried.images_per_second:,.0f}", f"{verdict.steps:,}",
-    )  # fmt: skip
+        tried.loader_arguments,
+        verdict.kind.value,
+        percent(live.value),
+        f"{percent(live.lower)} to {percent(live.upper)}",
+        "not known" if verdict.epoch_wait_share is None else f"at most {percent(verdict.epoch_wait_share.upper)}",
+        format_headroom(verdict.headroom),
+        f"{tried.images_per_second:,.0f}",
+        f"{verdict.num_steps:,}",
+    )
 
 
 def ranks(profile: Profile) -> Section | None:
-    """Each rank of a job: how long it waited itself, and for what."""
+    """Section: how long each rank of a job waited, and for what."""
     if not profile.ranks:
         return None
-    live = profile.verdict.live
-    own = [rank.verdict.live.value for rank in profile.ranks]
+    live = profile.verdict.wait_share
+    own = [rank.verdict.wait_share.value for rank in profile.ranks]
     return Section(
         key="ranks", title="Which rank the others wait for",
         read="A step ends on all ranks when it ends on the last, so one late batch keeps all of them waiting. Each "
         f"waits {percent(min(own))} to {percent(max(own))} of the time for its own batches; at least one waits in "
         f"{percent(live.value)} of it.",
         plots={"what each rank waits for": _ranks_plot(profile.ranks)},
-        legend={PART_NAMES[name]: colour for name, colour in _COLOURS.items()
-                if any(rank.waits[name] for rank in profile.ranks)},
+        legend={STEP_PART_LABELS[name]: colour for name, colour in _COLOURS.items()
+                if any(rank.wait_share_by_cause[name] for rank in profile.ranks)},
         table=Table(
             ("rank", "waiting", f"bounds ({percent(live.confidence)})", "last to come", "images/s", "mostly",
              "longest stage"),
@@ -71,26 +79,35 @@ def ranks(profile: Profile) -> Section | None:
     )  # fmt: skip
 
 
-def _row(rank: Rank) -> tuple[str, ...]:
-    live, (name, part) = rank.verdict.live, rank.cause
-    stage = "not seen" if rank.stage is None else f"{rank.stage[0]}, {percent(rank.stage[1])} of a batch's making"
+def _row(rank: RankResult) -> tuple[str, ...]:
+    live, (name, part) = rank.verdict.wait_share, rank.main_cause
+    stage = (
+        "not seen"
+        if rank.longest_stage is None
+        else f"{rank.longest_stage[0]}, {percent(rank.longest_stage[1])} of a batch's making"
+    )
     return (
-        f"{rank.number} on {rank.host}", percent(live.value), f"{percent(live.lower)} to {percent(live.upper)}",
-        percent(rank.held_up), f"{rank.images_per_second:,.0f}", PART_NAMES[name] if part else "nothing", stage,
-    )  # fmt: skip
+        f"{rank.number} on {rank.host}",
+        percent(live.value),
+        f"{percent(live.lower)} to {percent(live.upper)}",
+        percent(rank.held_up_share),
+        f"{rank.images_per_second:,.0f}",
+        STEP_PART_LABELS[name] if part else "nothing",
+        stage,
+    )
 
 
-def _ranks_plot(found: tuple[Rank, ...]) -> figure:
-    most = max(sum(rank.waits.values()) for rank in found)
+def _ranks_plot(found: tuple[RankResult, ...]) -> figure:
+    most = max(sum(rank.wait_share_by_cause.values()) for rank in found)
     made = plots.rows_plot(
         [f"rank {rank.number}" for rank in found], "waiting (% of the time)", (0.0, max(5.0, most * 115))
     )
     rows, reached = list(range(len(found))), [0.0] * len(found)
     for name, colour in _COLOURS.items():
-        taken = [rank.waits[name] * 100 for rank in found]
+        taken = [rank.wait_share_by_cause[name] * 100 for rank in found]
         ends = [start + more for start, more in zip(reached, taken, strict=True)]
         source = ColumnDataSource({"y": rows, "left": reached, "right": ends, "taken": taken,
-                                   "what": [PART_NAMES[name]] * len(found)})  # fmt: skip
+                                   "what": [STEP_PART_LABELS[name]] * len(found)})  # fmt: skip
         bars = made.hbar(y="y", left="left", right="right", height=0.6, color=colour, source=source)
         plots.hover(made, [bars], ("", "@what"), ("takes", "@taken{0.00} %"))
         reached = ends

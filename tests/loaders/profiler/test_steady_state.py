@@ -13,12 +13,13 @@ import torch
 from assets_clock import Clock
 from assets_profiles import recording_of, uneven
 from facefeed.loaders.profiler import profile
-from facefeed.loaders.profiler.measure import live, stamps, step_clock, steps
+from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, step_clock, steps
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.measure.steps import EmulatedDevice
 from facefeed.loaders.profiler.verdict import loader_verdict, steady_state
 from facefeed.loaders.profiler.verdict.gate import Gate
-from facefeed.loaders.profiler.verdict.judgement import Epoch, Word, judge
+from facefeed.loaders.profiler.verdict.judge import EpochStarts, judge
+from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 
 STEP = 0.02
 
@@ -26,9 +27,9 @@ STEP = 0.02
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     moved = Clock()
-    for module in (live, stamps, step_clock):
+    for module in (measured_loop, batch_timing, instrument, step_clock):
         monkeypatch.setattr(module, "clock", moved)
-    monkeypatch.setattr(live, "another_clock", moved)
+    monkeypatch.setattr(measured_loop, "raw_clock", moved)
     return moved
 
 
@@ -67,37 +68,37 @@ def test_a_loader_that_is_a_little_too_slow_cannot_hide_in_its_queue(
     loader = Queued(clock, workers * STEP * (1 + too_slow), workers, prefetch)
     found = profile.profile(loader, lambda _: clock.pass_by(STEP), steps=1000, quick=True).verdict
     truth = too_slow / (1 + too_slow)
-    assert found.live.value == pytest.approx(truth, abs=0.01)
-    assert found.live.lower <= truth <= found.live.upper
-    assert found.word is Word.STARVED
+    assert found.wait_share.value == pytest.approx(truth, abs=0.01)
+    assert found.wait_share.lower <= truth <= found.wait_share.upper
+    assert found.kind is VerdictKind.STARVED
 
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(2, 1), (8, 2), (16, 8)])
 def test_a_loader_with_room_to_spare_feeds_the_step_at_the_defaults(workers: int, prefetch: int, clock: Clock) -> None:
     loader = Queued(clock, workers * STEP / 1.3, workers, prefetch)
     found = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True).verdict
-    assert found.word is Word.FED
-    assert found.steps >= loader_verdict.DEFAULT_STEPS - 1
+    assert found.kind is VerdictKind.FED
+    assert found.num_steps >= loader_verdict.DEFAULT_STEPS - 1
 
 
 def test_a_slow_loader_is_not_watched_longer_than_it_takes_to_be_sure(clock: Clock) -> None:
     loader = Queued(clock, 4 * STEP, 2, 2)
     found = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True)
-    assert found.verdict.word is Word.STARVED
+    assert found.verdict.kind is VerdictKind.STARVED
     assert len(found.live) <= loader_verdict.DEFAULT_STEPS / 2
 
 
 def test_waits_while_the_queue_fills_are_no_part_of_the_steady_state() -> None:
     recording = recording_of(np.concatenate([np.full(200, 6 * STEP), np.full(3800, STEP)]), STEP, workers=2, prefetch=4)
-    cut = steady_state.settled_after(recording.wait, recording.workers)
+    cut = steady_state.transient_length(recording.wait_seconds, recording.num_workers)
     assert 200 <= cut <= 240
-    assert steady_state.settled_after(recording_of(uneven(2000, 0.9 * STEP), STEP).wait, 2) <= 20
+    assert steady_state.transient_length(recording_of(uneven(2000, 0.9 * STEP), STEP).wait_seconds, 2) <= 20
 
 
 def test_a_machine_that_becomes_slower_on_the_way_has_no_steady_state() -> None:
     load = np.concatenate([np.full(3000, STEP), np.full(1000, 3 * STEP)])
-    verdict = judge(recording_of(load, STEP), emulated=False, cores=4)
-    assert verdict.word is Word.INCONCLUSIVE
+    verdict = judge(recording_of(load, STEP), emulated=False, num_cores=4)
+    assert verdict.kind is VerdictKind.INCONCLUSIVE
     assert any(reason.startswith("no steady state: waiting went from 0.0") for reason in verdict.reasons)
 
 
@@ -105,9 +106,9 @@ def test_a_queue_that_still_empties_has_not_shown_yet_how_long_the_device_will_w
     """Three per cent too slow, behind a queue of 64 that was full: for 2,000 steps nothing waits."""
     begun = np.full(64, 1e-6)
     load = np.concatenate([begun, np.full(1500, 16 * 1.03 * STEP)])
-    verdict = judge(recording_of(load, STEP, workers=16, prefetch=4), emulated=False, cores=64)
-    assert verdict.live.value < 0.001
-    assert verdict.word is Word.INCONCLUSIVE
+    verdict = judge(recording_of(load, STEP, workers=16, prefetch=4), emulated=False, num_cores=64)
+    assert verdict.wait_share.value < 0.001
+    assert verdict.kind is VerdictKind.INCONCLUSIVE
     assert any(reason.startswith("no steady state: the queue loses") for reason in verdict.reasons)
 
 
@@ -116,44 +117,50 @@ def test_a_queue_that_still_empties_has_not_shown_yet_how_long_the_device_will_w
 
 def closure_without(part: str, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> float:
     monkeypatch.setattr(Recording, part, property(lambda one: np.zeros(len(one))))
-    return recording.closure
+    return recording.unexplained_share
 
 
-@pytest.mark.parametrize("part", ["unmade", "contention", "sampling", "step"])
+@pytest.mark.parametrize("part", ["not_ready_seconds", "late_seconds", "sampler_wait_seconds", "step_seconds"])
 def test_a_part_that_is_left_out_of_a_steps_time_is_missed(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = recording_of(np.full(1000, 2.2 * STEP), STEP, lead=0)
     every = np.arange(1000) % 2 == 0
     late, sampled = np.where(every, 0.003, 0.0), np.where(~every, 0.004, 0.0)
     held = held_up(recording, late + sampled)
-    for stamp, seconds in zip(held.stamps, sampled, strict=True):
-        stamp.sampled = float(seconds)
-    assert held.closure < 0.005
+    for stamp, seconds in zip(held.batch_timings, sampled, strict=True):
+        stamp.sampler_seconds = float(seconds)
+    assert held.unexplained_share < 0.005
     assert closure_without(part, held, monkeypatch) > 0.02
 
 
 def held_up(recording: Recording, seconds: Any) -> Recording:
     """The same, every batch handed over later by so much, and all that follows as well."""
     before, since = np.cumsum(seconds) - seconds, np.cumsum(seconds)
-    moved = {name: getattr(recording, name) + before for name in ("asked", "called")}
-    moved |= {name: getattr(recording, name) + since for name in ("handed", "returned", "began", "done")}
-    made = [stamps.Stamp(one.start + more, one.finish + more, cpu=one.cpu)
-            for one, more in zip(recording.stamps, before, strict=True)]  # fmt: skip
-    return Recording(**{**recording.__dict__, **moved, "stamps": made})
+    moved = {name: getattr(recording, name) + before for name in ("requested_at", "host_requested_at")}
+    moved |= {
+        name: getattr(recording, name) + since
+        for name in ("received_at", "host_received_at", "step_begin_raw_at", "step_end_at")
+    }
+    made = [batch_timing.BatchTiming(one.start_at + more, one.end_at + more, cpu_seconds=one.cpu_seconds)
+            for one, more in zip(recording.batch_timings, before, strict=True)]  # fmt: skip
+    return Recording(**{**recording.__dict__, **moved, "batch_timings": made})
 
 
 def test_a_second_clock_that_says_something_else_is_believed() -> None:
     recording = recording_of(np.full(1000, STEP), STEP)
-    slower = Recording(**{**recording.__dict__, "began": 1.05 * recording.began})
-    assert slower.closure == pytest.approx(0.05 / 1.05, rel=0.05)
-    assert judge(slower, emulated=False, cores=4).word is Word.INCONCLUSIVE
+    slower = Recording(**{**recording.__dict__, "step_begin_raw_at": 1.05 * recording.step_begin_raw_at})
+    assert slower.unexplained_share == pytest.approx(0.05 / 1.05, rel=0.05)
+    assert judge(slower, emulated=False, num_cores=4).kind is VerdictKind.INCONCLUSIVE
 
 
 def test_a_slow_sampler_without_workers_is_accounted_for_once() -> None:
     """Its 2 ms are in the wait, and no part of handing over."""
     recording = recording_of(np.full(500, STEP / 4), STEP, workers=0, lead=0)
     held = held_up(recording, np.full(500, 0.002))
-    made = [replace(one, start=one.start + 0.002, finish=one.finish + 0.002, sampled=0.002) for one in held.stamps]
-    assert replace(held, stamps=made).closure < 0.005
+    made = [
+        replace(one, start_at=one.start_at + 0.002, end_at=one.end_at + 0.002, sampler_seconds=0.002)
+        for one in held.batch_timings
+    ]
+    assert replace(held, batch_timings=made).unexplained_share < 0.005
 
 
 # ---- whole epochs
@@ -162,14 +169,19 @@ def test_a_slow_sampler_without_workers_is_accounted_for_once() -> None:
 def test_the_beginning_of_an_epoch_counts_as_much_as_the_epoch_is_short() -> None:
     recording = recording_of(np.full(4000, STEP / 2), STEP)
     long, short, tiny = (
-        judge(recording, emulated=False, cores=4, epoch=Epoch(batches=batches, starts=(0.2, 0.3, 0.6)))
+        judge(
+            recording,
+            emulated=False,
+            num_cores=4,
+            epoch=EpochStarts(num_batches=batches, start_wait_seconds=(0.2, 0.3, 0.6)),
+        )
         for batches in (20_000, 1000, 100)
     )
-    assert [one.word for one in (long, short, tiny)] == [Word.FED, Word.MARGINAL, Word.STARVED]
-    assert tiny.epoch is not None
-    assert tiny.epoch.value == pytest.approx(0.3 / 2.3, rel=0.01)
-    assert tiny.epoch.lower == pytest.approx(0.2 / 2.2, rel=0.01)
-    assert tiny.epoch.upper > 0.6 / 2.6
+    assert [one.kind for one in (long, short, tiny)] == [VerdictKind.FED, VerdictKind.MARGINAL, VerdictKind.STARVED]
+    assert tiny.epoch_wait_share is not None
+    assert tiny.epoch_wait_share.value == pytest.approx(0.3 / 2.3, rel=0.01)
+    assert tiny.epoch_wait_share.lower == pytest.approx(0.2 / 2.2, rel=0.01)
+    assert tiny.epoch_wait_share.upper > 0.6 / 2.6
     gate = Gate(max_stall=0.01)
     assert gate.failures(long) == []
     assert [failure.split(" <=")[0] for failure in gate.failures(short)] == ["an epoch's waiting"]
@@ -178,9 +190,9 @@ def test_the_beginning_of_an_epoch_counts_as_much_as_the_epoch_is_short() -> Non
 def test_short_epochs_are_no_contradiction_between_model_and_clock() -> None:
     """Forty epochs of fifty batches; the first of each waits for 0.3 s, and is no step of the steady state."""
     parts = [recording_of(np.full(50, STEP), STEP, workers=4, began=100.0 + 10 * number) for number in range(40)]
-    verdict = judge(Recording.joined(parts), emulated=False, cores=64)
-    assert verdict.steps == 40 * (50 - 8)
-    assert verdict.model == pytest.approx(verdict.live.value, abs=0.01)
+    verdict = judge(Recording.concatenate(parts), emulated=False, num_cores=64)
+    assert verdict.num_steps == 40 * (50 - 8)
+    assert verdict.model_wait_share == pytest.approx(verdict.wait_share.value, abs=0.01)
     assert not [reason for reason in verdict.reasons if "model" in reason]
 
 
@@ -201,10 +213,12 @@ def test_what_the_host_does_while_the_emulated_device_works_is_not_waited_for(
 
     for seconds, wait in ((0.015, 0.0), (0.019, 0.003)):
         device = EmulatedDevice(STEP, 0.2)
-        seen = live.Pass(Iterated(lambda seconds=seconds: made(seconds))).record(50, device, ticks=device)
-        assert seen.wait[5:] == pytest.approx(np.full(45, wait), abs=1e-4)
-        assert seen.step == pytest.approx(np.full(50, STEP), abs=1e-4)
-        assert seen.lead == 1
+        seen = measured_loop.MeasuredLoop(Iterated(lambda seconds=seconds: made(seconds))).record(
+            50, device, step_clock=device
+        )
+        assert seen.wait_seconds[5:] == pytest.approx(np.full(45, wait), abs=1e-4)
+        assert seen.step_seconds == pytest.approx(np.full(50, STEP), abs=1e-4)
+        assert seen.lead_steps == 1
 
 
 def looked(clock: Clock) -> float:
@@ -228,8 +242,10 @@ def test_what_the_profiler_takes_to_look_at_what_it_saw_is_no_part_of_the_loops_
         clock.pass_by(5 * STEP)
         return 100 if len(recording) < 300 else 0
 
-    seen = live.Pass([torch.zeros(1)] * 1000).record(100, lambda _: clock.pass_by(STEP), more=more)
+    seen = measured_loop.MeasuredLoop([torch.zeros(1)] * 1000).record(
+        100, lambda _: clock.pass_by(STEP), extra_steps=more
+    )
     assert len(seen) == 300
-    assert seen.period == pytest.approx(np.full(300, STEP))
-    assert seen.closure < 0.001
-    assert seen.steady.sum() == 299
+    assert seen.period_seconds == pytest.approx(np.full(300, STEP))
+    assert seen.unexplained_share < 0.001
+    assert seen.is_steady.sum() == 299

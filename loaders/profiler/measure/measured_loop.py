@@ -1,0 +1,227 @@
+"""Iterates over a loader as training does, and times every request, batch and step."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ....pipeline.errors import UsageError
+from . import page_cache
+from .batch_timing import BatchTiming, clock, timing_cost_seconds
+from .instrument import instrument
+from .recording import Recording, count_images
+from .step_clock import HostStepClock, StepClock
+from .variants import torch_loader_of, with_torch_loader
+
+Step = Callable[[Any], Any]
+
+_MAX_DRAIN_SECONDS = 5.0
+_DEFAULT_MAX_IN_FLIGHT = 64  # batches that a loader which does not say so may have waiting
+
+
+def raw_clock() -> float:
+    """Seconds of CLOCK_MONOTONIC_RAW, an independent clock that the summed parts of a step are checked against."""
+    return time.clock_gettime(_RAW_CLOCK_ID)
+
+
+_RAW_CLOCK_ID = getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC)
+
+
+class MeasuredLoop:
+    """Iterates over a loader in segments of measured steps; each segment continues the current iteration.
+
+    opening_seconds: of the first `iter()`. first_batch_seconds: from there to the first batch.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._batch_timings: deque[BatchTiming] = deque()
+        torch_loader = torch_loader_of(loader)
+        self._loader = (
+            loader
+            if torch_loader is None
+            else with_torch_loader(loader, instrument(torch_loader, self._batch_timings.append))
+        )
+        self._is_torch_loader = torch_loader is not None
+        self._num_workers = torch_loader.num_workers if torch_loader is not None else 0
+        self._prefetch_factor = (
+            (torch_loader.prefetch_factor or 0) if torch_loader is not None and torch_loader.num_workers else 0
+        )
+        self._in_order = bool(getattr(torch_loader, "in_order", True))
+        self._iterator: Iterator[Any] | None = None
+        self._restart_pending = False
+        self.opening_seconds = self.first_batch_seconds = 0.0
+
+    @property
+    def max_in_flight(self) -> int:
+        """Most batches that are requested but not yet returned."""
+        return self._num_workers * self._prefetch_factor
+
+    def drain(self) -> None:
+        """Consumes all batches that may be queued, so that the next segment begins with an empty queue."""
+        deadline = clock() + _MAX_DRAIN_SECONDS
+        for _ in range(self.max_in_flight if self._is_torch_loader else _DEFAULT_MAX_IN_FLIGHT):
+            self._next()
+            if self._batch_timings:
+                self._batch_timings.popleft()
+            if clock() > deadline:
+                return
+
+    def restart_epoch(self) -> None:
+        """Makes the next batch the first of a new iteration.
+
+        The current iteration and its workers stay until then, so that their shutdown is part of the wait for that
+        batch, as it is at the end of an epoch.
+        """
+        self._restart_pending = True
+
+    def record(
+        self, num_steps: int, step: Step, *, step_clock: StepClock | None = None, batches_out: list[Any] | None = None,
+        extra_steps: Callable[[Recording], int] | None = None, max_seconds: float = float("inf"),
+    ) -> Recording:  # fmt: skip
+        """Runs and measures steps.
+
+        Args:
+            num_steps: steps to run, in one segment.
+            step: called with each batch.
+            step_clock: clock of the device that runs the step; None: the host's.
+            batches_out: list that the batches are appended to.
+            extra_steps: called with the recording so far once `num_steps` are done; returns how many more steps to run.
+                Its own time is not measured.
+            max_seconds: ends early after so long.
+
+        Raises:
+            UsageError: the loader has no batches.
+
+        """
+        marks = _StepMarks(step_clock or HostStepClock())
+        deadline = clock() + max_seconds
+        while True:
+            while len(marks) < num_steps and not (len(marks) and clock() > deadline):
+                self._run_step(marks, step, batches_out)
+            recording = self._recording(marks)
+            num_extra = extra_steps(recording) if extra_steps and clock() <= deadline else 0
+            if num_extra <= 0:
+                return recording
+            num_steps += num_extra
+            marks.is_paused = True
+
+    def _run_step(self, marks: _StepMarks, step: Step, batches_out: list[Any] | None) -> None:
+        requested_mark, host_requested_at = marks.step_clock.mark(), clock()
+        batch, is_first = self._next()
+        host_received_at, received_mark = clock(), marks.step_clock.mark()
+        marks.host_times += (host_requested_at, host_received_at, raw_clock())
+        step(batch)
+        marks.marks += (requested_mark, received_mark, marks.step_clock.mark())
+        marks.segment_steps.append(
+            0 if is_first or not marks.segment_steps else marks.segment_steps[-1] + 1 + marks.is_paused
+        )
+        marks.is_paused = False
+        marks.num_images.append(count_images(batch))
+        if self._batch_timings:  # a prefetcher is ahead of its batches, and so are their stamps
+            marks.batch_timings.append(self._batch_timings.popleft())
+        if batches_out is not None:
+            batches_out.append(batch)
+
+    def _next(self) -> tuple[Any, bool]:
+        """The next batch, and whether it is the first of an iteration."""
+        started_at = clock()
+        if self._restart_pending:
+            self._iterator, self._restart_pending = None, False
+            self._batch_timings.clear()
+        is_first = self._iterator is None
+        iterator = self._open_iterator() if self._iterator is None else self._iterator
+        batch = next(iterator, self)
+        if batch is self:
+            batch, is_first = next(self._open_iterator(), self), True
+            if batch is self:
+                raise UsageError("the loader has no batches; give it more rows or a smaller batch_size")
+        self.first_batch_seconds = self.first_batch_seconds or clock() - started_at - self.opening_seconds
+        return batch, is_first
+
+    def _recording(self, marks: _StepMarks) -> Recording:
+        storage_bytes = page_cache.storage_bytes_read()
+        return Recording(
+            **marks.series(),
+            segment_step=np.array(marks.segment_steps, np.int64),
+            batch_timings=tuple(marks.batch_timings),
+            num_workers=self._num_workers,
+            prefetch_factor=self._prefetch_factor,
+            in_order=self._in_order,
+            num_images=np.array(marks.num_images, np.int64),
+            loop_cpu_seconds=time.process_time() - marks.cpu_seconds_at_start,
+            timing_cost_seconds=_timing_cost_per_batch(marks.batch_timings, sum(marks.num_images)),
+            storage_bytes=None
+            if marks.storage_bytes_at_start is None or storage_bytes is None
+            else max(storage_bytes - marks.storage_bytes_at_start, 0),
+        )
+
+    def close(self) -> None:
+        """Releases the iteration and its workers."""
+        self._iterator = self._loader = None
+
+    def _open_iterator(self) -> Iterator[Any]:
+        started_at = clock()
+        self._iterator = iter(self._loader)
+        self.opening_seconds = self.opening_seconds or clock() - started_at
+        return self._iterator
+
+
+class _StepMarks:
+    """Marks and counters collected while steps run, from which a `Recording` is made."""
+
+    def __init__(self, step_clock: StepClock) -> None:
+        self.step_clock = step_clock
+        self.marks: list[Any] = []
+        self.host_times: list[float] = []
+        self.segment_steps: list[int] = []
+        self.num_images: list[int] = []
+        self.batch_timings: list[BatchTiming] = []
+        self.is_paused = False  # since the last step: to look at what was seen is no part of its time
+        self.storage_bytes_at_start, self.cpu_seconds_at_start = page_cache.storage_bytes_read(), time.process_time()
+        step_clock.begin()
+
+    def __len__(self) -> int:
+        return len(self.segment_steps)
+
+    def series(self) -> dict[str, Any]:
+        """The time series of a `Recording`, by name."""
+        device_times = self.step_clock.seconds_of(self.marks).reshape(-1, 3).T
+        host_times = np.array(self.host_times, np.float64).reshape(-1, 3).T
+        names = (
+            "requested_at", "received_at", "step_end_at", "host_requested_at", "host_received_at", "step_begin_raw_at"
+        )  # fmt: skip
+        return dict(zip(names, (*device_times, *host_times), strict=True))
+
+
+def _timing_cost_per_batch(batch_timings: list[BatchTiming], num_images: int) -> float:
+    """Seconds that timing costs a batch on average, with stages timed in some batches only."""
+    timed_stages = (
+        sum(len(stamp.stage_seconds) for stamp in batch_timings) / len(batch_timings) if batch_timings else 0.0
+    )
+    return timing_cost_seconds(timed_stages * num_images / len(batch_timings)) if batch_timings else 0.0
+
+
+def replay_batches(batches: list[Any], num_steps: int, step: Step, step_clock: StepClock | None = None) -> Recording:
+    """Runs the step on preloaded batches in rotation: its duration without any loading."""
+    marks = _StepMarks(step_clock or HostStepClock())
+    for number in range(num_steps):
+        requested_mark, host_requested_at = marks.step_clock.mark(), clock()
+        batch = batches[number % len(batches)]
+        host_received_at, received_mark = clock(), marks.step_clock.mark()
+        marks.host_times += (host_requested_at, host_received_at, raw_clock())
+        step(batch)
+        marks.marks += (requested_mark, received_mark, marks.step_clock.mark())
+    return Recording(
+        **marks.series(),
+        segment_step=np.arange(num_steps),
+        batch_timings=(),
+        num_workers=0,
+        prefetch_factor=0,
+        num_images=np.full(num_steps, count_images(batches[0])),
+        loop_cpu_seconds=time.process_time() - marks.cpu_seconds_at_start,
+        storage_bytes=0,
+    )

@@ -1,0 +1,247 @@
+"""From a recording to a verdict: the share of time that steps waited, with bounds, and the reasons for doubt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....pipeline.machine import usable_cores
+from ..estimate.bounds import BoundedEstimate, block_length, bootstrap_ratio, event_rate_bound
+from ..measure.recording import Recording
+from .steady_state import unsteady_reason
+from .verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
+from .what_if import WhatIfModel
+
+MAX_UNEXPLAINED_SHARE = 0.02
+"""Largest share of the time that may be unexplained, and largest gap between two estimators."""
+_RELATIVE_TOLERANCE = 0.1  # of the waiting, besides that gap
+_MAX_OVERHEAD_SHARE = 0.01
+MIN_BLOCKS = 20
+
+
+def judge(
+    recording: Recording, *, emulated: bool, confidence: float = 0.95, num_cores: int | None = None,
+    epoch: EpochStarts | None = None, num_ranks: int = 1,
+) -> Verdict:  # fmt: skip
+    """The verdict on a recording.
+
+    Args:
+        recording: steps of one loader.
+        emulated: the step ran on an emulated device, so the verdict is not about a GPU.
+        confidence: of the bounds.
+        num_cores: of the machine; None: the cores that this process may use.
+        epoch: measured epoch starts, where a whole epoch is judged too.
+        num_ranks: ranks that run their steps together, of which this is one. Each may wait for 1 / num_ranks of 1 %,
+            which is what headroom refers to.
+
+    """
+    is_steady = recording.is_steady
+    wait_seconds, period_seconds, step_seconds = (
+        recording.wait_seconds[is_steady],
+        recording.period_seconds[is_steady],
+        recording.step_seconds[is_steady],
+    )
+    num_steps, total_seconds = len(wait_seconds), float(period_seconds.sum())
+    starved_threshold_seconds = (
+        max(0.01 * float(np.median(step_seconds)), 3 * recording.transport_floor_seconds) if num_steps else 0.0
+    )
+    wait_share, block_steps = estimate_wait_share(recording, confidence)
+    starved_share = event_rate_bound(wait_seconds > starved_threshold_seconds, block=block_steps, confidence=confidence)
+    can_be_modelled = bool(recording.steady_batch_timings) and recording.in_order
+    num_cores = num_cores or usable_cores()
+    model_check = ModelCheck.fit(recording, num_cores, confidence) if can_be_modelled and num_steps > 1 else None
+    fastest_step_seconds, fastest_step_upper_seconds = (
+        _fastest_fed_step(recording, num_cores, confidence, num_ranks)
+        if can_be_modelled and num_steps
+        else (None, None)
+    )
+    # Where waiting is not surely under 1 %, this step is not surely slow enough either.
+    if fastest_step_upper_seconds is not None and wait_share.upper > FED_BELOW:
+        fastest_step_upper_seconds = max(fastest_step_upper_seconds, float(step_seconds.mean()))
+    contradiction, drift = _contradiction_reason(model_check), unsteady_reason(recording)
+    if num_ranks > 1 and contradiction:  # the job may be judged all the same, but not by what this model predicts
+        fastest_step_seconds = fastest_step_upper_seconds = None
+    # Of a job it is asked of all ranks together whether there were enough steps.
+    too_few = too_few_steps_reasons(num_steps, block_steps) if num_ranks == 1 else ()
+    reasons = (*too_few, *unreliable_reasons(recording), *filter(None, (contradiction, drift)))
+    epoch_wait_share = (
+        None if epoch is None else epoch.epoch_wait_share(wait_share, total_seconds / num_steps if num_steps else 0.0)
+    )
+    return Verdict(
+        kind=classify(wait_share, starved_share, epoch_wait_share, reasons),
+        emulated=emulated,
+        num_steps=num_steps,
+        num_transient_steps=recording.num_transient_steps,
+        block_steps=block_steps,
+        wait_share=wait_share,
+        model_wait_share=None if model_check is None else model_check.model_wait_share,
+        starved_share=starved_share,
+        num_starved_steps=int((wait_seconds > starved_threshold_seconds).sum()),
+        starved_threshold_seconds=starved_threshold_seconds,
+        unexplained_share=recording.unexplained_share,
+        epoch_wait_share=epoch_wait_share,
+        num_epoch_batches=None if epoch is None else epoch.num_batches,
+        epoch_start_wait_seconds=epoch.median_start_wait_seconds if epoch else 0.0,
+        handover_share=float(recording.handover_seconds[is_steady].sum()) / total_seconds if total_seconds else 0.0,
+        median_step_seconds=_median_or_zero(step_seconds),
+        transport_floor_seconds=recording.transport_floor_seconds,
+        median_load_seconds=_median_or_zero(recording.load_seconds[is_steady]),
+        fastest_step_seconds=fastest_step_seconds,
+        fastest_step_upper_seconds=fastest_step_upper_seconds,
+        mean_step_seconds=float(step_seconds.mean()) if num_steps else 0.0,
+        overhead_share=recording.overhead_share,
+        storage_bytes_per_image=recording.storage_bytes_per_image,
+        reasons=reasons,
+    )
+
+
+def estimate_wait_share(recording: Recording, confidence: float) -> tuple[BoundedEstimate, int]:
+    """Estimator A of the steady state: waiting over total time, and the block length of its bounds in steps."""
+    is_steady = recording.is_steady
+    wait_seconds = recording.wait_seconds[is_steady]
+    block_steps = block_length(wait_seconds, min_length=max(recording.num_workers, 1))
+    return bootstrap_ratio(
+        wait_seconds, recording.period_seconds[is_steady], block=block_steps, confidence=confidence
+    ), block_steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochStarts:
+    """Measured starts of an epoch of `num_batches`.
+
+    start_wait_seconds: additional waiting from the start of an epoch until its queue is full, of several starts.
+    """
+
+    num_batches: int
+    start_wait_seconds: Sequence[float]
+
+    @property
+    def median_start_wait_seconds(self) -> float:
+        """The median start."""
+        return float(np.median(self.start_wait_seconds))
+
+    def epoch_wait_share(self, wait_share: BoundedEstimate, period_seconds: float) -> BoundedEstimate:
+        """Share of waiting over an epoch whose other steps take `period_seconds` and wait for `wait_share`."""
+        steady_seconds = self.num_batches * period_seconds
+        start_and_share = (
+            (self.median_start_wait_seconds, wait_share.value),
+            (min(self.start_wait_seconds), wait_share.lower),
+            (max(self.start_wait_seconds), wait_share.upper),
+        )
+        shares = [
+            (start_seconds + share * steady_seconds) / (start_seconds + steady_seconds) if steady_seconds else 1.0
+            for start_seconds, share in start_and_share
+        ]
+        return BoundedEstimate(value=shares[0], lower=shares[1], upper=shares[2], confidence=wait_share.confidence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCheck:
+    """Estimator C fitted on the first half of a steady state, and estimator A of both halves."""
+
+    model_wait_share: float
+    first_half: BoundedEstimate
+    second_half: BoundedEstimate
+
+    @classmethod
+    def fit(cls, recording: Recording, num_cores: int, confidence: float) -> ModelCheck:
+        """Of a recording with batch timings and at least two steady steps."""
+        halves = [recording.select(half) for half in np.array_split(np.flatnonzero(recording.is_steady), 2)]
+        first, second = (estimate_wait_share(half, confidence)[0] for half in halves)
+        return cls(
+            model_wait_share=WhatIfModel.fit(halves[0], num_cores).wait_share(), first_half=first, second_half=second
+        )
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether model and clock differ by more than a small gap, and by more than chance explains in either half.
+
+        The model's own uncertainty is that of the half it was fitted on.
+        """
+        upper_margin, lower_margin = (
+            self.first_half.upper - self.first_half.value,
+            self.first_half.value - self.first_half.lower,
+        )
+        return shares_contradict(self.model_wait_share, self.second_half.value) and (
+            self.model_wait_share + upper_margin < self.second_half.lower
+            or self.model_wait_share - lower_margin > self.second_half.upper
+        )
+
+
+def _fastest_fed_step(
+    recording: Recording, num_cores: int, confidence: float, num_ranks: int
+) -> tuple[float | None, float | None]:
+    """The fastest step with 1 % of waiting, in seconds, and its upper bound: the slowest of several parts of the run.
+
+    The estimate of one part is above the median in half of all cases, so the slowest of five is in 31 of 32. Batches so
+    rare that most parts have none are not covered, but then the bound of the waiting covers them.
+    """
+    overall = WhatIfModel.fit(recording, num_cores).fastest_step_seconds(FED_BELOW / num_ranks)
+    num_parts = math.ceil(-math.log2(1 - confidence))
+    part_steps = np.array_split(np.flatnonzero(recording.is_steady), num_parts)
+    if overall is None or len(part_steps[-1]) < MIN_BLOCKS:
+        return overall, None
+    part_fastest = [
+        WhatIfModel.fit(recording.select(part), num_cores).fastest_step_seconds(FED_BELOW / num_ranks)
+        for part in part_steps
+    ]
+    known = [part for part in part_fastest if part is not None]
+    return overall, max(overall, *known) if len(known) == num_parts else None
+
+
+def too_few_steps_reasons(num_steps: int, block_steps: int) -> tuple[str, ...]:
+    """The reason for doubt where there are too few blocks of steps."""
+    return (
+        (f"too few steps: {num_steps}, needs {MIN_BLOCKS * block_steps}",)
+        if num_steps < MIN_BLOCKS * block_steps
+        else ()
+    )
+
+
+def shares_contradict(share: float, other_share: float) -> bool:
+    """Whether two shares of waiting differ by over 2 points and a tenth of the second."""
+    return abs(share - other_share) > MAX_UNEXPLAINED_SHARE + _RELATIVE_TOLERANCE * other_share
+
+
+def unreliable_reasons(recording: Recording) -> tuple[str, ...]:
+    """Reasons why the times of a recording are unreliable, whatever is concluded from them."""
+    doubts = []
+    if recording.unexplained_share > MAX_UNEXPLAINED_SHARE:
+        doubts.append(f"{recording.unexplained_share:.1%} of the time is not accounted for")
+    if recording.overhead_share > _MAX_OVERHEAD_SHARE:
+        doubts.append(f"the profiler itself takes {recording.overhead_share:.1%} of the time")
+    if recording.storage_bytes_per_image is None:
+        doubts.append("the system does not say what came from storage")
+    return tuple(doubts)
+
+
+def _contradiction_reason(check: ModelCheck | None) -> str:
+    if check is None or not check.contradicts:
+        return ""
+    return (
+        f"the queue's model, from the first half, says {check.model_wait_share:.1%} of waiting, the clock of the "
+        f"second half "
+        f"{check.second_half.value:.1%}"
+    )
+
+
+def classify(
+    wait_share: BoundedEstimate,
+    starved_share: BoundedEstimate,
+    epoch_wait_share: BoundedEstimate | None,
+    reasons: tuple[str, ...],
+) -> VerdictKind:
+    """The kind of verdict that follows from these bounds."""
+    if reasons:
+        return VerdictKind.INCONCLUSIVE
+    wait_shares = [wait_share] if epoch_wait_share is None else [wait_share, epoch_wait_share]
+    if all(share.upper < FED_BELOW for share in (*wait_shares, starved_share)):
+        return VerdictKind.FED
+    return VerdictKind.STARVED if max(share.lower for share in wait_shares) > STARVED_ABOVE else VerdictKind.MARGINAL
+
+
+def _median_or_zero(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    return float(np.median(values)) if len(values) else 0.0

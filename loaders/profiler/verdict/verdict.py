@@ -1,0 +1,132 @@
+"""The verdict on a loader: its kind, its figures with bounds, and the thresholds they are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..estimate.bounds import BoundedEstimate
+
+FED_BELOW, STARVED_ABOVE = 0.01, 0.02
+"""Shares of the time: waiting that counts as fed, and waiting that counts as starved."""
+
+WARM_BYTES_PER_IMAGE = 1000
+"""Bytes from storage an image, with all that the process reads besides, up to which the page cache counts as warm."""
+
+_HEAVY_HANDOVER_SHARE = 0.05
+_MAX_SHOWN_HEADROOM = 100.0
+
+
+class VerdictKind(StrEnum):
+    """FED: all upper bounds are under 1 %. STARVED: the lower bound of waiting, steady or per epoch, is over 2 %.
+
+    MARGINAL: between these. INCONCLUSIVE: the measurement does not support a verdict.
+    """
+
+    FED = "FED"
+    MARGINAL = "MARGINAL"
+    STARVED = "STARVED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a recording shows of its steady state. Shares are 0 to 1, times in seconds.
+
+    kind, reasons: what the figures are called, and why they are not conclusive.
+    num_steps, num_transient_steps: steps that are judged, and steps before the steady state.
+    block_steps: steps that the bounds resample together; see `bounds`.
+    wait_share: estimator A, device waiting time over total time.
+    model_wait_share: estimator C, the same predicted by the queue model for the second half of the steady state, fitted
+    on the first half; None for a loader without batch timings or with `in_order=False`.
+    starved_share: share of steps that waited longer than `starved_threshold_seconds`.
+    epoch_wait_share: waiting over a whole epoch of `num_epoch_batches`, of which `epoch_start_wait_seconds` pass until
+    the queue is filled; None where the loader has no length.
+    unexplained_share: see `Recording.unexplained_share` (closure in reports).
+    handover_share: share of the time in which the host hands over ready batches, hidden by device work or not.
+    median_step_seconds, transport_floor_seconds, median_load_seconds, mean_step_seconds: of steps, of handing over a
+    ready batch, of preparing a batch.
+    fastest_step_seconds, fastest_step_upper_seconds: the shortest mean step with at most 1 % of waiting, and its upper
+    bound.
+    overhead_share: share of the time that the profiler itself takes.
+    storage_bytes_per_image: bytes an image read from storage; None where the system does not report them.
+    rank_wait_shares: of a job, the waiting of each rank; every other field is then of the job, which waits for its last
+    rank. See `job.judge_job` for which doubts about one rank are the job's too.
+    """
+
+    kind: VerdictKind
+    emulated: bool
+    num_steps: int
+    num_transient_steps: int
+    block_steps: int
+    wait_share: BoundedEstimate
+    model_wait_share: float | None
+    starved_share: BoundedEstimate
+    num_starved_steps: int
+    epoch_wait_share: BoundedEstimate | None
+    num_epoch_batches: int | None
+    epoch_start_wait_seconds: float
+    starved_threshold_seconds: float
+    unexplained_share: float
+    handover_share: float
+    median_step_seconds: float
+    transport_floor_seconds: float
+    median_load_seconds: float
+    fastest_step_seconds: float | None
+    fastest_step_upper_seconds: float | None
+    mean_step_seconds: float
+    overhead_share: float
+    storage_bytes_per_image: float | None
+    reasons: tuple[str, ...] = ()
+    rank_wait_shares: tuple[float, ...] = ()
+
+    @property
+    def headroom(self) -> float | None:
+        """How many times faster the step could be before it waits for 1 % of the time."""
+        return self.mean_step_seconds / self.fastest_step_seconds if self.fastest_step_seconds else None
+
+    @property
+    def headroom_lower(self) -> float | None:
+        """Lower bound of `headroom`; it does not cover batches rarer than one fifth of the run shows."""
+        return self.mean_step_seconds / self.fastest_step_upper_seconds if self.fastest_step_upper_seconds else None
+
+    @property
+    def cache_state(self) -> str:
+        """Page cache state: warm, unknown, or how many kB an image came from storage."""
+        if self.storage_bytes_per_image is None:
+            return "cache unknown"
+        warm = self.storage_bytes_per_image < WARM_BYTES_PER_IMAGE
+        return "cache warm" if warm else f"from storage {self.storage_bytes_per_image / 1e3:,.1f} kB an image"
+
+    @property
+    def is_handover_heavy(self) -> bool:
+        """Whether handing over batches takes over 5 % of the host's time."""
+        return self.handover_share > _HEAVY_HANDOVER_SHARE
+
+    def __str__(self) -> str:
+        who = f"some of {len(self.rank_wait_shares)} ranks wait" if self.rank_wait_shares else "device waits"
+        parts = [f"{'EMULATED ' if self.emulated else ''}{self.kind}  {who} {self.wait_share}"]
+        if self.rank_wait_shares:
+            parts.append(f"each {min(self.rank_wait_shares):.2%} to {max(self.rank_wait_shares):.2%}")
+        parts.append(f"starved {self.num_starved_steps}/{self.num_steps} (<= {self.starved_share.upper:.2%})")
+        if self.epoch_wait_share is not None:
+            parts.append(f"epoch of {self.num_epoch_batches:,} batches {self.epoch_wait_share}")
+        if self.fastest_step_seconds is not None:
+            fastest = f"{self.fastest_step_seconds * 1e3:.1f} ms"
+            if self.emulated:
+                parts.append(f"sustains steps >= {fastest}")
+            parts.append(
+                f"headroom {format_headroom(self.headroom)} (>= {format_headroom(self.headroom_lower)}, 1 % waiting "
+                f"at {fastest})"
+            )
+        if self.is_handover_heavy:
+            parts.append(f"transport {self.handover_share:.1%}")
+        parts += [self.cache_state, f"closure {self.unexplained_share:.1%}"]
+        return " · ".join([*parts, *self.reasons])
+
+
+def format_headroom(headroom: float | None) -> str:
+    """Formats headroom for reports, capped: a list in memory may be a million times as fast."""
+    if headroom is None:
+        return "unknown"
+    return f"{headroom:.1f}x" if headroom < _MAX_SHOWN_HEADROOM else f"over {_MAX_SHOWN_HEADROOM:.0f}x"
