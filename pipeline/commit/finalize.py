@@ -119,12 +119,12 @@ def build_manifest(run_state: RunState, config: dict[str, Any], refused: Sequenc
     def outcomes() -> Iterator[InputOutcome]:
         for planned, unit, receipt in run_state.finished_units():
             totals.update(units=1, rows=receipt.rows, bytes=receipt.bytes)
-            for one in receipt.inputs:
-                if run_state.unit_of_video[one.video_id] == planned.unit_id:
+            for outcome in receipt.inputs:
+                if run_state.unit_of_video[outcome.video_id] == planned.unit_id:
                     counts = splits.setdefault(unit.split, Counter())
-                    totals.update(without_mask=one.faces_without_mask)
-                    counts.update(rows=one.faces, videos=int(one.faces > 0))
-                    yield one
+                    totals.update(without_mask=outcome.faces_without_mask)
+                    counts.update(rows=outcome.faces, videos=int(outcome.faces > 0))
+                    yield outcome
 
     inputs = count_inputs(outcomes(), Counter(str(entry.problem) for entry in refused), missing)
     return Manifest(

@@ -1,5 +1,5 @@
-"""The contract between precompute and its readers: columns, manifest, index, and where image bytes lie.
+"""The dataset format: the contract between precompute and its readers. Columns, manifest, index, image byte ranges.
 
-In: OUT. Out: schema, receipts, manifest, a memory-mapped index, the image codec; all that other rooms may import.
+In: OUT. Out: schema, receipts, manifest, a memory-mapped index, the image codec.
 Must not know: how a row was made, Dask, decoders.
 """

@@ -1,4 +1,4 @@
-"""Pixels to bytes and back: the image column of a row."""
+"""Encodes and decodes the image column: RGB arrays to jpeg, png or webp bytes, and back."""
 
 from __future__ import annotations
 
@@ -19,17 +19,25 @@ from ..errors import CorruptDataError, UsageError
 ImageFormat = Literal["jpeg", "png", "webp"]
 Chroma = Literal["420", "444"]
 
-# What simplejpeg and Pillow raise on damage; Pillow's parsers let those of their tools through.
-_DAMAGED: Final = (ValueError, OSError, SyntaxError, EOFError, struct.error, zlib.error, Image.DecompressionBombError)
+# Raised by simplejpeg and Pillow on damaged bytes; Pillow's parsers leak exceptions of the modules they use.
+_DECODE_ERRORS: Final = (
+    ValueError,
+    OSError,
+    SyntaxError,
+    EOFError,
+    struct.error,
+    zlib.error,
+    Image.DecompressionBombError,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageEncoder:
     """Encodes a crop; the same pixels and settings give the same bytes.
 
-    `quality`: 1 (smallest) to 100 (best); png is lossless and does not use it. `chroma`: colour at half
-    ("420") or full ("444") resolution, jpeg only; png is always full, webp always half.
-    Raises `UsageError` on values that a format does not have.
+    `quality`: 1 (smallest) to 100 (best); png is lossless and ignores it. `chroma`: chroma subsampling of jpeg, "420"
+    (half resolution) or "444" (full); png is always full, webp always half.
+    Raises `UsageError` on values that a format does not support.
     """
 
     format: ImageFormat = "jpeg"
@@ -59,17 +67,17 @@ class ImageEncoder:
 def decode_rgb(data: bytes) -> NDArray[np.uint8]:
     """Decode jpeg, png or webp bytes to RGB (H, W, 3) uint8.
 
-    Raises `CorruptDataError` if the bytes are none of these, or damaged in a way that the format notices.
+    Raises `CorruptDataError` if the bytes are none of these, or damaged in a way that the format detects.
     """
     try:
         return _decode_jpeg(data) if data[:2] == b"\xff\xd8" else _decode_pillow(data)
-    except _DAMAGED as error:
+    except _DECODE_ERRORS as error:
         raise CorruptDataError(f"image of {len(data)} bytes does not decode: {error}") from error
 
 
 def _encode_jpeg(rgb: NDArray[np.uint8], quality: int, chroma: Chroma) -> bytes:
     pixels = np.ascontiguousarray(rgb)
-    # The fast transform saves little at these sizes and costs accuracy at high quality.
+    # The fast DCT saves little at these sizes and costs accuracy at high quality.
     data: bytes = simplejpeg.encode_jpeg(
         pixels, quality=quality, colorspace="RGB", colorsubsampling=chroma, fastdct=False
     )
@@ -77,11 +85,11 @@ def _encode_jpeg(rgb: NDArray[np.uint8], quality: int, chroma: Chroma) -> bytes:
 
 
 def _encode_cv2(rgb: NDArray[np.uint8], suffix: str, settings: list[int]) -> bytes:
-    done, data = cv2.imencode(suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), settings)
-    if not done:
+    encoded, data = cv2.imencode(suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), settings)
+    if not encoded:
         raise UsageError(f"image={rgb.shape}: too large for {suffix}; take a smaller size or png")
-    encoded: bytes = data.tobytes()
-    return encoded
+    image: bytes = data.tobytes()
+    return image
 
 
 def _decode_jpeg(data: bytes) -> NDArray[np.uint8]:
@@ -90,6 +98,6 @@ def _decode_jpeg(data: bytes) -> NDArray[np.uint8]:
 
 
 def _decode_pillow(data: bytes) -> NDArray[np.uint8]:
-    # OpenCV would decode these too, but on damage libpng writes to standard error behind our back.
+    # OpenCV would decode these too, but on damage libpng writes to standard error directly.
     with Image.open(io.BytesIO(data), formats=("PNG", "WEBP")) as image:
         return np.asarray(image.convert("RGB"))

@@ -1,8 +1,8 @@
-"""The index: the light columns of every row, and where its image and mask lie; Arrow IPC, memory-mapped.
+"""The index: the small columns of every row and the byte range of its image and mask; Arrow IPC, memory-mapped.
 
 Derived from the receipts' files alone, so it can be rebuilt at any time. It holds every column of the schema but
 the binary ones, and for each image: `file` (relative to OUT), `image_offset`, `image_bytes`, `image_crc32`; for each
-mask `mask_offset` and `mask_bytes`, both 0 where there is none (a PNG has checksums of its own).
+mask `mask_offset` and `mask_bytes`, both 0 where there is none (PNG has its own checksums).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .manifest import Manifest, OutPaths
 from .parquet_pages import image_byte_ranges, mask_byte_ranges
 from .schema import BINARY_COLUMNS, REGION_NAMES, face_schema, labels_of
 
-_BATCH_ROWS = 65_536  # every batch but the last has as many: a row's batch is found by division
+_BATCH_ROWS = 65_536  # every batch but the last: a row's batch is found by division
 
 
 def index_schema(labels: Sequence[str], fingerprint: str) -> pa.Schema:
-    """Schema of ``OUT/index.arrow``: strings that repeat are dictionary-encoded."""
-    light = []
+    """Schema of ``OUT/index.arrow``; strings that repeat are dictionary-encoded."""
+    columns = []
     for column in face_schema(labels):
         if column.name in BINARY_COLUMNS:
             continue
         repeats = pa.types.is_string(column.type) and column.name != "face_id"
-        light.append(column.with_type(pa.dictionary(pa.int32(), pa.string())) if repeats else column)
-    light += [
+        columns.append(column.with_type(pa.dictionary(pa.int32(), pa.string())) if repeats else column)
+    columns += [
         pa.field("file", pa.dictionary(pa.int32(), pa.string()), nullable=False),
         pa.field("image_offset", pa.int64(), nullable=False),
         pa.field("image_bytes", pa.int32(), nullable=False),
@@ -41,34 +41,35 @@ def index_schema(labels: Sequence[str], fingerprint: str) -> pa.Schema:
         pa.field("mask_bytes", pa.int32(), nullable=False),
     ]
     metadata = {**face_schema(labels).metadata, b"facefeed.fingerprint": fingerprint.encode()}
-    return pa.schema(light, metadata=metadata)
+    return pa.schema(columns, metadata=metadata)
 
 
 class IndexBuilder:
-    """Makes the index file by file in bounded memory: one pass for the strings, one for the rows.
+    """Builds the index in bounded memory, in two passes over the files: one for the dictionaries, one for the rows.
 
-    Raises `CorruptDataError` on a file that cannot be read or has other columns.
+    `files`: the dataset's files as `(path, name relative to OUT)`. Raises `CorruptDataError` on a file that cannot be
+    read or has other columns.
     """
 
-    def __init__(self, schema: pa.Schema, tables: Sequence[tuple[Path, str]]) -> None:
+    def __init__(self, schema: pa.Schema, files: Sequence[tuple[Path, str]]) -> None:
         self._schema = schema
-        self._tables = tables
+        self._files = files
         self._stored = [field for field in face_schema(labels_of(schema)) if field.name not in BINARY_COLUMNS]
-        self._dictionaries = self._distinct()
+        self._dictionaries = self._build_dictionaries()
 
-    def _distinct(self) -> dict[str, pa.Array]:
+    def _build_dictionaries(self) -> dict[str, pa.Array]:
         columns = [field for field in self._stored if pa.types.is_dictionary(self._schema.field(field.name).type)]
-        seen: dict[str, dict[str, None]] = {field.name: {} for field in columns}
-        for path, _ in self._tables:
+        distinct: dict[str, dict[str, None]] = {field.name: {} for field in columns}
+        for path, _ in self._files:
             table = _read(path, columns)
-            for name, values in seen.items():
-                found = table.column(name).unique().to_pylist()
-                values.update(dict.fromkeys(value for value in found if value is not None))
-        seen["file"] = dict.fromkeys(name for _, name in self._tables)
-        return {name: pa.array(values, pa.string()) for name, values in seen.items()}
+            for name, values in distinct.items():
+                unique = table.column(name).unique().to_pylist()
+                values.update(dict.fromkeys(value for value in unique if value is not None))
+        distinct["file"] = dict.fromkeys(name for _, name in self._files)
+        return {name: pa.array(values, pa.string()) for name, values in distinct.items()}
 
     def _rows(self) -> Iterator[pa.Table]:
-        for path, name in self._tables:
+        for path, name in self._files:
             table = _read(path, self._stored)
             table = table.append_column("file", pa.array([name] * len(table), pa.string()))
             for column, (offsets, sizes) in (("image", image_byte_ranges(path)), ("mask", mask_byte_ranges(path))):
@@ -88,21 +89,21 @@ class IndexBuilder:
         return pa.record_batch(columns, schema=self._schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows, in batches of one length but the last."""
-        waiting: list[pa.Table] = []
+        """All rows, in batches of equal length but the last."""
+        buffered: list[pa.Table] = []
         count = 0
         for table in self._rows():
-            waiting.append(table)
+            buffered.append(table)
             count += len(table)
             while count >= _BATCH_ROWS:
-                joined = pa.concat_tables(waiting)
+                joined = pa.concat_tables(buffered)
                 yield self._encode(joined.slice(0, _BATCH_ROWS))
-                waiting, count = [joined.slice(_BATCH_ROWS)], count - _BATCH_ROWS
+                buffered, count = [joined.slice(_BATCH_ROWS)], count - _BATCH_ROWS
         if count:
-            yield self._encode(pa.concat_tables(waiting))
+            yield self._encode(pa.concat_tables(buffered))
 
     def write(self, path: Path) -> int:
-        """Writes all rows as a file; returns their number."""
+        """Writes the index to `path`; returns its number of rows."""
         total = 0
         with pa.ipc.new_file(path, self._schema) as writer:
             for batch in self.batches():
@@ -112,7 +113,7 @@ class IndexBuilder:
 
 
 def _read(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
-    """Some columns of a file, their page checksums verified."""
+    """Reads some columns of a Parquet file and verifies their page checksums."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read(columns=[column.name for column in columns])
@@ -124,10 +125,10 @@ def _read(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
 
 
 def current_index_path(out: Path) -> Path:
-    """Where the index lies that belongs to OUT's manifest.
+    """Path of the index that belongs to OUT's manifest.
 
-    The next index is written before the manifest and gets its name after it, so that there is one for either manifest
-    at any moment, whenever a run is killed.
+    The next index is written before the manifest and renamed after it, so that the current manifest has an index at any
+    moment, even if a run is killed.
     """
     paths = OutPaths(out)
     try:
@@ -139,9 +140,9 @@ def current_index_path(out: Path) -> Path:
 
 
 class Index:
-    """Every row of a dataset, memory-mapped: opening reads no rows, and processes share the pages.
+    """Every row of a dataset, memory-mapped: opening it reads no rows, and processes share its pages.
 
-    Batches are all of one length but the last, so row `i` is found by division. Picklable by its path.
+    All batches but the last have the same length, so the batch of a row is found by division. Pickled as its path.
     """
 
     def __init__(self, out: Path) -> None:
@@ -159,11 +160,11 @@ class Index:
         except (CorruptDataError, KeyError, OSError, ValueError, pa.ArrowException) as error:
             raise CorruptDataError(f"{path}: cannot be read ({error}); {remedy}") from error
         self._views: dict[tuple[str, int], Any] = {}
-        self._names: dict[str, list[str]] = {}
+        self._categories: dict[str, list[str]] = {}
         self.num_rows: int = sum(batch.num_rows for batch in self._batches)
-        # What is found by division must lie where division finds it.
-        as_promised = self.schema.equals(index_schema(self.labels, self.fingerprint))
-        if not as_promised or any(batch.num_rows != _BATCH_ROWS for batch in self._batches[:-1]):
+        # Rows are located by division, so all batches but the last must have the expected length.
+        has_expected_schema = self.schema.equals(index_schema(self.labels, self.fingerprint))
+        if not has_expected_schema or any(batch.num_rows != _BATCH_ROWS for batch in self._batches[:-1]):
             raise CorruptDataError(f"{path}: is not laid out as this facefeed lays it out; {remedy}")
 
     def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
@@ -174,11 +175,11 @@ class Index:
 
     @property
     def categorical_columns(self) -> list[str]:
-        """Names of the dictionary columns."""
+        """Names of the dictionary-encoded columns of strings."""
         return [field.name for field in self.schema if pa.types.is_dictionary(field.type)]
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """One column of all rows, without a copy."""
+        """One column of all rows, zero-copy."""
         return pa.chunked_array([batch.column(name) for batch in self._batches], self.schema.field(name).type)
 
     def value(self, name: str, row: int) -> Any:
@@ -187,58 +188,58 @@ class Index:
         return self._batches[batch].column(name)[position].as_py()
 
     def rows_where(self, name: str, value: str) -> NDArray[np.uint32]:
-        """Row numbers (rows,) at which the dictionary column `name` equals `value`, in the index's order."""
-        names = self.categories(name)
-        code = names.index(value) if value in names else None
-        found = [
+        """Numbers uint32 (rows,) of the rows whose dictionary column `name` equals `value`, ascending."""
+        categories = self.categories(name)
+        code = categories.index(value) if value in categories else None
+        rows = [
             np.flatnonzero(_codes(batch.column(name)) == code).astype(np.uint32) + np.uint32(number * _BATCH_ROWS)
             for number, batch in enumerate(self._batches)
             if code is not None
         ]
-        return np.concatenate(found) if found else np.empty(0, np.uint32)
+        return np.concatenate(rows) if rows else np.empty(0, np.uint32)
 
     def numbers(self, name: str, rows: ArrayLike) -> NDArray[Any]:
-        """Some cells of a numeric column, in the order of `rows`; null is 0 in integers, NaN in floats."""
+        """Cells of a numeric column at `rows`, in that order; null is 0 for integers, NaN for floats."""
         return self._gather(rows, lambda batch: self._cached(name, batch, _numbers))
 
     def number(self, name: str, row: int) -> Any:
-        """One cell of a numeric column, as `numbers` gives it."""
+        """One cell of a numeric column; null as in `numbers`."""
         batch, position = divmod(row, _BATCH_ROWS)
         return self._cached(name, batch, _numbers)[position]
 
     def text(self, name: str, row: int) -> str | None:
-        """One cell of a dictionary column."""
+        """One cell of a dictionary column; None where null."""
         batch, position = divmod(row, _BATCH_ROWS)
         code = self._cached(name, batch, _codes)[position]
         return None if code < 0 else self.categories(name)[code]
 
     def codes(self, name: str, rows: ArrayLike) -> NDArray[np.int32]:
-        """Some cells of a dictionary column as positions in `names(name)`; -1 where null."""
+        """Cells of a dictionary column at `rows`, as positions in `categories(name)`; -1 where null."""
         codes: NDArray[np.int32] = self._gather(rows, lambda batch: self._cached(name, batch, _codes))
         return codes
 
     def categories(self, name: str) -> list[str]:
-        """The distinct strings of a dictionary column; its codes are positions in them."""
+        """The distinct strings of a dictionary column; `codes` are positions in this list."""
         if not self._batches:
             return []
-        if name not in self._names:
-            self._names[name] = self._batches[0].column(name).dictionary.to_pylist()
-        return self._names[name]
+        if name not in self._categories:
+            self._categories[name] = self._batches[0].column(name).dictionary.to_pylist()
+        return self._categories[name]
 
     def points(self, name: str, row: int) -> NDArray[np.float32]:
-        """One cell of `landmarks` or `hull`: float32 (points, 2), crop px; not to be written to."""
+        """One cell of `landmarks` or `hull`: float32 (points, 2), crop px; read-only."""
         batch, position = divmod(row, _BATCH_ROWS)
         offsets, values = self._cached(name, batch, _points)
         return values[offsets[position] : offsets[position + 1]]  # type: ignore[no-any-return]
 
     def regions(self, row: int) -> dict[str, NDArray[np.float32]]:
-        """The boxes of a face's parts: name -> float32 (4,), xyxy, crop px; not to be written to."""
+        """Boxes of a face's regions: name -> float32 (4,), xyxy, crop px; read-only."""
         batch, position = divmod(row, _BATCH_ROWS)
         boxes: dict[str, NDArray[np.float32]] = self._cached("regions", batch, _regions)
         return {name: values[position] for name, values in boxes.items()}
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of all rows, in order, without a copy."""
+        """Some columns of all rows, in order, zero-copy."""
         for batch in self._batches:
             yield batch.select(columns)
 
@@ -249,16 +250,16 @@ class Index:
         return self._views[key]
 
     def _gather(self, rows: ArrayLike, column: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
-        wanted = np.atleast_1d(np.asarray(rows, np.int64))
-        batches, positions = np.divmod(wanted, _BATCH_ROWS)
-        if not len(wanted):
+        row_numbers = np.atleast_1d(np.asarray(rows, np.int64))
+        batches, positions = np.divmod(row_numbers, _BATCH_ROWS)
+        if not len(row_numbers):
             return column(0)[:0].copy() if self._batches else np.empty(0)
         first = column(int(batches[0]))
-        found = np.empty(len(wanted), first.dtype)
+        values = np.empty(len(row_numbers), first.dtype)
         for batch in np.unique(batches):
-            here = batches == batch
-            found[here] = column(int(batch))[positions[here]]
-        return found
+            in_batch = batches == batch
+            values[in_batch] = column(int(batch))[positions[in_batch]]
+        return values
 
 
 def _numbers(column: pa.Array) -> NDArray[Any]:
@@ -272,7 +273,7 @@ def _codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
 
 
 def _points(column: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Offsets into, and all points of, a batch's lists."""
+    """Offsets of a batch's lists of points, and all points, float32 (points, 2)."""
     return _view(column.offsets), _view(column.values.flatten()).reshape(-1, 2)
 
 
@@ -281,6 +282,6 @@ def _regions(column: pa.StructArray) -> dict[str, NDArray[np.float32]]:
 
 
 def _view(numbers: pa.Array) -> NDArray[Any]:
-    """The same numbers, not to be written to. By DLPack: `to_numpy` would import pandas, .5 s in every worker."""
+    """A read-only view. By DLPack: `to_numpy` would import pandas, which takes 0.5 s in every worker."""
     view: NDArray[Any] = np.from_dlpack(numbers)
     return view

@@ -1,4 +1,4 @@
-"""What stands in OUT beside the faces: its paths, the receipts (one a unit) and the manifest (one a dataset).
+"""Layout of OUT, receipts (one per unit) and the manifest (one per dataset).
 
 OUT/faces/<split>/<unit>.parquet   OUT/receipts/<unit>.json   OUT/plan/<n>.json
 OUT/manifest.json                  OUT/index.arrow            OUT/_tmp/
@@ -26,69 +26,70 @@ _UnitOutcome = Literal["done", "split"]
 
 @dataclass(frozen=True)
 class OutPaths:
-    """Where things stand below one OUT folder."""
+    """Paths of the files and folders of one dataset."""
 
     root: Path
 
     @property
     def faces(self) -> Path:
-        """Rows, one folder a split."""
+        """Parquet files of rows, one folder per split."""
         return self.root / "faces"
 
     @property
     def receipts(self) -> Path:
-        """One receipt a unit."""
+        """Receipts, one per unit."""
         return self.root / "receipts"
 
     @property
     def plan(self) -> Path:
-        """What makes which unit."""
+        """Parts of the plan, which assigns inputs to units."""
         return self.root / "plan"
 
     @property
     def temporary(self) -> Path:
-        """Attempts and what was set aside; never read."""
+        """Unfinished attempts and quarantined files; no reader opens these."""
         return self.root / "_tmp"
 
     @property
     def manifest(self) -> Path:
-        """The account of the finished dataset."""
+        """The manifest of the finished dataset."""
         return self.root / "manifest.json"
 
     @property
     def index(self) -> Path:
-        """Light columns of all rows."""
+        """The index: the small columns of all rows."""
         return self.root / "index.arrow"
 
     @property
     def next_index(self) -> Path:
-        """The index of a manifest that is about to be written, or was just written."""
+        """The next index, written before its manifest and renamed to `index` after it."""
         return self.root / "index.next.arrow"
 
     @property
     def lease(self) -> Path:
-        """Who is working on OUT."""
+        """The lease of the driver that is working on OUT."""
         return self.root / "driver.lease"
 
     def unit_file(self, split: str, unit: str) -> Path:
-        """Where a unit's rows stand once published."""
+        """The published Parquet file of a unit."""
         return self.faces / split / f"{unit}.parquet"
 
     def receipt(self, unit: str) -> Path:
-        """Where a unit's receipt stands."""
+        """The receipt of a unit."""
         return self.receipts / f"{unit}.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class InputOutcome:
-    """What became of one video or image.
+    """Outcome of one video or image.
 
-    `outcome`: "ok" has faces, "no_faces" has none, of "partial" some wanted frames are damaged (it may have faces or
-    none). `reason` (see `errors.Reason`) and `detail` say why it failed, or why frames of a partial one are missing.
-    `faces_without_mask`: of a fake whose original is there, how many of its `faces` could not be compared with it.
-    `sha256`: of the file's bytes as they were decoded; None where they changed meanwhile or could not be read.
-    `max_damaged_percent`: the limit that one was judged by of which frames are damaged; None of all others, and where
-    a facefeed did not record it. `reused`: its rows are those of the unit that this one replaces; nothing was decoded.
+    `outcome`: "ok" (has faces), "no_faces", "partial" (some sampled frames are damaged; with or without faces) or
+    "failed". `reason` (see `errors.Reason`) and `detail`: why it failed, or why frames of a partial one are missing.
+    `frames_wanted`: frames that were sampled. `faces_without_mask`: of a fake whose original exists, how many of its
+    `faces` could not be compared with it. `seconds`: processing time. `max_damaged_percent`: the limit that was applied
+    to an input with damaged frames; None for all others, and in receipts from before it was recorded. `sha256`: of the
+    file's bytes as decoded; None where they changed meanwhile or could not be read. `reused`: its rows were copied from
+    a superseded unit; nothing was decoded.
     """
 
     video_id: str
@@ -109,9 +110,10 @@ class InputOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What one unit came to, written after its file; `file` is relative to OUT and None where no row came of it.
+    """Outcome of one unit, written after its Parquet file.
 
-    `outcome` is "split" where the unit's worker was lost and `children` took its place.
+    `outcome`: "split" where the unit's worker was lost and the units `children` replace it, else "done". `file`:
+    relative to OUT, None where the unit has no rows. `bytes`: size of the file. `supersedes`: ids of replaced units.
     """
 
     unit: str
@@ -126,13 +128,13 @@ class Receipt:
     inputs: list[InputOutcome] = field(default_factory=list)
 
     def to_json(self) -> str:
-        """Return what the file holds."""
+        """The JSON text of the receipt's file."""
         values = {"config" if name == "config_hash" else name: value for name, value in asdict(self).items()}
         return json.dumps({"version": RECEIPT_VERSION, **values}, indent=1)
 
     @classmethod
     def from_json(cls, text: str | builtins.bytes, *, where: str) -> Self:
-        """Parses and validates; raises `CorruptDataError` naming `where`."""
+        """Parses and validates a receipt; raises `CorruptDataError` naming `where`, its path."""
         try:
             data = json.loads(text)
             if data.pop("version") != RECEIPT_VERSION:
@@ -141,8 +143,8 @@ class Receipt:
             receipt = cls(config_hash=data.pop("config"), **data)
             if receipt.outcome not in get_args(_UnitOutcome):
                 raise ValueError(f"unknown outcome {receipt.outcome!r}")
-            if strange := {one.outcome for one in receipt.inputs}.difference(get_args(_Outcome)):
-                raise ValueError(f"unknown outcome {strange.pop()!r} of an input")
+            if unknown := {one.outcome for one in receipt.inputs}.difference(get_args(_Outcome)):
+                raise ValueError(f"unknown outcome {unknown.pop()!r} of an input")
             if receipt.rows != sum(one.faces for one in receipt.inputs):
                 raise ValueError(f"rows={receipt.rows} is not the sum of its inputs' faces")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -151,9 +153,9 @@ class Receipt:
 
 
 def trusted_receipt(paths: OutPaths, unit: str, config_hash: str) -> Receipt | None:
-    """The receipt of a unit whose file is there at its full size; a damaged or lonely receipt counts as none.
+    """The unit's receipt; None where it is missing, damaged or of another config, or its file is missing or truncated.
 
-    Raises `StoppedError` where the disk fails: the unit may well be done.
+    Raises `StoppedError` where the disk fails: the unit may well be finished.
     """
     path = paths.receipt(unit)
     try:
@@ -169,12 +171,11 @@ def trusted_receipt(paths: OutPaths, unit: str, config_hash: str) -> Receipt | N
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The account of a finished dataset: `inputs.total = ok + partial + no_faces + failed` always holds.
+    """Totals of a finished dataset; `inputs.total = ok + partial + no_faces + failed` always holds.
 
-    `refused` names the failed inputs that never reached a unit, and so stand in no receipt. `faces_without_mask`: of
-    fakes whose original is there, how many faces could not be compared with it. `plan_parts`: of how many parts of the
-    plan this is the account; with more of them a later run has begun and not come to its end. None from a facefeed that
-    did not count them.
+    `refused`: the failed inputs that never reached a unit, and so are in no receipt. `faces_without_mask`: of fakes
+    whose original exists, how many faces could not be compared with it. `plan_parts`: how many parts of the plan the
+    manifest covers; where the plan has more, a later run is unfinished. None in manifests from before it was recorded.
     """
 
     fingerprint: str
@@ -190,24 +191,27 @@ class Manifest:
     plan_parts: int | None = None
 
     def to_json(self) -> str:
-        """Return what the file holds."""
+        """The JSON text of the manifest's file."""
         return json.dumps({"version": MANIFEST_VERSION, "schema": SCHEMA_VERSION, **asdict(self)}, indent=1)
 
     @classmethod
     def read(cls, out: Path) -> Self:
-        """Raises `UsageError` where OUT holds no finished dataset, `CorruptDataError` where its manifest is damaged or
-        of another version.
+        """Reads OUT's manifest.
+
+        Raises `UsageError` where OUT holds no finished dataset, `CorruptDataError` where its manifest is damaged or of
+        another version.
         """
         path = OutPaths(out).manifest
         try:
             data = json.loads(path.read_bytes())
-            made, read = (data.pop("version"), data.pop("schema")), (MANIFEST_VERSION, SCHEMA_VERSION)
-            if made != read:
+            stored, supported = (data.pop("version"), data.pop("schema")), (MANIFEST_VERSION, SCHEMA_VERSION)
+            if stored != supported:
                 raise CorruptDataError(
-                    f"{path}: is of version {made[0]}, schema {made[1]}; this facefeed reads version {read[0]}, schema "
-                    f"{read[1]}: read it with the facefeed that made it, or make a new OUT with `facefeed precompute`"
+                    f"{path}: is of version {stored[0]}, schema {stored[1]}; this facefeed reads version "
+                    f"{supported[0]}, schema {supported[1]}: read it with the facefeed that made it, or make a new OUT "
+                    "with `facefeed precompute`"
                 )
-            data["inputs"] = {"partial": 0, **data["inputs"]}  # older manifests know no partial inputs
+            data["inputs"] = {"partial": 0, **data["inputs"]}  # older manifests lack it
             manifest = cls(**data)
             if manifest.plan_parts is not None and manifest.plan_parts < 1:
                 raise ValueError(f"plan_parts={manifest.plan_parts}: must be at least 1")
@@ -221,14 +225,14 @@ class Manifest:
 
 
 def count_inputs(outcomes: Iterable[InputOutcome], refused: Mapping[str, int], missing: int) -> dict[str, Any]:
-    """The manifest's `inputs`: every input once. `refused` counts by reason those that never reached a unit."""
+    """The manifest's `inputs`, every input counted once; `refused`: inputs that never reached a unit, by reason."""
     counts = dict.fromkeys(("ok", "partial", "no_faces"), 0)
     failed = dict(refused)
-    for one in outcomes:
-        if one.outcome == "failed":
-            failed[str(one.reason)] = failed.get(str(one.reason), 0) + 1
+    for outcome in outcomes:
+        if outcome.outcome == "failed":
+            failed[str(outcome.reason)] = failed.get(str(outcome.reason), 0) + 1
         else:
-            counts[one.outcome] += 1
+            counts[outcome.outcome] += 1
     return {
         "total": sum(counts.values()) + sum(failed.values()),
         **counts,

@@ -1,6 +1,6 @@
-"""Where the bytes of each image, and of each mask, lie in a Parquet file, read from the page headers.
+"""Byte ranges of each image and each mask in a Parquet file, read from the page headers.
 
-pyarrow does not show page headers, so the few fields that are needed are read here, after the Parquet format's
+pyarrow does not expose page headers, so the few fields that are needed are parsed here: the Parquet format's
 `PageHeader` struct in Thrift's compact protocol
 (https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
 """
@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 from ..errors import CorruptDataError
 
 _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
-# Field ids of PageHeader and DataPageHeader, and the values that are promised.
+# Field ids of PageHeader and DataPageHeader, and the values that the schema's writer options guarantee.
 _PAGE_TYPE, _UNCOMPRESSED_SIZE, _COMPRESSED_SIZE, _DATA_PAGE_HEADER = 1, 2, 3, 5
 _NUM_VALUES, _ENCODING = 1, 2
 _DATA_PAGE_V1 = 0
 _PLAIN = 0
 
-_HEADER_BYTES = 1024  # ours take some 40: damage is found within these, not at the end of a long file
-_HEADER_DEPTH = 4
+_MAX_HEADER_BYTES = 1024  # headers take some 40: damage is detected within these, not at the end of a long file
+_MAX_HEADER_DEPTH = 4
 _LENGTH_BYTES = 4
 
 
 class _CompactReader:
-    """Reads one Thrift compact struct as nested dicts of field id to value; what is not an integer is skipped.
+    """Reads one Thrift compact struct as nested dicts of field id to value; values other than integers are skipped.
 
     Raises `ValueError`, or `IndexError` at the end of `data`.
     """
@@ -41,7 +41,7 @@ class _CompactReader:
         self.data, self.position = data, 0
 
     def varint(self) -> int:
-        """One unsigned number."""
+        """Reads one unsigned LEB128 integer."""
         value = shift = 0
         while True:
             byte = self.data[self.position]
@@ -71,7 +71,7 @@ class _CompactReader:
         return None
 
     def struct(self, depth: int = 0) -> dict[int, object]:
-        if depth > _HEADER_DEPTH:
+        if depth > _MAX_HEADER_DEPTH:
             raise ValueError("its header is nested too deeply")
         fields: dict[int, object] = {}
         field_id = 0
@@ -83,89 +83,89 @@ class _CompactReader:
         return fields
 
 
-Ranges = tuple[NDArray[np.int64], NDArray[np.int32]]
+ByteRanges = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
-def image_byte_ranges(path: Path) -> Ranges:
-    """Offsets and sizes in bytes of every value of the column `image`, in row order.
+def image_byte_ranges(path: Path) -> ByteRanges:
+    """Offset and size in bytes of every value of the column `image`, in row order.
 
     Returns `(offset int64 (rows,), size int32 (rows,))`; offsets count from the start of the file. Only page
-    headers and the 4-byte lengths are touched. Raises `CorruptDataError` where the file is not laid out as
+    headers and the 4-byte lengths are read. Raises `CorruptDataError` where the file is not laid out as
     `schema.parquet_writer_options` says, or the lengths do not fill their page exactly.
     """
-    return _ranges(path, "image", nullable=False)
+    return _byte_ranges(path, "image", nullable=False)
 
 
-def mask_byte_ranges(path: Path) -> Ranges:
-    """The same of the column `mask`; offset and size are 0 where a row has none."""
-    return _ranges(path, "mask", nullable=True)
+def mask_byte_ranges(path: Path) -> ByteRanges:
+    """Like `image_byte_ranges`, for the column `mask`; offset and size are 0 where a row has none."""
+    return _byte_ranges(path, "mask", nullable=True)
 
 
-def _ranges(path: Path, column: str, *, nullable: bool) -> Ranges:
+def _byte_ranges(path: Path, column: str, *, nullable: bool) -> ByteRanges:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             footer = pq.read_metadata(path)
             data.madvise(mmap.MADV_RANDOM)
-            return _walk_file(data, footer, column, nullable=nullable)
+            return _scan_file(data, footer, column, nullable=nullable)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise CorruptDataError(f"{path.name}: column {column}: {error}") from error
 
 
-def _walk_file(data: mmap.mmap, footer: pq.FileMetaData, column: str, *, nullable: bool) -> Ranges:
+def _scan_file(data: mmap.mmap, footer: pq.FileMetaData, column: str, *, nullable: bool) -> ByteRanges:
     rows = footer.num_rows
     if not 0 <= rows <= len(data):
         raise ValueError(f"the footer says {rows} rows, more than {len(data)} bytes can hold")
     offsets, sizes = np.zeros(rows, np.int64), np.zeros(rows, np.int32)
-    done = 0
+    rows_read = 0
     for start, end in _chunks(footer, column, nullable=nullable):
         if not 0 <= start <= end <= len(data):
             raise ValueError(f"the footer puts it at bytes {start} to {end} of {len(data)}")
         position = start
         while position < end:
             try:
-                page = _page(data, position, end, nullable=nullable, most=rows - done)
-                position = _walk_page(data, page, offsets[done:], sizes[done:])
+                page = _parse_page(data, position, end, nullable=nullable, max_rows=rows - rows_read)
+                position = _scan_page(data, page, offsets[rows_read:], sizes[rows_read:])
             except IndexError as error:
                 raise ValueError(f"page at byte {position}: its header does not end") from error
             except ValueError as error:
                 raise ValueError(f"page at byte {position}: {error}") from error
-            done += len(page.present)
-    if done != rows:
-        raise ValueError(f"its pages hold {done} values, the footer says {rows} rows")
+            rows_read += len(page.present)
+    if rows_read != rows:
+        raise ValueError(f"its pages hold {rows_read} values, the footer says {rows} rows")
     return offsets, sizes
 
 
 def _chunks(footer: pq.FileMetaData, column: str, *, nullable: bool) -> Iterator[tuple[int, int]]:
-    """First byte, and byte after the last, of the column in every row group."""
+    """Byte range (start, end) of the column in every row group."""
     schema = footer.schema
-    found = [number for number in range(len(schema)) if schema.column(number).path == column]
-    if not found or schema.column(found[0]).max_definition_level != int(nullable):
+    numbers = [number for number in range(len(schema)) if schema.column(number).path == column]
+    if not numbers or schema.column(numbers[0]).max_definition_level != int(nullable):
         raise ValueError("is not there" if nullable else "is not there, or may hold nulls")
     for group in range(footer.num_row_groups):
-        chunk = footer.row_group(group).column(found[0])
+        chunk = footer.row_group(group).column(numbers[0])
         yield chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """`present`: which of its rows have a value, bool (rows,); the values lie from `first` to `end`."""
+    """One data page. `present`: which rows have a value, bool (rows,); the values are the bytes `first` to `end`."""
 
     present: NDArray[np.bool_]
     first: int
     end: int
 
 
-def _page(data: mmap.mmap, position: int, end: int, *, nullable: bool, most: int) -> _Page:
-    reader = _CompactReader(data[position : min(position + _HEADER_BYTES, end)])
+def _parse_page(data: mmap.mmap, position: int, end: int, *, nullable: bool, max_rows: int) -> _Page:
+    reader = _CompactReader(data[position : min(position + _MAX_HEADER_BYTES, end)])
     header = reader.struct()
     page, page_size = header.get(_DATA_PAGE_HEADER), header.get(_COMPRESSED_SIZE)
-    promised = header.get(_PAGE_TYPE) == _DATA_PAGE_V1 and header.get(_UNCOMPRESSED_SIZE) == page_size
-    if not promised or not isinstance(page, dict) or page.get(_ENCODING) != _PLAIN:
+    is_plain_v1 = header.get(_PAGE_TYPE) == _DATA_PAGE_V1 and header.get(_UNCOMPRESSED_SIZE) == page_size
+    if not is_plain_v1 or not isinstance(page, dict) or page.get(_ENCODING) != _PLAIN:
         raise ValueError("is not a PLAIN, uncompressed data page of version 1")
     rows = page.get(_NUM_VALUES)
     first = position + reader.position
     page_end = first + page_size if isinstance(page_size, int) else -1
-    if not first <= page_end <= end or not isinstance(rows, int) or not 0 <= rows <= most:
+    if not first <= page_end <= end or not isinstance(rows, int) or not 0 <= rows <= max_rows:
         raise ValueError("does not fit its column chunk")
     if not nullable:
         return _Page(np.ones(rows, np.bool_), first, page_end)
@@ -173,15 +173,15 @@ def _page(data: mmap.mmap, position: int, end: int, *, nullable: bool, most: int
     values = first + _LENGTH_BYTES + size
     if values > page_end:
         raise ValueError("its levels lead out of it")
-    return _Page(_levels(data[first + _LENGTH_BYTES : values], rows), values, page_end)
+    return _Page(_decode_levels(data[first + _LENGTH_BYTES : values], rows), values, page_end)
 
 
-def _levels(data: bytes, rows: int) -> NDArray[np.bool_]:
-    """Which values are there: definition levels of one bit, in runs or packed, after Parquet's hybrid encoding."""
+def _decode_levels(data: bytes, rows: int) -> NDArray[np.bool_]:
+    """Decodes definition levels of one bit, bool (rows,), from Parquet's RLE/bit-packing hybrid encoding."""
     reader = _CompactReader(data)
-    found: list[NDArray[np.bool_]] = []
-    left = rows
-    while left > 0:
+    runs: list[NDArray[np.bool_]] = []
+    remaining = rows
+    while remaining > 0:
         head = reader.varint()
         if head & 1:
             count = head >> 1
@@ -189,24 +189,24 @@ def _levels(data: bytes, rows: int) -> NDArray[np.bool_]:
             run = np.unpackbits(packed, bitorder="little").astype(np.bool_)
             reader.position += count
         else:
-            run = np.full(min(head >> 1, left), data[reader.position] == 1)
+            run = np.full(min(head >> 1, remaining), data[reader.position] == 1)
             reader.position += 1
         if not len(run):
             raise ValueError("its levels end too early")
-        found.append(run[:left])
-        left -= len(found[-1])
-    return np.concatenate(found) if found else np.empty(0, np.bool_)
+        runs.append(run[:remaining])
+        remaining -= len(runs[-1])
+    return np.concatenate(runs) if runs else np.empty(0, np.bool_)
 
 
-def _walk_page(data: mmap.mmap, page: _Page, offsets: NDArray[np.int64], sizes: NDArray[np.int32]) -> int:
-    """Fills in where the values of a page lie; returns the byte after it."""
-    value = page.first
+def _scan_page(data: mmap.mmap, page: _Page, offsets: NDArray[np.int64], sizes: NDArray[np.int32]) -> int:
+    """Fills in offset and size of the values of a page; returns its end."""
+    position = page.first
     for row in np.flatnonzero(page.present).tolist():
-        size = int.from_bytes(data[value : value + _LENGTH_BYTES], "little")
-        offsets[row], sizes[row] = value + _LENGTH_BYTES, min(size, 1 << 30)
-        value += _LENGTH_BYTES + size
-        if value > page.end:
+        size = int.from_bytes(data[position : position + _LENGTH_BYTES], "little")
+        offsets[row], sizes[row] = position + _LENGTH_BYTES, min(size, 1 << 30)
+        position += _LENGTH_BYTES + size
+        if position > page.end:
             raise ValueError("holds a length that leads out of it")
-    if value != page.end:
+    if position != page.end:
         raise ValueError("is longer than its values")
     return page.end

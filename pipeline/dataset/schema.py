@@ -1,7 +1,7 @@
 """The Parquet contract: columns, units, frames of reference, and how a file's pages are laid out.
 
-One row is one face in one frame. Image pages are PLAIN and uncompressed, so each image's bytes lie contiguous in
-the file: the index names their range, and a loader reads just that.
+One row is one face in one frame. Image pages are PLAIN and uncompressed, so each image's bytes are contiguous in
+the file: the index holds their byte range, and a loader reads only that.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ ROW_GROUP_ROWS = 256
 SPLITS = ("train", "val", "test")
 REGION_NAMES = ("left_eye", "right_eye", "nose", "mouth", "face")
 BINARY_COLUMNS = ("image", "mask")
-"""The heavy columns; every other one is light enough to be kept in the index."""
+"""Columns of encoded images; all other columns are small enough for the index."""
 
 _PAGE_BYTES = 1 << 20
-_WRITE_BATCH_ROWS = 8  # pyarrow checks the page size once a batch; its default puts a whole row group on one page
+_WRITE_BATCH_ROWS = 8  # pyarrow checks the page size once per batch; its default puts a whole row group on one page
 
 _BOX = pa.list_(pa.float32(), 4)
 _POINTS = pa.list_(pa.list_(pa.float32(), 2))
 _REGIONS = pa.struct([pa.field(name, _BOX, nullable=False) for name in REGION_NAMES])
 
 
-def _field(name: str, type_: pa.DataType, about: str, *, nullable: bool = False) -> pa.Field:
-    return pa.field(name, type_, nullable=nullable, metadata={"description": about})
+def _field(name: str, type_: pa.DataType, description: str, *, nullable: bool = False) -> pa.Field:
+    return pa.field(name, type_, nullable=nullable, metadata={"description": description})
 
 
 _FIELDS = (
@@ -75,7 +75,7 @@ def face_schema(labels: Sequence[str]) -> pa.Schema:
 
 
 def labels_of(schema: pa.Schema) -> tuple[str, ...]:
-    """Label names in a file's or an index's schema; raises `CorruptDataError` where they are not."""
+    """Label names in a file's or an index's schema; raises `CorruptDataError` where there are none."""
     try:
         return tuple(json.loads(schema.metadata[b"facefeed.labels"]))
     except (KeyError, TypeError, ValueError) as error:
@@ -83,7 +83,7 @@ def labels_of(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def leaf_paths(schema: pa.Schema) -> list[str]:
-    """Parquet's leaf column paths, as its writer options want them.
+    """Parquet's leaf column paths, as the writer options expect them.
 
     >>> leaf_paths(pa.schema([("a", pa.int8()), ("b", pa.list_(pa.list_(pa.float32(), 2)))]))
     ['a', 'b.list.element.list.element']
@@ -104,12 +104,12 @@ def _leaves(field: pa.Field) -> Iterator[str]:
 def parquet_writer_options(schema: pa.Schema) -> dict[str, Any]:
     """Keyword arguments for `pyarrow.parquet.ParquetWriter`: the page layout that the index relies on."""
     leaves = leaf_paths(schema)
-    light = [leaf for leaf in leaves if leaf not in BINARY_COLUMNS]
+    small = [leaf for leaf in leaves if leaf not in BINARY_COLUMNS]
     strings = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "face_id"]
     return {
-        "compression": {leaf: "zstd" if leaf in light else "none" for leaf in leaves},
+        "compression": {leaf: "zstd" if leaf in small else "none" for leaf in leaves},
         "use_dictionary": strings,
-        "write_statistics": light,
+        "write_statistics": small,
         "column_encoding": {"image": "PLAIN"},
         "data_page_version": "1.0",
         "data_page_size": _PAGE_BYTES,

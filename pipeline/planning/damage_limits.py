@@ -29,19 +29,19 @@ class DamageLimitConflicts:
     def find(cls, run_state: RunState, max_damaged_percent: float, video_ids: Container[str]) -> Self:
         """Reads all receipts; considers only `video_ids`, the inputs that are still in the source."""
         partial, failed = [], []
-        for _, one in run_state.outcomes():
-            if one.video_id not in video_ids:
+        for _, outcome in run_state.outcomes():
+            if outcome.video_id not in video_ids:
                 continue
-            allowed = max_damaged_frames(one.frames_wanted, max_damaged_percent)
-            if one.outcome == "partial" and one.frames_wanted - one.frames_decoded > allowed:
-                partial.append(one)
-            recorded_percent = one.max_damaged_percent
+            allowed = max_damaged_frames(outcome.frames_wanted, max_damaged_percent)
+            if outcome.outcome == "partial" and outcome.frames_wanted - outcome.frames_decoded > allowed:
+                partial.append(outcome)
+            recorded_percent = outcome.max_damaged_percent
             if (
-                one.outcome == "failed"
+                outcome.outcome == "failed"
                 and recorded_percent is not None
-                and allowed > max_damaged_frames(one.frames_wanted, recorded_percent)
+                and allowed > max_damaged_frames(outcome.frames_wanted, recorded_percent)
             ):
-                failed.append(one)
+                failed.append(outcome)
         return cls(partial=partial, failed=failed)
 
 
@@ -55,7 +55,7 @@ def damage_limit_warnings(
     if retry is not None and retry("decode_error"):
         return []
     conflicts = DamageLimitConflicts.find(
-        run_state, max_damaged_percent, {one.video_id for one in listing.entries if not one.problem}
+        run_state, max_damaged_percent, {entry.video_id for entry in listing.entries if not entry.problem}
     )
     limit = f"--max-damaged {max_damaged_percent:g}%"
     warnings = []
@@ -71,9 +71,9 @@ def damage_limit_warnings(
 
 
 def _warning(what: str, inputs: Sequence[InputOutcome]) -> str:
-    limits = sorted({one.max_damaged_percent for one in inputs if one.max_damaged_percent is not None})
+    limits = sorted({outcome.max_damaged_percent for outcome in inputs if outcome.max_damaged_percent is not None})
     known = f" ({', '.join(f'{limit:g}%' for limit in limits)})" if limits else ""
-    names = ", ".join(one.video_id for one in inputs[:_MAX_LISTED])
+    names = ", ".join(outcome.video_id for outcome in inputs[:_MAX_LISTED])
     more = f" and {len(inputs) - _MAX_LISTED:,} more" if len(inputs) > _MAX_LISTED else ""
     was, then = ("it was", "it is") if len(inputs) == 1 else ("they were", "they are")
     again = f"with --retry-failed decode_error {then} judged anew"

@@ -64,15 +64,18 @@ class FailureLimit:
 
 def collect_failures(run_state: RunState | None, refused: Iterable[Entry]) -> list[Failure]:
     """Failed inputs of all receipts, and `refused` inputs, which never reach a unit; sorted by video id."""
-    outcomes = () if run_state is None else (one for _, one in run_state.outcomes() if one.outcome == "failed")
-    found = (Failure(one.video_id, str(one.reason), one.detail or "") for one in outcomes)
-    return sorted([*found, *(Failure(one.video_id, str(one.problem), one.detail or "") for one in refused)])
+    outcomes = (
+        () if run_state is None else (outcome for _, outcome in run_state.outcomes() if outcome.outcome == "failed")
+    )
+    failures = [Failure(outcome.video_id, str(outcome.reason), outcome.detail or "") for outcome in outcomes]
+    failures += [Failure(entry.video_id, str(entry.problem), entry.detail or "") for entry in refused]
+    return sorted(failures)
 
 
 def failures_in_source(run_state: RunState, refused: Iterable[Entry], gone: Iterable[str]) -> list[Failure]:
     """Failures that count towards the limit: those of `gone` inputs, removed from the source, do not."""
     removed = set(gone)
-    return [one for one in collect_failures(run_state, refused) if one.video_id not in removed]
+    return [failure for failure in collect_failures(run_state, refused) if failure.video_id not in removed]
 
 
 def refuse_known_failures(failures: Sequence[Failure], total: int, failure_limit: FailureLimit) -> None:
@@ -106,7 +109,7 @@ def check_failures(manifest: Manifest, failures: Sequence[Failure], failure_limi
 
 def count_by_reason(failures: Iterable[Failure]) -> dict[str, int]:
     """Number of failed inputs by reason, sorted by reason."""
-    return dict(sorted(Counter(one.reason for one in failures).items()))
+    return dict(sorted(Counter(failure.reason for failure in failures).items()))
 
 
 def format_reason_counts(failures: Iterable[Failure]) -> str:
@@ -116,7 +119,7 @@ def format_reason_counts(failures: Iterable[Failure]) -> str:
 
 def failure_lines(failures: Sequence[Failure]) -> list[str]:
     """One line for each of the first failures, and one that counts the rest."""
-    lines = [f"  {printable(f'{one.video_id}: {one.description}')}" for one in failures[:_MAX_LISTED]]
+    lines = [f"  {printable(f'{failure.video_id}: {failure.description}')}" for failure in failures[:_MAX_LISTED]]
     if len(failures) > _MAX_LISTED:
         lines.append(f"  and {len(failures) - _MAX_LISTED:,} more: the same command with --json names all of them")
     return lines
@@ -131,7 +134,7 @@ def _failure_count_text(failures: Sequence[Failure], total: int, allowed: int) -
 def _too_many_failed(
     what: str, failures: Sequence[Failure], remedy: str, figures: dict[str, Any] | None = None
 ) -> TooManyFailedError:
-    named = [one._asdict() for one in failures]
+    named = [failure._asdict() for failure in failures]
     return TooManyFailedError(
         "\n".join([what, *failure_lines(failures), remedy]), figures={**(figures or {}), "failures": named}
     )

@@ -102,9 +102,7 @@ def find_unchanged_content(
     with comparing(len(known), sum(entry.size_bytes for entry in known)) as on_compared:
         pool = ThreadPoolExecutor(min(_HASHING_THREADS, max(len(known), 1)), "facefeed-hash")
         try:
-            for start in range(
-                0, len(known), _HASH_BATCH_INPUTS
-            ):  # bounds the number of futures: there may be millions of inputs
+            for start in range(0, len(known), _HASH_BATCH_INPUTS):  # bounds the number of futures
                 batch = known[start : start + _HASH_BATCH_INPUTS]
                 digests = pool.map(lambda one: content_sha256(root / one.video_id, cancelled=cancelled.is_set), batch)
                 for entry, digest in zip(batch, digests, strict=True):
@@ -177,13 +175,17 @@ def next_plan_part(
         conflicts = DamageLimitConflicts.find(run_state, max_damaged_percent, current)
         changes.rejudged[:] = [current[one.video_id] for one in conflicts.partial]
     rejudged = {entry.video_id for entry in changes.rejudged}
-    anew = redo.union((entry.video_id for entry in added), rejudged, *failed.values())
+    to_decode = redo.union((entry.video_id for entry in added), rejudged, *failed.values())
     # A fake's mask depends on its original too.
-    fakes = [entry for name, entry in current.items() if entry.source_id in anew and name in known and name not in anew]
+    fakes = [
+        entry
+        for name, entry in current.items()
+        if entry.source_id in to_decode and name in known and name not in to_decode
+    ]
     changed = {entry.video_id for entry in changes.changed}
     changes.changed.extend(entry for entry in fakes if entry.video_id not in changed)
     changed.update(rejudged, (entry.video_id for entry in fakes))
-    redo = anew.union(entry.video_id for entry in fakes)
+    redo = to_decode.union(entry.video_id for entry in fakes)
     make = partial(Unit.make, config_hash=config_hash, salt=salt)
     redone, replaced = _replace_changed(run_state, changed, redo, current, make)
     units += redone
@@ -247,14 +249,10 @@ def _retry_failed(
             continue
         retried = [entry for entry in unit.inputs if entry.video_id in failed[unit.unit_id]]
         inputs = [current.get(entry.video_id, entry) for entry in retried]
-        all_failed = _owned(run_state, unit) == failed[unit.unit_id]
+        all_failed = run_state.owned_videos(unit) == failed[unit.unit_id]
         supersedes = [unit.unit_id] if all_failed else []
         units.append(make(inputs, unit.split, supersedes=supersedes))
     return units
-
-
-def _owned(run_state: RunState, unit: Unit) -> set[str]:
-    return {entry.video_id for entry in unit.inputs if run_state.unit_of_video[entry.video_id] == unit.unit_id}
 
 
 def config_differences(before: dict[str, Any], now: dict[str, Any]) -> Iterable[str]:

@@ -60,6 +60,10 @@ class RunState:
         """Id of the planned unit that owns each video, by video id: the last unit that contains it."""
         return {entry.video_id: unit.unit_id for unit in self.plan.units() for entry in unit.inputs}
 
+    def owned_videos(self, unit: Unit) -> set[str]:
+        """Ids of the unit's videos that no later unit contains."""
+        return {entry.video_id for entry in unit.inputs if self.unit_of_video[entry.video_id] == unit.unit_id}
+
     def outcomes(self) -> Iterator[tuple[Unit, InputOutcome]]:
         """`(planned unit, outcome)` of every input whose unit is finished, each input once."""
         for planned, _, receipt in self.finished_units():

@@ -1,4 +1,4 @@
-"""Where videos come from: each layout turns a folder or table into one `Listing` of entries.
+"""Sources: a layout turns a folder or a table into a `Listing` of entries.
 
 In: SRC, a folder or a table. Out: a `Listing` of entries with label, split, source, identity and footage.
 Must not know: media, plans, datasets on disk.
@@ -8,11 +8,11 @@ Must not know: media, plans, datasets on disk.
 | layout | the `Layout` protocol, and a user's own |
 | layouts/ | the layouts that ship: dfdc, ffpp, celebdf, folder, table |
 | listing | `Entry` and `Listing` |
-| media_files, allowed_roots | how files are found, and the folders that inputs may lie in |
+| media_files, allowed_roots | the search for media files, and the folders that inputs may lie in |
 | image_sequences | which images are frames of one clip |
-| link_coverage, listing_checks | what splits must keep together, and for how many inputs that is known |
+| link_coverage, listing_checks | for how many inputs originals, recordings and people are known; warnings |
 
-README.md says what each recognises, and how to write another.
+README.md documents what each recognises, and how to write another.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from .listing import Entry, Listing, unlabelled_name
 from .listing_checks import listing_warnings
 from .media_files import FoundFile, find_media, find_named
 
-_SETS: tuple[Layout, ...] = (DFDC(), FaceForensics(), CelebDF())
-_SHIPPED: tuple[Layout, ...] = (TableFile(), *_SETS, Folder())
+_PUBLISHED: tuple[Layout, ...] = (DFDC(), FaceForensics(), CelebDF())
+_SHIPPED: tuple[Layout, ...] = (TableFile(), *_PUBLISHED, Folder())
 _BY_NAME = {layout.name: layout for layout in _SHIPPED}
 LAYOUTS = ("auto", *_BY_NAME)
 
@@ -62,45 +62,45 @@ __all__ = [
 
 
 def detect_layout(src: Path) -> str:
-    """The name of the first layout that fits `src`; any folder is at least a `folder` of media."""
+    """Name of the first layout that fits `src`; "folder" where none does."""
     return next((layout.name for layout in _SHIPPED if layout.fits(src)), "folder")
 
 
 def list_source(src: Path, layout: str | Layout = "auto", *, allowed: Sequence[Path] = ()) -> Listing:
-    """Lists every input below `src`, with what the layout knows of it; opens no media.
+    """Lists every input below `src` with its metadata; opens no media.
 
     Images that are frames of one clip get the same `footage`, whatever the layout. `allowed`: real paths of further
     folders that links and absolute paths may lead into.
 
-    Raises `UsageError` where `src` is not there, is not what the layout needs, holds nothing to read, its metadata
-    cannot be parsed, it misses a published set by one level, or a linked folder or all inputs lie outside.
+    Raises `UsageError` where `src` does not exist, does not fit the layout or holds no media, its metadata cannot be
+    parsed, it is one level above or below a published set, or a linked folder or all inputs lie outside.
     """
     if not os.access(src, os.F_OK):
         raise UsageError(f"SRC={str(src)!r}: no such file or folder")
     if not os.access(src, os.R_OK | (os.X_OK if src.is_dir() else 0)):
         raise UsageError(f"SRC={str(src)!r}: may not be read by this user; nothing in it can be listed")
-    listing = read_listing(_chosen(src, layout), src, allowed)
+    listing = read_listing(_select_layout(src, layout), src, allowed)
     if not listing.entries and listing.missing:
         raise UsageError(
             f"SRC={str(src)!r}: none of the {len(listing.missing)} files it lists is below {listing.root} "
             f"(the first: {listing.missing[0]!r}); paths are relative to that folder"
         )
     if not listing.entries:
-        passed_over = ", ".join(f"{count} {kind}" for kind, count in listing.ignored.most_common(3))
-        held = f" but {passed_over}" if passed_over else ""
+        ignored = ", ".join(f"{count} {kind}" for kind, count in listing.ignored.most_common(3))
+        instead = f" but {ignored}" if ignored else ""
         raise UsageError(
-            f"SRC={str(src)!r}: holds no video and no image{held} (layout {listing.layout}); nothing to do"
+            f"SRC={str(src)!r}: holds no video and no image{instead} (layout {listing.layout}); nothing to do"
         )
     refuse_outside(listing)
     return replace(listing, entries=group_frames(listing.entries, listing.labels))
 
 
-def _chosen(src: Path, layout: str | Layout) -> Layout:
+def _select_layout(src: Path, layout: str | Layout) -> Layout:
     if not isinstance(layout, str):
         return layout
     name = detect_layout(src) if layout == "auto" else layout
     if layout == "auto" and name == Folder.name and src.is_dir():
-        refuse_nearby_dataset(src, _SETS)
+        refuse_nearby_dataset(src, _PUBLISHED)
     if name not in _BY_NAME:
         raise UsageError(
             f"layout={layout!r}: must be one of {', '.join(LAYOUTS)}, or your own (FILE.py; from Python, an object)"

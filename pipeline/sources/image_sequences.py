@@ -1,6 +1,6 @@
-"""Frames of one clip: images that belong together by where they lie, or by a name that ends in a running number.
+"""Image sequences: groups images that are frames of one clip, by their folder or by a numbered file name.
 
-An image is never opened for this. The rule is in README.md, under "Images and extracted frames".
+No image is opened. The rule is in README.md, under "Images and extracted frames".
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _RUNNING_NUMBERS = re.compile(r"(.*?)(?:(?:[\s._-]+\(?\d+\)?)+|\d+)")  # of the 
 
 
 def group_frames(entries: Sequence[Entry], labels: Iterable[str]) -> list[Entry]:
-    """`entries` with `footage` for each image that is a frame of a clip, unless its layout names one already."""
+    """Sets `footage` of each image that is a frame of a clip, unless its layout has set it."""
     classes = REAL_NAMES | FAKE_NAMES | {label.lower() for label in labels}
 
     @lru_cache(maxsize=1024)
     def clip_folder(folder: str) -> str | None:
-        """The folder that stands for a clip; None where a folder collects images of a class, a split or all."""
+        """Path that identifies the clip; None where the folder collects images of a class, a split or all."""
         parts = folder.split("/") if folder else []
         while parts and parts[-1].lower() in _CONTENT_NAMES:
             parts.pop()
-        collects = not parts or parts[-1].lower() in classes or parse_split_name(parts[-1]) is not None
-        return None if collects else "/".join(parts)
+        is_collection = not parts or parts[-1].lower() in classes or parse_split_name(parts[-1]) is not None
+        return None if is_collection else "/".join(parts)
 
     def footage(video_id: str) -> str | None:
         folder, _, name = video_id.rpartition("/")

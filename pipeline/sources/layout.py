@@ -1,4 +1,4 @@
-"""What a layout must promise, and how a user's own is loaded and held to it."""
+"""The `Layout` protocol, and the loading and validation of a user's own layout."""
 
 from __future__ import annotations
 
@@ -22,51 +22,51 @@ _GUIDE = "pipeline/sources/README.md shows how"
 
 
 class Layout(Protocol):
-    """One way in which a dataset lies on disk.
+    """A directory layout of a dataset: lists its inputs with their metadata.
 
-    An implementer promises: the same files give the same listing, whatever order the disk names them in; no media is
-    opened, and nothing is written; every `video_id` is a path below `Listing.root` with / between its parts, or an
-    absolute one in an allowed folder outside it, listed once; `label` is a position in `Listing.labels`, or -1; `split`
-    is train, val, test or None; `source_id` is the original's `video_id`, or what that would be. `find_media` and
-    `find_named` keep to the root and to what is allowed. All but the first two of these are checked, as far as the
-    listing alone tells.
+    An implementer promises: the same files give the same listing, in whatever order the file system returns them; no
+    media is opened, and nothing is written; every `video_id` is a path below `Listing.root` with / between its parts,
+    or an absolute one in an allowed folder outside it, listed once; `label` is a position in `Listing.labels`, or -1;
+    `split` is train, val, test or None; `source_id` is the original's `video_id`, or what that would be. `find_media`
+    and `find_named` never leave the root and the allowed folders. All but the first two promises are checked, as far as
+    the listing allows.
     """
 
     @property
     def name(self) -> str:
-        """What it is called, on the command line and in messages."""
+        """Its name on the command line and in messages."""
 
     @property
     def needs(self) -> str:
-        """What SRC must be, for the message where it is not: "a folder with speakers.csv"."""
+        """What SRC must be, for the error message: "a folder with speakers.csv"."""
 
     def fits(self, src: Path) -> bool:
-        """Whether `src` is laid out so. It is asked of every source: quick, and no error."""
+        """Whether `src` has this layout. Called for every source: must be fast and must not raise."""
 
     def read(self, src: Path, allowed: Sequence[Path]) -> Listing:
-        """Lists what `src` holds; raises `UsageError` where metadata cannot be understood: no guess is better.
+        """Lists the inputs of `src`; raises `UsageError` where metadata cannot be parsed, rather than guess.
 
         `allowed`: real paths of further folders that links and absolute paths may lead into.
         """
 
 
 def load_layout(file: Path) -> Layout:
-    """The object called `layout` that a Python file defines; the file is run.
+    """Runs a Python file and returns the object `layout` that it defines.
 
     Raises `UsageError` where there is no such file, it cannot be run, or it defines no layout.
     """
-    module = _run(file)
+    module = _run_file(file)
     layout: Any = getattr(module, "layout", None)
     if isinstance(layout, type):
         raise UsageError(f"--layout {file}: `layout` is a class; end the file with `layout = {layout.__name__}()`")
-    if lacking := [name for name in _MEMBERS if not hasattr(layout, name)]:
-        what = f"its `layout` lacks {', '.join(lacking)}" if layout is not None else "defines no `layout`"
+    if missing := [name for name in _MEMBERS if not hasattr(layout, name)]:
+        what = f"its `layout` lacks {', '.join(missing)}" if layout is not None else "defines no `layout`"
         raise UsageError(f"--layout {file}: {what}; it must be an object with {', '.join(_MEMBERS)}: {_GUIDE}")
-    found: Layout = layout
-    return found
+    user_layout: Layout = layout
+    return user_layout
 
 
-def _run(file: Path) -> ModuleType:
+def _run_file(file: Path) -> ModuleType:
     if not file.is_file():
         raise UsageError(f"--layout {file}: no such file; name a Python file that defines `layout`: {_GUIDE}")
     name = f"facefeed_layout_{file.stem}"
@@ -74,18 +74,18 @@ def _run(file: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their own module up there
+    sys.modules[name] = module  # dataclasses look up their module there
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise UsageError(f"--layout {file}: cannot be run ({_told(error, file)}); mend the file") from error
+        raise UsageError(f"--layout {file}: cannot be run ({_describe_error(error, file)}); fix the file") from error
     return module
 
 
 def read_listing(layout: Layout, src: Path, allowed: Sequence[Path] = ()) -> Listing:
-    """What `layout` lists of `src`, held to the layout's promises.
+    """Lists `src` by `layout` and validates the listing.
 
-    Raises `UsageError` where `src` is not what it needs, a promise is broken, or its code fails.
+    Raises `UsageError` where the layout does not fit `src`, breaks a promise, or fails.
     """
     try:
         if not layout.fits(src):
@@ -94,16 +94,18 @@ def read_listing(layout: Layout, src: Path, allowed: Sequence[Path] = ()) -> Lis
     except FacefeedError:
         raise
     except Exception as error:
-        raise UsageError(f"layout {layout.name}: cannot list {src} ({_told(error)}); mend the layout") from error
+        raise UsageError(
+            f"layout {layout.name}: cannot list {src} ({_describe_error(error)}); fix the layout"
+        ) from error
     if broken := _broken_promise(listing, allowed):
-        raise UsageError(f"layout {layout.name}: {broken}; nothing was written; mend the layout")
+        raise UsageError(f"layout {layout.name}: {broken}; nothing was written; fix the layout")
     return listing
 
 
-def _told(error: Exception, file: Path | None = None) -> str:
+def _describe_error(error: Exception, file: Path | None = None) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    mine = [frame for frame in frames if file is None or frame.filename == str(file)]
-    where = f" in line {mine[-1].lineno} of {Path(mine[-1].filename).name}" if mine else ""
+    own_frames = [frame for frame in frames if file is None or frame.filename == str(file)]
+    where = f" in line {own_frames[-1].lineno} of {Path(own_frames[-1].filename).name}" if own_frames else ""
     return f"{type(error).__name__}: {error}{where}"
 
 
@@ -118,14 +120,16 @@ def _broken_promise(listing: Listing, allowed: Sequence[Path]) -> str | None:
         if entry.video_id in seen:
             return f"lists {entry.video_id!r} more than once; each input may have one label"
         seen.add(entry.video_id)
-        if broken := _broken_entry(entry, listing, allowed):
+        if broken := _broken_promise_of_entry(entry, listing, allowed):
             return f"{entry.video_id!r}: {broken}"
     return None
 
 
-def _broken_entry(entry: Entry, listing: Listing, allowed: Sequence[Path]) -> str | None:
+def _broken_promise_of_entry(entry: Entry, listing: Listing, allowed: Sequence[Path]) -> str | None:
     labels = listing.labels
-    if entry.problem is None and (broken := _broken_name(entry.video_id, allowed)):  # else it is never opened
+    if entry.problem is None and (
+        broken := _invalid_video_id(entry.video_id, allowed)
+    ):  # inputs with a problem are never opened
         return broken
     if not -1 <= entry.label < len(labels):
         return f"label={entry.label!r}: must be -1 or a position in {labels!r}"
@@ -142,7 +146,7 @@ def _broken_entry(entry: Entry, listing: Listing, allowed: Sequence[Path]) -> st
     return None
 
 
-def _broken_name(video_id: str, allowed: Sequence[Path]) -> str | None:
+def _invalid_video_id(video_id: str, allowed: Sequence[Path]) -> str | None:
     outside = video_id[:1] == "/" and not any(Path(video_id).is_relative_to(folder) for folder in allowed)
     if not video_id or outside or video_id[:3] == "../" or posixpath.normpath(video_id) != video_id:
         return "must be a path below the root, without . and .. in it"

@@ -1,4 +1,4 @@
-"""For how many inputs it is known what splits must keep together, and in words where it is not."""
+"""Link coverage: for how many inputs originals, recordings and people, which splits must not cut, are known."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .media_files import is_image
 
 
 class UncheckedLink(NamedTuple):
-    """What cannot be checked, and what would say it: clauses without a full stop."""
+    """A kind of leak that cannot be checked, and the metadata that would allow it: clauses without a full stop."""
 
     what: str
     remedy: str
 
 
 class LinkCoverage(NamedTuple):
-    """How many inputs say what splits must keep together, and of how many there are that could.
+    """Counts of inputs with a known original, recording or person, and of inputs that could have one.
 
-    `fakes`: inputs that may have an original: those not labelled real; where no class is called so, all but the
-    originals that others name, if any do; `with_original`: of these. `has_recordings`: whether any is said to be a
-    version or frame of a recording; `with_recording`: those of which that is known, without the `guessed` ones: images
-    that are taken for its frames by their names alone.
+    `fakes`: inputs that may have an original: those not labelled real; where no class is named real, all but the
+    originals that others name, if any do. `with_original`: those of them whose original is known. `has_recordings`:
+    whether any input is known to be a version or frame of a recording. `with_recording`: inputs whose recording is
+    known, without the `guessed` ones: images that are assumed to be its frames by their names alone.
     """
 
     inputs: int
@@ -39,7 +39,7 @@ class LinkCoverage(NamedTuple):
 
     @classmethod
     def from_entries(cls, entries: Sequence[Entry], labels: Sequence[str]) -> Self:
-        """Counts `entries`; `labels[i]` is the name of label `i`."""
+        """Counts over `entries`; `labels[i]` is the name of label `i`."""
         real = {number for number, name in enumerate(labels) if name.lower() in REAL_NAMES}
         originals = {entry.source_id for entry in entries if entry.source_id is not None}
         if real:
@@ -48,8 +48,8 @@ class LinkCoverage(NamedTuple):
             fakes = [entry for entry in entries if entry.video_id not in originals] if originals else []
         recorded = [entry for entry in entries if entry.footage is not None]
         guessed = _guessed(recorded, labels)
-        # A table's row without footage is alone; where all are, its column was never filled in, and nothing is known.
-        is_named = any(entry.footage != entry.video_id for entry in recorded)
+        # A table's row without footage is its own; where all are, the column is empty and nothing is known.
+        has_footage = any(entry.footage != entry.video_id for entry in recorded)
         return cls(
             inputs=len(entries),
             with_person=sum(bool(entry.people) for entry in entries),
@@ -57,22 +57,22 @@ class LinkCoverage(NamedTuple):
             fakes=len(fakes),
             with_original=sum(entry.source_id is not None for entry in fakes),
             has_recordings=bool(recorded),
-            with_recording=len(recorded) - guessed if is_named else 0,
+            with_recording=len(recorded) - guessed if has_footage else 0,
             guessed=guessed,
         )
 
     @property
     def fully_known(self) -> list[str]:
-        """What is known for all inputs that have it, so that nothing can cross splits unseen."""
+        """Kinds of links known for every input that could have one, so that every leak of that kind is detected."""
         kinds = (
             ("original", self.with_original, self.fakes),
             ("recording", self.with_recording, self.inputs),
             ("known person", self.with_person, self.inputs),
         )
-        return [what for what, count, wanted in kinds if count and count >= wanted]
+        return [kind for kind, count, possible in kinds if count and count >= possible]
 
     def unchecked(self, noun: str = "input") -> Iterator[UncheckedLink]:
-        """What is known for some inputs or none, with the share; `noun` is what inputs are called."""
+        """Kinds of links known for some inputs or none, with counts; `noun`: the word for an input."""
         if self.with_original < self.fakes:
             which = f"the {plural(self.fakes, noun)} not labelled real" if self.has_real else plural(self.fakes, noun)
             yield UncheckedLink(

@@ -1,4 +1,4 @@
-"""What a layout hands on: one `Entry` an input, and all of them in a `Listing`."""
+"""What a layout returns: a `Listing` with one `Entry` per input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..dataset.schema import SPLITS
 from ..errors import Reason, UsageError
 
 MAX_CLASSES = 128  # labels are int8
-_CLASSES_SHOWN = 12
+_MAX_CLASSES_SHOWN = 12
 
 _SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
                 "test": "test", "testing": "test"}  # fmt: skip
@@ -20,12 +20,12 @@ _SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One input as its layout describes it; `problem` is set where it must not even be opened.
+    """One input with its metadata; `problem` is set where it must not be opened, with `detail` for people.
 
-    `label` is an index into the listing's labels or -1. What splits must not cut: `source_id`, the video a fake was
-    made from; `footage`, the recording that this is a version of, as in other grades of compression; `identity`, who is
-    shown; and `kin`, further people who are in the video or were used to make it. Where people link too much of a
-    collection they are given up, originals and footage never. `footage` and `kin` become no column.
+    `label`: index into the listing's labels, or -1 for unknown. Links that splits must not cut: `source_id`, the video
+    a fake was made from; `footage`, the recording this is a version of, as in other grades of compression; `identity`,
+    who is shown; `kin`, further people who are in the video or were used to make it. Where people link too large a
+    share of the videos, they are ignored; originals and footage never are. `footage` and `kin` become no column.
     """
 
     video_id: str
@@ -45,18 +45,18 @@ class Entry:
 
     @property
     def people(self) -> tuple[str, ...]:
-        """Everyone in it: who is shown, then the kin."""
+        """Everyone in it: `identity`, then `kin`."""
         return (self.identity, *self.kin) if self.identity else self.kin
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Everything one source holds. `missing` names what metadata lists and is absent on disk; no failure.
+    """All inputs of one source.
 
-    `labels[i]` is the name of label `i`. `ignored` counts files that are no inputs, by suffix or by the folder they lie
-    in. `root` is the folder that every `video_id` is relative to. `without_splits` says in the imperative how a user
-    gets rid of the given splits, so that they are drawn; `giving_labels` how inputs without a label get one.
-    `ignored_columns`: of a table, those that mean nothing.
+    `root`: folder that every `video_id` is relative to. `labels[i]`: name of label `i`. `missing`: files that metadata
+    lists but that are not on disk; no failure. `ignored`: number of files that are no inputs, by suffix or by folder.
+    `without_splits`: in the imperative, how the user removes given splits, so that splits are drawn. `giving_labels`:
+    how inputs without a label get one. `ignored_columns`: columns of a table that have no meaning here.
     """
 
     layout: str
@@ -70,40 +70,42 @@ class Listing:
     ignored_columns: tuple[str, ...] = ()
 
     def format_class_counts(self) -> str:
-        """How many entries each class has, for people: `14 real, 16 fake`."""
+        """Number of entries per class as text: `14 real, 16 fake`."""
         counts = Counter(entry.label for entry in self.entries)
         named = [f"{counts[number]:,} {name}" for number, name in enumerate(self.labels) if counts[number]]
-        shown = named[:_CLASSES_SHOWN]
+        shown = named[:_MAX_CLASSES_SHOWN]
         if len(named) > len(shown):
             shown.append(f"and {len(named) - len(shown)} classes more")
         return ", ".join([*shown, f"{counts[-1]:,} {unlabelled_name(self.labels)}"] if counts[-1] else shown)
 
 
 def unlabelled_name(labels: Sequence[str]) -> str:
-    """What label -1 is called beside the classes `labels`: unknown, unless one of them is called so.
+    """Name for label -1 beside the classes `labels`: "unknown", unless one of them has that name.
 
     >>> unlabelled_name(["real", "fake"]), unlabelled_name(["real", "Unknown"])
     ('unknown', 'no label')
     """
-    taken = {name.lower() for name in labels}
-    name = "unknown" if "unknown" not in taken else "no label"
-    while name in taken:
+    used = {name.lower() for name in labels}
+    name = "unknown" if "unknown" not in used else "no label"
+    while name in used:
         name += " (-1)"
     return name
 
 
-def refuse_duplicates(where: Path, entries: Sequence[Entry]) -> None:
-    """Raises `UsageError` where two of the sorted `entries` are the same file."""
-    for one, other in pairwise(entries):
-        if one.video_id == other.video_id:
-            raise UsageError(f"{where}: names {one.video_id!r} more than once; each input may have one label: drop one")
+def refuse_duplicates(path: Path, entries: Sequence[Entry]) -> None:
+    """Raises `UsageError` where two of the sorted `entries` are the same file; `path` is the source."""
+    for entry, following in pairwise(entries):
+        if entry.video_id == following.video_id:
+            raise UsageError(
+                f"{path}: names {entry.video_id!r} more than once; each input may have one label: drop one"
+            )
 
 
 def parse_split_name(name: str) -> str | None:
-    """`train`, `val` or `test` for the names people use; None for any other."""
+    """`train`, `val` or `test` for common spellings of it; None for any other name."""
     return _SPLIT_NAMES.get(name.strip().lower())
 
 
 def has_usable_splits(names: set[str | None]) -> bool:
-    """A given split is used only if it names two or more (DFDC says `train` for everything)."""
+    """Whether given splits are used: only where there are two or more (DFDC says `train` for everything)."""
     return len(names & set(SPLITS)) >= 2

@@ -1,4 +1,4 @@
-"""What a listing does not say, and what would say it: for people, before the work begins."""
+"""Warnings about a listing, shown before the work begins: missing metadata, and how to supply it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from .listing import Listing
 
 
 def listing_warnings(listing: Listing) -> list[str]:
-    """A sentence each on inputs that lie outside, inputs without a label, splits that cannot be
-    checked, and columns of a table that are ignored.
+    """One sentence each on inputs outside the allowed roots, inputs without a label, splits that cannot be checked
+    for leaks, and ignored columns of a table.
     """
-    found = (outside_warning(listing), _labels(listing), *_ties(listing), _columns(listing))
-    return [text for text in found if text]
+    warnings = (
+        outside_warning(listing), _label_warning(listing), *_link_warnings(listing), _column_warning(listing),
+    )  # fmt: skip
+    return [text for text in warnings if text]
 
 
-def _labels(listing: Listing) -> str | None:
+def _label_warning(listing: Listing) -> str | None:
     entries = [entry for entry in listing.entries if not entry.problem]
     unknown = sum(entry.label < 0 for entry in entries)
     if not unknown:
@@ -24,12 +26,12 @@ def _labels(listing: Listing) -> str | None:
     return f"{unknown:,} of {len(entries):,} inputs {have} no label (layout {listing.layout}): {listing.giving_labels}"
 
 
-def _ties(listing: Listing) -> list[str]:
-    sound = [entry for entry in listing.entries if not entry.problem]
-    return [f"{one.what}; {one.remedy}" for one in LinkCoverage.from_entries(sound, listing.labels).unchecked()]
+def _link_warnings(listing: Listing) -> list[str]:
+    readable = [entry for entry in listing.entries if not entry.problem]
+    return [f"{one.what}; {one.remedy}" for one in LinkCoverage.from_entries(readable, listing.labels).unchecked()]
 
 
-def _columns(listing: Listing) -> str | None:
+def _column_warning(listing: Listing) -> str | None:
     if not listing.ignored_columns:
         return None
     return f"columns of the table that are ignored: {', '.join(map(repr, listing.ignored_columns))}"

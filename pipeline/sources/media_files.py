@@ -1,4 +1,4 @@
-"""How media below a root are found without leaving it and what else is allowed, and without opening any."""
+"""Finds media files below a root, by their names alone; follows links only below the root and allowed folders."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ IMAGE_SUFFIXES = frozenset([".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".t
 MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
 
 FRAME_FOLDERS = frozenset(["frames", "images"])
-"""Where datasets of videos keep frames that were extracted: inputs only where there are no videos."""
+"""Folders of extracted frames in datasets of videos: inputs only where there are no videos."""
 DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", "masks"}
-"""Where datasets of videos keep what was made from them: never inputs beside the videos themselves."""
+"""Folders of derived files in datasets of videos: never inputs beside the videos themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file: its path below the root (absolute where it lies in another allowed folder), and what the disk says."""
+    """A media file: path relative to the root (absolute in another allowed folder), size and mtime, or its problem."""
 
     relative: str
     size_bytes: int = 0
@@ -64,34 +64,34 @@ def find_media(
     skip: Callable[[str], str | None] | None = None,
     allowed: Sequence[Path] = (),
 ) -> Iterator[FoundFile]:
-    """Every media file below `root`/`below` in a stable order; links are followed only below `root` and `allowed`.
+    """Yields every media file below `root`/`below` in a stable order; follows links only below `root` and `allowed`.
 
     Args:
         root: the folder that paths are relative to.
-        ignored: counts what is no media by suffix, and links to folders that are listed already.
+        ignored: counter of files that are no media, by suffix, and of links to folders that are listed already.
         below: a folder in `root`.
-        skip: asked for each folder (its path relative to `root`); returns a name, under which all of its files are
+        skip: called with the path of each folder relative to `root`; returns a name under which all of its files are
             counted instead, or None.
         allowed: real paths of further folders that links may lead into.
 
     """
     roots = (resolved_root(root), *allowed)
-    walked: set[tuple[int, int]] = set()
-    linked = deque[str]()  # folders walked after all others: what a link names twice keeps its own name
+    visited: set[tuple[int, int]] = set()
+    linked = deque[str]()  # visited after all other folders, so that a folder is listed under its own name
     pending = [(below, False)]
     while pending or linked:
         folder, through_link = pending.pop() if pending else (linked.popleft(), True)
         try:
-            known = _inode(root / folder) in walked
+            is_visited = _inode(root / folder) in visited
             children = _children(root / folder)
         except OSError as error:
             yield FoundFile(printable_name(folder), problem="unreadable", detail=f"folder: {error.strerror}")
             continue
-        if known and through_link:
+        if is_visited and through_link:
             ignored["links to folders that are listed already"] += 1
             continue
-        walked.add(_inode(root / folder))
-        deeper = []
+        visited.add(_inode(root / folder))
+        subfolders = []
         for child in children:
             relative = f"{folder}/{child.name}" if folder else child.name
             if child.name.startswith("."):
@@ -102,16 +102,16 @@ def find_media(
                 elif child.is_symlink():
                     linked.append(relative)
                 else:
-                    deeper.append((relative, through_link))
-            elif found := _found(child, relative, roots, ignored):
-                yield found
-        pending += reversed(deeper)
+                    subfolders.append((relative, through_link))
+            elif file := _list_file(child, relative, roots, ignored):
+                yield file
+        pending += reversed(subfolders)
 
 
 def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile | None:
-    """The file that metadata calls `name`, or None where it is not on disk; never one outside `root` and `allowed`."""
+    """The file that metadata calls `name`; None where it does not exist; never one outside `root` and `allowed`."""
     if "\0" in name or printable_name(name) != name:
-        return None  # no file can be called that
+        return None  # not a valid file name
     relative = relative_name(root, name)
     path = root / relative
     if not is_inside(path, (resolved_root(root), *allowed)):
@@ -119,13 +119,13 @@ def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile
     try:
         if not path.is_file():
             return None
-    except OSError as error:  # a name that is too long, a folder that may not be entered
+    except OSError as error:  # a name that is too long, a folder without permission
         return FoundFile(relative, problem="unreadable", detail=error.strerror)
-    return _examine(relative, path.stat)
+    return _stat_file(relative, path.stat)
 
 
 def list_media(root: Path, folder: str) -> list[str]:
-    """Sorted paths below `root` of the media in one folder by their names alone; none where it cannot be listed."""
+    """Sorted paths, relative to `root`, of the media in one folder; empty where it cannot be listed."""
     try:
         return [f"{folder}/{child.name}" for child in _children(root / folder) if _is_media(child.name)]
     except OSError:
@@ -133,20 +133,20 @@ def list_media(root: Path, folder: str) -> list[str]:
 
 
 def list_folders(root: Path) -> list[str]:
-    """The sorted names of the folders right below `root`, and of links to folders; hidden ones are skipped."""
+    """Sorted names of the folders directly below `root`, links to folders included, hidden ones left out."""
     return [child.name for child in _children(root) if not child.name.startswith(".") and _is_folder(child)]
 
 
 def path_exists(path: Path) -> bool:
-    """Whether a path exists; `Path.exists` raises where a folder may not be entered, or no file can be called so."""
+    """Whether a path exists. Unlike `Path.exists`, never raises on missing permissions or an invalid name."""
     return "\0" not in str(path) and os.access(path, os.F_OK)
 
 
 def printable_name(name: str) -> str:
-    """The name itself where it is text; else with its odd bytes written out in hexadecimal."""
+    """The name with undecodable bytes escaped in hexadecimal; unchanged where it is valid text."""
     try:
         return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # half a surrogate pair, as JSON can hold it
+    except UnicodeEncodeError:  # a lone surrogate, as JSON can contain
         return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -160,20 +160,22 @@ def _inode(folder: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _found(child: os.DirEntry[str], relative: str, roots: Sequence[Path], ignored: Counter[str]) -> FoundFile | None:
-    """A file or a link as it is listed, if it is."""
+def _list_file(
+    child: os.DirEntry[str], relative: str, roots: Sequence[Path], ignored: Counter[str]
+) -> FoundFile | None:
+    """The entry of a file or a link; None where it is not listed."""
     if child.is_symlink() and not is_inside(child.path, roots):
-        matters = _is_media(child.name) or _is_folder(child)
+        is_listed = _is_media(child.name) or _is_folder(child)
         detail = "a link out of the source"
-        return FoundFile(printable_name(relative), problem="outside_root", detail=detail) if matters else None
+        return FoundFile(printable_name(relative), problem="outside_root", detail=detail) if is_listed else None
     if not _is_media(child.name):
         ignored[_suffix(child.name) or "(no suffix)"] += 1
         return None
-    return _examine(relative, child.stat)
+    return _stat_file(relative, child.stat)
 
 
 def _count_files(folder: str) -> int:
-    """Files in a folder and below it, by their names alone: a dataset's frames can be millions."""
+    """Number of files in a folder and below it, without a stat call each: there can be millions of frames."""
     count, pending = 0, [folder]
     while pending:
         try:
@@ -183,24 +185,24 @@ def _count_files(folder: str) -> int:
                         pending.append(child.path)
                     elif not child.name.startswith("."):
                         count += 1
-        except OSError:  # may not be read, and is not needed
+        except OSError:  # no permission; the count is informative only
             continue
     return count
 
 
-def _examine(relative: str, stat: Callable[[], os.stat_result]) -> FoundFile:
+def _stat_file(relative: str, stat: Callable[[], os.stat_result]) -> FoundFile:
     name = printable_name(relative)
     try:
-        found = stat()
+        status = stat()
     except OSError as error:
         return FoundFile(name, problem="unreadable", detail=error.strerror)
     problem: Reason | None = None if name == relative else "unreadable"
     detail = "the file's name is not UTF-8; rename it" if problem else None
-    return FoundFile(name, found.st_size, found.st_mtime_ns, problem, detail)
+    return FoundFile(name, status.st_size, status.st_mtime_ns, problem, detail)
 
 
 def _suffix(name: str) -> str:
-    stem, _, end = name.rpartition(".")  # a Path is slow to make, and there is one a file
+    stem, _, end = name.rpartition(".")  # constructing a Path per file is slow
     return f".{end.lower()}" if stem and end else ""
 
 
@@ -209,12 +211,12 @@ def _is_media(name: str) -> bool:
 
 
 def is_image(name: str) -> bool:
-    """Whether a file is a picture by its suffix."""
+    """Whether a file is an image by its suffix."""
     return _suffix(name) in IMAGE_SUFFIXES
 
 
 def _is_folder(child: os.DirEntry[str]) -> bool:
     try:
         return child.is_dir()
-    except OSError:  # a loop of links, or one into a folder that may not be entered
+    except OSError:  # a loop of links, or a link into a folder without permission
         return False

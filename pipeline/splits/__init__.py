@@ -1,5 +1,5 @@
-"""Splits that no original, recording or person crosses.
+"""Train, val and test splits that no original, recording or person crosses.
 
-In: the entries of a listing. Out: a split for each, or a refusal that names the leak.
+In: the entries of a listing. Out: a split for each, or an error that names the leak.
 Must not know: plans, media.
 """

@@ -1,8 +1,7 @@
-"""Splits that nothing crosses: drawn by hash over connected components of originals and people.
+"""Assigns splits by a hash over the connected components of videos that share originals, footage or people.
 
-A component is everything linked by "is a fake of", "is a version of the same footage", "shows the same person" and "was
-made with the same person". Two videos of one component in two splits would let a model be tested on faces it was
-trained on.
+Videos of a component are linked by "is a fake of", "is a version of the same footage", "shows the same person" or "was
+made with the same person". If two of them were in different splits, a model would be tested on faces it was trained on.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from ..sources import Entry, Listing
 from .components import Components, nodes_of
 from .leaks import refuse_given_leaks
 
-_LARGEST_SHARE = 0.30
+_MAX_COMPONENT_SHARE = 0.30
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitRatio:
-    """Shares of train, val and test in percent; they sum to 100."""
+    """Shares of train, val and test in percent; must sum to 100."""
 
     train: float = 80
     val: float = 10
@@ -45,11 +44,11 @@ class SplitRatio:
 
     @property
     def shares(self) -> tuple[float, float, float]:
-        """The three, in the order of `SPLITS`."""
-        return (float(self.train), float(self.val), float(self.test))  # 80 and 80.0 must not be two configs
+        """The shares in percent, in the order of `SPLITS`."""
+        return (float(self.train), float(self.val), float(self.test))  # so that 80 and 80.0 have the same hash
 
     def split_at(self, position: float) -> str:
-        """The split that a hash in [0, 1) falls into."""
+        """The split whose interval contains `position`, a hash in [0, 1)."""
         edge = 0.0
         for name, share in zip(SPLITS, self.shares, strict=True):
             edge += share / 100
@@ -58,7 +57,7 @@ class SplitRatio:
         return max(zip(self.shares, SPLITS, strict=True))[1]
 
     def distance(self, position: float, split: str) -> float:
-        """How far a hash in [0, 1) lies from the interval of `split`."""
+        """Distance of `position`, a hash in [0, 1), from the interval of `split`."""
         number = SPLITS.index(split)
         low = sum(self.shares[:number]) / 100
         high = low + self.shares[number] / 100
@@ -67,7 +66,11 @@ class SplitRatio:
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """Where each new video goes; `bridging` would have joined two splits; `dropped_identities` were too large."""
+    """Result of `assign_splits`.
+
+    `split_of`: split of each new video by id. `bridging`: new videos that are left out, as they would join two splits.
+    `dropped_identities`: people who are ignored, since they link too many videos.
+    """
 
     split_of: dict[str, str]
     bridging: list[str]
@@ -84,11 +87,23 @@ def assign_splits(
     known_dropped: Iterable[str] = (),
     without_splits: str = Listing.without_splits,
 ) -> Assignment:
-    """Assigns a split to each of `entries`; `known` holds the videos of earlier plans with their splits.
+    """Assigns a split to each of `entries`.
 
-    Splits that the source gives are kept; where they leak, raises `RefusedError` unless `allow_leaks`, which says
-    `without_splits` as the other way out. Others are drawn from ``sha256(seed, component)``, so that they depend on
-    nothing but the component itself.
+    Splits that the source gives are kept; others are drawn from ``sha256(seed, component)``, so that they depend on the
+    component alone.
+
+    Args:
+        entries: new videos.
+        ratio: shares of the drawn splits.
+        seed: seed of the draw.
+        allow_leaks: whether given splits may leak.
+        known: `(entry, split)` of the videos of earlier plans, by video id.
+        known_dropped: people ignored in earlier plans.
+        without_splits: how the user removes given splits, for the error message.
+
+    Raises:
+        RefusedError: where given splits leak, unless `allow_leaks`.
+
     """
     known = known or {}
     dropped = set(known_dropped)
@@ -98,50 +113,50 @@ def assign_splits(
         dropped |= _oversized_people(entries, [entry for entry, _ in known.values()], dropped)
     components = Components()
     for entry, split in known.values():
-        components.join(nodes_of(entry, dropped), split)
+        components.union(nodes_of(entry, dropped), split)
     bridging = []
-    taken = []
-    # Those with a given split first, so that no name decides which one bridges.
-    for entry in sorted(entries, key=lambda one: (one.split is None, one.video_id)):
+    assigned = []
+    # Videos with a given split first, so that the result does not depend on the order of names.
+    for entry in sorted(entries, key=lambda entry: (entry.split is None, entry.video_id)):
         nodes = nodes_of(entry, dropped)
         if entry.split is None and len(components.splits(nodes)) > 1:
             bridging.append(entry.video_id)
             continue
-        components.join(nodes, entry.split)
-        taken.append(entry)
-    drawn = _draw(components, taken, dropped, ratio, seed, fill_empty=not known)
-    split_of = {entry.video_id: entry.split or drawn[components.root_of(entry)] for entry in taken}
+        components.union(nodes, entry.split)
+        assigned.append(entry)
+    drawn = _draw(components, assigned, dropped, ratio, seed, fill_empty=not known)
+    split_of = {entry.video_id: entry.split or drawn[components.root_of(entry)] for entry in assigned}
     return Assignment(split_of=split_of, bridging=bridging, dropped_identities=sorted(dropped))
 
 
 def group_sizes(entries: Sequence[Entry], dropped: Container[str]) -> list[int]:
-    """How many videos each set holds that no split may cut; `dropped` people hold nothing together."""
+    """Number of videos in each component; `dropped` people are no links."""
     components = Components()
     for entry in entries:
-        components.join(nodes_of(entry, dropped))
+        components.union(nodes_of(entry, dropped))
     return list(Counter(map(components.root_of, entries)).values())
 
 
 def _oversized_people(entries: Sequence[Entry], known: Sequence[Entry], dropped: set[str]) -> set[str]:
-    """People, the weakest links, of every component of which over 30 % of all videos would be drawn as one.
+    """People to ignore: those in components of which more than 30 % of all videos would be drawn together.
 
-    Only those who link more than one original, and none that an earlier plan relied on: dropping them now would let
-    their next video go to another split.
+    Only people who link several originals, and none of an earlier plan: otherwise their next video could be assigned to
+    another split.
     """
-    everything = [*known, *entries]
-    everyone = {name for entry in everything for name in entry.people}
+    all_entries = [*known, *entries]
+    all_people = {name for entry in all_entries for name in entry.people}
     linked, originals = Components(), Components()
-    for entry in everything:
-        linked.join(nodes_of(entry, dropped))
-        originals.join(nodes_of(entry, everyone))
+    for entry in all_entries:
+        linked.union(nodes_of(entry, dropped))
+        originals.union(nodes_of(entry, all_people))
     sizes = Counter(linked.root_of(entry) for entry in entries if entry.split is None)
-    holds: dict[str, set[str]] = defaultdict(set)
-    for entry in everything:
-        if entry.people and sizes[linked.root_of(entry)] > _LARGEST_SHARE * len(everything):
+    roots_of_person: dict[str, set[str]] = defaultdict(set)
+    for entry in all_entries:
+        if entry.people and sizes[linked.root_of(entry)] > _MAX_COMPONENT_SHARE * len(all_entries):
             for name in entry.people:
-                holds[name].add(originals.root_of(entry))
-    relied_on = {name for entry in known for name in entry.people}
-    return {name for name, roots in holds.items() if len(roots) > 1} - relied_on - dropped
+                roots_of_person[name].add(originals.root_of(entry))
+    known_people = {name for entry in known for name in entry.people}
+    return {name for name, roots in roots_of_person.items() if len(roots) > 1} - known_people - dropped
 
 
 def _draw(
@@ -150,28 +165,28 @@ def _draw(
 ) -> dict[str, str]:  # fmt: skip
     members: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for entry in entries:
-        members[components.root_of(entry)].append(_drawn_by(entry, dropped))
+        members[components.root_of(entry)].append(_hash_key(entry, dropped))
     drawn = {root: components.split[root] for root in members if root in components.split}
-    positions = {root: _position(seed, min(names)[1]) for root, names in members.items() if root not in drawn}
+    positions = {root: _hash_position(seed, min(names)[1]) for root, names in members.items() if root not in drawn}
     drawn |= {root: ratio.split_at(position) for root, position in positions.items()}
     if fill_empty:
         _fill_empty_splits(drawn, positions, ratio)
     return drawn
 
 
-def _drawn_by(entry: Entry, dropped: set[str]) -> tuple[int, str]:
-    """Whose name is hashed, people first: with some of the videos missing, the others are still drawn alike."""
+def _hash_key(entry: Entry, dropped: set[str]) -> tuple[int, str]:
+    """Key to hash for the draw, people first: so the draw does not change when some of the videos are missing."""
     people = [name for name in entry.people if name not in dropped]
     return (0, min(people)) if people else (1, entry.footage or entry.source_id or entry.video_id)
 
 
-def _position(seed: int, name: str) -> float:
+def _hash_position(seed: int, name: str) -> float:
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def _fill_empty_splits(drawn: dict[str, str], positions: dict[str, float], ratio: SplitRatio) -> None:
-    """A small set can leave a split without any video: the component whose hash lies nearest moves there."""
+    """Moves the component with the nearest hash to each empty split, as small sets can have."""
     for split, share in zip(SPLITS, ratio.shares, strict=True):
         counts = Counter(drawn.values())
         movable = [root for root in positions if counts[drawn[root]] > 1]

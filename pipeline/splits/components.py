@@ -1,4 +1,4 @@
-"""What belongs together: videos linked by originals, footage and people, as a graph of nodes."""
+"""Connected components of videos that are linked by originals, footage and people (union-find)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..sources import Entry
 
 
 def nodes_of(entry: Entry, dropped: Container[str]) -> list[str]:
-    """What a video is tied to, itself first; `dropped` are people who tie nothing."""
+    """Nodes of a video in the graph: itself, its original, footage and people, without `dropped` people."""
     nodes = [f"video {entry.video_id}"]
     if entry.source_id:
         nodes.append(f"video {entry.source_id}")
@@ -21,13 +21,13 @@ def nodes_of(entry: Entry, dropped: Container[str]) -> list[str]:
 
 @dataclass
 class Components:
-    """Union-find over nodes; a component's split is kept at its root."""
+    """Union-find over nodes; the split of a component is stored at its root."""
 
     parent: dict[str, str] = field(default_factory=dict)
     split: dict[str, str] = field(default_factory=dict)
 
     def root(self, node: str) -> str:
-        """The node that stands for the whole component."""
+        """The representative node of the component of `node`; compresses paths."""
         parent = self.parent.setdefault(node, node)
         while parent != self.parent[parent]:
             self.parent[parent] = self.parent[self.parent[parent]]
@@ -36,15 +36,15 @@ class Components:
         return parent
 
     def root_of(self, entry: Entry) -> str:
-        """The root of a video's component."""
+        """The representative node of a video's component."""
         return self.root(f"video {entry.video_id}")
 
     def splits(self, nodes: Iterable[str]) -> set[str]:
-        """The splits that the components of these nodes have."""
+        """Splits of the components of `nodes`."""
         return {self.split[root] for node in nodes if (root := self.root(node)) in self.split}
 
-    def join(self, nodes: Sequence[str], split: str | None = None) -> None:
-        """Makes one component of all of them; of several splits the first by name stays."""
+    def union(self, nodes: Sequence[str], split: str | None = None) -> None:
+        """Joins the components of `nodes`; of several splits the alphabetically first is kept."""
         known = self.splits(nodes) | ({split} if split else set())
         first = self.root(nodes[0])
         for node in nodes[1:]:

@@ -77,9 +77,7 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
         findings.append(Finding("plan", "plan", detail))
     files: list[tuple[Path, str]] = []
     for planned in run_state.plan.units():
-        owned = {
-            entry.video_id for entry in planned.inputs if run_state.unit_of_video[entry.video_id] == planned.unit_id
-        }
+        owned = run_state.owned_videos(planned)
         for unit, receipt in _receipts(run_state, planned, findings):
             if receipt.file:
                 on_file(receipt.file)
@@ -103,9 +101,7 @@ def _check_unfinished(unfinished: UnfinishedRun, on_file: Callable[[str], None])
     for planned, unit, receipt in run_state.finished_units():
         if receipt.file:
             on_file(receipt.file)
-            owned = {
-                entry.video_id for entry in planned.inputs if run_state.unit_of_video[entry.video_id] == planned.unit_id
-            }
+            owned = run_state.owned_videos(planned)
             path = run_state.paths.root / receipt.file
             result.add(receipt, _check_unit(path, unit, receipt, owned, unfinished.manifest))
     return result

@@ -1,4 +1,4 @@
-"""The published sets and general forms that facefeed recognises.
+"""The layouts that ship with facefeed: published sets, tables and plain folders.
 
 In: a folder or a table. Out: a `Listing`.
 Must not know: each other, and what is done with a listing.

@@ -40,52 +40,57 @@ class CelebDF:
     needs = f"a folder with {', '.join(_FOLDERS)}"
 
     def fits(self, src: Path) -> bool:
-        """See `Layout`."""
+        """Whether `src` has this layout."""
         return any(path_exists(src / folder) for folder in _FOLDERS)
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
-        """See `Layout`. Raises `UsageError` where the list cannot be read, or contradicts the folders."""
-        test = _test_list(src / _LIST) if path_exists(src / _LIST) else None
+        """Lists the videos, or the extracted frames.
+
+        Raises `UsageError` where the list of test videos cannot be read, or contradicts the folders.
+        """
+        test_names = _test_list(src / _LIST) if path_exists(src / _LIST) else None
         ignored: Counter[str] = Counter()
-        found = list(find_media(src, ignored, skip=_no_input, allowed=allowed))
-        if not any(map(_is_input, found)):
+        files = list(find_media(src, ignored, skip=_skip_derived, allowed=allowed))
+        if not any(map(_is_input, files)):
             ignored.clear()
-            found = list(find_media(src, ignored, skip=_no_frames, allowed=allowed))
-        tested = None if test is None else {stem_of(name) for name in test}
-        named = [_entry(one, tested) for one in found if _is_input(one)]
+            files = list(find_media(src, ignored, skip=_skip_all_but_frames, allowed=allowed))
+        test_stems = None if test_names is None else {stem_of(name) for name in test_names}
+        named = [_entry(file, test_stems) for file in files if _is_input(file)]
         on_disk = NameMatcher.from_paths(entry.video_id for entry in named)
         entries = [replace(one, source_id=on_disk.find(one.source_id)) if one.source_id else one for one in named]
-        ignored["media beside the folders"] += len(found) - len(entries)
-        ignored[".txt"] -= test is not None
+        ignored["media beside the folders"] += len(files) - len(entries)
+        ignored[".txt"] -= test_names is not None
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
-            missing=_missing(entries, test or set()), ignored=+ignored,
+            missing=_missing(entries, test_names or set()), ignored=+ignored,
             without_splits=f"rename {_LIST} or take it out of SRC",
         )  # fmt: skip
 
 
 def dataset_root(src: Path) -> Path | None:
-    """The folder above, where `src` is one of the three, or `videos` in it."""
+    """Root of the dataset where `src` is one of its three folders, or `videos` in one; else None."""
     here = src.absolute()
     inner = here.parent if here.name == "videos" else here
     return inner.parent if inner.name in _FOLDERS else None
 
 
-def _missing(entries: list[Entry], test: Set[str]) -> list[str]:
-    """Videos that the list or a fake's name tells of, each once."""
+def _missing(entries: list[Entry], test_names: Set[str]) -> list[str]:
+    """Videos that the list or the name of a fake mentions but that are not on disk, each once."""
     on_disk = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries)
-    in_videos = on_disk.missing(_in_videos(name) for name in test)
-    listed = {stem: name for stem, name in on_disk.missing(test).items() if stem_of(_in_videos(name)) in in_videos}
+    in_videos = on_disk.missing(_in_videos(name) for name in test_names)
+    listed = {
+        stem: name for stem, name in on_disk.missing(test_names).items() if stem_of(_in_videos(name)) in in_videos
+    }
     originals = on_disk.missing(video_of_frame(entry.source_id) for entry in entries if entry.source_id)
     return sorted((originals | listed).values())
 
 
-def _is_input(one: FoundFile) -> bool:
-    return one.relative.split("/")[0] in _FOLDERS
+def _is_input(file: FoundFile) -> bool:
+    return file.relative.split("/")[0] in _FOLDERS
 
 
-def _no_input(folder: str) -> str | None:
-    """What a folder is counted as where nothing in it is an input."""
+def _skip_derived(folder: str) -> str | None:
+    """Name to count the files of a folder under where none is an input; None for a folder with inputs."""
     top, _, rest = folder.partition("/")
     if top not in _FOLDERS:
         return f"in {top}/"
@@ -93,9 +98,9 @@ def _no_input(folder: str) -> str | None:
     return f"in {name}/" if name in DERIVED_FOLDERS else None
 
 
-def _no_frames(folder: str) -> str | None:
-    """The same where extracted frames are inputs."""
-    return None if folder.rpartition("/")[2] in FRAME_FOLDERS else _no_input(folder)
+def _skip_all_but_frames(folder: str) -> str | None:
+    """Like `_skip_derived`, but folders of extracted frames have inputs."""
+    return None if folder.rpartition("/")[2] in FRAME_FOLDERS else _skip_derived(folder)
 
 
 def _in_videos(name: str) -> str:
@@ -103,8 +108,8 @@ def _in_videos(name: str) -> str:
     return f"{folder}/videos/{file}"
 
 
-def _entry(one: FoundFile, tested: Set[str] | None) -> Entry:
-    video = PurePosixPath(video_of_frame(one.relative))
+def _entry(file: FoundFile, test_stems: Set[str] | None) -> Entry:
+    video = PurePosixPath(video_of_frame(file.relative))
     folder = video.parts[0]
     plain = f"{folder}/{video.name}"
     known = str(video) in (plain, _in_videos(plain))
@@ -113,52 +118,50 @@ def _entry(one: FoundFile, tested: Set[str] | None) -> Entry:
     original = f"{fake[1]}_{fake[3]}" if known and fake else None
     recording = original or (video.stem if real else None)
     return Entry(
-        video_id=one.relative,
-        size_bytes=one.size_bytes,
-        mtime_ns=one.mtime_ns,
+        video_id=file.relative,
+        size_bytes=file.size_bytes,
+        mtime_ns=file.mtime_ns,
         label=_FOLDERS[folder],
-        split=None if tested is None else "test" if known and stem_of(plain) in tested else "train",
-        source_id=_original(PurePosixPath(one.relative), original) if original else None,
-        footage=f"Celeb-real/{recording}".lower() if recording and is_image(one.relative) else None,
+        split=None if test_stems is None else "test" if known and stem_of(plain) in test_stems else "train",
+        source_id=_original(PurePosixPath(file.relative), original) if original else None,
+        footage=f"Celeb-real/{recording}".lower() if recording and is_image(file.relative) else None,
         identity=real[1].lower() if real else fake[2].lower() if fake else None,
         kin=(fake[1].lower(),) if fake and fake[1].lower() != fake[2].lower() else (),
         dataset="celebdf",
-        problem=one.problem,
-        detail=one.detail,
+        problem=file.problem,
+        detail=file.detail,
     )
 
 
 def _original(path: PurePosixPath, name: str) -> str:
-    """What the original would be called with the fake's own suffix, or its same frame."""
+    """Path of the original, with the fake's own suffix, or of its frame with the same number."""
     if is_image(path.name):
         return str(PurePosixPath("Celeb-real", *path.parts[1:-2], name, path.name))
     return str(PurePosixPath("Celeb-real", *path.parts[1:-1], f"{name}{path.suffix}"))
 
 
 def _test_list(path: Path) -> set[str]:
-    """The videos of the official test set; raises `UsageError` where a line is none, or contradicts its folder."""
-    way_out = f"no line of the list can be trusted; mend it, or take {_LIST} out of SRC"
+    """Names of the official test videos; raises `UsageError` where a line is invalid, or contradicts its folder."""
+    remedy = f"no line of the list can be trusted; fix it, or take {_LIST} out of SRC"
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; {way_out}") from error
+        raise UsageError(f"{path}: {error.strerror}; {remedy}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is no text ({error}); {way_out}") from error
+        raise UsageError(f"{path}: is no text ({error}); {remedy}") from error
     listed = set()
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        found = re.fullmatch(r"\s*([01])\s+(\S.*?)\s*", line)
-        if found is None:
-            raise UsageError(
-                f"{path}: line {number}: {line[:60]!r}: must be like '1 YouTube-real/00170.mp4'; {way_out}"
-            )
-        label, name = 1 - int(found[1]), found[2]
+        match = re.fullmatch(r"\s*([01])\s+(\S.*?)\s*", line)
+        if match is None:
+            raise UsageError(f"{path}: line {number}: {line[:60]!r}: must be like '1 YouTube-real/00170.mp4'; {remedy}")
+        label, name = 1 - int(match[1]), match[2]
         if label != _FOLDERS.get(name.split("/")[0], label):
-            says = ("real", "fake")[label]
+            label_name = ("real", "fake")[label]
             raise UsageError(
-                f"{path}: line {number}: {line.strip()!r} says {says} (in this list 1 means real, 0 fake), but the "
-                f"folder holds the others; {way_out}"
+                f"{path}: line {number}: {line.strip()!r} says {label_name} (in this list 1 means real, 0 fake), but "
+                f"the folder holds the others; {remedy}"
             )
         listed.add(name)
     return listed

@@ -22,44 +22,46 @@ _PARTS = ("dfdc_train_part_*", "train_sample_videos")
 
 
 class DFDC:
-    """A folder of parts, or one part. Files on disk that no metadata names are listed too, with label -1."""
+    """A folder of parts, or one part. Files that no metadata names are listed too, with label -1."""
 
     name = "dfdc"
     needs = "a folder with metadata.json, or with dfdc_train_part_*/metadata.json"
 
     def fits(self, src: Path) -> bool:
-        """See `Layout`."""
+        """Whether `src` has this layout."""
         return bool(_parts(src))
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
-        """See `Layout`.
+        """Lists the videos of all parts.
 
         Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, or an original is an absolute path.
         """
         parts = _parts(src)
         ignored: Counter[str] = Counter()
-        on_disk = {one.relative: one for one in find_media(src, ignored, allowed=allowed)}
+        on_disk = {file.relative: file for file in find_media(src, ignored, allowed=allowed)}
         ignored[".json"] -= len(parts)
-        claims = [(_prefix(part, src), name, says) for part in parts for name, says in sorted(_metadata(part).items())]
-        use_splits = has_usable_splits({parse_split_name(str(says.get("split"))) for _, _, says in claims})
+        records = [
+            (_prefix(part, src), name, metadata) for part in parts for name, metadata in sorted(_metadata(part).items())
+        ]
+        use_splits = has_usable_splits({parse_split_name(str(metadata.get("split"))) for _, _, metadata in records})
         prefixes: dict[str, set[str]] = defaultdict(set)
-        for prefix, name, _ in claims:
+        for prefix, name, _ in records:
             prefixes[posixpath.normpath(name)].add(prefix)
         entries: list[Entry] = []
         missing: list[str] = []
-        for prefix, name, says in claims:
-            named = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
-            found = on_disk.pop(named, None) or find_named(src, named, allowed)
+        for prefix, name, metadata in records:
+            path = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
+            found = on_disk.pop(path, None) or find_named(src, path, allowed)
             if found is None:
-                missing.append(named)
+                missing.append(path)
                 continue
             on_disk.pop(found.relative, None)
-            original = _original(src, prefix, name, says, prefixes)
-            entries.append(_entry(found, says, original, use_splits=use_splits))
+            original = _original(src, prefix, name, metadata, prefixes)
+            entries.append(_entry(found, metadata, original, use_splits=use_splits))
         entries += [
-            Entry(video_id=one.relative, size_bytes=one.size_bytes, mtime_ns=one.mtime_ns, dataset=self.name,
-                  problem=one.problem, detail=one.detail)
-            for one in on_disk.values()
+            Entry(video_id=file.relative, size_bytes=file.size_bytes, mtime_ns=file.mtime_ns, dataset=self.name,
+                  problem=file.problem, detail=file.detail)
+            for file in on_disk.values()
         ]  # fmt: skip
         entries.sort(key=lambda entry: entry.video_id)
         refuse_duplicates(src, entries)
@@ -82,9 +84,9 @@ def _prefix(part: Path, src: Path) -> str:
     return "" if part == src else f"{part.name}/"
 
 
-def _original(src: Path, prefix: str, name: str, says: dict[str, Any], prefixes: dict[str, set[str]]) -> str | None:
-    """The original's path: in the fake's own part, unless only another part's metadata knows it."""
-    given = says.get("original")
+def _original(src: Path, prefix: str, name: str, metadata: dict[str, Any], prefixes: dict[str, set[str]]) -> str | None:
+    """Path of the original: in the fake's own part, unless only the metadata of another part lists it."""
+    given = metadata.get("original")
     if not isinstance(given, str) or not given:
         return None
     if given.startswith("/"):
@@ -93,42 +95,44 @@ def _original(src: Path, prefix: str, name: str, says: dict[str, Any], prefixes:
             "keep the fake in its original's split; write it relative to that part"
         )
     original = posixpath.normpath(given)
-    knowing = prefixes.get(original, {prefix})
-    return printable_name(posixpath.normpath(f"{prefix if prefix in knowing else min(knowing)}{original}"))
+    candidates = prefixes.get(original, {prefix})
+    return printable_name(posixpath.normpath(f"{prefix if prefix in candidates else min(candidates)}{original}"))
 
 
-def _entry(found: FoundFile, says: dict[str, Any], original: str | None, *, use_splits: bool) -> Entry:
-    label = _label(says)
-    wrong = f"metadata says label {says.get('label')!r}; DFDC knows REAL and FAKE" if label is None else None
+def _entry(found: FoundFile, metadata: dict[str, Any], original: str | None, *, use_splits: bool) -> Entry:
+    label = _label(metadata)
+    problem_detail = (
+        f"metadata says label {metadata.get('label')!r}; DFDC knows REAL and FAKE" if label is None else None
+    )
     return Entry(
         video_id=found.relative,
         size_bytes=found.size_bytes,
         mtime_ns=found.mtime_ns,
         label=-1 if label is None else label,
-        split=parse_split_name(str(says.get("split"))) if use_splits else None,
+        split=parse_split_name(str(metadata.get("split"))) if use_splits else None,
         source_id=original,
         dataset="dfdc",
-        problem=found.problem or ("unknown_label" if wrong else None),
-        detail=found.detail if found.problem else wrong,
+        problem=found.problem or ("unknown_label" if problem_detail else None),
+        detail=found.detail if found.problem else problem_detail,
     )
 
 
-def _label(says: dict[str, Any]) -> int | None:
-    label = says.get("label")
-    if label is None and says.get("is_fake") in (0, 1):
-        return int(says["is_fake"])
+def _label(metadata: dict[str, Any]) -> int | None:
+    label = metadata.get("label")
+    if label is None and metadata.get("is_fake") in (0, 1):
+        return int(metadata["is_fake"])
     return _LABELS.get(label.upper()) if isinstance(label, str) else None
 
 
 def _metadata(part: Path) -> dict[str, dict[str, Any]]:
     path = part / "metadata.json"
-    consequence = "no label of this part is known; mend it, or use --layout folder"
+    consequence = "no label of this part is known; fix it, or use --layout folder"
     try:
         data = json.loads(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; {consequence}") from error
     except (RecursionError, ValueError) as error:
         raise UsageError(f"{path}: not JSON ({error}); {consequence}") from error
-    if not isinstance(data, dict) or not all(isinstance(says, dict) for says in data.values()):
+    if not isinstance(data, dict) or not all(isinstance(value, dict) for value in data.values()):
         raise UsageError(f"{path}: must map each file's name to an object; {consequence}")
     return data

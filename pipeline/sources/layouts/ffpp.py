@@ -31,11 +31,11 @@ _SWAPS = ("Deepfakes", "FaceSwap", "FaceShifter", "DeepFakeDetection")
 _REENACTMENTS = ("Face2Face", "NeuralTextures")
 _YOUTUBE = re.compile(r"(\d{3})(?:_(\d{3}))?")
 _ACTORS = re.compile(r"(\d\d)(?:_(\d\d))?__(.+?)(?:__[0-9A-Z]{8})?", re.IGNORECASE)
-_MENTIONED = re.compile(r"(\d{3})(?:_(\d{3})(?!\d))?(?!\d)")  # where a name goes on as no published one does
+_MENTIONED = re.compile(r"(\d{3})(?:_(\d{3})(?!\d))?(?!\d)")  # a prefix of names that are not in the published form
 
 
 class FaceForensics:
-    """The whole set, or any folder within it: what lies above SRC still says what its files are.
+    """The whole set, or any folder within it: the folders above SRC are taken into account.
 
     A file in an unknown place or of an unknown name keeps the label of its sequences, and its columns stay null; splits
     still keep it together with the people whom its name mentions.
@@ -45,23 +45,26 @@ class FaceForensics:
     needs = f"a folder with {_ORIGINALS} or {_FAKES}, or one within these"
 
     def fits(self, src: Path) -> bool:
-        """See `Layout`."""
+        """Whether `src` has this layout."""
         return src.is_dir() and _root(src) is not None
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
-        """See `Layout`. Raises `UsageError` where the official splits cannot be read, or name a video in two."""
+        """Lists the videos, or the extracted frames.
+
+        Raises `UsageError` where the official splits cannot be read, or list a video in two splits.
+        """
         root = _root(src)
-        assert root is not None  # it fits
+        assert root is not None  # since `fits` is true
         inner = "" if root == src else src.absolute().relative_to(root).as_posix()
         official = read_splits(root)
         ignored: Counter[str] = Counter()
-        found = list(find_media(root, ignored, below=inner, skip=_no_input, allowed=allowed))
-        if not any(_is_input(one) for one in found):
+        files = list(find_media(root, ignored, below=inner, skip=_skip_derived, allowed=allowed))
+        if not any(map(_is_input, files)):
             ignored.clear()
-            found = list(find_media(root, ignored, below=inner, skip=_no_frames, allowed=allowed))
-        named = [_entry(one, official) for one in found if _is_input(one)]
-        entries = _linked(named, root)
-        ignored["media beside the sequences"] += len(found) - len(entries)
+            files = list(find_media(root, ignored, below=inner, skip=_skip_all_but_frames, allowed=allowed))
+        named = [_entry(file, official) for file in files if _is_input(file)]
+        entries = _with_originals_on_disk(named, root)
+        ignored["media beside the sequences"] += len(files) - len(entries)
         ignored[".json"] -= 0 if inner else len(official.files)
         on_disk = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries)
         missing = on_disk.missing(_expected(entries, official)).values()
@@ -73,7 +76,7 @@ class FaceForensics:
 
 
 def _root(src: Path) -> Path | None:
-    """The folder that holds the sequences: `src`, or one above it."""
+    """The folder that contains the sequences: `src`, or one above it; None where there is none."""
     if path_exists(src / _ORIGINALS) or path_exists(src / _FAKES):
         return src
     here = src.absolute()
@@ -83,19 +86,19 @@ def _root(src: Path) -> Path | None:
     return None
 
 
-def _linked(entries: list[Entry], root: Path) -> list[Entry]:
-    """With the originals as they are called on disk, also those beside a part of the set."""
+def _with_originals_on_disk(entries: list[Entry], root: Path) -> list[Entry]:
+    """Replaces each `source_id` by the original's name on disk, also where SRC is only a part of the set."""
     folders = {posixpath.dirname(entry.source_id) for entry in entries if entry.source_id}
     on_disk = NameMatcher.from_paths(name for folder in sorted(folders) for name in list_media(root, folder))
     return [replace(one, source_id=on_disk.find(one.source_id)) if one.source_id else one for one in entries]
 
 
-def _is_input(one: FoundFile) -> bool:
-    return one.relative.split("/")[0] in (_ORIGINALS, _FAKES)
+def _is_input(file: FoundFile) -> bool:
+    return file.relative.split("/")[0] in (_ORIGINALS, _FAKES)
 
 
-def _no_input(folder: str) -> str | None:
-    """What a folder is counted as where nothing in it is an input."""
+def _skip_derived(folder: str) -> str | None:
+    """Name to count the files of a folder under where none is an input; None for a folder with inputs."""
     top, _, rest = folder.partition("/")
     if top not in (_ORIGINALS, _FAKES):
         return None if folder == "splits" else f"in {top}/"
@@ -103,14 +106,14 @@ def _no_input(folder: str) -> str | None:
     return f"in {name}/" if name in DERIVED_FOLDERS else None
 
 
-def _no_frames(folder: str) -> str | None:
-    """The same where extracted frames are inputs."""
-    return None if folder.rpartition("/")[2] in FRAME_FOLDERS else _no_input(folder)
+def _skip_all_but_frames(folder: str) -> str | None:
+    """Like `_skip_derived`, but folders of extracted frames have inputs."""
+    return None if folder.rpartition("/")[2] in FRAME_FOLDERS else _skip_derived(folder)
 
 
 @dataclass(frozen=True, slots=True)
-class _Name:
-    """What a file's name says: of which people, whose video, whose face (None: an original), which recording."""
+class _VideoName:
+    """Parsed file name: the set of people, target and source (None: an original), and the recording."""
 
     people: str
     target: str
@@ -118,59 +121,59 @@ class _Name:
     recording: str
 
     @classmethod
-    def parse(cls, stem: str) -> _Name | None:
+    def parse(cls, stem: str) -> _VideoName | None:
         """`033`, `033_097`, `01__kitchen_pan` or `01_02__kitchen_pan__YVGY8LOK`; None for anything else."""
-        if found := _YOUTUBE.fullmatch(stem):
-            return cls("youtube", found[1], found[2], found[1])
-        if found := _ACTORS.fullmatch(stem):
-            return cls("actors", found[1], found[2], f"{found[1]}__{found[3]}")
+        if match := _YOUTUBE.fullmatch(stem):
+            return cls("youtube", match[1], match[2], match[1])
+        if match := _ACTORS.fullmatch(stem):
+            return cls("actors", match[1], match[2], f"{match[1]}__{match[3]}")
         return None
 
-    def everyone(self) -> list[str]:
-        """Target and source; youtube's 03 is not the actor 03."""
+    def identities(self) -> list[str]:
+        """Identities of target and source; qualified, since youtube's 03 is not the actor 03."""
         return [f"{self.people}/{number}" for number in (self.target, self.source) if number]
 
 
-def _entry(one: FoundFile, official: OfficialSplits) -> Entry:
-    *folders, file = one.relative.split("/")
+def _entry(found: FoundFile, official: OfficialSplits) -> Entry:
+    *folders, file = found.relative.split("/")
     stem, dot, end = file.rpartition(".")
-    if video_of_frame(one.relative) != one.relative:  # its own name is the number of a frame
+    if video_of_frame(found.relative) != found.relative:  # an extracted frame: its folder has the name of the video
         stem, dot, end = folders.pop(), "/", file
-    label = int(one.relative.startswith(_FAKES))
+    label = int(found.relative.startswith(_FAKES))
     group = folders[1] if len(folders) > 1 else None
     grade = folders[2] if len(folders) > 2 else None
-    name = _Name.parse(stem)
-    known = name if name and _belongs(name, folders) else None
-    shown = known.everyone()[-1 if group in _SWAPS else 0] if known else None
-    people = name.everyone() if name else _mentioned(stem)
+    name = _VideoName.parse(stem)
+    known = name if name and _is_published(name, folders) else None
+    identity = known.identities()[-1 if group in _SWAPS else 0] if known else None
+    people = name.identities() if name else _mentioned_identities(stem)
     return Entry(
-        video_id=one.relative,
-        size_bytes=one.size_bytes,
-        mtime_ns=one.mtime_ns,
+        video_id=found.relative,
+        size_bytes=found.size_bytes,
+        mtime_ns=found.mtime_ns,
         label=label,
         split=official.split(name.target, name.source) if name and name.people == "youtube" else None,
         source_id=f"{_ORIGINALS}/{known.people}/{grade}/{folders[3]}/{known.recording}{dot}{end}"
         if known and label
         else None,
         footage=f"{name.people}/{name.recording}".lower() if name else None,
-        identity=shown,
-        kin=tuple(person for person in people if person != shown),
+        identity=identity,
+        kin=tuple(person for person in people if person != identity),
         dataset="ffpp",
         method=group if label else None,
         compression=_GRADES.get(grade or ""),
-        problem=one.problem,
-        detail=one.detail,
+        problem=found.problem,
+        detail=found.detail,
     )
 
 
-def _mentioned(stem: str) -> list[str]:
-    """Who a name that cannot be read begins with: `033_097_v2`, `033 again`."""
-    found = _MENTIONED.match(stem)
-    return [f"youtube/{number}" for number in found.groups() if number] if found else []
+def _mentioned_identities(stem: str) -> list[str]:
+    """Identities at the start of a name that cannot be parsed: `033_097_v2`, `033 again`."""
+    match = _MENTIONED.match(stem)
+    return [f"youtube/{number}" for number in match.groups() if number] if match else []
 
 
-def _belongs(name: _Name, folders: list[str]) -> bool:
-    """Whether a file of this name, or a folder of frames, is what its folders hold in the published set."""
+def _is_published(name: _VideoName, folders: list[str]) -> bool:
+    """Whether the published set has a file, or folder of frames, of this form of name in these folders."""
     if len(folders) != 4 or folders[2] not in _GRADES or folders[3] not in {"videos", *FRAME_FOLDERS}:
         return False
     if folders[0] == _ORIGINALS:
@@ -180,7 +183,7 @@ def _belongs(name: _Name, folders: list[str]) -> bool:
 
 
 def _expected(entries: Iterable[Entry], official: OfficialSplits) -> set[str]:
-    """What should be there: the originals of the fakes, and what the official splits list of each folder of videos."""
+    """Videos that should be on disk: originals of the fakes, and what the official splits list for each folder."""
     originals = {video_of_frame(entry.source_id) for entry in entries if entry.source_id}
     folders = {
         (entry.label, video_of_frame(entry.video_id).rpartition("/")[0])

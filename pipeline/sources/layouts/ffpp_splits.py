@@ -1,4 +1,4 @@
-"""The official splits of FaceForensics++: three files of pairs of numbers, where they lie beside the videos."""
+"""The official splits of FaceForensics++: train.json, val.json and test.json, lists of pairs of numbers."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from ...errors import UsageError
 from ..listing import has_usable_splits
 from ..media_files import path_exists
 
-_WAY_OUT = "mend it, or take the split files away so that splits are drawn"
+_REMEDY = "fix it, or take the split files away so that splits are drawn"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfficialSplits:
-    """Which split each youtube number is in, the pairs that name fakes, and the files this is from (below the root)."""
+    """Split of each youtube number, the pairs of numbers that name fakes, and the files they were read from."""
 
     split_of: Mapping[str, str]
     pairs: tuple[tuple[str, str], ...]
     files: tuple[str, ...]
 
     def split(self, target: str, source: str | None) -> str | None:
-        """The split of an original, or of a fake whose two people are in the same one."""
-        found = self.split_of.get(target)
-        return found if source is None or self.split_of.get(source) == found else None
+        """Split of an original, or of a fake whose two people are in the same split; else None."""
+        split = self.split_of.get(target)
+        return split if source is None or self.split_of.get(source) == split else None
 
 
 def read_splits(root: Path) -> OfficialSplits:
-    """Reads {train,val,test}.json in `root`/splits or in `root` itself; those that are not there say nothing.
+    """Reads {train,val,test}.json in `root`/splits or in `root` itself; each of them may be absent.
 
     Raises `UsageError` where one is no list of pairs of numbers, or a number is in two of them: a leak.
     """
-    names = next((names for folder in ("splits/", "") if (names := _present(root, folder))), {})
+    names = next((names for folder in ("splits/", "") if (names := _split_files(root, folder))), {})
     split_of: dict[str, str] = {}
     pairs: list[tuple[str, str]] = []
     for split, name in names.items():
         for pair in _pairs(root / name):
             pairs.append(pair)
             for number in pair:
-                if (before := split_of.setdefault(number, split)) != split:
+                if (other := split_of.setdefault(number, split)) != split:
                     raise UsageError(
-                        f"{root}: {number!r} is in {names[before]} and in {name}: a leak, since a video and the fakes "
-                        f"of it can be in one split alone; {_WAY_OUT}"
+                        f"{root}: {number!r} is in {names[other]} and in {name}: a leak, since a video and the fakes "
+                        f"of it can be in one split alone; {_REMEDY}"
                     )
     if not has_usable_splits(set(split_of.values())):
         split_of = {}
     return OfficialSplits(split_of=split_of, pairs=tuple(pairs), files=tuple(names.values()))
 
 
-def _present(root: Path, folder: str) -> dict[str, str]:
+def _split_files(root: Path, folder: str) -> dict[str, str]:
     return {split: f"{folder}{split}.json" for split in SPLITS if path_exists(root / f"{folder}{split}.json")}
 
 
@@ -60,12 +60,12 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
     try:
         data = json.loads(path.read_bytes())
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; {_WAY_OUT}") from error
+        raise UsageError(f"{path}: {error.strerror}; {_REMEDY}") from error
     except (RecursionError, ValueError) as error:
-        raise UsageError(f"{path}: not JSON ({error}); {_WAY_OUT}") from error
+        raise UsageError(f"{path}: not JSON ({error}); {_REMEDY}") from error
     for pair in data if isinstance(data, list) else [data]:
         if not isinstance(pair, list) or len(pair) != 2 or not all(map(_is_number, pair)):
-            raise UsageError(f'{path}: {str(pair)[:60]}: must be pairs such as ["033", "097"]; {_WAY_OUT}')
+            raise UsageError(f'{path}: {str(pair)[:60]}: must be pairs such as ["033", "097"]; {_REMEDY}')
     return [(target, source) for target, source in data]
 
 

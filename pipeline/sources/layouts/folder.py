@@ -18,26 +18,26 @@ class Folder:
     needs = "a folder"
 
     def fits(self, src: Path) -> bool:
-        """See `Layout`."""
+        """Whether `src` has this layout."""
         return src.is_dir()
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
-        """See `Layout`."""
+        """Lists the media files of `src`."""
         ignored: Counter[str] = Counter()
-        found = list(find_media(src, ignored, allowed=allowed))
-        splits = [_split(one.relative) for one in found]
+        files = list(find_media(src, ignored, allowed=allowed))
+        splits = [_split(file.relative) for file in files]
         use_splits = has_usable_splits(set(splits))
         entries = [
             Entry(
-                video_id=one.relative,
-                size_bytes=one.size_bytes,
-                mtime_ns=one.mtime_ns,
-                label=_label(one.relative),
+                video_id=file.relative,
+                size_bytes=file.size_bytes,
+                mtime_ns=file.mtime_ns,
+                label=_label(file.relative),
                 split=split if use_splits else None,
-                problem=one.problem,
-                detail=one.detail,
+                problem=file.problem,
+                detail=file.detail,
             )
-            for one, split in zip(found, splits, strict=True)
+            for file, split in zip(files, splits, strict=True)
         ]
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, ignored=ignored,

@@ -1,4 +1,4 @@
-"""A published set one level above or below SRC: read as a plain folder, most of its labels would be lost or wrong."""
+"""Detects a published set one level above or below SRC, which read as a plain folder would lose most of its labels."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from ..layout import Layout
 from ..media_files import list_folders
 from .celebdf import dataset_root
 
-_NAMED = 3
+_MAX_LISTED = 3
 
 
 def refuse_nearby_dataset(src: Path, layouts: Iterable[Layout]) -> None:
-    """Raises `UsageError` where `src`, a folder that none of `layouts` fits, holds one that fits, or is part of one.
+    """Raises `UsageError` where `src`, which none of `layouts` fits, contains a folder that fits, or is part of a set.
 
-    Only the folders right below `src` are looked at.
+    Only the folders directly below `src` are checked.
     """
-    as_it_lies = "or read it as it lies with --layout folder"
-    if whole := dataset_root(src):
+    alternative = "or read it as it lies with --layout folder"
+    if root := dataset_root(src):
         raise UsageError(
             f"SRC={str(src)!r}: is one folder of a celebdf set, and says alone neither originals nor what is real: "
-            f"name {str(whole)!r}, {as_it_lies}"
+            f"name {str(root)!r}, {alternative}"
         )
-    held = [(name, layout.name) for name in list_folders(src) for layout in layouts if layout.fits(src / name)]
-    if held:
-        named = " and ".join(f"a {layout} set in {name!r}" for name, layout in held[:_NAMED])
-        more = f" and {len(held) - _NAMED:,} more" if len(held) > _NAMED else ""
-        which = "that folder" if len(held) == 1 else "one of these folders"
-        raise UsageError(f"SRC={str(src)!r}: holds {named}{more}: name {which}, {as_it_lies}")
+    nested = [(name, layout.name) for name in list_folders(src) for layout in layouts if layout.fits(src / name)]
+    if nested:
+        named = " and ".join(f"a {layout} set in {name!r}" for name, layout in nested[:_MAX_LISTED])
+        more = f" and {len(nested) - _MAX_LISTED:,} more" if len(nested) > _MAX_LISTED else ""
+        which = "that folder" if len(nested) == 1 else "one of these folders"
+        raise UsageError(f"SRC={str(src)!r}: holds {named}{more}: name {which}, {alternative}")

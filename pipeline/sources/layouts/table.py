@@ -1,7 +1,7 @@
-"""Layout `table`: a CSV or Parquet file, one row an input: `path,label[,split,source,identity,footage,method]`.
+"""Layout `table`: a CSV or Parquet file, one row per input: `path,label[,split,source,identity,footage,method]`.
 
 Paths and sources are relative to the table's own folder. Where there is a column `footage`, rows of one footage stay in
-one split, and a row without is of none but its own. Beside `emotions.csv`, `emotions.classes.txt` may name the
+one split, and a row without one forms a group of its own. Beside `emotions.csv`, `emotions.classes.txt` may name the
 classes, one a line, in the order of their numbers.
 """
 
@@ -22,13 +22,13 @@ from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refus
 from ..media_files import find_named
 from .class_names import ClassNames
 
-_ALIKE = 0.8  # of 1: `labels` and `splitt` are, `label_id` is not
+_MIN_SIMILARITY = 0.8  # 0..1: `labels` and `splitt` are misspelt columns, `label_id` is not
 _REQUIRED = ("path", "label")
 _OPTIONAL = ("split", "source", "identity", "footage", "method", "compression", "dataset")
 
 
 class TableFile:
-    """Labels real and fake become 0 and 1; other names follow as they sort, or all are numbered by the file of classes.
+    """Labels real and fake become 0 and 1; others follow in sorted order, or the file of classes gives all numbers.
 
     A label that is empty, -1 or "unknown" is -1, unless the file of classes lists it.
     """
@@ -37,19 +37,19 @@ class TableFile:
     needs = "a .csv or .parquet file"
 
     def fits(self, src: Path) -> bool:
-        """See `Layout`."""
+        """Whether `src` has this layout."""
         return src.is_file() and src.suffix.lower() in {".csv", ".parquet"}
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
-        """See `Layout`.
+        """Lists the rows of the table.
 
         Raises `UsageError` on a table that cannot be parsed, lacks a column or has one misspelt, names a path twice, an
         unknown split, or a class that the file of classes lacks.
         """
         rows, ignored_columns = _rows(src)
-        given = {row["label"] for row in rows}
-        classes = ClassNames.of_table(src, given)
-        numbers = {label: classes.number(label) for label in given}
+        labels = {row["label"] for row in rows}
+        classes = ClassNames.of_table(src, labels)
+        numbers = {label: classes.number(label) for label in labels}
         use_splits = has_usable_splits({_split(src, row) for row in rows})
         entries: list[Entry] = []
         missing: list[str] = []
@@ -65,7 +65,7 @@ class TableFile:
                     mtime_ns=found.mtime_ns,
                     label=numbers[row["label"]],
                     split=_split(src, row) if use_splits else None,
-                    source_id=_source(src, row),
+                    source_id=_source_id(src, row),
                     footage=row["footage"] or found.relative if "footage" in row else None,
                     identity=row.get("identity") or None,
                     dataset=row.get("dataset") or None,
@@ -85,10 +85,10 @@ class TableFile:
 
 
 def _rows(src: Path) -> tuple[list[dict[str, str]], tuple[str, ...]]:
-    """The cells of all known columns as text, and the names of the other columns."""
+    """The rows, with the cells of all known columns as text, and the names of the other columns."""
     try:
         if src.suffix.lower() == ".csv":
-            # Everything is read as text: a path like 007 must not become a number.
+            # Read everything as text: a path like 007 must not become a number.
             with pa.csv.open_csv(src) as head:
                 types = {name: pa.string() for name in head.schema.names}
             options = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=False)
@@ -99,29 +99,33 @@ def _rows(src: Path) -> tuple[list[dict[str, str]], tuple[str, ...]]:
         raise UsageError(f"{src}: cannot be read as a table ({error})") from error
     unknown = _unknown_columns(src, table.column_names)
     names = [name for name in (*_REQUIRED, *_OPTIONAL) if name in table.column_names]
-    doubled = [name for name in names if table.column_names.count(name) > 1]
-    if doubled:
-        raise UsageError(f"{src}: has the column {', '.join(doubled)} more than once; keep the one that is meant")
+    duplicates = [name for name in names if table.column_names.count(name) > 1]
+    if duplicates:
+        raise UsageError(f"{src}: has the column {', '.join(duplicates)} more than once; keep the one that is meant")
     rows = table.select(names).to_pylist()
     return [{key: _text(value) for key, value in row.items()} for row in rows], unknown
 
 
 def _unknown_columns(src: Path, names: list[str]) -> tuple[str, ...]:
-    """Columns that mean nothing; raises `UsageError` where one is lacking, or one looks like a known one misspelt."""
+    """Columns without a meaning here; raises `UsageError` where a required one is absent or one looks misspelt."""
     absent = [name for name in (*_REQUIRED, *_OPTIONAL) if name not in names]
     unknown = [name for name in names if name not in (*_REQUIRED, *_OPTIONAL)]
-    meant = {name: near[0] for name in unknown if (near := get_close_matches(name.strip().lower(), absent, 1, _ALIKE))}
-    if lacking := [name for name in _REQUIRED if name in absent]:
-        guesses = [f"found {name!r}, did you mean {near!r}?" for name, near in meant.items()]
+    likely = {
+        name: near[0]
+        for name in unknown
+        if (near := get_close_matches(name.strip().lower(), absent, 1, _MIN_SIMILARITY))
+    }
+    if missing := [name for name in _REQUIRED if name in absent]:
+        guesses = [f"found {name!r}, did you mean {near!r}?" for name, near in likely.items()]
         separator = next((sign for sign in ";\t|" if len(names) == 1 and sign in names[0]), None)
         if separator:
             guesses = [f"it looks separated by {'a tab' if separator == chr(9) else repr(separator)}, must be by ','"]
         raise UsageError(
-            f"{src}: lacks the column {', '.join(lacking)}; it has {', '.join(map(repr, names))}, must have "
+            f"{src}: lacks the column {', '.join(missing)}; it has {', '.join(map(repr, names))}, must have "
             f"{', '.join(_REQUIRED)} and may have {', '.join(_OPTIONAL)}{''.join(f'; {guess}' for guess in guesses)}"
         )
-    if meant:
-        name, known = next(iter(meant.items()))
+    if likely:
+        name, known = next(iter(likely.items()))
         raise UsageError(
             f"{src}: has a column {name!r}, did you mean {known!r}? It would be ignored; rename it, or take it out"
         )
@@ -129,7 +133,7 @@ def _unknown_columns(src: Path, names: list[str]) -> tuple[str, ...]:
 
 
 def _text(value: object) -> str:
-    is_empty = value is None or (isinstance(value, float) and math.isnan(value))  # as pandas writes an empty number
+    is_empty = value is None or (isinstance(value, float) and math.isnan(value))  # NaN is pandas' empty number
     return "" if is_empty else str(value).strip()
 
 
@@ -143,14 +147,14 @@ def _split(src: Path, row: dict[str, str]) -> str | None:
     return split
 
 
-def _source(src: Path, row: dict[str, str]) -> str | None:
-    """The original's path as its own row is listed."""
+def _source_id(src: Path, row: dict[str, str]) -> str | None:
+    """Video id of the row's original; None where it names none."""
     given = row.get("source")
     return relative_name(src.parent, given) if given else None
 
 
 def _missing_sources(src: Path, rows: list[dict[str, str]], allowed: Sequence[Path]) -> list[str]:
-    """Originals that no row lists and that are absent on disk, each once."""
+    """Originals that no row lists and that are not on disk, each once."""
     listed = {relative_name(src.parent, row["path"]) for row in rows}
-    sources = {source for row in rows if (source := _source(src, row))}
+    sources = {source for row in rows if (source := _source_id(src, row))}
     return [source for source in sorted(sources - listed) if find_named(src.parent, source, allowed) is None]
