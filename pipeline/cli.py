@@ -1,9 +1,9 @@
 """The command `facefeed`, and this room's subcommands.
 
-Every room registers its subcommands as entry points in the group `facefeed.commands`; the door loads only the one
-that is called, and each command imports what it needs when it runs, so that help comes at once.
+Each package registers its subcommands as entry points in the group `facefeed.commands`; only the one that is called
+is loaded, and each command imports what it needs when it runs, so that `--help` is fast.
 
-Exit codes: 0 good; 1 findings; 2 usage or refusal, nothing written; 3 more inputs failed than allowed; 4 inconclusive;
+Exit codes: 0 ok; 1 findings; 2 usage or refusal, nothing written; 3 more inputs failed than allowed; 4 inconclusive;
 75 stopped but resumable; 130 interrupted, resumable.
 """
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 class CommandGroup(click.Group):
-    """Finds subcommands by entry point and turns facefeed's errors into messages and exit codes."""
+    """A click group that finds subcommands by entry point and converts facefeed's errors to messages and exit codes."""
 
     def _entry_points(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group="facefeed.commands")}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        """Names in the order of the work."""
+        """Names in the order of the workflow."""
         order = (
             "sample", "precompute", "verify", "inspect", "augment", "profile", "train", "evaluate", "ladder", "slurm",
         )  # fmt: skip
@@ -45,12 +45,12 @@ class CommandGroup(click.Group):
         return [name for name in order if name in names] + sorted(set(names) - set(order))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Loads one subcommand, or None where no room has it."""
+        """Loads one subcommand; None if there is none of that name."""
         point = self._entry_points().get(cmd_name)
         return None if point is None else point.load()
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the subcommand; what it raises on purpose becomes one line and an exit code, never a trace."""
+        """Runs the subcommand; converts expected errors to one line and an exit code, without a traceback."""
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _interrupt)
         as_json = "--json" in ctx.args
@@ -64,7 +64,7 @@ class CommandGroup(click.Group):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)
-        except OSError as error:  # the last net: a disk or network that fails where nobody expects it
+        except OSError as error:  # a disk or network that fails outside of the code that handles it
             where = f"{error.filename}: " if error.filename else ""
             message, code, figures = (
                 f"{where}{error.strerror or error}; run the same command again",
@@ -218,9 +218,9 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
             allow_leaks=given["allow_leaks"],
             progress=progress,
         )
-    report.show(summary, src, out)
+    report.print_summary(summary, src, out)
     if given["as_json"]:
-        click.echo(json.dumps(report.figures(summary)))
+        click.echo(json.dumps(report.summary_json(summary)))
     return 0
 
 
@@ -251,9 +251,9 @@ def _dry_run(
         listing_seconds=listed - started,
     )  # fmt: skip
     allowed = failure_limit.max_failures(made.survey.inputs)
-    dry_run_report.show(made, src, allowed)
+    dry_run_report.print_dry_run(made, src, allowed)
     if given["as_json"]:
-        click.echo(json.dumps(dry_run_report.figures(made, allowed)))
+        click.echo(json.dumps(dry_run_report.dry_run_json(made, allowed)))
     return exit_code(made, allowed)
 
 
@@ -314,8 +314,8 @@ def verify(out: Path, *, rebuild_index: bool, as_json: bool) -> int:
 
     if rebuild_index:
         rebuild_index_file(out)
-    verdict = verify(out, on_file=report.checking())
-    report.show_verdict(verdict, out)
+    verdict = verify(out, on_file=report.file_progress_printer())
+    report.print_verdict(verdict, out)
     if as_json:
         click.echo(json.dumps(verdict.figures()))
     return verdict.exit_code

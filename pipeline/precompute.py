@@ -26,7 +26,7 @@ from .commit.publish import make_folders, remove_empty_folders
 from .console import plural
 from .dataset.manifest import Manifest, OutPaths
 from .dryrun.forecast import Forecast
-from .dryrun.forecast_cache import read_forecast
+from .dryrun.forecast_cache import load_forecast
 from .errors import CorruptDataError, StoppedError, TooManyFailedError, UsageError
 from .execution.cluster import (
     default_num_workers,
@@ -116,8 +116,8 @@ def precompute(
         progress.warn(text)
     paths = job.paths
     make_folders(paths)
-    expected = read_forecast(job.out)
-    with _nothing_left_of_a_refusal(paths), hold_lease(paths.lease, progress.on_wait):
+    expected = load_forecast(job.out)
+    with _remove_empty_out_on_refusal(paths), hold_lease(paths.lease, progress.on_wait):
         run_state = RunState(paths, Plan.load(paths), job.config_hash)
         changes = find_changes(
             listing,
@@ -142,8 +142,8 @@ def precompute(
             allow_leaks=allow_leaks,
             retry=retry_failed,
         )
-        totals = _work(job, run_state, progress, workers, scheduler)
-        manifest = _account(run_state, config, changes, len(listing.missing), failure_limit)
+        totals = _run_pending_units(job, run_state, progress, workers, scheduler)
+        manifest = _finalize(run_state, config, changes, len(listing.missing), failure_limit)
     return Summary(
         manifest=manifest,
         listing=listing,
@@ -154,7 +154,7 @@ def precompute(
         failures=collect_failures(run_state, changes.refused),
         partial=sorted(one.video_id for _, one in run_state.outcomes() if one.outcome == "partial"),
         dropped_identities=sorted(run_state.plan.dropped_identities()),
-        forecast=_borne_out(expected, job, totals),
+        forecast=_matching_forecast(expected, job, totals),
     )
 
 
@@ -188,7 +188,7 @@ def _extend_plan(
     return RunState(job.paths, run_state.plan, run_state.config_hash)
 
 
-def _account(
+def _finalize(
     run_state: RunState, config: dict[str, Any], changes: Changes, missing: int, failure_limit: FailureLimit
 ) -> Manifest:
     out = run_state.paths.root
@@ -197,14 +197,14 @@ def _account(
     quarantine_orphans(run_state)  # of units that were split in this run
     manifest = build_manifest(run_state, config, changes.refused, missing)
     check_failures(manifest, failures_in_source(run_state, changes.refused, changes.gone), failure_limit, out)
-    _index(run_state, manifest)
+    _write_index(run_state, manifest)
     publish_manifest(run_state.paths, manifest)
     remove_superseded(run_state)
     return manifest
 
 
 @contextmanager
-def _nothing_left_of_a_refusal(paths: OutPaths) -> Iterator[None]:
+def _remove_empty_out_on_refusal(paths: OutPaths) -> Iterator[None]:
     try:
         yield
     except (UsageError, TooManyFailedError):
@@ -213,7 +213,7 @@ def _nothing_left_of_a_refusal(paths: OutPaths) -> Iterator[None]:
         raise
 
 
-def _index(run_state: RunState, manifest: Manifest) -> None:
+def _write_index(run_state: RunState, manifest: Manifest) -> None:
     try:
         write_index(run_state.paths, run_state.parquet_files(), manifest.labels, manifest.fingerprint)
     except CorruptDataError as error:
@@ -223,12 +223,14 @@ def _index(run_state: RunState, manifest: Manifest) -> None:
         ) from error
 
 
-def _borne_out(expected: Forecast | None, job: JobSpec, totals: Totals) -> Forecast | None:
+def _matching_forecast(expected: Forecast | None, job: JobSpec, totals: Totals) -> Forecast | None:
     """The forecast, if it was one of this very run: of the same config and inputs, all of them done."""
     return expected if expected and (expected.config, expected.inputs) == (job.config_hash, totals.inputs) else None
 
 
-def _work(job: JobSpec, run_state: RunState, progress: Progress, workers: int | None, scheduler: str | None) -> Totals:
+def _run_pending_units(
+    job: JobSpec, run_state: RunState, progress: Progress, workers: int | None, scheduler: str | None
+) -> Totals:
     pending = list(run_state.pending_units())
     done_before = sum(1 for _ in run_state.outcomes())
     progress.expect(inputs=sum(len(unit.inputs_to_decode) for unit in pending), done_before=done_before)

@@ -1,4 +1,4 @@
-"""What a person sees at the end of a command, on standard error."""
+"""Console reports at the end of `precompute` and `verify`, on standard error, and the summary as JSON."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _NAMED = 10
 _MOST_IN_JSON = 100
 
 
-def figures(summary: Summary) -> dict[str, Any]:
-    """The manifest's figures, and what this run itself did, for `--json`."""
+def summary_json(summary: Summary) -> dict[str, Any]:
+    """The manifest's figures and what this run itself did, as JSON values for `--json`."""
     manifest, totals, changes = summary.manifest, summary.totals, summary.changes
     return {
         "fingerprint": manifest.fingerprint,
@@ -59,8 +59,8 @@ def figures(summary: Summary) -> dict[str, Any]:
     }
 
 
-def show(summary: Summary, src: Path, out: Path) -> None:
-    """The closing tables: rows by split, inputs by outcome, and where to look."""
+def print_summary(summary: Summary, src: Path, out: Path) -> None:
+    """Prints the tables of rows by split and inputs by outcome, remarks and the next command."""
     console = stderr_console()
     manifest = summary.manifest
     table = Table(title="rows", title_justify="left", title_style="bold")
@@ -91,7 +91,7 @@ def show(summary: Summary, src: Path, out: Path) -> None:
 
 
 def _forecast(expected: Forecast, summary: Summary) -> str:
-    """How good the dry run's word was."""
+    """Compares the dry run's forecast with this run."""
     seconds, size_bytes = expected.seconds, expected.size_bytes
     time_off = 100 * (summary.seconds / max(seconds.likely, 1e-9) - 1)
     size_off = 100 * (summary.totals.size_bytes / max(size_bytes.likely, 1e-9) - 1)
@@ -170,16 +170,16 @@ def _without_mask(count: int) -> list[str]:
     ]
 
 
-def checking() -> Callable[[str], None]:
-    """Shows which file is being checked, on a terminal only."""
+def file_progress_printer() -> Callable[[str], None]:
+    """Returns a callback that prints the name of the file being checked, on a terminal only."""
     console = stderr_console()
     if not console.is_terminal:
         return lambda _: None
     return lambda name: console.print(f"[dim]{escape(printable(name))}[/]", end="\r", overflow="ellipsis", no_wrap=True)
 
 
-def show_verdict(verdict: VerifyResult, out: Path) -> None:
-    """Every finding in a line of its own, then one sentence."""
+def print_verdict(verdict: VerifyResult, out: Path) -> None:
+    """Prints each finding on a line, then one sentence."""
     console = stderr_console()
     for finding in verdict.findings:
         console.print(f"[red]{escape(finding.kind)}[/]  {escape(printable(f'{finding.location}: {finding.detail}'))}")

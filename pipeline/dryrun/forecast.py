@@ -1,4 +1,4 @@
-"""From probes to time and disk: ratios of what was measured to what headers promised, and how sure they are."""
+"""Forecasts a run's time and disk space from probes: ratios of measured to estimated cost, with ranges."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 from ..planning.cost_model import Cost
 from ..planning.plan import Unit
 from ..sources import Entry
-from .machine_load import Others, draw_cached, draw_pace
+from .machine_load import BackgroundLoad, sample_slowdowns, sample_startup_factors
 from .probe import Probe
 
 _DRAWS = 1000
-_SURE = (5.0, 95.0)  # percentiles
-_REST = 0.05  # what is never quite as in a probe, of bytes and faces
+_PERCENTILES = (5.0, 95.0)  # percentiles
+_RESIDUAL = 0.05  # what is never quite as in a probe, of bytes and faces
 _FOOTER_BYTES = 9_000  # of a unit's file: schema, statistics and receipt
-_FEW = 5  # families; of fewer, resampling shows less spread than there is
-_FEW_SPREAD = 0.5
+_MIN_FAMILIES = 5  # families; of fewer, resampling shows less spread than there is
+_FEW_FAMILIES_SPREAD = 0.5
 _RANGES = ("seconds", "size_bytes", "faces")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """A figure and where it lies nine times out of ten."""
+    """An estimate (`likely`) and its 90 % interval (`low`, `high`)."""
 
     likely: float
     low: float
@@ -35,16 +35,16 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
-    """How inputs were tried: on `slots` workers, beside `others`.
+class TrialConditions:
+    """How inputs were tried: on `slots` workers, beside `background`.
 
-    `once_seconds`: what a run spends once, however much there is to do: planning, starting the workers, their first
+    `fixed_seconds`: what a run spends once, however much there is to do: planning, starting the workers, their first
     frame, ending them, the account.
     """
 
     slots: int
-    once_seconds: float
-    others: Others
+    fixed_seconds: float
+    background: BackgroundLoad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +68,16 @@ class Forecast:
 
     @property
     def is_from_few(self) -> bool:
-        """Whether so few families were tried that they say little of the others."""
-        return self.families < _FEW and round(self.untried, 2) > 0
+        """Whether too few families were tried to represent the others."""
+        return self.families < _MIN_FAMILIES and round(self.untried, 2) > 0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """All fields as plain JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """The inverse; raises KeyError or TypeError on anything else."""
+        """The inverse of `to_json`; raises KeyError or TypeError on anything else."""
         ranges: dict[str, Any] = {name: Range(**data[name]) for name in _RANGES}
         return cls(**{**data, **ranges})
 
@@ -88,7 +88,7 @@ def forecast(
     families: Sequence[Sequence[Probe]],
     *,
     is_paired: Callable[[Entry], bool],
-    conditions: Conditions,
+    conditions: TrialConditions,
     config: str,
 ) -> Forecast:
     """Adds what was measured on the probed `families` (at least one) to what headers promise of all other inputs.
@@ -111,21 +111,23 @@ def forecast(
     random = np.random.default_rng(0)
     drawn = base + (ratios.resampled(random) * rest).sum(axis=1)  # (draws, 3 figures)
     untried = max(0.0, 1 - ratios.seconds_tried / max(likely[0], 1e-9))
-    few = _FEW_SPREAD * untried if len(families) < _FEW else 0.0
+    few = _FEW_FAMILIES_SPREAD * untried if len(families) < _MIN_FAMILIES else 0.0
 
     def seconds_of(entry: Entry) -> float:
         name = entry.video_id
         return tried[name].seconds if name in tried else float(costs[name].seconds * scale[kinds[name], 0])
 
     work = _makespan([sum(map(seconds_of, unit.inputs_to_decode)) for unit in units], conditions.slots)
-    once = conditions.once_seconds * draw_cached(_DRAWS, random)
-    seconds = (once + work * drawn[:, 0] / max(likely[0], 1e-9)) * draw_pace(conditions.others, _DRAWS, random)
+    once = conditions.fixed_seconds * sample_startup_factors(_DRAWS, random)
+    seconds = (once + work * drawn[:, 0] / max(likely[0], 1e-9)) * sample_slowdowns(
+        conditions.background, _DRAWS, random
+    )
     return Forecast(
-        seconds=_range(conditions.others.slowdown * (conditions.once_seconds + work), seconds, beyond=few * work),
-        size_bytes=_range(likely[1], drawn[:, 1], beyond=(_REST + few) * likely[1]),
-        faces=_range(likely[2], drawn[:, 2], beyond=(_REST + few) * likely[2]),
+        seconds=_range(conditions.background.slowdown * (conditions.fixed_seconds + work), seconds, beyond=few * work),
+        size_bytes=_range(likely[1], drawn[:, 1], beyond=(_RESIDUAL + few) * likely[1]),
+        faces=_range(likely[2], drawn[:, 2], beyond=(_RESIDUAL + few) * likely[2]),
         inputs=len(entries), probed=len(tried), slots=conditions.slots, config=config,
-        families=len(families), untried=untried, others_per_core=conditions.others.usual,
+        families=len(families), untried=untried, others_per_core=conditions.background.usual,
     )  # fmt: skip
 
 
@@ -163,15 +165,15 @@ class _Ratios:
 
 
 def _range(likely: float, drawn: NDArray[np.float64], *, beyond: float) -> Range:
-    """From the low to the high draws, and `beyond` on either side: how far off it may be all the same."""
-    low, high = np.percentile(drawn, _SURE)
+    """The percentiles of `drawn`, widened by `beyond` on either side."""
+    low, high = np.percentile(drawn, _PERCENTILES)
     return Range(
         likely=float(likely), low=float(max(0.0, min(low, likely) - beyond)), high=float(max(high, likely) + beyond)
     )
 
 
 def _makespan(seconds: Sequence[float], slots: int) -> float:
-    """When the last of `slots` workers is done, each taking the next unit as soon as it is free."""
+    """Time until the last of `slots` workers is done, each taking the next unit as soon as it is idle."""
     busy = [0.0] * slots
     for one in seconds:
         heapq.heapreplace(busy, busy[0] + one)

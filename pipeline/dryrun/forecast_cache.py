@@ -1,4 +1,4 @@
-"""Where a forecast stays until the run it is of: in the user's cache, since a dry run writes nothing of its own."""
+"""Stores a forecast in the user's cache until its run; a dry run writes nothing to OUT."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def forecast_file(out: Path) -> Path:
     return Path(os.path.expanduser(cache)) / "facefeed" / "forecasts" / f"{name}.json"  # noqa: PTH111 (may be no home)
 
 
-def keep_forecast(guess: Forecast, out: Path) -> None:
-    """Writes it where that can be done; without it the run says nothing of the forecast."""
+def save_forecast(forecast: Forecast, out: Path) -> None:
+    """Saves a forecast; ignores errors, since the run only compares itself with it."""
     file = forecast_file(out)
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(guess.to_json(), indent=1), encoding="utf-8")
+        file.write_text(json.dumps(forecast.to_json(), indent=1), encoding="utf-8")
 
 
-def read_forecast(out: Path) -> Forecast | None:
-    """What an earlier dry run has left; None where it left nothing, or nothing that can be read: no run needs it."""
+def load_forecast(out: Path) -> Forecast | None:
+    """Loads the forecast of an earlier dry run; None where there is none that can be read."""
     try:
         return Forecast.from_json(json.loads(forecast_file(out).read_bytes()))
     except (KeyError, OSError, TypeError, ValueError):

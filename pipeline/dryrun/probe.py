@@ -1,4 +1,4 @@
-"""Trying a few inputs on the real workers: some seconds of each, as the job would do them, then thrown away."""
+"""Probes inputs: processes some seconds of each as the job would, measures, and discards the rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..rows.input_pipeline import FrameIterator, InputPipeline
 from ..sources import Entry
 
-_FAKES = 2
+_FAKES_PER_FAMILY = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +39,11 @@ class Probe:
     is_partial: bool = False
 
 
-def sample_family(family: Sequence[Entry]) -> list[Entry]:
+def select_trial_inputs(family: Sequence[Entry]) -> list[Entry]:
     """Which of a family (an original and its fakes) are tried: the original and two of the fakes."""
     originals = [entry for entry in family if entry.source_id is None]
     fakes = [entry for entry in family if entry.source_id is not None]
-    return originals[:1] + fakes[:_FAKES]
+    return originals[:1] + fakes[:_FAKES_PER_FAMILY]
 
 
 def probe_family(pipeline: InputPipeline, family: Sequence[Entry], seconds: float) -> list[Probe]:

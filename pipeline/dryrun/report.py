@@ -1,4 +1,4 @@
-"""What a person sees of a dry run, on standard error; and its figures for `--json`."""
+"""Console report of a dry run, and its result as JSON for `--json`."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from ..console import duration_text, plural, printable, stderr_console
 from ..dataset.schema import SPLITS
 from .forecast import Forecast, Range
 from .machine_load import is_busy
-from .run import DryRun
+from .run import DryRunResult
 from .survey import Survey
-from .verdict import exit_code, way_out, why_it_would_fail
+from .verdict import exit_code, expected_failure, failure_remedy
 
-_NAMED = 10
-_MOST_CLASSES = 6
+_MAX_NAMED = 10
+_MAX_CLASSES = 6
 
 
-def figures(made: DryRun, allowed: int) -> dict[str, Any]:
-    """All of it, for programs; `allowed`: how many inputs may fail."""
+def dry_run_json(result: DryRunResult, allowed: int) -> dict[str, Any]:
+    """The result as JSON values; `allowed`: number of inputs that may fail."""
     return {
-        "survey": vars(made.survey),  # `asdict` makes other things of a Counter
-        "pending": made.pending,
-        "tried": made.tried,
-        "failed_of_tried": Counter(one.reason for one in made.failures),
-        "failures": [one._asdict() for one in made.failures],
-        "partial_of_tried": made.partial,
-        "forecast": made.forecast.to_json() if made.forecast else None,
-        "seconds": round(made.seconds, 2),
-        "exit": exit_code(made, allowed),
+        "survey": vars(result.survey),  # `asdict` makes other things of a Counter
+        "pending": result.pending,
+        "tried": result.tried,
+        "failed_of_tried": Counter(one.reason for one in result.failures),
+        "failures": [one._asdict() for one in result.failures],
+        "partial_of_tried": result.partial,
+        "forecast": result.forecast.to_json() if result.forecast else None,
+        "seconds": round(result.seconds, 2),
+        "exit": exit_code(result, allowed),
     }
 
 
-def show(made: DryRun, src: Path, allowed: int) -> None:
-    """What was found, then what it will take; `allowed`: how many inputs may fail."""
+def print_dry_run(result: DryRunResult, src: Path, allowed: int) -> None:
+    """Prints the survey, the forecast and the trials; `allowed`: number of inputs that may fail."""
     console = stderr_console()
-    survey = made.survey
+    survey = result.survey
     console.print(escape(printable(f"{src}: layout {survey.layout}")))
     length = duration_text(3600 * survey.hours)
     hours = "" if not survey.hours else f", {length} of video (by {survey.headers_read:,} headers)"
@@ -54,34 +54,34 @@ def show(made: DryRun, src: Path, allowed: int) -> None:
         console.print(f"[yellow]warning: {escape(printable(line))}[/]")
     if survey.leak:
         console.print(f"[bold red]would be refused:[/] {escape(printable(survey.leak))}")
-    if not made.pending:
+    if not result.pending:
         console.print("nothing to do")
-    elif made.forecast is None:
+    elif result.forecast is None:
         console.print("no forecast: none of the inputs could be tried")
     else:
-        _forecast(made, made.forecast, console)
-    _trials(made, console)
-    if why := why_it_would_fail(made, allowed):
-        console.print(f"[bold red]would end with exit {exit_code(made, allowed)}:[/] {escape(printable(why))}")
-        console.print(escape(printable(way_out(made, allowed))))
-    elif made.pending and not exit_code(made, allowed):
+        _forecast(result, result.forecast, console)
+    _trials(result, console)
+    if why := expected_failure(result, allowed):
+        console.print(f"[bold red]would end with exit {exit_code(result, allowed)}:[/] {escape(printable(why))}")
+        console.print(escape(printable(failure_remedy(result, allowed))))
+    elif result.pending and not exit_code(result, allowed):
         console.print("next: the same command without --dry-run")
 
 
-def _forecast(made: DryRun, found: Forecast, console: Console) -> None:
+def _forecast(result: DryRunResult, found: Forecast, console: Console) -> None:
     console.print(
         f"\n[bold]forecast[/] for {found.slots} workers, from {found.probed} inputs tried in "
-        f"{duration_text(made.seconds)}"
+        f"{duration_text(result.seconds)}"
     )
     console.print(f"  time   {_range(found.seconds, duration_text)}")
     console.print(f"  disk   {_range(found.size_bytes, lambda value: filesize.decimal(round(value)))}")
     console.print(f"  faces  {_range(found.faces, lambda value: f'{value:,.0f}')}")
-    for line in doubts(found):
+    for line in uncertainty_notes(found):
         console.print(f"  [yellow]{line}[/]")
 
 
-def doubts(found: Forecast) -> list[str]:
-    """Why the ranges are wide, where that is not the inputs' doing."""
+def uncertainty_notes(found: Forecast) -> list[str]:
+    """Reasons for wide ranges other than the inputs themselves."""
     lines = []
     if found.is_from_few:
         tried = f"{plural(found.probed, 'input')} tried, about {1 - found.untried:.0%} of the work"
@@ -94,26 +94,28 @@ def doubts(found: Forecast) -> list[str]:
     return lines
 
 
-def _trials(made: DryRun, console: Console) -> None:
-    """What of the inputs that were tried is not whole."""
-    if made.failures:
+def _trials(result: DryRunResult, console: Console) -> None:
+    """Prints the tried inputs that failed or are partial."""
+    if result.failures:
         reasons = ", ".join(
-            f"{count} {reason}" for reason, count in Counter(one.reason for one in made.failures).most_common()
+            f"{count} {reason}" for reason, count in Counter(one.reason for one in result.failures).most_common()
         )
-        console.print(f"  [red]failed[/] {len(made.failures)} of the {made.tried} that were tried: {reasons}")
-        for one in made.failures[:_NAMED]:
+        console.print(f"  [red]failed[/] {len(result.failures)} of the {result.tried} that were tried: {reasons}")
+        for one in result.failures[:_MAX_NAMED]:
             console.print(f"    {escape(printable(f'{one.video_id}: {one.description}'))}")
-        if len(made.failures) > _NAMED:
-            console.print(f"    and {len(made.failures) - _NAMED} more: --json names all of them")
-    if made.partial:
-        console.print(f"  [yellow]partial[/] {made.partial} of those that were tried: some of their frames are damaged")
+        if len(result.failures) > _MAX_NAMED:
+            console.print(f"    and {len(result.failures) - _MAX_NAMED} more: --json names all of them")
+    if result.partial:
+        console.print(
+            f"  [yellow]partial[/] {result.partial} of those that were tried: some of their frames are damaged"
+        )
 
 
 def _splits(survey: Survey) -> Table:
     names = Counter[str]()
     for counts in survey.by_split.values():
         names.update(counts)
-    classes = [name for name, _ in names.most_common(_MOST_CLASSES)]
+    classes = [name for name, _ in names.most_common(_MAX_CLASSES)]
     table = Table(title="inputs", title_justify="left", title_style="bold")
     table.add_column("split")
     for name in (*classes, *(["others"] if len(names) > len(classes) else []), "all"):
@@ -131,7 +133,7 @@ def _remarks(survey: Survey) -> list[str]:
         f"{survey.groups:,} groups; each stays within one split; the largest holds {survey.largest_group:,} inputs"
     ]
     if survey.dropped_identities:
-        names = ", ".join(survey.dropped_identities[:_NAMED])
+        names = ", ".join(survey.dropped_identities[:_MAX_NAMED])
         lines.append(f"identities that link over 30 % of all videos are dropped from the split: {names}")
     if survey.fakes:
         lines.append(
@@ -139,13 +141,13 @@ def _remarks(survey: Survey) -> list[str]:
             "here, and will be compared with it"
         )
     if survey.missing:
-        named = ", ".join(survey.missing_files[:_NAMED]) + (", ..." if survey.missing > _NAMED else "")
+        named = ", ".join(survey.missing_files[:_MAX_NAMED]) + (", ..." if survey.missing > _MAX_NAMED else "")
         lines.append(f"{survey.missing:,} listed in metadata, but absent on disk: {named}")
     if survey.refused:
         reasons = ", ".join(f"{count} {reason}" for reason, count in survey.refused.most_common())
         lines.append(f"{survey.refused.total():,} will fail: {reasons}")
     if survey.ignored:
-        kinds = ", ".join(f"{count} {suffix}" for suffix, count in survey.ignored.most_common(_NAMED))
+        kinds = ", ".join(f"{count} {suffix}" for suffix, count in survey.ignored.most_common(_MAX_NAMED))
         lines.append(f"ignored: {kinds}")
     return lines
 

@@ -1,4 +1,4 @@
-"""The dry run itself: plan as the run would, try a few inputs on the same workers, keep the forecast."""
+"""The dry run: plans as the run would, tries a few inputs on the same workers, saves the forecast."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ from ..planning.run_state import RunState
 from ..sources import Listing, listing_warnings
 from ..splits.assignment import group_sizes
 from ..video import MediaReader
-from .forecast import Conditions, Forecast, forecast
-from .forecast_cache import keep_forecast
+from .forecast import Forecast, TrialConditions, forecast
+from .forecast_cache import save_forecast
 from .survey import Survey, by_split, play_hours, refused_by_reason
-from .trials import ALL_SECONDS, Trials, sample_families, try_families
+from .trials import TOTAL_TRIAL_SECONDS, Trials, sample_families, try_families
 
 _MAX_HEADERS = 200
-_NAMED = 100
-_ACCOUNT = 1.0
+_MAX_NAMED = 100
+_FINALIZE_FRACTION = 1.0
 """What index and manifest take, of what planning took: 0.3 to 1.7 s after 0.3 to 1.5 s in seven runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DryRun:
-    """`pending`: inputs that are left to do. `forecast` is None where there are none, or none could be tried.
+class DryRunResult:
+    """Result of a dry run.
 
-    `known`: inputs that have failed already, or fail before they are read. `tried`: inputs that were tried. `failures`:
-    those of them that failed. `partial`: of how many some frames are damaged. `any_face`: whether one was found, or
-    stands in OUT already and stays.
+    `pending`: number of inputs to process. `forecast`: None where there are none, or none could be tried.
+    `known_failures`: number of inputs that have failed already, or fail before they are read. `tried`: number of inputs
+    that were tried. `failures`: those of them that failed. `partial`: number of those with some damaged frames.
+    `any_face`: whether a face was found, or OUT holds one already and keeps it.
     """
 
     survey: Survey
     pending: int
     forecast: Forecast | None
-    known: int
+    known_failures: int
     tried: int
     failures: Sequence[Failure]
     partial: int
@@ -63,7 +64,7 @@ def dry_run(
     progress: Progress,
     retry: Callable[[str], bool] | None = None,
     listing_seconds: float = 0.0,
-) -> DryRun:
+) -> DryRunResult:
     """What `precompute` would do and what that would take; writes nothing but the forecast in the user's cache.
 
     `retry`: which failures, by reason, would be done again. `listing_seconds`: how long it took to make `listing`.
@@ -93,24 +94,24 @@ def dry_run(
     guess, trials = None, Trials()
     if units:
         count = workers or default_num_workers()
-        progress.announce(f"trying inputs for up to {ALL_SECONDS:.0f} s")
+        progress.announce(f"trying inputs for up to {TOTAL_TRIAL_SECONDS:.0f} s")
         trials = try_families(job, sample_families(units), count, scheduler)
         if trials.families:
             here = {entry.video_id for entry in sound}
-            conditions = Conditions(
-                slots=trials.slots, others=trials.others,
-                once_seconds=compared - started + (1 + _ACCOUNT) * planning_seconds + trials.once_seconds,
+            conditions = TrialConditions(
+                slots=trials.slots, background=trials.background,
+                fixed_seconds=compared - started + (1 + _FINALIZE_FRACTION) * planning_seconds + trials.fixed_seconds,
             )  # fmt: skip
             guess = forecast(
                 units, cost, trials.families, is_paired=lambda entry: entry.source_id in here, conditions=conditions,
                 config=job.config_hash,
             )  # fmt: skip
-            keep_forecast(guess, job.out)
-    return DryRun(
+            save_forecast(guess, job.out)
+    return DryRunResult(
         survey=survey,
         pending=sum(len(unit.inputs_to_decode) for unit in units),
         forecast=guess,
-        known=len(failures_in_source(whole, changes.refused, changes.gone)),
+        known_failures=len(failures_in_source(whole, changes.refused, changes.gone)),
         tried=trials.tried,
         failures=trials.failures(),
         partial=sum(one.is_partial for family in trials.families for one in family),
@@ -168,7 +169,7 @@ def _survey(listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, 
         leak=leak,
         refused=refused_by_reason(changes),
         missing=len(listing.missing),
-        missing_files=listing.missing[:_NAMED],
+        missing_files=listing.missing[:_MAX_NAMED],
         ignored=listing.ignored,
         caveats=listing_warnings(listing),
         fakes=sum(entry.source_id is not None for entry in listing.entries),

@@ -1,4 +1,4 @@
-"""Trying inputs on the workers that the job would have: what they came to, on what machines."""
+"""Runs trials: probes a few families of inputs on the job's workers and measures the hosts' load."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from ..planning.failure_limit import Failure
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..sources import Entry
-from .machine_load import Others, load_here, other_processes
-from .probe import Probe, first_frame_seconds, probe_family, sample_family
+from .machine_load import BackgroundLoad, background_load, read_host_load
+from .probe import Probe, first_frame_seconds, probe_family, select_trial_inputs
 
-ALL_SECONDS = 45.0
-"""After which no further family is begun."""
-_TRY_SECONDS = 4.0  # of one input
-_LEAST_FAMILIES = 2  # a slot: the first is not the last that ends
-_FIRST_FAMILIES = 3  # of which one gives a worker its first frame
+TOTAL_TRIAL_SECONDS = 45.0
+"""No further family is started after this time."""
+_TRIAL_SECONDS = 4.0  # of one input
+_MIN_FAMILIES_PER_WORKER = 2  # a slot: the first is not the last that ends
+_FIRST_FRAME_FAMILIES = 3  # of which one gives a worker its first frame
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trials:
     """What was tried on `slots` workers: `families` of probes, and `lost`, inputs of families that gave none.
 
-    `once_seconds`: starting the workers, each one's first frame, and ending them.
+    `fixed_seconds`: starting the workers, each one's first frame, and ending them.
     """
 
     families: Sequence[Sequence[Probe]] = ()
     lost: Sequence[Failure] = ()
     slots: int = 0
-    once_seconds: float = 0.0
-    others: Others = field(default_factory=Others)
+    fixed_seconds: float = 0.0
+    background: BackgroundLoad = field(default_factory=BackgroundLoad)
 
     @property
     def tried(self) -> int:
@@ -66,20 +66,20 @@ class Trials:
 
 
 def sample_families(units: Sequence[Unit]) -> list[list[Entry]]:
-    """Originals with some of their fakes, in an order that has nothing to do with their names or places."""
+    """Selects source videos with some of their fakes, shuffled by a hash of their names."""
     found: dict[tuple[str, str], list[Entry]] = {}
     for unit in units:
         for entry in unit.inputs_to_decode:
             found.setdefault((unit.unit_id, entry.source_id or entry.video_id), []).append(entry)
     shuffled = sorted(found, key=lambda key: hashlib.sha256("/".join(key).encode()).digest())
-    return [sample_family(found[key]) for key in shuffled]
+    return [select_trial_inputs(found[key]) for key in shuffled]
 
 
 def try_families(job: JobSpec, families: Sequence[Sequence[Entry]], workers: int, scheduler: str | None) -> Trials:
-    """Tries families (at least one) for about `ALL_SECONDS`; raises `StoppedError` where the cluster fails."""
+    """Tries families (at least one) for about `TOTAL_TRIAL_SECONDS`; raises `StoppedError` where the cluster fails."""
     with _scratch(job) as scratch, stop_on_cluster_error():
         began = loads_at = time.monotonic()
-        loads = [load_here()]
+        loads = [read_host_load()]
         with (
             local_client(workers) if scheduler is None else remote_client(scheduler) as client,
             install_unit_workers(client, scratch, visible_gpus(), local=scheduler is None) as plugin,
@@ -87,23 +87,23 @@ def try_families(job: JobSpec, families: Sequence[Sequence[Entry]], workers: int
             slot_count = len(client.nthreads())
             ready = time.monotonic()
             if scheduler is not None:  # other machines, and workers that were there before
-                loads, loads_at = list(client.run(load_here).values()), ready
-            first_seconds = _first_frames(client, plugin, families)
-            probed, lost = _tried(client, plugin, families, slot_count)
+                loads, loads_at = list(client.run(read_host_load).values()), ready
+            first_seconds = _measure_first_frames(client, plugin, families)
+            probed, lost = _probe_families(client, plugin, families, slot_count)
             done = time.monotonic()
-            others = other_processes(loads, list(client.run(load_here).values()), done - loads_at)
+            background = background_load(loads, list(client.run(read_host_load).values()), done - loads_at)
         return Trials(
-            families=probed, lost=lost, slots=slot_count, others=others,
-            once_seconds=ready - began + first_seconds + time.monotonic() - done,
+            families=probed, lost=lost, slots=slot_count, background=background,
+            fixed_seconds=ready - began + first_seconds + time.monotonic() - done,
         )  # fmt: skip
 
 
-def _first_frames(client: Client, plugin: str, families: Sequence[Sequence[Entry]]) -> float:
+def _measure_first_frames(client: Client, plugin: str, families: Sequence[Sequence[Entry]]) -> float:
     """Has every worker search its first frame, before anything is timed; returns what it takes more, in seconds."""
     workers = list(client.nthreads())
     futures = [
         client.submit(
-            run_first_frame, list(families[number % len(families) :: len(workers)][:_FIRST_FAMILIES]), plugin,
+            run_first_frame, list(families[number % len(families) :: len(workers)][:_FIRST_FRAME_FAMILIES]), plugin,
             workers=[worker], allow_other_workers=True, pure=False, retries=0,
         )
         for number, worker in enumerate(workers)
@@ -113,7 +113,7 @@ def _first_frames(client: Client, plugin: str, families: Sequence[Sequence[Entry
     return statistics.fmean(seconds) if seconds else 0.0
 
 
-def _tried(
+def _probe_families(
     client: Client, plugin: str, families: Sequence[Sequence[Entry]], slot_count: int
 ) -> tuple[list[list[Probe]], list[Failure]]:
     """Probes, and inputs of families that gave none; keeps every slot at work, as the job would, until time is over."""
@@ -130,7 +130,7 @@ def _tried(
             family_of[future] = family
             running.add(future)
 
-    submit(slot_count * _LEAST_FAMILIES)
+    submit(slot_count * _MIN_FAMILIES_PER_WORKER)
     for future in running:
         family = family_of.pop(future)
         if _is_lost(future):
@@ -140,13 +140,13 @@ def _tried(
         else:
             probed.append(future.result())
         future.release()
-        if time.monotonic() - began < ALL_SECONDS:
+        if time.monotonic() - began < TOTAL_TRIAL_SECONDS:
             submit(1)
     return probed, lost
 
 
 def _is_lost(future: Future) -> bool:
-    """Whether the family took its worker down or met a bug: the run's to deal with. Raises `StoppedError`."""
+    """Whether the family crashed its worker or met a bug, which the run deals with; raises `StoppedError`."""
     if future.status == "finished":
         return False
     if isinstance(error := future.exception(), StoppedError):
@@ -155,9 +155,9 @@ def _is_lost(future: Future) -> bool:
 
 
 def run_probe(family: list[Entry], plugin_name: str) -> list[Probe]:
-    """The task itself, on a worker that has the plugin of that name."""
+    """The Dask task: probes a family on a worker that has the plugin of that name."""
     with _locked_unit_worker(plugin_name) as worker:
-        return probe_family(worker.pipeline, family, _TRY_SECONDS)
+        return probe_family(worker.pipeline, family, _TRIAL_SECONDS)
 
 
 def run_first_frame(families: Sequence[Sequence[Entry]], plugin_name: str) -> float:
@@ -177,7 +177,7 @@ def _locked_unit_worker(plugin_name: str) -> Iterator[UnitWorker]:
 
 @contextmanager
 def _scratch(job: JobSpec) -> Iterator[JobSpec]:
-    """The job with an OUT that goes away, beside the real one so that all workers see it."""
+    """The job with a temporary OUT beside the real one, where all workers can reach it."""
     parent = job.out.parent
     while not parent.is_dir():
         parent = parent.parent

@@ -1,4 +1,4 @@
-"""How the run would end, as far as the listing and the trials say: its exit code, why, and the way out."""
+"""Predicts from the listing and the trials how the run would end: its exit code, the reason and a remedy."""
 
 from __future__ import annotations
 
@@ -7,81 +7,81 @@ import math
 from ..console import plural
 from ..errors import TooManyFailedError
 from ..planning.failure_limit import NO_FACES_REMEDY
-from .run import DryRun
+from .run import DryRunResult
 
 
-def exit_code(made: DryRun, allowed: int) -> int:
+def exit_code(result: DryRunResult, allowed: int) -> int:
     """3 where more inputs than `allowed`, or all, would fail, or none would have a face; 1 where a leak comes before
     that.
     """
-    if why_it_would_fail(made, allowed):
+    if expected_failure(result, allowed):
         return TooManyFailedError.exit_code
-    return 0 if made.survey.leak is None else 1
+    return 0 if result.survey.leak is None else 1
 
 
-def why_it_would_fail(made: DryRun, allowed: int) -> str:
+def expected_failure(result: DryRunResult, allowed: int) -> str:
     """Why the run would end as one with too many failures; empty where that is not expected.
 
     A leak is refused before anything is tried, but after what the listing alone refuses.
     """
-    refused = made.survey.refused
-    if made.survey.leak is not None and refused.total() - refused["bridges_splits"] <= allowed:
+    refused = result.survey.refused
+    if result.survey.leak is not None and refused.total() - refused["bridges_splits"] <= allowed:
         return ""
-    return _too_many(made, allowed) or _no_face(made)
+    return _too_many(result, allowed) or _no_face(result)
 
 
-def _too_many(made: DryRun, allowed: int) -> str:
+def _too_many(result: DryRunResult, allowed: int) -> str:
     """Of a part that was tried a share may fail as of the whole, rounded up as `--max-failed` is."""
-    survey, refused = made.survey, made.known
-    tried, failed = _told_apart(made)
+    survey, refused = result.survey, result.known_failures
+    tried, failed = _conclusive_trials(result)
     most = (f"at most {allowed:,} may fail" if allowed else "none may fail") + " (--max-failed)"
     if refused > allowed or refused == survey.inputs:
         return f"{refused:,} of {survey.inputs:,} inputs have failed, or fail before they are read; {most}"
     if not failed:
         return ""
     left = allowed - refused
-    if failed == tried and (left < made.pending or not made.any_face):
+    if failed == tried and (left < result.pending or not result.any_face):
         return f"all of the {tried:,} inputs that were tried failed"
     before = f", and {refused:,} have failed, or fail before they are read" if refused else ""
     if failed > left:
         return f"{failed:,} of the {tried:,} inputs that were tried failed{before}; {most}"
-    if failed > math.ceil(left * tried / made.pending):
+    if failed > math.ceil(left * tried / result.pending):
         return (
             f"{failed:,} of the {tried:,} inputs that were tried failed{before}; at this share about "
-            f"{_expected(made):,} of {survey.inputs:,} would, and {most}"
+            f"{_expected_failures(result):,} of {survey.inputs:,} would, and {most}"
         )
     return ""
 
 
-def _no_face(made: DryRun) -> str:
-    if made.any_face:
+def _no_face(result: DryRunResult) -> str:
+    if result.any_face:
         return ""
     return "no face in any of " + (
-        f"the {made.tried:,} inputs that were tried" if made.pending else plural(made.survey.inputs, "input")
+        f"the {result.tried:,} inputs that were tried" if result.pending else plural(result.survey.inputs, "input")
     )
 
 
-def way_out(made: DryRun, allowed: int) -> str:
-    """What to do where `why_it_would_fail`."""
-    if not _too_many(made, allowed):
+def failure_remedy(result: DryRunResult, allowed: int) -> str:
+    """What to do about the `expected_failure`."""
+    if not _too_many(result, allowed):
         return NO_FACES_REMEDY
-    expected = _expected(made)
-    accept = made.any_face and expected < made.survey.inputs
+    expected = _expected_failures(result)
+    accept = result.any_face and expected < result.survey.inputs
     accepted = f", or accept about as many with --max-failed {expected}" if accept else ""
     return f"fix them, or leave them out of SRC{accepted}; then run the same command again"
 
 
-def _expected(made: DryRun) -> int:
+def _expected_failures(result: DryRunResult) -> int:
     """Inputs that would fail: those that are known to, and as large a share of the others as of those tried."""
-    tried, failed = _told_apart(made)
-    return made.known + math.ceil(failed / max(tried, 1) * made.pending)
+    tried, failed = _conclusive_trials(result)
+    return result.known_failures + math.ceil(failed / max(tried, 1) * result.pending)
 
 
-def _told_apart(made: DryRun) -> tuple[int, int]:
+def _conclusive_trials(result: DryRunResult) -> tuple[int, int]:
     """Inputs of which the trial says whether they fail, and how many do.
 
     A worker that is lost takes innocent inputs along, which the run would do again one by one: they count only where
     nothing else was tried.
     """
-    lost = sum(one.reason == "crashed" for one in made.failures)
-    return (made.tried - lost, len(made.failures) - lost) if lost < made.tried else (made.tried, lost)
+    lost = sum(one.reason == "crashed" for one in result.failures)
+    return (result.tried - lost, len(result.failures) - lost) if lost < result.tried else (result.tried, lost)

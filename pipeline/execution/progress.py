@@ -1,4 +1,4 @@
-"""How a run shows itself: a live bar on a terminal, one JSON object a line in a pipe; always on standard error."""
+"""Progress of a run on standard error: a live bar on a terminal, JSON lines in a pipe."""
 
 from __future__ import annotations
 
@@ -54,50 +54,50 @@ class Totals:
         return self.frames / self.seconds if self.seconds else 0.0
 
 
-class _TwoLines(Bar):
-    """A bar, and below it a sentence that would not fit beside it on 80 columns."""
+class _TwoLineBar(Bar):
+    """A progress bar with a status line below it, which would not fit beside it in 80 columns."""
 
-    sentence = ""
+    status_line = ""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """What rich draws at each refresh."""
         yield from super().get_renderables()
-        yield Text.from_markup(f"  {self.sentence}")
+        yield Text.from_markup(f"  {self.status_line}")
 
 
 class Progress:
-    """Counts receipts as they come, and inputs of units still under way; use as a context manager."""
+    """Counts finished units, by their receipts, and inputs of running units; a context manager."""
 
     def __init__(self, console: Console | None) -> None:
         self._console = console
         self._lock = threading.Lock()
-        self._under_way: dict[str, Counter[str]] = {}
-        self._settled: deque[str] = deque(maxlen=1000)  # the last ones: an event is late by seconds, not by hours
+        self._running_units: dict[str, Counter[str]] = {}
+        self._finished_units: deque[str] = deque(maxlen=1000)  # events arrive seconds late, not hours
         self._expected = self._done_before = 0
         self._started = self._line_at = time.monotonic()
-        self._bar: _TwoLines | None = None
+        self._bar: _TwoLineBar | None = None
         self.totals = Totals()
         self.dashboard: str | None = None
 
     @classmethod
     def silent(cls) -> Self:
-        """Counts, and shows nothing."""
+        """Counts without output."""
         return cls(None)
 
     @classmethod
     def on_stderr(cls) -> Self:
-        """Shows itself as fits: a person at a terminal, or a program at a pipe's other end."""
+        """Prints to standard error: for people on a terminal, JSON lines in a pipe."""
         return cls(stderr_console())
 
     def expect(self, *, inputs: int, done_before: int) -> None:
-        """Says what there is to do; `done_before` inputs have a receipt already."""
+        """Sets the number of inputs to process, and of those that earlier runs have done."""
         self._expected, self._done_before = inputs, done_before
 
     def __enter__(self) -> Self:
         self._started = self._line_at = time.monotonic()
         if self._console is not None and self._console.is_terminal:
             columns = SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("inputs"), TimeElapsedColumn()
-            self._bar = _TwoLines(*columns, console=self._console)
+            self._bar = _TwoLineBar(*columns, console=self._console)
             self._bar.add_task("precompute", total=self._done_before + self._expected, completed=self._done_before)
             self._bar.start()
         return self
@@ -108,17 +108,17 @@ class Progress:
             self._bar.stop()
 
     def announce(self, text: str) -> None:
-        """One sentence for people; left out in a pipe, where lines are for programs."""
+        """Prints one sentence on a terminal; nothing in a pipe, where lines are for programs."""
         if self._console is not None and self._console.is_terminal:
             self._print(text)
 
-    def on_wait(self, why: str) -> None:
-        """Nothing happens for a while, for a reason: said at once, also in a pipe."""
+    def on_wait(self, reason: str) -> None:
+        """Reports at once that the run waits, and why; also in a pipe."""
         if self._console is not None:
-            self._print(why if self._console.is_terminal else json.dumps({"event": "waiting", "why": why}))
+            self._print(reason if self._console.is_terminal else json.dumps({"event": "waiting", "why": reason}))
 
     def warn(self, text: str) -> None:
-        """One sentence on what may go wrong: for people, and in a pipe for programs."""
+        """Prints a warning, on a terminal or as a JSON line."""
         if self._console is not None and self._console.is_terminal:
             self._print(f"warning: {text}", style="yellow")
         elif self._console is not None:
@@ -149,20 +149,20 @@ class Progress:
             yield on_compared
 
     def on_event(self, event: tuple[float, dict[str, Any]]) -> None:
-        """One input of a running unit is done; comes from Dask's thread. After the unit's receipt it counts no more."""
+        """Counts one finished input of a running unit; on Dask's thread. Ignored after the unit's receipt."""
         message = event[1]
         with self._lock:
-            if message["unit"] in self._settled:
+            if message["unit"] in self._finished_units:
                 return
-            counts = self._under_way.setdefault(message["unit"], Counter())
+            counts = self._running_units.setdefault(message["unit"], Counter())
             counts.update(inputs=1, frames=message["frames"], faces=message["faces"])
         self._show()
 
     def on_receipt(self, receipt: Receipt) -> None:
-        """A unit is done: its own figures replace those that were heard of it on the way."""
+        """Counts a finished unit; its receipt replaces the events of its inputs."""
         with self._lock:
-            self._under_way.pop(receipt.unit, None)
-            self._settled.append(receipt.unit)
+            self._running_units.pop(receipt.unit, None)
+            self._finished_units.append(receipt.unit)
             done = [one for one in receipt.inputs if not one.reused]
             self.totals.inputs += len(done)
             self.totals.frames += sum(one.frames_decoded for one in done)
@@ -172,51 +172,51 @@ class Progress:
             self.totals.failed.update(str(one.reason) for one in done if one.outcome == "failed")
         self._show()
 
-    def on_lost(self, unit: Unit, why: str, then: str) -> None:
-        """A unit did not come through: says so at once, since it costs time."""
+    def on_lost(self, unit: Unit, reason: str, action: str) -> None:
+        """Reports at once that a unit failed, since it costs time."""
         with self._lock:
-            self._under_way.pop(unit.unit_id, None)
+            self._running_units.pop(unit.unit_id, None)
             self.totals.lost_units += 1
         if self._console is not None:
-            first = why.splitlines()[0] if why else "failed"
+            first = reason.splitlines()[0] if reason else "failed"
             event = {
                 "event": "lost",
                 "unit": unit.unit_id,
                 "inputs": len(unit.inputs),
                 "why": first,
-                "then": then,
+                "then": action,
             }
-            text = f"unit {unit.unit_id[:8]} with {plural(len(unit.inputs), 'input')}: {first}; {then}"
+            text = f"unit {unit.unit_id[:8]} with {plural(len(unit.inputs), 'input')}: {first}; {action}"
             self._print(text if self._console.is_terminal else json.dumps(event))
 
-    def on_retired(self, worker: str, why: str) -> None:
-        """A worker gets no more units: the run goes on with the others."""
+    def on_retired(self, worker: str, reason: str) -> None:
+        """Reports that a worker gets no more units; the run goes on with the others."""
         if self._console is not None:
-            text = f"{worker} failed several units in a row and gets no more: {why}"
-            event = {"event": "retired", "worker": worker, "why": why}
+            text = f"{worker} failed several units in a row and gets no more: {reason}"
+            event = {"event": "retired", "worker": worker, "why": reason}
             self._print(text if self._console.is_terminal else json.dumps(event))
 
     def on_stopping(self) -> None:
-        """The user wants to stop: says so at once, since ending the workers takes seconds; from any thread."""
+        """Reports at once that the run is stopping, since ending the workers takes seconds; from any thread."""
         if self._console is not None:
             text = "stopping, finished units are kept; once more ends at once"
             self._print(text if self._console.is_terminal else json.dumps({"event": "stopping"}))
 
     def _figures(self) -> dict[str, Any]:
         with self._lock:
-            heard = sum(self._under_way.values(), Counter())
+            running = sum(self._running_units.values(), Counter())
             self.totals.seconds = time.monotonic() - self._started
             seconds = max(self.totals.seconds, 1e-9)
-            inputs = self.totals.inputs + heard["inputs"]
+            inputs = self.totals.inputs + running["inputs"]
             left = self._expected - inputs
             return {
                 "event": "progress",
                 "inputs": inputs,
                 "inputs_total": self._expected,
                 "inputs_done_before": self._done_before,
-                "faces": self.totals.faces + heard["faces"],
-                "frames": self.totals.frames + heard["frames"],
-                "frames_per_second": round((self.totals.frames + heard["frames"]) / seconds, 2),
+                "faces": self.totals.faces + running["faces"],
+                "frames": self.totals.frames + running["frames"],
+                "frames_per_second": round((self.totals.frames + running["frames"]) / seconds, 2),
                 "partial": self.totals.partial,
                 "failed": dict(self.totals.failed),
                 "eta_seconds": round(left * seconds / inputs) if inputs else None,
@@ -227,19 +227,19 @@ class Progress:
     def _show(self, *, last: bool = False) -> None:
         figures = self._figures()
         if self._bar is not None:
-            self._bar.sentence = _sentence(figures)
+            self._bar.status_line = _status_line(figures)
             self._bar.update(self._bar.task_ids[0], completed=self._done_before + figures["inputs"])
         elif self._console is not None and (last or time.monotonic() - self._line_at >= _LINE_SECONDS):
             self._line_at = time.monotonic()
             self._print(json.dumps(figures))
 
     def _print(self, text: str, style: str | None = None) -> None:
-        """As it is: a name in it may look like rich's markup or like one of its :emoji:."""
+        """Prints without markup or emoji: names may look like either."""
         assert self._console is not None
         self._console.print(printable(text), style=style, markup=False, emoji=False)
 
 
-def _sentence(figures: dict[str, Any]) -> str:
+def _status_line(figures: dict[str, Any]) -> str:
     failed = ", ".join(f"{number} {reason}" for reason, number in sorted(figures["failed"].items()))
     eta = figures["eta_seconds"]
     left = "" if not eta else f"  {eta // 3600}:{eta // 60 % 60:02}:{eta % 60:02} left"

@@ -16,7 +16,7 @@ from assets_paths import ROOT
 from facefeed.pipeline import report
 from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
 from facefeed.pipeline.dryrun import report as show
-from facefeed.pipeline.dryrun.run import DryRun, dry_run
+from facefeed.pipeline.dryrun.run import DryRunResult, dry_run
 from facefeed.pipeline.errors import TooManyFailedError
 from facefeed.pipeline.execution import progress as progress_module
 from facefeed.pipeline.execution.progress import Progress
@@ -66,7 +66,7 @@ def made(
     small_options: Options,
     cluster_address: str,
     monkeypatch: pytest.MonkeyPatch,
-) -> tuple[DryRun, TooManyFailedError, Summary]:
+) -> tuple[DryRunResult, TooManyFailedError, Summary]:
     """A dry run, a run that allows no failure and one that allows two: of a source with one of each kind of input."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     src = make_source("dfdc_train_part_0/a.mp4", "dfdc_train_part_0/b.mp4")
@@ -89,13 +89,13 @@ def made(
 
 
 def test_the_guide_to_figures_has_every_key_of_a_run_a_dry_run_and_a_receipt(
-    made: tuple[DryRun, TooManyFailedError, Summary], tmp_path: Path
+    made: tuple[DryRunResult, TooManyFailedError, Summary], tmp_path: Path
 ) -> None:
     tried, failed, summary = made
     of_failure = {**failed.figures, "error": "as the command says it", "exit": 3}
-    run = {*keys(json.loads(json.dumps(report.figures(summary)))), *keys(of_failure)}
+    run = {*keys(json.loads(json.dumps(report.summary_json(summary)))), *keys(of_failure)}
     assert differences(run, "A run") == (set(), set())
-    dry = {*keys(json.loads(json.dumps(show.figures(tried, 2))))}
+    dry = {*keys(json.loads(json.dumps(show.dry_run_json(tried, 2))))}
     assert differences(dry, "A dry run") == (set(), set())
     receipts = [json.loads(path.read_bytes()) for path in OutPaths(tmp_path / "out").receipts.iterdir()]
     assert differences({key for one in receipts for key in keys(one)}, "A receipt") == (set(), set())

@@ -118,7 +118,7 @@ def test_every_input_has_exactly_one_outcome(
         "failed": {"empty": 1, "not_video": 2, "outside_root": 1, "truncated": 1},
     }  # fmt: skip
     assert verify(tmp_path / "out").findings == []
-    report.show(summary, source, tmp_path / "out")
+    report.print_summary(summary, source, tmp_path / "out")
     shown = capsys.readouterr().err
     assert re.search(r"partial\W+1\b", shown)
     assert "1 partial input, without the damaged frames: real/scratched.mp4" in shown

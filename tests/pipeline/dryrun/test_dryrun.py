@@ -16,12 +16,12 @@ from assets_video import numbered, write_video
 from click.testing import CliRunner
 from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.dryrun.forecast import Conditions, Forecast, Range, forecast
+from facefeed.pipeline.dryrun.forecast import Forecast, Range, TrialConditions, forecast
 from facefeed.pipeline.dryrun.forecast_cache import forecast_file
-from facefeed.pipeline.dryrun.machine_load import Others
+from facefeed.pipeline.dryrun.machine_load import BackgroundLoad
 from facefeed.pipeline.dryrun.probe import Probe, first_frame_seconds, probe_family
-from facefeed.pipeline.dryrun.report import figures, show
-from facefeed.pipeline.dryrun.run import DryRun, dry_run
+from facefeed.pipeline.dryrun.report import dry_run_json, print_dry_run
+from facefeed.pipeline.dryrun.run import DryRunResult, dry_run
 from facefeed.pipeline.dryrun.verdict import exit_code
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.execution.progress import Progress
@@ -75,11 +75,11 @@ def guess(
     units: list[Unit],
     probed: list[list[Probe]],
     *,
-    once_seconds: float = 0.0,
+    fixed_seconds: float = 0.0,
     slots: int = 1,
     is_paired: Callable[[Entry], bool] = lambda _: False,
 ) -> Forecast:
-    conditions = Conditions(slots=slots, once_seconds=once_seconds, others=Others())
+    conditions = TrialConditions(slots=slots, fixed_seconds=fixed_seconds, background=BackgroundLoad())
     return forecast(units, promised, probed, is_paired=is_paired, conditions=conditions, config="c")
 
 
@@ -95,7 +95,7 @@ def test_what_was_measured_on_a_few_is_scaled_to_all() -> None:
 def test_start_and_end_come_once_and_slots_share_the_rest() -> None:
     units = units_of(*[1000] * 8)
     probed = [tried(unit, pace=1.0) for unit in units]
-    assert guess(units, probed, slots=4, once_seconds=7.0).seconds.likely == pytest.approx(2 + 7)
+    assert guess(units, probed, slots=4, fixed_seconds=7.0).seconds.likely == pytest.approx(2 + 7)
 
 
 def test_the_last_unit_keeps_one_worker_busy_while_the_others_wait() -> None:
@@ -201,7 +201,7 @@ def test_a_forecast_comes_back_from_its_file() -> None:
 # --- the whole of it
 
 
-def run_dry(src: Path, out: Path, options: Options, address: str, **more: Any) -> DryRun:
+def run_dry(src: Path, out: Path, options: Options, address: str, **more: Any) -> DryRunResult:
     detector = FixedBoxDetector()
     job, listing, config = prepare_job(src, out, options=options, detector=detector)
     settings: dict[str, Any] = {"allow_leaks": False, "progress": Progress.silent(), **more}
@@ -231,7 +231,7 @@ def test_nothing_is_made_and_the_word_is_good(
     assert summary.forecast == made.forecast
     assert made.forecast.faces.likely == pytest.approx(summary.manifest.rows)
     assert made.forecast.faces.low <= summary.manifest.rows <= made.forecast.faces.high
-    report.show(summary, src, out)
+    report.print_summary(summary, src, out)
     said = capsys.readouterr().err
     assert re.search(
         r"the dry run, with 2 workers, said .* and .*; it took .* \([+-]\d+ %\) and made .* \([+-]\d+ %\)", said
@@ -239,7 +239,7 @@ def test_nothing_is_made_and_the_word_is_good(
 
     again = run_dry(src, out, small_options, cluster_address)
     assert (again.forecast, again.survey.new, exit_code(again, 0)) == (None, 0, 0)
-    show(again, src, 0)
+    print_dry_run(again, src, 0)
     assert "nothing to do" in capsys.readouterr().err
 
 
@@ -258,9 +258,9 @@ def test_a_leak_is_told_and_not_stumbled_over(
     assert "a leak" in made.survey.leak
     assert exit_code(made, 0) == 1
     assert made.forecast is not None, "what it would take is told all the same"
-    show(made, src, 0)
+    print_dry_run(made, src, 0)
     assert "would be refused" in capsys.readouterr().err
-    assert json.loads(json.dumps(figures(made, 0)))["exit"] == 1
+    assert json.loads(json.dumps(dry_run_json(made, 0)))["exit"] == 1
 
 
 def test_broken_inputs_are_no_obstacle(
@@ -309,7 +309,7 @@ def test_of_a_run_that_adds_to_a_dataset_only_what_it_added_is_compared(
     summary = precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
     assert made.forecast is not None
     assert summary.totals.size_bytes < summary.manifest.bytes / 4
-    report.show(summary, src, out)
+    report.print_summary(summary, src, out)
     off = re.search(r"made [\d.]+ kB \(([+-]\d+) %\)", capsys.readouterr().err)
     assert off is not None
     assert abs(int(off[1])) < 200, "a file's own overhead is most of so little"
@@ -326,7 +326,7 @@ def test_what_failed_while_it_was_tried_is_told(
     (src / "real" / "broken.mp4").write_bytes(b"not a video" * 100)
     made = run_dry(src, tmp_path / "out", small_options, cluster_address)
     assert [(one.video_id, one.reason) for one in made.failures] == [("real/broken.mp4", "not_video")]
-    show(made, src, 1)
+    print_dry_run(made, src, 1)
     said = capsys.readouterr().err
     assert "failed 1 of the 2 that were tried: 1 not_video" in said
     assert "real/broken.mp4: not_video: " in said
@@ -349,7 +349,7 @@ def test_where_nothing_can_be_tried_there_is_no_forecast_and_no_trace_of_one(
     )
     assert (made.forecast, made.pending) == (None, 1)
     assert not out.exists()
-    show(made, src, 0)
+    print_dry_run(made, src, 0)
     said = capsys.readouterr().err
     assert "none of the inputs could be tried" in said
     assert "failed 1 of the 1 that were tried: 1 crashed" in said
@@ -395,7 +395,7 @@ def test_pairs_and_what_is_missing_are_told(
     table.write_text("path,label,source\na.mp4,real,\nb.mp4,fake,a.mp4\nc.mp4,fake,gone.mp4\nlost.mp4,real,\n")
     made = run_dry(table, tmp_path / "out", small_options, cluster_address)
     assert (made.survey.fakes, made.survey.without_original) == (2, 1)
-    show(made, table, 0)
+    print_dry_run(made, table, 0)
     said = capsys.readouterr().err
     assert "1 of 2 inputs that name an original have it here" in said
     assert "lost.mp4" in said

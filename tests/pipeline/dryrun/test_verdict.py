@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.dryrun.run import DryRun
+from facefeed.pipeline.dryrun.run import DryRunResult
 from facefeed.pipeline.dryrun.survey import Survey
-from facefeed.pipeline.dryrun.verdict import exit_code, way_out, why_it_would_fail
+from facefeed.pipeline.dryrun.verdict import exit_code, expected_failure, failure_remedy
 from facefeed.pipeline.planning.failure_limit import Failure
 
 MakeSource = Callable[..., Path]
@@ -27,7 +27,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 def dry(
     inputs: int, *, refused: int = 0, bridging: int = 0, done: int = 0, lost: int = 0, tried: int = 0, failed: int = 0,
     crashed: int = 0, leak: str | None = None, faceless: bool = False,
-) -> DryRun:  # fmt: skip
+) -> DryRunResult:  # fmt: skip
     """Of `inputs`, `refused` and `bridging` fail before they are read and `done` are done, of which `lost` failed; of
     the others `tried` were tried, of which `failed` failed and `crashed` were lost with their workers. Each input that
     does not fail has a face, unless they are `faceless`.
@@ -40,10 +40,10 @@ def dry(
     )  # fmt: skip
     reasons = ["truncated"] * failed + ["crashed"] * crashed
     failures = [Failure(f"{number}.mp4", reason, "") for number, reason in enumerate(reasons)]
-    return DryRun(
-        survey=survey, pending=inputs - refused - bridging - done, forecast=None, known=refused + bridging + lost,
-        tried=tried, failures=failures, partial=0, any_face=not faceless and (done > lost or tried > len(failures)),
-        seconds=0.0,
+    return DryRunResult(
+        survey=survey, pending=inputs - refused - bridging - done, forecast=None,
+        known_failures=refused + bridging + lost, tried=tried, failures=failures, partial=0,
+        any_face=not faceless and (done > lost or tried > len(failures)), seconds=0.0,
     )  # fmt: skip
 
 
@@ -77,8 +77,10 @@ def test_what_fails_before_it_is_read_is_weighed_against_what_may_fail(unreadabl
         (dry(30, tried=6, crashed=6), 2, "all of the 6 inputs that were tried failed"),
     ],
 )
-def test_what_failed_while_it_was_tried_is_weighed_against_what_may_fail(made: DryRun, allowed: int, why: str) -> None:
-    found = why_it_would_fail(made, allowed)
+def test_what_failed_while_it_was_tried_is_weighed_against_what_may_fail(
+    made: DryRunResult, allowed: int, why: str
+) -> None:
+    found = expected_failure(made, allowed)
     assert why in found
     assert bool(found) == bool(why)
     assert exit_code(made, allowed) == (3 if why else 0)
@@ -86,10 +88,12 @@ def test_what_failed_while_it_was_tried_is_weighed_against_what_may_fail(made: D
 
 def test_the_way_out_names_an_allowance_that_would_do_unless_all_fail() -> None:
     made = dry(20_000, tried=40, failed=2)
-    assert "--max-failed 1000" in way_out(made, 200)
+    assert "--max-failed 1000" in failure_remedy(made, 200)
     assert exit_code(made, 1000) == 0
-    assert "--max-failed" not in way_out(dry(4, tried=4, failed=4), 1)
-    assert "--max-failed" not in way_out(dry(4, tried=4, failed=2, faceless=True), 1), "without them there is nothing"
+    assert "--max-failed" not in failure_remedy(dry(4, tried=4, failed=4), 1)
+    assert "--max-failed" not in failure_remedy(dry(4, tried=4, failed=2, faceless=True), 1), (
+        "without them there is nothing"
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,10 +108,10 @@ def test_the_way_out_names_an_allowance_that_would_do_unless_all_fail() -> None:
         (dry(30, done=20, tried=10, failed=5), ""),
     ],
 )
-def test_where_no_face_is_found_the_run_is_expected_to_fail(made: DryRun, why: str) -> None:
-    assert why_it_would_fail(made, 10) == why
+def test_where_no_face_is_found_the_run_is_expected_to_fail(made: DryRunResult, why: str) -> None:
+    assert expected_failure(made, 10) == why
     assert exit_code(made, 10) == (3 if why else 0)
-    assert not why or "--min-face" in way_out(made, 10)
+    assert not why or "--min-face" in failure_remedy(made, 10)
 
 
 @pytest.mark.parametrize(
@@ -120,9 +124,11 @@ def test_where_no_face_is_found_the_run_is_expected_to_fail(made: DryRun, why: s
         (dry(4, tried=4, faceless=True, leak="anna"), 1),
     ],
 )
-def test_of_a_leak_and_too_many_failures_the_one_that_the_run_meets_first_decides(made: DryRun, code: int) -> None:
+def test_of_a_leak_and_too_many_failures_the_one_that_the_run_meets_first_decides(
+    made: DryRunResult, code: int
+) -> None:
     assert exit_code(made, 1) == code
-    assert bool(why_it_would_fail(made, 1)) == (code == 3)
+    assert bool(expected_failure(made, 1)) == (code == 3)
 
 
 @pytest.mark.parametrize("given", [[], ["--max-failed", "100%"]])

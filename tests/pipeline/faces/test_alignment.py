@@ -21,7 +21,7 @@ from facefeed.pipeline.faces.geometry.alignment import tilt_degrees
 from facefeed.pipeline.faces.geometry.crop import CropSquare
 from facefeed.pipeline.faces.geometry.hull import TEMPLATE5
 from facefeed.pipeline.planning.options import JobSpec, Options
-from facefeed.pipeline.rows.row_builder import RowMaker
+from facefeed.pipeline.rows.row_builder import RowBuilder
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame
 from hypothesis import given
@@ -84,7 +84,7 @@ def rows_of(frames: Sequence[Frame], faces: Sequence[Faces], **options: Any) -> 
     job = JobSpec(
         root=Path(), out=Path(), options=chosen, detector=Told(faces), labels=("real", "fake"), config_hash=""
     )
-    batches = RowMaker(job).batches(Entry(video_id="a.mp4"), "train", frames)
+    batches = RowBuilder(job).batches(Entry(video_id="a.mp4"), "train", frames)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
