@@ -58,7 +58,7 @@ def train(
         from .run.tables import show_result  # noqa: PLC0415
     name = recipe or _default_recipe()
     given = changes if init_from is None else (*changes, f"init_from={init_from}")
-    config, notes = fitted(with_set(RECIPES[name](), given), Machine.here())
+    config, notes = fitted(with_set(RECIPES[name](), given), Machine.detect())
     folder = run or Path("runs") / f"{out.resolve().name}-{name}"
     if signals.received:
         raise StoppedTrainingError(signals.received, folder, 0)

@@ -1,4 +1,4 @@
-"""`FaceDataModule`: a finished dataset's splits as a Trainer takes them, resumed at the very next batch."""
+"""`FaceDataModule`: the splits of a finished dataset as a LightningDataModule that resumes at the very next batch."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from ..loaders import FaceDataLoader, FaceDataset
 from ..loaders.sampling.balance import balance_from_name
 from ..pipeline.dataset.manifest import Manifest
 from ..pipeline.errors import UsageError
-from .checkpoints.training_videos import videos_of
+from .checkpoints.training_videos import hash_videos
 from .config.options import DataOptions
-from .lightning_internals import CountAnew
+from .lightning_internals import RealignBatchProgress
 
 __all__ = ["DataOptions", "FaceDataModule"]
 
 FIELDS = ("image", "label", "row", "face_id", "video_id", "method")
-"""What a batch holds."""
-VIDEOS = "videos"
-"""Under which name the state has `videos_of` the training split."""
+"""Columns of a batch."""
+VIDEOS_KEY = "videos"
+"""Key of the state that holds `hash_videos` of the training split."""
 
 
 class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is not followed
-    """Train, val and test of the dataset in `out`, the folder that `precompute` made, by `FaceDataLoader`.
+    """Splits train, val and test of the dataset in `out`, the folder that `precompute` wrote, by `FaceDataLoader`.
 
     Batches are dicts: image float32 (N, 3, H, W), label int64 (N,), row int64 (N,), and lists of face_id, video_id and
-    method. On CUDA they come on the Trainer's device. A split without faces has no loader.
+    method. With CUDA they are on the Trainer's device. A split without faces has no loader.
 
-    Where training stands in an epoch travels in the Trainer's checkpoints; a Trainer that is resumed from one, also
-    in mid-epoch, after SIGKILL, and on several ranks, goes on at the very next image, also with another batch size or
-    number of ranks. It is refused where the dataset or the options that decide the order differ. The checkpoints also
-    hold which videos are trained on, by hashes: see `trained_on`.
+    The position within an epoch is saved in the Trainer's checkpoints. Training resumed from one (mid-epoch, after
+    SIGKILL, on several ranks) continues at the very next image, also with another batch size or number of ranks.
+    Resuming is refused if the dataset or the options that decide the order differ. Checkpoints also record hashes of
+    the training videos: see `hash_videos`.
 
-    resumed_at: epoch and step at which training went on with another global batch than before, if it did.
-    classes: names by label number. Raises `UsageError` where `out` is no finished dataset.
+    resumed_at: (epoch, step) at which training was resumed with another global batch size, else None.
+    classes: names by label. Raises `UsageError` if `out` is not a finished dataset.
     """
 
     def __init__(self, out: str | Path, options: DataOptions = DataOptions()) -> None:  # noqa: B008 (frozen)
@@ -49,54 +49,58 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         self.classes: tuple[str, ...] = tuple(Manifest.read(self.out).labels)
         self.save_hyperparameters({"data": asdict(options)})
         self._loader: FaceDataLoader | None = None
-        self._due: dict[str, Any] | None = None
+        self._pending_state: dict[str, Any] | None = None
         self.resumed_at: tuple[int, int] | None = None
 
     def train_dataloader(self) -> FaceDataLoader:
-        """Shuffled, balanced and augmented; begins where a checkpoint left off, the first time after it was loaded."""
-        loader = self._balanced(self.dataset("train", **_transforms(self.options.transform)))
-        if self._due is not None:
-            self._go_on(loader, self._due)
-            self._due = None
+        """Returns a shuffled, balanced, augmenting loader; the first after loading a checkpoint resumes from it."""
+        loader = self._train_loader(self.dataset("train", **_transforms(self.options.transform)))
+        if self._pending_state is not None:
+            self._resume(loader, self._pending_state)
+            self._pending_state = None
         self._loader = loader
         return loader
 
     def val_dataloader(self) -> FaceDataLoader | list[Any]:
         """Every face of val once, in the index's order."""
-        return self._in_order("val")
+        return self._eval_loader("val")
 
     def test_dataloader(self) -> FaceDataLoader | list[Any]:
         """Every face of test once, in the index's order."""
-        return self._in_order("test")
+        return self._eval_loader("test")
 
     def state_dict(self) -> dict[str, Any]:
-        """Where training stands, see `FaceDataLoader.state_dict`; on the first rank also which videos it is of."""
+        """Returns `FaceDataLoader.state_dict`; on the first rank also the hashes of the training videos."""
         if self._loader is None:
             return {}
         state = self._loader.state_dict()
-        return {**state, VIDEOS: self._trained_on} if self.trainer is None or self.trainer.is_global_zero else state
+        return (
+            {**state, VIDEOS_KEY: self._training_video_hashes}
+            if self.trainer is None or self.trainer.is_global_zero
+            else state
+        )
 
     @cached_property
-    def _trained_on(self) -> torch.Tensor:
-        return videos_of(self.dataset("train"))
+    def _training_video_hashes(self) -> torch.Tensor:
+        return hash_videos(self.dataset("train"))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Has the next training loader go on there.
+        """Stores the state, from which the next training loader resumes.
 
-        Lightning itself also hands its loaders their states, but only if none was made before: a module that asks for
-        `estimated_stepping_batches` in `configure_optimizers` would begin the epoch anew.
+        Lightning restores the states of loaders by itself only if no loader was created before: a module that reads
+        `estimated_stepping_batches` in `configure_optimizers` would restart the epoch.
         """
         if self.trainer is None or self.trainer.state.fn == "fit":  # not where it is only validated or tested
-            self._due = state_dict
+            self._pending_state = state_dict
 
-    def _go_on(self, loader: FaceDataLoader, state: dict[str, Any]) -> None:
-        """Has a loader go on at a state's image, and the Trainer count along where steps are of another size."""
+    def _resume(self, loader: FaceDataLoader, state: dict[str, Any]) -> None:
+        """Restores a loader, and realigns the Trainer's counts if the global batch size has changed."""
         loader.load_state_dict(state)
         before, now = state.get("global_batch"), loader.state_dict()["global_batch"]
         if now == before or self.trainer is None:
             return
         self.resumed_at = loader.state_dict()["epoch"], loader.next_step
-        CountAnew(loader).attach(self.trainer)
+        RealignBatchProgress(loader).attach(self.trainer)
         rank_zero_warn(
             f"global_batch={now}: the checkpoint is of {before} images a step; training goes on at the "
             "same image, in steps of the new size. FaceClassifier's learning rate goes on as in a run of such steps; a "
@@ -104,7 +108,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         )
 
     def dataset(self, split: str, **transforms: Any) -> FaceDataset:
-        """A split as the options have it."""
+        """Returns the dataset of a split."""
         options = self.options
         return FaceDataset(
             self.out,
@@ -115,9 +119,10 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         )
 
     def loader_arguments(self) -> dict[str, Any]:
-        """What all loaders are given. On CUDA batches come normalised on the device, copied beside the step.
+        """Returns the keyword arguments common to all loaders.
 
-        Ranks of one machine share its cores; how many there are the Trainer knows, whoever started them.
+        With CUDA batches are copied to the device and normalised there, overlapping the step. Ranks of one machine
+        share its cores; the Trainer knows their number, whichever launcher started them.
         """
         device = None if self.trainer is None else self.trainer.strategy.root_device
         return {
@@ -126,11 +131,11 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
             "fields": FIELDS, "device": device if device is not None and device.type == "cuda" else None,
         }  # fmt: skip
 
-    def _in_order(self, split: str) -> FaceDataLoader | list[Any]:
+    def _eval_loader(self, split: str) -> FaceDataLoader | list[Any]:
         dataset = self.dataset(split)
         return FaceDataLoader(dataset, **self.loader_arguments()) if len(dataset) else []
 
-    def _balanced(self, dataset: FaceDataset) -> FaceDataLoader:
+    def _train_loader(self, dataset: FaceDataset) -> FaceDataLoader:
         if not len(dataset):
             raise UsageError(f"{self.out}: has no face to train on, its split train is empty; see `facefeed inspect`")
         balance = balance_from_name(self.options.balance, dataset.index, dataset.rows)
@@ -138,10 +143,10 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
 
 
 def _transforms(file: str | None) -> dict[str, Any]:
-    """The pipeline in a file, under the name of the argument of `FaceDataset` that takes it."""
+    """Returns the augmentation pipeline in a file, as the keyword argument of `FaceDataset` that takes it."""
     if file is None:
         return {}
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
-    from ..loaders.augment.pipeline_file import dataset_arguments  # noqa: PLC0415 (half a second, only for who uses it)
+    from ..loaders.augment.pipeline_file import transforms_in  # noqa: PLC0415 (takes half a second; rarely used)
 
     return dataset_arguments(Path(file))

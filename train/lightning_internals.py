@@ -1,4 +1,4 @@
-"""A Trainer's count of an epoch's batches where it goes on with steps of another size than those of its checkpoint."""
+"""Corrects a Trainer's batch and step counts on resume with another batch size; uses Lightning's private attributes."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from lightning.pytorch import Callback
 from ..loaders import FaceDataLoader
 
 
-class CountAnew(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Has a resumed fit count the batches of its epoch from where `loader` stands; once, as it starts.
+class RealignBatchProgress(Callback):  # type: ignore[misc]  # Lightning is not followed
+    """Sets the batch count of a resumed epoch to the position of `loader`, once, at the start of the fit.
 
-    Lightning restores how many batches of the epoch were done and ends it at `len(loader)` by that count, whereas the
-    loader restores how many images were. Comes before all other callbacks, which may save checkpoints as they start.
+    Lightning restores the number of batches done and ends the epoch when it reaches `len(loader)`, whereas the loader
+    restores the number of images done. Runs before all other callbacks, which may save checkpoints at the start.
     """
 
     def __init__(self, loader: FaceDataLoader) -> None:
         self._loader = loader
 
     def attach(self, trainer: Any) -> None:
-        """Joins a Trainer's callbacks: in a new list, since a callback may have asked for the loader."""
+        """Prepends itself to a Trainer's callbacks, in a new list: the present one may be being iterated over."""
         trainer.callbacks = [self, *trainer.callbacks]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Moves the count, and leaves.
+        """Moves the counts, and removes this callback.
 
-        There is no public way to it: Lightning restores its loops before this hook, asks nobody, and reads them after.
-        What a batch has not come to, such as its end where its checkpoint was written in `on_train_batch_end`, stays as
-        it is: Lightning sees by it where it was. An epoch that has ended ends by the new count as well.
+        There is no public API: Lightning restores its loops before this hook and reads them after it. All four counts
+        move by the same amount, since their differences tell Lightning where in a batch the checkpoint was written
+        (such as in `on_train_batch_end`). A finished epoch is finished by the new count as well.
         """
-        trainer.callbacks = [one for one in trainer.callbacks if one is not self]
+        trainer.callbacks = [callback for callback in trainer.callbacks if callback is not self]
         progress = trainer.fit_loop.epoch_loop.batch_progress
-        steps = trainer.num_training_batches
-        step = steps if progress.is_last_batch else min(self._loader.next_step, steps)
-        moved = step - progress.current.processed
+        num_batches = trainer.num_training_batches
+        batch = num_batches if progress.is_last_batch else min(self._loader.next_step, num_batches)
+        offset = batch - progress.current.processed
         for name in ("ready", "started", "processed", "completed"):
-            setattr(progress.current, name, getattr(progress.current, name) + moved)
+            setattr(progress.current, name, getattr(progress.current, name) + offset)
 
 
-def optimizer_step(trainer: Any, epoch: int, step: int) -> int:
-    """How many optimizer steps a run has made by a step of an epoch, if all its steps were of the present size.
+def optimizer_steps_at(trainer: Any, epoch: int, batch: int) -> int:
+    """Returns the number of optimizer steps done at batch `batch` of `epoch`, had all batches the present size.
 
-    In the middle of a group of accumulated batches that group's step is yet to come; an epoch ends with a step.
+    An incomplete group of accumulated batches does not count yet; an epoch ends with a step.
     """
-    group: int = trainer.accumulate_grad_batches
-    steps: int = trainer.num_training_batches
-    an_epoch = math.ceil(steps / group)
-    return epoch * an_epoch + (step // group if step < steps else an_epoch)
+    accumulated: int = trainer.accumulate_grad_batches
+    num_batches: int = trainer.num_training_batches
+    steps_per_epoch = math.ceil(num_batches / accumulated)
+    return epoch * steps_per_epoch + (batch // accumulated if batch < num_batches else steps_per_epoch)

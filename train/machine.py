@@ -1,4 +1,4 @@
-"""What this machine has for training: its GPUs, cores and the libraries that some levers need."""
+"""Hardware and optional libraries of a machine: GPUs, cores, compiler, packages."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from importlib.util import find_spec
 from typing import Self
 
 PACKAGES = ("bitsandbytes", "deepspeed", "timm", "torchao", "transformers", "triton")
-"""The libraries that are looked for."""
+"""Optional libraries that levers may need."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine as levers look at it; tests make one that they do not have.
+    """What levers need to know of a machine; tests construct machines other than this one.
 
-    gpus: names of the CUDA devices that this process sees. gpu_memory_bytes: of each. compute_capability: the least of
-    them, None without a GPU. cores: that this process may run on. packages: which of `PACKAGES` are installed.
-    compiler: path of a C compiler, which torch.compile needs; None where there is none.
+    gpus: names of the CUDA devices visible to this process. gpu_memory_bytes: of each. compute_capability: the lowest
+    of them, None without a GPU. cores: that this process may run on. packages: which of `PACKAGES` are installed.
+    compiler: path of a C++ compiler, which torch.compile needs; None if there is none.
     """
 
     gpus: tuple[str, ...] = ()
@@ -29,9 +29,9 @@ class Machine:
     compiler: str | None = None
 
     @classmethod
-    def here(cls) -> Self:
-        """The one that this process runs on, as it sees it; asks CUDA for its devices, but opens none."""
-        import torch  # noqa: PLC0415 (a description of a machine can be read without it)
+    def detect(cls) -> Self:
+        """Returns the machine of this process; queries CUDA devices without initialising a context."""
+        import torch  # noqa: PLC0415 (takes seconds; a description needs none)
 
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         devices = [torch.cuda.get_device_properties(number) for number in range(count)]
@@ -49,5 +49,5 @@ class Machine:
         return package in self.packages
 
     def without_gpus(self) -> Self:
-        """The same machine as a run with `accelerator="cpu"` uses it."""
+        """Returns the machine without its GPUs, as a run with `accelerator="cpu"` sees it."""
         return replace(self, gpus=(), gpu_memory_bytes=(), compute_capability=None)

@@ -11,7 +11,7 @@ from facefeed.train.machine import Machine
 
 
 def test_it_says_what_this_machine_has() -> None:
-    here = Machine.here()
+    here = Machine.detect()
     assert here.cores == len(os.sched_getaffinity(0))
     assert (
         len(here.gpus) == len(here.gpu_memory_bytes) == (torch.cuda.device_count() if torch.cuda.is_available() else 0)
@@ -23,9 +23,9 @@ def test_it_says_what_this_machine_has() -> None:
 def test_a_compiler_is_found_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    assert Machine.here().compiler is None
+    assert Machine.detect().compiler is None
     (tmp_path / "clang++").touch(mode=0o755)
-    assert Machine.here().compiler == str(tmp_path / "clang++")
+    assert Machine.detect().compiler == str(tmp_path / "clang++")
 
 
 def test_without_its_gpus_it_is_the_same_otherwise() -> None:

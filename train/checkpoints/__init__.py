@@ -1,5 +1,5 @@
-"""Checkpoints as plain data: numbers, text and tensors; nothing in one is ever executed.
+"""Checkpoints read as plain data (numbers, text and tensors), never executed.
 
-In: a file. Out: its values; the training videos and random generators that it records.
+In: a file. Out: its contents; hashes of the training videos and states of random number generators.
 Must not know: runs, models.
 """

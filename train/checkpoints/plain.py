@@ -1,4 +1,4 @@
-"""Checkpoints are read as plain data: numbers, text and tensors. Nothing in one is ever run."""
+"""Loading of checkpoints as plain data: numbers, text and tensors, without executing pickled code."""
 
 from __future__ import annotations
 
@@ -19,86 +19,90 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from ...pipeline.errors import UsageError
 
 _REMEDY = "give a file that training saved, last.ckpt say"
-_NAMED = re.compile(r"GLOBAL ([\w.]*\w)")
+_GLOBAL_IN_MESSAGE = re.compile(r"GLOBAL ([\w.]*\w)")
 _ENVIRONMENT = ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
-"""By which torch has every `torch.load` of a process read data alone, and the opposite."""
-_TENSORS_OF = {"torchao": "torchao.optim"}
-"""Libraries whose tensors an optimizer's state may be of, and what tells torch that these are plain."""
+"""Environment variables by which torch forces `weights_only` on or off for every `torch.load` of the process."""
+_SAFE_GLOBALS_MODULE = {"torchao": "torchao.optim"}
+"""Libraries with tensor subclasses in optimizer states, and the module whose import registers them as safe globals."""
 
 
-def read(path: str | Path, *, remedy: str = _REMEDY) -> dict[str, Any]:
-    """What a checkpoint holds, its tensors on the CPU; with `weights_only=True`, whatever the environment says.
+def read_checkpoint(path: str | Path, *, remedy: str = _REMEDY) -> dict[str, Any]:
+    """Loads a checkpoint with `weights_only=True`, whatever the environment says; tensors are on the CPU.
 
-    remedy: what to do about a file that cannot be used, for messages.
+    remedy: what to do about an unusable file, for error messages.
 
-    Raises `UsageError` on a file that would run code, is cut short or damaged, or is no checkpoint at all.
+    Raises `UsageError` on a file that would run code, is truncated or damaged, or is not a checkpoint.
     """
     path = Path(path)
-    held = _safely(path, remedy)
-    if not isinstance(held, Mapping) or not isinstance(held.get("state_dict"), Mapping):
+    contents = _load_or_refuse(path, remedy)
+    if not isinstance(contents, Mapping) or not isinstance(contents.get("state_dict"), Mapping):
         raise UsageError(f"{path}: is no checkpoint, it holds no state_dict; {remedy}")
-    return dict(held)
+    return dict(contents)
 
 
-def weights(path: str | Path) -> dict[str, Any]:
-    """What `read` finds in a checkpoint; of a file of weights by name alone, also of safetensors, "state_dict" alone.
+def read_weights(path: str | Path) -> dict[str, Any]:
+    """Loads a checkpoint, or a bare state dict (also of safetensors), which is returned as {"state_dict": ...}.
 
-    Raises `UsageError` as `read` does, and where the file holds neither.
+    Raises `UsageError` as `read_checkpoint` does, and on a file that holds neither.
     """
     path, remedy = Path(path), "name a checkpoint, or a file of weights by name"
-    held = _safetensors(path, remedy) if path.suffix == ".safetensors" else _safely(path, remedy)
-    if isinstance(held, Mapping) and isinstance(held.get("state_dict"), Mapping):
-        return dict(held)
-    if isinstance(held, Mapping) and held and all(isinstance(one, torch.Tensor) for one in held.values()):
-        return {"state_dict": dict(held)}
+    contents = _load_safetensors(path, remedy) if path.suffix == ".safetensors" else _load_or_refuse(path, remedy)
+    if isinstance(contents, Mapping) and isinstance(contents.get("state_dict"), Mapping):
+        return dict(contents)
+    if (
+        isinstance(contents, Mapping)
+        and contents
+        and all(isinstance(value, torch.Tensor) for value in contents.values())
+    ):
+        return {"state_dict": dict(contents)}
     raise UsageError(f"{path}: holds no weights by name; {remedy}")
 
 
 @contextmanager
-def data_only(path: str | Path, classes: Sequence[Any], *, remedy: str = _REMEDY) -> Iterator[None]:
-    """Within it whatever reads a checkpoint by `torch.load` gets data alone, also where it asks for more.
+def force_weights_only(path: str | Path, classes: Sequence[Any], *, remedy: str = _REMEDY) -> Iterator[None]:
+    """Context in which every `torch.load` is `weights_only=True`, even where the caller passes False.
 
-    For libraries that read files of their own, as DeepSpeed does with `weights_only=False`. classes: of theirs, of
-    which values may be made. Raises `UsageError` about `path` on a file that would run code.
+    For libraries that load files themselves, as DeepSpeed does with `weights_only=False`. classes: the library's
+    classes that may be instantiated. Raises `UsageError` about `path` on a file that would run code.
     """
-    before = {name: os.environ.pop(name, None) for name in _ENVIRONMENT}
+    environment_before = {name: os.environ.pop(name, None) for name in _ENVIRONMENT}
     os.environ[_ENVIRONMENT[0]] = "1"
     try:
         with torch.serialization.safe_globals([*classes]):
             yield
     except pickle.UnpicklingError as error:
-        raise UsageError(f"{path}: {_why_refused(error, remedy)}") from error
+        raise UsageError(f"{path}: {_refusal_text(error, remedy)}") from error
     finally:
         del os.environ[_ENVIRONMENT[0]]
-        os.environ.update({name: value for name, value in before.items() if value is not None})
+        os.environ.update({name: value for name, value in environment_before.items() if value is not None})
 
 
 class PlainCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]  # Lightning is not followed
-    """A plugin for the Trainer that has it load checkpoints by `read`: `Trainer(plugins=[PlainCheckpointIO()])`.
+    """A Trainer plugin that loads checkpoints by `read_checkpoint`: `Trainer(plugins=[PlainCheckpointIO()])`.
 
-    Lightning by itself leaves it to torch's default and the environment what a checkpoint may do; before its 2.6 it
-    runs whatever the file says. Saving is Lightning's own.
+    By default Lightning leaves `weights_only` to torch and the environment; before 2.6 it executes whatever the file
+    contains. Saving is Lightning's own.
     """
 
     def load_checkpoint(self, path: str | Path, *args: Any, **options: Any) -> dict[str, Any]:
-        """See `read`."""
-        return read(path)
+        """See `read_checkpoint`."""
+        return read_checkpoint(path)
 
 
-def _safely(path: Path, remedy: str) -> Any:
-    """What a file holds as plain values; raises `UsageError` where it cannot be read, or would run code."""
+def _load_or_refuse(path: Path, remedy: str) -> Any:
+    """Loads a file as plain values; raises `UsageError` if it cannot be read, or would run code."""
     try:
-        return _plain(path)
+        return _load_verified(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
         raise UsageError(f"{path}: {error.strerror}; {remedy}") from error
     except pickle.UnpicklingError as error:
-        raise UsageError(f"{path}: {_why_refused(error, remedy)}") from error
-    except Exception as error:  # whatever a damaged archive makes of torch
+        raise UsageError(f"{path}: {_refusal_text(error, remedy)}") from error
+    except Exception as error:  # damaged archives raise many kinds of errors
         raise UsageError(f"{path}: cannot be read, it is cut short or damaged; {remedy}") from error
 
 
-def _safetensors(path: Path, remedy: str) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError  # noqa: PLC0415 (timm's; for who has such a file)
+def _load_safetensors(path: Path, remedy: str) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError  # noqa: PLC0415 (a dependency of timm; only for such files)
     from safetensors.torch import load_file  # noqa: PLC0415
 
     try:
@@ -109,32 +113,32 @@ def _safetensors(path: Path, remedy: str) -> dict[str, torch.Tensor]:
         raise UsageError(f"{path}: cannot be read ({error}); {remedy}") from error
 
 
-def _plain(path: Path) -> Any:
-    """What torch finds in a file whose checksums are right; tensors of libraries that are known come from these."""
+def _load_verified(path: Path) -> Any:
+    """Checks the archive's checksums and loads it; imports a known library if its tensor subclasses are in the file."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            if archive.testzip() is not None:  # torch would take the wrong numbers as they are
+            if archive.testzip() is not None:  # torch does not verify checksums
                 raise zipfile.BadZipFile
     try:
-        return _loaded(path)
+        return _torch_load(path)
     except pickle.UnpicklingError as error:
-        library = (named[1] if (named := _NAMED.search(str(error))) else "").split(".")[0]
-        if library not in _TENSORS_OF:
+        library = (match[1] if (match := _GLOBAL_IN_MESSAGE.search(str(error))) else "").split(".")[0]
+        if library not in _SAFE_GLOBALS_MODULE:
             raise
-    import_module(_TENSORS_OF[library])
-    return _loaded(path)
+    import_module(_SAFE_GLOBALS_MODULE[library])
+    return _torch_load(path)
 
 
-def _loaded(path: Path) -> Any:
+def _torch_load(path: Path) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of pickles that torch did not write; they are refused in our own words
+        warnings.simplefilter("ignore")  # about pickles that torch did not write; they are refused below
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _why_refused(error: Exception, remedy: str) -> str:
-    if named := _NAMED.search(str(error)):
+def _refusal_text(error: Exception, remedy: str) -> str:
+    if match := _GLOBAL_IN_MESSAGE.search(str(error)):
         return (
-            f"asks for {named[1]} to be run, which a checkpoint may not, and is refused; if it is yours, save its "
+            f"asks for {match[1]} to be run, which a checkpoint may not, and is refused; if it is yours, save its "
             f"state_dict anew, as tensors, numbers and text alone, else {remedy}"
         )
     return f"is no checkpoint, or one that is damaged; {remedy}"

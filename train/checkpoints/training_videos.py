@@ -1,4 +1,4 @@
-"""Which videos a run is trained on: what its checkpoints record of them, and how many of them a dataset has."""
+"""Hashes of the videos a run is trained on, kept in its checkpoints to detect leaks into evaluation."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from ...loaders import FaceDataset
 from ...pipeline.dataset.manifest import OutPaths, Receipt
 from ...pipeline.errors import CorruptDataError
 
-_UNKNOWN = 0  # in place of a content hash
+_UNKNOWN = 0  # stands for a missing content hash
 
 
-def videos_of(dataset: FaceDataset) -> Tensor:
-    """The videos that a dataset's rows are of: int64 (videos, 2), hashes of `video_id` and of content.
+def hash_videos(dataset: FaceDataset) -> Tensor:
+    """Returns hashes of the videos in a dataset: int64 (videos, 2), of `video_id` and of content.
 
-    The content's is of the file's SHA-256, which the receipts in OUT hold; 0 where they do not say. It stays the same
-    where a video is moved, or listed from another SRC.
+    The content hash is of the file's SHA-256, taken from the receipts in OUT; 0 if they do not have it. It does not
+    change when a video is moved, or listed from another SRC.
     """
     index, rows = dataset.index, dataset.rows
     names, files = index.categories("video_id"), index.categories("file")
     codes = np.unique(index.codes("video_id", rows))
     contents: dict[str, int] = {}
     for code in np.unique(index.codes("file", rows)):
-        contents |= _contents(dataset.out, Path(files[code]).stem)
-    found = [(_hash(names[code]), contents.get(names[code], _UNKNOWN)) for code in codes]
-    return torch.tensor(found, dtype=torch.int64).reshape(-1, 2)
+        contents |= _content_hashes(dataset.out, Path(files[code]).stem)
+    hashes = [(_hash(names[code]), contents.get(names[code], _UNKNOWN)) for code in codes]
+    return torch.tensor(hashes, dtype=torch.int64).reshape(-1, 2)
 
 
-def num_trained_on(videos: Tensor, trained: Tensor) -> int:
-    """How many of `videos` are among those of a run; both as `videos_of` gives them.
+def count_trained_on(videos: Tensor, trained: Tensor) -> int:
+    """Counts how many of `videos` a run was trained on; both as `hash_videos` returns them.
 
-    Compared by content where that of both is known, else by `video_id`.
+    Compared by content if both contents are known, else by `video_id`.
     """
     names, contents = _columns(videos)
     trained_names, trained_contents = _columns(trained)
@@ -51,14 +51,14 @@ def _columns(videos: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return names, contents
 
 
-def _contents(out: Path, unit: str) -> dict[str, int]:
-    """Content hashes of a unit's inputs by `video_id`; of a unit whose receipt is not there or damaged, none."""
+def _content_hashes(out: Path, unit: str) -> dict[str, int]:
+    """Returns content hashes of a unit's inputs by `video_id`; empty if its receipt is missing or damaged."""
     path = OutPaths(out).receipt(unit)
     try:
         receipt = Receipt.from_json(path.read_bytes(), where=str(path))
     except (CorruptDataError, OSError):
         return {}
-    return {one.video_id: _hash(one.sha256) for one in receipt.inputs if one.sha256 is not None}
+    return {video.video_id: _hash(video.sha256) for video in receipt.inputs if video.sha256 is not None}
 
 
 def _hash(text: str) -> int:

@@ -33,7 +33,7 @@ def refusals(levers: Sequence[Lever], module: LightningModule, machine: Machine 
 
     machine: this one where it is left out.
     """
-    machine = machine or Machine.here()
+    machine = machine or Machine.detect()
     found = [lever.refusal(module, machine) for lever in levers]
     found += [_apart(one, other) for one, other in combinations(levers, 2)]
     found += [_freed(levers, module), _alone(levers)]
@@ -48,7 +48,7 @@ def trainer(
     trainer_arguments: Lightning's own; callbacks and plugins join those of the levers. Raises `LeverError`, with every
     reason there is, where `refusals` has any, or where an argument is a lever's.
     """
-    machine = machine or Machine.here()
+    machine = machine or Machine.detect()
     if trainer_arguments.get("accelerator") == "cpu":
         machine = machine.without_gpus()
     given = _adjusted(trainer_arguments, levers)

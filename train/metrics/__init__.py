@@ -1,5 +1,5 @@
-"""How well a classifier does, by face and by video, exactly and over ranks.
+"""Exact classification metrics by face and by video, over all ranks.
 
-In: logits and labels of a validation. Out: figures, ROC curves, confusion matrices.
+In: logits and labels of a validation. Out: metrics by name, ROC curves, confusion matrices.
 Must not know: runs, levers.
 """

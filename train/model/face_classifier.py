@@ -1,4 +1,4 @@
-"""`FaceClassifier`: a network of timm's that tells classes of faces apart, and how well it does."""
+"""`FaceClassifier`: a timm network as a LightningModule that classifies faces and logs exact metrics."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from torch.optim.lr_scheduler import LambdaLR
 from ...pipeline.errors import UsageError
 from ..config.options import ModelOptions
 from ..datamodule import FaceDataModule
-from ..lightning_internals import optimizer_step
-from ..metrics.scores import FIGURES, Scores
+from ..lightning_internals import optimizer_steps_at
+from ..metrics.eval_metrics import METRIC_NAMES, EvalMetrics
 from .backbone import Backbone
-from .losses import loss
-from .schedule import decay_groups, decaying, factor
+from .losses import classification_loss
+from .schedule import decay_groups, decaying_parameters, learning_rate_factor
 
-__all__ = ["FaceClassifier", "ModelOptions", "logs"]
+__all__ = ["FaceClassifier", "ModelOptions", "may_log"]
 
 
 class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not followed
-    """Tells classes of faces apart: a backbone of timm's with a new last layer.
+    """Classifies faces: a timm backbone with a new classification head.
 
-    Batches are `(images, labels)`, or dicts with `image`, `label` and, where they are there, `video_id`, `method`,
-    `row`: images float32 (N, 3, H, W), normalised by ImageNet's mean and standard deviation as `FaceDataLoader` does
-    it; labels int64 (N,), places in `options.classes`, -1 where unknown: these take no part. With two classes a label
-    may be a float, the probability of class 1, in training.
+    Batches are `(images, labels)`, or dicts with `image`, `label` and optionally `video_id`, `method`, `row`: images
+    float32 (N, 3, H, W), normalised by ImageNet's mean and standard deviation as by `FaceDataLoader`; labels int64
+    (N,), indices into `options.classes`, -1 (ignored) if unknown. With two classes a training label may be a float,
+    the probability of class 1.
 
     Logs `train/loss` by step; after each validation `val/loss`, `val/auc`, `val/log_loss`, `val/accuracy` of all
     faces, `val/video_...` the same of videos (the mean probability of a video's faces), `val/accuracy_<class>`,
-    `val/accuracy_method_<method>`; after a test the same with `test/`. Figures are of all ranks together, a face that
-    is known by its `row` counted once; what nobody can say is left out (see `Scores.result`). ROC curves and the
-    confusion matrix go to TensorBoard, and as PNG files into the loggers' folders.
+    `val/accuracy_method_<method>`; after a test the same with `test/`. Metrics cover all ranks, and a face with a
+    `row` counts once; undefined metrics are left out (see `EvalMetrics.result`). ROC curves and the confusion matrix
+    go to TensorBoard, and as PNG files into the loggers' folders.
 
-    The optimizer is AdamW, its rate scheduled by optimizer step: accumulated batches are one.
+    The optimizer is AdamW; its learning rate is scheduled by optimizer step.
 
-    scores: what was said of every face in the last validation or test, on all ranks; None before the first.
+    scores: metrics of the last validation or test over all ranks; None before the first.
 
-    A checkpoint holds plain values alone. `options` may be the mapping that one holds: its weights are to be loaded
-    then, so none are fetched. Raises `UsageError` on a backbone that timm does not have, where pretrained weights
-    cannot be had, and on data that it cannot be trained on.
+    Checkpoints hold plain values only. `options` may be the mapping stored in one: pretrained weights are then not
+    downloaded, since the checkpoint's are loaded afterwards. Raises `UsageError` on a backbone unknown to timm, on
+    pretrained weights that cannot be downloaded, and on data that it cannot be trained on.
     """
 
     def __init__(self, options: ModelOptions | Mapping[str, Any] = ModelOptions()) -> None:  # noqa: B008 (frozen)
@@ -54,21 +54,23 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         self.options = options if isinstance(options, ModelOptions) else ModelOptions(**options)
         self.save_hyperparameters({"options": {**asdict(self.options), "classes": list(self.options.classes)}})
         self.backbone = Backbone(self.options, fetch=fetch)
-        self._decays = decaying(self, {f"backbone.{name}" for name in self.backbone.no_weight_decay()})
-        self.scores: Scores | None = None
-        self._said = Scores(self.options.classes)
+        self._decaying_names = decaying_parameters(
+            self, {f"backbone.{name}" for name in self.backbone.no_weight_decay()}
+        )
+        self.scores: EvalMetrics | None = None
+        self._eval_metrics = EvalMetrics(self.options.classes)
         self._total_steps = math.inf
-        self._checked = False
+        self._first_batch_checked = False
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (N, classes); with the loss "bce" (N, 1), of class 1 against class 0."""
+        """Returns logits (N, classes); with the loss "bce" (N, 1), of class 1 against class 0."""
         logits: Tensor = self.backbone(images)
         return logits
 
     # ---- training
 
     def setup(self, stage: str) -> None:
-        """Says now what would fail in the first batch."""
+        """Raises `UsageError` on classes or an image size that would fail in the first batch."""
         data = self.trainer.datamodule
         if not isinstance(data, FaceDataModule):
             return
@@ -80,8 +82,9 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         self.backbone.check_size(data.options.image_size)
 
     def on_train_start(self) -> None:
-        """Learns how long the run is. Asking earlier has Lightning begin the epoch before a checkpoint is restored."""
-        options, self._total_steps, self._checked = self.options, self.trainer.estimated_stepping_batches, False
+        """Reads the number of steps; any earlier, Lightning would start the epoch before restoring a checkpoint."""
+        options, self._first_batch_checked = self.options, False
+        self._total_steps = self.trainer.estimated_stepping_batches
         if options.schedule != "constant" and (math.isinf(self._total_steps) or self._total_steps < 0):
             raise UsageError(
                 f"schedule={options.schedule!r}: falls until the last step, and this run has none; give the Trainer "
@@ -92,84 +95,87 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
                 f"warmup_steps={options.warmup_steps}: the whole run has {self._total_steps:.0f} optimizer steps, so "
                 f"the learning rate never comes to {options.learning_rate:g}; take fewer"
             )
-        self._move_schedule()
+        self._realign_schedule()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        """Looks at a fit's first batch: of labels that do not fit a device would only say that it cannot index."""
-        if not self._checked:
-            _check(_columns(batch), self.options.classes)
-            self._checked = True
+        """Validates the first batch of a fit: on a device, a label out of range is only an opaque indexing error."""
+        if not self._first_batch_checked:
+            _check_batch(_columns(batch), self.options.classes)
+            self._first_batch_checked = True
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """The mean loss of a batch."""
+        """Returns the mean loss of a batch, and logs it."""
         columns = _columns(batch)
         value = self._loss(self(columns["image"]), columns["label"])
         self.log("train/loss", value.detach(), prog_bar=True, batch_size=len(columns["label"]))
         return value
 
     def configure_optimizers(self) -> Any:
-        """AdamW over what is not frozen, and its schedule."""
+        """Returns AdamW over the trainable parameters, and its schedule."""
         options = self.options
-        groups = decay_groups(self, options.weight_decay, self._decays)
+        groups = decay_groups(self, options.weight_decay, self._decaying_names)
         if not groups:
             raise UsageError("every parameter is frozen: nothing is left to train; freeze fewer")
         optimizer = torch.optim.AdamW(groups, lr=options.learning_rate)
 
-        def scaled(step: int) -> float:
-            return factor(step, warmup_steps=options.warmup_steps, total_steps=self._total_steps, kind=options.schedule)
+        def lr_lambda(step: int) -> float:
+            return learning_rate_factor(
+                step, warmup_steps=options.warmup_steps, total_steps=self._total_steps, kind=options.schedule
+            )
 
-        schedule = LambdaLR(optimizer, scaled)
+        schedule = LambdaLR(optimizer, lr_lambda)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def _move_schedule(self) -> None:
-        """To where a run of the present steps would be by now, if those of the checkpoint were of another size.
+    def _realign_schedule(self) -> None:
+        """After a resume with another global batch size, moves the schedule to the equivalent step.
 
-        It keeps its count in checkpoints, so that later resumes go on from there. A run that `max_steps` ends has as
-        many steps whatever their size, and those that were made are counted already.
+        That is the step at the same image of a run that had the new batch size from its start. The schedule saves its
+        step count in checkpoints, so later resumes start from there. A run limited by `max_steps` has the same number
+        of steps whatever the batch size, so its schedule stays.
         """
         data, schedule = self.trainer.datamodule, self.lr_schedulers()
         if isinstance(data, FaceDataModule) and self._total_steps == self.trainer.max_steps:
             data.resumed_at = None
         if isinstance(data, FaceDataModule) and data.resumed_at and isinstance(schedule, LambdaLR):
-            schedule.last_epoch = optimizer_step(self.trainer, *data.resumed_at) - 1
+            schedule.last_epoch = optimizer_steps_at(self.trainer, *data.resumed_at) - 1
             schedule.step()
             data.resumed_at = None
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         options = self.options
-        return loss(
+        return classification_loss(
             logits, labels, kind=options.loss, label_smoothing=options.label_smoothing, focal_gamma=options.focal_gamma
         )
 
     # ---- validation and test
 
     def on_validation_epoch_start(self) -> None:
-        """Begins to collect."""
-        self._said = Scores(self.options.classes)
+        """Resets the metrics."""
+        self._eval_metrics = EvalMetrics(self.options.classes)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Collects what is said of a batch."""
+        """Adds the predictions for a batch to the metrics."""
         columns = _columns(batch)
-        self._said.add(
+        self._eval_metrics.add(
             self(columns["image"]), columns["label"], columns.get("video_id"), columns.get("method"),
             rows=columns.get("row"),
         )  # fmt: skip
 
     def on_validation_epoch_end(self) -> None:
-        """Logs the figures and the pictures."""
+        """Logs metrics and plots."""
         if not self.trainer.sanity_checking:
-            self._conclude("val")
+            self._log_metrics("val")
 
     on_test_epoch_start = on_validation_epoch_start
     test_step = validation_step
 
     def on_test_epoch_end(self) -> None:
-        """Logs the figures and the pictures."""
-        self._conclude("test")
+        """Logs metrics and plots."""
+        self._log_metrics("test")
 
-    def _conclude(self, stage: str) -> None:
-        self.scores = scores = self._said.gathered()
-        self._said = Scores(self.options.classes)
+    def _log_metrics(self, stage: str) -> None:
+        self.scores = scores = self._eval_metrics.gathered()
+        self._eval_metrics = EvalMetrics(self.options.classes)
         faces = scores.faces
         if not len(faces):
             rank_zero_warn(f"{stage}: no face has a known label, so there is nothing to measure")
@@ -177,27 +183,27 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         log_p = torch.from_numpy(faces.log_p)
         logits = log_p[:, 1:] - log_p[:, :1] if self.options.loss == "bce" else log_p
         figures = {"loss": float(self._loss(logits, torch.from_numpy(faces.labels))), **scores.result()}
-        # The same on all ranks already; Lightning wants to be told that it is.
+        # Identical on all ranks already; without sync_dist Lightning warns that it may not be.
         self.log_dict(
             {f"{stage}/{name}": figure for name, figure in figures.items()}, sync_dist=self.trainer.world_size > 1
         )
         if self.trainer.is_global_zero and self.trainer.loggers:
-            from ..metrics.figures import log_pictures  # noqa: PLC0415 (matplotlib: half a second)
+            from ..metrics.plots import log_pictures  # noqa: PLC0415 (matplotlib: half a second)
 
-            steps = self.trainer.fit_loop.epoch_loop._batches_that_stepped  # noqa: SLF001 (what Lightning logs at)
+            steps = self.trainer.fit_loop.epoch_loop._batches_that_stepped  # noqa: SLF001 (the step at which Lightning logs)
             log_pictures(self.trainer.loggers, scores, stage, steps)
 
 
-def logs(metric: str) -> bool:
-    """Whether a `FaceClassifier` may log a metric of that name by the end of a validation."""
+def may_log(metric: str) -> bool:
+    """Whether a `FaceClassifier` may log a metric of this name by the end of a validation."""
     stage, _, figure = metric.partition("/")
     return metric == "train/loss" or (
-        stage == "val" and (figure in ("loss", *FIGURES) or figure.startswith("accuracy_"))
+        stage == "val" and (figure in ("loss", *METRIC_NAMES) or figure.startswith("accuracy_"))
     )
 
 
 def _columns(batch: Any) -> Mapping[str, Any]:
-    """A batch by the names of its columns."""
+    """Returns a batch as a mapping of column names."""
     if isinstance(batch, Mapping) and {"image", "label"} <= batch.keys():
         return batch
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
@@ -208,7 +214,7 @@ def _columns(batch: Any) -> Mapping[str, Any]:
     )
 
 
-def _check(columns: Mapping[str, Any], classes: tuple[str, ...]) -> None:
+def _check_batch(columns: Mapping[str, Any], classes: tuple[str, ...]) -> None:
     images, labels = columns["image"], columns["label"]
     if not images.is_floating_point():
         raise UsageError(f"images are {images.dtype}: must be normalised floats; leave dtype='uint8' out")

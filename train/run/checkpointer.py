@@ -14,8 +14,8 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch.distributed.tensor import DTensor
 
-from ..checkpoints import generators
-from ..checkpoints.plain import PlainCheckpointIO, read
+from ..checkpoints.plain import PlainCheckpointIO, read_checkpoint
+from ..checkpoints.rng_state import gather_rng_states, restore_or_seed
 from ..levers.ranks.fsdp_strategy import ShardedStrategy
 from .graceful_stop import Stop
 
@@ -67,7 +67,7 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Goes on where the checkpoint was written, with the validation if that was before it."""
         self._step = self._saved_step = trainer.global_step
-        generators.begin(trainer, self._seed, self._states)
+        restore_or_seed(trainer, self._seed, self._states)
         if self._validation_is_due:
             trainer.validating = True
             trainer.fit_loop.epoch_loop.val_loop.run()
@@ -130,7 +130,7 @@ class Saving(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
         if trainer.is_global_zero:
             _remove(hidden)
         trainer.strategy.barrier("facefeed: nothing of a save that was killed is left")
-        self._states = generators.states(trainer)
+        self._states = gather_rng_states(trainer)
         trainer.save_checkpoint(hidden)
         if trainer.is_global_zero:
             publish(hidden, self._folder / name)
@@ -143,8 +143,8 @@ class WholeFiles(PlainCheckpointIO):
     """
 
     def load_checkpoint(self, path: str | Path, *args: Any, **options: Any) -> dict[str, Any]:
-        """See `read`."""
-        return read(path, remedy="delete it, and the run begins anew, or name another folder by --run")
+        """See `read_checkpoint`."""
+        return read_checkpoint(path, remedy="delete it, and the run begins anew, or name another folder by --run")
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Tensor by tensor, straight into the file. Raises `OSError` with its name where it cannot be written."""

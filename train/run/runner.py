@@ -23,8 +23,8 @@ from ..datamodule import FaceDataModule
 from ..levers.best_and_early_stop import Best, EarlyStop, Logged, mode
 from ..levers.freeze import Freeze
 from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
-from ..model.face_classifier import FaceClassifier, logs
-from ..model.warm_start import warm_started
+from ..model.face_classifier import FaceClassifier, may_log
+from ..model.warm_start import warm_start
 from ..starvation.monitor import StarvationMonitor, StarvedError
 from .checkpointer import BEST, LAST, Saving, WholeFiles, find, whole
 from .folder import RunFolder
@@ -129,7 +129,7 @@ class _Session:
         torch.manual_seed(config.seed)
         taken = lever_texts.parse(config.levers)
         for lever in taken:
-            if isinstance(lever, (Best, EarlyStop)) and not logs(lever.metric):
+            if isinstance(lever, (Best, EarlyStop)) and not may_log(lever.metric):
                 raise lever_texts.LeverError(
                     f"{lever}: a classifier does not log {lever.metric!r}; try val/loss, val/auc or val/video_auc"
                 )
@@ -160,7 +160,7 @@ class _Session:
         config = self._config
         if config.init_from is None or self._folder.begun:
             return FaceClassifier(config.model)
-        module, note = warm_started(config.model, config.init_from)
+        module, note = warm_start(config.model, config.init_from)
         self._notes += [note] if note else []
         return module
 

@@ -14,7 +14,7 @@ from assets_train import classifier, data, small_dataset, trainer
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.checkpoints import plain
 from facefeed.train.model.face_classifier import FaceClassifier
-from facefeed.train.model.stored_classifier import stored_classifier
+from facefeed.train.model.stored_classifier import load_classifier
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -49,7 +49,7 @@ def saved(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evil(saved: Path, tmp_path: Path) -> Path:
     """The same, with something in it that would run."""
     path = tmp_path / "evil.ckpt"
-    torch.save({**plain.read(saved), "callbacks": {"Saver": Payload(tmp_path / "owned")}}, path)
+    torch.save({**plain.read_checkpoint(saved), "callbacks": {"Saver": Payload(tmp_path / "owned")}}, path)
     return path
 
 
@@ -63,9 +63,9 @@ def test_reading_a_malicious_checkpoint_is_refused_and_runs_nothing(
 ) -> None:
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")  # what some set for old checkpoints
     with pytest.raises(UsageError, match=r"evil.ckpt: asks for posix.mkdir to be run, which a checkpoint may not"):
-        plain.read(evil)
+        plain.read_checkpoint(evil)
     with pytest.raises(UsageError, match="refused; if it is yours, save its state_dict anew"):
-        stored_classifier(evil)
+        load_classifier(evil)
     assert not (tmp_path / "owned").exists()
 
 
@@ -89,15 +89,15 @@ def test_nothing_runs_in_whatever_way_it_was_written(tmp_path: Path, way: str) -
         protocol = 4 if way == "pickle of protocol 4" else 2
         path.write_bytes(pickle.dumps(held["more"] if way == "alone" else held, protocol=protocol))
     with pytest.raises(UsageError, match=r"evil.ckpt: (asks for posix.mkdir to be run|is no checkpoint)"):
-        plain.read(path)
+        plain.read_checkpoint(path)
     assert not (tmp_path / "owned").exists()
 
 
 def test_a_checkpoint_of_ones_own_gives_the_classifier_back(saved: Path, out: Path) -> None:
-    model = stored_classifier(saved)
+    model = load_classifier(saved)
     assert (model.options.loss, model.options.weight_decay) == ("bce", 0.1)
     assert not model.training
-    for name, value in plain.read(saved)["state_dict"].items():
+    for name, value in plain.read_checkpoint(saved)["state_dict"].items():
         assert torch.equal(model.state_dict()[name], value)
     lightnings = FaceClassifier.load_from_checkpoint(saved, weights_only=True)
     images = next(iter(data(out).val_dataloader()))["image"]
@@ -115,18 +115,18 @@ def test_a_file_that_is_cut_short_or_damaged_anywhere_is_refused(saved: Path, tm
     for size in (0, 1, 100, len(whole) // 2, len(whole) - 30, len(whole) - 1):
         path.write_bytes(whole[:size])
         with pytest.raises(UsageError, match=r"last.ckpt: .*(cut short or damaged|is no checkpoint)"):
-            plain.read(path)
+            plain.read_checkpoint(path)
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1  # a single bit of one weight
     path.write_bytes(flipped)
     with pytest.raises(UsageError, match="cut short or damaged"):
-        plain.read(path)
+        plain.read_checkpoint(path)
 
 
 def test_what_is_no_checkpoint_is_told_so_in_one_line(tmp_path: Path) -> None:
     def told(path: Path) -> str:
         with pytest.raises(UsageError) as refused:
-            stored_classifier(path)
+            load_classifier(path)
         assert "\n" not in str(refused.value)
         return str(refused.value).removeprefix(f"{path}: ")
 
@@ -153,15 +153,15 @@ def test_a_classifier_of_pretrained_weights_is_loaded_without_fetching_them(
     import huggingface_hub.constants  # noqa: PLC0415
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    held = plain.read(saved)
+    held = plain.read_checkpoint(saved)
     held["hyper_parameters"]["options"]["pretrained"] = True
     torch.save(held, tmp_path / "last.ckpt")
-    assert stored_classifier(tmp_path / "last.ckpt").options.pretrained
+    assert load_classifier(tmp_path / "last.ckpt").options.pretrained
 
 
 def test_the_state_of_an_8_bit_optimizer_is_plain_data_too(tmp_path: Path) -> None:
     subclass = pytest.importorskip("torchao.optim.subclass_8bit")
     average = subclass.OptimState8bit.zeros((16, 256))
     torch.save({"state_dict": {}, "optimizer_states": [{"exp_avg": average}]}, tmp_path / "it")
-    (state,) = plain.read(tmp_path / "it")["optimizer_states"]
+    (state,) = plain.read_checkpoint(tmp_path / "it")["optimizer_states"]
     assert torch.equal(state["exp_avg"].codes, average.codes)

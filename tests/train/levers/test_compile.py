@@ -30,7 +30,7 @@ class Broken(torch.nn.Module):
 
 @pytest.mark.filterwarnings("ignore")  # the compiler looks at what torch warns of
 def test_a_compiled_network_trains_the_same_and_its_graphs_are_counted() -> None:
-    if Machine.here().compiler is None:
+    if Machine.detect().compiler is None:
         pytest.skip("there is no C++ compiler")
     plain, compiled = Foreign(Broken()), Foreign(Broken())
     fit(plain, "", images(8))

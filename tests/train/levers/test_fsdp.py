@@ -14,7 +14,7 @@ from assets_processes import in_processes
 from facefeed.train import levers
 from facefeed.train.checkpoints import plain
 from facefeed.train.levers import FiniteGuard, NonFiniteError
-from facefeed.train.model.schedule import decay_groups, decaying
+from facefeed.train.model.schedule import decay_groups, decaying_parameters
 from torch import nn
 from torch.utils.data import DataLoader, Subset
 
@@ -62,7 +62,7 @@ class _Module(lightning.LightningModule):
         self.seen.append(float(self.net.seen))
 
     def configure_optimizers(self) -> Any:
-        return torch.optim.AdamW(decay_groups(self, 0.5, decaying(self)), 0.05)
+        return torch.optim.AdamW(decay_groups(self, 0.5, decaying_parameters(self)), 0.05)
 
 
 class _Save(lightning.Callback):
@@ -171,7 +171,7 @@ def test_one_checkpoint_file_resumes_on_two_ranks_and_on_one_process(
     _same(ranks[0]["from alone"]["gathered"], undisturbed["gathered"])
     back = _run("", images(48, 8, torch.float64), folder, "back", folder / "whole.ckpt")
     _same(back["gathered"], undisturbed["gathered"])
-    saved, wanted = (plain.read(folder / f"{name}.ckpt")["optimizer_states"] for name in ("whole", "alone"))
+    saved, wanted = (plain.read_checkpoint(folder / f"{name}.ckpt")["optimizer_states"] for name in ("whole", "alone"))
     torch.testing.assert_close(saved, wanted, rtol=0, atol=1e-12)
 
 

@@ -20,9 +20,9 @@ from assets_train import VAL_FACES, classifier, data, small_dataset, trainer
 from facefeed.loaders.augment import AlignedMixup, FaceCompose
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.config.options import ModelOptions
-from facefeed.train.metrics.scores import Scores
+from facefeed.train.metrics.eval_metrics import EvalMetrics
 from facefeed.train.model.face_classifier import FaceClassifier
-from facefeed.train.model.schedule import factor
+from facefeed.train.model.schedule import learning_rate_factor
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
@@ -85,7 +85,7 @@ def test_a_fixed_batch_is_overfitted_to_zero_error(out: Path, loss: Any) -> None
     trainer(max_steps=30).fit(model, batches(batch["image"], batch["label"]))
     with torch.no_grad():
         model.train()  # BatchNorm by the batch itself, as it was trained
-        scores = Scores(model.options.classes)
+        scores = EvalMetrics(model.options.classes)
         scores.add(model(batch["image"]), batch["label"])
     assert scores.result()["accuracy"] == scores.result()["auc"] == 1.0
     assert scores.result()["log_loss"] < 0.1
@@ -96,7 +96,9 @@ def test_the_rate_goes_by_optimizer_steps_also_where_batches_are_accumulated(out
         seen = Losses()
         model = classifier(warmup_steps=2, schedule="linear", learning_rate=0.01)
         trainer(max_epochs=2, accumulate_grad_batches=accumulated, callbacks=[seen]).fit(model, data(out))
-        wanted = [0.01 * factor(step, warmup_steps=2, total_steps=steps, kind="linear") for step in range(steps)]
+        wanted = [
+            0.01 * learning_rate_factor(step, warmup_steps=2, total_steps=steps, kind="linear") for step in range(steps)
+        ]
         assert seen.rates == pytest.approx(wanted)
 
 
@@ -115,11 +117,11 @@ def test_norms_biases_and_what_is_frozen_do_not_decay() -> None:
     model.backbone.net.patch_embed.requires_grad_(False)
     optimizer = model.configure_optimizers()["optimizer"]
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    decaying, others = ({names[id(one)] for one in group["params"]} for group in optimizer.param_groups)
+    decaying_parameters, others = ({names[id(one)] for one in group["params"]} for group in optimizer.param_groups)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.2, 0.0]
-    assert {"backbone.net.head.weight", "backbone.net.blocks.0.mlp.fc1.weight"} <= decaying
+    assert {"backbone.net.head.weight", "backbone.net.blocks.0.mlp.fc1.weight"} <= decaying_parameters
     assert {"backbone.net.pos_embed", "backbone.net.norm.weight", "backbone.net.head.bias"} <= others
-    assert not {name for name in decaying | others if "patch_embed" in name}
+    assert not {name for name in decaying_parameters | others if "patch_embed" in name}
     model.requires_grad_(False)
     with pytest.raises(UsageError, match="every parameter is frozen: nothing is left to train"):
         model.configure_optimizers()

@@ -15,7 +15,7 @@ from assets_train import BACKBONE, small_dataset
 from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.train.checkpoints import plain
 from facefeed.train.config.options import ModelOptions
-from facefeed.train.model.warm_start import warm_started
+from facefeed.train.model.warm_start import warm_start
 from facefeed.train.run.runner import Result, train
 from rich.console import Console
 from safetensors.torch import save_file
@@ -38,7 +38,7 @@ def before(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 
 def weights(path: str | Path) -> dict[str, torch.Tensor]:
-    return plain.read(path)["state_dict"]
+    return plain.read_checkpoint(path)["state_dict"]
 
 
 def same(model: Any, wanted: dict[str, torch.Tensor], *, but: str = "-") -> bool:
@@ -75,14 +75,14 @@ def test_weights_are_taken_from_files_of_every_kind(before: Result, tmp_path: Pa
     else:
         stored = {"checkpoint": torch.load(before.checkpoint, weights_only=True), "weights": wanted}
         torch.save(stored.get(kind, alone), file)
-    model, note = warm_started(OPTIONS, file)
+    model, note = warm_start(OPTIONS, file)
     assert note is None
     assert same(model, wanted)
 
 
 def test_a_last_layer_for_other_classes_begins_anew_and_that_is_said(out: Path, before: Result, tmp_path: Path) -> None:
     three = ModelOptions(**{**asdict(OPTIONS), "classes": ("real", "fake", "drawn")})
-    model, note = warm_started(three, before.checkpoint)
+    model, note = warm_start(three, before.checkpoint)
     assert note is not None
     assert "last layer" in note
     assert same(model, weights(before.checkpoint), but="classifier")
@@ -105,16 +105,16 @@ class _Writes:
 def test_what_does_not_fit_or_would_run_code_is_refused(before: Result, tmp_path: Path) -> None:
     other = ModelOptions(backbone="test_resnet")
     with pytest.raises(UsageError, match=r"init_from=.*: holds other weights than those of test_resnet: \d+ .*missing"):
-        warm_started(other, before.checkpoint)
+        warm_start(other, before.checkpoint)
     pretrained = ModelOptions(**{**asdict(OPTIONS), "pretrained": True})
     with pytest.raises(UsageError, match=r"--set model\.pretrained=false"):
-        warm_started(pretrained, before.checkpoint)
+        warm_start(pretrained, before.checkpoint)
     torch.save({"weight": _Writes(tmp_path / "written")}, tmp_path / "bad.pt")
     with pytest.raises(UsageError, match="mkdir to be run"):
-        warm_started(OPTIONS, tmp_path / "bad.pt")
+        warm_start(OPTIONS, tmp_path / "bad.pt")
     assert not (tmp_path / "written").exists()
     torch.save([1, 2], tmp_path / "list.pt")
     (tmp_path / "cut.safetensors").write_bytes(b"nothing")
     for name in ("list.pt", "cut.safetensors", "none.pt", "none.safetensors"):
         with pytest.raises(UsageError, match=name):
-            warm_started(OPTIONS, tmp_path / name)
+            warm_start(OPTIONS, tmp_path / name)

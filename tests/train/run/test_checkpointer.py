@@ -32,7 +32,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undrawn() -> Any:
     """Pictures take half of these runs' time, and have tests of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("facefeed.train.metrics.figures.log_pictures", lambda *_: None)
+        patch.setattr("facefeed.train.metrics.plots.log_pictures", lambda *_: None)
         yield
 
 
@@ -60,7 +60,7 @@ def statistics(module: Any) -> torch.Tensor:
 
 
 def is_finite(run: Path, name: str) -> bool:
-    stored = plain.read(run / "checkpoints" / name)["state_dict"]
+    stored = plain.read_checkpoint(run / "checkpoints" / name)["state_dict"]
     return all(bool(one.isfinite().all()) for one in stored.values())
 
 
@@ -79,7 +79,7 @@ def test_after_a_validation_without_a_number_a_later_one_is_the_best(out: Path, 
     result, _ = trained(out, tmp_path / "run", spoilt, mended)
     assert result.best_step == 2 * STEPS
     assert result.checkpoint == str(tmp_path / "run" / "checkpoints" / "best.ckpt")
-    assert plain.read(result.checkpoint)["global_step"] == 2 * STEPS
+    assert plain.read_checkpoint(result.checkpoint)["global_step"] == 2 * STEPS
     assert result.val["val/loss"] == result.val["val/loss"]
 
 
@@ -117,7 +117,7 @@ def test_a_checkpoint_is_written_every_so_many_minutes_and_at_the_epochs_end(out
 
     def look(*_: Any) -> None:
         path = run / "checkpoints" / "last.ckpt"
-        saved.append(plain.read(path)["global_step"] if path.exists() else 0)
+        saved.append(plain.read_checkpoint(path)["global_step"] if path.exists() else 0)
 
     looking = lightning.Callback()
     looking.on_train_batch_start = look  # type: ignore[method-assign]
@@ -136,7 +136,7 @@ def test_a_checkpoint_is_written_without_a_copy_of_it_in_memory(tmp_path: Path) 
     size_bytes = (tmp_path / "last.ckpt").stat().st_size
     assert size_bytes > 16_000_000
     assert most_bytes < size_bytes / 10
-    assert plain.read(tmp_path / "last.ckpt")["state_dict"].keys() == stored["state_dict"].keys()
+    assert plain.read_checkpoint(tmp_path / "last.ckpt")["state_dict"].keys() == stored["state_dict"].keys()
 
 
 # ---- a folder of parts takes its name

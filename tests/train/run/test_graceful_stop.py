@@ -33,7 +33,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undrawn() -> Iterator[None]:
     """Pictures take half of these runs' time, and have tests of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("facefeed.train.metrics.figures.log_pictures", lambda *_: None)
+        patch.setattr("facefeed.train.metrics.plots.log_pictures", lambda *_: None)
         yield
 
 
@@ -44,7 +44,7 @@ def whole(out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, 
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
-    return plain.read(run / "checkpoints" / "last.ckpt")["state_dict"]
+    return plain.read_checkpoint(run / "checkpoints" / "last.ckpt")["state_dict"]
 
 
 def same(one: Result, other: Result) -> bool:

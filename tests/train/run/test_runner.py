@@ -61,7 +61,7 @@ def done(out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, P
 
 
 def finite(run: Path) -> bool:
-    held = plain.read(run / "checkpoints" / "last.ckpt")["state_dict"]
+    held = plain.read_checkpoint(run / "checkpoints" / "last.ckpt")["state_dict"]
     return all(bool(one.isfinite().all()) for one in held.values())
 
 
@@ -105,7 +105,7 @@ def test_the_best_checkpoint_is_that_of_the_lowest_loss_in_validation(done: tupl
     assert result.val["val/loss"] == pytest.approx(min(losses))
     assert result.best_step == STEPS * (losses.index(min(losses)) + 1)
     assert result.checkpoint == str(run / "checkpoints" / "best.ckpt")
-    assert plain.read(result.checkpoint)["global_step"] == result.best_step
+    assert plain.read_checkpoint(result.checkpoint)["global_step"] == result.best_step
 
 
 def test_a_finished_run_is_not_trained_again(out: Path, done: tuple[Result, Path]) -> None:
@@ -153,7 +153,7 @@ def test_what_is_frozen_is_in_the_result_and_does_not_learn(out: Path, tmp_path:
     assert (row["name"], row["tensors"]) == ("backbone.net.conv_stem", 1)
     torch.manual_seed(0)
     drawn = FaceClassifier(config().model).state_dict()
-    learned = plain.read(tmp_path / "run" / "checkpoints" / "last.ckpt")["state_dict"]
+    learned = plain.read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["state_dict"]
     same = {name for name in learned if torch.equal(learned[name], drawn[name])}
     assert "backbone.net.conv_stem.weight" in same
     assert "backbone.net.classifier.weight" not in same
@@ -345,7 +345,7 @@ def test_losses_that_are_no_numbers_end_the_run_with_a_sentence_and_are_not_save
         trained(out, tmp_path / "run", poisoned, epochs=3)
     assert caught.value.exit_code == 1
     assert finite(tmp_path / "run")
-    assert plain.read(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] == 3
+    assert plain.read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] == 3
 
 
 # ---- how it shows itself

@@ -60,7 +60,7 @@ def _nothing(*_: Any) -> None:
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
-    return plain.read(run / "checkpoints" / "last.ckpt")["state_dict"]
+    return plain.read_checkpoint(run / "checkpoints" / "last.ckpt")["state_dict"]
 
 
 def same(one: Path, other: Path) -> bool:

@@ -22,7 +22,7 @@ def look(question: Question) -> dict[str, Any]:
     """
     subject = question.subject
     config = config_of(subject)
-    module, machine = module_of(subject, config), Machine.here()
+    module, machine = module_of(subject, config), Machine.detect()
     own = has_batches(module)
     if own and subject.out is not None:
         raise UsageError(f"{subject.out}: --module {subject.module} brings its own batches; leave OUT out")
@@ -51,7 +51,7 @@ def _check_used(subject: Subject, *brought: str) -> None:
 def combine(question: Question) -> dict[str, Any]:
     """`Together` as plain values, of levers that each can run here."""
     module = module_of(question.subject, config_of(question.subject))
-    return asdict(together(question.levers, module, Machine.here()))
+    return asdict(together(question.levers, module, Machine.detect()))
 
 
 def together(texts: Sequence[str], module: Any, machine: Machine) -> Together:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.pytorch.strategies import DeepSpeedStrategy
 
-from ...checkpoints.plain import data_only
+from ...checkpoints.plain import force_weights_only
 
 _REMEDY = "go on without it by a run of its own (--run), or give a folder that training saved"
 
@@ -17,7 +17,7 @@ class ZeroStrategy(DeepSpeedStrategy):  # type: ignore[misc]  # Lightning is not
 
     def load_checkpoint(self, checkpoint_path: str | Path, *arguments: Any, **options: Any) -> dict[str, Any]:
         """Raises `UsageError` where a file of the folder would run code."""
-        with data_only(checkpoint_path, _deepspeeds_own(), remedy=_REMEDY):
+        with force_weights_only(checkpoint_path, _deepspeeds_own(), remedy=_REMEDY):
             held: dict[str, Any] = super().load_checkpoint(checkpoint_path, *arguments, **options)
         return held
 

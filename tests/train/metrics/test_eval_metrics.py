@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from facefeed.pipeline.errors import UsageError
-from facefeed.train.metrics.scores import Scores
+from facefeed.train.metrics.eval_metrics import EvalMetrics
 
 CLASSES = ("real", "fake")
 
@@ -30,8 +30,10 @@ def softmax(logits: torch.Tensor) -> np.ndarray[Any, Any]:
     return raised / raised.sum(1, keepdims=True)
 
 
-def scored(logits: torch.Tensor, labels: Any, *rest: Any, classes: tuple[str, ...] = CLASSES, **more: Any) -> Scores:
-    scores = Scores(classes)
+def scored(
+    logits: torch.Tensor, labels: Any, *rest: Any, classes: tuple[str, ...] = CLASSES, **more: Any
+) -> EvalMetrics:
+    scores = EvalMetrics(classes)
     scores.add(logits, torch.as_tensor(labels), *rest, **more)
     return scores
 
@@ -101,7 +103,7 @@ def test_one_logit_is_that_of_the_second_class_against_the_first(made: Any) -> N
 def test_batches_and_their_order_make_no_difference(made: Any) -> None:
     logits, labels, videos, methods = made
     order = torch.randperm(120, generator=torch.Generator().manual_seed(2))
-    parts = Scores(CLASSES)
+    parts = EvalMetrics(CLASSES)
     for places in order.split(7):
         names, ways = [videos[place] for place in places], [methods[place] for place in places]
         parts.add(logits[places], labels[places], names, ways)
@@ -120,7 +122,7 @@ def test_unknown_labels_take_no_part_and_no_faces_have_no_figures() -> None:
     logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [9.0, 0.0]])
     figures = scored(logits, [0, 1, -1], ["a", "b", "c"], ["x", "y", "z"]).result()
     assert figures == scored(logits[:2], [0, 1], ["a", "b"], ["x", "y"]).result()
-    assert scored(logits, [-1, -1, -1]).result() == Scores(CLASSES).result() == {}
+    assert scored(logits, [-1, -1, -1]).result() == EvalMetrics(CLASSES).result() == {}
 
 
 def test_an_auc_of_one_class_and_figures_of_videos_that_nobody_knows_are_left_out() -> None:

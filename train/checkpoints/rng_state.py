@@ -1,4 +1,4 @@
-"""The generators of random numbers that training draws from: other ones on every rank, resumed where they were."""
+"""State of the random number generators of Python, numpy and torch: different on every rank, restored on resume."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ import torch
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 
-def states(trainer: Any) -> list[dict[str, Any]]:
-    """Where each rank's generators are, by rank, as plain values and tensors. All ranks have to call it."""
-    own = _state()
+def gather_rng_states(trainer: Any) -> list[dict[str, Any]]:
+    """Returns the generator states of all ranks, by rank, as plain values and tensors. A collective call."""
+    own = _get_state()
     if trainer.world_size == 1:
         return [own]
-    every: list[Any] = [None] * trainer.world_size
-    torch.distributed.all_gather_object(every, own)
-    return every
+    by_rank: list[Any] = [None] * trainer.world_size
+    torch.distributed.all_gather_object(by_rank, own)
+    return by_rank
 
 
-def begin(trainer: Any, seed: int, saved: Sequence[dict[str, Any]]) -> None:
-    """Has this rank draw from where `saved` has it, or else from what `seed`, the step and the rank give.
+def restore_or_seed(trainer: Any, seed: int, saved: Sequence[dict[str, Any]]) -> None:
+    """Restores this rank's generators from `saved`, or else seeds them from `seed`, the step and the rank.
 
-    So ranks drop other activations each, and a run that is the same again draws the same. `saved`: what `states` gave
-    a checkpoint; of another number of ranks there is no going on from it: they are seeded anew, and a warning says so.
+    Ranks thus draw different dropout masks, and a repeated run draws the same ones. `saved`: what
+    `gather_rng_states` returned for a checkpoint. If it is of another number of ranks, the generators are seeded anew
+    with a warning.
     """
     if len(saved) == trainer.world_size:
         _set_state(saved[trainer.global_rank])
@@ -35,13 +36,13 @@ def begin(trainer: Any, seed: int, saved: Sequence[dict[str, Any]]) -> None:
             f"the checkpoint has random states of {len(saved)} ranks and this run has {trainer.world_size}: random "
             "numbers, such as dropout's, are drawn anew from here, by seed, step and rank"
         )
-    drawn = np.random.SeedSequence([seed, trainer.global_step, trainer.global_rank]).generate_state(3).tolist()
-    random.seed(drawn[0])
-    np.random.seed(drawn[1])  # the global one, which users' code draws from
-    torch.manual_seed(drawn[2])  # CUDA's too
+    seeds = np.random.SeedSequence([seed, trainer.global_step, trainer.global_rank]).generate_state(3).tolist()
+    random.seed(seeds[0])
+    np.random.seed(seeds[1])  # the global generator, which users' code may draw from
+    torch.manual_seed(seeds[2])  # seeds CUDA too
 
 
-def _state() -> dict[str, Any]:
+def _get_state() -> dict[str, Any]:
     name, keys, *rest = np.random.get_state(legacy=True)
     return {
         "python": random.getstate(),
