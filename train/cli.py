@@ -1,4 +1,4 @@
-"""The commands `facefeed train` and `facefeed evaluate`. What is heavy is imported when they run."""
+"""The commands `facefeed train` and `facefeed evaluate`. Heavy imports happen when they run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def train(
     small-gpu  the same on 8 to 11 GB: fp16, 8-bit AdamW, checkpointing
     multi-gpu  fast on all GPUs of a node, or of several under Slurm
 
-    What the GPUs cannot do of a recipe's levers (bf16, TF32 before Ampere) is replaced or left out, and said.
+    Levers of a recipe that the GPUs do not support (bf16, TF32 before Ampere) are replaced or left out, with a note.
 
     A setting is named as in the run's config.json: --set epochs=3, --set model.backbone=efficientnet_b4,
     --set levers=bf16,accumulate:4. An unknown name lists those that there are.
@@ -51,19 +51,19 @@ def train(
 
     console = stderr_console()
     with console.status("starting"), Signals() as signals:
-        from .config.fitting import fitted  # noqa: PLC0415
-        from .config.settings import with_set  # noqa: PLC0415
+        from .config.fitting import fit_to_machine  # noqa: PLC0415
+        from .config.settings import with_overrides  # noqa: PLC0415
         from .machine import Machine  # noqa: PLC0415
         from .run import runner  # noqa: PLC0415 (seconds)
         from .run.tables import show_result  # noqa: PLC0415
     name = recipe or _default_recipe()
-    given = changes if init_from is None else (*changes, f"init_from={init_from}")
-    config, notes = fitted(with_set(RECIPES[name](), given), Machine.detect())
+    overrides = changes if init_from is None else (*changes, f"init_from={init_from}")
+    config, notes = fit_to_machine(with_overrides(RECIPES[name](), overrides), Machine.detect())
     folder = run or Path("runs") / f"{out.resolve().name}-{name}"
     if signals.received:
         raise StoppedTrainingError(signals.received, folder, 0)
     result = runner.train(out, config, folder, console=console, as_json=as_json, notes=notes)
-    if result is None:  # another rank's to tell
+    if result is None:  # the first rank reports it
         return
     show_result(result)
     if as_json:
@@ -92,27 +92,32 @@ def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: i
     (CUDA_VISIBLE_DEVICES).
     """
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
-    from .evaluate import evaluate as evaluated  # noqa: PLC0415
+    from .evaluate import evaluate as evaluate_checkpoint  # noqa: PLC0415
     from .run.tables import show_evaluations  # noqa: PLC0415
 
-    with _telling() as tell:
-        found = evaluated(checkpoint, outs, split=split, num_workers=workers, progress=tell)
-    show_evaluations(found, checkpoint)
-    code = 1 if any(one.reason for one in found) else 0
+    with _evaluation_progress() as progress:
+        evaluations = evaluate_checkpoint(checkpoint, outs, split=split, num_workers=workers, progress=progress)
+    show_evaluations(evaluations, checkpoint)
+    code = 1 if any(evaluation.reason for evaluation in evaluations) else 0
     if as_json:
-        told = {"checkpoint": str(checkpoint), "split": split, "datasets": [asdict(one) for one in found], "exit": code}
-        click.echo(json.dumps(told))
+        document = {
+            "checkpoint": str(checkpoint),
+            "split": split,
+            "datasets": [asdict(evaluation) for evaluation in evaluations],
+            "exit": code,
+        }
+        click.echo(json.dumps(document))
     sys.exit(code)
 
 
 @contextmanager
-def _telling() -> Iterator[Callable[[str, int, int], None]]:
-    """How far it is, in one line of a terminal; nothing in a pipe, where the tables are enough."""
-    from ..pipeline.console import stderr_console  # noqa: PLC0415
+def _evaluation_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Yields a callback that shows progress in one line of a terminal, and nothing in a pipe."""
+    from ..pipeline.console import standard_error  # noqa: PLC0415
 
     console = stderr_console()
     if not console.is_terminal:
         yield lambda *_: None
         return
     with console.status("evaluating") as status:
-        yield lambda name, done, wanted: status.update(f"{name}: {done:,} of {wanted:,} faces")
+        yield lambda name, done, total: status.update(f"{name}: {done:,} of {total:,} faces")

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from facefeed.train.ladder.results import Measured, Memory
-from facefeed.train.ladder.rungs import LEVERS, Rung, planned
+from facefeed.train.ladder.rungs import Rung, planned
 from facefeed.train.ladder.scheduler import RungError, Together
+from facefeed.train.levers.registry import LADDER_TEXTS
 
 GPU_ALONE = {
     text: [f"{text}: there is no GPU; run it where there is one"]
@@ -22,7 +23,7 @@ SPEEDS = {
 
 
 def rungs(
-    levers: Sequence[str] = LEVERS, *, refused: Mapping[str, Sequence[str]] = GPU_ALONE, own_data: bool = False,
+    levers: Sequence[str] = LADDER_TEXTS, *, refused: Mapping[str, Sequence[str]] = GPU_ALONE, own_data: bool = False,
     videos: bool = True,
 ) -> tuple[Rung, ...]:  # fmt: skip
     return planned(levers, {text: refused.get(text, ()) for text in ("", *levers)}, own_data=own_data, videos=videos)

@@ -1,7 +1,7 @@
-"""What a training run is, whole: `Config`; and recipes, functions that return one.
+"""`Config`, all settings of a training run, and recipes: functions that return a complete config.
 
-A recipe is a beginning. `facefeed train OUT --recipe fast --set epochs=3` changes one value of it; what it came to is
-written into the run's folder.
+`facefeed train OUT --recipe fast --set epochs=3` overrides one value of a recipe; the resulting config is written to
+the run's folder.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from ...pipeline.errors import UsageError
 from .. import levers as lever_texts
 from .options import DataOptions, ModelOptions
 
-_LARGEST_SEED = 2**32 - 1  # numpy's
+_MAX_SEED = 2**32 - 1  # numpy's
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All that decides what a run learns; with the dataset's fingerprint it is the run's identity.
+    """All settings that affect training; with the dataset's fingerprint they identify a run.
 
-    levers: their text form, as "bf16,accumulate:4"; see `levers.parse`. epochs, steps: passes through the training
-    split, and optimizer steps (None: no limit of their own); the run ends with what comes first. seed: of the weights
-    that are drawn and of dropout; `data.seed` is that of order and augmentations. save_every_minutes: between
-    checkpoints, beside those at each epoch's end: what a SIGKILL can cost. init_from: a file of weights to begin with.
+    levers: in their text form, such as "bf16,accumulate:4"; see `levers.parse`. epochs, steps: the run ends after so
+    many passes through the training split or optimizer steps (None: no limit), whichever is reached first. seed: of
+    initial weights and dropout; `data.seed` is that of order and augmentations. save_every_minutes: between
+    checkpoints, in addition to those at each epoch's end; the most that a SIGKILL can lose. init_from: a file of
+    initial weights.
 
-    Raises `UsageError` on values that cannot be meant.
+    Raises `UsageError` on values out of range.
     """
 
     recipe: str
@@ -40,27 +41,27 @@ class Config:
     init_from: str | None = None
 
     def __post_init__(self) -> None:
-        _whole("epochs", self.epochs, least=1, such_as=10)
+        _check_int("epochs", self.epochs, minimum=1, example=10)
         if self.steps is not None:
-            _whole("steps", self.steps, least=1, such_as=1000)
+            _check_int("steps", self.steps, minimum=1, example=1000)
         minutes = self.save_every_minutes
         if isinstance(minutes, bool) or not isinstance(minutes, (int, float)) or not 0 < minutes < math.inf:
             raise UsageError(f"save_every_minutes={minutes!r}: must be a number above 0; try 5")
-        _whole("seed", self.seed, least=0, such_as=0)
-        if self.seed > _LARGEST_SEED:
-            raise UsageError(f"seed={self.seed}: must be at most {_LARGEST_SEED}, which is numpy's limit; try 0")
+        _check_int("seed", self.seed, minimum=0, example=0)
+        if self.seed > _MAX_SEED:
+            raise UsageError(f"seed={self.seed}: must be at most {_MAX_SEED}, which is numpy's limit; try 0")
         lever_texts.parse(self.levers)
 
 
-def _whole(name: str, value: object, *, least: int, such_as: int) -> None:
+def _check_int(name: str, value: object, *, minimum: int, example: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise UsageError(f"{name}={value!r}: must be a whole number; try {such_as}")
-    if value < least:
-        raise UsageError(f"{name}={value}: must be at least {least}; try {such_as}")
+        raise UsageError(f"{name}={value!r}: must be a whole number; try {example}")
+    if value < minimum:
+        raise UsageError(f"{name}={value}: must be at least {minimum}; try {example}")
 
 
 def quick() -> Config:
-    """Small enough for a CPU: a ResNet-18 at 112 px, from scratch. Shows in minutes that all is in place."""
+    """Small enough for a CPU: a ResNet-18 at 112 px, from scratch. Takes minutes; a check that everything works."""
     return Config(
         recipe="quick",
         model=ModelOptions(backbone="resnet18", learning_rate=5e-4, warmup_steps=5),
@@ -71,7 +72,7 @@ def quick() -> Config:
 
 
 def baseline() -> Config:
-    """A pretrained ResNet-50 at 224 px in fp32, without any lever: what the others are measured against."""
+    """A pretrained ResNet-50 at 224 px in fp32, without levers: the baseline of the other recipes."""
     return Config(
         recipe="baseline",
         model=ModelOptions(
@@ -81,8 +82,8 @@ def baseline() -> Config:
 
 
 def fast() -> Config:
-    """The baseline with what costs no accuracy on one GPU from Ampere on (RTX 30, A100): bf16, TF32, channels_last,
-    the fused optimizer, torch.compile.
+    """The baseline with levers that cost no accuracy, for one GPU from Ampere on (RTX 30, A100): bf16, TF32,
+    channels_last, the fused optimizer, torch.compile.
     """
     return Config(
         recipe="fast",
@@ -92,8 +93,8 @@ def fast() -> Config:
 
 
 def small_gpu() -> Config:
-    """The baseline on a card of 8 to 11 GB, also before Ampere (RTX 2080 Ti): fp16, checkpointing, 8-bit AdamW; four
-    batches of 16 are one step.
+    """The baseline for a GPU of 8 to 11 GB, also before Ampere (RTX 2080 Ti): fp16, activation checkpointing, 8-bit
+    AdamW, and a step of four accumulated batches of 16.
     """
     return Config(
         recipe="small-gpu",
@@ -104,7 +105,7 @@ def small_gpu() -> Config:
 
 
 def multi_gpu() -> Config:
-    """`fast` on all GPUs of a node, or under Slurm on those of several: each takes its own 64 images a step."""
+    """`fast` under DDP on all GPUs of a node, or of several under Slurm: 64 images per GPU and step."""
     return Config(
         recipe="multi-gpu",
         model=fast().model,

@@ -1,4 +1,4 @@
-"""A config's values by name, `model.backbone`, as text: set on the command line, kept as JSON, compared."""
+"""Settings of a `Config` by dotted name, such as `model.backbone`: parsing, overriding, flattening, comparing."""
 
 from __future__ import annotations
 
@@ -11,134 +11,136 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from ...pipeline.errors import UsageError
 from .recipes import Config
 
-_FIXED = {
+_NOT_SETTABLE = {
     "recipe": "names the function that the values come from; give --recipe",
     "model.classes": "are the dataset's own; they cannot be set",
 }
 _NONE = "none"
 
 
-def with_set(config: Config, given: Sequence[str]) -> Config:
-    """The config with some values replaced, each given as "key=value".
+def with_overrides(config: Config, overrides: Sequence[str]) -> Config:
+    """Returns the config with overrides applied, each of the form "key=value".
 
-    Keys are those of `flat`; values are read as the type of their field: `none` where it may be None, on and off as
-    true and false. Raises `UsageError` on a key that is not there, naming near ones, and on a value that is not of the
-    type or that the config refuses.
+    Keys are those of `flat_settings`; values are parsed as the type of their field: `none` if it may be None, on and
+    off as true and false. Raises `UsageError` on an unknown key, suggesting similar ones, and on a value that is not
+    of the type or that the config refuses.
     """
-    hints = dict(_settable(type(config)))
+    hints = dict(_typed_names(type(config)))
     values: dict[str, Any] = {}
-    for one in given:
-        key, equals, text = (part.strip() for part in one.partition("="))
-        if key in _FIXED:
-            raise UsageError(f"{key}: {_FIXED[key]}")
+    for override in overrides:
+        key, equals, text = (part.strip() for part in override.partition("="))
+        if key in _NOT_SETTABLE:
+            raise UsageError(f"{key}: {_NOT_SETTABLE[key]}")
         if key not in hints:
-            raise UsageError(f"{key}: no such setting; {_near(key, [name for name in hints if name not in _FIXED])}")
+            raise UsageError(
+                f"{key}: no such setting; {_suggestion(key, [name for name in hints if name not in _NOT_SETTABLE])}"
+            )
         if not equals:
-            raise UsageError(f"{one}: must be key=value; try {key}={_text(flat(config)[key])}")
+            raise UsageError(f"{override}: must be key=value; try {key}={_format_value(flat_settings(config)[key])}")
         if key in values:
             raise UsageError(f"{key}: is set twice; leave one out")
-        values[key] = _value(key, text, hints[key], flat(config)[key])
-    changed: Config = _replaced(config, values)
+        values[key] = _parse_value(key, text, hints[key], flat_settings(config)[key])
+    changed: Config = _replace(config, values)
     return changed
 
 
-def flat(config: Config) -> dict[str, Any]:
-    """All values by their full names, in the order of the fields."""
-    return flattened(asdict(config))
+def flat_settings(config: Config) -> dict[str, Any]:
+    """Returns all values by their dotted names, in the order of the fields."""
+    return flatten(asdict(config))
 
 
-def flattened(config: dict[str, Any]) -> dict[str, Any]:
-    """The same of a config that was read back as JSON."""
-    return dict(_flattened(config))
+def flatten(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns the same for a config as a nested dict, such as one loaded from JSON."""
+    return dict(_flat_items(config))
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What two flat configs do not share, a line each: "model.backbone: resnet18 there, resnet50 here"."""
+    """Describes differences of two flat configs, a line each: "model.backbone: resnet18 there, resnet50 here"."""
     return [
-        f"{key}: {_text(before.get(key))} there, {_text(now.get(key))} here"
+        f"{key}: {_format_value(before.get(key))} there, {_format_value(now.get(key))} here"
         for key in dict.fromkeys([*before, *now])
         if before.get(key) != now.get(key)
     ]
 
 
-def _settable(kind: type) -> Iterator[tuple[str, Any]]:
-    """Full names and types of what can be set."""
-    hints = get_type_hints(kind)
-    for one in fields(kind):
-        if is_dataclass(hint := hints[one.name]):
+def _typed_names(type_: type) -> Iterator[tuple[str, Any]]:
+    """Yields the dotted names and types of all fields."""
+    hints = get_type_hints(type_)
+    for override in fields(type_):
+        if is_dataclass(hint := hints[override.name]):
             assert isinstance(hint, type)
-            yield from ((f"{one.name}.{name}", inner) for name, inner in _settable(hint))
+            yield from ((f"{override.name}.{name}", nested) for name, nested in _typed_names(hint))
         else:
-            yield one.name, hint
+            yield override.name, hint
 
 
-def _flattened(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flat_items(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, dict):
-            yield from ((f"{key}.{name}", inner) for name, inner in _flattened(value))
+            yield from ((f"{key}.{name}", nested) for name, nested in _flat_items(value))
         else:
             yield key, list(value) if isinstance(value, tuple) else value
 
 
-def _replaced(config: Any, values: dict[str, Any]) -> Any:
-    """The dataclass with values replaced in it and in those it holds."""
-    own = {key: value for key, value in values.items() if "." not in key}
+def _replace(config: Any, values: dict[str, Any]) -> Any:
+    """Returns the dataclass with values replaced in it and in nested ones."""
+    replacements = {key: value for key, value in values.items() if "." not in key}
     for key in dict.fromkeys(key.partition(".")[0] for key in values if "." in key):
-        inner = {name.partition(".")[2]: value for name, value in values.items() if name.startswith(f"{key}.")}
-        own[key] = _replaced(getattr(config, key), inner)
-    return replace(config, **own)
+        nested = {name.partition(".")[2]: value for name, value in values.items() if name.startswith(f"{key}.")}
+        replacements[key] = _replace(getattr(config, key), nested)
+    return replace(config, **replacements)
 
 
-def _near(key: str, known: list[str]) -> str:
-    """What may have been meant: near spellings, also of the last part alone."""
+def _suggestion(key: str, known: list[str]) -> str:
+    """Suggests keys of similar spelling, also by the last part alone."""
     last = {name: name.rpartition(".")[2] for name in known}
-    near = get_close_matches(key, known, n=3)
-    near += [name for name in known if last[name] in get_close_matches(key.rpartition(".")[2], last.values(), n=3)]
-    if near:
-        return f"did you mean {' or '.join(dict.fromkeys(near))}?"
+    similar = get_close_matches(key, known, n=3)
+    similar += [name for name in known if last[name] in get_close_matches(key.rpartition(".")[2], last.values(), n=3)]
+    if similar:
+        return f"did you mean {' or '.join(dict.fromkeys(similar))}?"
     return f"there are {', '.join(known)}"
 
 
-def _value(key: str, text: str, hint: Any, such_as: Any) -> Any:
-    """The text as a value of the field's type."""
-    kinds = [kind for kind in _kinds(hint) if kind is not type(None)]
-    if text.lower() == _NONE and len(kinds) < len(_kinds(hint)):
+def _parse_value(key: str, text: str, hint: Any, example: Any) -> Any:
+    """Parses a text as a value of the field's type."""
+    types_ = [type_ for type_ in _union_members(hint) if type_ is not type(None)]
+    if text.lower() == _NONE and len(types_) < len(_union_members(hint)):
         return None
     rules = []
-    for kind in kinds:
-        read, rule = _reader(kind)
+    for type_ in types_:
+        parse, rule = _parser(type_)
         try:
-            return read(text)
+            return parse(text)
         except (KeyError, ValueError):
             rules.append(rule)
-    if len(kinds) < len(_kinds(hint)):
+    if len(types_) < len(_union_members(hint)):
         rules.append(_NONE)
-    raise UsageError(f"{key}={text}: must be {' or '.join(rules)}; try {key}={_text(such_as)}")
+    raise UsageError(f"{key}={text}: must be {' or '.join(rules)}; try {key}={_format_value(example)}")
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
+def _union_members(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 _BOOLS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 
 
-def _reader(kind: Any) -> tuple[Any, str]:
-    """How a text is read as a type, and the rule in words."""
-    if kind is bool:
+def _parser(type_: Any) -> tuple[Any, str]:
+    """Returns a parser of texts for a type, and the rule in words."""
+    if type_ is bool:
         return lambda text: _BOOLS[text.lower()], "true or false"
-    if get_origin(kind) is Literal:
-        words = {str(word): word for word in get_args(kind)}
+    if get_origin(type_) is Literal:
+        words = {str(word): word for word in get_args(type_)}
         return words.__getitem__, f"one of {', '.join(words)}"
     return {
         int: (lambda text: int(text.replace("_", "")), "a whole number"),
         float: (float, "a number"),
         str: (str, "a text"),
-    }[kind]
+    }[type_]
 
 
-def _text(value: Any) -> str:
-    """A value as one would set it."""
+def _format_value(value: Any) -> str:
+    """Formats a value as `--set` would take it."""
     if value is None:
         return _NONE
     if isinstance(value, bool):

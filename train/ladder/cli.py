@@ -96,9 +96,9 @@ def _report(
     recipe: str | None, changes: tuple[str, ...], module: str | None, patience: float,
     as_json: bool,
 ) -> Report:  # fmt: skip
+    from ..levers.registry import LADDER_TEXTS  # noqa: PLC0415
     from .messages import Subject  # noqa: PLC0415
     from .progress import Progress  # noqa: PLC0415
-    from .rungs import LEVERS  # noqa: PLC0415
     from .runner import Processes, measured  # noqa: PLC0415
 
     subject = Subject(
@@ -111,4 +111,6 @@ def _report(
             subject=subject, steps=None if isinstance(steps, str) else steps, patience_seconds=patience,
             tell=progress.step,
         )  # fmt: skip
-        return measured(processes, LEVERS if not levers else named, named=named, repeats=repeats, progress=progress)
+        return measured(
+            processes, LADDER_TEXTS if not levers else named, named=named, repeats=repeats, progress=progress
+        )

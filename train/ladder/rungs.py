@@ -6,23 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..levers.registry import LADDER_TEXTS, NOT_ON_LADDER
+
 Data = Literal["naive", "precomputed", "own"]
 """Where batches come from: made from the videos in every step, from OUT, or from the module's own train_dataloader."""
 
 NAIVE, PRECOMPUTED, AS_IT_IS, BEST = "naive on the fly", "precomputed", "as it is", "best set"
-
-LEVERS = (
-    "tf32", "fp16", "bf16", "compile", "channels_last", "fused", "adamw8bit", "checkpointing", "accumulate:4", "clip:1",
-    "deterministic", "ddp", "zero:1", "zero:2", "zero:3", "zero:3:offload", "fsdp",
-)  # fmt: skip
-"""Each alone, unless the user names others."""
-NEEDING = {
-    "freeze": "which parameters is for you to say: --levers 'freeze:PATTERN'",
-    "sync_batchnorm": "needs a lever that shares out the work beside it: --levers ddp,sync_batchnorm",
-    "best": "of which metric is for you to say: --levers best:METRIC",
-    "early_stop": "saves epochs, not time within one: nothing that a ladder could measure",
-}
-"""Levers that are listed beside these, and why they cannot be tried just so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +27,7 @@ class Rung:
 def planned(
     levers: Sequence[str], refusals: Mapping[str, Sequence[str]], *, own_data: bool, videos: bool
 ) -> tuple[Rung, ...]:
-    """All rungs but the best set, in the order of the table; beside `LEVERS` also those of `NEEDING`, refused.
+    """Returns all rungs but the best set, in the order of the table; with `LADDER_TEXTS` also `NOT_ON_LADDER`, refused.
 
     refusals: of each text of `levers`, and of the empty one, why it cannot run; none where it can. own_data: the module
     brings its own batches. videos: what OUT was made from is at hand.
@@ -58,7 +47,7 @@ def planned(
         ]
     data: Data = "own" if own_data else "precomputed"
     alone = [Rung(name=text, data=data, levers=text, refusal=_joined(refusals.get(text, ()))) for text in levers]
-    beside = NEEDING.items() if set(LEVERS) <= set(levers) else ()
+    beside = NOT_ON_LADDER.items() if set(LADDER_TEXTS) <= set(levers) else ()
     needing = [Rung(name=name, data=data, refusal=why) for name, why in beside]
     return (*ways, *alone, *needing)
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...pipeline.errors import FacefeedError
+from ..levers.registry import RESULT_CHANGING
 from .results import Measured, Row, Spread
 from .rungs import BEST, Rung
-
-CHANGING = ("accumulate", "freeze", "sync_batchnorm")
-"""Levers that change what is learned: fewer updates, fewer weights, other statistics. In the best set if named."""
 
 
 class RungError(FacefeedError):
@@ -88,7 +86,7 @@ class Ladder:
 
     def may_take(self, levers: str) -> bool:
         """Whether levers leave what is learned as it is, or were asked for."""
-        changing = any(one.split(":")[0] in CHANGING for one in levers.split(","))
+        changing = any(one.split(":")[0] in RESULT_CHANGING for one in levers.split(","))
         return levers in self.named or not changing
 
 

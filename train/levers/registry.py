@@ -1,71 +1,121 @@
-"""The levers by name, and their text form: `bf16,accumulate:4`."""
+"""Registry of levers: every lever's name, class and traits, and the parser of texts such as `bf16,accumulate:4`.
+
+A new lever needs an entry in `_SPECS` and a place in the ladder: in `LADDER_TEXTS` or in `NOT_ON_LADDER`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from typing import cast
 
 from .lever import Lever, LeverError
 
-_WHERE = {
-    "fp16": ("precision", "Fp16"),
-    "bf16": ("precision", "Bf16"),
-    "tf32": ("precision", "Tf32"),
-    "sync_batchnorm": ("ranks.sync_batchnorm", "SyncBatchNorm"),
-    "compile": ("compilation", "Compile"),
-    "ddp": ("ranks.ddp", "Ddp"),
-    "zero": ("ranks.sharded", "Zero"),
-    "fsdp": ("ranks.sharded", "Fsdp"),
-    "accumulate": ("accumulate", "Accumulate"),
-    "freeze": ("freeze", "Freeze"),
-    "adamw8bit": ("optimizers.eightbit", "AdamW8bit"),
-    "fused": ("optimizers.fused", "Fused"),
-    "checkpointing": ("activation_checkpointing", "Checkpointing"),
-    "clip": ("clip", "Clip"),
-    "channels_last": ("channels_last", "ChannelsLast"),
-    "best": ("best_and_early_stop", "Best"),
-    "early_stop": ("best_and_early_stop", "EarlyStop"),
-    "deterministic": ("deterministic", "Deterministic"),
+
+@dataclass(frozen=True)
+class _LeverSpec:
+    """Where a lever's class is, and traits that are needed without importing it: Lightning takes seconds.
+
+    min_compute_capability: of GPUs on which a recipe uses it. is_strategy: runs several processes. saves_one_file: a
+    strategy whose checkpoints any other such strategy, and a single process, can resume from. changes_result: trains
+    other weights than without it, so the ladder's best set includes it only on request.
+    """
+
+    module: str
+    class_name: str
+    min_compute_capability: tuple[int, int] = (0, 0)
+    is_strategy: bool = False
+    saves_one_file: bool = False
+    changes_result: bool = False
+
+
+_TENSOR_CORES, _AMPERE = (7, 0), (8, 0)
+
+_SPECS = {
+    "fp16": _LeverSpec("precision", "Fp16", min_compute_capability=_TENSOR_CORES),  # works below, without a gain
+    "bf16": _LeverSpec("precision", "Bf16", min_compute_capability=_AMPERE),
+    "tf32": _LeverSpec("precision", "Tf32", min_compute_capability=_AMPERE),
+    "sync_batchnorm": _LeverSpec("ranks.sync_batchnorm", "SyncBatchNorm", changes_result=True),
+    "compile": _LeverSpec("compilation", "Compile", min_compute_capability=_TENSOR_CORES),
+    "ddp": _LeverSpec("ranks.ddp", "Ddp", is_strategy=True, saves_one_file=True),
+    "zero": _LeverSpec("ranks.sharded", "Zero", is_strategy=True),
+    "fsdp": _LeverSpec("ranks.sharded", "Fsdp", is_strategy=True, saves_one_file=True),
+    "accumulate": _LeverSpec("accumulate", "Accumulate", changes_result=True),
+    "freeze": _LeverSpec("freeze", "Freeze", changes_result=True),
+    "adamw8bit": _LeverSpec("optimizers.eightbit", "AdamW8bit"),
+    "fused": _LeverSpec("optimizers.fused", "Fused"),
+    "checkpointing": _LeverSpec("activation_checkpointing", "Checkpointing"),
+    "clip": _LeverSpec("clip", "Clip"),
+    "channels_last": _LeverSpec("channels_last", "ChannelsLast"),
+    "best": _LeverSpec("best_and_early_stop", "Best"),
+    "early_stop": _LeverSpec("best_and_early_stop", "EarlyStop"),
+    "deterministic": _LeverSpec("deterministic", "Deterministic"),
 }
+"""In the order in which levers are applied to a module."""
+
+LADDER_TEXTS = (
+    "tf32", "fp16", "bf16", "compile", "channels_last", "fused", "adamw8bit", "checkpointing", "accumulate:4", "clip:1",
+    "deterministic", "ddp", "zero:1", "zero:2", "zero:3", "zero:3:offload", "fsdp",
+)  # fmt: skip
+"""Levers that `facefeed ladder` measures by default, each alone, in the order of its table."""
+NOT_ON_LADDER = {
+    "freeze": "which parameters is for you to say: --levers 'freeze:PATTERN'",
+    "sync_batchnorm": "needs a lever that shares out the work beside it: --levers ddp,sync_batchnorm",
+    "best": "of which metric is for you to say: --levers best:METRIC",
+    "early_stop": "saves epochs, not time within one: nothing that a ladder could measure",
+}
+"""Levers that `facefeed ladder` lists but does not measure by default, and why."""
+
+STRATEGIES = tuple(name for name, spec in _SPECS.items() if spec.is_strategy)
+"""Levers that run several processes."""
+SINGLE_FILE_STRATEGIES = tuple(name for name, spec in _SPECS.items() if spec.saves_one_file)
+"""Strategies that can resume from each other's checkpoints."""
+RESULT_CHANGING = tuple(name for name, spec in _SPECS.items() if spec.changes_result)
+"""Levers that train other weights: fewer updates, fewer trainable parameters, other batch statistics."""
 
 
-class _Levers(Mapping[str, type[Lever]]):
-    """Imports a lever's module when it is asked for: Lightning takes seconds."""
+def min_compute_capability(text: str) -> tuple[int, int]:
+    """Returns the lowest compute capability of GPUs on which a recipe uses the lever of a text such as `bf16`."""
+    return _SPECS[text].min_compute_capability if text in _SPECS else (0, 0)
+
+
+class _LazyLevers(Mapping[str, type[Lever]]):
+    """Maps names to lever classes, whose modules are imported on access."""
 
     def __getitem__(self, name: str) -> type[Lever]:
-        module, found = _WHERE[name]
-        return cast("type[Lever]", getattr(import_module(f".{module}", __package__), found))
+        spec = _SPECS[name]
+        return cast("type[Lever]", getattr(import_module(f".{spec.module}", __package__), spec.class_name))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_WHERE)
+        return iter(_SPECS)
 
     def __len__(self) -> int:
-        return len(_WHERE)
+        return len(_SPECS)
 
     def __contains__(self, name: object) -> bool:
-        return name in _WHERE
+        return name in _SPECS
 
 
-LEVERS: Mapping[str, type[Lever]] = _Levers()
-"""Every lever's class by the name that texts call it, in the order in which they are applied."""
+LEVERS: Mapping[str, type[Lever]] = _LazyLevers()
+"""Lever classes by name, in the order in which levers are applied to a module."""
 
 
 def parse(text: str) -> tuple[Lever, ...]:
-    """The levers of a text such as `bf16,accumulate:4,zero:2:offload`, in its order; none of an empty one.
+    """Parses levers from a text such as `bf16,accumulate:4,zero:2:offload`, in its order; none from an empty one.
 
-    Raises `LeverError` on a name that is none, or values that its lever cannot take.
+    Raises `LeverError` on an unknown name, or on values that its lever does not take.
     """
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
-    return tuple(_lever(part, text) for part in parts)
+    return tuple(_parse_lever(part, text) for part in parts)
 
 
-def _lever(part: str, text: str) -> Lever:
+def _parse_lever(part: str, text: str) -> Lever:
     name, *values = (value.strip() for value in part.split(":"))
     if not name:
         raise LeverError(f"levers={text!r}: has an empty part; give names with commas between, such as bf16,fused")
     if name not in LEVERS:
-        near = get_close_matches(name, LEVERS, 3, 0.5) or list(LEVERS)
-        raise LeverError(f"{part}: there is no lever {name!r}; try {', '.join(near)}")
+        similar = get_close_matches(name, LEVERS, 3, 0.5) or list(LEVERS)
+        raise LeverError(f"{part}: there is no lever {name!r}; try {', '.join(similar)}")
     return LEVERS[name].parse(values)

@@ -1,4 +1,4 @@
-"""A run's folder: what it is a run of, its checkpoints, its logs, and what it came to.
+"""The folder of a run: its config, checkpoints, logs and result.
 
 RUN/config.json   RUN/checkpoints/{last,best}.ckpt   RUN/logs/   RUN/result.json (once it is finished)
 """
@@ -22,122 +22,123 @@ from ...pipeline.errors import CorruptDataError, RefusedError, UsageError
 from ...pipeline.files import write_atomically
 from ...pipeline.lock import hold_lock
 from ..config.recipes import Config
-from ..config.settings import differences, flat, flattened
-from .checkpointer import LAST, find
+from ..config.settings import differences, flat_settings, flatten
+from ..levers.registry import SINGLE_FILE_STRATEGIES
+from .checkpointer import LAST, find_checkpoint
 
 _VERSION = 1
-_FREE = ("recipe", "data.num_workers", "save_every_minutes", "save_every_steps")
-"""What may change while a run is under way, since nothing that it learns depends on it; the last: of 0.1.0's runs."""
-_ONE_FORMAT = ("ddp", "fsdp")
-"""Levers of which each resumes what another, or one process, has saved."""
+_RESUME_MAY_CHANGE = ("recipe", "data.num_workers", "save_every_minutes", "save_every_steps")
+"""Settings that may change on resume, since no weight depends on them; the last one is of runs of 0.1.0."""
 
 
 class RunFolder:
-    """One run of `facefeed train`; nothing is made or written before `held`."""
+    """The folder of one run of `facefeed train`; nothing is created or written before `locked`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.checkpoints = root / "checkpoints"
         self.logs = root / "logs"
-        self._config, self._result = root / "config.json", root / "result.json"
+        self._config_path, self._result_path = root / "config.json", root / "result.json"
 
     def check(self, config: Config, out: Path) -> None:
-        """Raises `RefusedError` where the folder holds another run, or something else.
+        """Raises `RefusedError` if the folder holds another run, or other files.
 
-        One that has no checkpoint yet is none to go on with: it is begun anew.
+        A run without a checkpoint or result is not resumed but started again, with any settings.
         """
-        if not self._config.exists():
-            if self.root.is_dir() and any(one.name != _LOCK for one in self.root.iterdir()):
+        if not self._config_path.exists():
+            if self.root.is_dir() and any(path.name != _LOCK for path in self.root.iterdir()):
                 raise RefusedError(
                     f"--run {self.root}: holds files, but no config.json, so no run of facefeed train; name a folder "
                     "that is empty or not there yet"
                 )
             return
-        stored = _read(self._config)
-        if not self.begun:
+        stored = _read(self._config_path)
+        if not self.is_resumable:
             return
-        before, now = flattened(stored["config"]), flat(config)
-        if not self._result.exists():  # of one that goes on
-            before, now = _of_any_ranks(before), _of_any_ranks(now)
-        found = differences(_identity(before), _identity(now))
+        stored_values, values = flatten(stored["config"]), flat_settings(config)
+        if not self._result_path.exists():  # an unfinished run may be resumed with other ranks
+            stored_values, values = _without_ranks(stored_values), _without_ranks(values)
+        changes = differences(_fixed_settings(stored_values), _fixed_settings(values))
         fingerprint = Manifest.read(out).fingerprint
         if stored["dataset"]["fingerprint"] != fingerprint:
-            found.append(f"the dataset: {stored['dataset']['path']} there, {out} here, with other faces")
-        if found:
+            changes.append(f"the dataset: {stored['dataset']['path']} there, {out} here, with other faces")
+        if changes:
             raise RefusedError(
-                f"--run {self.root}: is a run of its own, with other settings ({'; '.join(found)}); go on with its "
+                f"--run {self.root}: is a run of its own, with other settings ({'; '.join(changes)}); go on with its "
                 "settings, or name another folder"
             )
 
     @property
-    def begun(self) -> bool:
-        """Whether there is something to go on with."""
-        return self._result.exists() or find(self.checkpoints / LAST) is not None
+    def is_resumable(self) -> bool:
+        """Whether there is a checkpoint to resume from, or a result."""
+        return self._result_path.exists() or find_checkpoint(self.checkpoints / LAST) is not None
 
     @contextmanager
-    def held(self, config: Config, out: Path, notes: Sequence[str] = (), *, ranks: int) -> Iterator[None]:
-        """Makes the folder and says what it is a run of; for as long as it is held, no other process trains in it.
+    def locked(self, config: Config, out: Path, notes: Sequence[str] = (), *, ranks: int) -> Iterator[None]:
+        """Context that creates the folder, writes config.json and keeps a lock: no other process can train in it.
 
-        Raises `UsageError` where it cannot be written, `RefusedError` where another process holds it, or where the
-        batch size is another than the run began with, and so is that of all `ranks` together. On a `UsageError` before
-        the first checkpoint nothing of it is left.
+        Raises `UsageError` if the folder cannot be written, and `RefusedError` if another process has the lock, or if
+        both `data.batch_size` and the global batch size over `ranks` differ from those of the run. On a `UsageError`
+        within the context, before the first checkpoint, the folder is removed again.
         """
-        say = partial(stderr_console().print, markup=False)
-        with ExitStack() as held:
+        print_line = partial(standard_error().print, markup=False)
+        with ExitStack() as stack:
             try:
                 self.checkpoints.mkdir(parents=True, exist_ok=True)
-                held.enter_context(hold_lock(self.root / _LOCK, work="facefeed train", on_wait=say))
+                stack.enter_context(hold(self.root / _LOCK, work="facefeed train", on_wait=print_line))
             except OSError as error:
                 raise UsageError(
                     f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
                 ) from error
-            if self.begun:
+            if self.is_resumable:
                 self._check_batch(config, ranks)
             else:
-                write_atomically(json.dumps(_described(config, out, notes, ranks), indent=1), self._config, "--run")
+                write_whole(json.dumps(_config_record(config, out, notes, ranks), indent=1), self._config_path, "--run")
             try:
                 yield
             except UsageError:
-                if not self.begun:
+                if not self.is_resumable:
                     self._remove()
                 raise
 
     def _check_batch(self, config: Config, ranks: int) -> None:
-        """Raises `RefusedError` where `data.batch_size` is another, unless so many ranks have as many images a step."""
-        stored = _read(self._config)
-        size, before = stored["config"]["data"]["batch_size"], stored.get("ranks")
-        here = config.data.batch_size
-        if before is None or here == size or size * before == here * ranks:  # 0.1.0 did not say how many
+        """Raises `RefusedError` if both the batch size per rank and the global batch size have changed."""
+        stored = _read(self._config_path)
+        size, stored_ranks = stored["config"]["data"]["batch_size"], stored.get("ranks")
+        size_now = config.data.batch_size
+        if stored_ranks is None:  # 0.1.0 did not store it
             return
-        fits = not size * before % ranks
-        as_many = f"take data.batch_size={size * before // ranks} for steps of as many, or " if fits else "take "
+        if size_now == size or size_now * ranks == size * stored_ranks:
+            return
+        same_size, rest = divmod(size * stored_ranks, ranks)
+        advice = "take " if rest else f"take data.batch_size={same_size} for steps of as many, or "
         raise RefusedError(
-            f"--run {self.root}: its steps are of {size} x {before} images (data.batch_size x ranks), and these would "
-            f"be of {here} x {ranks}; {as_many}data.batch_size={size}, or name another folder"
+            f"--run {self.root}: its steps are of {size} x {stored_ranks} images (data.batch_size x ranks), and these "
+            f"would be of {size_now} x {ranks}; {advice}data.batch_size={size}, or name another folder"
         )
 
     def _remove(self) -> None:
-        """What was made for a run that was refused in its first steps."""
+        """Removes what was created for a run that was refused in its first steps."""
         for folder in (self.checkpoints, self.logs):
             shutil.rmtree(folder, ignore_errors=True)
-        for file in (self._config, self.root / _LOCK):
+        for file in (self._config_path, self.root / _LOCK):
             file.unlink(missing_ok=True)
         with suppress(OSError):
             self.root.rmdir()
 
-    def result(self) -> dict[str, Any] | None:
-        """What the run came to; None until it is finished."""
-        return _read(self._result) if self._result.exists() else None
+    def read_result(self) -> dict[str, Any] | None:
+        """Returns the result of a finished run, else None."""
+        return _read(self._result_path) if self._result_path.exists() else None
 
-    def finish(self, result: dict[str, Any]) -> None:
-        """Says what the run came to."""
-        write_atomically(json.dumps(result, indent=1), self._result, "--run")
+    def write_result(self, result: dict[str, Any]) -> None:
+        """Writes the result, which marks the run as finished."""
+        write_whole(json.dumps(result, indent=1), self._result_path, "--run")
 
 
 _LOCK = ".lock"
 
 
-def _described(config: Config, out: Path, notes: Sequence[str], ranks: int) -> dict[str, Any]:
+def _config_record(config: Config, out: Path, notes: Sequence[str], ranks: int) -> dict[str, Any]:
     fingerprint = Manifest.read(out).fingerprint
     return {
         "version": _VERSION,
@@ -149,14 +150,14 @@ def _described(config: Config, out: Path, notes: Sequence[str], ranks: int) -> d
     }
 
 
-def _identity(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key not in _FREE}
+def _fixed_settings(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in _RESUME_MAY_CHANGE}
 
 
-def _of_any_ranks(values: dict[str, Any]) -> dict[str, Any]:
-    """Without what says how many ranks share a step, whose images `_check_batch` compares."""
+def _without_ranks(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns settings without those that depend on the number of ranks; `_check_batch` compares batch sizes."""
     levers = [part.strip() for part in values["levers"].split(",")]
-    kept = ",".join(part for part in levers if part.split(":")[0] not in _ONE_FORMAT)
+    kept = ",".join(part for part in levers if part.split(":")[0] not in SINGLE_FILE_STRATEGIES)
     return {**values, "levers": kept, "data.batch_size": None}
 
 

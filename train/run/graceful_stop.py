@@ -1,4 +1,4 @@
-"""What all ranks agree on at the end of a step: whether to save the run, and whether to end it so that it can go on."""
+"""Agreement of all ranks, at the end of each step, on saving a checkpoint and on stopping after a signal."""
 
 from __future__ import annotations
 
@@ -16,77 +16,77 @@ from .signals import Signals, StoppedTrainingError
 clock = time.monotonic
 
 
-class Stop(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Has all ranks know, at the end of every step, whether any of them was asked to end: `agreed` is then its signal.
+class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
+    """Agrees over all ranks, at the end of every step, on stopping and on saving.
 
-    And whether it is `save_every_minutes` since the last checkpoint, by the clock of any of them: `save_is_due`. Ranks
-    exchange two numbers a step, on the CPU, beside the device's work and without waiting for it. What ends a run
-    after a step has to save it first: `Saving`. Between batches of validation and test, where training stands still,
-    it ends here.
+    agreed_signal: number of the signal that any rank received, else 0. save_is_due: whether `save_every_minutes` have
+    passed since the last checkpoint, by the clock of any rank. Ranks exchange two integers a step over gloo, without
+    waiting for the device. After a training step `RunCheckpointer` saves and then ends the run; between batches of
+    validation and test, which change no weights, the run ends here.
     """
 
     def __init__(self, signals: Signals, run: Path, *, save_every_minutes: float) -> None:
         self.signals = signals
-        self.agreed = 0
+        self.agreed_signal = 0
         self.save_is_due = False
         self._save_every_seconds = 60 * save_every_minutes
-        self._saved_at = 0.0
+        self._last_saved_at = 0.0
         self._run = run
-        self._saved_step = 0
+        self._last_saved_step = 0
         self._group: Any = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Makes the ranks' own channel."""
+        """Creates a gloo process group for the exchange."""
         if trainer.world_size > 1 and self._group is None:
             self._group = torch.distributed.new_group(backend="gloo")
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """After the Trainer has set its handlers; what came before them ends the run here."""
+        """Installs the handlers again, since the Trainer has set its own; stops if a signal has come already."""
         self.signals.install()
-        self.saved(trainer)
-        self._exchange()
-        self.end_if_agreed()
+        self.record_saved(trainer)
+        self._all_reduce()
+        self.raise_if_agreed()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Also of a validation or test of its own, for which the Trainer sets its handlers again."""
+        """Installs the handlers again: the Trainer sets its own for a separate validation or test too."""
         self.signals.install()
 
     on_test_start = on_validation_start
 
     def on_train_batch_end(self, *_: Any, **__: Any) -> None:
-        """Exchanges."""
-        self._exchange()
+        """Updates `agreed_signal` and `save_is_due`."""
+        self._all_reduce()
 
     def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
-        """Exchanges, and ends."""
-        self._exchange()
-        self.end_if_agreed()
+        """Updates both, and ends the run if a signal was received."""
+        self._all_reduce()
+        self.raise_if_agreed()
 
     on_test_batch_end = on_validation_batch_end
 
-    def saved(self, trainer: Any) -> None:
-        """The run can go on from here."""
-        self._saved_step, self._saved_at = trainer.global_step, clock()
+    def record_saved(self, trainer: Any) -> None:
+        """Records that a checkpoint of this step was written."""
+        self._last_saved_step, self._last_saved_at = trainer.global_step, clock()
 
-    def end_if_agreed(self) -> None:
-        """Raises `StoppedTrainingError`, on all ranks alike, if any was asked to end."""
-        if self.agreed:
-            raise StoppedTrainingError(self.agreed, self._run, self._saved_step)
+    def raise_if_agreed(self) -> None:
+        """Raises `StoppedTrainingError`, on all ranks alike, if any has received a signal."""
+        if self.agreed_signal:
+            raise StoppedTrainingError(self.agreed_signal, self._run, self._last_saved_step)
 
     @contextmanager
-    def leaving(self) -> Iterator[None]:
-        """Has a second Ctrl-C, of which a Trainer makes an exit of the process, end the run with an error as well."""
+    def converting_interrupts(self) -> Iterator[None]:
+        """Context that converts a second Ctrl-C, on which a Trainer exits the process, to `StoppedTrainingError`."""
         try:
             yield
-        except (KeyboardInterrupt, SystemExit) as left:
+        except (KeyboardInterrupt, SystemExit) as interrupt:
             if not self.signals.received:
                 raise
-            raise StoppedTrainingError(self.signals.received, self._run, self._saved_step) from left
+            raise StoppedTrainingError(self.signals.received, self._run, self._last_saved_step) from interrupt
 
-    def _exchange(self) -> None:
-        own = [self.signals.received, int(clock() - self._saved_at >= self._save_every_seconds)]
+    def _all_reduce(self) -> None:
+        flags = [self.signals.received, int(clock() - self._last_saved_at >= self._save_every_seconds)]
         if self._group is not None:
-            told = torch.tensor(own, dtype=torch.int32)
-            torch.distributed.all_reduce(told, op=torch.distributed.ReduceOp.MAX, group=self._group)
-            own = told.tolist()
-        self.agreed, self.save_is_due = own[0], bool(own[1])
+            reduced = torch.tensor(flags, dtype=torch.int32)
+            torch.distributed.all_reduce(reduced, op=torch.distributed.ReduceOp.MAX, group=self._group)
+            flags = reduced.tolist()
+        self.agreed_signal, self.save_is_due = flags[0], bool(flags[1])

@@ -1,4 +1,4 @@
-"""`train`: one run, from its config to its figures; run again, it goes on where it stopped."""
+"""`train`: runs one training from its config to its result, and resumes it when called again."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
 from ..model.face_classifier import FaceClassifier, may_log
 from ..model.warm_start import warm_start
 from ..starvation.monitor import StarvationMonitor, StarvedError
-from .checkpointer import BEST, LAST, Saving, WholeFiles, find, whole
+from .checkpointer import BEST, LAST, RunCheckpointer, SafeCheckpointIO, find_checkpoint, saves_one_file
 from .folder import RunFolder
-from .graceful_stop import Stop
+from .graceful_stop import GracefulStop
 from .launch import is_first_rank
 from .progress import Progress
 from .signals import Signals, StoppedTrainingError
-from .throughput import Pace
+from .throughput import Throughput
 
-_METRIC = "val/loss"  # what best.ckpt is the best of, unless a lever says otherwise: an AUC is not always there
+_METRIC = "val/loss"  # decides on best.ckpt unless a lever does: an AUC is not always defined
 _ON_ALL_RANKS = (StoppedTrainingError, NonFiniteError, StarvedError)
 
 
 class OutOfMemoryError(FacefeedError):
-    """A step needs more of a device's memory than there is."""
+    """A step needs more device memory than there is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a run came to, over all its sessions; plain values.
+    """Result of a run over all its sessions, as plain values; the field names are the keys of result.json.
 
-    epochs, steps: done; steps are the optimizer's. images: that were trained on. seconds: in which it trained and
-    validated. images_per_second, stall (0 to 1): None in a run too short to say. memory: `levers.peak_memory`'s, of
-    the last session. told: what levers have to tell, by name. frozen: rows of `FrozenRow`. val: figures of the weights
-    in `checkpoint`, those of `best_step`, as "val/auc"; test: of the same. val_faces, ...: how many were measured.
+    epochs, steps: done; steps of the optimizer. images: trained on. seconds: of training and validation.
+    images_per_second, stall (fraction, 0 to 1): None for a run that is too short. memory: of `levers.peak_memory` in
+    the last session. told: figures reported by levers, by name. frozen: rows of `FrozenRow`. val: metrics, such as
+    "val/auc", of the weights in `checkpoint`, which are those of `best_step`; test: of the same weights. val_faces,
+    ...: numbers of faces and videos evaluated.
     """
 
     run: str
@@ -75,7 +76,7 @@ class Result:
 
     @classmethod
     def read(cls, stored: dict[str, Any]) -> Self:
-        """What `dataclasses.asdict` made of one. Raises `CorruptDataError` where another version, or nobody, did."""
+        """Returns the result that `dataclasses.asdict` has stored. Raises `CorruptDataError` on other fields."""
         try:
             return cls(**stored)
         except TypeError as error:
@@ -89,82 +90,101 @@ def train(
     out: str | Path, config: Config, run: str | Path, *, callbacks: Sequence[Callback] = (),
     console: Console | None = None, as_json: bool = False, notes: Sequence[str] = (),
 ) -> Result | None:  # fmt: skip
-    """Trains on the dataset `out` as `config` says; what it makes stands in the folder `run`.
+    """Trains on the dataset `out` by `config`, with checkpoints, logs and result in the folder `run`.
 
-    Run again with the same folder and config, it goes on at the very next batch of the last checkpoint; a finished run
-    is not trained again. callbacks: Lightning's, beside those of the run. console: where it shows itself, if anywhere;
-    as_json: by one JSON object a line, unless that is a terminal. notes: what to say of the config at the start, and to
-    keep in config.json, as `fitted` has it. Returns what it came to, None on other ranks than the first.
+    Called again with the same folder and config, it resumes at the very next batch after the last checkpoint; a
+    finished run is not trained again.
 
-    SIGTERM and SIGUSR1 end it between two steps, with a checkpoint, by `StoppedTrainingError` (exit code 75); Ctrl-C
-    and a lost terminal too (130). Raises `UsageError` on what cannot be used, `RefusedError` where `run` is another
-    run's, `LeverError`, `NonFiniteError`, `OutOfMemoryError`, or `StoppedError` where the disk is full.
+    Args:
+        out: Folder of a finished dataset.
+        config: Settings of the run.
+        run: Folder of the run; created if it does not exist.
+        callbacks: Lightning callbacks, in addition to those of the run.
+        console: Shows progress; None for none.
+        as_json: Show progress as JSON lines, unless the console is a terminal.
+        notes: Shown at the start and kept in config.json, as `fit_to_machine` returns them.
+
+    Returns:
+        The result on the first rank, None on others.
+
+    Raises:
+        StoppedTrainingError: SIGTERM or SIGUSR1 (exit code 75), Ctrl-C or a lost terminal (130) ended the run between
+            two steps, with a checkpoint.
+        StoppedError: The disk is full, or a rank was lost.
+        UsageError: An argument cannot be used.
+        RefusedError: `run` is the folder of another run.
+        LeverError: A lever cannot be used.
+        NonFiniteError: Loss or gradients stay NaN or infinite.
+        OutOfMemoryError: A step needs more device memory than there is.
+
     """
     out, folder = Path(out), RunFolder(Path(run))
     with Signals() as signals:
         data = FaceDataModule(out, config.data)
         config = replace(config, model=replace(config.model, classes=data.classes))
-        first = is_first_rank()
-        if first:  # alone: while others start, it makes what they would take for somebody else's
+        is_first = is_first_rank()
+        if is_first:  # not on others: they may start after the first has created files
             folder.check(config, out)
-        if (finished := folder.result()) is not None:
-            return Result.read(finished) if first else None
+        if (stored_result := folder.read_result()) is not None:
+            return Result.read(stored_result) if is_first else None
         session = _Session(
             out, config, folder, signals, data=data, callbacks=callbacks, console=console, as_json=as_json, notes=notes
         )
-        with session.ending():
-            return session.to_the_end()
+        with session.converting_errors():
+            return session.run()
 
 
 class _Session:
-    """One process's part in a run, between its start and its end or stop."""
+    """One process of a run, from its start to its end or stop."""
 
     def __init__(
         self, out: Path, config: Config, folder: RunFolder, signals: Signals, *, data: FaceDataModule,
         callbacks: Sequence[Callback], console: Console | None, as_json: bool,
         notes: Sequence[str],
     ) -> None:  # fmt: skip
-        self._out, self._config, self._folder, self._data = out, config, folder, data
+        self._dataset_path, self._config, self._folder, self._data = out, config, folder, data
         self._notes = [*notes]
         torch.manual_seed(config.seed)
-        taken = lever_texts.parse(config.levers)
-        for lever in taken:
+        levers = lever_texts.parse(config.levers)
+        for lever in levers:
             if isinstance(lever, (Best, EarlyStop)) and not may_log(lever.metric):
                 raise lever_texts.LeverError(
                     f"{lever}: a classifier does not log {lever.metric!r}; try val/loss, val/auc or val/video_auc"
                 )
-        best = next((lever for lever in taken if isinstance(lever, Best)), None)
+        best = next((lever for lever in levers if isinstance(lever, Best)), None)
         metric = best.metric if best else _METRIC
-        self._pace = Pace()
-        self._progress = Progress(console, self._pace, str(folder.root), as_json=as_json)
-        self._stop = Stop(signals, folder.root, save_every_minutes=config.save_every_minutes)
-        self._saving = Saving(folder.checkpoints, self._stop, metric=metric, mode=mode(metric), seed=config.seed)
-        own = [
-            *callbacks, self._pace, _monitor(out, config), FiniteGuard(), self._stop, self._progress,
-            *([Logged(str(best), metric)] if best else []), self._saving,
+        self._throughput = Throughput()
+        self._progress = Progress(console, self._throughput, str(folder.root), as_json=as_json)
+        self._graceful_stop = GracefulStop(signals, folder.root, save_every_minutes=config.save_every_minutes)
+        self._checkpointer = RunCheckpointer(
+            folder.checkpoints, self._graceful_stop, metric=metric, mode=mode(metric), seed=config.seed
+        )
+        own_callbacks = [
+            *callbacks, self._throughput, _make_monitor(out, config), FiniteGuard(), self._graceful_stop,
+            self._progress, *([Logged(str(best), metric)] if best else []), self._checkpointer,
         ]  # fmt: skip
-        levers = [lever for lever in taken if lever is not best]  # Saving does its work
-        arguments = self._arguments(own)
-        if not any(lever.kind == "strategy" for lever in levers):
+        own_levers = [lever for lever in levers if lever is not best]  # RunCheckpointer does its work
+        arguments = self._trainer_arguments(own_callbacks)
+        if not any(lever.kind == "strategy" for lever in own_levers):
             arguments["devices"] = 1
         signals.on_received = self._progress.on_signal
-        with self._progress.quiet():
-            module = self._classifier()
-            self._module, self._trainer = lever_texts.trainer(module, levers, **arguments)
-        self._frozen = [row for lever in levers if isinstance(lever, Freeze) for row in lever.table(module)]
-        if whole(self._trainer.strategy):
-            self._trainer.strategy.checkpoint_io = WholeFiles()
+        with self._progress.suppress_lightning():
+            module = self._make_module()
+            self._module, self._trainer = lever_texts.trainer(module, own_levers, **arguments)
+        self._frozen = [row for lever in own_levers if isinstance(lever, Freeze) for row in lever.table(module)]
+        if saves_one_file(self._trainer.strategy):
+            self._trainer.strategy.checkpoint_io = SafeCheckpointIO()
 
-    def _classifier(self) -> FaceClassifier:
-        """A fresh one; its weights are of `init_from`, unless those of a checkpoint will be loaded."""
+    def _make_module(self) -> FaceClassifier:
+        """Returns a new module, with the weights of `init_from` unless a checkpoint will be loaded."""
         config = self._config
-        if config.init_from is None or self._folder.begun:
+        if config.init_from is None or self._folder.is_resumable:
             return FaceClassifier(config.model)
         module, note = warm_start(config.model, config.init_from)
         self._notes += [note] if note else []
         return module
 
-    def _arguments(self, callbacks: list[Callback]) -> dict[str, Any]:
+    def _trainer_arguments(self, callbacks: list[Callback]) -> dict[str, Any]:
         root, logs = self._folder.root, self._folder.logs
         return {
             "accelerator": "auto",
@@ -174,7 +194,7 @@ class _Session:
             "logger": [
                 TensorBoardLogger(root, name=logs.name, version="", default_hp_metric=False),
                 CSVLogger(logs, name="csv"),
-                self._pace.logger,
+                self._throughput.logger,
             ],
             "log_every_n_steps": 10,
             "default_root_dir": root,
@@ -184,71 +204,76 @@ class _Session:
             "use_distributed_sampler": False,
         }
 
-    def to_the_end(self) -> Result | None:
-        """Trains what is left, and measures what came of it."""
+    def run(self) -> Result | None:
+        """Trains the remaining steps, tests the best weights, and writes the result."""
         trainer, module, data, folder = self._trainer, self._module, self._data, self._folder
-        first = trainer.is_global_zero
+        is_first = trainer.is_global_zero
         ranks, notes = trainer.world_size, self._notes
-        held = folder.held(self._config, self._out, notes, ranks=ranks) if first else nullcontext()
-        with held, self._progress.showing(first=first):
+        lock = folder.locked(self._config, self._dataset_path, notes, ranks=ranks) if is_first else nullcontext()
+        with lock, self._progress.live(first=is_first):
             for note in notes:
-                self._progress.say(note, event="note", note=note)
-            trainer.fit(module, data, ckpt_path=find(folder.checkpoints / LAST))
-            if self._saving.validated_step != trainer.global_step:  # it ended in mid-epoch, by `steps`
+                self._progress.report(note, event="note", note=note)
+            trainer.fit(module, data, ckpt_path=find_checkpoint(folder.checkpoints / LAST))
+            if self._checkpointer.validated_step != trainer.global_step:  # `steps` ended it within an epoch
                 trainer.validate(module, data, verbose=False)
-            went = self._went()  # before the test, for which callbacks are told what the weights' checkpoint says
-            trainer.test(module, data, ckpt_path=went["checkpoint"], verbose=False)
-            if not first:
+            training_result = (
+                self._training_result()
+            )  # before the test, which loads the callbacks' states of the tested checkpoint
+            trainer.test(module, data, ckpt_path=training_result["checkpoint"], verbose=False)
+            if not is_first:
                 return None
-            result = Result(**went, **self._tested())
-            folder.finish(asdict(result))
+            result = Result(**training_result, **self._test_result())
+            folder.write_result(asdict(result))
             return result
 
-    def _went(self) -> dict[str, Any]:
-        trainer, saving, pace = self._trainer, self._saving, self._pace
-        weights = self._folder.checkpoints / (LAST if saving.best_step is None else BEST)
-        if not saving.has_saved:
+    def _training_result(self) -> dict[str, Any]:
+        trainer, checkpointer, throughput = self._trainer, self._checkpointer, self._throughput
+        weights = self._folder.checkpoints / (LAST if checkpointer.best_step is None else BEST)
+        if not checkpointer.has_saved:
             raise NonFiniteError(
                 f"weights are NaN or infinite after each of {trainer.global_step:,} steps, so nothing was saved; lower "
                 "the learning rate, or look for such numbers in the batches"
             )
         return {
-            "run": str(self._folder.root), "dataset": str(self._out), "config": asdict(self._config),
-            "epochs": trainer.current_epoch, "steps": trainer.global_step, "images": pace.images,
-            "seconds": pace.seconds, "images_per_second": pace.images_per_second, "stall": pace.stall,
+            "run": str(self._folder.root), "dataset": str(self._dataset_path), "config": asdict(self._config),
+            "epochs": trainer.current_epoch, "steps": trainer.global_step, "images": throughput.images,
+            "seconds": throughput.seconds, "images_per_second": throughput.images_per_second, "stall": throughput.stall,
             "memory": lever_texts.peak_memory(), "told": lever_texts.figures(trainer), "checkpoint": str(weights),
             "frozen": [asdict(row) for row in self._frozen],
-            "best_step": trainer.global_step if saving.best_step is None else saving.best_step,
-            "val": saving.figures, "val_faces": saving.faces, "val_videos": saving.videos,
+            "best_step": trainer.global_step if checkpointer.best_step is None else checkpointer.best_step,
+            "val": checkpointer.figures, "val_faces": checkpointer.faces, "val_videos": checkpointer.videos,
         }  # fmt: skip
 
-    def _tested(self) -> dict[str, Any]:
+    def _test_result(self) -> dict[str, Any]:
         figures = self._trainer.callback_metrics
         test = {name: float(value) for name, value in figures.items() if name.startswith("test/")}
-        scores = self._module.scores if test else None
+        metrics = self._module.scores if test else None
         return {
             "test": test,
-            "test_faces": len(scores.faces) if scores else 0,
-            "test_videos": len(scores.videos) if scores else 0,
+            "test_faces": len(metrics.faces) if metrics else 0,
+            "test_videos": len(metrics.videos) if metrics else 0,
         }
 
     @contextmanager
-    def ending(self) -> Iterator[None]:
-        """Makes of whatever ends a session an error with a code; on other ranks than the first one without a word."""
+    def converting_errors(self) -> Iterator[None]:
+        """Context that converts errors to those with an exit code; other ranks than the first exit silently."""
         try:
-            with _as_errors(self._folder.root, self._config), self._stop.leaving():
+            with (
+                _converting_library_errors(self._folder.root, self._config),
+                self._graceful_stop.converting_interrupts(),
+            ):
                 yield
         except _ON_ALL_RANKS as error:
             if self._trainer.is_global_zero:
                 raise
-            # One that Lightning started: it would kill the first rank, at work on its message, if this one failed.
+            # If a rank that Lightning started exits with an error, Lightning kills the first rank before it reports.
             environment = self._trainer.strategy.cluster_environment
-            started = isinstance(environment, LightningEnvironment) and self._trainer.local_rank > 0
-            sys.exit(0 if started else error.exit_code)
+            started_by_lightning = isinstance(environment, LightningEnvironment) and self._trainer.local_rank > 0
+            sys.exit(0 if started_by_lightning else error.exit_code)
 
 
 @contextmanager
-def _as_errors(run: Path, config: Config) -> Iterator[None]:
+def _converting_library_errors(run: Path, config: Config) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -271,8 +296,8 @@ def _as_errors(run: Path, config: Config) -> Iterator[None]:
         ) from error
 
 
-def _monitor(out: Path, config: Config) -> StarvationMonitor:
-    """Windows short enough that a short run has some."""
+def _make_monitor(out: Path, config: Config) -> StarvationMonitor:
+    """Returns a monitor with windows short enough for a short run to have several."""
     rows = Manifest.read(out).splits.get("train", {}).get("rows", 0)
     batches = config.steps or config.epochs * rows // config.data.batch_size
     return StarvationMonitor(every_n_steps=min(50, max(2, batches // 5)))

@@ -1,4 +1,4 @@
-"""Signals that ask for a run's end, noted instead of died of; light, so that they can be from the command's start."""
+"""Deferred handling of SIGTERM, SIGUSR1, SIGINT and SIGHUP; light, so that it starts with the command."""
 
 from __future__ import annotations
 
@@ -11,58 +11,60 @@ from typing import Any, Self
 
 from ...pipeline.errors import StoppedError
 
-_GENTLY = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
-"""Preemption or `kill`; Slurm, before the walltime ends; Ctrl-C; the terminal is gone."""
-_BY_PERSON = (signal.SIGINT, signal.SIGHUP)
+_HANDLED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
+"""Preemption or `kill`; Slurm before the time limit; Ctrl-C; a lost terminal."""
+_INTERACTIVE = (signal.SIGINT, signal.SIGHUP)
 _INTERRUPTED = 130
 
 
 class StoppedTrainingError(StoppedError):
-    """A signal ended the run between two steps, with a checkpoint; the same command goes on at the next batch.
+    """A signal ended the run between two steps, with a checkpoint; the same command resumes at the next batch.
 
-    `exit_code` is 75, or 130 where a person ended it.
+    `exit_code` is 75, or 130 for Ctrl-C and a lost terminal.
     """
 
     def __init__(self, signum: int, run: Path, step: int) -> None:
         name = signal.Signals(signum).name
-        then = f"after step {step:,}, which is saved in {run}; run the same command again to go on at the next batch"
+        consequence = (
+            f"after step {step:,}, which is saved in {run}; run the same command again to go on at the next batch"
+        )
         super().__init__(
-            f"stopped by {name} {then if step else 'before its first step; run the same command again'}",
+            f"stopped by {name} {consequence if step else 'before its first step; run the same command again'}",
             figures={"signal": name, "step": step, "run": str(run)},
         )
-        if signum in _BY_PERSON:
+        if signum in _INTERACTIVE:
             self.exit_code = _INTERRUPTED
 
 
 class Signals:
-    """Takes note of the first signal that asks for an end, instead of dying of it; a second Ctrl-C ends at once.
+    """Context manager that records the first termination signal instead of dying; a second Ctrl-C ends at once.
 
-    A context manager; what was set before is set again at its end. In other threads than the main one, where Python
-    allows no handlers, signals do as they did.
+    Restores the previous handlers at its end. Does nothing in other threads than the main one, where Python allows no
+    handlers.
     """
 
     def __init__(self) -> None:
         self.received = 0
         self.on_received: Callable[[int], None] = lambda _: None
-        self._before: dict[int, Any] = {}
+        self._previous_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.getsignal(number) for number in _GENTLY}
+            self._previous_handlers = {number: signal.getsignal(number) for number in _HANDLED}
             self.install()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
-        self._before = {}
+        self._previous_handlers = {}
 
     def install(self) -> None:
-        """Sets the handlers; again where a Trainer has set its own for SIGTERM, which breaks into ranks' exchanges."""
-        for number in _GENTLY if threading.current_thread() is threading.main_thread() else ():
-            signal.signal(number, self._note)
+        """Sets the handlers. Call it again after a Trainer has set its own, which interrupts collective calls."""
+        for number in _HANDLED if threading.current_thread() is threading.main_thread() else ():
+            signal.signal(number, self._handle)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.received and number == signal.SIGINT:
             raise KeyboardInterrupt
         if not self.received:

@@ -1,4 +1,4 @@
-"""What a person reads at the end of `train` and of `evaluate`: tables of 80 columns."""
+"""Closing tables of `train` and `evaluate` on the terminal, 80 columns wide."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _FACES = ("auc", "log_loss", "accuracy")
 
 
 def show_result(result: Result) -> None:
-    """The closing tables of a run: how it went, how well it does, and where to look."""
-    console = stderr_console()
-    console.print(_went(result))
+    """Prints the closing tables of a run: training, metrics, and where files are."""
+    console = standard_error()
+    console.print(_training_table(result))
     if result.frozen:
-        console.print(_frozen(result.frozen))
-    console.print(_does(result))
-    console.print(_worth(result.test_videos), soft_wrap=False)
-    for line in _places(result):
+        console.print(_frozen_table(result.frozen))
+    console.print(_metrics_table(result))
+    console.print(_auc_caveat(result.test_videos), soft_wrap=False)
+    for line in _next_steps(result):
         console.print(escape(line))
 
 
-def _went(result: Result) -> Table:
+def _training_table(result: Result) -> Table:
     config = result.config
     model, data = config["model"], config["data"]
     table = _table(f"trained on {result.dataset}", "", "")
@@ -55,16 +55,16 @@ def _went(result: Result) -> Table:
         table.add_row("speed", f"{result.images_per_second:,.0f} images/s")
     if result.stall is not None:
         table.add_row("stall", f"waited for data {result.stall:.1%} of the time")
-    table.add_row("peak memory", _memory(result.memory))
+    table.add_row("peak memory", _memory_text(result.memory))
     for name, figures in result.told.items():
-        told = ", ".join(f"{key} {value}" for key, value in figures.items() if value)
-        if told:
-            table.add_row(escape(name), escape(told))
+        text = ", ".join(f"{key} {value}" for key, value in figures.items() if value)
+        if text:
+            table.add_row(escape(name), escape(text))
     return table
 
 
-def _frozen(rows: Sequence[dict[str, Any]]) -> Table:
-    """What did not learn, a row a module or parameter."""
+def _frozen_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Returns the table of frozen modules and parameters."""
     table = _table("frozen", "pattern", "module or parameter", "tensors", "numbers", "BatchNorms")
     for row in rows:
         counts = (f"{row[name]:,}" for name in ("tensors", "numbers", "batch_norms"))
@@ -72,7 +72,7 @@ def _frozen(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _memory(memory: dict[str, int | None]) -> str:
+def _memory_text(memory: dict[str, int | None]) -> str:
     texts = [f"{filesize.decimal(memory['host_bytes'] or 0)} of the host"]
     if memory.get("allocated_bytes") is not None:
         texts.insert(0, f"{filesize.decimal(memory['reserved_bytes'] or 0)} of the GPU")
@@ -80,28 +80,31 @@ def _memory(memory: dict[str, int | None]) -> str:
     return ", ".join(texts)
 
 
-def _does(result: Result) -> Table:
-    """Figures of faces and videos, of classes and methods; val beside test."""
+def _metrics_table(result: Result) -> Table:
+    """Returns the table of metrics of faces and videos, by class and method; val beside test."""
     splits = {"val": result.val, "test": result.test}
     table = _table(f"the best weights, of step {result.best_step:,}", "", *splits)
-    for what, names, counts in (
+    for kind, names, counts in (
         ("faces", _FACES, (result.val_faces, result.test_faces)),
         ("videos", tuple(f"video_{name}" for name in _FACES), (result.val_videos, result.test_videos)),
     ):
         table.add_section()
-        table.add_row(f"[bold]{what}[/]", *(f"{count:,}" for count in counts))
+        table.add_row(f"[bold]{kind}[/]", *(f"{count:,}" for count in counts))
         for name in names:
-            table.add_row(f"  {_NAMES[name]}", *(_figure(of.get(f"{split}/{name}")) for split, of in splits.items()))
+            table.add_row(
+                f"  {_NAMES[name]}",
+                *(_format_metric(figures.get(f"{split}/{name}")) for split, figures in splits.items()),
+            )
     table.add_section()
-    keys = dict.fromkeys(key.partition("/")[2] for of in splits.values() for key in of)
-    for key in (one for one in keys if one.startswith("accuracy_")):
-        cells = [_figure(of.get(f"{split}/{key}")) for split, of in splits.items()]
-        table.add_row(f"accuracy of {escape(_of(key))}", *cells)
+    keys = dict.fromkeys(key.partition("/")[2] for figures in splits.values() for key in figures)
+    for key in (key for key in keys if key.startswith("accuracy_")):
+        cells = [_format_metric(figures.get(f"{split}/{key}")) for split, figures in splits.items()]
+        table.add_row(f"accuracy of {escape(_subject_of(key))}", *cells)
     return table
 
 
-def _worth(videos: int) -> str:
-    """What an AUC over so many videos says."""
+def _auc_caveat(videos: int) -> str:
+    """Returns what an AUC over this many videos means."""
     if videos < _FEW_VIDEOS:
         return (
             f"An AUC over {videos} videos shows that everything is connected, not that fakes are found: for that take "
@@ -110,7 +113,7 @@ def _worth(videos: int) -> str:
     return "This AUC is of the dataset that was trained on; facefeed evaluate says what it is on others."
 
 
-def _places(result: Result) -> list[str]:
+def _next_steps(result: Result) -> list[str]:
     run = shlex.quote(result.run)
     return [
         f"run: {result.run}   (settings: config.json, figures: result.json, weights: checkpoints)",
@@ -119,39 +122,45 @@ def _places(result: Result) -> list[str]:
     ]
 
 
-def show_evaluations(found: Sequence[Evaluation], checkpoint: Path) -> None:
-    """A row a dataset; below, a row for each class and method of each."""
-    console = stderr_console()
-    split = found[0].split
+def show_evaluations(evaluations: Sequence[Evaluation], checkpoint: Path) -> None:
+    """Prints a row for each dataset, then a row for each class and method."""
+    console = standard_error()
+    split = evaluations[0].split
     table = _table(f"{checkpoint} on {split}", "dataset", "faces", "videos", "AUC", "video AUC", "log-loss", "accuracy")
-    for one in found:
-        figures = [_figure(one.figures.get(name)) for name in ("auc", "video_auc", "log_loss", "accuracy")]
-        counts = ("-", "-") if one.reason else (f"{one.faces:,}", f"{one.videos:,}")
-        table.add_row(escape(one.name), *counts, *figures)
+    for evaluation in evaluations:
+        figures = [
+            _format_metric(evaluation.figures.get(name)) for name in ("auc", "video_auc", "log_loss", "accuracy")
+        ]
+        counts = ("-", "-") if evaluation.reason else (f"{evaluation.faces:,}", f"{evaluation.videos:,}")
+        table.add_row(escape(evaluation.name), *counts, *figures)
     console.print(table)
-    for one in found:
-        if one.reason:
-            console.print(escape(f"{one.name}: not measured: {one.reason}"))
-    found = [one for one in found if not one.reason]
-    parts = _table("accuracy by class and method", "of", *(escape(one.name) for one in found))
-    keys = dict.fromkeys(key for one in found for key in one.figures if key.startswith("accuracy_"))
-    for key in sorted(keys, key=lambda key: key.startswith("accuracy_method_")):  # else as the checkpoint has them
-        parts.add_row(escape(_of(key)), *(_figure(one.figures.get(key)) for one in found))
-    console.print(parts)
-    for line in dict.fromkeys(note for one in found for note in one.notes):
+    for evaluation in evaluations:
+        if evaluation.reason:
+            console.print(escape(f"{evaluation.name}: not measured: {evaluation.reason}"))
+    evaluations = [evaluation for evaluation in evaluations if not evaluation.reason]
+    accuracies = _table("accuracy by class and method", "of", *(escape(evaluation.name) for evaluation in evaluations))
+    keys = dict.fromkeys(key for evaluation in evaluations for key in evaluation.figures if key.startswith("accuracy_"))
+    for key in sorted(
+        keys, key=lambda key: key.startswith("accuracy_method_")
+    ):  # classes first, in the checkpoint's order
+        accuracies.add_row(
+            escape(_subject_of(key)), *(_format_metric(evaluation.figures.get(key)) for evaluation in evaluations)
+        )
+    console.print(accuracies)
+    for line in dict.fromkeys(note for evaluation in evaluations for note in evaluation.notes):
         console.print(escape(line))
-    fewest = min((one.videos for one in found if "auc" in one.figures), default=_FEW_VIDEOS)
+    fewest = min((evaluation.videos for evaluation in evaluations if "auc" in evaluation.figures), default=_FEW_VIDEOS)
     if fewest < _FEW_VIDEOS:
-        console.print(_worth(fewest), soft_wrap=False)
+        console.print(_auc_caveat(fewest), soft_wrap=False)
 
 
-def _of(key: str) -> str:
-    """A figure's name as people say it: accuracy_method_swap is of the method swap."""
+def _subject_of(key: str) -> str:
+    """Returns what an accuracy is of, in words: "method swap" for accuracy_method_swap."""
     name = key.removeprefix("accuracy_")
     return f"method {name.removeprefix('method_')}" if name.startswith("method_") else name
 
 
-def _figure(value: float | None) -> str:
+def _format_metric(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 

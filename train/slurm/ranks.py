@@ -8,11 +8,9 @@ from typing import Any
 
 from ...pipeline.errors import UsageError
 from ..config.recipes import RECIPES
-from ..config.settings import with_set
-from ..levers.registry import parse
+from ..config.settings import with_overrides
+from ..levers.registry import STRATEGIES, parse
 from .parsed import parsed
-
-_STRATEGIES = ("ddp", "zero", "fsdp")
 
 
 def with_ranks(arguments: Sequence[str], *, nodes: int, gpus_per_node: int) -> list[str]:
@@ -25,7 +23,7 @@ def with_ranks(arguments: Sequence[str], *, nodes: int, gpus_per_node: int) -> l
     """
     asked = parsed("train", arguments)
     recipe = asked["recipe"] or _recipe(nodes, gpus_per_node)
-    config = with_set(RECIPES[recipe](), asked["changes"])
+    config = with_overrides(RECIPES[recipe](), asked["changes"])
     levers = _levers(config.levers, nodes, max(gpus_per_node, 1))
     kept = [*arguments] if asked["recipe"] else [*arguments, "--recipe", recipe]
     return kept if levers == config.levers else [*_without_levers(kept), "--set", f"levers={levers}"]
@@ -39,7 +37,7 @@ def _recipe(nodes: int, gpus_per_node: int) -> str:
 
 def _levers(text: str, nodes: int, ranks_per_node: int) -> str:
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    found = next((part for part in parts if part.split(":")[0] in _STRATEGIES), None)
+    found = next((part for part in parts if part.split(":")[0] in STRATEGIES), None)
     if found is None:
         return text if nodes * ranks_per_node == 1 else ",".join([f"ddp:{ranks_per_node}:{nodes}", *parts])
     lever: Any = parse(found)[0]  # with devices and nodes, as all of them have

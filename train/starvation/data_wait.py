@@ -1,4 +1,4 @@
-"""What one rank sees of a Trainer's waiting for data: how long each fetch took of a step, and what was ready."""
+"""Measures on one rank how long a Trainer waits for data in each step, and how many batches were ready."""
 
 from __future__ import annotations
 
@@ -16,52 +16,55 @@ from ...loaders.loader.stats import count_ready_batches
 clock = time.perf_counter
 
 
-class Waits:
-    """The steps of one fit, as it is told of them. Costs a step three marks, and never waits for the device."""
+class DataWaitTimer:
+    """Times the fetches and steps of one fit. Takes three timestamps a step and never waits for the device."""
 
     def __init__(self, trainer: Any) -> None:
-        self.queue = Queue(trainer)
+        self.queue = QueueDepth(trainer)
         self._device: torch.device = trainer.strategy.root_device
-        self._opened: float | None = None
-        self._latest = 0.0
-        self._marks: list[Any] = []  # of the step at hand: before and after each fetch
-        self._unread: deque[list[Any]] = deque()  # the same of the steps before it, with their ends
+        self._epoch_started_at: float | None = None
+        self._fetch_ended_at = 0.0
+        self._timestamps: list[Any] = []  # timestamps of the current step: before and after each fetch
+        self._unread: deque[list[Any]] = deque()  # the same of previous steps, with their ends
         self._waits: list[float] = []
         self._seconds = 0.0
 
-    def opened(self) -> None:
-        """An epoch began; its loader was not asked for anything yet."""
-        self._opened = self._latest = clock()
+    def epoch_started(self) -> None:
+        """Marks the start of an epoch, before its first fetch."""
+        self._epoch_started_at = self._fetch_ended_at = clock()
 
-    def asked(self) -> None:
-        """A batch is asked for."""
-        self.queue.asked()
-        self._marks.append(_mark(self._device))
+    def fetch_started(self) -> None:
+        """Marks the start of a fetch."""
+        self.queue.fetch_started()
+        self._timestamps.append(_timestamp(self._device))
 
-    def handed(self) -> None:
-        """It is there."""
-        self._marks.append(_mark(self._device))
-        self.queue.handed()
-        self._latest = clock()
+    def fetch_ended(self) -> None:
+        """Marks the end of a fetch."""
+        self._timestamps.append(_timestamp(self._device))
+        self.queue.fetch_ended()
+        self._fetch_ended_at = clock()
 
-    def done(self) -> float | None:
-        """A step is done. Of an epoch's first one only this is kept: the seconds until its batch was there."""
-        marks, self._marks = self._marks, []
-        if self._opened is not None:
-            seconds, self._opened = self._latest - self._opened, None
+    def step_ended(self) -> float | None:
+        """Marks the end of a step. Returns the seconds to the first batch for an epoch's first step, else None.
+
+        An epoch's first step is not part of the waits.
+        """
+        timestamps, self._timestamps = self._timestamps, []
+        if self._epoch_started_at is not None:
+            seconds, self._epoch_started_at = self._fetch_ended_at - self._epoch_started_at, None
             return seconds
-        if marks:
-            self._unread.append([*marks, _mark(self._device)])
-        while self._unread and _is_over(self._unread[0][-1], steps_ago=len(self._unread) - 1):
-            marks = self._unread.popleft()
-            self._waits += map(_seconds, marks[:-1:2], marks[1::2])
-            self._seconds += _seconds(marks[0], marks[-1])
+        if timestamps:
+            self._unread.append([*timestamps, _timestamp(self._device)])
+        while self._unread and _is_readable(self._unread[0][-1], steps_ago=len(self._unread) - 1):
+            timestamps = self._unread.popleft()
+            self._waits += map(_seconds, timestamps[:-1:2], timestamps[1::2])
+            self._seconds += _seconds(timestamps[0], timestamps[-1])
         return None
 
-    def take(self) -> list[float]:
-        """Stall (0 to 1), 99th percentile of the waits in ms, queue depth, of the time since the last call.
+    def pop_window(self) -> list[float]:
+        """Returns stall fraction (0 to 1), 99th percentile of waits in ms and mean queue depth since the last call.
 
-        NaN where nobody knows. A window's last steps on a device may not be over yet: they count for the next one.
+        NaN if unknown. Steps that are still running on the device count for the next window.
         """
         waits, seconds = self._waits, self._seconds
         self._waits, self._seconds = [], 0.0
@@ -71,43 +74,43 @@ class Waits:
         return [sum(waits) / seconds, 1e3 * longest, self.queue.mean()]
 
 
-def tap(profiler: Any, waits: Waits) -> None:
-    """Has `waits` told of every epoch and every fetch.
+def attach(profiler: Any, timer: DataWaitTimer) -> None:
+    """Wraps `start` and `stop` of a Trainer's profiler so that `timer` is called at every epoch and every fetch.
 
-    Lightning tells the Trainer's profiler, of whatever kind, when `next()` of the training loader begins and ends, also
-    where it fetches a batch ahead or leaves that to `training_step`. No hook lies as close: between one step's end and
-    the next one's start Lightning also runs other callbacks, logs, saves, validates, has ranks wait for each other and
-    copies the batch. The two names are the same from 2.4 to 2.6; under others nothing would be logged, rather than
-    zeros. The profiler itself stays in its place, since people look at its type.
+    Lightning reports to its profiler, of whatever kind, when `next()` of the training loader begins and ends, also
+    where it prefetches a batch or leaves fetching to `training_step`. No hook is as close: between two steps Lightning
+    also runs other callbacks, logs, saves, validates, synchronises ranks and copies the batch. The two action names
+    are the same from Lightning 2.4 to 2.6; with others nothing would be logged, rather than zeros. The profiler object
+    is not replaced, since users check its type.
     """
     start, stop = profiler.start, profiler.stop
 
     def started(action: str) -> None:
         start(action)
         if action.endswith("train_dataloader_next"):
-            waits.asked()
+            timer.fetch_started()
         elif action == "run_training_epoch":
-            waits.opened()
+            timer.epoch_started()
 
     def stopped(action: str) -> None:
         if action.endswith("train_dataloader_next"):
-            waits.handed()
+            timer.fetch_ended()
         stop(action)
 
     profiler.start, profiler.stop = started, stopped
 
 
-def untap(profiler: Any) -> None:
-    """Lets the methods of the profiler's class show again."""
+def detach(profiler: Any) -> None:
+    """Removes the wrappers from the profiler."""
     for name in ("start", "stop"):
         profiler.__dict__.pop(name, None)
 
 
-def _mark(device: torch.device) -> Any:
-    """Now: by the clock, or an event on the current CUDA stream, behind all that was queued so far.
+def _timestamp(device: torch.device) -> Any:
+    """Returns a timestamp: the clock, or an event on the current CUDA stream, behind all work queued so far.
 
-    While that still runs, the events before and after a fetch come to pass together: what is between them is the time
-    in which the device had nothing to do, however long the host waited.
+    While that work still runs, the events before and after a fetch complete together: the time between them is the
+    time in which the device was idle, however long the host waited.
     """
     if device.type != "cuda":
         return clock()
@@ -116,42 +119,42 @@ def _mark(device: torch.device) -> Any:
     return event
 
 
-def _is_over(mark: Any, *, steps_ago: int) -> bool:
-    """Whether a mark, and all before it, can be read without waiting; an event is not even asked for two steps."""
-    return isinstance(mark, float) or (steps_ago >= 2 and bool(mark.query()))
+def _is_readable(timestamp: Any, *, steps_ago: int) -> bool:
+    """Whether a timestamp can be read without waiting; an event is not even queried for two steps."""
+    return isinstance(timestamp, float) or (steps_ago >= 2 and bool(timestamp.query()))
 
 
 def _seconds(earlier: Any, later: Any) -> float:
     return float(later - earlier if isinstance(later, float) else earlier.elapsed_time(later) / 1e3)
 
 
-class Queue:
-    """How many batches were ready when one was asked for: by a FaceDataLoader's own count, else by torch's queues."""
+class QueueDepth:
+    """Number of batches ready at each fetch, from a FaceDataLoader's statistics, else from torch's worker queues."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self._found: int | None = None  # in torch's queues, for the fetch at hand
-        self._asked = self._ready = 0
+        self._ready_in_torch: int | None = None  # in torch's queues, at the current fetch
+        self._num_fetches = self._sum_ready = 0
 
-    def asked(self) -> None:
-        """A batch is asked for."""
+    def fetch_started(self) -> None:
+        """Reads torch's queues at the start of a fetch."""
         combined = getattr(self._trainer.fit_loop, "_combined_loader", None)
         running: Any = getattr(getattr(combined, "_iterator", None), "iterators", ())
         known = len(running) == 1 and hasattr(running[0], "_worker_result_queue")
-        self._found = count_ready_batches(running[0]) if known else None
+        self._ready_in_torch = ready_batches(running[0]) if known else None
 
-    def handed(self) -> None:
-        """It is there."""
+    def fetch_ended(self) -> None:
+        """Counts the batches that were ready for a fetch."""
         loader = self._face_loader()
-        found = self._found if loader is None else loader.stats().latest_ready
-        if found is not None:
-            self._asked += 1
-            self._ready += found
+        ready = self._ready_in_torch if loader is None else loader.stats().latest_ready
+        if ready is not None:
+            self._num_fetches += 1
+            self._sum_ready += ready
 
     def mean(self) -> float:
-        """Of the time since the last call; NaN where nobody knows."""
-        mean = self._ready / self._asked if self._asked else math.nan
-        self._asked = self._ready = 0
+        """Returns the mean since the last call; NaN if unknown."""
+        mean = self._sum_ready / self._num_fetches if self._num_fetches else math.nan
+        self._num_fetches = self._sum_ready = 0
         return mean
 
     def _face_loader(self) -> FaceDataLoader | DevicePrefetcher | None:

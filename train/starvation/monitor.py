@@ -1,4 +1,4 @@
-"""What rides along in Lightning's Trainer: `StarvationMonitor` says, while it trains, how long it waits for data."""
+"""`StarvationMonitor`: a Lightning callback that logs how long training waits for data."""
 
 from __future__ import annotations
 
@@ -12,38 +12,45 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from ...loaders import DevicePrefetcher, FaceDataLoader, validation
 from ...pipeline.errors import FacefeedError, UsageError
-from .data_wait import Waits, tap, untap
+from .data_wait import DataWaitTimer, attach, detach
 
 
 class StarvedError(FacefeedError):
-    """Training waited for data longer than it may; `figures` holds the window that was one too many."""
+    """Training waited for data longer than `max_stall` allows; `figures` holds the metrics of the last window."""
 
     exit_code = 1
 
 
 class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Logs to the Trainer's loggers, every few steps of `fit`, how long the device waited for data.
+    """Logs to the Trainer's loggers, every `every_n_steps` steps of `fit`, how long the device waited for data.
 
-    starvation/stall: share of the time, 0 to 1; near 0: always fed; near 1: the device does little but wait. The time
-    is that of fetches and steps; what lies between a step's end and the next fetch (validation, checkpoints, logging,
-    waiting for other ranks) counts for neither. Over ranks: the mean.
-    starvation/stall_max: with several ranks, the most. The slowest rank holds all others, since a step ends when every
-    rank's gradients are there: the run loses at least this share, and it is the one that is judged.
-    starvation/wait_p99_ms: what 99 of 100 fetches stay within, in ms (of fewer, the longest); near 0: no step waits
-    long. Over ranks: the most.
-    starvation/queue_depth: how many batches were ready when one was asked for, on average; near 0: the workers are the
-    slower side. Over ranks: the least. Left out where nobody knows: without workers, or with several loaders in one.
-    starvation/first_batch_seconds: once an epoch, from its beginning to its first batch, on the slowest rank; counts
-    for nothing else. In a fit's first epoch Lightning calls `iter()` before, and what a loader does there is not seen.
+    starvation/stall: fraction of time, 0 to 1; near 0: always fed; near 1: the device mostly waits. Only fetches and
+    steps count as time, not what lies between a step's end and the next fetch (validation, checkpoints, logging,
+    waiting for other ranks). Over ranks: the mean.
+    starvation/stall_max: the maximum over several ranks. The slowest rank delays all others, since a step ends when
+    every rank's gradients have arrived: the run loses at least this fraction, and it is compared with `max_stall`.
+    starvation/wait_p99_ms: 99th percentile of the fetches in ms (the maximum of fewer than 100); near 0: no step waits
+    long. Over ranks: the maximum.
+    starvation/queue_depth: mean number of batches ready at a fetch; near 0: the workers are the bottleneck. Over
+    ranks: the minimum. Left out if unknown: without workers, or with several combined loaders.
+    starvation/first_batch_seconds: once an epoch, from its start to its first batch, on the slowest rank; not part of
+    the other metrics. In a fit's first epoch Lightning calls `iter()` earlier, so its time is not included.
 
-    every_n_steps: steps (calls of `training_step`) in a window. max_stall: the most stall that a window may have.
-    patience: so many windows in a row with more are too many; a fit's first, in which workers start, is never judged.
-    on_starved: "warn", once a fit; "fail": raise `StarvedError`, on all ranks at the same step; "ignore": only log.
+    Args:
+        every_n_steps: Steps (calls of `training_step`) in a window.
+        max_stall: Largest allowed stall of a window, between 0 and 1.
+        patience: Consecutive windows above `max_stall` that count as starved. A fit's first window, in which workers
+            start, never counts.
+        on_starved: "warn", once a fit; "fail", raise `StarvedError` on all ranks at the same step; "ignore", only log.
 
-    On CUDA stall is what the device had no work in, by events that are read two steps later and never waited for; with
-    several ranks the host waits for the device once a window, to exchange figures. Elsewhere it is all of a fetch, as
-    in a profile: the loop stands still also while a batch that is ready is handed over. Checkpoints hold nothing of it:
-    a resumed fit begins with a first window. Raises `UsageError` on arguments that cannot be meant.
+    Raises:
+        UsageError: An argument is out of range.
+
+    On CUDA stall is the time in which the device had no work, by events that are read two steps later without waiting;
+    with several ranks the host waits for the device once a window, to exchange metrics. On CPUs it is the whole of a
+    fetch, as in a profile, including the transfer of a batch that is ready. No state is saved in checkpoints: a
+    resumed fit begins with a first window.
+
     """
 
     def __init__(
@@ -54,56 +61,56 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
         self.patience = validation.require_int("patience", patience, minimum=1, example=2)
         if on_starved not in ("warn", "fail", "ignore"):
             raise UsageError(f"on_starved={on_starved!r}: must be 'warn', 'fail' or 'ignore'; try 'warn'")
-        self.max_stall = _share(max_stall)
+        self.max_stall = _check_fraction(max_stall)
         self.on_starved = on_starved
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begins to look."""
-        self._steps = self._began = 0
-        self._starved: list[int] = []  # the global_step at which each window began, of those in a row with too much
+        """Attaches the timer to the Trainer's profiler."""
+        self._steps = self._window_started_at_step = 0
+        self._starved_since_steps: list[int] = []  # global_step at the start of each consecutive starved window
         self._warned = False
-        self._waits = Waits(trainer)
-        tap(trainer.profiler, self._waits)
+        self._wait_timer = DataWaitTimer(trainer)
+        attach(trainer.profiler, self._wait_timer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Ends a step. When ranks exchange figures follows from the number of steps alone, which is the same on all."""
-        first_batch_seconds = self._waits.done()
+        """Ends a step. Ranks exchange metrics after the same number of steps, so the collective calls match."""
+        first_batch_seconds = self._wait_timer.step_ended()
         self._steps += 1
         if first_batch_seconds is not None:
-            slowest = max(_of_ranks(trainer, [first_batch_seconds]))[0]
+            slowest = max(_gather(trainer, [first_batch_seconds]))[0]
             _log(trainer, {"starvation/first_batch_seconds": slowest})
         if self._steps % self.every_n_steps == 0:
-            figures = _reduced(_of_ranks(trainer, self._waits.take()))
+            figures = _reduce(_gather(trainer, self._wait_timer.pop_window()))
             _log(trainer, figures)
-            self._judge(trainer, figures)
+            self._check_starved(trainer, figures)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Looks no longer: after an error Lightning does not call `teardown`."""
-        untap(trainer.profiler)
+        """Detaches the timer: after an error Lightning does not call `teardown`."""
+        detach(trainer.profiler)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Looks no longer."""
-        untap(trainer.profiler)
+        """Detaches the timer."""
+        detach(trainer.profiler)
 
-    def _judge(self, trainer: Any, figures: dict[str, float]) -> None:
-        began, self._began = self._began, trainer.global_step
+    def _check_starved(self, trainer: Any, figures: dict[str, float]) -> None:
+        started_at_step, self._window_started_at_step = self._window_started_at_step, trainer.global_step
         stall = figures.get("starvation/stall_max", figures.get("starvation/stall", 0.0))
         if self._steps == self.every_n_steps or stall <= self.max_stall:
-            self._starved.clear()
+            self._starved_since_steps.clear()
             return
-        self._starved.append(began)
-        if len(self._starved) < self.patience or self.on_starved == "ignore":
+        self._starved_since_steps.append(started_at_step)
+        if len(self._starved_since_steps) < self.patience or self.on_starved == "ignore":
             return
         where = " on the slowest rank, which holds all others" if trainer.world_size > 1 else ""
-        told = (
+        message = (
             f"stall={stall:.1%}: training waits for data{where}, for more of the time than max_stall="
-            f"{self.max_stall:.1%} since step {self._starved[0]}, and the device stands still meanwhile; "
+            f"{self.max_stall:.1%} since step {self._starved_since_steps[0]}, and the device stands still meanwhile; "
             f"{_remedy(trainer.train_dataloader)} to see why, and what would help"
         )
         if self.on_starved == "fail":
-            raise StarvedError(told, figures=figures)
+            raise StarvedError(message, figures=figures)
         if not self._warned:
-            rank_zero_warn(told)
+            rank_zero_warn(message)
         self._warned = True
 
 
@@ -113,7 +120,7 @@ def _remedy(loader: Any) -> str:
     return "call `profile(loader, step)` of facefeed.loaders.profiler.profile"
 
 
-def _share(max_stall: Any) -> float:
+def _check_fraction(max_stall: Any) -> float:
     if isinstance(max_stall, bool) or not isinstance(max_stall, Real) or not 0 < float(max_stall) < 1:
         raise UsageError(
             f"max_stall={max_stall!r}: must be a share of the time between 0 and 1, else every window would have more, "
@@ -122,17 +129,19 @@ def _share(max_stall: Any) -> float:
     return float(max_stall)
 
 
-def _of_ranks(trainer: Any, figures: list[float]) -> list[list[float]]:
-    """The figures of every rank, by rank."""
+def _gather(trainer: Any, figures: list[float]) -> list[list[float]]:
+    """Gathers the metrics of all ranks, by rank."""
     if trainer.world_size == 1:
         return [figures]
     gathered = trainer.strategy.all_gather(torch.tensor(figures, device=trainer.strategy.root_device))
     return [[float(figure) for figure in rank] for rank in gathered.tolist()]
 
 
-def _reduced(ranks: list[list[float]]) -> dict[str, float]:
-    """What is logged, of the stall, wait and queue depth of each rank; what no rank knows is left out."""
-    stalls, waits, depths = ([one for one in column if not math.isnan(one)] for column in zip(*ranks, strict=True))
+def _reduce(ranks: list[list[float]]) -> dict[str, float]:
+    """Reduces stall, wait and queue depth over ranks to the metrics that are logged; unknown ones are left out."""
+    stalls, waits, depths = (
+        [value for value in column if not math.isnan(value)] for column in zip(*ranks, strict=True)
+    )
     figures: dict[str, float] = {}
     if stalls:
         figures |= {"starvation/stall": sum(stalls) / len(stalls), "starvation/wait_p99_ms": max(waits)}
@@ -144,6 +153,6 @@ def _reduced(ranks: list[list[float]]) -> dict[str, float]:
 
 
 def _log(trainer: Any, figures: dict[str, float]) -> None:
-    """At the step that Lightning's own callbacks log at; `global_step` would count every optimizer's."""
+    """Logs at the step that Lightning's own callbacks use; `global_step` counts the steps of every optimizer."""
     for logger in trainer.loggers:
         logger.log_metrics(dict(figures), step=trainer.fit_loop.epoch_loop._batches_that_stepped)  # noqa: SLF001

@@ -10,9 +10,9 @@ import pytest
 from assets_fit import config
 from assets_train import small_dataset
 from facefeed.train import levers
-from facefeed.train.config.fitting import fitted
+from facefeed.train.config.fitting import fit_to_machine
 from facefeed.train.config.recipes import RECIPES
-from facefeed.train.config.settings import with_set
+from facefeed.train.config.settings import with_overrides
 from facefeed.train.machine import Machine
 from facefeed.train.run.runner import train
 from rich.console import Console
@@ -43,7 +43,7 @@ def test_the_default_recipe_falls_back_to_what_the_card_has_and_says_so(machine:
     from facefeed.train.config.options import ModelOptions  # noqa: PLC0415
     from facefeed.train.model.face_classifier import FaceClassifier  # noqa: PLC0415
 
-    found, notes = fitted(RECIPES["fast"](), machine)
+    found, notes = fit_to_machine(RECIPES["fast"](), machine)
     assert found.levers == wanted
     (note,) = notes
     for part in (machine.gpus[0], "tf32 left out", wanted):
@@ -54,17 +54,17 @@ def test_the_default_recipe_falls_back_to_what_the_card_has_and_says_so(machine:
 
 def test_where_a_recipe_runs_as_it_is_nothing_is_said() -> None:
     for machine, name in ((A100, "fast"), (T4, "small-gpu"), (Machine(), "quick"), (V100, "baseline")):
-        assert fitted(RECIPES[name](), machine) == (RECIPES[name](), ())
+        assert fit_to_machine(RECIPES[name](), machine) == (RECIPES[name](), ())
 
 
 def test_levers_that_a_user_names_are_left_to_be_refused() -> None:
-    named = with_set(RECIPES["fast"](), ["levers=bf16,clip:1"])
-    assert fitted(named, V100) == (named, ())
+    named = with_overrides(RECIPES["fast"](), ["levers=bf16,clip:1"])
+    assert fit_to_machine(named, V100) == (named, ())
 
 
 def test_a_recipe_that_was_given_its_ranks_falls_back_as_well() -> None:
-    given = with_set(RECIPES["multi-gpu"](), [f"levers=ddp:4:2,{RECIPES['fast']().levers}"])
-    found, _ = fitted(given, card("V100", (7, 0), count=4))
+    given = with_overrides(RECIPES["multi-gpu"](), [f"levers=ddp:4:2,{RECIPES['fast']().levers}"])
+    found, _ = fit_to_machine(given, card("V100", (7, 0), count=4))
     assert found.levers == "ddp:4:2,fp16,channels_last,fused,compile,clip:1"
 
 
@@ -75,11 +75,11 @@ def test_multi_gpu_is_fast_on_all_gpus() -> None:
 
 def test_on_several_gpus_a_recipe_for_one_says_that_the_others_are_idle() -> None:
     eight = card("A100", (8, 0), count=8)
-    found, (note,) = fitted(RECIPES["fast"](), eight)
+    found, (note,) = fit_to_machine(RECIPES["fast"](), eight)
     assert found == RECIPES["fast"]()
     assert note.startswith("8 GPUs, of which this run uses one")
     assert "--recipe multi-gpu" in note
-    assert fitted(RECIPES["multi-gpu"](), eight)[1] == ()
+    assert fit_to_machine(RECIPES["multi-gpu"](), eight)[1] == ()
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -10,7 +10,7 @@ import sys
 import pytest
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.config.recipes import RECIPES, Config
-from facefeed.train.config.settings import differences, flat, flattened, with_set
+from facefeed.train.config.settings import differences, flat_settings, flatten, with_overrides
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -61,14 +61,16 @@ def test_the_names_of_recipes_are_there_without_what_is_heavy() -> None:
     ],
 )
 def test_a_value_is_read_as_the_type_of_its_setting(given: str, key: str, value: object) -> None:
-    found = flat(with_set(RECIPES["quick"](), [given]))[key]
+    found = flat_settings(with_overrides(RECIPES["quick"](), [given]))[key]
     assert found == value
     assert type(found) is type(value)
 
 
 def test_several_are_set_at_once_and_all_others_stay() -> None:
-    before = flat(RECIPES["baseline"]())
-    after = flat(with_set(RECIPES["baseline"](), ["epochs=3", "model.backbone=vit", "model.loss=bce", "data.seed=-1"]))
+    before = flat_settings(RECIPES["baseline"]())
+    after = flat_settings(
+        with_overrides(RECIPES["baseline"](), ["epochs=3", "model.backbone=vit", "model.loss=bce", "data.seed=-1"])
+    )
     changed = {"epochs": 3, "model.backbone": "vit", "model.loss": "bce", "data.seed": -1}
     assert after == {**before, **changed}
 
@@ -101,7 +103,7 @@ def test_several_are_set_at_once_and_all_others_stay() -> None:
 )
 def test_what_cannot_be_meant_is_refused_with_what_could(given: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        with_set(RECIPES["quick"](), given)
+        with_overrides(RECIPES["quick"](), given)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_a_config_is_checked_when_it_is_made(wrong: dict[str, object]) -> None:
 
 def test_a_config_that_went_through_json_differs_from_itself_in_nothing() -> None:
     config = RECIPES["fast"]()
-    stored = flattened(json.loads(json.dumps(dataclasses.asdict(config))))
-    assert differences(stored, flat(config)) == []
-    changed = flat(with_set(config, ["model.drop_rate=0.1", "steps=5"]))
+    stored = flatten(json.loads(json.dumps(dataclasses.asdict(config))))
+    assert differences(stored, flat_settings(config)) == []
+    changed = flat_settings(with_overrides(config, ["model.drop_rate=0.1", "steps=5"]))
     assert differences(stored, changed) == ["model.drop_rate: 0.0 there, 0.1 here", "steps: none there, 5 here"]

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import pytest
 from assets_ladder import MadeUp, measured, rungs
 from facefeed.train.ladder.results import Row, Spread
-from facefeed.train.ladder.rungs import BEST, LEVERS, NAIVE, NEEDING, PRECOMPUTED, Rung
+from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
 from facefeed.train.ladder.scheduler import Ladder, RungError, Together, climb
+from facefeed.train.levers.registry import LADDER_TEXTS, NOT_ON_LADDER
 
 
 def row_of(ladder: Ladder, name: str) -> Row:
@@ -22,7 +23,7 @@ def row_of(ladder: Ladder, name: str) -> Row:
 def test_every_rung_is_run_or_listed_with_the_reason() -> None:
     ladder = climb(rungs(), MadeUp(), repeats=3)
     names = [row.rung.name for row in ladder.rows]
-    assert names == [NAIVE, PRECOMPUTED, *LEVERS, *NEEDING, BEST]
+    assert names == [NAIVE, PRECOMPUTED, *LADDER_TEXTS, *NOT_ON_LADDER, BEST]
     for row in ladder.rows:
         assert len(row.repeats) == {"ran": 6 if row is ladder.base else 3, "refused": 0}[row.outcome], row
         assert (row.reason is None) == (row.outcome == "ran"), row

@@ -20,7 +20,7 @@ from facefeed.train import levers
 from facefeed.train.ladder.messages import Question, Subject
 from facefeed.train.ladder.results import Measured, Memory
 from facefeed.train.ladder.rung.worker import reply
-from facefeed.train.ladder.rungs import LEVERS
+from facefeed.train.levers.registry import LADDER_TEXTS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own advice is none of ours
 
@@ -232,8 +232,8 @@ def test_a_slow_loaders_fit_is_short(clock: Clock, tmp_path: Path) -> None:
 def test_every_lever_can_run_here_or_says_why_not(out: str) -> None:
     from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
 
-    found = look(Question(subject=replace(FACES, out=out), task="look", levers=LEVERS))
-    assert found["refusals"].keys() == {"", *LEVERS}
+    found = look(Question(subject=replace(FACES, out=out), task="look", levers=LADDER_TEXTS))
+    assert found["refusals"].keys() == {"", *LADDER_TEXTS}
     assert found["refusals"][""] == found["refusals"]["accumulate:4"] == []
     if not torch.cuda.is_available():
         assert all(found["refusals"][text] for text in ("fp16", "tf32", "zero:2", "fsdp", "ddp"))

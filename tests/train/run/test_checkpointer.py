@@ -14,7 +14,7 @@ from assets_fit import STEPS, trained
 from assets_train import small_dataset
 from facefeed.train.checkpoints import plain
 from facefeed.train.levers import NonFiniteError
-from facefeed.train.run.checkpointer import WholeFiles, find, publish
+from facefeed.train.run.checkpointer import SafeCheckpointIO, find_checkpoint, publish
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -79,7 +79,9 @@ def test_after_a_validation_without_a_number_a_later_one_is_the_best(out: Path, 
     result, _ = trained(out, tmp_path / "run", spoilt, mended)
     assert result.best_step == 2 * STEPS
     assert result.checkpoint == str(tmp_path / "run" / "checkpoints" / "best.ckpt")
-    assert plain.read_checkpoint(result.checkpoint)["global_step"] == 2 * STEPS
+    stored = plain.read_checkpoint(result.checkpoint)
+    assert stored["global_step"] == 2 * STEPS
+    assert {"Saving", "Pace", "FiniteGuard"} <= stored["callbacks"].keys()  # by these names 0.1.0's runs are resumed
     assert result.val["val/loss"] == result.val["val/loss"]
 
 
@@ -129,7 +131,7 @@ def test_a_checkpoint_is_written_without_a_copy_of_it_in_memory(tmp_path: Path) 
     stored = {"state_dict": {str(number): torch.zeros(1_000_000) for number in range(4)}}
     tracemalloc.start()
     try:
-        WholeFiles().save_checkpoint(stored, tmp_path / "last.ckpt")
+        SafeCheckpointIO().save_checkpoint(stored, tmp_path / "last.ckpt")
         most_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -150,7 +152,7 @@ def folder(path: Path, text: str) -> None:
 def test_looking_for_a_checkpoint_renames_nothing(tmp_path: Path) -> None:
     folder(tmp_path / ".last.ckpt.before", "one")  # as a kill between the two steps of a publication leaves it
     last = tmp_path / "last.ckpt"
-    found = find(last)
+    found = find_checkpoint(last)
     assert [path.name for path in tmp_path.iterdir()] == [".last.ckpt.before"]
     assert found is not None
     assert (found / "part").read_text() == "one"
@@ -172,6 +174,6 @@ def test_the_checkpoint_before_is_there_until_the_new_one_has_its_name(
     monkeypatch.setattr(Path, "rename", killed)
     with pytest.raises(LookupError):
         publish(tmp_path / ".last.ckpt", tmp_path / "last.ckpt")
-    found = find(tmp_path / "last.ckpt")
+    found = find_checkpoint(tmp_path / "last.ckpt")
     assert found is not None
     assert (found / "part").read_text() == "one"

@@ -25,7 +25,7 @@ from facefeed.pipeline.lock import hold_lock
 from facefeed.train.checkpoints import plain
 from facefeed.train.levers import LeverError
 from facefeed.train.model.face_classifier import FaceClassifier
-from facefeed.train.run.checkpointer import find, publish
+from facefeed.train.run.checkpointer import find_checkpoint, publish
 from facefeed.train.run.folder import RunFolder
 from facefeed.train.run.runner import Result, train
 from rich.console import Console
@@ -258,7 +258,7 @@ def test_a_run_that_was_killed_on_another_host_is_waited_for_and_then_taken_over
     slept: list[float] = []
     clock = SimpleNamespace(time=lambda: now + sum(slept), monotonic=lambda: sum(slept), sleep=slept.append)
     monkeypatch.setattr("facefeed.pipeline.lock.time", clock)
-    with RunFolder(tmp_path).held(config(), out, ranks=1):
+    with RunFolder(tmp_path).locked(config(), out, ranks=1):
         assert json.loads(lock.read_text())["pid"] == os.getpid()
     assert "process 4711 on node17" in capsys.readouterr().err
     assert 40 <= sum(slept) <= 45
@@ -326,7 +326,7 @@ def test_a_checkpoint_of_many_files_takes_its_name_whole_too(tmp_path: Path) -> 
         publish(hidden, last)
         assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
         assert (last / "part").read_text() == text
-    assert find(tmp_path / "best.ckpt") is None
+    assert find_checkpoint(tmp_path / "best.ckpt") is None
 
 
 # ---- numbers

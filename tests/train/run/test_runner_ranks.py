@@ -157,7 +157,7 @@ def folder(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs")
     evil, asked = RunFolder(path / "evil"), config(epochs=1, **DROPOUT, **TWO)
     classes = FaceDataModule(out, asked.data).classes
-    with evil.held(replace(asked, model=replace(asked.model, classes=classes)), out, ranks=2):
+    with evil.locked(replace(asked, model=replace(asked.model, classes=classes)), out, ranks=2):
         torch.save({"state_dict": {}, "loops": _Writes(path / "written")}, evil.checkpoints / "last.ckpt")
 
     def stage(run: str, name: str, *, ranks: int = 2, **arguments: Any) -> dict[str, Any]:
@@ -224,16 +224,16 @@ def test_a_malicious_checkpoint_is_refused_on_all_ranks_and_runs_nothing(folder:
 def test_a_run_goes_on_with_other_ranks_if_each_or_all_together_take_as_many_images(out: Path, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     begun = config(levers="ddp:4:2,bf16", data={"batch_size": 4})
-    with folder.held(begun, out, ranks=8):
+    with folder.locked(begun, out, ranks=8):
         (folder.checkpoints / "last.ckpt").touch()
     for levers, size, ranks in (("ddp:8:1,bf16", 4, 8), ("fsdp:2:2,bf16", 8, 4), ("bf16", 32, 1)):
         other = replace(begun, levers=levers, data=replace(begun.data, batch_size=size))
         folder.check(other, out)
-        with folder.held(other, out, ranks=ranks):
+        with folder.locked(other, out, ranks=ranks):
             pass
     for levers, size, ranks in (("ddp:4,bf16", 4, 4), ("bf16", 4, 1), ("ddp:3,bf16", 4, 3)):  # of fewer images
         fewer = replace(begun, levers=levers, data=replace(begun.data, batch_size=size))
-        with folder.held(fewer, out, ranks=ranks):
+        with folder.locked(fewer, out, ranks=ranks):
             pass
     for ranks, remedy in (
         (4, r"take data\.batch_size=8 for steps of as many, or data\.batch_size=4"),
@@ -242,7 +242,7 @@ def test_a_run_goes_on_with_other_ranks_if_each_or_all_together_take_as_many_ima
         other = replace(begun, levers=f"ddp:{ranks},bf16", data=replace(begun.data, batch_size=6))
         with (
             pytest.raises(RefusedError, match=rf"4 x 8 images .* of 6 x {ranks}; {remedy}"),
-            folder.held(other, out, ranks=ranks),
+            folder.locked(other, out, ranks=ranks),
         ):
             pass
     with pytest.raises(RefusedError, match=r"levers: bf16 there, zero:2,bf16 here"):

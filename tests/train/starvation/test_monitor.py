@@ -525,9 +525,9 @@ def test_on_a_device_only_the_time_in_which_it_has_nothing_to_do_is_stall(
 ) -> None:
     from facefeed.train.starvation import data_wait  # noqa: PLC0415
 
-    device, mark = Device(clock), data_wait._mark
+    device, mark = Device(clock), data_wait._timestamp
     monkeypatch.setattr(torch.cuda, "Event", device.event)
-    monkeypatch.setattr(data_wait, "_mark", lambda _: mark(torch.device("cuda")))
+    monkeypatch.setattr(data_wait, "_timestamp", lambda _: mark(torch.device("cuda")))
     logged = Kept()
 
     def step() -> None:

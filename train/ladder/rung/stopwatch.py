@@ -13,7 +13,7 @@ from lightning.pytorch import Callback
 
 from ....loaders.profiler.measure.recording import count_images
 from ...levers import peak_memory
-from ...starvation.data_wait import Waits, tap, untap
+from ...starvation.data_wait import DataWaitTimer, attach, detach
 
 clock = time.perf_counter
 
@@ -60,8 +60,8 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Begins to look."""
-        self._waits = Waits(trainer)
-        tap(trainer.profiler, self._waits)
+        self._wait_timer = DataWaitTimer(trainer)
+        attach(trainer.profiler, self._wait_timer)
         self._opened = clock()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -80,7 +80,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Ends a step."""
-        self._waits.done()
+        self._wait_timer.step_ended()
         self._done += 1
         self.tell(self._done, self._warm_up + self._wanted)
         if self._done <= self._warm_up:
@@ -110,15 +110,15 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Looks no longer: after an error Lightning does not call `teardown`."""
-        untap(trainer.profiler)
+        detach(trainer.profiler)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Looks no longer."""
-        untap(trainer.profiler)
+        detach(trainer.profiler)
 
     def _start(self, module: Any) -> None:
         _wait_for(module.device)
-        self._waits.take()
+        self._wait_timer.pop_window()
         self._started = clock()
         self.warm_up_seconds = self._started - self._opened
 
@@ -126,7 +126,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         _wait_for(module.device)
         self._stopped = clock()
         self.seconds = self._stopped - self._started
-        stall = self._waits.take()[0]
+        stall = self._wait_timer.pop_window()[0]
         self.stall_share = None if math.isnan(stall) else stall
         peak_memory()  # looks at the workers while they live
         trainer.should_stop = True

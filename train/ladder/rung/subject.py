@@ -14,14 +14,14 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from ....pipeline.errors import UsageError
 from ...config.recipes import RECIPES, Config
-from ...config.settings import with_set
+from ...config.settings import with_overrides
 from ..messages import Subject
 
 
 def config_of(subject: Subject) -> Config:
     """Model and data by the recipe: as named, else `facefeed train`'s for this machine."""
     name = subject.recipe or ("fast" if torch.cuda.is_available() else "quick")
-    return with_set(RECIPES[name](), subject.changes)
+    return with_overrides(RECIPES[name](), subject.changes)
 
 
 def module_of(subject: Subject, config: Config) -> LightningModule:
