@@ -1,4 +1,4 @@
-"""The gradient of several batches in one step: a large batch on a small card."""
+"""Gradient accumulation: one optimizer step for several batches."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from lightning.pytorch import Callback, LightningModule
 
 from ..machine import Machine
-from .lever import Lever, whole
+from .lever import Lever, require_int
 
 
 @dataclass(frozen=True)
 class Accumulate(Lever):
-    """A step of the optimizer every `batches` batches, on the mean of their losses.
+    """One optimizer step for every `batches` batches, on the mean of their losses.
 
-    Gives: the step of a batch so many times as large, in the memory of one; under DDP fewer exchanges. An epoch's last
-    group is averaged over the batches that it has, be they fewer (Lightning alone would divide by `batches`). Costs:
-    fewer steps an epoch; BatchNorm still sees one batch at a time. Every batch counts the same, so images of an epoch's
-    shorter last batch count more, as they do without it. Under ZeRO a last group that is not full goes on in the next
-    epoch. A validation interval that the user gives in batches (`val_check_interval=100`) is taken as one in steps.
+    Gives: the step of a batch `batches` times as large, in the memory of one; fewer all-reduces under DDP. An epoch's
+    incomplete last group is averaged over the batches it has (Lightning alone would divide by `batches`). Costs: fewer
+    steps per epoch; BatchNorm still sees single batches. All batches have equal weight, so images of an epoch's shorter
+    last batch weigh more, as they do without the lever. Under ZeRO an incomplete last group continues in the next
+    epoch. A validation interval in batches (`val_check_interval=100`) becomes one in optimizer steps.
     """
 
     name: ClassVar[str] = "accumulate"
@@ -30,10 +30,10 @@ class Accumulate(Lever):
     batches: int
 
     def __post_init__(self) -> None:
-        whole(self, "batches", least=2)
+        require_int(self, "batches", minimum=2)
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """Where the module calls its optimizers itself."""
+        """Refuses manual optimization."""
         if not module.automatic_optimization:
             return (
                 f"{self}: {type(module).__name__} optimizes manually, so it alone decides when to step; let its "
@@ -42,35 +42,35 @@ class Accumulate(Lever):
         return None
 
     def arguments(self) -> dict[str, Any]:
-        """The Trainer's own accumulation, and a callback that puts an epoch's last group right."""
-        return {"accumulate_grad_batches": self.batches, "callbacks": [ShortGroup(self.batches)]}
+        """Returns the Trainer's own accumulation, and a callback that rescales an epoch's incomplete last group."""
+        return {"accumulate_grad_batches": self.batches, "callbacks": [ShortGroupRescaling(self.batches)]}
 
-    def adjusted(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """An interval in batches, multiplied; a share of the epoch stays one."""
-        interval = arguments.get("val_check_interval")
-        if isinstance(interval, int) and not isinstance(interval, bool):
-            return {**arguments, "val_check_interval": interval * self.batches}
+    def adjust_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Multiplies a validation interval in batches; a fraction of an epoch stays as it is."""
+        validation_interval = arguments.get("val_check_interval")
+        if isinstance(validation_interval, int) and not isinstance(validation_interval, bool):
+            return {**arguments, "val_check_interval": validation_interval * self.batches}
         return arguments
 
 
-class ShortGroup(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Makes the gradient of a group of fewer than `batches` their mean: Lightning has divided each by `batches`."""
+class ShortGroupRescaling(Callback):  # type: ignore[misc]  # Lightning is not followed
+    """Rescales the gradient of a group of fewer than `batches` batches: Lightning has divided each by `batches`."""
 
     def __init__(self, batches: int) -> None:
         self._batches = batches
-        self._backward = 0  # passes since the last step
+        self._num_passes = 0  # backward passes since the last step
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begins to count."""
-        self._backward = 0
+        """Resets the count."""
+        self._num_passes = 0
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
-        """A batch had a loss; of one whose `training_step` returned None there is no backward pass."""
-        self._backward += 1
+        """Counts the pass; there is none for a batch whose `training_step` returned None."""
+        self._num_passes += 1
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        """Comes after fp16's scale was taken out and before clipping."""
-        backward, self._backward = self._backward, 0
-        if 0 < backward < self._batches and not trainer.strategy.handles_gradient_accumulation:
-            gradients = [one.grad for one in pl_module.parameters() if one.grad is not None]
-            torch._foreach_mul_(gradients, self._batches / backward)
+        """Rescales the gradients; called after unscaling of fp16 and before clipping."""
+        num_passes, self._num_passes = self._num_passes, 0
+        if 0 < num_passes < self._batches and not trainer.strategy.handles_gradient_accumulation:
+            gradients = [parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None]
+            torch._foreach_mul_(gradients, self._batches / num_passes)

@@ -1,4 +1,4 @@
-"""Activations computed again in the backward pass instead of kept: memory for time."""
+"""Activation checkpointing: recomputes activations in the backward pass instead of storing them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .lever import Lever
 
 @dataclass(frozen=True)
 class Checkpointing(Lever):
-    """Keeps the inputs of blocks alone, and computes what is inside them again when their gradient is due.
+    """Stores only the inputs of blocks, and recomputes their activations in the backward pass.
 
-    By a part's own way where it has one (Hugging Face's `gradient_checkpointing_enable`, timm's
-    `set_grad_checkpointing`), else block by block in `nn.Sequential` and `nn.ModuleList`. Gives: activations of about
-    the square root of the depth, and so larger images, batches and models on a card. Costs: a third more arithmetic.
-    Gradients are the same, dropout too; BatchNorm's running figures take each batch once. Chen et al., Training Deep
-    Nets with Sublinear Memory Cost, 2016.
+    By the submodule's own method if it has one (Hugging Face's `gradient_checkpointing_enable`, timm's
+    `set_grad_checkpointing`), else block by block in `nn.Sequential` and `nn.ModuleList`. Gives: activation memory of
+    about the square root of the depth, for larger images, batches and models on a GPU. Costs: a third more arithmetic.
+    Gradients and dropout masks are the same; BatchNorm's running statistics count each batch once. Chen et al.,
+    Training Deep Nets with Sublinear Memory Cost, 2016.
     """
 
     name: ClassVar[str] = "checkpointing"
@@ -34,8 +34,8 @@ class Checkpointing(Lever):
     form: ClassVar[str] = "checkpointing"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """Where there are no blocks."""
-        if next(places(module), None) is None:
+        """Refuses a module without blocks."""
+        if next(checkpointable_modules(module), None) is None:
             return (
                 f"checkpointing: {type(module).__name__} has no blocks to compute again: no nn.Sequential of several "
                 "layers, no list of blocks, and no way of its own; leave it out"
@@ -43,123 +43,124 @@ class Checkpointing(Lever):
         return None
 
     def apply(self, module: LightningModule) -> LightningModule:
-        """Has every block do so, in its place: names in checkpoints stay."""
-        for _, begin in list(places(module)):
-            begin()
-        for part in module.modules():
-            if isinstance(part, _NormBase) and part.track_running_stats:
-                _once(part)
+        """Enables checkpointing of every block in place; names in the state dict do not change."""
+        for _, enable in list(checkpointable_modules(module)):
+            enable()
+        for submodule in module.modules():
+            if isinstance(submodule, _NormBase) and submodule.track_running_stats:
+                _update_statistics_once(submodule)
         return module
 
 
-def places(module: torch.nn.Module, prefix: str = "") -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Where activations can be computed again, outermost first: the part's name, and what begins it there."""
-    begin = _own_way(module) or _by_blocks(module)
-    if begin is not None:
-        yield prefix, begin
+def checkpointable_modules(module: torch.nn.Module, prefix: str = "") -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yields the outermost submodules that can be checkpointed: name, and a function that enables it."""
+    enable = _native_checkpointing(module) or _block_checkpointing(module)
+    if enable is not None:
+        yield prefix, enable
         return
-    for name, part in module.named_children():
-        yield from places(part, f"{prefix}.{name}" if prefix else name)
+    for name, submodule in module.named_children():
+        yield from checkpointable_modules(submodule, f"{prefix}.{name}" if prefix else name)
 
 
-def _own_way(part: torch.nn.Module) -> Callable[[], Any] | None:
-    """How a part of Hugging Face's or timm's begins by itself; None where it cannot."""
-    if not getattr(part, "supports_gradient_checkpointing", True):
+def _native_checkpointing(submodule: torch.nn.Module) -> Callable[[], Any] | None:
+    """Returns what enables a Hugging Face or timm module's own checkpointing; None if it has none."""
+    if not getattr(submodule, "supports_gradient_checkpointing", True):
         return None
     for name in ("activation_checkpointing_enable", "gradient_checkpointing_enable"):  # the newer name first
-        enable = getattr(part, name, None)
+        enable = getattr(submodule, name, None)
         if callable(enable):
             option = name.replace("enable", "kwargs")
-            takes = option in inspect.signature(enable).parameters
-            return partial(enable, **{option: {"use_reentrant": False}} if takes else {})
-    enable = getattr(part, "set_grad_checkpointing", None)
+            accepts_option = option in inspect.signature(enable).parameters
+            return partial(enable, **{option: {"use_reentrant": False}} if accepts_option else {})
+    enable = getattr(submodule, "set_grad_checkpointing", None)
     if not callable(enable):
         return None
     try:
-        enable(True)  # some of timm's refuse, and only when they are called
+        enable(True)  # some timm models raise, and only when called
         enable(False)
     except (AssertionError, NotImplementedError, RuntimeError):
         return None
     return partial(enable, True)
 
 
-def _by_blocks(part: torch.nn.Module) -> Callable[[], Any] | None:
-    """How a sequence of layers, or a list of blocks, begins."""
-    blocks = list(part.children())
+def _block_checkpointing(submodule: torch.nn.Module) -> Callable[[], Any] | None:
+    """Returns what enables checkpointing of a sequence of layers, or of a list of blocks; None for other modules."""
+    blocks = list(submodule.children())
     if len(blocks) < 2:
         return None
-    if type(part).forward is torch.nn.Sequential.forward and _has_weights(part):
-        return partial(_replace, {part: Segments(part)})
-    if isinstance(part, torch.nn.ModuleList) and all(any(map(_has_weights, block.children())) for block in blocks):
-        return partial(_replace, {block: Again(block) for block in blocks})
+    if type(submodule).forward is torch.nn.Sequential.forward and _has_weights(submodule):
+        return partial(_replace_forwards, {submodule: CheckpointedSequence(submodule)})
+    if isinstance(submodule, torch.nn.ModuleList) and all(any(map(_has_weights, block.children())) for block in blocks):
+        return partial(_replace_forwards, {block: CheckpointedBlock(block) for block in blocks})
     return None
 
 
-def _has_weights(part: torch.nn.Module) -> bool:
-    return next(part.parameters(), None) is not None
+def _has_weights(submodule: torch.nn.Module) -> bool:
+    return next(submodule.parameters(), None) is not None
 
 
-def _replace(forwards: dict[torch.nn.Module, Again | Segments]) -> None:
-    for part, forward in forwards.items():
-        if not isinstance(part.forward, (Again, Segments)):
-            part.forward = forward
+def _replace_forwards(forwards: dict[torch.nn.Module, CheckpointedBlock | CheckpointedSequence]) -> None:
+    for submodule, forward in forwards.items():
+        if not isinstance(submodule.forward, (CheckpointedBlock, CheckpointedSequence)):
+            submodule.forward = forward
 
 
-class Again:
-    """Stands for a block's `forward`; can be copied and pickled with it."""
+class CheckpointedBlock:
+    """Replaces the `forward` of a block by a checkpointed call; can be copied and pickled with the block."""
 
     def __init__(self, block: torch.nn.Module) -> None:
         self._forward = block.forward
 
-    def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """The block's outputs, of which nothing is kept but its inputs."""
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Returns the block's outputs; stores only its inputs for the backward pass."""
         if not torch.is_grad_enabled():
-            return self._forward(*inputs, **named)
-        return checkpoint(self._forward, *inputs, use_reentrant=False, **named)
+            return self._forward(*inputs, **kwargs)
+        return checkpoint(self._forward, *inputs, use_reentrant=False, **kwargs)
 
 
-class Segments:
-    """Stands for the `forward` of a sequence: block by block, or some layers at a time where these are small."""
+class CheckpointedSequence:
+    """Replaces the `forward` of a sequence: checkpoints each block, or groups of layers if they are simple layers."""
 
     def __init__(self, sequence: torch.nn.Module) -> None:
         self._sequence = sequence
 
     def __call__(self, inputs: Any) -> Any:
-        """The sequence's output, of which nothing is kept but each segment's inputs."""
+        """Returns the sequence's output; stores only each segment's inputs for the backward pass."""
         layers = list(self._sequence.children())
         has_blocks = any(next(layer.children(), None) is not None for layer in layers)
         size = 1 if has_blocks else math.isqrt(len(layers))
         for start in range(0, len(layers), size):
             segment = layers[start : start + size]
             if torch.is_grad_enabled():
-                inputs = checkpoint(_run, segment, inputs, use_reentrant=False)
+                inputs = checkpoint(_forward_through, segment, inputs, use_reentrant=False)
             else:
-                inputs = _run(segment, inputs)
+                inputs = _forward_through(segment, inputs)
         return inputs
 
 
-def _run(layers: list[torch.nn.Module], inputs: Any) -> Any:
+def _forward_through(layers: list[torch.nn.Module], inputs: Any) -> Any:
     for layer in layers:
         inputs = layer(inputs)
     return inputs
 
 
-def _once(norm: torch.nn.Module) -> None:
-    """Has a BatchNorm's running figures take a batch once, although it is computed twice."""
-    if _hold not in norm._forward_pre_hooks.values():  # noqa: SLF001 (torch has no question for it)
-        norm.register_forward_pre_hook(_hold)
-        norm.register_forward_hook(_let_go, always_call=True)  # torch ends a second pass early, by an exception
+def _update_statistics_once(norm: torch.nn.Module) -> None:
+    """Makes a BatchNorm update its running statistics once per batch, although it runs twice."""
+    if _suspend_statistics not in norm._forward_pre_hooks.values():  # noqa: SLF001 (torch has no public accessor)
+        norm.register_forward_pre_hook(_suspend_statistics)
+        # always: torch ends the recomputation early, by an exception
+        norm.register_forward_hook(_resume_statistics, always_call=True)
 
 
-def _hold(norm: Any, inputs: Any) -> None:  # noqa: ARG001 (torch's signature)
+def _suspend_statistics(norm: Any, inputs: Any) -> None:  # noqa: ARG001 (torch's signature)
     if torch.compiler.is_compiling() or not norm.training or torch._C._current_graph_task_id() == -1:  # noqa: SLF001
-        return  # not within a backward pass
-    norm.momentum_kept = norm.momentum
+        return  # not a recomputation within a backward pass
+    norm.suspended_momentum = norm.momentum
     norm.momentum = 0.0
     if norm.num_batches_tracked is not None:
         norm.num_batches_tracked.sub_(1)
 
 
-def _let_go(norm: Any, inputs: Any, outputs: Any) -> None:  # noqa: ARG001
-    if "momentum_kept" in vars(norm):
-        norm.momentum = vars(norm).pop("momentum_kept")
+def _resume_statistics(norm: Any, inputs: Any, outputs: Any) -> None:  # noqa: ARG001
+    if "suspended_momentum" in vars(norm):
+        norm.momentum = vars(norm).pop("suspended_momentum")

@@ -1,4 +1,4 @@
-"""What is watched while it trains: the best weights, and when they no longer come."""
+"""Best checkpoint and early stopping by a logged metric."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, ClassVar
 
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 
-from .lever import Lever, LeverError, whole, word
+from .lever import Lever, LeverError, require_int, require_name
 
-_LOWER = ("loss", "error", "perplexity", "mae", "mse", "rmse", "wer", "eer")
+_LOWER_IS_BETTER = ("loss", "error", "perplexity", "mae", "mse", "rmse", "wer", "eer")
 
 
 @dataclass(frozen=True)
 class Best(Lever):
-    """Keeps the checkpoint at which a metric that the module logs in validation was best, as `best.ckpt`.
+    """Keeps the checkpoint with the best value of a metric that the module logs in validation, as `best.ckpt`.
 
-    The lowest counts as best of names with loss, error, perplexity, mae, mse, rmse, wer or eer in them, the highest of
-    all others. Gives: the weights before they overfit (a BERT's accuracy, with determinism: 91.43 -> 92.0 %);
-    `trainer.test(ckpt_path="best")` looks at them. Costs: a checkpoint's time to write, whenever it gets better.
+    Lower is better for names with loss, error, perplexity, mae, mse, rmse, wer or eer in them, higher for all others.
+    Gives: the weights before they overfit (a BERT's accuracy, with determinism: 91.43 -> 92.0 %);
+    `trainer.test(ckpt_path="best")` tests them. Costs: the time to write a checkpoint at each improvement.
     """
 
     name: ClassVar[str] = "best"
@@ -28,22 +28,22 @@ class Best(Lever):
     metric: str
 
     def __post_init__(self) -> None:
-        word(self, "metric")
+        require_name(self, "metric")
 
     def arguments(self) -> dict[str, Any]:
-        """Lightning's ModelCheckpoint, in the logger's folder."""
-        saved = ModelCheckpoint(
+        """Returns Lightning's ModelCheckpoint, in the logger's folder."""
+        checkpoint_callback = ModelCheckpoint(
             monitor=self.metric, mode=mode(self.metric), filename="best", enable_version_counter=False
         )
-        return {"callbacks": [Logged(str(self), self.metric), saved]}
+        return {"callbacks": [RequireMetric(str(self), self.metric), checkpoint_callback]}
 
 
 @dataclass(frozen=True)
 class EarlyStop(Lever):
-    """Stops when a metric that the module logs has not got better for `patience` validations, or is not finite.
+    """Stops when a logged metric has not improved for `patience` validations, or is not finite.
 
-    Which way is better: as in `Best`. Gives: the epochs that would have brought nothing. Costs: nothing; a patience too
-    small stops before a plateau's end.
+    Whether lower or higher is better: as in `Best`. Gives: the time of epochs without improvement. Costs: nothing; a
+    small patience may stop at a plateau before the end.
     """
 
     name: ClassVar[str] = "early_stop"
@@ -54,25 +54,25 @@ class EarlyStop(Lever):
     patience: int = 3
 
     def __post_init__(self) -> None:
-        word(self, "metric")
-        whole(self, "patience")
+        require_name(self, "metric")
+        require_int(self, "patience")
 
     def arguments(self) -> dict[str, Any]:
-        """Lightning's EarlyStopping."""
-        stops = EarlyStopping(monitor=self.metric, mode=mode(self.metric), patience=self.patience)
-        return {"callbacks": [Logged(str(self), self.metric), stops]}
+        """Returns Lightning's EarlyStopping."""
+        early_stopping = EarlyStopping(monitor=self.metric, mode=mode(self.metric), patience=self.patience)
+        return {"callbacks": [RequireMetric(str(self), self.metric), early_stopping]}
 
 
 def mode(metric: str) -> str:
-    """Whether lower ("min") or higher ("max") is better of a metric, by the words of its name."""
+    """Returns "min" if a lower value of a metric is better, else "max", by the words of its name."""
     words = metric.lower().replace("/", "_").replace("-", "_").split("_")
-    return "min" if any(word in _LOWER or word.endswith("loss") for word in words) else "max"
+    return "min" if any(word in _LOWER_IS_BETTER or word.endswith("loss") for word in words) else "max"
 
 
-class Logged(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Raises `LeverError` where a metric is watched that nobody logs: after a validation, without one after an epoch.
+class RequireMetric(Callback):  # type: ignore[misc]  # Lightning is not followed
+    """Raises `LeverError` if a metric was not logged by the end of a validation (of an epoch, if there is none).
 
-    lever: what watches it, for the message.
+    lever: that needs the metric, for the message.
     """
 
     def __init__(self, lever: str, metric: str) -> None:
@@ -81,16 +81,16 @@ class Logged(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     @property
     def state_key(self) -> str:
-        """There may be several."""
+        """Unique for each lever, of which there may be several."""
         return self._generate_state_key(lever=self._lever)  # type: ignore[no-any-return]
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """See `on_validation_end`."""
+        """Checks the metric in runs without validation."""
         if not trainer.enable_validation:
             self.on_validation_end(trainer, pl_module)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Comes before the callback that watches, which would raise an error of Lightning's."""
+        """Checks the metric, before the monitoring callback would raise Lightning's own error."""
         if trainer.sanity_checking or self._metric in trainer.callback_metrics:
             return
         logged = ", ".join(sorted(map(str, trainer.callback_metrics))) or "nothing"

@@ -1,4 +1,4 @@
-"""Images laid out in memory as tensor cores take them."""
+"""Channels-last memory format (NHWC) for convolutions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .lever import Lever
 
 @dataclass(frozen=True)
 class ChannelsLast(Lever):
-    """The weights of convolutions with their channels last in memory (NHWC); activations follow from there.
+    """Stores weights of convolutions channels last in memory (NHWC); activations follow.
 
-    Gives: convolutions without the transposes around them; some 5 to 35 % with fp16 or bf16 on tensor cores, and on
-    CPUs often more than nothing. Costs: nothing to the result but the order of sums; slower where a network reshapes
-    between its convolutions. Shapes stay NCHW, only strides change, and a checkpoint is the same.
+    Gives: convolutions without transposes around them; some 5 to 35 % with fp16 or bf16 on tensor cores, often a
+    little on CPUs. Costs: results differ only by the order of sums; slower if a network reshapes between its
+    convolutions. Shapes stay NCHW, only strides change, and checkpoints are the same.
     """
 
     name: ClassVar[str] = "channels_last"
@@ -26,11 +26,11 @@ class ChannelsLast(Lever):
     form: ClassVar[str] = "channels_last"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """Where there are no convolutions of images."""
+        """Refuses a module without 2-D convolutions."""
         if not any(isinstance(part, (torch.nn.Conv2d, torch.nn.ConvTranspose2d)) for part in module.modules()):
             return f"channels_last: {type(module).__name__} has no convolutions of images, so nothing changes; leave it"
         return None
 
     def apply(self, module: LightningModule) -> LightningModule:
-        """Lays the weights out so, in their place."""
+        """Converts the weights in place."""
         return module.to(memory_format=torch.channels_last)

@@ -1,4 +1,4 @@
-"""No step on a gradient longer than a norm."""
+"""Gradient clipping by norm."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from lightning.pytorch import LightningModule
 from torch.optim import Optimizer
 
 from ..machine import Machine
-from .lever import Lever, positive
+from .lever import Lever, require_positive
 from .optimizers.fused import change_optimizers
 
 
 @dataclass(frozen=True)
 class Clip(Lever):
-    """A gradient longer than `norm` (over all parameters, Euclidean) is made that long.
+    """Scales down gradients whose Euclidean norm over all parameters exceeds `norm`.
 
-    Gives: one strange batch cannot throw the weights far off; warm-up may be shorter. Under fp16 it is clipped after
-    the scale is taken out, under accumulation after the last of its batches. Costs: a pass over the gradients. Pascanu
-    et al., On the Difficulty of Training Recurrent Neural Networks, ICML 2013.
+    Gives: one outlier batch cannot throw the weights far off; warm-up may be shorter. Gradients are clipped after
+    unscaling under fp16, and after the last batch of a group under accumulation. Costs: a pass over the gradients.
+    Pascanu et al., On the Difficulty of Training Recurrent Neural Networks, ICML 2013.
     """
 
     name: ClassVar[str] = "clip"
@@ -29,10 +29,10 @@ class Clip(Lever):
     norm: float
 
     def __post_init__(self) -> None:
-        positive(self, "norm")
+        require_positive(self, "norm")
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """Where the module calls its optimizers itself."""
+        """Refuses manual optimization."""
         if not module.automatic_optimization:
             return (
                 f"{self}: {type(module).__name__} optimizes manually, so the Trainer has no step to clip before; call "
@@ -41,15 +41,15 @@ class Clip(Lever):
         return None
 
     def arguments(self) -> dict[str, Any]:
-        """The Trainer's own clipping."""
+        """Returns the Trainer's own clipping."""
         return {"gradient_clip_val": self.norm, "gradient_clip_algorithm": "norm"}
 
     def apply(self, module: LightningModule) -> LightningModule:
-        """Has fused optimizers leave fp16's scale to the Trainer, as others do: in their step it would be too late."""
-        return change_optimizers(module, leave_scale)
+        """Makes fused optimizers leave unscaling to the Trainer: they unscale within their step, after clipping."""
+        return change_optimizers(module, disable_fused_unscaling)
 
 
-def leave_scale(optimizer: Optimizer) -> None:
-    """By the mark that torch's GradScaler looks for, and Lightning, which refuses to clip where it is (bf16 too)."""
+def disable_fused_unscaling(optimizer: Optimizer) -> None:
+    """Clears the flag by which GradScaler leaves unscaling to an optimizer, and Lightning refuses to clip."""
     if getattr(optimizer, "_step_supports_amp_scaling", False):
         optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Levers together: which cannot be, and the Trainer that has them all."""
+"""Checks of combinations of levers, and construction of a Trainer with all of them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
 from ..machine import Machine
-from .lever import Lever, LeverError, Reports
+from .lever import HasFigures, Lever, LeverError
 from .registry import LEVERS
 
-_FLAT = "lays all weights out as one flat piece, in which"
+_FLATTENS = "lays all weights out as one flat piece, in which"
 
-# What cannot be together, by the beginning of both texts, and why; each with what to do instead.
-_APART = (
-    ("zero", "adamw8bit", f"zero {_FLAT} embeddings cannot keep 32 bits of state, and which it makes small by itself; "
-     "leave adamw8bit out"),
+# Pairs that exclude each other, by prefixes of both texts; why, and what to do instead.
+_CONFLICTS = (
+    ("zero", "adamw8bit", f"zero {_FLATTENS} embeddings cannot keep 32 bits of state, and which it makes small by "
+     "itself; leave adamw8bit out"),
     ("fsdp", "adamw8bit", "fsdp splits weights wherever its ranks' parts end, also inside the blocks of numbers that "
      "8-bit state has one scale for; leave adamw8bit out"),
-    ("zero", "channels_last", f"zero {_FLAT} a layout is lost; leave channels_last out"),
+    ("zero", "channels_last", f"zero {_FLATTENS} a layout is lost; leave channels_last out"),
     ("fsdp", "channels_last", "fsdp splits weights that lie contiguous alone; leave channels_last out"),
     ("zero:3", "compile", "zero:3 fetches weights from inside the module's calls, where torch.compile cannot follow; "
      "take zero:2, or leave compile out"),
@@ -29,59 +29,65 @@ _APART = (
 
 
 def refusals(levers: Sequence[Lever], module: LightningModule, machine: Machine | None = None) -> list[str]:
-    """Why these levers cannot work, one by one and together, each with what to do instead; empty where they can.
+    """Returns why these levers cannot work, alone and together, each with what to do instead; empty if they can.
 
-    machine: this one where it is left out.
+    machine: None for this one.
     """
     machine = machine or Machine.detect()
-    found = [lever.refusal(module, machine) for lever in levers]
-    found += [_apart(one, other) for one, other in combinations(levers, 2)]
-    found += [_freed(levers, module), _alone(levers)]
-    return [reason for reason in found if reason]
+    reasons = [lever.refusal(module, machine) for lever in levers]
+    reasons += [_conflict(one, other) for one, other in combinations(levers, 2)]
+    reasons += [_freed_weights_refusal(levers, module), _single_rank_refusal(levers)]
+    return [reason for reason in reasons if reason]
 
 
 def trainer(
     module: LightningModule, levers: Sequence[Lever], *, machine: Machine | None = None, **trainer_arguments: Any
 ) -> tuple[LightningModule, Trainer]:
-    """What is to be trained, and a Trainer with the levers: `fit` it with that.
+    """Applies levers to a module; returns the module to train and a Trainer with the levers.
 
-    trainer_arguments: Lightning's own; callbacks and plugins join those of the levers. Raises `LeverError`, with every
-    reason there is, where `refusals` has any, or where an argument is a lever's.
+    trainer_arguments: of Lightning's Trainer; callbacks and plugins are merged with those of the levers. Raises
+    `LeverError`, with all reasons at once, if there are `refusals` or an argument that a lever sets.
     """
     machine = machine or Machine.detect()
     if trainer_arguments.get("accelerator") == "cpu":
         machine = machine.without_gpus()
-    given = _adjusted(trainer_arguments, levers)
-    settings = [lever.arguments() for lever in levers] if not (found := refusals(levers, module, machine)) else []
-    found += _taken(given, levers, settings)
-    if found:
-        raise LeverError("\n".join(found), figures={"refusals": found})
-    for lever in sorted(levers, key=lambda one: list(LEVERS).index(one.name)):  # in whatever order they were named
+    user_arguments = _adjust_arguments(trainer_arguments, levers)
+    reasons = refusals(levers, module, machine)
+    lever_arguments = [] if reasons else [lever.arguments() for lever in levers]
+    reasons += _argument_conflicts(user_arguments, levers, lever_arguments)
+    if reasons:
+        raise LeverError("\n".join(reasons), figures={"refusals": reasons})
+    for lever in sorted(levers, key=lambda lever: list(LEVERS).index(lever.name)):  # in the registry's order
         module = lever.apply(module)
-    return module, Trainer(**_joined([given, *settings]))
+    return module, Trainer(**_merge([user_arguments, *lever_arguments]))
 
 
 def figures(trainer: Trainer) -> dict[str, dict[str, Any]]:
-    """What the levers and guards of a Trainer have to tell after a fit, by their names: plain values, for tables."""
-    return {callback.name: callback.figures() for callback in trainer.callbacks if isinstance(callback, Reports)}
+    """Returns the figures that the callbacks of levers report after a fit, by lever: plain values, for tables."""
+    return {callback.name: callback.figures() for callback in trainer.callbacks if isinstance(callback, HasFigures)}
 
 
-def _apart(one: Lever, other: Lever) -> str | None:
+def _conflict(one: Lever, other: Lever) -> str | None:
     if one.kind == other.kind:
         return f"{one} and {other}: both are levers of one kind ({one.kind}); leave one out"
     texts = (str(one), str(other))
-    for first, second, reason in _APART:
+    for first, second, reason in _CONFLICTS:
         if all(any(text.startswith(name) for text in texts) for name in (first, second)):
             return f"{one} and {other}: {reason}"
     return None
 
 
-def _freed(levers: Sequence[Lever], module: LightningModule) -> str | None:
-    """DeepSpeed frees weights that have no gradient while torch still compares them with those of the second pass."""
+def _freed_weights_refusal(levers: Sequence[Lever], module: LightningModule) -> str | None:
+    """Refuses zero:3 with checkpointing and frozen parameters.
+
+    DeepSpeed frees weights without a gradient while torch still compares them with those of the recomputation.
+    """
     texts = [str(lever) for lever in levers]
     if "checkpointing" not in texts or not any(text.startswith("zero:3") for text in texts):
         return None
-    if "freeze" not in {lever.name for lever in levers} and all(one.requires_grad for one in module.parameters()):
+    if "freeze" not in {lever.name for lever in levers} and all(
+        parameter.requires_grad for parameter in module.parameters()
+    ):
         return None
     return (
         "zero:3, checkpointing and frozen parameters: DeepSpeed frees frozen weights in the second pass, and torch "
@@ -89,47 +95,49 @@ def _freed(levers: Sequence[Lever], module: LightningModule) -> str | None:
     )
 
 
-def _alone(levers: Sequence[Lever]) -> str | None:
-    """What exchanges figures between ranks, where there is one rank."""
+def _single_rank_refusal(levers: Sequence[Lever]) -> str | None:
+    """Refuses sync_batchnorm without a strategy of several ranks."""
     if "sync_batchnorm" not in {lever.name for lever in levers} or "strategy" in {lever.kind for lever in levers}:
         return None
     return "sync_batchnorm: is for several ranks, and no lever shares out the work; take ddp beside it, or leave it out"
 
 
-def _adjusted(arguments: dict[str, Any], levers: Sequence[Lever]) -> dict[str, Any]:
+def _adjust_arguments(arguments: dict[str, Any], levers: Sequence[Lever]) -> dict[str, Any]:
     for lever in levers:
-        arguments = lever.adjusted(arguments)
+        arguments = lever.adjust_arguments(arguments)
     return arguments
 
 
-def _taken(given: dict[str, Any], levers: Sequence[Lever], settings: list[dict[str, Any]]) -> list[str]:
-    """Arguments that a lever gives too, or takes back."""
-    found = [
-        f"{name}={given[name]!r}: is what the lever {lever} sets; leave one of them out"
-        for lever, setting in zip(levers, settings, strict=False)
-        for name in sorted(setting.keys() & given.keys() - _LISTS)
+def _argument_conflicts(
+    user_arguments: dict[str, Any], levers: Sequence[Lever], lever_arguments: list[dict[str, Any]]
+) -> list[str]:
+    """Returns conflicts between the user's arguments and those of levers."""
+    reasons = [
+        f"{name}={user_arguments[name]!r}: is what the lever {lever} sets; leave one of them out"
+        for lever, arguments in zip(levers, lever_arguments, strict=False)
+        for name in sorted(arguments.keys() & user_arguments.keys() - _LIST_ARGUMENTS)
     ]
-    if given.get("enable_checkpointing") is False:
-        found += [
+    if user_arguments.get("enable_checkpointing") is False:
+        reasons += [
             f"enable_checkpointing=False: the lever {lever} writes checkpoints; leave one of them out"
-            for lever, setting in zip(levers, settings, strict=False)
-            if any(isinstance(one, Checkpoint) for one in setting.get("callbacks", []))
+            for lever, arguments in zip(levers, lever_arguments, strict=False)
+            if any(isinstance(callback, Checkpoint) for callback in arguments.get("callbacks", []))
         ]
-    return found
+    return reasons
 
 
-_LISTS = {"callbacks", "plugins"}
+_LIST_ARGUMENTS = {"callbacks", "plugins"}
 
 
-def _joined(settings: list[dict[str, Any]]) -> dict[str, Any]:
-    joined: dict[str, Any] = {}
-    for setting in settings:
-        for name, value in setting.items():
-            joined[name] = [*joined.get(name, []), *_listed(value)] if name in _LISTS else value
-    return joined
+def _merge(lever_arguments: list[dict[str, Any]]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for arguments in lever_arguments:
+        for name, value in arguments.items():
+            merged[name] = [*merged.get(name, []), *_as_list(value)] if name in _LIST_ARGUMENTS else value
+    return merged
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from lightning.pytorch import LightningModule, seed_everything
 
-from .lever import Lever, whole
+from .lever import Lever, require_int
 from .process_setting import ProcessSetting
 
 
@@ -31,7 +31,7 @@ class Deterministic(Lever):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        whole(self, "seed", least=0)
+        require_int(self, "seed", minimum=0)
 
     def arguments(self) -> dict[str, Any]:
         """A callback, since the settings are the process's."""

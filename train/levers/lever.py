@@ -1,4 +1,4 @@
-"""What every lever is: a setting of training that works on any LightningModule, with a text form and its refusals."""
+"""`Lever`, the base class of all levers: a setting of training, with a text form and checks of its requirements."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class LeverError(UsageError):
-    """A lever that cannot work: on this machine, on this module, or beside another lever."""
+    """A lever cannot work on this machine, on this module, or together with another lever."""
 
 
 @dataclass(frozen=True)
 class Lever:
-    """One lever. Its fields are the values of its text form, in their order: `early_stop:val/auc:3`.
+    """Base class of levers. The fields are the values of the text form, in order: `early_stop:val/auc:3`.
 
-    name: how texts call it. kind: of one kind only one lever may be taken; a lever's own name where it fits any other.
-    form: the text form, for messages.
+    name: its name in texts. kind: levers of the same kind exclude each other; the name for a lever without such others.
+    form: syntax of the text form, for messages.
     """
 
     name: ClassVar[str]
@@ -30,29 +30,29 @@ class Lever:
     form: ClassVar[str]
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """Why it cannot work on this module and machine, with what to do instead; None where it can."""
+        """Returns why it cannot work on this module and machine, with what to do instead; None if it can."""
         return None
 
     def arguments(self) -> dict[str, Any]:
-        """Keywords of Lightning's Trainer. "callbacks" and "plugins" are lists, which are joined with other levers'."""
+        """Returns Trainer arguments; the lists "callbacks" and "plugins" are merged over levers."""
         return {}
 
-    def adjusted(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The user's own keywords of the Trainer, with those changed that mean something else under this lever."""
+    def adjust_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Returns the user's own Trainer arguments, adapted where this lever changes their meaning."""
         return arguments
 
     def apply(self, module: LightningModule) -> LightningModule:
-        """Changes a module before it is trained, and returns what is to be trained. Twice is as good as once."""
+        """Prepares a module for training and returns the module to train. Idempotent."""
         return module
 
     @classmethod
     def parse(cls, values: list[str]) -> Self:
-        """Makes one of the values of its text form. Raises `LeverError` where they are too many, few, or no values."""
+        """Constructs the lever from the values of its text form. Raises `LeverError` on a wrong number of values."""
         names = [field.name for field in fields(cls)]
         needed = sum(field.default is MISSING for field in fields(cls))
         if not needed <= len(values) <= len(names):
-            told = ":".join([cls.name, *values])
-            raise LeverError(f"{told}: must be {cls.form}")
+            text = ":".join([cls.name, *values])
+            raise LeverError(f"{text}: must be {cls.form}")
         return cls(*values)
 
     def __str__(self) -> str:
@@ -63,42 +63,44 @@ class Lever:
 
 
 @runtime_checkable
-class Reports(Protocol):
-    """A callback of a lever, or a guard, with figures to tell after a fit."""
+class HasFigures(Protocol):
+    """Protocol of callbacks that report figures after a fit."""
 
     name: ClassVar[str]
 
     def figures(self) -> dict[str, Any]:
-        """Plain values, for tables and JSON."""
+        """Returns plain values, for tables and JSON."""
 
 
-def whole(lever: Lever, field: str, *, least: int = 1) -> None:
-    """Makes a field a whole number, of a text where it is one; raises `LeverError` unless it is one of `least`."""
+def require_int(lever: Lever, field: str, *, minimum: int = 1) -> None:
+    """Converts a field to an int; raises `LeverError` unless it is a whole number of at least `minimum`."""
     value = getattr(lever, field)
-    number = None if isinstance(value, bool) else _number(value)
-    if number is None or number != int(number) or number < least:
-        raise LeverError(f"{lever.name}:{value}: {field} must be a whole number of at least {least}; {_such(lever)}")
+    number = None if isinstance(value, bool) else _to_float(value)
+    if number is None or number != int(number) or number < minimum:
+        raise LeverError(
+            f"{lever.name}:{value}: {field} must be a whole number of at least {minimum}; {_form_hint(lever)}"
+        )
     object.__setattr__(lever, field, int(number))
 
 
-def positive(lever: Lever, field: str) -> None:
-    """Makes a field a number above 0, as `whole` does."""
+def require_positive(lever: Lever, field: str) -> None:
+    """Converts a field to a float; raises `LeverError` unless it is a finite number above 0."""
     value = getattr(lever, field)
-    number = None if isinstance(value, bool) else _number(value)
+    number = None if isinstance(value, bool) else _to_float(value)
     if number is None or not 0 < number < float("inf"):
-        raise LeverError(f"{lever.name}:{value}: {field} must be a number above 0; {_such(lever)}")
+        raise LeverError(f"{lever.name}:{value}: {field} must be a number above 0; {_form_hint(lever)}")
     object.__setattr__(lever, field, number)
 
 
-def word(lever: Lever, field: str) -> None:
-    """Raises `LeverError` unless a field is a text of at least one character that can be said in the text form."""
+def require_name(lever: Lever, field: str) -> None:
+    """Strips a field; raises `LeverError` unless it is a non-empty text without the separators of the text form."""
     value = getattr(lever, field)
     if not isinstance(value, str) or not value.strip() or set(value) & set(",:"):
-        raise LeverError(f"{lever.name}:{value}: {field} must be a name without comma and colon; {_such(lever)}")
+        raise LeverError(f"{lever.name}:{value}: {field} must be a name without comma and colon; {_form_hint(lever)}")
     object.__setattr__(lever, field, value.strip())
 
 
-def _number(value: Any) -> float | None:
+def _to_float(value: Any) -> float | None:
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -106,5 +108,5 @@ def _number(value: Any) -> float | None:
     return None if number != number or number in (float("inf"), float("-inf")) else number  # noqa: PLR0124 (NaN)
 
 
-def _such(lever: Lever) -> str:
+def _form_hint(lever: Lever) -> str:
     return f"the form is {lever.form}"

@@ -20,7 +20,7 @@ from ...pipeline.errors import CorruptDataError, FacefeedError, StoppedError
 from .. import levers as lever_texts
 from ..config.recipes import Config
 from ..datamodule import FaceDataModule
-from ..levers.best_and_early_stop import Best, EarlyStop, Logged, mode
+from ..levers.best_and_early_stop import Best, EarlyStop, RequireMetric, mode
 from ..levers.freeze import Freeze
 from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
 from ..model.face_classifier import FaceClassifier, may_log
@@ -161,7 +161,7 @@ class _Session:
         )
         own_callbacks = [
             *callbacks, self._throughput, _make_monitor(out, config), FiniteGuard(), self._graceful_stop,
-            self._progress, *([Logged(str(best), metric)] if best else []), self._checkpointer,
+            self._progress, *([RequireMetric(str(best), metric)] if best else []), self._checkpointer,
         ]  # fmt: skip
         own_levers = [lever for lever in levers if lever is not best]  # RunCheckpointer does its work
         arguments = self._trainer_arguments(own_callbacks)

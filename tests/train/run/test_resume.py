@@ -11,7 +11,7 @@ import lightning
 import pytest
 import torch
 from assets_train import TRAIN_FACES, Foreign, SaveEach, Seen, classifier, data, small_dataset, trainer
-from facefeed.train.levers.accumulate import ShortGroup
+from facefeed.train.levers.accumulate import ShortGroupRescaling
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -170,7 +170,7 @@ def test_groups_of_another_size_begin_where_the_epoch_did_so_the_first_may_have_
 ) -> None:
     trainer(max_epochs=1, accumulate_grad_batches=before, callbacks=[SaveEach(tmp_path)]).fit(_Asking(), data(out))
     rest = _Groups()
-    fit = trainer(max_epochs=1, accumulate_grad_batches=group, callbacks=[rest, ShortGroup(group)])
+    fit = trainer(max_epochs=1, accumulate_grad_batches=group, callbacks=[rest, ShortGroupRescaling(group)])
     fit.fit(_Asking(), data(out, batch_size=size), ckpt_path=tmp_path / f"{batches}.ckpt")
     assert rest.steps == groups
 
@@ -181,7 +181,7 @@ def test_a_first_group_of_fewer_batches_is_averaged_over_those(out: Path, tmp_pa
     weights = []
     for group in (2, 4):
         model = _Asking()
-        fit = trainer(max_epochs=1, max_steps=2, accumulate_grad_batches=group, callbacks=[ShortGroup(group)])
+        fit = trainer(max_epochs=1, max_steps=2, accumulate_grad_batches=group, callbacks=[ShortGroupRescaling(group)])
         fit.fit(model, data(out), ckpt_path=tmp_path / "2.ckpt")
         weights.append(model.state_dict())
     assert not torch.equal(weights[0]["head.weight"], before["head.weight"])

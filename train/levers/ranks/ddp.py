@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import DDPStrategy
 
 from ...machine import Machine
-from ..lever import Lever, whole
+from ..lever import Lever, require_int
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class OnRanks(Lever):
 
     def __post_init__(self) -> None:
         if self.devices != "auto":
-            whole(self, "devices")
-        whole(self, "nodes")
+            require_int(self, "devices")
+        require_int(self, "nodes")
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """With one process in all; with more than there are GPUs."""

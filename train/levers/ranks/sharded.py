@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from lightning.pytorch import LightningModule
 
 from ...machine import Machine
-from ..lever import Lever, LeverError, whole
+from ..lever import Lever, LeverError, require_int
 from .ddp import OnRanks
 from .fsdp_strategy import ShardedStrategy
 from .zero_strategy import ZeroStrategy
@@ -45,10 +45,10 @@ class Zero(Lever):
         return super().__str__().replace("::", ":")
 
     def __post_init__(self) -> None:
-        whole(self, "stage")
+        require_int(self, "stage")
         if self.devices != "auto":
-            whole(self, "devices")
-        whole(self, "nodes")
+            require_int(self, "devices")
+        require_int(self, "nodes")
         if self.stage > 3 or self.offload not in ("", "offload"):
             raise LeverError(f"{self}: stage must be 1, 2 or 3, with :offload after it or nothing; try zero:2")
 
