@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .model.face_classifier import FaceClassifier
     from .starvation.monitor import StarvationMonitor
 
-_WHERE = {
+_MODULE_OF = {
     "DataOptions": "config.options",
     "FaceClassifier": "model.face_classifier",
     "FaceDataModule": "datamodule",
@@ -47,6 +47,6 @@ __all__ = ["DataOptions", "FaceClassifier", "FaceDataModule", "ModelOptions", "S
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_WHERE[name]}", __name__), name)
+    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)

@@ -1,36 +1,36 @@
-"""Levers: what makes training faster, smaller or better, each on any LightningModule.
+"""Levers: settings that make training faster, smaller or better, each for any LightningModule.
 
-In: a LightningModule and a text such as `bf16,accumulate:4`. Out: the module and a Trainer that has them all.
+In: a LightningModule and a text such as `bf16,accumulate:4`. Out: the module and a Trainer with them applied.
 Must not know: `FaceClassifier`, datasets, runs.
 
     from facefeed.train import levers
 
-    taken = levers.parse("bf16,accumulate:4,freeze:net.conv1*|net.bn1*")
-    module, trainer = levers.trainer(module, taken, max_epochs=10)
+    chosen = levers.parse("bf16,accumulate:4,freeze:net.conv1*|net.bn1*")
+    module, trainer = levers.trainer(module, chosen, max_epochs=10)
     trainer.fit(module, data)
 
 | text | what it does | module |
 |---|---|---|
 | `fp16`, `bf16` | most of the arithmetic in 16 bits | precision |
 | `tf32` | matrix products in TF32 | precision |
-| `compile` | one kernel for many operations | compilation |
-| `ddp[:devices[:nodes]]` | a process a device, gradients averaged | ranks.ddp |
-| `zero:STAGE[:offload][:devices[:nodes]]` | DeepSpeed: state, gradients, weights sharded | ranks.sharded |
+| `compile` | torch.compile | compilation |
+| `ddp[:devices[:nodes]]` | DDP: one process per device, gradients averaged | ranks.ddp |
+| `zero:STAGE[:offload][:devices[:nodes]]` | DeepSpeed ZeRO: state, gradients, weights sharded | ranks.sharded |
 | `fsdp[:devices[:nodes]]` | torch's FSDP2: all three | ranks.sharded |
-| `accumulate:N` | the gradient of N batches a step | accumulate |
-| `freeze:PATTERN` or more, with a bar between | these parameters stay as they are | freeze |
-| `adamw8bit` | AdamW with 8 bits of state a number | optimizers.eightbit |
+| `accumulate:N` | gradients accumulated over N batches | accumulate |
+| `freeze:PATTERN`, several separated by a bar | parameters that are not trained | freeze |
+| `adamw8bit` | AdamW with 8-bit state | optimizers.eightbit |
 | `fused` | the optimizer's step as one kernel | optimizers.fused |
-| `checkpointing` | activations computed again instead of kept | activation_checkpointing |
-| `clip:NORM` | no gradient longer than that | clip |
-| `sync_batchnorm` | BatchNorm over all ranks' batches | ranks.sync_batchnorm |
-| `channels_last` | images laid out as tensor cores take them | channels_last |
-| `best:METRIC`, `early_stop:METRIC[:patience]` | keep the best weights; stop without new ones | best_and_early_stop |
-| `deterministic[:seed]` | the same run twice is the same, bit for bit | deterministic |
+| `checkpointing` | activations recomputed in the backward pass | activation_checkpointing |
+| `clip:NORM` | gradients clipped to a norm | clip |
+| `sync_batchnorm` | BatchNorm statistics over all ranks | ranks.sync_batchnorm |
+| `channels_last` | NHWC memory format for convolutions | channels_last |
+| `best:METRIC`, `early_stop:METRIC[:patience]` | best checkpoint; early stopping | best_and_early_stop |
+| `deterministic[:seed]` | bitwise reproducible runs | deterministic |
 
-Beside them: `nonfinite.guard.FiniteGuard` counts and stops steps that are not finite, `memory.peak_memory` reports
-memory.
-Importing this package is light: each lever comes with its name.
+Besides, `nonfinite.guard.FiniteGuard` counts steps with NaN or infinity and stops training after too many, and
+`memory.peak_memory` reports memory. `registry` lists all levers. Importing this package is light: a lever's module is
+imported on access.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = [
     "parse", "peak_memory", "refusals", "trainer",
 ]  # fmt: skip
 
-_WHERE = {
+_MODULE_OF = {
     "FiniteGuard": "nonfinite.guard", "FrozenRow": "freeze", "NonFiniteError": "nonfinite.guard",
     "figures": "compatibility", "optimizer_state_bytes": "memory", "peak_memory": "memory",
     "refusals": "compatibility", "trainer": "compatibility",
@@ -60,6 +60,6 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_WHERE[name]}", __name__), name)
+    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)

@@ -1,4 +1,4 @@
-"""One kernel for many operations: torch.compile, with what it made of a module."""
+"""torch.compile, with a report on graphs and graph breaks."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from torch._dynamo.utils import counters
 from ..machine import Machine
 from .lever import Lever
 
-_VOLTA = (7, 0)
+_MIN_CAPABILITY = (7, 0)
 
 
 @dataclass(frozen=True)
 class Compile(Lever):
-    """Compiles the networks that the module calls, each in its place: names in checkpoints stay.
+    """Compiles the networks that the module calls, in place: names in the state dict do not change.
 
-    Gives: fewer kernels and fewer ways to memory, for one line; most where many small operations follow each other.
-    Costs: seconds to minutes in the first step, and again for each new shape of batch; a C compiler, and Triton on
-    CUDA. What cannot be compiled breaks a graph in two and runs as before: how many graphs and breaks there were, and
-    why, is told after the fit. `training_step` itself, which logs, is not compiled. Ansel et al., PyTorch 2, ASPLOS
-    2024.
+    Gives: fewer kernels and less memory traffic; most for sequences of many small operations. Costs: seconds to
+    minutes in the first step, and again for each new batch shape; needs a C++ compiler, and Triton on CUDA. What cannot
+    be compiled breaks a graph and runs as before; the numbers of graphs and breaks, with reasons, are reported after
+    the fit. `training_step` itself, which logs, is not compiled. Ansel et al., PyTorch 2, ASPLOS 2024.
     """
 
     name: ClassVar[str] = "compile"
@@ -34,44 +33,44 @@ class Compile(Lever):
     form: ClassVar[str] = "compile"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """Without a compiler; on GPUs that Triton has no code for; where there is nothing to compile."""
+        """Refuses without a compiler, on GPUs that Triton does not support, and a module without networks."""
         if machine.compiler is None:
             return "compile: there is no C++ compiler, with which its kernels are built; install g++, or leave it out"
         if machine.gpus and not machine.has("triton"):
             return "compile: Triton, which writes its kernels on CUDA, is not installed; run `pip install triton`"
-        if machine.compute_capability is not None and machine.compute_capability < _VOLTA:
-            least = ".".join(map(str, machine.compute_capability))
-            return f"compile: {machine.gpus[0]} has compute capability {least}, and Triton needs 7.0; leave it out"
-        parts = list(networks(module))
-        if not parts:
+        if machine.compute_capability is not None and machine.compute_capability < _MIN_CAPABILITY:
+            capability = ".".join(map(str, machine.compute_capability))
+            return f"compile: {machine.gpus[0]} has compute capability {capability}, and Triton needs 7.0; leave it out"
+        submodules = list(networks(module))
+        if not submodules:
             return f"compile: {type(module).__name__} calls no network that is a part of it; leave it out"
-        scripted = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
+        scripted = next((name for name, submodule in submodules if isinstance(submodule, torch.jit.ScriptModule)), None)
         if scripted is not None:
             return f"compile: {scripted} is TorchScript, which is compiled already; leave it out"
         return None
 
     def arguments(self) -> dict[str, Any]:
-        """A callback that tells what came of it."""
+        """Returns a callback that reports graphs and graph breaks."""
         return {"callbacks": [CompileReport()]}
 
     def apply(self, module: LightningModule) -> LightningModule:
-        """Has each network compiled at its first call."""
-        for _, part in networks(module):
-            part.compile()
+        """Marks each network for compilation at its first call."""
+        for _, submodule in networks(module):
+            submodule.compile()
         return module
 
 
 def networks(module: torch.nn.Module, prefix: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
-    """The outermost parts that have weights and can be called, by name; metrics and losses without weights are none."""
-    for name, part in module.named_children():
-        if isinstance(part, (torch.nn.ModuleList, torch.nn.ModuleDict)):
-            yield from networks(part, f"{prefix}{name}.")
-        elif next(part.parameters(), None) is not None:
-            yield f"{prefix}{name}", part
+    """Yields the outermost callable submodules with weights, by name; metrics and losses have none."""
+    for name, submodule in module.named_children():
+        if isinstance(submodule, (torch.nn.ModuleList, torch.nn.ModuleDict)):
+            yield from networks(submodule, f"{prefix}{name}.")
+        elif next(submodule.parameters(), None) is not None:
+            yield f"{prefix}{name}", submodule
 
 
 class CompileReport(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Counts a fit's graphs and graph breaks, and says them at its end; many breaks eat up what compiling gives."""
+    """Counts graphs and graph breaks of a fit and logs them at its end; many breaks cancel the gain of compilation."""
 
     name: ClassVar[str] = "compile"
 
@@ -80,21 +79,21 @@ class CompileReport(Callback):  # type: ignore[misc]  # Lightning is not followe
         self._breaks_before: Counter[str] = Counter()
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begins to count."""
-        self._graphs_before = _graphs()
-        self._breaks_before = _breaks()
+        """Stores the counts before the fit."""
+        self._graphs_before = _count_graphs()
+        self._breaks_before = _count_breaks()
 
     def figures(self) -> dict[str, Any]:
-        """graphs: how many were compiled; graph_breaks: how often one ended early; reasons: of these, with counts."""
-        reasons = _breaks() - self._breaks_before
+        """Returns graphs: number compiled; graph_breaks: number of breaks; reasons: of these, with counts."""
+        reasons = _count_breaks() - self._breaks_before
         return {
-            "graphs": _graphs() - self._graphs_before,
+            "graphs": _count_graphs() - self._graphs_before,
             "graph_breaks": reasons.total(),
             "reasons": dict(reasons.most_common()),
         }
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """Says it."""
+        """Logs the counts."""
         figures = self.figures()
         if not figures["graphs"]:
             rank_zero_warn("compile: nothing was compiled: training_step calls none of the module's networks")
@@ -105,9 +104,9 @@ class CompileReport(Callback):  # type: ignore[misc]  # Lightning is not followe
         )
 
 
-def _graphs() -> int:
+def _count_graphs() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
-def _breaks() -> Counter[str]:
+def _count_breaks() -> Counter[str]:
     return Counter({str(reason): int(count) for reason, count in counters["graph_break"].items()})

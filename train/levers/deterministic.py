@@ -1,4 +1,4 @@
-"""The same run twice is the same, bit for bit."""
+"""Bitwise reproducible training."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .process_setting import ProcessSetting
 
 @dataclass(frozen=True)
 class Deterministic(Lever):
-    """Seeds Python, numpy, torch and workers with `seed`, and takes no algorithm whose result depends on timing.
+    """Seeds Python, numpy, torch and workers with `seed`, and uses deterministic algorithms only.
 
-    Gives: runs that can be compared, and a bug that comes again. Costs: 2 % of a BERT's epoch in the story (22.63 ->
-    23.09 min), more where cuDNN would find a faster algorithm; an operation that has no deterministic form is an error
-    that names it. Weights that were drawn before, when the module was made, are the user's to seed. Over other numbers
-    of devices, other GPUs or other versions of torch results still differ. The process gets its settings back.
+    Gives: comparable runs and reproducible bugs. Costs: 2 % of a BERT's epoch (22.63 -> 23.09 min), more where cuDNN
+    benchmarking would find a faster algorithm; an operation without a deterministic algorithm raises an error that
+    names it. Initial weights, drawn when the module is constructed, are for the user to seed. Results still differ
+    between numbers of devices, GPU models and versions of torch. The process's settings are restored after the fit.
     """
 
     name: ClassVar[str] = "deterministic"
@@ -34,23 +34,23 @@ class Deterministic(Lever):
         require_int(self, "seed", minimum=0)
 
     def arguments(self) -> dict[str, Any]:
-        """A callback, since the settings are the process's."""
-        return {"callbacks": [Determinism(self.seed)]}
+        """Returns a callback that changes the process's settings during the fit."""
+        return {"callbacks": [DeterministicAlgorithms(self.seed)]}
 
     def apply(self, module: LightningModule) -> LightningModule:
-        """Sets what cuBLAS reads when it is first used (its documentation, section "Results reproducibility")."""
+        """Sets the variable that cuBLAS reads at its first use (its documentation, "Results reproducibility")."""
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         return module
 
 
-class Determinism(ProcessSetting):
-    """Seeds a fit and has it take deterministic algorithms."""
+class DeterministicAlgorithms(ProcessSetting):
+    """Seeds a fit and enables deterministic algorithms during it."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
     def change(self) -> Callable[[], None]:
-        """As `ProcessSetting` has it; what was drawn stays drawn."""
+        """Seeds and enables deterministic algorithms; seeds are not restored."""
         enabled = torch.are_deterministic_algorithms_enabled()
         warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
         benchmark = torch.backends.cudnn.benchmark

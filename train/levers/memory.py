@@ -1,4 +1,4 @@
-"""How much memory a process and its children took at most, and how much of it an optimizer keeps."""
+"""Peak memory of the process, its children and GPUs, and size of optimizer state."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from typing import Any
 import psutil
 import torch
 
-_most_of_children_bytes = 0
+_peak_children_bytes = 0
 
 
 def peak_memory() -> dict[str, int | None]:
-    """The most so far, in bytes: `allocated_bytes` and `reserved_bytes` on CUDA, over its devices, and `host_bytes`.
+    """Returns peak memory so far, in bytes: `allocated_bytes` and `reserved_bytes` on CUDA, and `host_bytes`.
 
-    allocated: what tensors took; reserved: what torch's allocator held for them, which is what must fit on the card;
-    both None without CUDA. host: of this process since it began, plus the most that its living children took together
-    at any call: call it also while workers live, such as at an epoch's end. An upper bound, since pages that children
-    share with their parent count for each, and peaks need not have come at once.
+    allocated: by tensors; reserved: by torch's caching allocator, which must fit on the GPU. Both are maxima over
+    devices, None without CUDA. host: peak RSS of this process, plus the largest sum over living children at any call:
+    call it while workers are alive, such as at an epoch's end. An upper bound, since pages shared between processes
+    count for each, and peaks need not coincide.
     """
-    global _most_of_children_bytes  # noqa: PLW0603 (a process has one peak)
-    alive = sum(_most_bytes(child.pid) for child in _children())
-    _most_of_children_bytes = max(_most_of_children_bytes, alive)
-    return {**_on_devices(), "host_bytes": _most_bytes(os.getpid()) + _most_of_children_bytes}
+    global _peak_children_bytes  # noqa: PLW0603 (a process has one peak)
+    children_bytes = sum(_peak_rss_bytes(child.pid) for child in _children())
+    _peak_children_bytes = max(_peak_children_bytes, children_bytes)
+    return {**_peak_device_memory(), "host_bytes": _peak_rss_bytes(os.getpid()) + _peak_children_bytes}
 
 
 def optimizer_state_bytes(optimizer: torch.optim.Optimizer) -> int:
-    """What an optimizer keeps beside weights and gradients, in bytes; nothing before its first step."""
-    held: dict[int, int] = {}
+    """Returns the size of an optimizer's state in bytes; 0 before its first step."""
+    bytes_by_storage: dict[int, int] = {}
     for state in optimizer.state.values():
-        for tensor in _plain(list(state.values())):
+        for tensor in _plain_tensors(list(state.values())):
             storage = tensor.untyped_storage()
-            held[storage.data_ptr()] = storage.nbytes()  # tables of 8-bit values are shared
-    return sum(held.values())
+            bytes_by_storage[storage.data_ptr()] = storage.nbytes()  # quantization tables of 8-bit states are shared
+    return sum(bytes_by_storage.values())
 
 
-def _plain(values: list[Any]) -> Iterator[torch.Tensor]:
-    """The tensors in some values, those inside torchao's in their place."""
+def _plain_tensors(values: list[Any]) -> Iterator[torch.Tensor]:
+    """Yields the tensors in some values; tensor subclasses, such as torchao's, are replaced by their inner tensors."""
     for value in values:
         if hasattr(value, "__tensor_flatten__"):
             names, _ = value.__tensor_flatten__()
-            yield from _plain([getattr(value, name) for name in names])
+            yield from _plain_tensors([getattr(value, name) for name in names])
         elif isinstance(value, torch.Tensor):
             yield value
 
 
-def _on_devices() -> dict[str, int | None]:
+def _peak_device_memory() -> dict[str, int | None]:
     if not torch.cuda.is_available():
         return {"allocated_bytes": None, "reserved_bytes": None}
     devices = range(torch.cuda.device_count())
@@ -64,10 +64,10 @@ def _children() -> list[psutil.Process]:
         return []
 
 
-def _most_bytes(pid: int) -> int:
-    """The most that a living process had in memory; 0 where it is gone, or the system does not tell.
+def _peak_rss_bytes(pid: int) -> int:
+    """Returns the peak RSS of a living process; 0 if it has ended, or the system does not report it.
 
-    Not by getrusage, which counts for a process what its parent had when it forked.
+    getrusage would include what the parent had when it forked.
     """
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""Fewer bits for most of the arithmetic: fp16, bf16 and TF32."""
+"""Mixed precision (fp16, bf16) and TF32."""
 
 from __future__ import annotations
 
@@ -20,127 +20,128 @@ _AMPERE = (8, 0)
 
 @dataclass(frozen=True)
 class Fp16(Lever):
-    """Matrix products and convolutions in fp16 (5 bits of exponent), the rest and the weights in fp32.
+    """Matrix products and convolutions in fp16 (5 exponent bits), other operations and weights in fp32.
 
-    Gives: a BERT's epoch 23.09 -> 8.75 min on an A100; half of the time or less for large models, about nothing for
-    tiny ones; activations take half the memory. Works on every GPU with tensor cores, also a 2080 Ti. Costs: gradients
-    below 6e-8 would vanish, so the loss is multiplied by a scale that is searched for: a few steps at the start, and
-    one in about two thousand, are skipped (`FiniteGuard` counts them). Micikevicius et al., Mixed Precision Training,
-    ICLR 2018.
+    Gives: a BERT's epoch 23.09 -> 8.75 min on an A100; half of the time or less for large models, little for tiny
+    ones; activations take half the memory. Works on every GPU with tensor cores, also a 2080 Ti. Costs: gradients
+    below 6e-8 would underflow, so the loss is scaled dynamically: a few steps at the start, and about one in two
+    thousand, are skipped (`FiniteGuard` counts them). Micikevicius et al., Mixed Precision Training, ICLR 2018.
     """
 
     name: ClassVar[str] = "fp16"
-    kind: ClassVar[str] = "precision"
+    class_: ClassVar[str] = "precision"
     form: ClassVar[str] = "fp16"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """Without a GPU; with a loss that autocast refuses."""
+        """Refuses without a GPU, and a loss that autocast refuses."""
         if not machine.gpus:
             return "fp16: a CPU has no scaled fp16 (Lightning would take bf16 without a word); take bf16"
-        return _unsafe_loss(self, module)
+        return _unsafe_loss_refusal(self, module)
 
     def arguments(self) -> dict[str, Any]:
-        """Lightning's mixed precision, with its scaler."""
+        """Returns Lightning's fp16 mixed precision, with its gradient scaler."""
         return {"precision": "16-mixed"}
 
 
 @dataclass(frozen=True)
 class Bf16(Lever):
-    """Matrix products and convolutions in bf16 (fp32's 8 bits of exponent, 8 of fraction), the rest in fp32.
+    """Matrix products and convolutions in bf16 (fp32's 8 exponent bits, 8 of fraction), other operations in fp32.
 
-    Gives: as fp16 on a GPU of compute capability 8.0 (Ampere) and above, without a scale and without skipped steps. On
-    a CPU it is right, and fast only where that has AMX or AVX-512 BF16. Costs: three decimal digits in the products;
-    the weights and their updates stay fp32. Kalamkar et al., A Study of BFLOAT16 for Deep Learning Training, 2019.
+    Gives: the speed of fp16 on a GPU of compute capability 8.0 (Ampere) and above, without loss scaling and skipped
+    steps. Correct on CPUs, and fast on those with AMX or AVX-512 BF16. Costs: products have three decimal digits;
+    weights and their updates stay fp32. Kalamkar et al., A Study of BFLOAT16 for Deep Learning Training, 2019.
     """
 
     name: ClassVar[str] = "bf16"
-    kind: ClassVar[str] = "precision"
+    class_: ClassVar[str] = "precision"
     form: ClassVar[str] = "bf16"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """On a GPU that has none; with a loss that autocast refuses."""
-        if _below(machine, _AMPERE):
-            return f"bf16: {_capability(machine)}, and bf16 needs 8.0 (Ampere) or above; take fp16"
-        return _unsafe_loss(self, module)
+        """Refuses on GPUs before Ampere, and a loss that autocast refuses."""
+        if _capability_below(machine, _AMPERE):
+            return f"bf16: {_capability_text(machine)}, and bf16 needs 8.0 (Ampere) or above; take fp16"
+        return _unsafe_loss_refusal(self, module)
 
     def arguments(self) -> dict[str, Any]:
-        """Lightning's mixed precision."""
+        """Returns Lightning's bf16 mixed precision."""
         return {"precision": "bf16-mixed"}
 
 
 @dataclass(frozen=True)
 class Tf32(Lever):
-    """Matrix products of fp32 numbers on tensor cores, which look at 10 of their 23 bits of fraction.
+    """Matrix products of fp32 numbers on tensor cores, with 10 of their 23 fraction bits.
 
-    Gives: up to several times the speed of fp32's matrix products on Ampere and above, for one line (convolutions have
-    it by default). Beside fp16 or bf16 it matters only for what is left in fp32. Costs: three decimal digits in the
-    products. The process gets its setting back after the fit.
+    Gives: up to several times the speed of fp32 matrix products on Ampere and above (convolutions use TF32 by
+    default). Together with fp16 or bf16 it matters only for operations left in fp32. Costs: products have three
+    decimal digits. The process's setting is restored after the fit.
     """
 
     name: ClassVar[str] = "tf32"
-    kind: ClassVar[str] = "tf32"
+    class_: ClassVar[str] = "tf32"
     form: ClassVar[str] = "tf32"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """Without a GPU of compute capability 8.0 or above."""
+        """Refuses without a GPU of compute capability 8.0 or above."""
         if not machine.gpus:
             return "tf32: needs a GPU with tensor cores, and there is none; leave it out"
-        if _below(machine, _AMPERE):
-            return f"tf32: {_capability(machine)}, and TF32 needs 8.0 (Ampere) or above; take fp16"
+        if _capability_below(machine, _AMPERE):
+            return f"tf32: {_capability_text(machine)}, and TF32 needs 8.0 (Ampere) or above; take fp16"
         return None
 
     def arguments(self) -> dict[str, Any]:
-        """A callback, since the setting is the process's."""
+        """Returns a callback that changes the process's setting during the fit."""
         return {"callbacks": [MatmulPrecision("high")]}
 
 
 class MatmulPrecision(ProcessSetting):
-    """Has fp32 matrix products computed so during a fit: "highest", "high" or "medium"."""
+    """Sets torch's float32 matmul precision during a fit: "highest", "high" or "medium"."""
 
     def __init__(self, precision: str) -> None:
         self._precision = precision
 
     def change(self) -> Callable[[], None]:
-        """As `ProcessSetting` has it."""
+        """Sets the precision."""
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision(self._precision)
         return partial(torch.set_float32_matmul_precision, before)
 
 
-def _below(machine: Machine, least: tuple[int, int]) -> bool:
-    return machine.compute_capability is not None and machine.compute_capability < least
+def _capability_below(machine: Machine, minimum: tuple[int, int]) -> bool:
+    return machine.compute_capability is not None and machine.compute_capability < minimum
 
 
-def _capability(machine: Machine) -> str:
+def _capability_text(machine: Machine) -> str:
     major, minor = machine.compute_capability or (0, 0)
     return f"{machine.gpus[0]} has compute capability {major}.{minor}"
 
 
-def _unsafe_loss(lever: Lever, module: LightningModule) -> str | None:
-    """Where a module takes the cross entropy of probabilities: in 16 bits they round to 0 and 1, whose logs are inf.
+def _unsafe_loss_refusal(lever: Lever, module: LightningModule) -> str | None:
+    """Refuses a module that computes binary cross entropy of probabilities, which in 16 bits round to 0 and 1.
 
-    torch refuses it under CUDA's autocast, in the first step.
+    torch refuses it under CUDA's autocast too, but only in the first step.
     """
     remedy = "take BCEWithLogitsLoss of what went into the sigmoid, and leave the sigmoid out"
-    for name, part in module.named_modules():
-        if isinstance(part, torch.nn.BCELoss):
+    for name, submodule in module.named_modules():
+        if isinstance(submodule, torch.nn.BCELoss):
             return f"{lever.name}: {name} is a BCELoss, which is not safe in 16 bits; {remedy}"
-    for kind, function in _own_functions(module):
-        names = _names(function.__code__)
+    for class_, function in _user_methods(module):
+        names = _referenced_names(function.__code__)
         if "binary_cross_entropy" in names and "autocast" not in names:
-            where = f"{kind.__name__}.{function.__name__}"
+            where = f"{class_.__name__}.{function.__name__}"
             return f"{lever.name}: {where} calls binary_cross_entropy, which is not safe in 16 bits; {remedy}"
     return None
 
 
-def _own_functions(module: LightningModule) -> Iterator[tuple[type, FunctionType]]:
-    """The methods that the classes of a module and its parts define, but for those of torch and Lightning."""
-    kinds = {kind: None for part in module.modules() for kind in type(part).__mro__}
-    for kind in kinds:
-        if kind.__module__.split(".")[0] not in ("torch", "torchmetrics", "lightning", "builtins"):
-            yield from ((kind, found) for found in vars(kind).values() if isinstance(found, FunctionType))
+def _user_methods(module: LightningModule) -> Iterator[tuple[type, FunctionType]]:
+    """Yields the methods of the classes of a module and its submodules, except those of torch and Lightning."""
+    classes = {class_: None for submodule in module.modules() for class_ in type(submodule).__mro__}
+    for class_ in classes:
+        if class_.__module__.split(".")[0] not in ("torch", "torchmetrics", "lightning", "builtins"):
+            yield from (
+                (class_, attribute) for attribute in vars(class_).values() if isinstance(attribute, FunctionType)
+            )
 
 
-def _names(code: CodeType) -> set[str]:
-    inner = (one for one in code.co_consts if isinstance(one, CodeType))
-    return set(code.co_names).union(*map(_names, inner))
+def _referenced_names(code: CodeType) -> set[str]:
+    nested = (one for one in code.co_consts if isinstance(one, CodeType))
+    return set(code.co_names).union(*map(_referenced_names, nested))

@@ -1,4 +1,4 @@
-"""Settings of the whole process that hold during a fit, and no longer."""
+"""Base class of callbacks that change a setting of the process during a fit, and restore it afterwards."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from lightning.pytorch import Callback
 
 
 class ProcessSetting(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Changes a setting before weights are moved and loaders made; the process gets it back when the fit ends."""
+    """Changes a setting before weights are moved and loaders created, and restores it when the fit ends."""
 
-    _undo: Callable[[], None] | None = None
+    _restore_setting: Callable[[], None] | None = None
 
     @abstractmethod
     def change(self) -> Callable[[], None]:
-        """Changes it and returns what changes it back."""
+        """Changes the setting and returns a function that restores it."""
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Changes it."""
-        self._undo = self.change()
+        """Changes the setting."""
+        self._restore_setting = self.change()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Changes it back: after an error Lightning does not call `teardown`."""
-        self._change_back()
+        """Restores the setting: after an error Lightning does not call `teardown`."""
+        self._restore()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Changes it back."""
-        self._change_back()
+        """Restores the setting."""
+        self._restore()
 
-    def _change_back(self) -> None:
-        if self._undo is not None:
-            self._undo()
-        self._undo = None
+    def _restore(self) -> None:
+        if self._restore_setting is not None:
+            self._restore_setting()
+        self._restore_setting = None
