@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from ..machine import Machine
 from .lever import Lever, require_positive
-from .optimizers.fused import change_optimizers
+from .optimizers.in_place import transform_optimizers
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Clip(Lever):
 
     def apply(self, module: LightningModule) -> LightningModule:
         """Makes fused optimizers leave unscaling to the Trainer: they unscale within their step, after clipping."""
-        return change_optimizers(module, disable_fused_unscaling)
+        return transform_optimizers(module, disable_fused_unscaling)
 
 
 def disable_fused_unscaling(optimizer: Optimizer) -> None:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from ..machine import Machine
 from .lever import Lever, LeverError
-from .optimizers.fused import change_optimizers
+from .optimizers.in_place import transform_optimizers
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Freeze(Lever):
         for norm in _frozen_norms(module, self.patterns):
             norm.eval()
             norm.train = StayInEval(norm)  # type: ignore[method-assign]
-        return change_optimizers(module, RemoveFrozen(module, self.patterns))
+        return transform_optimizers(module, RemoveFrozen(module, self.patterns))
 
 
 class StayInEval:

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from ..checkpoints.plain import PlainCheckpointIO, read_checkpoint
 from ..checkpoints.rng_state import gather_rng_states, restore_or_seed
-from ..levers.ranks.fsdp_strategy import ShardedStrategy
+from ..levers.ranks.fsdp_strategy import FSDP2Strategy
 from .graceful_stop import GracefulStop
 
 LAST, BEST = "last.ckpt", "best.ckpt"
@@ -175,7 +175,7 @@ def saves_one_file(strategy: Any) -> bool:
     return type(strategy) in (
         SingleDeviceStrategy,
         DDPStrategy,
-        ShardedStrategy,
+        FSDP2Strategy,
     )  # not isinstance: DeepSpeed's strategy is a subclass of DDP's
 
 

@@ -98,7 +98,7 @@ def on_a_rank(folder: str) -> None:
     """Runs in both processes: a fit; one resumed in its middle; one resumed from a single process; one that is lost."""
     from facefeed.train.levers.ranks import fsdp_strategy  # noqa: PLC0415
 
-    fsdp_strategy.UNIT_NUMBERS = 90  # of a network this small
+    fsdp_strategy.MIN_UNIT_PARAMETERS = 90  # of a network this small
     path, rank = Path(folder), int(os.environ["LOCAL_RANK"])
     data = DataLoader(Subset(images(48, 8, torch.float64).dataset, range(rank, 48, 2)), 4)
     told = {

@@ -13,7 +13,7 @@ from assets_levers import Foreign, fit, images, perceptron, small
 from facefeed.pipeline.errors import UsageError
 from facefeed.train import levers
 from facefeed.train.levers import FiniteGuard, NonFiniteError
-from facefeed.train.levers.nonfinite.counter import WatchedSteps
+from facefeed.train.levers.nonfinite.counter import NonFiniteCounter
 from lightning.pytorch.plugins import MixedPrecision
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -217,13 +217,13 @@ class Operations(TorchDispatchMode):
 
 def test_a_step_copies_no_number_from_the_host_which_would_wait_for_the_device() -> None:
     device = torch.device("meta")
-    steps = WatchedSteps(device, None)
+    steps = NonFiniteCounter(device, None)
     gradient = torch.ones(3, device=device)
     with Operations() as seen:
         for number in range(3):
-            steps.loss(torch.ones((), device=device))
-            steps.gradients([gradient])
+            steps.add_loss(torch.ones((), device=device))
+            steps.add_gradients([gradient])
             steps.statistics(torch.zeros((), dtype=torch.bool, device=device))
-            steps.step(number)
+            steps.end_step(number)
     assert "where" in seen.names
     assert "lift_fresh" not in seen.names

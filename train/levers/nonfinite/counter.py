@@ -1,4 +1,4 @@
-"""What is finite of each step, told on the device itself, so that no step waits for the host."""
+"""Counts steps with NaN or infinity in device tensors, without synchronising in each step."""
 
 from __future__ import annotations
 
@@ -9,97 +9,102 @@ import torch
 from torch.distributed.tensor import DTensor
 
 
-class Seen(NamedTuple):
-    """Of the steps since the last look, over all ranks.
+class StepCounts(NamedTuple):
+    """Counts of the steps since the last `collect`, over all ranks.
 
-    nonfinite: steps whose loss, or whose gradient without a scaler, was not finite. skipped: steps that only the scaler
-    left out. most_in_a_row and began: the longest row that ends in one of them, and its first step, from 0.
-    last_finite_loss: NaN where none was. kept_statistics: batches that running statistics were kept from.
+    nonfinite: steps with a non-finite loss, or, without a scaler, gradient. skipped: steps skipped by the scaler
+    alone. most_in_a_row, first_in_row: length of the longest series of such steps, and its first step, from 0.
+    last_finite_loss: NaN if there was none. kept_statistics: batches that running statistics were protected from.
     """
 
     nonfinite: int
     skipped: int
     most_in_a_row: int
-    began: int
+    first_in_row: int
     last_finite_loss: float
     kept_statistics: int
 
 
-class WatchedSteps:
-    """The steps of one rank. scaler: torch's GradScaler under fp16, whose search is no row of bad steps."""
+class NonFiniteCounter:
+    """Counts non-finite steps of one rank.
+
+    scaler: torch's GradScaler under fp16; the steps skipped by its initial search for a scale are not a series.
+    """
 
     def __init__(self, device: torch.device, scaler: Any) -> None:
         self._device = device
-        self._scaled = scaler is not None
-        self._may_skip = self._tensor(_halvings(scaler))
+        self._has_scaler = scaler is not None
+        self._search_budget = self._tensor(_max_backoffs(scaler))
         self._in_a_row = self._tensor(0)
-        self._began = self._tensor(0)
-        self._last = self._tensor(math.nan)
-        self._loss_bad = self._gradient_bad = self._no()
-        self._nonfinite = self._skipped = self._most = self._most_began = self._kept = self._tensor(0)
+        self._first_in_row = self._tensor(0)
+        self._last_loss = self._tensor(math.nan)
+        self._loss_nonfinite = self._gradient_nonfinite = self._false()
+        self._nonfinite = self._skipped = self._longest = self._longest_first = self._kept = self._tensor(0)
 
-    def loss(self, loss: torch.Tensor | None) -> None:
-        """A batch's loss is there, one number or none."""
+    def add_loss(self, loss: torch.Tensor | None) -> None:
+        """Adds the loss of a batch, a scalar or None."""
         if loss is None or not torch.is_floating_point(loss) or loss.numel() != 1:
             return
         value = loss.detach().to(self._device, torch.float32).reshape(())
         finite = torch.isfinite(value)
-        self._last = torch.where(finite, value, self._last)
-        self._loss_bad = self._loss_bad | ~finite
+        self._last_loss = torch.where(finite, value, self._last_loss)
+        self._loss_nonfinite = self._loss_nonfinite | ~finite
 
-    def gradients(self, gradients: list[torch.Tensor]) -> None:
-        """An optimizer's gradients are there. Their norm is finite where all of them are."""
+    def add_gradients(self, gradients: list[torch.Tensor]) -> None:
+        """Adds the gradients of an optimizer, by their total norm, which is finite only if all of them are."""
         if gradients:
-            dense = [one.coalesce().values() if one.is_sparse else one for one in gradients]
+            dense = [gradient.coalesce().values() if gradient.is_sparse else gradient for gradient in gradients]
             norm = torch.nn.utils.get_total_norm(dense)
-            norm = norm.full_tensor() if isinstance(norm, DTensor) else norm  # of all ranks' parts
-            self._gradient_bad = self._gradient_bad | ~torch.isfinite(norm).to(self._device)
+            norm = norm.full_tensor() if isinstance(norm, DTensor) else norm  # over the shards of all ranks
+            self._gradient_nonfinite = self._gradient_nonfinite | ~torch.isfinite(norm).to(self._device)
 
-    def statistics(self, kept: torch.Tensor | None) -> None:
-        """A batch is done; kept: whether running statistics were kept from it, a bool tensor; None: there are none."""
+    def add_statistics(self, kept: torch.Tensor | None) -> None:
+        """Adds a batch. kept: bool tensor, whether running statistics were protected from it; None without any."""
         if kept is not None:
             self._kept = self._kept + kept.to(self._device)
 
-    def step(self, number: int) -> None:
-        """The batches and gradients since the last step belong to this one."""
-        bad = self._loss_bad | self._gradient_bad
-        skipped = self._gradient_bad & ~self._loss_bad & self._scaled
-        searching = skipped & (self._may_skip > 0)
-        # A step that was taken ends the search, as does a scale of 1.
-        self._may_skip = torch.where(
-            self._gradient_bad, self._may_skip - searching.float(), torch.zeros_like(self._last)
+    def end_step(self, number: int) -> None:
+        """Ends step `number`, to which the losses and gradients since the last step belong."""
+        nonfinite = self._loss_nonfinite | self._gradient_nonfinite
+        skipped = self._gradient_nonfinite & ~self._loss_nonfinite & self._has_scaler
+        searching = skipped & (self._search_budget > 0)
+        # The search ends with a step that is taken, or at a scale of 1.
+        self._search_budget = torch.where(
+            self._gradient_nonfinite, self._search_budget - searching.float(), torch.zeros_like(self._last_loss)
         )
-        counts = bad & ~searching
-        self._began = torch.where(counts & (self._in_a_row == 0), self._tensor(number), self._began)
+        counts = nonfinite & ~searching
+        self._first_in_row = torch.where(counts & (self._in_a_row == 0), self._tensor(number), self._first_in_row)
         self._in_a_row = torch.where(counts, self._in_a_row + 1, self._in_a_row * searching)
-        longer = self._in_a_row > self._most
-        self._most = torch.where(longer, self._in_a_row, self._most)
-        self._most_began = torch.where(longer, self._began, self._most_began)
+        longer = self._in_a_row > self._longest
+        self._longest = torch.where(longer, self._in_a_row, self._longest)
+        self._longest_first = torch.where(longer, self._first_in_row, self._longest_first)
         self._skipped = self._skipped + skipped
-        self._nonfinite = self._nonfinite + (bad & ~skipped)
-        self._loss_bad = self._gradient_bad = self._no()
+        self._nonfinite = self._nonfinite + (nonfinite & ~skipped)
+        self._loss_nonfinite = self._gradient_nonfinite = self._false()
 
-    def take(self, trainer: Any) -> Seen:
-        """What was seen since the last call, on whichever rank saw most of it. Waits for the device and the ranks."""
-        rows = torch.stack([self._nonfinite, self._skipped, self._most, self._most_began, self._last, self._kept])
-        self._nonfinite = self._skipped = self._most = self._most_began = self._kept = self._tensor(0)
+    def collect(self, trainer: Any) -> StepCounts:
+        """Returns the counts since the last call, maxima over ranks. Synchronises with the device and the ranks."""
+        rows = torch.stack(
+            [self._nonfinite, self._skipped, self._longest, self._longest_first, self._last_loss, self._kept]
+        )
+        self._nonfinite = self._skipped = self._longest = self._longest_first = self._kept = self._tensor(0)
         ranks = [rows] if trainer.world_size == 1 else list(trainer.strategy.all_gather(rows))
-        told = [rank.tolist() for rank in ranks]
-        nonfinite, skipped, kept = (max(int(rank[column]) for rank in told) for column in (0, 1, 5))
-        worst = max(told, key=lambda rank: rank[2])
-        last = next((rank[4] for rank in told if not math.isnan(rank[4])), math.nan)
-        return Seen(nonfinite, skipped, int(worst[2]), int(worst[3]), last, kept)
+        by_rank = [rank.tolist() for rank in ranks]
+        nonfinite, skipped, kept = (max(int(rank[column]) for rank in by_rank) for column in (0, 1, 5))
+        longest = max(by_rank, key=lambda rank: rank[2])
+        last = next((rank[4] for rank in by_rank if not math.isnan(rank[4])), math.nan)
+        return StepCounts(nonfinite, skipped, int(longest[2]), int(longest[3]), last, kept)
 
-    def _no(self) -> torch.Tensor:
+    def _false(self) -> torch.Tensor:
         return torch.zeros((), dtype=torch.bool, device=self._device)
 
     def _tensor(self, value: float) -> torch.Tensor:
-        """Made on the device: a value that comes from the host would be waited for."""
+        """Returns a scalar filled on the device: copying one from the host would synchronise."""
         return torch.full((), float(value), device=self._device)
 
 
-def _halvings(scaler: Any) -> int:
-    """How often a scaler may make its scale smaller until it is 1."""
+def _max_backoffs(scaler: Any) -> int:
+    """Returns how often a scaler can reduce its scale until it is 1."""
     if scaler is None or not scaler.is_enabled():
         return 0
     return max(0, math.ceil(math.log(scaler.get_scale()) / -math.log(scaler.get_backoff_factor())))

@@ -1,4 +1,4 @@
-"""Running statistics of BatchNorm that one batch which is not finite would make NaN for good."""
+"""Protects running statistics of BatchNorm, which one non-finite batch would make NaN for good."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from torch.nn.modules.batchnorm import _NormBase
 
 
 class RunningStatistics:
-    """The running means and variances of a module's normalisations, kept finite.
+    """Keeps the running means and variances of a module's normalisation layers finite.
 
-    One NaN or infinity in them never leaves: each batch only mixes a share of its own figures in. fp16's scaler skips
-    the step of such a batch, but its forward pass has changed them by then. All on the device, without waiting for it.
+    They are moving averages, which NaN or infinity never leaves. fp16's scaler skips the step of such a batch, but its
+    forward pass has updated them by then. Runs on the device without synchronising.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        norms = [one for one in module.modules() if isinstance(one, _NormBase) and one.running_mean is not None]
-        found = [buffer for one in norms for buffer in (one.running_mean, one.running_var) if buffer is not None]
-        self._buffers = list({id(one): one for one in found}.values())
-        self._sizes = [one.numel() for one in self._buffers]
-        self._before = self._now() if self._buffers else None
+        norms = [layer for layer in module.modules() if isinstance(layer, _NormBase) and layer.running_mean is not None]
+        buffers = [buffer for norm in norms for buffer in (norm.running_mean, norm.running_var) if buffer is not None]
+        self._buffers = list({id(buffer): buffer for buffer in buffers}.values())
+        self._sizes = [buffer.numel() for buffer in self._buffers]
+        self._before = self._flattened() if self._buffers else None
 
     def keep_finite(self) -> torch.Tensor | None:
-        """After a batch: unless each of them is finite, puts all back as they were before it.
+        """Restores all statistics as they were before the last batch, unless all are finite.
 
-        Returns whether it did, a bool tensor without dimensions; None of a module without such statistics.
+        Returns whether it did, a bool scalar tensor; None for a module without running statistics.
         """
         if self._before is None:
             return None
-        now = self._now()
-        finite = now.isfinite().all()
-        self._before = torch.where(finite, now, self._before)
+        current = self._flattened()
+        finite = current.isfinite().all()
+        self._before = torch.where(finite, current, self._before)
         torch._foreach_copy_(self._buffers, torch.split(self._before, self._sizes))
         return ~finite
 
-    def _now(self) -> torch.Tensor:
-        """One after the other, flat."""
+    def _flattened(self) -> torch.Tensor:
+        """Returns all statistics as one flat tensor."""
         return torch.cat(self._buffers)

@@ -1,4 +1,4 @@
-"""torchao's 8-bit Adam and AdamW, with weights kept at 32 bits, rates that anyone may set, and plain checkpoints."""
+"""torchao's 8-bit Adam and AdamW, adapted: 32-bit state for some weights, float learning rates, plain state dicts."""
 
 from __future__ import annotations
 
@@ -10,70 +10,70 @@ from torchao import optim
 from torchao.optim.subclass_8bit import OptimState8bit
 
 
-class _Kept:
-    """Stands before torchao's class. kept: the weights whose averages stay at 32 bits."""
+class _Adapted:
+    """Mixin for torchao's optimizers. full_precision: weights whose state stays at 32 bits."""
 
-    kept: list[torch.Tensor]
+    full_precision: list[torch.Tensor]
     param_groups: list[dict[str, Any]]
     defaults: dict[str, Any]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Keeps the rate a number: torchao makes it a tensor, in whose place many schedulers would put one."""
-        rate = param_group.get("lr", self.defaults["lr"])
+        """Keeps the learning rate a float: torchao makes it a tensor, which many schedulers replace by a float."""
+        learning_rate = param_group.get("lr", self.defaults["lr"])
         super().add_param_group(param_group)  # type: ignore[misc]
-        self.param_groups[-1]["lr"] = float(rate)
+        self.param_groups[-1]["lr"] = float(learning_rate)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Does not compile on a CPU as torchao does for every shape of weights: that takes minutes and a compiler."""
+        """Does not compile on a CPU: torchao compiles for every weight shape, which takes minutes."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         on_cpu = all(one.device.type == "cpu" for group in self.param_groups for one in group["params"])
-        rates = [group["lr"] for group in self.param_groups]
+        learning_rates = [group["lr"] for group in self.param_groups]
         for group in self.param_groups:
             group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32)
         try:
             with torch.compiler.set_stance("force_eager" if on_cpu else "default"):
                 super().step()  # type: ignore[misc]
         finally:
-            for group, rate in zip(self.param_groups, rates, strict=True):
-                group["lr"] = rate
+            for group, learning_rate in zip(self.param_groups, learning_rates, strict=True):
+                group["lr"] = learning_rate
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """As any optimizer's, of plain tensors: Lightning could not load those of torchao's own kind."""
+        """Returns a state dict of plain tensors: Lightning cannot load torchao's tensor subclass."""
         packed: dict[str, Any] = super().state_dict()  # type: ignore[misc]
-        return {**packed, "state": _each(packed["state"], _plain)}
+        return {**packed, "state": _map_states(packed["state"], _to_plain)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes what `state_dict` gives."""
-        super().load_state_dict({**state_dict, "state": _each(state_dict["state"], _of_8_bits)})  # type: ignore[misc]
+        """Restores a state of `state_dict`."""
+        super().load_state_dict({**state_dict, "state": _map_states(state_dict["state"], _to_8bit)})  # type: ignore[misc]
 
     def _new_buffer(self, p: torch.Tensor, signed: bool) -> torch.Tensor:
-        if any(p is one for one in self.kept):
+        if any(p is weight for weight in self.full_precision):
             return torch.zeros_like(p)
         return super()._new_buffer(p, signed)  # type: ignore[misc,no-any-return]
 
 
-def _each(states: dict[Any, dict[str, Any]], change: Callable[[Any], Any]) -> dict[Any, dict[str, Any]]:
+def _map_states(states: dict[Any, dict[str, Any]], change: Callable[[Any], Any]) -> dict[Any, dict[str, Any]]:
     return {number: {name: change(value) for name, value in state.items()} for number, state in states.items()}
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if not isinstance(value, OptimState8bit):
         return value
     parts = {"codes": value.codes, "scale": value.scale, "qmap": value.qmap}
     return {**parts, "signed": value.signed, "dtype": value.dtype}
 
 
-def _of_8_bits(value: Any) -> Any:
+def _to_8bit(value: Any) -> Any:
     return OptimState8bit(**value) if isinstance(value, dict) else value
 
 
-class Adam8bit(_Kept, optim.Adam8bit):  # type: ignore[misc]  # torchao is not followed
+class Adam8bit(_Adapted, optim.Adam8bit):  # type: ignore[misc]  # torchao is not followed
     """With L2 regularisation, as torch's Adam."""
 
 
-class AdamW8bit(_Kept, optim.AdamW8bit):  # type: ignore[misc]  # torchao is not followed
+class AdamW8bit(_Adapted, optim.AdamW8bit):  # type: ignore[misc]  # torchao is not followed
     """With decoupled weight decay, as torch's AdamW."""

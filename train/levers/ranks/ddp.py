@@ -1,4 +1,4 @@
-"""A process a device, with the mean of their gradients: DDP on one node and on several."""
+"""Distributed data parallel (DDP), and the base class of strategies with several processes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..lever import Lever, require_int
 
 
 @dataclass(frozen=True)
-class OnRanks(Lever):
-    """A strategy for several processes: `devices` on each of `nodes` machines; all GPUs where devices are left out."""
+class MultiProcess(Lever):
+    """Base class of strategies with `devices` processes on each of `nodes` machines; by default one per GPU."""
 
     kind: ClassVar[str] = "strategy"
 
@@ -27,38 +27,40 @@ class OnRanks(Lever):
         require_int(self, "nodes")
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """With one process in all; with more than there are GPUs."""
+        """Refuses a single process, and more processes than GPUs."""
         if self.devices == "auto":
             if self.nodes == 1 and len(machine.gpus) < 2:
-                there = f"one GPU ({machine.gpus[0]})" if machine.gpus else "no GPU"
-                least = f"{self.name}:2"
-                return f"{self}: there is {there}, and so one process; leave it out, or on CPUs say how many: {least}"
+                available = f"one GPU ({machine.gpus[0]})" if machine.gpus else "no GPU"
+                return (
+                    f"{self}: there is {available}, and so one process; leave it out, or on CPUs say how many: "
+                    f"{self.name}:2"
+                )
         elif machine.gpus and int(self.devices) > len(machine.gpus):
-            most = len(machine.gpus)
-            ranks = f"{self.name}:{most}" if self.nodes == 1 else f"{self.name}:{most}:{self.nodes}"
-            advice = f"take {ranks}{' or fewer' * (most > 1)}" if most * self.nodes > 1 else "leave it out"
-            return f"{self}: there {'are' if most > 1 else 'is'} {most} GPU{'s' * (most > 1)}; {advice}"
+            num_gpus = len(machine.gpus)
+            largest = f"{self.name}:{num_gpus}" if self.nodes == 1 else f"{self.name}:{num_gpus}:{self.nodes}"
+            advice = f"take {largest}{' or fewer' * (num_gpus > 1)}" if num_gpus * self.nodes > 1 else "leave it out"
+            return f"{self}: there {'are' if num_gpus > 1 else 'is'} {num_gpus} GPU{'s' * (num_gpus > 1)}; {advice}"
         elif int(self.devices) * self.nodes == 1:
             return f"{self}: is one process, which has nobody to share with; leave it out, or take {self.name}:2"
         return None
 
 
 @dataclass(frozen=True)
-class Ddp(OnRanks):
-    """A copy of the module on every device; each takes its own batches, and the gradients' mean is the same on all.
+class Ddp(MultiProcess):
+    """Replicates the module on every device; each takes its own batches, and gradients are averaged over all.
 
-    devices: processes on this node; all GPUs where left out. nodes: machines, each of which runs the same command
-    (Slurm's `srun` does that). Gives: 363 % on 4 nodes, 3.52 min instead of 8.75 on 4 GPUs; the loader's ranks take
-    equal steps. Costs: the batch is `devices x nodes` times as large, so the learning rate may want to grow; a
-    gradient's bytes over the network each step, mostly beside the backward pass. Parameters that take no part in the
-    loss are an error in the second step: freeze them. Li et al., PyTorch Distributed, VLDB 2020.
+    devices: processes on each node; by default one per GPU. nodes: machines, each of which runs the same command (as
+    Slurm's `srun` does). Gives: 363 % on 4 nodes, 3.52 min instead of 8.75 on 4 GPUs; the loader gives all ranks
+    equally many steps. Costs: the global batch is `devices x nodes` times as large, so the learning rate may have to
+    grow; an all-reduce of the gradients each step, mostly overlapping the backward pass. Parameters unused in the loss
+    are an error in the second step: freeze them. Li et al., PyTorch Distributed, VLDB 2020.
     """
 
     name: ClassVar[str] = "ddp"
     form: ClassVar[str] = "ddp[:devices[:nodes]]"
 
     def arguments(self) -> dict[str, Any]:
-        """The strategy DDP of torch, whose gradients are views of what is sent: one copy less of them."""
+        """Returns torch's DDP, with gradients as views of the communication buckets, which saves a copy."""
         return {
             "strategy": DDPStrategy(gradient_as_bucket_view=True),
             "devices": self.devices,

@@ -1,4 +1,4 @@
-"""Lightning's strategy for torch's FSDP2: DDP's processes, each of which keeps a part of every weight."""
+"""A Lightning strategy for torch's FSDP2 (`fully_shard`), on top of DDPStrategy."""
 
 from __future__ import annotations
 
@@ -18,159 +18,165 @@ from torch.optim import Optimizer
 
 from ..lever import LeverError
 
-UNIT_NUMBERS = 1_000_000
-"""From this many parameters on, a part of the module is gathered and released on its own."""
+MIN_UNIT_PARAMETERS = 1_000_000
+"""Submodules with at least this many parameters are gathered and released separately."""
 
 
-class ShardedStrategy(DDPStrategy):  # type: ignore[misc]  # Lightning is not followed
-    """Weights, gradients and optimizer state sharded over all ranks, by `fully_shard` (FSDP2).
+class FSDP2Strategy(DDPStrategy):  # type: ignore[misc]  # Lightning is not followed
+    """Shards weights, gradients and optimizer state over all ranks by `fully_shard` (FSDP2).
 
-    Every parameter stays one of its own, a DTensor with its full shape, split along its first dimension: what an
-    optimizer, clipping or weight decay decides by name, shape or norm is the same as on one process. Runs on CUDA and,
-    by gloo, on the CPU; Lightning's own FSDPStrategy (FSDP1) takes CUDA only, and its ModelParallelStrategy has every
-    module shard itself. As under DDP, gradients are averaged, and buffers are those of rank 0.
+    Every parameter stays separate, a DTensor with its full shape, sharded along its first dimension: optimizers,
+    clipping and weight decay that go by name, shape or norm do the same as on one process. Runs on CUDA and, by gloo,
+    on CPUs; Lightning's own FSDPStrategy (FSDP1) supports CUDA only, and its ModelParallelStrategy requires modules to
+    shard themselves. As under DDP, gradients are averaged, and buffers are those of rank 0.
 
-    Checkpoints hold full tensors, in the one file of DDP and of a single process: any of them resumes from it. Rank 0
-    gathers them one by one in host memory. After a fit the module stays sharded.
+    Checkpoints hold full tensors, in a single file as of DDP and of one process: each can resume from the others'.
+    Rank 0 gathers the tensors one by one in host memory. After a fit the module stays sharded.
     """
 
     strategy_name = "fsdp2"
 
     def __init__(self) -> None:
         super().__init__()
-        self._root: _Root | None = None
+        self._root: _ShardedRoot | None = None
 
     def setup(self, trainer: Any) -> None:
-        """Shards the module, at the first call, and makes the optimizers of a fit, over what is sharded."""
-        fits = trainer.state.fn == TrainerFn.FITTING
+        """Shards the module at the first call, and for a fit configures the optimizers over the sharded parameters."""
+        is_fit = trainer.state.fn == TrainerFn.FITTING
         self.accelerator.setup(trainer)
-        self.model = self._sharded(self.lightning_module, fits=fits)
-        if fits:
+        self.model = self._shard_module(self.lightning_module, is_fit=is_fit)
+        if is_fit:
             self.setup_optimizers(trainer)
         self.setup_precision_plugin()
 
     def teardown(self) -> None:
-        """Leaves the weights where they are: a test after a fit goes on with them."""
+        """Leaves weights on the device, sharded, for a test after a fit."""
         self.cluster_environment.teardown()
         self.precision_plugin.teardown()
         self.accelerator.teardown()
 
-    def _sharded(self, module: LightningModule, *, fits: bool) -> _Root:
+    def _shard_module(self, module: LightningModule, *, is_fit: bool) -> _ShardedRoot:
         if self._root is not None and self._root.module is module:
             return self._root
         if any(isinstance(one, DTensor) for one in module.parameters()):
             raise LeverError(
                 f"fsdp: {type(module).__name__} was sharded by another Trainer; make the module anew for this one"
             )
-        if fits and self._layer_sync:
+        if is_fit and self._layer_sync:
             module = self._layer_sync.apply(module)
         self.precision_plugin.convert_module(module)
         module.to(self.root_device)
         for one in (*module.parameters(), *module.buffers()):
             torch.distributed.broadcast(one.detach(), 0)
         mesh = init_device_mesh(self.root_device.type, (self.world_size,))
-        _shard_parts(module, _tied(module), mesh)
-        self._root = _Root(module)
+        _shard_submodules(module, _tied_parameter_ids(module), mesh)
+        self._root = _ShardedRoot(module)
         fully_shard(self._root, mesh=mesh)
         return self._root
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        """The module's state with full tensors, on rank 0; empty on others. All ranks have to call it."""
-        return self._gathered(self.lightning_module.state_dict())
+        """Returns the module's state with full tensors on rank 0, empty on others. A collective call."""
+        return self._gather_full(self.lightning_module.state_dict())
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
-        """Takes up full tensors, each rank its part of them."""
+        """Loads full tensors; each rank takes its shard of them."""
         module = self.lightning_module
-        for part in () if self._root is None else self._root.modules():
-            if isinstance(part, FSDPModule):
-                part.reshard()  # after a validation the root's weights are still gathered
-        own = dict(module.named_parameters(remove_duplicate=False))  # weights of several names too
-        state = {name: _part(value, own.get(name)) for name, value in checkpoint["state_dict"].items()}
+        for submodule in () if self._root is None else self._root.modules():
+            if isinstance(submodule, FSDPModule):
+                submodule.reshard()  # after a validation the root's weights are still gathered
+        parameters = dict(module.named_parameters(remove_duplicate=False))  # tied weights under each of their names
+        state = {name: _local_shard(value, parameters.get(name)) for name, value in checkpoint["state_dict"].items()}
         module.load_state_dict(state, strict=strict)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """As `lightning_module_state_dict`, in the form of `Optimizer.state_dict`."""
-        held = getattr(optimizer, "_optimizer", optimizer).state_dict()
-        state = {number: self._gathered(tensors) for number, tensors in held["state"].items()}
-        return {**held, "state": state} if self.is_global_zero else {}
+        """Returns `Optimizer.state_dict` with full tensors on rank 0, empty on others. A collective call."""
+        state_dict = getattr(optimizer, "_optimizer", optimizer).state_dict()
+        state = {number: self._gather_full(tensors) for number, tensors in state_dict["state"].items()}
+        return {**state_dict, "state": state} if self.is_global_zero else {}
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """Takes up full tensors, each rank its part of them."""
-        for optimizer, held in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            own = [one for group in optimizer.param_groups for one in group["params"]]
+        """Loads full tensors; each rank takes its shard of them."""
+        for optimizer, state_dict in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             state = {
-                number: {name: _part(value, own[number]) for name, value in tensors.items()}
-                for number, tensors in held["state"].items()
+                number: {name: _local_shard(value, parameters[number]) for name, value in tensors.items()}
+                for number, tensors in state_dict["state"].items()
             }
-            optimizer.load_state_dict({**held, "state": state})
+            optimizer.load_state_dict({**state_dict, "state": state})
 
-    def _gathered(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        """One after the other, so that no device ever holds two of them whole."""
-        whole = {}
+    def _gather_full(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        """Gathers tensors one by one, so that no device holds two full ones."""
+        full_tensors = {}
         for name, value in tensors.items():
             full = value.full_tensor() if isinstance(value, DTensor) else value
             if self.is_global_zero:
-                whole[name] = full.cpu() if isinstance(full, Tensor) else full
-        return whole
+                full_tensors[name] = full.cpu() if isinstance(full, Tensor) else full
+        return full_tensors
 
 
-class _Root(nn.Module):
-    """What FSDP's hooks gather weights before: Lightning has its `forward` call a step of the module."""
+class _ShardedRoot(nn.Module):
+    """Root module that FSDP hooks into; Lightning redirects its `forward` to a step of the module."""
 
     def __init__(self, module: LightningModule) -> None:
         super().__init__()
         self.module = module
 
-    def forward(self, *arguments: Any, **named: Any) -> Any:
-        """A step, with rank 0's buffers on all ranks, as DDP does it: a validation is of one module then."""
-        kinds: dict[torch.dtype, list[Tensor]] = defaultdict(list)
+    def forward(self, *arguments: Any, **kwargs: Any) -> Any:
+        """Runs a step after broadcasting rank 0's buffers, as DDP does: all ranks validate the same module."""
+        by_dtype: dict[torch.dtype, list[Tensor]] = defaultdict(list)
         for buffer in self.module.buffers():
-            kinds[buffer.dtype].append(buffer.detach())
-        for buffers in kinds.values():
-            flat = torch.cat([one.reshape(-1) for one in buffers])
+            by_dtype[buffer.dtype].append(buffer.detach())
+        for buffers in by_dtype.values():
+            flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
             torch.distributed.broadcast(flat, 0)
-            values = torch.split(flat, [one.numel() for one in buffers])
-            for one, value in zip(buffers, values, strict=True):
-                one.copy_(value.view_as(one))
-        return self.module(*arguments, **named)
+            values = torch.split(flat, [buffer.numel() for buffer in buffers])
+            for buffer, value in zip(buffers, values, strict=True):
+                buffer.copy_(value.view_as(buffer))
+        return self.module(*arguments, **kwargs)
 
 
-def _shard_parts(module: nn.Module, tied: set[int], mesh: DeviceMesh) -> int:
-    """Shards each part with `UNIT_NUMBERS` or more, from the leaves up; returns how many numbers are left for above.
+def _shard_submodules(module: nn.Module, tied_ids: set[int], mesh: DeviceMesh) -> int:
+    """Shards submodules with `MIN_UNIT_PARAMETERS` or more, leaves first; returns the number left unsharded.
 
-    A part has to be called for its weights to be there: lists and dicts of modules are not, nor what is in attention,
-    whose weights torch takes out of them.
+    FSDP gathers weights when a submodule is called. Lists and dicts of modules are never called, nor the submodules of
+    attention, whose weights torch reads directly.
     """
     if isinstance(module, nn.MultiheadAttention):
-        left = sum(one.numel() for one in module.parameters())
+        unsharded = sum(parameter.numel() for parameter in module.parameters())
     else:
-        left = sum(one.numel() for one in module.parameters(recurse=False))
-        left += sum(_shard_parts(part, tied, mesh) for part in module.children())
-    called = not isinstance(module, (nn.ModuleList, nn.ModuleDict, LightningModule))
-    if left < UNIT_NUMBERS or not called or any(id(one) in tied for one in module.parameters()):
-        return left
+        unsharded = sum(parameter.numel() for parameter in module.parameters(recurse=False))
+        unsharded += sum(_shard_submodules(submodule, tied_ids, mesh) for submodule in module.children())
+    is_called = not isinstance(module, (nn.ModuleList, nn.ModuleDict, LightningModule))
+    is_tied = any(id(parameter) in tied_ids for parameter in module.parameters())
+    if unsharded < MIN_UNIT_PARAMETERS or not is_called or is_tied:
+        return unsharded
     fully_shard(module, mesh=mesh)
     return 0
 
 
-def _tied(module: nn.Module) -> set[int]:
-    """Parameters with several names; FSDP2 has them in one unit, and the root is one of all names."""
-    names: dict[int, int] = defaultdict(int)
-    for _, one in module.named_parameters(remove_duplicate=False):
-        names[id(one)] += 1
-    return {key for key, count in names.items() if count > 1}
+def _tied_parameter_ids(module: nn.Module) -> set[int]:
+    """Returns ids of tied parameters, which FSDP2 requires in one unit: that of the root."""
+    counts: dict[int, int] = defaultdict(int)
+    for _, parameter in module.named_parameters(remove_duplicate=False):
+        counts[id(parameter)] += 1
+    return {key for key, count in counts.items() if count > 1}
 
 
-def _part(full: Any, like: Any) -> Any:
-    """The rank's part of a tensor that belongs to a sharded parameter; anything else as it is.
+def _local_shard(full: Any, like: Any) -> Any:
+    """Returns the rank's shard of a full tensor if `like` is a sharded parameter, else the value itself.
 
-    Without communication: every rank has read the same file. `fully_shard` splits the first dimension as `chunk` does.
+    Without communication, since every rank has read the file. `fully_shard` splits the first dimension as `chunk` does.
     """
     if not isinstance(like, DTensor) or not isinstance(full, Tensor) or full.ndim != like.ndim:
         return full
-    parts = full.chunk(like.device_mesh.size())
+    shards = full.chunk(like.device_mesh.size())
     rank = like.device_mesh.get_local_rank()
-    mine = parts[rank] if rank < len(parts) else full[:0]
+    shard = shards[rank] if rank < len(shards) else full[:0]
     return DTensor.from_local(
-        mine.to(like.device), like.device_mesh, like.placements, run_check=False, shape=full.shape, stride=full.stride()
+        shard.to(like.device),
+        like.device_mesh,
+        like.placements,
+        run_check=False,
+        shape=full.shape,
+        stride=full.stride(),
     )

@@ -1,4 +1,4 @@
-"""State, gradients and weights shared out over devices: DeepSpeed's ZeRO, and torch's FSDP2."""
+"""Sharding of optimizer state, gradients and weights over devices: DeepSpeed's ZeRO and torch's FSDP2."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from lightning.pytorch import LightningModule
 
 from ...machine import Machine
 from ..lever import Lever, LeverError, require_int
-from .ddp import OnRanks
-from .fsdp_strategy import ShardedStrategy
+from .ddp import MultiProcess
+from .fsdp_strategy import FSDP2Strategy
 from .zero_strategy import ZeroStrategy
 
 
 @dataclass(frozen=True)
 class Zero(Lever):
-    """ZeRO of DeepSpeed: a device keeps a part of the optimizer's state (1), of gradients too (2), of weights too (3).
+    """DeepSpeed's ZeRO: shards optimizer state (stage 1), also gradients (2), also weights (3) over devices.
 
-    offload: "offload" keeps that state, and at stage 3 the weights, in the host's memory, and steps there. devices and
-    nodes: as of ddp. Gives: 12 bytes a parameter of AdamW divided by the devices at stage 1, 14 and 16 at 2 and 3 (with
-    fp16), for larger models or batches; 3.15 min instead of 8.75 on 4 GPUs, and 2153 % in all with fp16 and data made
-    before. On one device only offload saves memory. Costs: as DDP to the network, half as much again at stage 3; with
-    offload a slow step over the bus. One optimizer; checkpoints are folders, which the same stage on as many ranks
-    resumes from. Rajbhandari et al., ZeRO, SC 2020, and ZeRO-Offload, ATC 2021.
+    offload: "offload" keeps optimizer state, and at stage 3 weights, in host memory, and steps there. devices, nodes:
+    as for ddp. Gives: with AdamW and fp16, 12 bytes per parameter are divided by the number of devices at stage 1, 14
+    at stage 2, 16 at stage 3, for larger models or batches; 3.15 min instead of 8.75 on 4 GPUs, and 2153 % in all with
+    fp16 and precomputed data. On one device only offload saves memory. Costs: the communication of DDP, half as much
+    again at stage 3; with offload a slow step over the bus. A single optimizer; checkpoints are folders, from which
+    only the same stage on as many ranks can resume. Rajbhandari et al., ZeRO, SC 2020, and ZeRO-Offload, ATC 2021.
     """
 
     name: ClassVar[str] = "zero"
@@ -37,9 +37,9 @@ class Zero(Lever):
 
     @classmethod
     def parse(cls, values: list[str]) -> Self:
-        """Of a text that may leave `offload` out before devices."""
-        leaves_out = len(values) > 1 and (values[1].isdigit() or values[1] == "auto")
-        return super().parse([values[0], "", *values[1:]] if leaves_out else values)
+        """Constructs the lever; `offload` may be left out before devices."""
+        omits_offload = len(values) > 1 and (values[1].isdigit() or values[1] == "auto")
+        return super().parse([values[0], "", *values[1:]] if omits_offload else values)
 
     def __str__(self) -> str:
         return super().__str__().replace("::", ":")
@@ -53,7 +53,7 @@ class Zero(Lever):
             raise LeverError(f"{self}: stage must be 1, 2 or 3, with :offload after it or nothing; try zero:2")
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """Without DeepSpeed or a GPU."""
+        """Refuses without DeepSpeed or a GPU, and more devices than GPUs."""
         if not machine.has("deepspeed"):
             return f"{self}: DeepSpeed is not installed; run `pip install deepspeed`, or take fsdp"
         if not machine.gpus:
@@ -63,38 +63,38 @@ class Zero(Lever):
         return None
 
     def arguments(self) -> dict[str, Any]:
-        """Lightning's strategy, on all devices that there are."""
+        """Returns Lightning's strategy for DeepSpeed."""
         offload = bool(self.offload)
         strategy = ZeroStrategy(
             stage=self.stage, offload_optimizer=offload, offload_parameters=offload and self.stage == 3
         )
-        # DeepSpeed would take no optimizer but its own with offload: that one must be compiled with CUDA's tools.
+        # Otherwise DeepSpeed requires its own optimizer with offload, which needs the CUDA toolkit to compile.
         strategy.config["zero_force_ds_cpu_optimizer"] = False
         return {"strategy": strategy, "devices": self.devices, "num_nodes": self.nodes}
 
 
 @dataclass(frozen=True)
-class Fsdp(OnRanks):
-    """torch's FSDP2: every device keeps a part of weights, gradients and state, and fetches the rest part by part.
+class Fsdp(MultiProcess):
+    """torch's FSDP2: shards weights, gradients and optimizer state, and gathers weights submodule by submodule.
 
-    Gives: as ZeRO's third stage, without another library; 3.62 min instead of 8.75 on 4 GPUs. Parts of the module with
-    a million parameters or more are fetched one at a time. Same figures as DDP, within rounding, also clipped and with
-    weight decay; runs on CPUs too. Checkpoints are those of DDP and of one process, in one file. Costs: as ZeRO's third
-    stage; rank 0 has the whole model and its optimizer state in host memory while it saves. A step has to call the
-    module's networks themselves (`self.net(images)`): weights are there for as long as a call lasts. Zhao et al.,
-    PyTorch FSDP, VLDB 2023.
+    Gives: the memory of ZeRO stage 3 without another library; 3.62 min instead of 8.75 on 4 GPUs. Submodules with a
+    million parameters or more are gathered one at a time. Results equal those of DDP within rounding, also with
+    clipping and weight decay; runs on CPUs too. Checkpoints are single files, interchangeable with DDP's and those of
+    one process. Costs: the communication of ZeRO stage 3; rank 0 gathers the whole model and optimizer state in host
+    memory to save it. A step has to call the module's networks themselves (`self.net(images)`): weights are gathered
+    only during a call. Zhao et al., PyTorch FSDP, VLDB 2023.
     """
 
     name: ClassVar[str] = "fsdp"
     form: ClassVar[str] = "fsdp[:devices[:nodes]]"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """As of other ranks; with parameters that cannot be split."""
-        single = next((name for name, one in module.named_parameters() if one.ndim == 0), None)
-        if single is not None:
-            return f"{self}: {single} is one number without a dimension, which cannot be split; make its shape (1,)"
+        """Refuses as for all strategies, and parameters that cannot be split."""
+        scalar = next((name for name, parameter in module.named_parameters() if parameter.ndim == 0), None)
+        if scalar is not None:
+            return f"{self}: {scalar} is one number without a dimension, which cannot be split; make its shape (1,)"
         return super().refusal(module, machine)
 
     def arguments(self) -> dict[str, Any]:
-        """The strategy, on as many ranks."""
-        return {"strategy": ShardedStrategy(), "devices": self.devices, "num_nodes": self.nodes}
+        """Returns the FSDP2 strategy."""
+        return {"strategy": FSDP2Strategy(), "devices": self.devices, "num_nodes": self.nodes}

@@ -1,4 +1,4 @@
-"""BatchNorm over the batches of all ranks."""
+"""Synchronised BatchNorm: statistics over the batches of all ranks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..lever import Lever
 
 @dataclass(frozen=True)
 class SyncBatchNorm(Lever):
-    """BatchNorm with the mean and variance of all ranks' batches, beside a lever that shares the work out.
+    """BatchNorm with mean and variance over the batches of all ranks; needs a strategy beside it.
 
-    Gives: figures of the whole batch where each rank has few images. Costs: two small exchanges a layer, forward and
-    backward, which nothing hides. Names in checkpoints stay, and weights are used on one device as ever. With one
-    process it changes nothing. Zhang et al., Context Encoding for Semantic Segmentation, CVPR 2018.
+    Gives: statistics of the global batch if each rank has few images. Costs: two small all-reduces per layer, forward
+    and backward, which do not overlap with computation. Names in the state dict do not change, and the weights work on
+    one device. No effect with one process. Zhang et al., Context Encoding for Semantic Segmentation, CVPR 2018.
     """
 
     name: ClassVar[str] = "sync_batchnorm"
@@ -26,7 +26,7 @@ class SyncBatchNorm(Lever):
     form: ClassVar[str] = "sync_batchnorm"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """Without a GPU; where there is no BatchNorm."""
+        """Refuses without a GPU, and a module without BatchNorm."""
         if not machine.gpus:
             return "sync_batchnorm: torch exchanges these figures on GPUs alone, and there is none; leave it out"
         if not any(isinstance(part, _BatchNorm) for part in module.modules()):
@@ -34,7 +34,7 @@ class SyncBatchNorm(Lever):
         return None
 
     def apply(self, module: LightningModule) -> LightningModule:
-        """Replaces each BatchNorm, also timm's, which have their activation in them."""
+        """Replaces each BatchNorm, also timm's with fused activation."""
         from timm.layers import convert_sync_batchnorm  # noqa: PLC0415 (takes seconds)
 
         converted: LightningModule = convert_sync_batchnorm(module)

@@ -1,4 +1,4 @@
-"""Lightning's strategy for DeepSpeed's ZeRO, with checkpoints that are read as data."""
+"""Lightning's DeepSpeed strategy, with checkpoints loaded as plain data."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _REMEDY = "go on without it by a run of its own (--run), or give a folder that t
 
 
 class ZeroStrategy(DeepSpeedStrategy):  # type: ignore[misc]  # Lightning is not followed
-    """DeepSpeed's engine, which by itself runs whatever the files of a checkpoint say."""
+    """DeepSpeed strategy that loads checkpoints as plain data; by default DeepSpeed unpickles any object."""
 
     def load_checkpoint(self, checkpoint_path: str | Path, *arguments: Any, **options: Any) -> dict[str, Any]:
-        """Raises `UsageError` where a file of the folder would run code."""
-        with force_weights_only(checkpoint_path, _deepspeeds_own(), remedy=_REMEDY):
-            held: dict[str, Any] = super().load_checkpoint(checkpoint_path, *arguments, **options)
-        return held
+        """Loads a checkpoint. Raises `UsageError` if a file of the folder would run code."""
+        with force_weights_only(checkpoint_path, _deepspeed_classes(), remedy=_REMEDY):
+            contents: dict[str, Any] = super().load_checkpoint(checkpoint_path, *arguments, **options)
+        return contents
 
 
-def _deepspeeds_own() -> list[Any]:
-    """Classes of which an optimizer's state has values: numbers with names, none with a constructor that acts."""
-    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler  # noqa: PLC0415 (it may not be there)
+def _deepspeed_classes() -> list[Any]:
+    """Returns the classes in DeepSpeed's optimizer state: plain records, whose constructors have no side effects."""
+    from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler  # noqa: PLC0415 (optional)
     from deepspeed.runtime.zero.config import ZeroStageEnum  # noqa: PLC0415
     from deepspeed.utils.tensor_fragment import fragment_address  # noqa: PLC0415
 
