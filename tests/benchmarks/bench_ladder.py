@@ -21,7 +21,7 @@ from facefeed.pipeline.console import stderr_console
 from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.progress import Progress
 from facefeed.train.ladder.report import figures
-from facefeed.train.ladder.runner import Processes, measured
+from facefeed.train.ladder.runner import SubprocessRunner, measure_ladder
 
 MODULES = Path(__file__).with_name("foreign_models.py")
 MODELS = ("Mlp", "UNet", "Bert")
@@ -32,9 +32,11 @@ PATIENCE_SECONDS = 900.0
 def climbed(model: str, repeats: int, steps: int) -> dict[str, Any]:
     """One model's ladder, all of its figures."""
     subject = Subject(out=None, videos=None, module=f"{MODULES}:{model}")
-    with Progress(stderr_console()) as progress:
-        processes = Processes(subject=subject, steps=steps, patience_seconds=PATIENCE_SECONDS, tell=progress.step)
-        return figures(measured(processes, LEVERS, named=LEVERS, repeats=repeats, progress=progress))
+    with Progress(standard_error()) as progress:
+        processes = SubprocessRunner(
+            subject=subject, steps=steps, patience_seconds=PATIENCE_SECONDS, on_step=progress.step
+        )
+        return figures(measure_ladder(processes, LEVERS, named=LEVERS, repeats=repeats, progress=progress))
 
 
 def told(model: str, found: dict[str, Any]) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from facefeed.train.ladder.results import Measured, Memory
-from facefeed.train.ladder.rungs import Rung, planned
-from facefeed.train.ladder.scheduler import RungError, Together
+from facefeed.train.ladder.results import Measurement, PeakMemory
+from facefeed.train.ladder.rungs import Rung, plan_rungs
+from facefeed.train.ladder.scheduler import Combination, RungError
 from facefeed.train.levers.registry import LADDER_TEXTS
 
 GPU_ALONE = {
@@ -26,18 +26,18 @@ def rungs(
     levers: Sequence[str] = LADDER_TEXTS, *, refused: Mapping[str, Sequence[str]] = GPU_ALONE, own_data: bool = False,
     videos: bool = True,
 ) -> tuple[Rung, ...]:  # fmt: skip
-    return planned(levers, {text: refused.get(text, ()) for text in ("", *levers)}, own_data=own_data, videos=videos)
+    return plan_rungs(levers, {text: refused.get(text, ()) for text in ("", *levers)}, own_data=own_data, videos=videos)
 
 
 def measured(
     samples_per_second: float, *, steps: int = 20, steps_per_epoch: int | None = 400, gpu_bytes: int | None = None,
     host_bytes: int = 3_000_000_000, metrics: Mapping[str, float] | None = None, ending_seconds: float = 0.0,
     stall_share: float | None = 0.02, loss: float | None = 0.69, devices: int = 1,
-) -> Measured:  # fmt: skip
-    return Measured(
+) -> Measurement:  # fmt: skip
+    return Measurement(
         seconds=steps * 10 / samples_per_second, steps=steps, samples=steps * 10, steps_per_epoch=steps_per_epoch,
         ending_seconds=ending_seconds, warm_up_seconds=4.0, stall_share=stall_share,
-        memory=Memory(
+        memory=PeakMemory(
             allocated_bytes=None if gpu_bytes is None else gpu_bytes * 3 // 4, reserved_bytes=gpu_bytes,
             host_bytes=host_bytes, host_before_bytes=1_000_000_000,
         ),
@@ -57,7 +57,7 @@ class MadeUp:
     asked: list[tuple[str, int]] = field(default_factory=list)
     combined: list[tuple[str, ...]] = field(default_factory=list)
 
-    def measure(self, rung: Rung, repeat: int) -> Measured:
+    def measure(self, rung: Rung, repeat: int) -> Measurement:
         self.asked.append((rung.name, repeat))
         if self.broken.get(rung.name) == repeat:
             raise RungError(f"{rung.name} broke")
@@ -65,7 +65,7 @@ class MadeUp:
         sign = (-1, 1, 0)[repeat % 3]
         return measured(speed * (1 + sign * self.noise), stall_share=0.9 if rung.data == "naive" else 0.02)
 
-    def together(self, levers: Sequence[str]) -> Together:
+    def combine(self, levers: Sequence[str]) -> Combination:
         self.combined.append(tuple(levers))
         taken: list[str] = []
         left_out: dict[str, str] = {}
@@ -74,4 +74,4 @@ class MadeUp:
                 left_out[text] = f"{text}: not beside {taken}"
             else:
                 taken.append(text)
-        return Together(tuple(taken), left_out)
+        return Combination(tuple(taken), left_out)

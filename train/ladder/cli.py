@@ -1,4 +1,4 @@
-"""The command `facefeed ladder`. What is heavy is imported when it runs, most of it in the rungs' processes."""
+"""The command `facefeed ladder`. Heavy imports happen when it runs, most of them in the rungs' processes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NO_LEVER = "none"
 
 
 class _Steps(click.ParamType):  # type: ignore[type-arg]
-    """A number of steps, or a whole epoch: None."""
+    """A number of steps, or "epoch"."""
 
     name = "steps"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """To a number, or "epoch" as it is."""
+        """Returns the number, or "epoch"."""
         if isinstance(value, int) or value == "epoch":
             return value  # type: ignore[no-any-return]
         if not value.isdecimal() or not int(value):
@@ -57,7 +57,7 @@ class _Steps(click.ParamType):  # type: ignore[type-arg]
               help="Where the page is written.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True,
               help="End with one JSON object on standard output; progress in a pipe is JSON lines.")  # fmt: skip
-def ladder(out: Path | None, *, page: Path, as_json: bool, **given: Any) -> None:
+def ladder(out: Path | None, *, page: Path, as_json: bool, **options: Any) -> None:
     """Measure what each lever is worth on this machine, on the faces of OUT.
 
     Trains a little with batches made from the videos, from OUT, with each lever alone and with those that pay
@@ -66,21 +66,21 @@ def ladder(out: Path | None, *, page: Path, as_json: bool, **given: Any) -> None
 
     A module that has a train_dataloader of its own needs no OUT; others get batches (images, labels) of it.
     """
-    if out is None and given["module"] is None:
+    if out is None and options["module"] is None:
         raise click.UsageError("give OUT, or --module PATH:CLASS with a module that brings its own batches")
     if not page.parent.is_dir() or not os.access(page.parent, os.W_OK):
         raise click.UsageError(f"--page {page}: cannot be written there; name a file in a folder that is")
-    sys.exit(_measured(out, page=page, as_json=as_json, **given))
+    sys.exit(_run(out, page=page, as_json=as_json, **options))
 
 
-def _measured(out: Path | None, *, page: Path, as_json: bool, **given: Any) -> int:
-    from ...pipeline.console import stderr_console  # noqa: PLC0415
+def _run(out: Path | None, *, page: Path, as_json: bool, **options: Any) -> int:
+    from ...pipeline.console import standard_error  # noqa: PLC0415
     from .page.html import write_page  # noqa: PLC0415
     from .report import figures, show  # noqa: PLC0415
 
-    console = stderr_console()
-    report = _report(out, console, as_json=as_json, **given)
-    if report.ladder.rows:  # none where it was interrupted before the first
+    console = standard_error()
+    report = _report(out, console, as_json=as_json, **options)
+    if report.ladder.rows:  # none if it was interrupted before the first
         write_page(report, page)
         show(report, console)
         console.print(f"page: {page}", markup=False)
@@ -99,18 +99,22 @@ def _report(
     from ..levers.registry import LADDER_TEXTS  # noqa: PLC0415
     from .messages import Subject  # noqa: PLC0415
     from .progress import Progress  # noqa: PLC0415
-    from .runner import Processes, measured  # noqa: PLC0415
+    from .runner import SubprocessRunner, measure_ladder  # noqa: PLC0415
 
     subject = Subject(
         out=None if out is None else str(out), videos=None if videos is None else str(videos), module=module,
         recipe=recipe, changes=changes,
     )  # fmt: skip
-    named = tuple(text for text in dict.fromkeys(levers) if text != _NO_LEVER)
+    requested = tuple(text for text in dict.fromkeys(levers) if text != _NO_LEVER)
     with Progress(console, as_json=as_json) as progress:
-        processes = Processes(
+        processes = SubprocessRunner(
             subject=subject, steps=None if isinstance(steps, str) else steps, patience_seconds=patience,
-            tell=progress.step,
+            on_step=progress.step,
         )  # fmt: skip
-        return measured(
-            processes, LADDER_TEXTS if not levers else named, named=named, repeats=repeats, progress=progress
+        return measure_ladder(
+            processes,
+            LADDER_TEXTS if not levers else requested,
+            named=requested,
+            repeats=repeats,
+            progress=progress,
         )

@@ -1,4 +1,4 @@
-"""A ladder's figures as people read them, on the terminal and on the page."""
+"""Formatting of a ladder's figures for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -11,131 +11,133 @@ from rich import filesize
 
 from ...pipeline.console import duration_text
 from .messages import Subject
-from .results import Memory, Row, Spread
+from .results import PeakMemory, Row, Spread
 from .rungs import BEST
 from .scheduler import Ladder
 
 UNKNOWN = "-"
 ACCURACY, AUC = ("accuracy", "acc"), ("auc", "auroc")
-"""What modules call these metrics."""
+"""Names under which modules log these metrics."""
 
 
-def name_of(row: Row) -> str:
-    """A rung's name; of the best set, what it is made of; of one that failed on the way, that it did."""
+def rung_label(row: Row) -> str:
+    """Returns a rung's name, with the levers of the best set, and marked if it failed."""
     name = f"{BEST}: {row.rung.levers}" if row.rung.name == BEST and row.rung.levers else row.rung.name
     return f"{name} (failed)" if row.outcome == "failed" else name
 
 
-def times(factor: float) -> str:
-    """A factor, with as many digits as mean something.
+def factor_text(factor: float) -> str:
+    """Formats a factor with its significant digits.
 
-    >>> times(1.2345), times(23.45), times(176.3), times(0.00568)
+    >>> factor_text(1.2345), factor_text(23.45), factor_text(176.3), factor_text(0.00568)
     ('1.23x', '23.4x', '176x', '0.006x')
     """
     digits = 3 if factor < 0.1 else 2 if factor < 10 else 1 if factor < 100 else 0
     return f"{factor:,.{digits}f}x"
 
 
-def spread_of(row: Row, ladder: Ladder) -> str:
-    """Speed-ups from the least to the most; one repeat has no spread."""
+def spread_text(row: Row, ladder: Ladder) -> str:
+    """Formats the range of speed-ups; a single repeat has none."""
     found = row.speed_up(ladder.base)
     if found is None or len(row.repeats) == 1:
         return UNKNOWN
-    return f"{times(found.least)[:-1]}-{times(found.most)[:-1]}"
+    return f"{factor_text(found.least)[:-1]}-{factor_text(found.most)[:-1]}"
 
 
-def faster(found: Spread | None) -> str:
-    """The median factor."""
-    return UNKNOWN if found is None else times(found.median)
+def speed_up_text(found: Spread | None) -> str:
+    """Formats the median factor."""
+    return UNKNOWN if found is None else factor_text(found.median)
 
 
-def epoch_of(row: Row) -> str:
-    """An epoch's time, with a tilde where it was not measured but worked out from some steps."""
+def epoch_text(row: Row) -> str:
+    """Formats an epoch's duration, with a tilde if it is extrapolated from some steps."""
     found = row.spread(lambda one: one.epoch_seconds)
     if found is None:
         return UNKNOWN
-    whole = all(one.is_whole_epoch for one in row.repeats.values())
-    return f"{'' if whole else '~'}{duration_text(found.median)}"
+    is_whole = all(one.is_whole_epoch for one in row.repeats.values())
+    return f"{'' if is_whole else '~'}{duration_text(found.median)}"
 
 
-def speed_of(row: Row) -> str:
-    """Samples a second."""
+def throughput_text(row: Row) -> str:
+    """Formats samples per second."""
     found = row.spread(lambda one: one.samples_per_second)
     return UNKNOWN if found is None else f"{found.median:,.{0 if found.median >= 100 else 1}f}"
 
 
-def devices_of(row: Row) -> str:
-    """How many shared the work; without a lever for that, one."""
+def num_devices_text(row: Row) -> str:
+    """Formats the number of devices; one without a strategy."""
     return UNKNOWN if not row.repeats else str(max(one.devices for one in row.repeats.values()))
 
 
-def score_of(row: Row, *names: str) -> str:
-    """A metric of the validation, 0 to 1."""
+def metric_text(row: Row, *names: str) -> str:
+    """Formats a validation metric, 0 to 1."""
     found = row.metric(*names)
     return UNKNOWN if found is None else f"{found.median:.2f}"
 
 
-def stall_of(row: Row) -> str:
-    """The share of the time in which steps waited for data."""
+def stall_text(row: Row) -> str:
+    """Formats the fraction of time that steps waited for data."""
     found = row.spread(lambda one: one.stall_share)
     return UNKNOWN if found is None else f"{found.median:.0%}"
 
 
-def loss_of(row: Row) -> str:
-    """Mean over the measured steps; a lever that breaks training shows here."""
+def loss_text(row: Row) -> str:
+    """Formats the mean loss over the measured steps; it shows a lever that breaks training."""
     if any(one.loss is not None and not math.isfinite(one.loss) for one in row.repeats.values()):
         return "not finite"
     found = row.spread(lambda one: one.loss)
     return UNKNOWN if found is None else f"{found.median:.3f}"
 
 
-def memory_of(row: Row) -> Memory | None:
-    """Of the repeat that took most."""
+def peak_memory(row: Row) -> PeakMemory | None:
+    """Returns the peak memory of the repeat with the most."""
     found = [one.memory for one in row.repeats.values()]
     return max(found, key=lambda one: (one.reserved_bytes or 0, one.host_bytes), default=None)
 
 
-def device_memory(row: Row) -> str:
-    """What torch took from the GPU."""
-    found = memory_of(row)
+def device_memory_text(row: Row) -> str:
+    """Formats the memory that torch reserved on the GPU."""
+    found = peak_memory(row)
     return UNKNOWN if found is None or found.reserved_bytes is None else filesize.decimal(found.reserved_bytes)
 
 
-def tensor_memory(row: Row) -> str:
-    """What of that was in tensors."""
-    found = memory_of(row)
+def tensor_memory_text(row: Row) -> str:
+    """Formats the GPU memory of tensors."""
+    found = peak_memory(row)
     return UNKNOWN if found is None or found.allocated_bytes is None else filesize.decimal(found.allocated_bytes)
 
 
-def host_memory(row: Row) -> str:
-    """Of the process and its workers."""
-    found = memory_of(row)
+def host_memory_text(row: Row) -> str:
+    """Formats the host memory of the process and its workers."""
+    found = peak_memory(row)
     return UNKNOWN if found is None else filesize.decimal(found.host_bytes)
 
 
 def headline(ladder: Ladder) -> str:
-    """What came of it, in a sentence."""
+    """Returns the outcome in a sentence."""
     base, naive, fastest = ladder.base, ladder.naive, ladder.fastest
     if base is None:
         return "Nothing could be held against anything: training without levers did not run"
-    told = []
+    sentences = []
     over_naive = base.speed_up(naive)
     if over_naive is not None:
-        told.append(f"Precomputed trains {_in_words(over_naive)} on the fly")
+        sentences.append(f"Precomputed trains {_factor_phrase(over_naive)} on the fly")
     if fastest is not None:
-        told.append(f"With {fastest.rung.levers} training is {_in_words(fastest.speed_up(base))} without levers")
+        sentences.append(
+            f"With {fastest.rung.levers} training is {_factor_phrase(fastest.speed_up(base))} without levers"
+        )
     elif any(row.rung.levers and row.repeats for row in ladder.rows):
-        told.append("No lever is faster here than none, beyond the spread")
-    return ". ".join(told) or "Training without levers ran; nothing else was measured"
+        sentences.append("No lever is faster here than none, beyond the spread")
+    return ". ".join(sentences) or "Training without levers ran; nothing else was measured"
 
 
-def _in_words(found: Spread | None) -> str:
+def _factor_phrase(found: Spread | None) -> str:
     assert found is not None
-    return f"{times(found.median)[:-1]} times as fast as"
+    return f"{factor_text(found.median)[:-1]} times as fast as"
 
 
 def next_step(ladder: Ladder, subject: Subject) -> str:
-    """What to do with it: a command, or of a user's module a line of Python."""
+    """Returns what to run next: a command, or a line of Python for a user's module."""
     levers = ladder.fastest.rung.levers if ladder.fastest is not None else ""
     if subject.module is not None:
         return f"module, trainer = levers.trainer(module, levers.parse({levers!r}))"
@@ -145,7 +147,7 @@ def next_step(ladder: Ladder, subject: Subject) -> str:
 
 
 def table(ladder: Ladder) -> list[dict[str, str]]:
-    """Of each rung that ran what is known, by the heads of the columns; columns that nobody knows are left out."""
+    """Returns a row for each rung that ran, by column heads; columns without any value are left out."""
     rows = [_cells(row, ladder) for row in ladder.rows if row.repeats]
     known = {head for row in rows for head, cell in row.items() if cell != UNKNOWN}
     return [{head: cell for head, cell in row.items() if head in known} for row in rows]
@@ -155,32 +157,32 @@ def _cells(row: Row, ladder: Ladder) -> dict[str, str]:
     against = row.speed_up(ladder.base)
     warm_up = row.spread(lambda one: one.warm_up_seconds)
     return {
-        "rung": name_of(row),
-        "devices": devices_of(row),
-        "epoch": epoch_of(row),
-        "samples/s": speed_of(row),
-        "speed-up": faster(against),
-        "spread": spread_of(row, ladder),
-        "over naive": faster(ladder.over_naive(row)),
-        "stall": stall_of(row),
-        "accuracy": score_of(row, *ACCURACY),
-        "AUC": score_of(row, *AUC),
-        "loss": loss_of(row),
-        "GPU memory": device_memory(row),
-        "in tensors": tensor_memory(row),
-        "host memory": host_memory(row),
+        "rung": rung_label(row),
+        "devices": num_devices_text(row),
+        "epoch": epoch_text(row),
+        "samples/s": throughput_text(row),
+        "speed-up": speed_up_text(against),
+        "spread": spread_text(row, ladder),
+        "over naive": speed_up_text(ladder.over_naive(row)),
+        "stall": stall_text(row),
+        "accuracy": metric_text(row, *ACCURACY),
+        "AUC": metric_text(row, *AUC),
+        "loss": loss_text(row),
+        "GPU memory": device_memory_text(row),
+        "in tensors": tensor_memory_text(row),
+        "host memory": host_memory_text(row),
         "first steps": UNKNOWN if warm_up is None else duration_text(warm_up.median),
     }
 
 
-def note_of(row: Row, ladder: Ladder) -> str:
-    """What a rung is against the naive one, in words."""
+def note_text(row: Row, ladder: Ladder) -> str:
+    """Describes a rung relative to the naive one."""
     over = ladder.over_naive(row)
-    return "" if over is None or row is ladder.naive else f"{_in_words(over)} on the fly"
+    return "" if over is None or row is ladder.naive else f"{_factor_phrase(over)} on the fly"
 
 
-def setting(steps: int | None, repeats: int, seconds: float, parameters: int) -> str:
-    """How it was measured, in a sentence."""
+def measurement_text(steps: int | None, repeats: int, seconds: float, parameters: int) -> str:
+    """Describes the measurement in a sentence."""
     what = "an epoch" if steps is None else f"{steps} steps"
     rounds = "once" if repeats == 1 else f"{repeats} times, in turn"
     return (
@@ -189,8 +191,8 @@ def setting(steps: int | None, repeats: int, seconds: float, parameters: int) ->
     )
 
 
-def facts(subject: Subject, machine: Mapping[str, Any]) -> dict[str, str]:
-    """What was trained on what, and where."""
+def context_rows(subject: Subject, machine: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what was trained, on which data and on which machine."""
     gpus = ", ".join(machine.get("gpus", ()))
     found = {
         "faces": subject.out or "none: the module's own batches",

@@ -1,4 +1,4 @@
-"""What a child process is asked, and what it answers: as JSON in files, since the two share nothing else."""
+"""Requests to the processes of rungs, as JSON."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .rungs import Data
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is trained, and on what; the same for all rungs of a ladder.
+    """What is trained, and on which data; the same for all rungs of a ladder.
 
-    out, videos: folders, None where not given. module: "PATH:CLASS" of the user's own LightningModule, None for
-    `FaceClassifier`. recipe, changes: as `facefeed train` takes them, `--recipe` (None: its default) and each `--set`.
+    out, videos: folders, or None. module: "PATH:CLASS" of the user's own LightningModule, None for `FaceClassifier`.
+    recipe, changes: of `facefeed train`: `--recipe` (None: its default) and each `--set`.
     """
 
     out: str | None
@@ -26,15 +26,15 @@ class Subject:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
-    """One task of one process.
+class RungRequest:
+    """Request to one process.
 
-    task: "look": which of `levers` can run here, each alone; "combine": which go together, the first before the others;
-    "measure": train with the levers of `levers` at once. data, steps (None: an epoch), repeat: for "measure".
+    task: "probe": which of `levers` can run here, each alone; "combine": which work together, earlier ones first;
+    "measure": train with all `levers` at once. data, steps (None: an epoch), repeat: for "measure".
     """
 
     subject: Subject
-    task: Literal["look", "combine", "measure"]
+    task: Literal["probe", "combine", "measure"]
     levers: tuple[str, ...] = ()
     data: Data = "precomputed"
     steps: int | None = None
@@ -42,7 +42,7 @@ class Question:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """What `dataclasses.asdict` and `json` made of one."""
+        """Reads a request that was written by `dataclasses.asdict` and `json`."""
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         subject = values.pop("subject")
         changes = tuple(subject.pop("changes"))

@@ -1,4 +1,4 @@
-"""How far a ladder is: one line on a terminal, a line a repeat in a log, or JSON; always on standard error."""
+"""Progress of a ladder on standard error: one line on a terminal, a line per repeat in a log, or JSON lines."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .rungs import Rung
 
 
 class Progress:
-    """Use as a context manager. as_json: where `console` is no terminal, one JSON object a line instead of text."""
+    """Context manager that shows progress. as_json: JSON lines instead of text, unless `console` is a terminal."""
 
     def __init__(self, console: Console, *, as_json: bool = False) -> None:
         self._console, self._as_json = console, as_json
         self._status = console.status("looking what can run here") if console.is_terminal else None
-        self._doing = "looking what can run here"
-        self._begun = self._done = 0
-        self._wanted = 1
+        self._description = "looking what can run here"
+        self._num_started = self._num_done = 0
+        self._num_total = 1
         self._seconds = 0.0
-        self._since = time.monotonic()
+        self._repeat_started_at = time.monotonic()
 
     def __enter__(self) -> Self:
         if self._status is not None:
@@ -34,30 +34,38 @@ class Progress:
         if self._status is not None:
             self._status.stop()
 
-    def expects(self, runs: int) -> None:
-        """How many processes there will be in all."""
-        self._wanted = runs
+    def set_total(self, runs: int) -> None:
+        """Sets the total number of repeats."""
+        self._num_total = runs
 
-    def begins(self, rung: Rung, repeat: int) -> None:
-        """A process starts."""
-        self._since = time.monotonic()
-        self._begun += 1
-        left = (self._wanted - self._begun + 1) * self._seconds / self._done if self._done else None
-        then = "" if left is None else f", about {duration_text(left)} left"
-        self._doing = f"{self._begun} of {self._wanted}: {rung.name}, round {repeat + 1}{then}"
+    def repeat_started(self, rung: Rung, repeat: int) -> None:
+        """Shows that a repeat starts."""
+        self._repeat_started_at = time.monotonic()
+        self._num_started += 1
+        remaining_seconds = (
+            (self._num_total - self._num_started + 1) * self._seconds / self._num_done if self._num_done else None
+        )
+        remaining_text = "" if remaining_seconds is None else f", about {duration_text(remaining_seconds)} left"
+        self._description = f"{self._num_started} of {self._num_total}: {rung.name}, round {repeat + 1}{remaining_text}"
         self.step(0, 0)
 
-    def step(self, done: int, wanted: int) -> None:
-        """It made a step."""
+    def step(self, done: int, total: int) -> None:
+        """Shows the step of the current repeat."""
         if self._status is not None:
-            self._status.update(Text(f"{self._doing}: step {done} of {wanted}" if wanted else self._doing))
+            self._status.update(Text(f"{self._description}: step {done} of {total}" if total else self._description))
 
-    def ended(self, rung: Rung, repeat: int, **figures: Any) -> None:
-        """A process is over; figures: what came of it."""
-        self._done += 1
-        self._seconds += time.monotonic() - self._since
+    def repeat_ended(self, rung: Rung, repeat: int, **figures: Any) -> None:
+        """Reports a finished repeat with its figures."""
+        self._num_done += 1
+        self._seconds += time.monotonic() - self._repeat_started_at
         if self._status is None:
-            event = {"event": "repeat", "rung": rung.name, "round": repeat, "done": self._done, "of": self._wanted}
-            came = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in figures.items())
-            text = f"{self._done} of {self._wanted}: {rung.name}, round {repeat + 1}: {came}"
+            event = {
+                "event": "repeat",
+                "rung": rung.name,
+                "round": repeat,
+                "done": self._num_done,
+                "of": self._num_total,
+            }
+            summary = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in figures.items())
+            text = f"{self._num_done} of {self._num_total}: {rung.name}, round {repeat + 1}: {summary}"
             self._console.print(json.dumps({**event, **figures}) if self._as_json else text, markup=False)

@@ -1,4 +1,4 @@
-"""A ladder for people (a table on the terminal) and for programs (one JSON object)."""
+"""Report of a ladder: a table on the terminal, and a JSON object."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A ladder and what its figures depend on. steps: None for an epoch. seconds: that all of it took.
+    """A ladder and its conditions. steps: None for an epoch. seconds: total duration.
 
-    machine: `Machine` as plain values. parameters: of the module. complete: False where it was interrupted.
+    machine: `Machine` as plain values. parameters: number of the module's. complete: False if it was interrupted.
     """
 
     ladder: Ladder
@@ -40,18 +40,18 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """1 where a rung failed; what was refused is no failure."""
+        """1 if a rung failed, else 0; a refused rung is not a failure."""
         return 1 if any(row.outcome == "failed" for row in self.ladder.rows) else 0
 
 
 def figures(report: Report) -> dict[str, Any]:
-    """All of it as plain values: seconds, bytes, and shares from 0 to 1. `schema` rises when a name changes."""
+    """Returns the report as plain values: seconds, bytes, fractions 0 to 1. `schema` rises when a key changes."""
     ladder = report.ladder
     fastest = ladder.fastest
     found = {
         "schema": SCHEMA_VERSION,
         "rungs": [_figures_of(row, ladder) for row in ladder.rows],
-        "best_set": asdict(ladder.together),
+        "best_set": asdict(ladder.combination),
         "fastest": None if fastest is None else {"levers": fastest.rung.levers, "speed_up": ladder.speed(fastest)},
         "steps": report.steps,
         "repeats": report.repeats,
@@ -66,7 +66,7 @@ def figures(report: Report) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no number for what is not finite."""
+    """Replaces non-finite numbers by None, since JSON has none."""
     if isinstance(value, Mapping):
         return {name: _finite(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -75,7 +75,7 @@ def _finite(value: Any) -> Any:
 
 
 def _figures_of(row: Row, ladder: Ladder) -> dict[str, Any]:
-    memory = formatting.memory_of(row)
+    memory = formatting.peak_memory(row)
     return {
         "name": row.rung.name,
         "data": row.rung.data,
@@ -104,43 +104,43 @@ def _plain(found: Spread | None) -> dict[str, float] | None:
 
 
 def show(report: Report, console: Console) -> None:
-    """The table, what did not run, what makes the best set, and what to do with it."""
+    """Prints the table, what did not run, what is not in the best set, and what to run next."""
     for part in _parts(report):
-        console.print(part, soft_wrap=False)  # sentences end between words
+        console.print(part, soft_wrap=False)  # wraps at words
 
 
 def _parts(report: Report) -> list[RenderableType]:
     ladder = report.ladder
     ran = [row for row in ladder.rows if row.repeats]
     parts: list[RenderableType] = [_table(ladder)] if ran else []
-    if any(formatting.epoch_of(row).startswith("~") for row in ran):
+    if any(formatting.epoch_text(row).startswith("~") for row in ran):
         parts.append(Text("~: worked out from some steps, not from a whole epoch"))
     if ladder.base is not None:
         parts.append(Text("speed: times as fast as no lever, and what any two repeats say; naive: as on the fly"))
-    if _shares(ladder):
+    if _has_several_devices(ladder):
         parts.append(Text("dev: devices that shared the work; one where no lever says otherwise"))
-    told = [(row.rung.name, f"{row.outcome}: {row.reason}") for row in ladder.rows if row.reason]
-    if told:
-        parts += [Text("\ndid not run, or not to its end", style="bold"), _pairs(told)]
-    out = list(ladder.together.left_out.items())
-    if out:
-        parts += [Text("\npays, but is not in the best set", style="bold"), _pairs(out)]
+    not_run = [(row.rung.name, f"{row.outcome}: {row.reason}") for row in ladder.rows if row.reason]
+    if not_run:
+        parts += [Text("\ndid not run, or not to its end", style="bold"), _two_column_table(not_run)]
+    left_out = list(ladder.combination.left_out.items())
+    if left_out:
+        parts += [Text("\npays, but is not in the best set", style="bold"), _two_column_table(left_out)]
     parts.append(Text(f"\n{formatting.headline(ladder)}."))
     if ladder.fastest is not None:
         parts.append(Text(f"next: {formatting.next_step(ladder, report.subject)}"))
     return parts
 
 
-def _shares(ladder: Ladder) -> bool:
-    """Whether some rung ran on several devices."""
+def _has_several_devices(ladder: Ladder) -> bool:
+    """Whether any rung ran on several devices."""
     return any(one.devices > 1 for row in ladder.rows for one in row.repeats.values())
 
 
 def _table(ladder: Ladder) -> Table:
-    """The columns that fit a terminal of 80: the page has more."""
+    """Returns the table with the columns that fit 80 characters; the page has more."""
     rows = formatting.table(ladder)
     memory = "GPU memory" if any("GPU memory" in row for row in rows) else "host memory"
-    shared = {"devices": "dev"} if _shares(ladder) else {}
+    shared = {"devices": "dev"} if _has_several_devices(ladder) else {}
     heads = {"rung": "rung", **shared, "epoch": "epoch", "samples/s": "per s", "speed-up": "speed", "spread": "spread",
              "over naive": "naive", memory: "memory", "accuracy": "acc.", "AUC": "AUC", "stall": "stall"}  # fmt: skip
     shown = [head for head in heads if head in rows[0]]
@@ -148,16 +148,16 @@ def _table(ladder: Ladder) -> Table:
     for head in shown:
         table.add_column(heads[head], justify="left" if head == "rung" else "right", overflow="fold",
                          no_wrap=head != "rung")  # fmt: skip
-    chosen = None if ladder.fastest is None else formatting.name_of(ladder.fastest)
+    chosen = None if ladder.fastest is None else formatting.rung_label(ladder.fastest)
     for row in rows:
         table.add_row(*(Text(printable(row[head])) for head in shown), style="bold" if row["rung"] == chosen else "")
     return table
 
 
-def _pairs(told: list[tuple[str, str]]) -> Padding:
+def _two_column_table(not_run: list[tuple[str, str]]) -> Padding:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for name, text in told:
-        table.add_row(Text(printable(name)), Text(printable(text)))
+    for name, text in not_run:
+        table.add_row(Text(visible(name)), Text(visible(text)))
     return Padding(table, (0, 0, 0, 2))

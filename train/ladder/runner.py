@@ -1,4 +1,4 @@
-"""The climber that `facefeed ladder` sends up: every question goes to a process of its own."""
+"""Runs a whole ladder, each request in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,95 +8,103 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .messages import Question, Subject
+from .messages import RungRequest, Subject
 from .progress import Progress
 from .report import Report
-from .results import Measured, Memory
-from .rung_process import Told, answer
-from .rungs import Rung, planned
-from .scheduler import Ladder, RungError, Together, climb
+from .results import Measurement, PeakMemory
+from .rung_process import OnStep, run_process
+from .rungs import Rung, plan_rungs
+from .scheduler import Combination, Ladder, RungError, run_ladder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Processes:
-    """See `Climber`. steps: that are measured, None for an epoch; patience_seconds: see `process.answer`."""
+class SubprocessRunner:
+    """A `RungRunner`. steps: to measure, None for an epoch. patience_seconds, tell: see `run_process`."""
 
     subject: Subject
     steps: int | None
     patience_seconds: float
-    tell: Told = lambda _done, _wanted: None
+    on_step: OnStep = lambda _done, _wanted: None
 
-    def look(self, levers: Sequence[str]) -> dict[str, Any]:
-        """See `look.look`. Raises `UsageError`, and `RungError` where the process broke."""
-        return self._ask(Question(subject=self.subject, task="look", levers=tuple(levers)))
+    def probe(self, levers: Sequence[str]) -> dict[str, Any]:
+        """Probes the module and levers, see `rung.probe`. Raises `UsageError`, and `RungError` if the process fails."""
+        return self._request(RungRequest(subject=self.subject, task="probe", levers=tuple(levers)))
 
-    def measure(self, rung: Rung, repeat: int) -> Measured:
-        """One repeat of a rung."""
+    def measure(self, rung: Rung, repeat: int) -> Measurement:
+        """Measures one repeat of a rung."""
         levers = (rung.levers,) if rung.levers else ()
-        found = self._ask(
-            Question(
+        values = self._request(
+            RungRequest(
                 subject=self.subject, task="measure", levers=levers, data=rung.data, steps=self.steps, repeat=repeat
             )
         )
-        return Measured(**{**found, "memory": Memory(**found["memory"])})
+        return Measurement(**{**values, "memory": PeakMemory(**values["memory"])})
 
-    def together(self, levers: Sequence[str]) -> Together:
-        """Which of the levers can be combined."""
-        found = self._ask(Question(subject=self.subject, task="combine", levers=tuple(levers)))
-        return Together(tuple(found["levers"]), found["left_out"])
+    def combine(self, levers: Sequence[str]) -> Combination:
+        """Returns which of the levers work together."""
+        values = self._request(RungRequest(subject=self.subject, task="combine", levers=tuple(levers)))
+        return Combination(tuple(values["levers"]), values["left_out"])
 
-    def _ask(self, question: Question) -> dict[str, Any]:
-        return answer(json.dumps(asdict(question)), patience_seconds=self.patience_seconds, tell=self.tell)
+    def _request(self, request: RungRequest) -> dict[str, Any]:
+        return run_process(json.dumps(asdict(request)), patience_seconds=self.patience_seconds, on_step=self.on_step)
 
 
 @dataclass(frozen=True)
-class _Shown:
-    """A climber that says how far it is."""
+class _WithProgress:
+    """A `RungRunner` that reports progress."""
 
-    processes: Processes
+    runner: SubprocessRunner
     progress: Progress
 
-    def measure(self, rung: Rung, repeat: int) -> Measured:
-        self.progress.begins(rung, repeat)
+    def measure(self, rung: Rung, repeat: int) -> Measurement:
+        self.progress.repeat_started(rung, repeat)
         try:
-            found = self.processes.measure(rung, repeat)
+            measurement = self.runner.measure(rung, repeat)
         except RungError as error:
-            self.progress.ended(rung, repeat, failed=str(error))
+            self.progress.repeat_ended(rung, repeat, failed=str(error))
             raise
-        self.progress.ended(rung, repeat, samples_per_second=round(found.samples_per_second, 3))
-        return found
+        self.progress.repeat_ended(rung, repeat, samples_per_second=round(measurement.samples_per_second, 3))
+        return measurement
 
-    def together(self, levers: Sequence[str]) -> Together:
-        return self.processes.together(levers)
+    def combine(self, levers: Sequence[str]) -> Combination:
+        return self.runner.combine(levers)
 
 
-def measured(
-    processes: Processes, levers: Sequence[str], *, named: Sequence[str], repeats: int, progress: Progress
+def measure_ladder(
+    runner: SubprocessRunner, levers: Sequence[str], *, named: Sequence[str], repeats: int, progress: Progress
 ) -> Report:  # fmt: skip
-    """A whole ladder. levers: each a rung; named: those of them that the user asked for.
+    """Runs a whole ladder. levers: each a rung; named: those of them that the user requested.
 
-    Ctrl-C ends it with what there is so far, which is then not `complete`. Raises `UsageError` where nothing can be
-    measured as asked.
+    Ctrl-C ends it with the results so far, and the report is then not `complete`. Raises `UsageError` if the module,
+    data or a lever cannot be used.
     """
-    began = time.monotonic()
-    found = processes.look(levers)
-    own, subject = found["own_data"], replace(processes.subject, recipe=found["recipe"])
-    extra = [found["recipe_levers"]] if found["recipe_levers"] and not own else []
-    texts = list(dict.fromkeys([*levers, *extra])) if levers else []
-    rungs = planned(texts, found["refusals"], own_data=own, videos=subject.videos is not None)
-    able = [rung for rung in rungs if rung.refusal is None]
-    progress.expects(repeats * (len(able) + 2 * any(rung.levers for rung in able)))  # the best set, and the base again
+    started_at = time.monotonic()
+    probed = runner.probe(levers)
+    has_own_data, subject = probed["own_data"], replace(runner.subject, recipe=probed["recipe"])
+    recipe_levers = [probed["recipe_levers"]] if probed["recipe_levers"] and not has_own_data else []
+    texts = list(dict.fromkeys([*levers, *recipe_levers])) if levers else []
+    rungs = plan_rungs(texts, probed["refusals"], own_data=has_own_data, videos=subject.videos is not None)
+    runnable = [rung for rung in rungs if rung.refusal is None]
+    progress.set_total(
+        repeats * (len(runnable) + 2 * any(rung.levers for rung in runnable))
+    )  # the best set and the base run again
     latest, complete = Ladder([]), True
 
-    def keep(ladder: Ladder) -> None:
+    def keep_latest(ladder: Ladder) -> None:
         nonlocal latest
         latest = ladder
 
     try:
-        latest = climb(rungs, _Shown(processes, progress), repeats=repeats, named=[*named, *extra], tell=keep)
+        latest = run_ladder(
+            rungs,
+            _WithProgress(runner, progress),
+            repeats=repeats,
+            named=[*named, *recipe_levers],
+            on_update=keep_latest,
+        )
     except KeyboardInterrupt:
         complete = False
     return Report(
-        ladder=latest, subject=subject, steps=processes.steps, repeats=repeats, seconds=time.monotonic() - began,
-        machine=found["machine"], parameters=found["parameters"], complete=complete,
+        ladder=latest, subject=subject, steps=runner.steps, repeats=repeats, seconds=time.monotonic() - started_at,
+        machine=probed["machine"], parameters=probed["parameters"], complete=complete,
     )  # fmt: skip

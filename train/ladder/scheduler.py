@@ -1,4 +1,4 @@
-"""Going up the ladder: which rung runs when, what makes the best set, and what is left of it when something breaks."""
+"""Runs the rungs of a ladder in interleaved rounds, and selects and measures the best set of levers."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Protocol
 
 from ...pipeline.errors import FacefeedError
 from ..levers.registry import RESULT_CHANGING
-from .results import Measured, Row, Spread
+from .results import Measurement, Row, Spread
 from .rungs import BEST, Rung
 
 
 class RungError(FacefeedError):
-    """A rung that did not run to its end, with the reason; the ladder goes on without it."""
+    """A rung failed, with the reason; the ladder continues without it."""
 
 
 @dataclass(frozen=True)
-class Together:
-    """Which of some levers go together, taken one by one in the given order; why each of the others was left out."""
+class Combination:
+    """Levers that work together, chosen greedily in the given order, and why each of the others was left out."""
 
     levers: tuple[str, ...]
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-class Climber(Protocol):
-    """Runs things in processes of their own. `measure` raises `RungError` where a rung does not come to its end."""
+class RungRunner(Protocol):
+    """Protocol: runs rungs in separate processes. `measure` raises `RungError` if a rung fails."""
 
-    def measure(self, rung: Rung, repeat: int) -> Measured:
-        """One repeat of a rung; `repeat` counts from 0 and seeds what is random, so that rungs see the same."""
+    def measure(self, rung: Rung, repeat: int) -> Measurement:
+        """Measures one repeat of a rung; `repeat`, from 0, seeds it, so that all rungs of a round see the same data."""
         ...
 
-    def together(self, levers: Sequence[str]) -> Together:
-        """Which of the levers can be combined, the first before the others. Raises `RungError` as well."""
+    def combine(self, levers: Sequence[str]) -> Combination:
+        """Returns which levers work together, earlier ones first. Raises `RungError` if the process fails."""
         ...
 
 
@@ -40,111 +40,111 @@ class Climber(Protocol):
 class Ladder:
     """All rows in the order of the table.
 
-    named: texts of levers that the user asked for, which may then change what is learned. together: what the best set
-    is made of, and why other levers that pay are not in it.
+    named: texts of levers that the user requested, which may then change the training result. combination: the levers
+    of the best set, and why other levers that pay are not in it.
     """
 
     rows: list[Row]
     named: tuple[str, ...] = ()
-    together: Together = field(default_factory=lambda: Together(()))
+    combination: Combination = field(default_factory=lambda: Combination(()))
 
     @property
     def base(self) -> Row | None:
-        """What levers are held against: the same training without any; None where it did not run."""
-        plain = (row for row in self.rows if not row.rung.levers and row.rung.data != "naive")
-        return next((row for row in plain if row.repeats), None)
+        """The baseline of levers: the same training without any; None if it did not run."""
+        without_levers = (row for row in self.rows if not row.rung.levers and row.rung.data != "naive")
+        return next((row for row in without_levers if row.repeats), None)
 
     @property
     def naive(self) -> Row | None:
-        """Where batches are made from the videos in every step; None where it did not run."""
+        """The rung that decodes videos in every step; None if it did not run."""
         return next((row for row in self.rows if row.rung.data == "naive" and row.repeats), None)
 
     @property
     def fastest(self) -> Row | None:
-        """The row to train with: of those that pay and may be taken, the one with the most speed-up; None: no lever."""
-        taken = [row for row in self.paying if row.rung.name == BEST or self.may_take(row.rung.levers)]
-        return max(taken, key=self.speed, default=None)
+        """The row with the greatest speed-up of those that pay and may be used; None without any."""
+        candidates = [row for row in self.paying if row.rung.name == BEST or self.may_take(row.rung.levers)]
+        return max(candidates, key=self.speed, default=None)
 
     @property
     def paying(self) -> list[Row]:
-        """Rows that are faster than the base beyond the spread of the repeats, the fastest first."""
+        """Rows that are faster than the base beyond the spread of the repeats, fastest first."""
         found = [row for row in self.rows if row.rung.levers and row.pays(self.base)]
         return sorted(found, key=self.speed, reverse=True)
 
     def speed(self, row: Row) -> float:
-        """The median speed-up over the base; 0 where it is not known."""
+        """Returns the median speed-up over the base; 0 if unknown."""
         found = row.speed_up(self.base)
         return 0.0 if found is None else found.median
 
     def over_naive(self, row: Row) -> Spread | None:
-        """How many times as fast as on the fly; of rounds that the naive rung was no part of, by way of the base."""
+        """Returns the speed-up over the naive rung; without common rounds, computed through the base."""
         direct = row.speed_up(self.naive)
         if direct is not None or self.base is None:
             return direct
         over_base, base = row.speed_up(self.base), self.base.speed_up(self.naive)
-        return over_base.through(base) if over_base is not None and base is not None else None
+        return over_base.multiplied_by(base) if over_base is not None and base is not None else None
 
     def may_take(self, levers: str) -> bool:
-        """Whether levers leave what is learned as it is, or were asked for."""
-        changing = any(one.split(":")[0] in RESULT_CHANGING for one in levers.split(","))
+        """Whether levers do not change the training result, or were requested."""
+        changing = any(text.split(":")[0] in RESULT_CHANGING for text in levers.split(","))
         return levers in self.named or not changing
 
 
-def climb(
-    rungs: Sequence[Rung], climber: Climber, *, repeats: int, named: Sequence[str] = (),
-    tell: Callable[[Ladder], None] = lambda _: None,
+def run_ladder(
+    rungs: Sequence[Rung], runner: RungRunner, *, repeats: int, named: Sequence[str] = (),
+    on_update: Callable[[Ladder], None] = lambda _: None,
 ) -> Ladder:  # fmt: skip
-    """Measures all rungs `repeats` times, in turn, and then the best set against the base once more as often.
+    """Measures all rungs `repeats` times in interleaved rounds, then the best set and the base in as many rounds.
 
-    A round goes through the rungs upwards, the next downwards, so that a machine that gets slower does so under all. A
-    rung that fails is not tried again. named: levers that the user asked for, which may all be part of the best set.
-    tell: is called with what there is so far after every repeat.
+    Every other round runs in reverse order, so that a machine that slows down affects all rungs alike. A rung that
+    fails is not run again. named: levers that the user requested, which may all be part of the best set. on_update:
+    called with the ladder so far after every repeat.
     """
-    rows = [Row(one, outcome="refused" if one.refusal else "ran", reason=one.refusal) for one in rungs]
+    rows = [Row(rung, outcome="refused" if rung.refusal else "ran", reason=rung.refusal) for rung in rungs]
     ladder = Ladder(rows, named=tuple(named))
-    _rounds(ladder, rows, climber, range(repeats), tell)
+    _rounds(ladder, rows, runner, range(repeats), on_update)
     if not any(row.rung.levers for row in rows):
         return ladder
-    best = _best_set(ladder, climber)
+    best = _best_set(ladder, runner)
     ladder.rows.append(best)
     if best.outcome == "ran":
-        both = [row for row in ladder.rows if row is ladder.base or row is best]
-        _rounds(ladder, both, climber, range(repeats, 2 * repeats), tell)
+        compared = [row for row in ladder.rows if row is ladder.base or row is best]
+        _rounds(ladder, compared, runner, range(repeats, 2 * repeats), on_update)
     return ladder
 
 
 def _rounds(
-    ladder: Ladder, rows: Sequence[Row], climber: Climber, rounds: range, tell: Callable[[Ladder], None]
+    ladder: Ladder, rows: Sequence[Row], runner: RungRunner, rounds: range, on_update: Callable[[Ladder], None]
 ) -> None:
     for number in rounds:
         for row in rows if number % 2 == 0 else reversed(rows):
             if row.outcome != "ran":
                 continue
             try:
-                row.repeats[number] = climber.measure(row.rung, number)
+                row.repeats[number] = runner.measure(row.rung, number)
             except RungError as error:
                 row.outcome, row.reason = "failed", str(error)
-            tell(ladder)
+            on_update(ladder)
 
 
-def _best_set(ladder: Ladder, climber: Climber) -> Row:
-    """The row that stands for the levers that pay, together; refused where there is nothing to combine."""
+def _best_set(ladder: Ladder, runner: RungRunner) -> Row:
+    """Returns the row of the levers that pay, combined; refused if there is nothing to combine."""
     texts = [row.rung.levers for row in ladder.paying]
-    kept = [text for text in texts if ladder.may_take(text)]
+    allowed = [text for text in texts if ladder.may_take(text)]
     data = "precomputed" if ladder.base is None else ladder.base.rung.data
     try:
-        found = climber.together(kept) if len(kept) > 1 else Together(tuple(kept))
+        found = runner.combine(allowed) if len(allowed) > 1 else Combination(tuple(allowed))
     except RungError as error:
         return Row(Rung(name=BEST, data=data), outcome="failed", reason=str(error))
     changing = {text: "changes what is learned; name it by --levers to have it in the set" for text in texts
-                if text not in kept}  # fmt: skip
-    ladder.together = Together(found.levers, {**found.left_out, **changing})
-    rung = Rung(name=BEST, data=data, levers=",".join(found.levers), refusal=_why_not(ladder))
+                if text not in allowed}  # fmt: skip
+    ladder.combination = Combination(found.levers, {**found.left_out, **changing})
+    rung = Rung(name=BEST, data=data, levers=",".join(found.levers), refusal=_best_set_refusal(ladder))
     return Row(rung, outcome="refused" if rung.refusal else "ran", reason=rung.refusal)
 
 
-def _why_not(ladder: Ladder) -> str | None:
-    levers = ladder.together.levers
+def _best_set_refusal(ladder: Ladder) -> str | None:
+    levers = ladder.combination.levers
     if ladder.base is None:
         return "nothing to hold levers against: training without any did not run"
     if len(ladder.base.repeats) < 2:

@@ -29,7 +29,7 @@ class Fp16(Lever):
     """
 
     name: ClassVar[str] = "fp16"
-    class_: ClassVar[str] = "precision"
+    kind: ClassVar[str] = "precision"
     form: ClassVar[str] = "fp16"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
@@ -53,7 +53,7 @@ class Bf16(Lever):
     """
 
     name: ClassVar[str] = "bf16"
-    class_: ClassVar[str] = "precision"
+    kind: ClassVar[str] = "precision"
     form: ClassVar[str] = "bf16"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
@@ -77,7 +77,7 @@ class Tf32(Lever):
     """
 
     name: ClassVar[str] = "tf32"
-    class_: ClassVar[str] = "tf32"
+    kind: ClassVar[str] = "tf32"
     form: ClassVar[str] = "tf32"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:

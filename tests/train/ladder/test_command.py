@@ -17,9 +17,9 @@ from facefeed.pipeline.console import stderr_console
 from facefeed.train.ladder.cli import ladder
 from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.progress import Progress
-from facefeed.train.ladder.results import Measured
+from facefeed.train.ladder.results import Measurement
 from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
-from facefeed.train.ladder.runner import measured
+from facefeed.train.ladder.runner import measure_ladder
 
 MODULE = SUPPORT / "assets_ladder_modules.py"
 SUBJECT = Subject(out="out", videos="videos", module=None)
@@ -68,29 +68,29 @@ def test_what_cannot_be_meant_is_said_at_once(given: list[str], said: str) -> No
 
 @dataclass
 class NoProcesses(MadeUp):
-    """Answers as `Processes` does, without any; Ctrl-C comes when it is asked for the repeat `interrupted`."""
+    """Answers as `SubprocessRunner` does, without any; Ctrl-C comes when it is asked for the repeat `interrupted`."""
 
     subject: Subject = SUBJECT
     steps: int | None = 20
     found: dict[str, Any] = field(default_factory=dict)
     interrupted: int = 1000
 
-    def look(self, levers: Any) -> dict[str, Any]:
+    def probe(self, levers: Any) -> dict[str, Any]:
         known = {
             "recipe": "quick", "recipe_levers": "", "own_data": False, "parameters": 7, "machine": {"cores": 2},
             "refusals": {text: [] for text in ("", *levers, "bf16,compile")},
         }  # fmt: skip
         return {**known, **self.found}
 
-    def measure(self, rung: Rung, repeat: int) -> Measured:
+    def measure(self, rung: Rung, repeat: int) -> Measurement:
         if len(self.asked) == self.interrupted:
             raise KeyboardInterrupt
         return super().measure(rung, repeat)
 
 
 def report_of(processes: Any, levers: tuple[str, ...], *, as_json: bool = False, **given: Any) -> Any:
-    return measured(
-        processes, levers, **{"named": (), "repeats": 2, **given}, progress=Progress(stderr_console(), as_json=as_json)
+    return measure_ladder(
+        processes, levers, **{"named": (), "repeats": 2, **given}, progress=Progress(standard_error(), as_json=as_json)
     )
 
 

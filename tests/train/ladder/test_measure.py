@@ -17,8 +17,8 @@ from assets_paths import SUPPORT
 from assets_rows import make_small
 from facefeed.pipeline.errors import UsageError
 from facefeed.train import levers
-from facefeed.train.ladder.messages import Question, Subject
-from facefeed.train.ladder.results import Measured, Memory
+from facefeed.train.ladder.messages import RungRequest, Subject
+from facefeed.train.ladder.results import Measurement, PeakMemory
 from facefeed.train.ladder.rung.worker import reply
 from facefeed.train.levers.registry import LADDER_TEXTS
 
@@ -45,18 +45,18 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.getLogger("lightning.pytorch").setLevel(before)
 
 
-def measured(question: Question) -> tuple[Measured, list[tuple[int, int]]]:
+def measured(request: RungRequest) -> tuple[Measurement, list[tuple[int, int]]]:
     from facefeed.train.ladder.rung.measure import measure  # noqa: PLC0415 (Lightning, which takes seconds)
 
     told: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(question, Path(folder), lambda *step: told.append(step))
-    return Measured(**{**found, "memory": Memory(**found["memory"])}), told
+        found = measure(request, Path(folder), lambda *step: told.append(step))
+    return Measurement(**{**found, "memory": PeakMemory(**found["memory"])}), told
 
 
 def test_a_rung_trains_on_the_faces_and_says_what_came_of_it(out: str) -> None:
     subject = replace(FACES, out=out)
-    found, told = measured(Question(subject=subject, task="measure", steps=6))
+    found, told = measured(RungRequest(subject=subject, task="measure", steps=6))
     assert found.steps == 6
     assert (found.steps_per_epoch, found.samples) == (7, 6 * 16)
     assert found.seconds > 0
@@ -72,7 +72,7 @@ def test_a_rung_trains_on_the_faces_and_says_what_came_of_it(out: str) -> None:
 def test_all_rungs_see_the_same_and_another_round_something_else(out: str) -> None:
     subject = replace(FACES, out=out)
     losses = [
-        measured(Question(subject=subject, task="measure", levers=taken, steps=1, repeat=repeat))[0].loss
+        measured(RungRequest(subject=subject, task="measure", levers=taken, steps=1, repeat=repeat))[0].loss
         for taken, repeat in (((), 0), (("clip:1000",), 0), ((), 1))
     ]
     assert losses[0] == losses[1]
@@ -80,19 +80,19 @@ def test_all_rungs_see_the_same_and_another_round_something_else(out: str) -> No
 
 
 def test_the_best_weights_are_kept_where_they_are_removed_with_the_rung(out: str, tmp_path: Path) -> None:
-    question = Question(subject=replace(FACES, out=out), task="measure", levers=("best:val/loss",), steps=1)
-    assert "val/loss" in reply(question, tmp_path, lambda *_: None)["metrics"]
+    request = RungRequest(subject=replace(FACES, out=out), task="measure", levers=("best:val/loss",), steps=1)
+    assert "val/loss" in reply(request, tmp_path, lambda *_: None)["metrics"]
     assert list(tmp_path.rglob("best.ckpt"))
 
 
 def test_a_users_module_gets_images_and_labels(out: str) -> None:
     subject = Subject(out=out, videos=None, module=f"{MODULES}:OfFaces", recipe="quick", changes=SMALL[1:])
-    found, _ = measured(Question(subject=subject, task="measure", steps=2))
+    found, _ = measured(RungRequest(subject=subject, task="measure", steps=2))
     assert found.metrics.keys() == {"valid_acc"}
 
 
 def test_a_users_module_with_its_own_batches_is_trained_on_them() -> None:
-    found, _ = measured(Question(subject=OWN, task="measure", data="own", steps=3))
+    found, _ = measured(RungRequest(subject=OWN, task="measure", data="own", steps=3))
     assert (found.steps, found.samples, found.steps_per_epoch) == (3, 24, 12)
     assert found.metrics == {}
     assert found.devices == 1
@@ -100,7 +100,7 @@ def test_a_users_module_with_its_own_batches_is_trained_on_them() -> None:
 
 def test_the_loss_of_accumulated_batches_is_that_of_a_batch() -> None:
     alone, four = (
-        measured(Question(subject=OWN, task="measure", data="own", levers=taken, steps=4))[0]
+        measured(RungRequest(subject=OWN, task="measure", data="own", levers=taken, steps=4))[0]
         for taken in ((), ("accumulate:4",))
     )
     assert alone.loss is not None
@@ -108,7 +108,7 @@ def test_the_loss_of_accumulated_batches_is_that_of_a_batch() -> None:
 
 
 def test_an_epoch_is_measured_whole_if_that_is_asked_for() -> None:
-    found, told = measured(Question(subject=OWN, task="measure", data="own", steps=None))
+    found, told = measured(RungRequest(subject=OWN, task="measure", data="own", steps=None))
     assert found.is_whole_epoch
     assert found.steps == 12
     assert told[-1] == (17, 17)
@@ -116,15 +116,15 @@ def test_an_epoch_is_measured_whole_if_that_is_asked_for() -> None:
 
 def test_what_goes_wrong_in_the_module_is_told_by_its_name(tmp_path: Path) -> None:
     subject = replace(OWN, module=f"{MODULES}:Breaks")
-    found = reply(Question(subject=subject, task="measure", data="own", steps=20), tmp_path, lambda *_: None)
+    found = reply(RungRequest(subject=subject, task="measure", data="own", steps=20), tmp_path, lambda *_: None)
     assert re.fullmatch(r"ValueError: step 3 is one too many \(assets_ladder_modules\.py:\d+\)", found["failed"]), found
 
 
 def test_what_cannot_be_meant_is_told_apart_from_what_breaks(tmp_path: Path) -> None:
     nowhere = replace(OWN, module="nowhere.py:Net")
     refused, failed = (
-        reply(Question(subject=nowhere, task=task), tmp_path, lambda *_: None)  # type: ignore[arg-type]
-        for task in ("look", "measure")
+        reply(RungRequest(subject=nowhere, task=task), tmp_path, lambda *_: None)  # type: ignore[arg-type]
+        for task in ("probe", "measure")
     )
     assert "nowhere.py is not there" in refused["refused"]
     assert failed["failed"] == refused["refused"]
@@ -135,7 +135,7 @@ def test_rungs_that_share_the_work_do_so_over_all_devices_and_the_others_have_on
     from facefeed.train.ladder.rung.measure import _arguments  # noqa: PLC0415 (Lightning, which takes seconds)
 
     taken = levers.parse(text)
-    given = _arguments(Question(subject=OWN, task="measure", data="own", steps=3), taken)
+    given = _arguments(RungRequest(subject=OWN, task="measure", data="own", steps=3), taken)
     for lever in taken:
         given |= lever.arguments()
     assert given.get("devices", "auto") == devices  # Lightning's own default is all that there are
@@ -170,7 +170,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, **length: Any) -> Any:
     """A fit whose first steps compile for 5 s, whose others take 10 ms, and whose checkpoint takes 2 s to save."""
     import lightning  # noqa: PLC0415
-    from facefeed.train.ladder.rung.stopwatch import Length, Stopwatch  # noqa: PLC0415
+    from facefeed.train.ladder.rung.stopwatch import MeasuredLength, Stopwatch  # noqa: PLC0415
     from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: PLC0415
 
     class Model(lightning.LightningModule):
@@ -191,7 +191,7 @@ def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, **length: Any) -
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), 0.1)
 
-    watch = Stopwatch(Length(**length))
+    watch = Stopwatch(MeasuredLength(**length))
     loader = torch.utils.data.DataLoader(Slow(clock, item_seconds), 2)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
     trainer = lightning.Trainer(
@@ -230,9 +230,9 @@ def test_a_slow_loaders_fit_is_short(clock: Clock, tmp_path: Path) -> None:
 
 
 def test_every_lever_can_run_here_or_says_why_not(out: str) -> None:
-    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
 
-    found = look(Question(subject=replace(FACES, out=out), task="look", levers=LADDER_TEXTS))
+    found = probe(RungRequest(subject=replace(FACES, out=out), task="probe", levers=LADDER_TEXTS))
     assert found["refusals"].keys() == {"", *LADDER_TEXTS}
     assert found["refusals"][""] == found["refusals"]["accumulate:4"] == []
     if not torch.cuda.is_available():
@@ -242,10 +242,10 @@ def test_every_lever_can_run_here_or_says_why_not(out: str) -> None:
 
 
 def test_a_recipes_own_levers_are_one_more_rung(out: str) -> None:
-    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
 
     subject = replace(FACES, out=out, changes=(*SMALL, "levers=clip:1,channels_last"))
-    found = look(Question(subject=subject, task="look", levers=("bf16",)))
+    found = probe(RungRequest(subject=subject, task="probe", levers=("bf16",)))
     assert found["recipe_levers"] == "clip:1,channels_last"
     assert found["refusals"].keys() == {"", "bf16", "clip:1,channels_last"}
 
@@ -253,7 +253,7 @@ def test_a_recipes_own_levers_are_one_more_rung(out: str) -> None:
 def test_what_cannot_be_together_is_left_out_of_a_set_with_the_reason() -> None:
     from facefeed.train.ladder.rung.probe import combine  # noqa: PLC0415
 
-    found = combine(Question(subject=OWN, task="combine", levers=("bf16", "clip:1", "fp16", "clip:1,bf16")))
+    found = combine(RungRequest(subject=OWN, task="combine", levers=("bf16", "clip:1", "fp16", "clip:1,bf16")))
     assert found["levers"] == ("bf16", "clip:1")
     assert "fp16" in found["left_out"]["fp16"]
 
@@ -272,32 +272,32 @@ def test_what_cannot_be_together_is_left_out_of_a_set_with_the_reason() -> None:
     ],
 )
 def test_a_module_that_cannot_be_used_is_refused_with_the_reason(out: str, module: str, given: bool, said: str) -> None:
-    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
 
     subject = replace(OWN, module=module, out=out if given else None)
     with pytest.raises(UsageError, match=said):
-        look(Question(subject=subject, task="look"))
+        probe(RungRequest(subject=subject, task="probe"))
 
 
 @pytest.mark.parametrize("change", ["model.backbone=resnet50", "data.batch_size=8"])
 def test_a_setting_of_what_the_module_brings_itself_is_refused(change: str) -> None:
-    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
 
     with pytest.raises(UsageError, match=f"--set {change}: .* brings its own {change.split('.', maxsplit=1)[0]}"):
-        look(Question(subject=replace(OWN, changes=(change,)), task="look"))
+        probe(RungRequest(subject=replace(OWN, changes=(change,)), task="probe"))
 
 
 def test_a_module_that_another_module_hides_is_not_taken_for_it(tmp_path: Path) -> None:
-    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
 
     file = tmp_path / "json.py"
     file.write_text("")
     with pytest.raises(UsageError, match=r"json.py: a module of that name is there already, .*; rename the file"):
-        look(Question(subject=replace(OWN, module=f"{file}:Net"), task="look"))
+        probe(RungRequest(subject=replace(OWN, module=f"{file}:Net"), task="probe"))
 
 
 def test_a_text_that_is_no_levers_is_refused() -> None:
-    from facefeed.train.ladder.rung.probe import look  # noqa: PLC0415
+    from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
 
     with pytest.raises(UsageError, match="bf17"):
-        look(Question(subject=OWN, task="look", levers=("bf17",)))
+        probe(RungRequest(subject=OWN, task="probe", levers=("bf17",)))

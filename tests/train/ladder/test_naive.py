@@ -22,7 +22,7 @@ from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import Sampling
-from facefeed.train.ladder.messages import Question, Subject
+from facefeed.train.ladder.messages import RungRequest, Subject
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own advice is none of ours
 
@@ -83,8 +83,8 @@ def test_it_trains_a_few_steps_on_faces_made_from_the_videos_and_extrapolates_th
     from facefeed.train.ladder.rung.measure import measure  # noqa: PLC0415 (Lightning, which takes seconds)
 
     told: list[tuple[int, int]] = []
-    question = Question(subject=subject, task="measure", data="naive", steps=1000)
-    found = measure(question, tmp_path, lambda *step: told.append(step))
+    request = RungRequest(subject=subject, task="measure", data="naive", steps=1000)
+    found = measure(request, tmp_path, lambda *step: told.append(step))
     assert told == [(step, 5) for step in range(6)]  # whatever others are measured by
     assert (found["steps"], found["samples"]) == (4, 8)
     assert found["steps_per_epoch"] == 2 * FRAMES / 2  # OUT's, not that of its own endless sampler
@@ -94,6 +94,6 @@ def test_it_trains_a_few_steps_on_faces_made_from_the_videos_and_extrapolates_th
 def test_the_wrong_videos_are_told(subject: Subject, tmp_path: Path) -> None:
     from facefeed.train.ladder.rung.measure import measure  # noqa: PLC0415
 
-    question = Question(subject=replace(subject, videos=str(tmp_path)), task="measure", data="naive", steps=1)
+    request = RungRequest(subject=replace(subject, videos=str(tmp_path)), task="measure", data="naive", steps=1)
     with pytest.raises(UsageError, match=r"made from .* as it is now"):
-        measure(question, tmp_path, lambda *_: None)
+        measure(request, tmp_path, lambda *_: None)

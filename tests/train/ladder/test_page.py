@@ -20,7 +20,7 @@ from facefeed.train.ladder.page.html import write_page
 from facefeed.train.ladder.report import Report, figures, show
 from facefeed.train.ladder.results import Row
 from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
-from facefeed.train.ladder.scheduler import Ladder, climb
+from facefeed.train.ladder.scheduler import Ladder, run_ladder
 from facefeed.train.levers.registry import LADDER_TEXTS
 from rich.console import Console
 
@@ -43,7 +43,7 @@ def report_of(ladder: Ladder, subject: Subject = SUBJECT, **given: object) -> Re
 def whole() -> Report:
     """All of LEVERS, of which some are refused, one fails, and two make the best set."""
     apart = frozenset({frozenset(("bf16", "channels_last"))})
-    return report_of(climb(rungs(), MadeUp(broken={"checkpointing": 1}, apart=apart), repeats=3))
+    return report_of(run_ladder(rungs(), MadeUp(broken={"checkpointing": 1}, apart=apart), repeats=3))
 
 
 def nasty() -> Report:

@@ -16,8 +16,8 @@ import pytest
 from assets_loaders import wait_until
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.ladder import rung_process
-from facefeed.train.ladder.messages import Question, Subject
-from facefeed.train.ladder.rung_process import answer
+from facefeed.train.ladder.messages import RungRequest, Subject
+from facefeed.train.ladder.rung_process import run_process
 from facefeed.train.ladder.scheduler import RungError
 
 LONG = 60.0
@@ -35,7 +35,7 @@ def test_what_it_answers_comes_back_and_its_steps_are_told() -> None:
         print("1 3"); print("what a module prints"); print("2 3", flush=True)
         answered.write_text(json.dumps({"asked": json.loads(asked.read_text())}))
     """
-    found = answer('{"a": 1}', patience_seconds=LONG, tell=lambda *step: told.append(step), command=child(body))
+    found = run_process('{"a": 1}', patience_seconds=LONG, on_step=lambda *step: told.append(step), command=child(body))
     assert found == {"asked": {"a": 1}}
     assert told == [(1, 3), (2, 3)]
 
@@ -53,12 +53,12 @@ def test_what_it_answers_comes_back_and_its_steps_are_told() -> None:
 )
 def test_however_it_ends_there_is_a_reason(body: str, reason: str) -> None:
     with pytest.raises(RungError, match=reason):
-        answer("{}", patience_seconds=LONG, command=child(body))
+        run_process("{}", patience_seconds=LONG, command=child(body))
 
 
 def test_what_cannot_be_meant_is_the_callers_mistake() -> None:
     with pytest.raises(UsageError, match="no such lever"):
-        answer(
+        run_process(
             "{}", patience_seconds=LONG, command=child("answered.write_text(json.dumps({'refused': 'no such lever'}))")
         )
 
@@ -66,7 +66,7 @@ def test_what_cannot_be_meant_is_the_callers_mistake() -> None:
 @pytest.mark.parametrize("silence", ["time.sleep(1000)", "os.close(1); time.sleep(1000)"])
 def test_one_that_hangs_is_ended_and_says_how_to_wait_longer(silence: str) -> None:
     with pytest.raises(RungError, match=r"made no step for 1 s and was ended; .*--patience"):
-        answer("{}", patience_seconds=1.0, command=child(f"print('1 9', flush=True); {silence}"))
+        run_process("{}", patience_seconds=1.0, command=child(f"print('1 9', flush=True); {silence}"))
 
 
 def test_whom_it_started_is_gone_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_whom_it_started_is_gone_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
         sys.exit(3)
     """
     with pytest.raises(RungError, match="code 3"):
-        answer("{}", patience_seconds=LONG, command=child(body))
+        run_process("{}", patience_seconds=LONG, command=child(body))
     assert is_gone(int(pid.read_text()))
 
 
@@ -107,8 +107,8 @@ def asker(pid: Path, body: str = "time.sleep(1000)") -> subprocess.Popen[bytes]:
         f"part = pathlib.Path({str(pid) + '.part'!r}); part.write_text(str(os.getpid())); part.rename({str(pid)!r})"
     )
     command = child(f"{written}\n{body}")
-    code = "from facefeed.train.ladder.rung_process import answer; "
-    code += f"answer('{{}}', patience_seconds=1000, command={command!r})"
+    code = "from facefeed.train.ladder.rung_process import run_process; "
+    code += f"run_process('{{}}', patience_seconds=1000, command={command!r})"
     environment = {**os.environ, "TMPDIR": str(pid.parent)}  # where what a killed one leaves is removed
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, env=environment)
 
@@ -122,8 +122,8 @@ def is_gone(pid: int) -> bool:
 
 def test_the_question_comes_to_it_as_it_was_asked(tmp_path: Path) -> None:
     subject = Subject(out="out", videos=None, module="a b.py:Net", recipe="quick", changes=("epochs=1",))
-    question = Question(subject=subject, task="measure", levers=("bf16,fused",), data="own", steps=None, repeat=2)
+    request = RungRequest(subject=subject, task="measure", levers=("bf16,fused",), data="own", steps=None, repeat=2)
     copy = tmp_path / "copy.json"
     body = f"pathlib.Path({str(copy)!r}).write_text(asked.read_text()); answered.write_text('{{}}')"
-    answer(json.dumps(asdict(question)), patience_seconds=LONG, command=child(body))
-    assert Question.read(copy) == question
+    run_process(json.dumps(asdict(request)), patience_seconds=LONG, command=child(body))
+    assert RungRequest.read(copy) == request

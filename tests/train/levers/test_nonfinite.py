@@ -223,7 +223,7 @@ def test_a_step_copies_no_number_from_the_host_which_would_wait_for_the_device()
         for number in range(3):
             steps.add_loss(torch.ones((), device=device))
             steps.add_gradients([gradient])
-            steps.statistics(torch.zeros((), dtype=torch.bool, device=device))
+            steps.add_statistics(torch.zeros((), dtype=torch.bool, device=device))
             steps.end_step(number)
     assert "where" in seen.names
     assert "lift_fresh" not in seen.names

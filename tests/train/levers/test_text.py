@@ -163,7 +163,7 @@ def test_callbacks_of_the_user_and_of_levers_ride_together() -> None:
     _, trainer = with_levers(Foreign(small()), "best:val_loss,accumulate:2", callbacks=own, enable_checkpointing=True)
     names = [type(one).__name__ for one in trainer.callbacks]
     assert own in trainer.callbacks
-    assert {"ModelCheckpoint", "ShortGroup"} <= set(names)
+    assert {"ModelCheckpoint", "ShortGroupRescaling"} <= set(names)
     assert trainer.accumulate_grad_batches == 2
 
 

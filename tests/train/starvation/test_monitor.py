@@ -423,15 +423,15 @@ def test_a_loop_also_waits_while_a_batch_that_is_ready_is_handed_over(clock: Clo
 
 def test_of_a_face_loader_it_is_known_which_batches_were_ready(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from facefeed.loaders import FaceDataLoader  # noqa: PLC0415
-    from facefeed.train.starvation.data_wait import Queue  # noqa: PLC0415
+    from facefeed.train.starvation.data_wait import QueueDepth  # noqa: PLC0415
 
     loader = FaceDataLoader(dataset, 64, image_size=16, num_workers=1)  # 6 batches
     ready = iter([0, 2, 0, 1, 3, 0, 0] * 2)  # once more at the end of each epoch
-    monkeypatch.setattr("facefeed.loaders.loader.epoch_iterator.count_ready_batches", lambda _: next(ready))
-    queue = Queue(SimpleNamespace(train_dataloader=loader, fit_loop=None))
+    monkeypatch.setattr("facefeed.loaders.loader.iteration.ready_batches", lambda _: next(ready))
+    queue = QueueDepth(SimpleNamespace(train_dataloader=loader, fit_loop=None))
     for _ in range(2):
         for _ in loader:
-            queue.handed()
+            queue.fetch_ended()
         assert queue.mean() == pytest.approx(1.0)  # of 0, 2, 0, 1, 3 and 0
 
 

@@ -1,4 +1,4 @@
-"""The page of a ladder: one HTML file that opens anywhere, without a network and without a script."""
+"""The page of a ladder: a self-contained HTML file without scripts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .bars import figures
 
 
 def write_page(report: Report, page: Path) -> int:
-    """Writes one HTML file that needs nothing else, whole or not at all; returns its bytes.
+    """Writes the self-contained HTML file atomically; returns its size in bytes.
 
-    Raises `UsageError` where it cannot be written.
+    Raises `UsageError` if it cannot be written.
     """
     source = files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
     environment = jinja2.Environment(
@@ -27,10 +27,10 @@ def write_page(report: Report, page: Path) -> int:
         report=report, ladder=report.ladder, headline=formatting.headline(report.ladder),
         figures=figures(report.ladder),
         rows=formatting.table(report.ladder),
-        not_run=[row for row in report.ladder.rows if row.reason], left_out=report.ladder.together.left_out,
-        fastest=fastest, chosen=None if fastest is None else formatting.name_of(fastest),
+        not_run=[row for row in report.ladder.rows if row.reason], left_out=report.ladder.combination.left_out,
+        fastest=fastest, chosen=None if fastest is None else formatting.rung_label(fastest),
         next_step=formatting.next_step(report.ladder, report.subject),
-        facts=formatting.facts(report.subject, report.machine),
-        setting=formatting.setting(report.steps, report.repeats, report.seconds, report.parameters),
+        context_rows=formatting.context_rows(report.subject, report.machine),
+        measurement_text=formatting.measurement_text(report.steps, report.repeats, report.seconds, report.parameters),
     )  # fmt: skip
     return write_atomically(text, page, "--page")

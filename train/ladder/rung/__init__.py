@@ -1,5 +1,5 @@
-"""The process of one rung: a real Trainer, a real loader, and a clock.
+"""The process of one rung: a Trainer, a loader and a stopwatch.
 
-In: a question in a JSON file. Out: an answer in another.
+In: a request in a JSON file. Out: an answer in another.
 Must not know: the ladder's order and statistics.
 """

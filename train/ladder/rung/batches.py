@@ -1,4 +1,4 @@
-"""Where a rung's batches come from: OUT, or the videos it was made from."""
+"""Batches of a rung: from OUT, or decoded from the videos on the fly."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from ...datamodule import FaceDataModule
 from ..messages import Subject
 
 
-class Faces(FaceDataModule):
-    """OUT's faces as `FaceDataModule` has them, or for training made from the videos in every step.
+class RungDataModule(FaceDataModule):
+    """`FaceDataModule` of OUT, whose training batches may instead be decoded from the videos in every step.
 
-    Validation sees the same draw of OUT's val split in all rungs: with its videos one after another, the first batches
-    would be of a few people, and maybe of one class. A user's module gets `(images, labels)` of both.
+    Validation is shuffled, identically in all rungs: in the order of videos, the first batches would be of a few
+    people, and maybe of one class. A user's module gets batches `(images, labels)`.
     """
 
     def __init__(self, subject: Subject, config: Config, *, naive: bool) -> None:
         assert subject.out is not None
         super().__init__(subject.out, config.data)
         self.is_naive = naive
-        self._videos, self._plain = subject.videos, subject.module is not None
+        self._videos, self._as_tuples = subject.videos, subject.module is not None
 
     def steps_per_epoch(self) -> int:
-        """Of OUT's training split, in one process."""
+        """Returns the steps per epoch of OUT's training split, in one process."""
         return len(super().train_dataloader())
 
     def train_dataloader(self) -> Any:
-        """As `FaceDataModule` has it, or by torch's DataLoader."""
-        return self._from_videos() if self.is_naive else super().train_dataloader()
+        """Returns the loader of `FaceDataModule`, or torch's DataLoader over the videos."""
+        return self._on_the_fly_loader() if self.is_naive else super().train_dataloader()
 
     def val_dataloader(self) -> FaceDataLoader | list[Any]:
-        """A draw of OUT's val split, the same each time."""
+        """Returns a loader over OUT's val split, shuffled by the seed."""
         dataset = self.dataset("val")
         return FaceDataLoader(dataset, shuffle=True, **self.loader_arguments()) if len(dataset) else []
 
     def loader_arguments(self) -> dict[str, Any]:
-        """As `FaceDataModule` has them, with the fields that the module takes."""
-        return {**super().loader_arguments(), **({"fields": None} if self._plain else {})}
+        """Returns the arguments of `FaceDataModule`, without fields for a user's module."""
+        return {**super().loader_arguments(), **({"fields": None} if self._as_tuples else {})}
 
-    def _from_videos(self) -> DataLoader[Any]:
-        """As a careful person writes it: each face decoded, found and cut in a worker of torch's DataLoader."""
+    def _on_the_fly_loader(self) -> DataLoader[Any]:
+        """Returns a loader that decodes, detects and crops each face in a worker, as a well-written script would."""
         options = self.options
         baseline = entry_points(group="facefeed.baselines")["onthefly"].load()
         dataset = baseline(self._videos, self.out, split="train", image_size=options.image_size)
-        dataset[0]  # says now whether these are the videos
-        workers = default_num_workers() if options.num_workers is None else options.num_workers
-        endless = RandomSampler(dataset, num_samples=_LONG_EPOCH_STEPS * options.batch_size)
+        dataset[0]  # fails now if these are not the videos
+        workers = default_workers() if options.num_workers is None else options.num_workers
+        sampler = RandomSampler(dataset, num_samples=_LONG_EPOCH_STEPS * options.batch_size)
         return DataLoader(
-            dataset, options.batch_size, sampler=endless, num_workers=workers, prefetch_factor=1 if workers else None,
+            dataset, options.batch_size, sampler=sampler, num_workers=workers, prefetch_factor=1 if workers else None,
             multiprocessing_context="forkserver" if workers else None,
         )  # fmt: skip
 
 
-_LONG_EPOCH_STEPS = 10_000  # more than anybody waits for when each batch is made from videos
+_LONG_EPOCH_STEPS = 10_000  # more than any measurement takes

@@ -1,4 +1,4 @@
-"""One repeat of one rung: a real Trainer, a real loader, and a clock."""
+"""Measures one repeat of one rung with a Trainer, a loader and a `Stopwatch`."""
 
 from __future__ import annotations
 
@@ -14,78 +14,82 @@ from lightning.pytorch import seed_everything
 from ... import levers as lever_texts
 from ...config.recipes import Config
 from ...levers import peak_memory
-from ..messages import Question
-from ..results import Measured, Memory
-from .stopwatch import Length, Stopwatch
-from .subject import config_of, module_of
+from ..messages import RungRequest
+from ..results import Measurement, PeakMemory
+from .stopwatch import MeasuredLength, Stopwatch
+from .subject import create_module, load_config
 
 if TYPE_CHECKING:
-    from .batches import Faces
+    from .batches import RungDataModule
 
-_LEAST_VALIDATION_BATCHES = 16
-_EPOCHS = 10_000  # more than any measurement takes; it is the stopwatch that ends a fit
+_MIN_VALIDATION_BATCHES = 16
+_EPOCHS = 10_000  # more than any measurement takes; the stopwatch ends the fit
 
 
-def measure(question: Question, folder: Path, tell: Callable[[int, int], None]) -> dict[str, Any]:
-    """Trains as `question` says and returns `Measured` as plain values. Raises what training raises.
+def measure(request: RungRequest, folder: Path, on_step: Callable[[int, int], None]) -> dict[str, Any]:
+    """Trains as `request` says and returns `Measurement` as plain values. Raises what training raises.
 
-    folder: for what training writes, as checkpoints; whoever asked removes it. tell: see `Stopwatch`.
+    folder: for files of training, such as checkpoints; the caller removes it. tell: see `Stopwatch`.
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
-    subject, config = question.subject, config_of(question.subject)
-    seed_everything(config.seed + question.repeat, workers=True, verbose=False)
-    before = peak_memory()["host_bytes"]
-    module = module_of(subject, config)
-    faces = None if question.data == "own" else _faces(question, config)
-    # Batches made from videos take hundreds of times as long: a few tell what the others would take.
-    watch = Stopwatch(Length(question.steps, slow=question.data == "naive"), tell)
-    taken = lever_texts.parse(",".join(question.levers))
+    subject, config = request.subject, load_config(request.subject)
+    seed_everything(config.seed + request.repeat, workers=True, verbose=False)
+    host_before_bytes = peak_memory()["host_bytes"]
+    module = create_module(subject, config)
+    data_module = None if request.data == "own" else _data_module(request, config)
+    # Batches decoded from videos take hundreds of times as long, so only a few are measured.
+    stopwatch = Stopwatch(MeasuredLength(request.steps, slow=request.data == "naive"), on_step)
+    levers = lever_texts.parse(",".join(request.levers))
     module, trainer = lever_texts.trainer(
-        module, taken, callbacks=[watch], default_root_dir=folder, **_arguments(question, taken)
+        module, levers, callbacks=[stopwatch], default_root_dir=folder, **_arguments(request, levers)
     )
-    trainer.fit(module, datamodule=faces)
-    if not watch.steps:
+    trainer.fit(module, datamodule=data_module)
+    if not stopwatch.steps:
         raise RuntimeError("the fit ended by itself before its warm-up was over; give it more batches or epochs")
-    return asdict(_measured(watch, trainer, faces, host_before_bytes=before or 0))
+    return asdict(_measured(stopwatch, trainer, data_module, host_before_bytes=host_before_bytes or 0))
 
 
-def _faces(question: Question, config: Config) -> Faces:
-    from .batches import Faces  # noqa: PLC0415 (not for a module with batches of its own)
+def _data_module(request: RungRequest, config: Config) -> RungDataModule:
+    from .batches import RungDataModule  # noqa: PLC0415 (a module with its own batches needs none)
 
-    return Faces(question.subject, config, naive=question.data == "naive")
+    return RungDataModule(request.subject, config, naive=request.data == "naive")
 
 
-def _arguments(question: Question, taken: Any) -> dict[str, Any]:
-    """The Trainer's: one device, or all where a lever shares the work; it validates once, when the stopwatch stops it.
+def _arguments(request: RungRequest, levers: Any) -> dict[str, Any]:
+    """Returns Trainer arguments: one device, or all under a strategy; validation runs once, when the stopwatch stops.
 
-    So all rungs of several devices have the same ones, whichever strategy they are of.
+    All strategies thus run on the same devices.
     """
-    shared = any(lever.kind == "strategy" for lever in taken)
+    has_strategy = any(lever.kind == "strategy" for lever in levers)
     return {
-        **({} if shared else {"devices": 1}),
+        **({} if has_strategy else {"devices": 1}),
         "max_epochs": _EPOCHS,
         "check_val_every_n_epoch": _EPOCHS,
-        "limit_val_batches": max(question.steps or 0, _LEAST_VALIDATION_BATCHES),
+        "limit_val_batches": max(request.steps or 0, _MIN_VALIDATION_BATCHES),
         "num_sanity_val_steps": 0,
-        "logger": question.subject.module is not None,  # a user's module may want one
-        "enable_checkpointing": any(lever.name == "best" for lever in taken),
+        "logger": request.subject.module is not None,  # a user's module may want one
+        "enable_checkpointing": any(lever.name == "best" for lever in levers),
         "enable_progress_bar": False,
         "enable_model_summary": False,
     }
 
 
-def _measured(watch: Stopwatch, trainer: Any, faces: Faces | None, *, host_before_bytes: int) -> Measured:
+def _measured(
+    stopwatch: Stopwatch, trainer: Any, data_module: RungDataModule | None, *, host_before_bytes: int
+) -> Measurement:
     memory = peak_memory()
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith("train")}
-    naive = faces is not None and faces.is_naive
-    return Measured(
-        seconds=watch.seconds, steps=watch.steps, samples=watch.samples,
-        steps_per_epoch=faces.steps_per_epoch() if naive and faces is not None else watch.steps_per_epoch,
-        ending_seconds=watch.ending_seconds, warm_up_seconds=watch.warm_up_seconds, stall_share=watch.stall_share,
-        memory=Memory(
+    steps_per_epoch = stopwatch.steps_per_epoch
+    if data_module is not None and data_module.is_naive:
+        steps_per_epoch = data_module.steps_per_epoch()
+    return Measurement(
+        seconds=stopwatch.seconds, steps=stopwatch.steps, samples=stopwatch.samples,
+        steps_per_epoch=steps_per_epoch, ending_seconds=stopwatch.ending_seconds,
+        warm_up_seconds=stopwatch.warm_up_seconds, stall_share=stopwatch.stall_share,
+        memory=PeakMemory(
             allocated_bytes=memory["allocated_bytes"], reserved_bytes=memory["reserved_bytes"],
             host_bytes=memory["host_bytes"] or 0, host_before_bytes=host_before_bytes,
         ),
-        loss=watch.loss, metrics=metrics, devices=trainer.world_size,
+        loss=stopwatch.loss, metrics=metrics, devices=trainer.world_size,
     )  # fmt: skip

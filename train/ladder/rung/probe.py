@@ -1,4 +1,4 @@
-"""What can run here, and what goes together: asked of the module itself, in a process of its own."""
+"""Checks which levers can run here and which work together, on the module itself in a process of its own."""
 
 from __future__ import annotations
 
@@ -9,61 +9,61 @@ from typing import Any
 from ....pipeline.errors import UsageError
 from ... import levers as lever_texts
 from ...machine import Machine
-from ..messages import Question, Subject
-from ..scheduler import Together
-from .subject import config_of, has_batches, module_of
+from ..messages import RungRequest, Subject
+from ..scheduler import Combination
+from .subject import create_module, has_train_dataloader, load_config
 
 
-def look(question: Question) -> dict[str, Any]:
-    """The recipe, the module, its machine, and of each text of levers why it cannot run here.
+def probe(request: RungRequest) -> dict[str, Any]:
+    """Returns recipe, module size and machine, and for each text of levers why it cannot run here.
 
-    The recipe's own levers, where it has some, are a text more. Raises `UsageError` where there is no module to be
-    made, a text is no lever's, or there are no batches.
+    The texts include the recipe's own levers. Raises `UsageError` if the module cannot be created, a text cannot be
+    parsed, or there are no batches.
     """
-    subject = question.subject
-    config = config_of(subject)
-    module, machine = module_of(subject, config), Machine.detect()
-    own = has_batches(module)
-    if own and subject.out is not None:
+    subject = request.subject
+    config = load_config(subject)
+    module, machine = create_module(subject, config), Machine.detect()
+    has_own_data = has_train_dataloader(module)
+    if has_own_data and subject.out is not None:
         raise UsageError(f"{subject.out}: --module {subject.module} brings its own batches; leave OUT out")
-    if not own and subject.out is None:
+    if not has_own_data and subject.out is None:
         raise UsageError(f"--module {subject.module}: has no train_dataloader, so it needs batches of faces; give OUT")
     if subject.module is not None:
-        _check_used(subject, "model", "data" if own else "model")
-    texts = dict.fromkeys(["", *question.levers, config.levers])
+        _check_used(subject, "model", "data" if has_own_data else "model")
+    texts = dict.fromkeys(["", *request.levers, config.levers])
     return {
         "recipe": config.recipe,
         "recipe_levers": config.levers,
-        "own_data": own,
-        "parameters": sum(one.numel() for one in module.parameters()),
+        "own_data": has_own_data,
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
         "refusals": {text: lever_texts.refusals(lever_texts.parse(text), module, machine) for text in texts},
         "machine": {**asdict(machine), "packages": sorted(machine.packages)},
     }
 
 
-def _check_used(subject: Subject, *brought: str) -> None:
-    """Raises `UsageError` on a setting of what the user's module brings itself."""
+def _check_used(subject: Subject, *replaced: str) -> None:
+    """Raises `UsageError` on a setting that the user's module replaces."""
     for change in subject.changes:
-        if (what := change.split(".")[0]) in brought:
-            raise UsageError(f"--set {change}: --module {subject.module} brings its own {what}; leave it out")
+        if (part := change.split(".")[0]) in replaced:
+            raise UsageError(f"--set {change}: --module {subject.module} brings its own {part}; leave it out")
 
 
-def combine(question: Question) -> dict[str, Any]:
-    """`Together` as plain values, of levers that each can run here."""
-    module = module_of(question.subject, config_of(question.subject))
-    return asdict(together(question.levers, module, Machine.detect()))
+def combine(request: RungRequest) -> dict[str, Any]:
+    """Returns `Combination` as plain values, for levers that each can run here."""
+    module = create_module(request.subject, load_config(request.subject))
+    return asdict(greedy_combination(request.levers, module, Machine.detect()))
 
 
-def together(texts: Sequence[str], module: Any, machine: Machine) -> Together:
-    """Takes the texts one by one, each that can be combined with those taken before; what is in one of them is left."""
-    taken: list[str] = []
+def greedy_combination(texts: Sequence[str], module: Any, machine: Machine) -> Combination:
+    """Adds texts one by one if they work with those added before; skips levers that are in already."""
+    chosen: list[str] = []
     left_out: dict[str, str] = {}
     for text in texts:
-        if set(text.split(",")) <= set(",".join(taken).split(",")):
+        if set(text.split(",")) <= set(",".join(chosen).split(",")):
             continue
-        reasons = lever_texts.refusals(lever_texts.parse(",".join([*taken, text])), module, machine)
+        reasons = lever_texts.refusals(lever_texts.parse(",".join([*chosen, text])), module, machine)
         if reasons:
             left_out[text] = "; ".join(reasons)
         else:
-            taken.append(text)
-    return Together(tuple(taken), left_out)
+            chosen.append(text)
+    return Combination(tuple(chosen), left_out)

@@ -1,4 +1,4 @@
-"""The clock of a rung: how long the steps of a fit take once it runs evenly, and what they waited for."""
+"""`Stopwatch`: a callback that times the steps of a fit after a warm-up, and their data stall."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ...starvation.data_wait import DataWaitTimer, attach, detach
 clock = time.perf_counter
 
 _SETTLING_STEPS = 5
-"""In which kernels are chosen, memory is taken and the optimizer's state is made."""
-_SLOW_TURNS, _SLOW_STEPS, _SLOW_SECONDS = 2, 4, 120.0
+"""Warm-up steps in which kernels are selected, memory is allocated and optimizer state is created."""
+_SLOW_ROUNDS, _SLOW_STEPS, _SLOW_SECONDS = 2, 4, 120.0
 
 
 @dataclass(frozen=True)
-class Length:
-    """How much of a fit is measured.
+class MeasuredLength:
+    """How many steps of a fit are measured.
 
-    steps: None for an epoch. slow: instead, a few whole turns of the loader's workers, each of which makes one batch at
-    a time, and none more after `_SLOW_SECONDS`: for batches that take as long as that.
+    steps: None for an epoch. slow: instead of `steps`, a few rounds of one batch per loader worker, and no further
+    round after `_SLOW_SECONDS`; for batches that take very long.
     """
 
     steps: int | None = None
@@ -35,56 +35,68 @@ class Length:
 
 
 class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Stops a fit after a warm-up and the steps that are measured; the Trainer validates then, where it can, and ends.
+    """Stops a fit after a warm-up and the measured steps; the Trainer then validates, if it can, and ends.
 
-    The warm-up is a few steps and as many as batches can be ready at a fit's start, so that afterwards the loader has
-    to keep up; where an epoch's end falls into the measured steps, it has seen one.
+    The warm-up is a few steps, plus the batches that may be prefetched at a fit's start, so that afterwards the loader
+    has to keep up. If the measured steps contain an epoch's end, so does the warm-up.
 
-    tell: is called after each step, of training and of the validation, with the training's steps done and wanted.
+    tell: called after each step of training and validation, with the training steps done and their total.
     """
 
-    def __init__(self, length: Length, tell: Callable[[int, int], None] = lambda _done, _wanted: None) -> None:
-        self.length, self.tell = length, tell
+    def __init__(
+        self, length: MeasuredLength, on_step: Callable[[int, int], None] = lambda _steps_done, _measured_steps: None
+    ) -> None:
+        self.length, self.on_step = length, on_step
         self.seconds = self.warm_up_seconds = self.ending_seconds = 0.0
-        self.steps = self.samples = self._done = self._warm_up = self._wanted = 0
-        self._opened = self._started = self._stopped = 0.0
-        self._turn = 1
+        self.steps = self.samples = self._steps_done = self._warm_up_steps = self._measured_steps = 0
+        self._fit_started_at = self._measuring_since = self._stopped_at = 0.0
+        self._round_steps = 1
         self.steps_per_epoch: int | None = None
         self.stall_share: float | None = None
         self._losses: list[torch.Tensor] = []
 
     @property
     def loss(self) -> float | None:
-        """Mean over the measured steps; None where they hand none out."""
+        """Mean loss over the measured steps; None if the steps return none."""
         return float(torch.stack(self._losses).float().mean()) if self._losses else None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begins to look."""
+        """Attaches the wait timer to the Trainer's profiler."""
         self._wait_timer = DataWaitTimer(trainer)
         attach(trainer.profiler, self._wait_timer)
-        self._opened = clock()
+        self._fit_started_at = clock()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Lays down how many steps there will be: the loader and its epoch are known now."""
-        loader, endless = trainer.train_dataloader, math.isinf(trainer.num_training_batches)
-        self.steps_per_epoch = None if endless else int(trainer.num_training_batches)
-        self._turn = max(int(getattr(loader, "num_workers", 0) or 0), 1)
-        ahead = int(getattr(loader, "prefetch_factor", 0) or 0) * self._turn
+        """Decides on the number of steps; loader and epoch length are known now."""
+        loader, is_endless = trainer.train_dataloader, math.isinf(trainer.num_training_batches)
+        self.steps_per_epoch = None if is_endless else int(trainer.num_training_batches)
+        self._round_steps = max(int(getattr(loader, "num_workers", 0) or 0), 1)
+        prefetched = int(getattr(loader, "prefetch_factor", 0) or 0) * self._round_steps
         if self.length.slow:
-            self._warm_up, self._wanted = max(ahead, 1), max(_SLOW_TURNS * self._turn, _SLOW_STEPS)
+            self._warm_up_steps, self._measured_steps = (
+                max(prefetched, 1),
+                max(_SLOW_ROUNDS * self._round_steps, _SLOW_STEPS),
+            )
         else:
-            self._warm_up, self._wanted = ahead + _SETTLING_STEPS, self.length.steps or self.steps_per_epoch or 1
-            if self.length.steps and self.steps_per_epoch and self._warm_up + self._wanted > self.steps_per_epoch:
-                self._warm_up = max(self._warm_up, self.steps_per_epoch)
-        self.tell(0, self._warm_up + self._wanted)
+            self._warm_up_steps, self._measured_steps = (
+                prefetched + _SETTLING_STEPS,
+                self.length.steps or self.steps_per_epoch or 1,
+            )
+            if (
+                self.length.steps
+                and self.steps_per_epoch
+                and self._warm_up_steps + self._measured_steps > self.steps_per_epoch
+            ):
+                self._warm_up_steps = max(self._warm_up_steps, self.steps_per_epoch)
+        self.on_step(0, self._warm_up_steps + self._measured_steps)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Ends a step."""
+        """Counts a step, and starts or stops the measurement."""
         self._wait_timer.step_ended()
-        self._done += 1
-        self.tell(self._done, self._warm_up + self._wanted)
-        if self._done <= self._warm_up:
-            if self._done == self._warm_up:
+        self._steps_done += 1
+        self.on_step(self._steps_done, self._warm_up_steps + self._measured_steps)
+        if self._steps_done <= self._warm_up_steps:
+            if self._steps_done == self._warm_up_steps:
                 self._start(pl_module)
             return
         self.steps += 1
@@ -92,51 +104,53 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         loss = outputs.get("loss") if isinstance(outputs, dict) else None
         if isinstance(loss, torch.Tensor):
             self._losses.append(loss.detach() * trainer.accumulate_grad_batches)  # Lightning divides by it
-        if self.steps >= self._wanted or self._is_over_time():
+        if self.steps >= self._measured_steps or self._is_over_time():
             self._stop(trainer, pl_module)
 
     def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
-        """Says that it still goes on."""
-        self.tell(self._done, self._warm_up + self._wanted)
+        """Reports that the process is alive."""
+        self.on_step(self._steps_done, self._warm_up_steps + self._measured_steps)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """What comes now, as the saving of a checkpoint, belongs to an epoch's end."""
-        self._stopped = clock()
+        """Starts timing the epoch's end, such as saving a checkpoint."""
+        self._stopped_at = clock()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """An epoch's end is over."""
+        """Stops timing the epoch's end."""
         if self.steps:
-            self.ending_seconds = clock() - self._stopped
+            self.ending_seconds = clock() - self._stopped_at
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Looks no longer: after an error Lightning does not call `teardown`."""
+        """Detaches the timer: after an error Lightning does not call `teardown`."""
         detach(trainer.profiler)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Looks no longer."""
+        """Detaches the timer."""
         detach(trainer.profiler)
 
     def _start(self, module: Any) -> None:
-        _wait_for(module.device)
+        _synchronize(module.device)
         self._wait_timer.pop_window()
-        self._started = clock()
-        self.warm_up_seconds = self._started - self._opened
+        self._measuring_since = clock()
+        self.warm_up_seconds = self._measuring_since - self._fit_started_at
 
     def _stop(self, trainer: Any, module: Any) -> None:
-        _wait_for(module.device)
-        self._stopped = clock()
-        self.seconds = self._stopped - self._started
+        _synchronize(module.device)
+        self._stopped_at = clock()
+        self.seconds = self._stopped_at - self._measuring_since
         stall = self._wait_timer.pop_window()[0]
         self.stall_share = None if math.isnan(stall) else stall
-        peak_memory()  # looks at the workers while they live
+        peak_memory()  # while the workers are alive
         trainer.should_stop = True
         trainer.check_val_every_n_epoch = 1
 
     def _is_over_time(self) -> bool:
-        return self.length.slow and self.steps % self._turn == 0 and clock() - self._started > _SLOW_SECONDS
+        return (
+            self.length.slow and self.steps % self._round_steps == 0 and clock() - self._measuring_since > _SLOW_SECONDS
+        )
 
 
-def _wait_for(device: torch.device) -> None:
-    """Until the device has done all that was asked of it."""
+def _synchronize(device: torch.device) -> None:
+    """Synchronises with the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

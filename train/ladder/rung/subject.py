@@ -1,4 +1,4 @@
-"""What a rung trains, made in its process: `FaceClassifier` by a recipe, or the user's own module."""
+"""Creates the module that a rung trains: `FaceClassifier` by a recipe, or the user's own module."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ...config.settings import with_overrides
 from ..messages import Subject
 
 
-def config_of(subject: Subject) -> Config:
-    """Model and data by the recipe: as named, else `facefeed train`'s for this machine."""
+def load_config(subject: Subject) -> Config:
+    """Returns the config of the named recipe, else of the default of `facefeed train` on this machine."""
     name = subject.recipe or ("fast" if torch.cuda.is_available() else "quick")
     return with_overrides(RECIPES[name](), subject.changes)
 
 
-def module_of(subject: Subject, config: Config) -> LightningModule:
-    """A fresh module, with random weights by the process's seed. Raises `UsageError` where there is none to be made."""
+def create_module(subject: Subject, config: Config) -> LightningModule:
+    """Returns a new module, with random weights by the process's seed. Raises `UsageError` if it cannot be created."""
     if subject.module is not None:
-        return own_module(subject.module)
+        return load_user_module(subject.module)
     assert subject.out is not None
     from ...datamodule import FaceDataModule  # noqa: PLC0415 (with timm two seconds, and a user's module needs neither)
     from ...model.face_classifier import FaceClassifier  # noqa: PLC0415
@@ -36,45 +36,50 @@ def module_of(subject: Subject, config: Config) -> LightningModule:
     return FaceClassifier(replace(config.model, classes=classes))
 
 
-def own_module(named: str) -> LightningModule:
-    """The user's module, of "PATH:CLASS". Raises `UsageError` where there is none, or making it goes wrong."""
-    path, _, name = named.rpartition(":")
+def load_user_module(path_and_class: str) -> LightningModule:
+    """Imports and constructs the user's module "PATH:CLASS". Raises `UsageError` if that fails."""
+    path, _, name = path_and_class.rpartition(":")
     file = Path(path).resolve()
     if file.suffix == ".py" and not file.is_file():
-        raise UsageError(f"--module {named}: {path} is not there; name a file that is")
+        raise UsageError(f"--module {path_and_class}: {path} is not there; name a file that is")
     if file.suffix != ".py":
-        raise UsageError(f"--module {named}: must be PATH:CLASS, a Python file and a class in it; try model.py:Net")
+        raise UsageError(
+            f"--module {path_and_class}: must be PATH:CLASS, a Python file and a class in it; try model.py:Net"
+        )
     path_before = [*sys.path]
-    sys.path.insert(0, str(file.parent))  # its neighbours, and for workers and ranks itself
+    sys.path.insert(0, str(file.parent))  # for its own imports, and for workers and ranks that import it
     try:
-        found = importlib.import_module(file.stem)
-        if Path(str(found.__file__)).resolve() != file:
+        imported = importlib.import_module(file.stem)
+        if Path(str(imported.__file__)).resolve() != file:
             raise UsageError(
-                f"--module {path}: a module of that name is there already, {found.__file__}; rename the file"
+                f"--module {path}: a module of that name is there already, {imported.__file__}; rename the file"
             )
-        kind = getattr(found, name, None)
-        if not (isinstance(kind, type) and issubclass(kind, LightningModule)):
-            raise UsageError(f"--module {named}: has no LightningModule of the name {name!r}; {_there(found)}")
-        return kind()
+        module_class = getattr(imported, name, None)
+        if not (isinstance(module_class, type) and issubclass(module_class, LightningModule)):
+            raise UsageError(
+                f"--module {path_and_class}: has no LightningModule of the name {name!r}; {_classes_hint(imported)}"
+            )
+        return module_class()
     except UsageError:
         sys.path[:] = path_before
         raise
     except Exception as error:
         sys.path[:] = path_before
-        told = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         raise UsageError(
-            f"--module {named}: cannot be made ({told}); it must be importable, with a constructor without arguments"
+            f"--module {path_and_class}: cannot be made ({reason}); it must be importable, with a constructor without "
+            "arguments"
         ) from error
 
 
-def has_batches(module: LightningModule) -> bool:
-    """Whether a module brings its own batches for training."""
+def has_train_dataloader(module: LightningModule) -> bool:
+    """Whether a module overrides `train_dataloader`."""
     return bool(is_overridden("train_dataloader", module))
 
 
-def _there(module: Any) -> str:
+def _classes_hint(module: Any) -> str:
     names = [
-        name for name, one in vars(module).items()
-        if isinstance(one, type) and issubclass(one, LightningModule) and one.__module__ == module.__name__
+        name for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, LightningModule) and value.__module__ == module.__name__
     ]  # fmt: skip
     return f"it has {', '.join(names)}" if names else "give PATH:CLASS"

@@ -1,6 +1,6 @@
-"""The process of one rung: `python -m facefeed.train.ladder.rung.worker QUESTION ANSWER`; see `process.answer`.
+"""Entry point of a rung's process: `python -m facefeed.train.ladder.rung.worker REQUEST ANSWER`; see `rung_process`.
 
-Further ranks, which Lightning starts with the same arguments, take part and keep quiet.
+Further ranks, which Lightning starts with the same arguments, train too but write nothing.
 """
 
 from __future__ import annotations
@@ -16,56 +16,56 @@ from pathlib import Path
 from typing import Any
 
 from ....pipeline.errors import FacefeedError, UsageError
-from ..messages import Question
+from ..messages import RungRequest
 
 
-def main(asked: Path, answered: Path) -> None:
-    """Answers with a JSON object; a line on standard output tells of each step."""
-    threading.Thread(target=_end_with_asker, daemon=True).start()
-    first = os.environ.get("LOCAL_RANK", "0") == "0"
-    steps = os.fdopen(os.dup(1), "w", buffering=1) if first else open(os.devnull, "w")  # noqa: PTH123, SIM115
-    os.dup2(2, 1)  # what the user's module prints is none of ours
+def main(request_file: Path, answer_file: Path) -> None:
+    """Writes the answer as a JSON object; prints a line for each step on standard output."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    is_first_rank = os.environ.get("LOCAL_RANK", "0") == "0"
+    steps = os.fdopen(os.dup(1), "w", buffering=1) if is_first_rank else open(os.devnull, "w")  # noqa: PTH123, SIM115
+    os.dup2(2, 1)  # keeps output of the user's module apart from the steps
 
-    def tell(done: int, wanted: int) -> None:
-        steps.write(f"{done} {wanted}\n")
+    def on_step(done: int, total: int) -> None:
+        steps.write(f"{done} {total}\n")
 
-    found = reply(Question.read(asked), asked.parent, tell)
-    if first:
-        written = answered.with_suffix(".part")
-        written.write_text(json.dumps(found), encoding="utf-8")
-        written.replace(answered)
+    answer = reply(RungRequest.read(request_file), request_file.parent, on_step)
+    if is_first_rank:
+        temporary = answer_file.with_suffix(".part")
+        temporary.write_text(json.dumps(answer), encoding="utf-8")
+        temporary.replace(answer_file)
 
 
-def reply(question: Question, folder: Path, tell: Callable[[int, int], None]) -> dict[str, Any]:
-    """What was asked; or as "refused" why it cannot be meant, or as "failed" why this rung came to no end."""
+def reply(request: RungRequest, folder: Path, on_step: Callable[[int, int], None]) -> dict[str, Any]:
+    """Returns the result of a request, or {"refused": why} if it cannot be used, or {"failed": why}."""
     try:
-        if question.task == "measure":
+        if request.task == "measure":
             from .measure import measure  # noqa: PLC0415 (Lightning and torch, which take seconds)
 
-            return measure(question, folder, tell)
-        from .probe import combine, look  # noqa: PLC0415
+            return measure(request, folder, on_step)
+        from .probe import combine, probe  # noqa: PLC0415
 
-        return look(question) if question.task == "look" else combine(question)
+        return probe(request) if request.task == "probe" else combine(request)
     except UsageError as error:
-        return {"failed" if question.task == "measure" else "refused": str(error)}
-    except Exception as error:  # whatever it is: the ladder goes on
-        return {"failed": _told(error)}
+        return {"failed" if request.task == "measure" else "refused": str(error)}
+    except Exception as error:  # any error: the ladder continues
+        return {"failed": _error_text(error)}
 
 
-def _told(error: Exception) -> str:
-    """An error's kind and first words: torch's may go on for pages."""
+def _error_text(error: Exception) -> str:
+    """Returns an error's type and first words: torch's messages may be pages long."""
     if isinstance(error, FacefeedError):
         return str(error)
-    words = " ".join(str(error).split())[:_LONGEST]
+    words = " ".join(str(error).split())[:_MAX_CHARACTERS]
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}{': ' * bool(words)}{words} ({Path(last.filename).name}:{last.lineno})"
 
 
-_LONGEST = 300
+_MAX_CHARACTERS = 300
 
 
-def _end_with_asker() -> None:
-    """Its end of the pipe closes however it ends; a rung that nobody waits for would train on."""
+def _end_with_parent() -> None:
+    """Kills this process when the parent ends: a rung that nobody waits for would train on."""
     os.read(0, 1)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -29,7 +29,7 @@ class AdamW8bit(Lever):
     """
 
     name: ClassVar[str] = "adamw8bit"
-    optimizer_class: ClassVar[str] = "optimizer"
+    kind: ClassVar[str] = "optimizer"
     form: ClassVar[str] = "adamw8bit"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:

@@ -23,7 +23,7 @@ class Fused(Lever):
     """
 
     name: ClassVar[str] = "fused"
-    optimizer_class: ClassVar[str] = "optimizer"
+    kind: ClassVar[str] = "optimizer"
     form: ClassVar[str] = "fused"
 
     def apply(self, module: LightningModule) -> LightningModule:
