@@ -1,4 +1,4 @@
-"""What is asked of Slurm, as the lines at the head of a batch script."""
+"""Resources requested from Slurm, as the #SBATCH lines of a batch script."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _TIME = re.compile(
 )
 _SIZE = re.compile(r"\d+[KMGT]?")
 _NAME = re.compile(r"[^\s\"'\\#]+")
-_MOST_WARNING_SECONDS = 65_535  # Slurm keeps it in 16 bits
-_EARLY_SECONDS = 60  # it may signal so much before the time that was asked for
-_OURS = {
+_MAX_WARN_SECONDS = 65_535  # Slurm stores it in 16 bits
+_EARLY_SECONDS = 60  # Slurm may signal this much earlier than requested
+_RESERVED = {
     "--array": "all jobs of an array would write into one folder; write a script for each",
     "--chdir": "the options' paths are seen from where the script was written; write it from there",
     "--cpus-per-task": "give --cpus-per-node",
@@ -33,21 +33,21 @@ _OURS = {
     "-c": "give --cpus-per-node",
     "-n": "a task is a GPU; give --gpus-per-node",
 }
-"""What the script decides itself, and what to do instead."""
+"""Options of sbatch that the script sets itself, and what to do instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """Nodes, and what is asked of each; for how long, and when a job is warned of its end.
+    """Requested nodes and the resources of each, time limit, and warning signal.
 
-    gpu_kind: the cluster's name for the GPUs that it must have, as `a100`; None: any. folder: where the job starts, as
-    sbatch's --chdir. cpus_per_node: cores, dealt out evenly to the node's tasks.
-    memory: of a node, as sbatch's --mem (`64G`; 0: all there is). time: the limit, in any of Slurm's forms (`90`:
-    minutes, `12:00:00`, `2-0`: two days). warn_seconds: so long before that limit the job is told to save and end;
-    Slurm may do so up to 60 seconds earlier. warn_script: tell the script itself instead of its tasks. more: further
-    options of sbatch, as they would stand behind #SBATCH.
+    gpu_kind: the cluster's name of the GPU type, such as `a100`; None: any. folder: working directory of the job, as
+    sbatch's --chdir. cpus_per_node: cores, divided evenly among the node's tasks. memory: of a node, as sbatch's --mem
+    (`64G`; 0: all). time: the limit, in any of Slurm's forms (`90`: minutes, `12:00:00`, `2-0`: two days).
+    warn_seconds: how long before the limit the job is signalled to save and end; Slurm may do so up to 60 seconds
+    earlier. warn_script: signal the script itself instead of its tasks. more: further options of sbatch, as they would
+    stand behind #SBATCH.
 
-    Raises `UsageError` on what sbatch would refuse, or what the scripts could not work with.
+    Raises `UsageError` on values that sbatch would refuse, or that the scripts do not support.
     """
 
     name: str
@@ -66,13 +66,13 @@ class Allocation:
     more: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for option, number, least, such_as in (
+        for option, number, minimum, example in (
             ("--nodes", self.nodes, 1, 2),
             ("--gpus-per-node", self.gpus_per_node, 0, 4),
             ("--cpus-per-node", self.cpus_per_node, 1, 16),
         ):
-            if number < least:
-                raise UsageError(f"{option}={number}: must be at least {least}; try {such_as}")
+            if number < minimum:
+                raise UsageError(f"{option}={number}: must be at least {minimum}; try {example}")
         if self.cpus_per_node < self.tasks_per_node:
             raise UsageError(
                 f"--cpus-per-node={self.cpus_per_node}: must be at least {self.tasks_per_node}, a core for each GPU; "
@@ -87,11 +87,11 @@ class Allocation:
             raise UsageError(f"{str(self.folder)!r}: has a line break, which sbatch cannot take; go to another folder")
         self._check_time()
         for line in self.more:
-            _check_line(line)
+            _check_sbatch_option(line)
 
     def _check_time(self) -> None:
-        if not 1 <= self.warn_seconds <= _MOST_WARNING_SECONDS:
-            raise UsageError(f"--warn-seconds={self.warn_seconds}: must be 1 to {_MOST_WARNING_SECONDS}; try 120")
+        if not 1 <= self.warn_seconds <= _MAX_WARN_SECONDS:
+            raise UsageError(f"--warn-seconds={self.warn_seconds}: must be 1 to {_MAX_WARN_SECONDS}; try 120")
         if self.time is None:
             return
         limit, needed = time_seconds(self.time), self.warn_seconds + 2 * _EARLY_SECONDS
@@ -103,19 +103,19 @@ class Allocation:
 
     @property
     def cpus_per_task(self) -> int:
-        """Cores of each task."""
+        """Cores per task."""
         return self.cpus_per_node // self.tasks_per_node
 
     def lines(self) -> list[str]:
-        """The #SBATCH lines."""
+        """Returns the #SBATCH lines."""
         target = "B:" if self.warn_script else ""
         options = [
             f"--job-name={self.name}", f"--nodes={self.nodes}", f"--ntasks-per-node={self.tasks_per_node}",
             f"--cpus-per-task={self.cpus_per_task}",
         ]  # fmt: skip
         if self.gpus_per_node:
-            kind = "" if self.gpu_kind is None else f"{self.gpu_kind}:"
-            options.append(f"--gpus-per-node={kind}{self.gpus_per_node}")
+            gpu_prefix = "" if self.gpu_kind is None else f"{self.gpu_kind}:"
+            options.append(f"--gpus-per-node={gpu_prefix}{self.gpus_per_node}")
         for option, value in (("mem", self.memory), ("time", self.time), ("partition", self.partition),
                               ("account", self.account)):  # fmt: skip
             if value is not None:
@@ -128,43 +128,43 @@ class Allocation:
 
 
 def time_seconds(text: str) -> int | None:
-    """A time limit in seconds, by sbatch's forms; None: without limit. Raises `UsageError` on any other text.
+    """Parses a time limit in any of sbatch's forms into seconds; None: unlimited. Raises `UsageError` on other texts.
 
     >>> time_seconds("90"), time_seconds("1:30"), time_seconds("12:00:00"), time_seconds("2-0"), time_seconds("1-6:30")
     (5400, 90, 43200, 172800, 109800)
     """
     if text.upper() in ("UNLIMITED", "INFINITE", "0"):
         return None
-    found = _TIME.fullmatch(text)
-    if found is None:
+    match = _TIME.fullmatch(text)
+    if match is None:
         raise UsageError(
             f"--time={text!r}: must be minutes, [hours:]minutes:seconds or days-hours[:minutes]; try 12:00:00"
         )
-    if found["parts"] is None:
-        days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
+    if match["parts"] is None:
+        days, hours, minutes, seconds = (int(match[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    parts = [int(part) for part in found["parts"].split(":")]
+    parts = [int(part) for part in match["parts"].split(":")]
     if len(parts) == 1:
         return parts[0] * 60
     return sum(part * unit for part, unit in zip(reversed(parts), (1, 60, 3600), strict=False))
 
 
 def sbatch_quoted(text: str) -> str:
-    """A value as sbatch reads it in a #SBATCH line, which is not as a shell would.
+    """Quotes a value for a #SBATCH line, which sbatch parses differently from a shell.
 
-    Nothing is expanded; within double quotes a backslash takes the next character as it is, and outside them Slurm
-    22.05 ends a word even at an escaped space (src/sbatch/opt.c, `get_argument`).
+    Nothing is expanded; within double quotes a backslash escapes the next character, and outside them Slurm 22.05 ends
+    a word even at an escaped space (src/sbatch/opt.c, `get_argument`).
     """
     return text if re.fullmatch(r"[\w./:=,+@%-]+", text) else '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
 
 
-def _check_line(line: str) -> None:
+def _check_sbatch_option(line: str) -> None:
     option = re.split(r"[=\s]", line.strip(), maxsplit=1)[0]
     short = option[:2] if not option.startswith("--") else option
     if not line.strip().startswith("-") or "\n" in line:
         raise UsageError(f"--sbatch={line!r}: must be one option of sbatch in one line; try --sbatch '--qos=low'")
-    if short in _OURS:
-        raise UsageError(f"--sbatch={line!r}: is the script's own; {_OURS[short]}")
+    if short in _RESERVED:
+        raise UsageError(f"--sbatch={line!r}: is the script's own; {_RESERVED[short]}")
     if re.fullmatch(r"(--job-name[=\s]+|-J\s*)[\"']?(bash|interactive)[\"']?", line.strip()):
         raise UsageError(
             f"--sbatch={line!r}: Lightning takes that name for a shell and would start no ranks; try another"

@@ -1,4 +1,4 @@
-"""The commands `facefeed slurm train`, `precompute` and `ladder`. What is heavy is imported when they run."""
+"""The commands `facefeed slurm train`, `precompute` and `ladder`. Heavy imports happen when they run."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from typing import Any
 import click
 
 _Command = Callable[..., Any]
-_CORES_A_GPU = 8
+_CORES_PER_GPU = 8
 
 
-class _Passing(click.Command):
-    """Hands options on to another command, behind `--`; says so where one came before it."""
+class _PassThrough(click.Command):
+    """Passes options behind `--` to another command; a hint names `--` if one came before it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does it."""
+        """Parses as click does, with the hint on an unknown option."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            told = f"{error.format_message()} The options of {ctx.info_name} itself come behind --"
-            raise click.UsageError(told, ctx) from error
+            message = f"{error.format_message()} The options of {ctx.info_name} itself come behind --"
+            raise click.UsageError(message, ctx) from error
 
 
-class _Gpus(click.ParamType):  # type: ignore[type-arg]
-    """A number of GPUs, with the kind that is asked for before it, or None."""
+class _GpuCount(click.ParamType):  # type: ignore[type-arg]
+    """A GPU type or None, and a number of GPUs."""
 
     name = "gpus"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str | None, int]:  # fmt: skip
-        """Of "4" and "a100:4", the forms of sbatch's --gpus-per-node."""
+        """Parses "4" and "a100:4", the forms of sbatch's --gpus-per-node."""
         if isinstance(value, tuple):
             return value
-        found = re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(-?\d+)", value)
-        if found is None or (found[1] and int(found[2]) < 1):
+        match = re.fullmatch(r"(?:([A-Za-z][\w.-]*):)?(-?\d+)", value)
+        if match is None or (match[1] and int(match[2]) < 1):
             self.fail(f"{value!r}: must be a number, with a kind before it where one is wanted; try a100:4", param, ctx)
-        return found[1], int(found[2])
+        return match[1], int(match[2])
 
 
 @click.group()
@@ -50,10 +50,10 @@ def slurm() -> None:
 
 
 def _allocation_options(command: _Command) -> _Command:
-    """What both scripts ask of Slurm."""
+    """Adds the options on resources, common to all scripts."""
     for option in reversed((
         click.option("--nodes", type=int, default=1, show_default=True, metavar="N", help="How many."),
-        click.option("--gpus-per-node", type=_Gpus(), default=(None, 0), metavar="[KIND:]G",
+        click.option("--gpus-per-node", type=_GpuCount(), default=(None, 0), metavar="[KIND:]G",
                      help="Of each, as 4 or a100:4 (sinfo -o %G names kinds).  [default: 0]"),
         click.option("--cpus-per-node", type=int, metavar="C", help="Cores of each.  [default: 8 a GPU, at least 8]"),
         click.option("--mem", metavar="SIZE", help="Of each, as 64G; 0: all there is.  [default: the cluster's]"),
@@ -73,11 +73,11 @@ def _allocation_options(command: _Command) -> _Command:
     return command
 
 
-@slurm.command(cls=_Passing, context_settings={"max_content_width": 110})
+@slurm.command(cls=_PassThrough, context_settings={"max_content_width": 110})
 @click.argument("out", type=click.Path())
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
 @_allocation_options
-def train(out: str, options: tuple[str, ...], **given: Any) -> None:
+def train(out: str, options: tuple[str, ...], **requested: Any) -> None:
     """Write a script that trains on OUT, a rank a GPU.
 
     \b
@@ -90,7 +90,7 @@ def train(out: str, options: tuple[str, ...], **given: Any) -> None:
     A job that is preempted or out of time saves, goes back into the queue under its number, and goes on at the very
     next batch: its run's folder holds all it needs. Without a grace time it has Slurm's KillWait (30 s) to do so; a
     node that dies costs what was done since the last checkpoint (`--set save_every_minutes=`). A job that stops for any
-    other reason with more to do, such as a full disk, is held in the queue: mend that, then `scontrol release` it.
+    other reason with more to do, such as a full disk, is held in the queue: fix that, then `scontrol release` it.
 
     Paths are seen from the folder where the script was written, and must be there on all nodes. Modules and variables
     of the shell that calls sbatch are those of the job.
@@ -98,18 +98,18 @@ def train(out: str, options: tuple[str, ...], **given: Any) -> None:
     from .ranks import with_ranks  # noqa: PLC0415
     from .script import train_script  # noqa: PLC0415
 
-    gpus_per_node = given["gpus_per_node"][1]
-    allocation = _allocation("facefeed-train", given, tasks_per_node=max(gpus_per_node, 1))
+    gpus_per_node = requested["gpus_per_node"][1]
+    allocation = _allocation("facefeed-train", requested, tasks_per_node=max(gpus_per_node, 1))
     arguments = with_ranks([out, *options], nodes=allocation.nodes, gpus_per_node=gpus_per_node)
-    _write(train_script(allocation, arguments, **_started(given)), given["script"])
+    _write(train_script(allocation, arguments, **_launch_options(requested)), requested["script"])
 
 
-@slurm.command(cls=_Passing, context_settings={"max_content_width": 110})
+@slurm.command(cls=_PassThrough, context_settings={"max_content_width": 110})
 @click.argument("src", type=click.Path())
 @click.argument("out", type=click.Path())
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
 @_allocation_options
-def precompute(src: str, out: str, options: tuple[str, ...], **given: Any) -> None:
+def precompute(src: str, out: str, options: tuple[str, ...], **requested: Any) -> None:
     """Write a script that makes OUT of SRC, a worker a core.
 
     \b
@@ -119,28 +119,28 @@ def precompute(src: str, out: str, options: tuple[str, ...], **given: Any) -> No
     Behind -- come the options of `facefeed precompute`. With GPUs, a worker is a GPU.
 
     A job that is preempted or out of time goes back into the queue under its number, and goes on with what is not done
-    yet. One that stops for another reason, such as a full disk, is held there: mend that, then `scontrol release` it.
+    yet. One that stops for another reason, such as a full disk, is held there: fix that, then `scontrol release` it.
 
     SRC, OUT and the folder where the script was written must be there on all nodes under the same paths. The workers
     talk over the cluster's network without encryption, as Dask does.
     """  # noqa: D301 (click's mark)
-    from .parsed import parsed  # noqa: PLC0415
+    from .command_options import parse_command  # noqa: PLC0415
     from .script import precompute_script  # noqa: PLC0415
 
-    asked = parsed("precompute", [src, out, *options])
+    options_of_command = parse_command("precompute", [src, out, *options])
     for name in ("workers", "scheduler"):
-        if asked[name] is not None:
+        if options_of_command[name] is not None:
             raise click.UsageError(f"--{name}: the script starts the job's own workers; leave it out")
-    workers_per_node = given["gpus_per_node"][1] or _cores(given)
-    allocation = _allocation("facefeed-precompute", given, tasks_per_node=workers_per_node, warn_script=True)
-    _write(precompute_script(allocation, [src, out, *options], **_started(given)), given["script"])
+    workers_per_node = requested["gpus_per_node"][1] or _cores_per_node(requested)
+    allocation = _allocation("facefeed-precompute", requested, tasks_per_node=workers_per_node, warn_script=True)
+    _write(precompute_script(allocation, [src, out, *options], **_launch_options(requested)), requested["script"])
 
 
-@slurm.command(cls=_Passing, context_settings={"max_content_width": 110})
+@slurm.command(cls=_PassThrough, context_settings={"max_content_width": 110})
 @click.argument("out", type=click.Path())
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
 @_allocation_options
-def ladder(out: str, options: tuple[str, ...], **given: Any) -> None:
+def ladder(out: str, options: tuple[str, ...], **requested: Any) -> None:
     """Write a script that measures on a node what each lever is worth, on the faces of OUT.
 
     \b
@@ -151,46 +151,49 @@ def ladder(out: str, options: tuple[str, ...], **given: Any) -> None:
     that is cut short begins anew. It writes its log and ladder.html, in the folder where the script was written.
     """  # noqa: D301 (click's mark)
     from ...pipeline.errors import UsageError  # noqa: PLC0415
-    from .parsed import parsed  # noqa: PLC0415
+    from .command_options import parse_command  # noqa: PLC0415
     from .script import ladder_script  # noqa: PLC0415
 
-    if given["nodes"] != 1:
-        raise UsageError(f"--nodes={given['nodes']}: a ladder measures one node, and others would idle; leave it out")
-    if given["interface"] is not None:
+    if requested["nodes"] != 1:
+        raise UsageError(
+            f"--nodes={requested['nodes']}: a ladder measures one node, and others would idle; leave it out"
+        )
+    if requested["interface"] is not None:
         raise UsageError("--interface: a ladder stays on one node; leave it out")
-    parsed("ladder", [out, *options])
-    allocation = _allocation("facefeed-ladder", given, tasks_per_node=1)
-    _write(ladder_script(allocation, [out, *options], python=_started(given)["python"]), given["script"])
+    parse_command("ladder", [out, *options])
+    allocation = _allocation("facefeed-ladder", requested, tasks_per_node=1)
+    _write(ladder_script(allocation, [out, *options], python=_launch_options(requested)["python"]), requested["script"])
 
 
-def _allocation(name: str, given: dict[str, Any], *, tasks_per_node: int, warn_script: bool = False) -> Any:
+def _allocation(name: str, requested: dict[str, Any], *, tasks_per_node: int, warn_script: bool = False) -> Any:
     from .allocation import Allocation  # noqa: PLC0415
 
     return Allocation(
-        name=name, folder=Path.cwd(), nodes=given["nodes"], tasks_per_node=tasks_per_node,
-        cpus_per_node=_cores(given), gpus_per_node=given["gpus_per_node"][1], gpu_kind=given["gpus_per_node"][0],
-        memory=given["mem"], time=given["time"], partition=given["partition"], account=given["account"],
-        warn_seconds=given["warn_seconds"], warn_script=warn_script, more=given["more"],
+        name=name, folder=Path.cwd(), nodes=requested["nodes"], tasks_per_node=tasks_per_node,
+        cpus_per_node=_cores_per_node(requested), gpus_per_node=requested["gpus_per_node"][1],
+        gpu_kind=requested["gpus_per_node"][0],
+        memory=requested["mem"], time=requested["time"], partition=requested["partition"], account=requested["account"],
+        warn_seconds=requested["warn_seconds"], warn_script=warn_script, more=requested["more"],
     )  # fmt: skip
 
 
-def _cores(given: dict[str, Any]) -> int:
-    """Cores of a node."""
-    asked: int | None = given["cpus_per_node"]
-    return _CORES_A_GPU * max(given["gpus_per_node"][1], 1) if asked is None else asked
+def _cores_per_node(requested: dict[str, Any]) -> int:
+    """Returns the cores per node."""
+    cores: int | None = requested["cpus_per_node"]
+    return _CORES_PER_GPU * max(requested["gpus_per_node"][1], 1) if cores is None else cores
 
 
-def _started(given: dict[str, Any]) -> dict[str, Any]:
+def _launch_options(requested: dict[str, Any]) -> dict[str, Any]:
     from ...pipeline.errors import UsageError  # noqa: PLC0415
 
-    python = given["python"]
+    python = requested["python"]
     try:
         words = [sys.executable] if python is None else shlex.split(python)
     except ValueError as error:
         raise UsageError(f"--python={python!r}: {error}; quote it as for a shell") from error
     if not words:
         raise UsageError(f"--python={python!r}: must be a command; try python")
-    return {"python": words, "interface": given["interface"]}
+    return {"python": words, "interface": requested["interface"]}
 
 
 def _write(script: str, file: Path | None) -> None:

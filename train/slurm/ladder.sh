@@ -1,4 +1,4 @@
-# Its rungs start their own ranks, a GPU each; by the job's name Lightning sees that Slurm's one task is none of them.
+# Rungs start their own ranks, one per GPU. By this job name Lightning does not take Slurm's single task for a rank.
 export SLURM_JOB_NAME=interactive
 "${python[@]}" -m facefeed.pipeline.cli ladder "${arguments[@]}"
 finish $?

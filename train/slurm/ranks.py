@@ -1,4 +1,4 @@
-"""The options of `facefeed train` for the ranks of an allocation, checked before the job waits in a queue for hours."""
+"""Adapts the options of `facefeed train` to the ranks of an allocation, and validates them before the job is queued."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from ...pipeline.errors import UsageError
 from ..config.recipes import RECIPES
 from ..config.settings import with_overrides
 from ..levers.registry import STRATEGIES, parse
-from .parsed import parsed
+from .command_options import parse_command
 
 
 def with_ranks(arguments: Sequence[str], *, nodes: int, gpus_per_node: int) -> list[str]:
-    """OUT and the options of `facefeed train`, with the recipe named and the levers those of so many ranks.
+    """Returns OUT and the options of `facefeed train`, with the recipe made explicit and levers for these ranks.
 
-    Several ranks need a lever that shares the work: where there is none `ddp:<ranks of a node>:<nodes>` is added, and
-    a `ddp`, `fsdp` or `zero` without numbers gets them. A recipe that was left out is chosen for the nodes, since this
-    machine may be another. Raises `UsageError` on options that train would refuse, and on numbers that are not the
-    allocation's.
+    Several ranks need a strategy: without one `ddp:<ranks per node>:<nodes>` is added, and a `ddp`, `fsdp` or `zero`
+    without numbers gets them. The default recipe is chosen for the nodes, since this machine may differ. Raises
+    `UsageError` on options that train would refuse, and on numbers that differ from the allocation's.
     """
-    asked = parsed("train", arguments)
-    recipe = asked["recipe"] or _recipe(nodes, gpus_per_node)
-    config = with_overrides(RECIPES[recipe](), asked["changes"])
+    options = parse_command("train", arguments)
+    recipe = options["recipe"] or _default_recipe(nodes, gpus_per_node)
+    config = with_overrides(RECIPES[recipe](), options["changes"])
     levers = _levers(config.levers, nodes, max(gpus_per_node, 1))
-    kept = [*arguments] if asked["recipe"] else [*arguments, "--recipe", recipe]
-    return kept if levers == config.levers else [*_without_levers(kept), "--set", f"levers={levers}"]
+    with_recipe = [*arguments] if options["recipe"] else [*arguments, "--recipe", recipe]
+    return with_recipe if levers == config.levers else [*_without_levers(with_recipe), "--set", f"levers={levers}"]
 
 
-def _recipe(nodes: int, gpus_per_node: int) -> str:
+def _default_recipe(nodes: int, gpus_per_node: int) -> str:
     if not gpus_per_node:
         return "quick"
     return "fast" if nodes * gpus_per_node == 1 else "multi-gpu"
@@ -37,24 +36,24 @@ def _recipe(nodes: int, gpus_per_node: int) -> str:
 
 def _levers(text: str, nodes: int, ranks_per_node: int) -> str:
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    found = next((part for part in parts if part.split(":")[0] in STRATEGIES), None)
-    if found is None:
+    strategy = next((part for part in parts if part.split(":")[0] in STRATEGIES), None)
+    if strategy is None:
         return text if nodes * ranks_per_node == 1 else ",".join([f"ddp:{ranks_per_node}:{nodes}", *parts])
-    lever: Any = parse(found)[0]  # with devices and nodes, as all of them have
+    lever: Any = parse(strategy)[0]  # all strategies have devices and nodes
     fitted = replace(lever, devices=ranks_per_node, nodes=nodes)
     if lever == replace(lever, devices="auto", nodes=1):
-        alone = nodes * ranks_per_node == 1
-        return text if alone else ",".join(str(fitted) if part == found else part for part in parts)
+        is_single = nodes * ranks_per_node == 1
+        return text if is_single else ",".join(str(fitted) if part == strategy else part for part in parts)
     if lever != fitted:
         raise UsageError(
-            f"levers={text}: {found} is for other ranks than {nodes} x {ranks_per_node}, those of --nodes and "
+            f"levers={text}: {strategy} is for other ranks than {nodes} x {ranks_per_node}, those of --nodes and "
             f"--gpus-per-node; leave its numbers out"
         )
     return text
 
 
 def _without_levers(arguments: Sequence[str]) -> Iterator[str]:
-    """All but `--set levers=...`, of which there may be one."""
+    """Yields all arguments but `--set levers=...`."""
     words = iter(arguments)
     for word in words:
         value = word.removeprefix("--set=") if word.startswith("--set=") else None

@@ -1,4 +1,4 @@
-"""Whole batch scripts: what is asked of Slurm, what a user gave, and the fixed parts that run it."""
+"""Complete batch scripts: #SBATCH lines, assignments of the user's values, and fixed shell parts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ _HEAD = """#!/bin/bash
 def train_script(
     allocation: Allocation, arguments: Sequence[str], *, python: Sequence[str], interface: str | None = None
 ) -> str:
-    """A script that runs `facefeed train` with `arguments`: one task a GPU on every node, each of them a rank.
+    """Returns a script that runs `facefeed train` with `arguments`: one task, and rank, per GPU on every node.
 
-    python: the command that starts the Python which has facefeed, on the nodes. interface: the network that ranks talk
-    over, as `ib0`; None: NCCL and gloo choose.
+    python: command of the Python that has facefeed, on the nodes. interface: network between ranks, such as `ib0`;
+    None: NCCL and gloo choose.
     """
-    chosen = [] if interface is None else [("NCCL_SOCKET_IFNAME", interface), ("GLOO_SOCKET_IFNAME", interface)]
+    network_variables = (
+        [] if interface is None else [("NCCL_SOCKET_IFNAME", interface), ("GLOO_SOCKET_IFNAME", interface)]
+    )
     assignments = [
-        _list("python", python), _list("arguments", arguments), f"cpus_per_task={allocation.cpus_per_task}",
-        *(f"export {name}={shlex.quote(value)}" for name, value in chosen),
+        _bash_array("python", python), _bash_array("arguments", arguments), f"cpus_per_task={allocation.cpus_per_task}",
+        *(f"export {name}={shlex.quote(value)}" for name, value in network_variables),
     ]  # fmt: skip
     return _script("facefeed train, a rank a GPU", allocation, assignments, "train.sh")
 
@@ -32,34 +34,34 @@ def train_script(
 def precompute_script(
     allocation: Allocation, arguments: Sequence[str], *, python: Sequence[str], interface: str | None = None
 ) -> str:
-    """A script that runs `facefeed precompute` with `arguments` on a Dask cluster of its own, a worker a task.
+    """Returns a script that runs `facefeed precompute` with `arguments` on its own Dask cluster, one worker per task.
 
-    The cluster's scheduler and the command itself run beside the workers of the first node. python, interface: as for
+    The scheduler and the command itself run beside the workers of the first node. python, interface: as for
     `train_script`; the network is Dask's.
     """
     assignments = [
-        _list("python", python), _list("arguments", arguments), f"cpus_per_task={allocation.cpus_per_task}",
-        # Not bound to cores of its own: a worker counts those it may use, and shares them by the node's GPUs.
-        _list("gpus_per_task", ["--gpus-per-task=1", "--cpu-bind=none"] if allocation.gpus_per_node else []),
-        _list("interface", [] if interface is None else ["--interface", interface]),
+        _bash_array("python", python), _bash_array("arguments", arguments), f"cpus_per_task={allocation.cpus_per_task}",
+        # Without CPU binding: a worker divides the cores it may use by the node's GPUs.
+        _bash_array("gpus_per_task", ["--gpus-per-task=1", "--cpu-bind=none"] if allocation.gpus_per_node else []),
+        _bash_array("interface", [] if interface is None else ["--interface", interface]),
     ]  # fmt: skip
     title = f"facefeed precompute on a Dask cluster of a worker a {'GPU' if allocation.gpus_per_node else 'core'}"
     return _script(title, allocation, assignments, "precompute.sh")
 
 
 def ladder_script(allocation: Allocation, arguments: Sequence[str], *, python: Sequence[str]) -> str:
-    """A script that runs `facefeed ladder` with `arguments`, a process that starts those of its rungs itself."""
-    assignments = [_list("python", python), _list("arguments", arguments)]
+    """Returns a script that runs `facefeed ladder` with `arguments`, which starts the processes of rungs itself."""
+    assignments = [_bash_array("python", python), _bash_array("arguments", arguments)]
     return _script("facefeed ladder, on one node", allocation, assignments, "ladder.sh")
 
 
 def _script(title: str, allocation: Allocation, assignments: list[str], body: str) -> str:
-    here = files(__package__)
+    package = files(__package__)
     head = [_HEAD.format(title=title), *allocation.lines()]
-    given = [*assignments, f"warn_seconds={allocation.warn_seconds}"]
-    fixed = [(here / name).read_text(encoding="utf-8").rstrip() for name in ("again.sh", body)]
-    return "\n\n".join(["\n".join(head), "\n".join(given), *fixed]) + "\n"
+    values = [*assignments, f"warn_seconds={allocation.warn_seconds}"]
+    shell_parts = [(package / name).read_text(encoding="utf-8").rstrip() for name in ("requeue.sh", body)]
+    return "\n\n".join(["\n".join(head), "\n".join(values), *shell_parts]) + "\n"
 
 
-def _list(name: str, words: Sequence[str]) -> str:
+def _bash_array(name: str, words: Sequence[str]) -> str:
     return f"{name}=({shlex.join(words)})"

@@ -1,7 +1,7 @@
-# Slurm sends this script SIGTERM when it ends the job itself: scancel, scontrol requeue, the time limit. Whether the job
-# comes back is decided then, and nothing is left to do here but to end.
-told_to_end=
-trap 'told_to_end=yes' TERM
+# Slurm sends this script SIGTERM when it ends the job itself: scancel, scontrol requeue, the time limit. Slurm then
+# decides whether the job is requeued, and the script only has to exit.
+terminated_by_slurm=
+trap 'terminated_by_slurm=yes' TERM
 
 # Whether the job is being preempted, or is close to its time limit.
 is_ending() {
@@ -12,12 +12,12 @@ is_ending() {
     [[ $job =~ \ EndTime=([0-9]+) ]] && ((BASH_REMATCH[1] - now < warn_seconds + 90))
 }
 
-# Ends the job with the status of its run. What was cut short goes back into the queue under the same number, where the
-# same command will go on; what stopped for another reason (a full disk, a signal sent by hand) is held there until
-# somebody has looked, since it might stop at once, for ever.
+# Exits with the status of the run. A run that was cut short is requeued under the same job id, and the same command
+# resumes it. A run that stopped for another reason (a full disk, a signal sent by hand) is requeued and held until a
+# person releases it, since it might stop again at once, forever.
 finish() {
     local status=$1
-    if [[ $status == 0 || -n $told_to_end ]]; then
+    if [[ $status == 0 || -n $terminated_by_slurm ]]; then
         exit "$status"
     elif is_ending; then
         echo "$(date +%FT%T) cut short with status $status; job $SLURM_JOB_ID goes back into the queue" >&2
