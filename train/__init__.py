@@ -1,27 +1,27 @@
-"""Training on what `facefeed.loaders` feeds: `from facefeed.train import FaceClassifier, FaceDataModule, levers`.
+"""Training with Lightning on `facefeed.loaders`: `from facefeed.train import FaceClassifier, FaceDataModule, levers`.
 
-    dataset -> batches -> module, with levers -> checkpoints, figures -> the table of a run, of datasets, of levers
+    dataset -> batches -> module, with levers -> checkpoints, metrics -> tables of a run, of datasets, of levers
 
-In: OUT and a recipe. Out: a run's folder, figures by face and video, what each lever is worth.
+In: OUT and a recipe. Out: a run's folder, metrics by face and video, the speed-up of each lever.
 Must not know: video, detection, Dask.
 
 | room | what it holds |
 |---|---|
-| config/ | options, recipes, `--set`, and what this machine can do of them |
-| model/, metrics/ | `FaceClassifier`; what is measured of faces and videos, exactly, over ranks |
-| datamodule | `FaceDataModule`: resumed at the very next batch |
-| checkpoints/ | checkpoints read as plain data |
-| levers/ | what makes training faster or smaller, on any LightningModule |
-| run/ | a run, from its config to its figures, on after any end |
-| starvation/ | `StarvationMonitor`: how long a Trainer's steps wait for data |
-| ladder/ | what each lever is worth on this machine |
+| config/ | options, recipes, overrides (`--set`), adaptation to the GPUs |
+| model/, metrics/ | `FaceClassifier`; exact metrics of faces and videos over ranks |
+| datamodule | `FaceDataModule`: resumes at the very next batch |
+| checkpoints/ | loading of checkpoints as plain data |
+| levers/ | settings that make training faster or smaller, for any LightningModule |
+| run/ | one run: folder, checkpoints, signals, progress, result |
+| starvation/ | `StarvationMonitor`: logs how long a Trainer waits for data |
+| ladder/ | measures the speed-up of each lever on this machine |
 | slurm/ | batch scripts |
-| evaluate, cli | a checkpoint on datasets; the commands `train` and `evaluate` |
-| lightning_internals | what leans on Lightning's private parts |
+| evaluate, cli | evaluation of a checkpoint on datasets; the commands `train` and `evaluate` |
+| lightning_internals | code that depends on Lightning's private attributes |
 | machine | GPUs, cores and optional libraries of this machine |
 
-Importing this package is light: Lightning comes with the first name that needs it. README.md beside this file is the
-guide.
+Importing this package is light: Lightning is imported with the first name that needs it. README.md in this folder is
+the guide.
 """
 
 from __future__ import annotations

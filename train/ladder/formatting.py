@@ -117,7 +117,7 @@ def headline(ladder: Ladder) -> str:
     """Returns the outcome in a sentence."""
     base, naive, fastest = ladder.base, ladder.naive, ladder.fastest
     if base is None:
-        return "Nothing could be held against anything: training without levers did not run"
+        return "Nothing can be compared: training without levers did not run"
     sentences = []
     over_naive = base.speed_up(naive)
     if over_naive is not None:

@@ -291,7 +291,7 @@ def _converting_library_errors(run: Path, config: Config) -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise StoppedError(
-            f"{run}: stopped, {where}{error.strerror or error}; the last checkpoint is whole: mend that, and run the "
+            f"{run}: stopped, {where}{error.strerror or error}; the last checkpoint is whole: fix that, and run the "
             "same command again to go on"
         ) from error
 
