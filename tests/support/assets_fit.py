@@ -1,4 +1,4 @@
-"""What tests of `facefeed train` share: a short run, and callbacks that end it in ways that runs end."""
+"""A short run for tests of `facefeed train`, and callbacks that interrupt it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import lightning
 import torch.utils.tensorboard  # noqa: F401 (this and the next: once, before processes are forked)
 import torchmetrics.functional.classification  # noqa: F401
 from assets_clock import Clock
-from assets_train import BACKBONE, Seen
+from assets_train import BACKBONE, RecordFaces
 from facefeed.pipeline.errors import FacefeedError
 from facefeed.train.config.options import DataOptions, ModelOptions
 from facefeed.train.config.recipes import Config
@@ -23,15 +23,15 @@ STEPS = 7  # an epoch: 52 faces, 8 at a time
 
 
 def config(**changes: Any) -> Config:
-    """Two epochs of seven steps of eight faces, made in this process; changes of model and data are dicts."""
+    """Returns a config of two epochs of seven steps of eight faces; changes of model and data are dicts."""
     model = {"backbone": BACKBONE, **changes.pop("model", {})}
     data = {"batch_size": 8, "image_size": 32, "num_workers": 0, **changes.pop("data", {})}
     defaults = {"recipe": "small", "epochs": 2, "save_every_minutes": 3}
     return Config(model=ModelOptions(**model), data=DataOptions(**data), **{**defaults, **changes})
 
 
-class At(lightning.Callback):
-    """Calls something once, when `hook` comes for the `number`-th time, from 1."""
+class CallAtHook(lightning.Callback):
+    """Calls `then` once, at the `number`-th call of `hook`, from 1."""
 
     def __init__(self, hook: str, number: int, then: Callable[[], Any]) -> None:
         self._left, self._then = number, then
@@ -43,8 +43,8 @@ class At(lightning.Callback):
             self._then()
 
 
-class Minutes(lightning.Callback):
-    """Has a minute pass with every step, by the clock that says when a checkpoint is due."""
+class MinutePerStep(lightning.Callback):
+    """Advances the clock of `graceful_stop` by a minute with every step."""
 
     def __init__(self) -> None:
         self._clock, self._before = Clock(), graceful_stop.clock
@@ -62,17 +62,17 @@ class Minutes(lightning.Callback):
 
 
 def session(out: str, run: str, seen: str, *, kill: tuple[int, int, int] | None = None, **changes: Any) -> None:
-    """What one process of a run does; notes the faces it saw, a line a step, in `seen` and its rank.
+    """Runs one process of a run; records its faces, a line per step, in the file `seen` followed by its rank.
 
-    kill: a signal's number, the rank that it hits, and the step in which it does, from 1. Ends with the exit code that
-    the command has.
+    kill: (signal number, rank, step from 1) at which the process sends itself the signal. Exits with the exit code of
+    the command.
     """
     rank = int(os.environ.get("LOCAL_RANK", "0"))
-    callbacks: list[Any] = [Seen(Path(f"{seen}{rank}"))]
-    if rank == 0:  # others' clocks do not say the same, and they save all the same
-        callbacks.append(Minutes())
+    callbacks: list[Any] = [RecordFaces(Path(f"{seen}{rank}"))]
+    if rank == 0:  # clocks of other ranks differ, and they save all the same
+        callbacks.append(MinutePerStep())
     if kill is not None and kill[1] == rank:
-        callbacks.append(At("on_train_batch_start", kill[2], lambda: os.kill(os.getpid(), kill[0])))
+        callbacks.append(CallAtHook("on_train_batch_start", kill[2], lambda: os.kill(os.getpid(), kill[0])))
     try:
         train(out, config(**changes), run, callbacks=callbacks)
     except FacefeedError as error:
@@ -83,13 +83,13 @@ def session(out: str, run: str, seen: str, *, kill: tuple[int, int, int] | None 
 
 
 def trained(out: Path, run: Path, *callbacks: Any, **changes: Any) -> tuple[Result, list[list[Any]]]:
-    """A run in this process, and the faces that it saw in each step."""
-    seen = Seen()
-    result = train(out, config(**changes), run, callbacks=[seen, Minutes(), *callbacks])
+    """Runs in this process; returns the result and the faces of each step."""
+    seen = RecordFaces()
+    result = train(out, config(**changes), run, callbacks=[seen, MinutePerStep(), *callbacks])
     assert result is not None
     return result, seen.steps
 
 
 def raising(number: signal.Signals) -> Callable[[], None]:
-    """Sends this process a signal, at once."""
+    """Returns a function that sends this process a signal."""
     return lambda: signal.raise_signal(number)

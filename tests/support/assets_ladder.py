@@ -1,4 +1,4 @@
-"""Ladders that nobody climbed: made-up figures of rungs, and a climber that hands them out."""
+"""Fake measurements of rungs, and a fake runner of rungs that returns them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPEEDS = {
     "checkpointing": 75.0, "accumulate:4": 120.0, "clip:1": 98.0, "deterministic": 96.0,
     "bf16,compile": 190.0, "bf16,compile,channels_last": 195.0,
 }  # fmt: skip
-"""Samples a second, by levers."""
+"""Samples per second, by levers."""
 
 
 def rungs(
@@ -47,8 +47,8 @@ def measured(
 
 
 @dataclass
-class MadeUp:
-    """Hands out `speeds`, each up and down by `noise` from round to round; `broken` rungs fail, in the round named."""
+class FakeRungRunner:
+    """Returns `speeds`, varied by `noise` between rounds; `broken` rungs fail in the given round."""
 
     speeds: Mapping[str, float] = field(default_factory=lambda: SPEEDS)
     noise: float = 0.01

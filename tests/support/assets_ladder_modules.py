@@ -1,4 +1,4 @@
-"""Modules of users' own, as `--module` takes them: with batches of their own, without, and such that cannot be made."""
+"""User modules for `--module`: with a train_dataloader, without one, and some that cannot be constructed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class OfFaces(LightningModule):  # type: ignore[misc]  # Lightning is not followed
-    """Takes `(images, labels)` of whoever brings them."""
+    """Trains on `(images, labels)` from any loader."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class OfFaces(LightningModule):  # type: ignore[misc]  # Lightning is not follow
 
 
 class OnItsOwn(LightningModule):  # type: ignore[misc]
-    """Brings 12 batches of 8, and prints: what a ladder reads of it is not its standard output."""
+    """Has 12 batches of 8 of its own, and prints, which a ladder must not take for its protocol."""
 
     def __init__(self) -> None:
         super().__init__()

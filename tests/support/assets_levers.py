@@ -23,7 +23,7 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
 
 
 class Foreign(lightning.LightningModule):
-    """A module as people write them; keeps its losses and rates by step."""
+    """A typical user's module; records losses and learning rates by step."""
 
     def __init__(self, net: torch.nn.Module, configure: Configure = adamw) -> None:
         super().__init__()
@@ -102,9 +102,9 @@ def cpu(**options: Any) -> dict[str, Any]:
 
 
 def quietly(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Without Lightning's own advice (few workers, no logger), which is none of ours; torch's warnings stay errors.
+    """Calls a function without Lightning's advice (few workers, no logger); torch's warnings stay errors.
 
-    On one thread: networks this small only wait for a second one.
+    On one thread: networks this small are slower on two.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,8 +1,8 @@
-"""A real Slurm of two nodes on this machine, and training that says on which faces.
+"""A real Slurm cluster of two nodes on this machine, and training that records its faces.
 
 Recipe of the cluster: munged, slurmctld and two slurmd as this user's own processes, in one folder and on free ports of
-127.0.0.1; nothing of the machine's own Slurm is read or changed. Run as a script, this is `python -m <module> ...`, but
-with an onlooker beside the training.
+127.0.0.1; nothing of the machine's own Slurm is read or changed. Run as a script, this is `python -m <module> ...` with
+a recorder of faces added to the training.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Slurm:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._places: dict[str, Path] = {}
+        self._folders: dict[str, Path] = {}
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "SRUN"))},
             "SLURM_CONF": str(folder / "slurm.conf"),
@@ -85,7 +85,7 @@ class Slurm:
         }
 
     def run(self, *command: str, **variables: str) -> str:
-        """What one of Slurm's commands prints; fails with what it complains about."""
+        """Returns the output of one of Slurm's commands; fails with its errors."""
         done = subprocess.run(
             command, env={**self.environment, **variables}, capture_output=True, text=True, check=False, timeout=60
         )
@@ -95,16 +95,16 @@ class Slurm:
     def submit(self, script: Path, *options: str, **variables: str) -> str:
         """Queues a script that `facefeed slurm` wrote into the folder where it stands; returns the job's number."""
         number = self.run("sbatch", "--parsable", *options, str(script), **variables).strip()
-        self._places[number] = script.parent
+        self._folders[number] = script.parent
         return number
 
     def job(self, number: str) -> dict[str, str]:
-        """What Slurm knows of a job, by its own names."""
+        """Returns the fields of a job in scontrol."""
         shown = self.run("scontrol", "show", "job", "-o", number)
         return dict(word.split("=", 1) for word in shown.split() if "=" in word)
 
     def until(self, met: Callable[[], bool], what: str, job: str | None = None) -> None:
-        """Waits for what other processes do; fails where they do not, or where the job they belong to has ended."""
+        """Waits until a condition is met; fails after a timeout, or when the job has ended."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not met():
             if time.monotonic() > deadline or (job is not None and self.job(job)["JobState"] in ENDS):
@@ -112,19 +112,19 @@ class Slurm:
             time.sleep(0.1)
 
     def until_ended(self, number: str) -> dict[str, str]:
-        """Waits until a job is neither at work nor in the queue."""
+        """Waits until a job has ended."""
         self.until(lambda: self.job(number)["JobState"] in ENDS, f"job {number} goes on")
         return self.job(number)
 
     def log(self, job: str | None) -> str:
-        """What a job printed, or else the controller."""
-        paths = self._places[job].glob(f"*-{job}.log") if job else [self.folder / "slurmctld.log"]
+        """Returns the log of a job, or of the controller."""
+        paths = self._folders[job].glob(f"*-{job}.log") if job else [self.folder / "slurmctld.log"]
         return "".join(path.read_text(errors="replace") for path in paths)
 
     def history(self) -> str:
-        """What the controller did with its jobs, and how each of their lives ended."""
-        deeds = re.compile(r"submit_batch|[Aa]llocate|preempt|[Rr]equeu|_job_complete")
-        told = [line for line in self.log(None).splitlines() if deeds.search(line) and "JobId" in line]
+        """Returns what the controller did with its jobs, and how each run of them ended."""
+        actions = re.compile(r"submit_batch|[Aa]llocate|preempt|[Rr]equeu|_job_complete")
+        told = [line for line in self.log(None).splitlines() if actions.search(line) and "JobId" in line]
         ended = (self.folder / "jobs.txt").read_text().splitlines()
         wanted = ("JobId", "Name", "JobState", "Partition", "StartTime", "EndTime", "NodeList")
         ends = [" ".join(word for word in line.split() if word.partition("=")[0] in wanted) for line in ended]
@@ -133,7 +133,7 @@ class Slurm:
 
 @contextmanager
 def running_slurm() -> Iterator[Slurm]:
-    """Starts the cluster, and ends it with all its jobs."""
+    """Starts the cluster; at the end stops it with all its jobs."""
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # short: a socket's path has 107 characters
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -197,65 +197,65 @@ def _idle_nodes(slurm: Slurm) -> int:
 
 
 def _cancel_all(slurm: Slurm) -> None:
-    """Ends what a test that failed left behind, so that no process outlives the cluster."""
+    """Cancels jobs left behind by a failed test, so that no process outlives the cluster."""
     slurm.run("scancel", "--user", getpass.getuser())
     slurm.run("scancel", "--user", getpass.getuser(), "--signal=KILL", "--full")
     slurm.until(lambda: not slurm.run("squeue", "-h"), "jobs do not end")
 
 
-class Onlooker:
-    """Writes down the faces of every step, in RANK.jsonl of a folder; at one, in its first life, waits for a signal."""
+class FaceRecorder:
+    """Records the faces of every step in RANK.jsonl; in one step of the job's first run, waits for a signal."""
 
     def __init__(self, folder: Path, *, wait_at: int | None) -> None:
         self._folder, self._wait_at = folder, wait_at
-        self._life = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+        self._run_number = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 
     def callback(self) -> Any:
-        """For a Trainer."""
+        """Returns a callback for a Trainer."""
         from lightning.pytorch import Callback  # noqa: PLC0415
 
-        return type("Onlooking", (Callback,), {"on_train_batch_end": self._see})()
+        return type("RecordFaces", (Callback,), {"on_train_batch_end": self._record})()
 
-    def _see(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
-        line = json.dumps({"step": trainer.global_step, "life": self._life, "faces": batch["face_id"]})
+    def _record(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
+        line = json.dumps({"step": trainer.global_step, "life": self._run_number, "faces": batch["face_id"]})
         with (self._folder / f"{trainer.global_rank}.jsonl").open("a") as file:
             file.write(line + "\n")
-        if not self._life and trainer.global_step == self._wait_at:
+        if not self._run_number and trainer.global_step == self._wait_at:
             _wait_for_signal()
 
     @staticmethod
     def read(folder: Path, rank: int) -> list[dict[str, Any]]:
-        """What one rank saw, of all its lives."""
+        """Returns the records of one rank, over all runs of the job."""
         path = folder / f"{rank}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _wait_for_signal() -> None:
-    """Until SIGTERM or SIGUSR1 has come, and has been noted by whoever handles it."""
-    came = threading.Event()
+    """Waits until SIGTERM or SIGUSR1 has been received and handled."""
+    received = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> None:
         before[number](number, frame)
-        came.set()
+        received.set()
 
     before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
     for number in before:
         signal.signal(number, note)
-    assert came.wait(PATIENCE_SECONDS)
+    assert received.wait(PATIENCE_SECONDS)
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
 def main() -> None:
-    """`python -m facefeed.pipeline.cli train ...`, looked on."""
+    """Runs `python -m facefeed.pipeline.cli train ...` with the recorder."""
     import torch  # noqa: PLC0415
     from facefeed.pipeline import cli  # noqa: PLC0415
     from facefeed.train.run import runner  # noqa: PLC0415
 
     torch.set_num_threads(1)
     folder, wait_at = os.environ.get("ONLOOKER_FOLDER"), os.environ.get("ONLOOKER_WAITS_AT")
-    onlooker = Onlooker(Path(folder or "."), wait_at=int(wait_at) if wait_at else None)
-    runner.train = functools.partial(runner.train, callbacks=[onlooker.callback()])
+    recorder = FaceRecorder(Path(folder or "."), wait_at=int(wait_at) if wait_at else None)
+    runner.train = functools.partial(runner.train, callbacks=[recorder.callback()])
     del sys.argv[1:3]
     cli.main()
 

@@ -1,4 +1,4 @@
-"""What tests of training share, importable by processes that they start: small networks, data and Trainers."""
+"""Small networks, data and Trainers for tests of training, importable by processes that they start."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def small_dataset(out: Path) -> Path:
 
 
 def data(out: Path, **options: Any) -> FaceDataModule:
-    """Batches of 8 faces of 32 px, made in this process."""
+    """Returns batches of 8 faces of 32 px, loaded in this process."""
     return FaceDataModule(out, DataOptions(**{"batch_size": 8, "image_size": 32, "num_workers": 0, **options}))
 
 
 def classifier(**options: Any) -> FaceClassifier:
-    """A small network, the same each time."""
+    """Returns a small network with the same weights each time."""
     torch.manual_seed(0)
     return FaceClassifier(ModelOptions(**{"backbone": BACKBONE, **options}))
 
 
 def trainer(**options: Any) -> lightning.Trainer:
-    """A Trainer on the CPU that says and writes nothing unless told to."""
+    """Returns a Trainer on the CPU that logs and writes nothing by default."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     quiet = {
         "accelerator": "cpu", "devices": 1, "logger": False, "enable_progress_bar": False,
@@ -67,8 +67,8 @@ class SaveEach(lightning.Callback):
         trainer.save_checkpoint(self.folder / f"{self.batches}.ckpt")
 
 
-class Seen(lightning.Callback):
-    """Notes the faces of every training batch: `steps`, a list of (epoch, face_ids); and in a file, a line each."""
+class RecordFaces(lightning.Callback):
+    """Records the faces of every training batch in `steps`, a list of (epoch, face_ids), and optionally in a file."""
 
     def __init__(self, file: Path | None = None) -> None:
         self.file = file
@@ -86,9 +86,9 @@ class Seen(lightning.Callback):
 
 
 class Foreign(lightning.LightningModule):
-    """A LightningModule of somebody else: an MLP on the pixels of (images, labels) or of our dicts.
+    """A third-party LightningModule: an MLP on the pixels of (images, labels) or of dict batches.
 
-    Asks for the number of steps where Lightning's documentation does.
+    Reads the number of steps in `configure_optimizers`, as Lightning's documentation does.
     """
 
     def __init__(self, side_px: int = 32, width: int = 16) -> None:
@@ -115,13 +115,13 @@ class Foreign(lightning.LightningModule):
 
 
 def foreign() -> Foreign:
-    """The same each time."""
+    """Returns the module with the same weights each time."""
     torch.manual_seed(0)
     return Foreign()
 
 
-class Kill(lightning.Callback):
-    """Kills its own process when a step's batch is there, and its work has not begun."""
+class KillAtStep(lightning.Callback):
+    """Kills its own process at the start of a training step."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -135,15 +135,15 @@ class Kill(lightning.Callback):
 
 
 def train_in_process(out: str, run: str, ranks: int, kill_at: int | None = None, workers: int = 0) -> None:
-    """A run of two epochs, two batches to a step, or what is left of it. Each rank leaves a line for every batch."""
+    """Trains two epochs with two batches per step, or resumes. Each rank writes a line for every batch."""
     folder = Path(run)
     folder.mkdir(exist_ok=True)
     saved = sorted(folder.glob("*.ckpt"), key=lambda path: int(path.stem.split("=")[1]))
-    seen = Seen(folder / f"rank {os.environ.get('LOCAL_RANK', '0')}, after {len(saved)}")
+    seen = RecordFaces(folder / f"rank {os.environ.get('LOCAL_RANK', '0')}, after {len(saved)}")
     saving = ModelCheckpoint(run, every_n_train_steps=1, save_top_k=-1, filename="{step}")
     fit = trainer(
         max_epochs=2, accumulate_grad_batches=2, devices=ranks, strategy="ddp" if ranks > 1 else "auto",
-        enable_checkpointing=True, callbacks=[*([] if kill_at is None else [Kill(kill_at)]), seen, saving],
+        enable_checkpointing=True, callbacks=[*([] if kill_at is None else [KillAtStep(kill_at)]), seen, saving],
     )  # fmt: skip
     model, module = classifier(), data(Path(out), batch_size=8 // ranks, num_workers=workers)
     if ranks > 1 and not saved:

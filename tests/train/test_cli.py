@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from assets_fit import At, raising
+from assets_fit import CallAtHook, raising
 from assets_paths import ROOT
 from assets_train import BACKBONE, small_dataset
 from click.testing import CliRunner
@@ -91,7 +91,7 @@ def test_a_signal_is_a_sentence_and_its_code_also_as_json(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
     train = runner.train
-    at = At("on_train_batch_start", 2, raising(number))
+    at = CallAtHook("on_train_batch_start", 2, raising(number))
     monkeypatch.setattr(runner, "train", lambda *args, **options: train(*args, callbacks=[at], **options))
     done = run(out, "--recipe", "quick", *TINY, "--run", tmp_path / "run", "--json")
     assert done.exit_code == code

@@ -18,8 +18,8 @@ from assets_train import (
     TEST_FACES,
     TRAIN_FACES,
     VAL_FACES,
+    RecordFaces,
     SaveEach,
-    Seen,
     classifier,
     data,
     foreign,
@@ -61,12 +61,12 @@ def faces(loader: Any) -> list[str]:
 def test_a_run_resumed_from_any_batch_sees_exactly_the_batches_that_were_left(
     out: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    whole, once = Seen(), foreign()
+    whole, once = RecordFaces(), foreign()
     trainer(max_epochs=2, callbacks=[whole, SaveEach(tmp_path)], **options).fit(once, data(out))
     epoch_batches = options.get("limit_train_batches", 7)
     assert len(whole.steps) == 2 * epoch_batches
     for batches in range(1, len(whole.steps)):
-        rest, resumed = Seen(), foreign()
+        rest, resumed = RecordFaces(), foreign()
         fit = trainer(max_epochs=2, callbacks=[rest], **options)
         fit.fit(resumed, data(out), ckpt_path=tmp_path / f"{batches}.ckpt")
         assert rest.steps == whole.steps[batches:]
@@ -101,22 +101,22 @@ def killed(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Killed:
 
     codes = in_processes(stage(1, kill_at=KILLED_AT, workers=1), stage(1), stage(2, kill_at=KILLED_AT), stage(2))
     assert codes == [[-signal.SIGKILL], [0], [-signal.SIGKILL] * 2, [0, 0]]
-    seen, model = Seen(), classifier()
+    seen, model = RecordFaces(), classifier()
     trainer(max_epochs=2, accumulate_grad_batches=2, callbacks=[seen]).fit(model, data(out))
     assert len(seen.steps) == 14
     return Killed(folder / "1", folder / "2", seen.steps, model.state_dict())
 
 
 def test_after_sigkill_in_mid_epoch_a_new_process_trains_on_exactly_what_was_left(killed: Killed) -> None:
-    assert Seen.read(killed.one / "rank 0, after 0") == killed.whole[:KILLED_AT]
-    assert Seen.read(killed.one / "rank 0, after 5") == killed.whole[SAVED_AT:]
+    assert RecordFaces.read(killed.one / "rank 0, after 0") == killed.whole[:KILLED_AT]
+    assert RecordFaces.read(killed.one / "rank 0, after 5") == killed.whole[SAVED_AT:]
     resumed = torch.load(killed.one / "weights")
     assert all(map(torch.equal, killed.weights.values(), resumed.values()))
 
 
 def test_so_do_two_ranks_each_with_its_half_of_every_batch(killed: Killed) -> None:
     for name, wanted in (("after 0", killed.whole[:KILLED_AT]), ("after 5", killed.whole[SAVED_AT:])):
-        first, second = (Seen.read(killed.two / f"rank {rank}, {name}") for rank in (0, 1))
+        first, second = (RecordFaces.read(killed.two / f"rank {rank}, {name}") for rank in (0, 1))
         assert [[epoch, one + other] for (epoch, one), (_, other) in zip(first, second, strict=True)] == wanted
         assert {abs(len(one) - len(other)) for (_, one), (_, other) in zip(first, second, strict=True)} == {0}
 
@@ -204,7 +204,7 @@ def test_testing_a_checkpoint_leaves_the_next_training_alone(out: Path, tmp_path
     module, model = data(out), classifier()
     trainer(max_epochs=1, limit_train_batches=2, callbacks=[SaveEach(tmp_path)]).fit(model, module)
     trainer().test(model, module, ckpt_path=tmp_path / "1.ckpt", verbose=False)
-    seen = Seen()
+    seen = RecordFaces()
     trainer(max_epochs=1, limit_train_batches=2, callbacks=[seen]).fit(model, module)
     assert [names for _, names in seen.steps] == [
         batch["face_id"] for batch, _ in zip(data(out).train_dataloader(), range(2), strict=False)

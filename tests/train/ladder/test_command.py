@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from assets_ladder import MadeUp
+from assets_ladder import FakeRungRunner
 from assets_paths import SUPPORT
 from click.testing import CliRunner
 from facefeed.pipeline.console import stderr_console
@@ -67,7 +67,7 @@ def test_what_cannot_be_meant_is_said_at_once(given: list[str], said: str) -> No
 
 
 @dataclass
-class NoProcesses(MadeUp):
+class NoProcesses(FakeRungRunner):
     """Answers as `SubprocessRunner` does, without any; Ctrl-C comes when it is asked for the repeat `interrupted`."""
 
     subject: Subject = SUBJECT

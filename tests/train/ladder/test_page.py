@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, looked_at
-from assets_ladder import MadeUp, measured, rungs
+from assets_ladder import FakeRungRunner, measured, rungs
 from assets_paths import needs_program
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.ladder.messages import Subject
@@ -43,7 +43,7 @@ def report_of(ladder: Ladder, subject: Subject = SUBJECT, **given: object) -> Re
 def whole() -> Report:
     """All of LEVERS, of which some are refused, one fails, and two make the best set."""
     apart = frozenset({frozenset(("bf16", "channels_last"))})
-    return report_of(run_ladder(rungs(), MadeUp(broken={"checkpointing": 1}, apart=apart), repeats=3))
+    return report_of(run_ladder(rungs(), FakeRungRunner(broken={"checkpointing": 1}, apart=apart), repeats=3))
 
 
 def nasty() -> Report:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from assets_fit import STEPS, At, Minutes, config, raising, trained
+from assets_fit import STEPS, CallAtHook, MinutePerStep, config, raising, trained
 from assets_paths import SUPPORT
 from assets_processes import in_processes
-from assets_train import Seen, small_dataset
+from assets_train import RecordFaces, small_dataset
 from facefeed.train.checkpoints import plain
 from facefeed.train.run.runner import Result, train
 from facefeed.train.run.signals import StoppedTrainingError
@@ -54,9 +54,9 @@ def same(one: Result, other: Result) -> bool:
 
 
 def stopped(out: Path, run: Path, *callbacks: Any, **changes: Any) -> tuple[StoppedTrainingError, Steps]:
-    seen = Seen()
+    seen = RecordFaces()
     with pytest.raises(StoppedTrainingError) as caught:
-        train(out, config(**changes), run, callbacks=[seen, Minutes(), *callbacks])
+        train(out, config(**changes), run, callbacks=[seen, MinutePerStep(), *callbacks])
     return caught.value, seen.steps
 
 
@@ -64,7 +64,7 @@ def test_a_signal_ends_the_run_after_the_step_and_it_goes_on_as_if_nothing_had_b
     out: Path, tmp_path: Path, whole: tuple[Result, Steps]
 ) -> None:
     run = tmp_path / "run"
-    error, first = stopped(out, run, At("on_train_batch_start", 5, raising(signal.SIGTERM)))
+    error, first = stopped(out, run, CallAtHook("on_train_batch_start", 5, raising(signal.SIGTERM)))
     assert f"stopped by SIGTERM after step 5, which is saved in {run}; run the same command again" in str(error)
     assert error.figures == {"signal": "SIGTERM", "step": 5, "run": str(run)}
     result, rest = trained(out, run)
@@ -83,7 +83,7 @@ def test_the_code_says_who_ended_it_and_signals_do_afterwards_what_they_did(
     out: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     before = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)]
-    error, first = stopped(out, tmp_path / "run", At("on_train_batch_start", 1, raising(number)))
+    error, first = stopped(out, tmp_path / "run", CallAtHook("on_train_batch_start", 1, raising(number)))
     assert error.exit_code == code
     assert f"stopped by {number.name} after step 1" in str(error)
     assert len(first) == 1
@@ -94,7 +94,9 @@ def test_the_code_says_who_ended_it_and_signals_do_afterwards_what_they_did(
 def test_after_an_epochs_last_step_the_validation_is_made_up_for(
     out: Path, tmp_path: Path, whole: tuple[Result, Steps], epoch: int
 ) -> None:
-    error, first = stopped(out, tmp_path / "run", At("on_train_batch_start", epoch * STEPS, raising(signal.SIGTERM)))
+    error, first = stopped(
+        out, tmp_path / "run", CallAtHook("on_train_batch_start", epoch * STEPS, raising(signal.SIGTERM))
+    )
     assert error.figures["step"] == epoch * STEPS
     result, rest = trained(out, tmp_path / "run")
     assert first + rest == whole[1]
@@ -104,7 +106,7 @@ def test_after_an_epochs_last_step_the_validation_is_made_up_for(
 def test_in_a_validation_it_ends_at_once_and_the_validation_begins_anew(
     out: Path, tmp_path: Path, whole: tuple[Result, Steps]
 ) -> None:
-    error, first = stopped(out, tmp_path / "run", At("on_validation_batch_start", 1, raising(signal.SIGTERM)))
+    error, first = stopped(out, tmp_path / "run", CallAtHook("on_validation_batch_start", 1, raising(signal.SIGTERM)))
     assert error.figures["step"] == STEPS
     result, rest = trained(out, tmp_path / "run")
     assert first + rest == whole[1]
@@ -114,7 +116,7 @@ def test_in_a_validation_it_ends_at_once_and_the_validation_begins_anew(
 def test_in_the_test_at_the_end_nothing_is_trained_again(
     out: Path, tmp_path: Path, whole: tuple[Result, Steps]
 ) -> None:
-    error, first = stopped(out, tmp_path / "run", At("on_test_batch_start", 1, raising(signal.SIGTERM)))
+    error, first = stopped(out, tmp_path / "run", CallAtHook("on_test_batch_start", 1, raising(signal.SIGTERM)))
     assert error.figures["step"] == 2 * STEPS
     result, rest = trained(out, tmp_path / "run")
     assert (first, rest) == (whole[1], [])
@@ -124,7 +126,7 @@ def test_in_the_test_at_the_end_nothing_is_trained_again(
 def test_half_a_group_of_accumulated_batches_is_finished_first(out: Path, tmp_path: Path) -> None:
     run, levers = tmp_path / "run", "accumulate:3"
     _, undisturbed = trained(out, tmp_path / "whole", levers=levers)
-    error, first = stopped(out, run, At("on_train_batch_start", 4, raising(signal.SIGTERM)), levers=levers)
+    error, first = stopped(out, run, CallAtHook("on_train_batch_start", 4, raising(signal.SIGTERM)), levers=levers)
     assert error.figures["step"] == 2
     assert len(first) == 6
     _, rest = trained(out, run, levers=levers)
@@ -132,7 +134,7 @@ def test_half_a_group_of_accumulated_batches_is_finished_first(out: Path, tmp_pa
 
 
 def test_before_the_first_step_there_is_nothing_to_save(out: Path, tmp_path: Path) -> None:
-    error, first = stopped(out, tmp_path / "run", At("on_fit_start", 1, raising(signal.SIGTERM)))
+    error, first = stopped(out, tmp_path / "run", CallAtHook("on_fit_start", 1, raising(signal.SIGTERM)))
     assert "stopped by SIGTERM before its first step; run the same command again" in str(error)
     assert first == []
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
@@ -143,7 +145,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_step(out: Path, tmp_path: Path, w
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    error, first = stopped(out, tmp_path / "run", At("on_before_optimizer_step", 5, twice))
+    error, first = stopped(out, tmp_path / "run", CallAtHook("on_before_optimizer_step", 5, twice))
     assert error.exit_code == 130
     assert error.figures["step"] == 3  # the last that was saved
     assert len(first) == 5
@@ -152,7 +154,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_step(out: Path, tmp_path: Path, w
 
 
 def read(path: Path, ranks: int) -> list[Steps]:
-    return [Seen.read(Path(f"{path}{rank}")) for rank in range(ranks)]
+    return [RecordFaces.read(Path(f"{path}{rank}")) for rank in range(ranks)]
 
 
 def test_killed_in_mid_epoch_it_goes_on_with_the_batches_that_were_left_also_over_ranks(

@@ -10,7 +10,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
-from assets_train import TRAIN_FACES, Foreign, SaveEach, Seen, classifier, data, small_dataset, trainer
+from assets_train import TRAIN_FACES, Foreign, RecordFaces, SaveEach, classifier, data, small_dataset, trainer
 from facefeed.train.levers.accumulate import ShortGroupRescaling
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
@@ -78,9 +78,11 @@ def lengths(steps: list[list[Any]]) -> list[int]:
 
 
 @pytest.fixture(scope="module", params=[{}, {"accumulate_grad_batches": 2}, {"val_check_interval": 2}], ids=str)
-def saved(request: Any, out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], Seen]:
+def saved(
+    request: Any, out: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any], RecordFaces]:
     """Checkpoints of every batch of two epochs in steps of 8 images, the Trainer's options, and the images."""
-    folder, whole = tmp_path_factory.mktemp("saved"), Seen()
+    folder, whole = tmp_path_factory.mktemp("saved"), RecordFaces()
     trainer(max_epochs=2, callbacks=[whole, _SaveEach(folder)], **request.param).fit(_Asking(), data(out))
     assert len(by_epoch(whole.steps)) == 2 * TRAIN_FACES
     return folder, request.param, whole
@@ -88,12 +90,12 @@ def saved(request: Any, out: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.parametrize("size", [4, 6, 16])
 def test_resumed_from_any_batch_with_another_batch_size_each_image_is_seen_once(
-    out: Path, saved: tuple[Path, dict[str, Any], Seen], size: int
+    out: Path, saved: tuple[Path, dict[str, Any], RecordFaces], size: int
 ) -> None:
     folder, options, whole = saved
     steps_per_epoch = math.ceil(TRAIN_FACES / size)
     for file in sorted(folder.iterdir()):
-        done, rest = int(file.stem.split()[0]), Seen()
+        done, rest = int(file.stem.split()[0]), RecordFaces()
         fit = trainer(max_epochs=2, callbacks=[rest], **options)
         fit.fit(_Asking(), data(out, batch_size=size), ckpt_path=file)
         images = len(by_epoch(whole.steps[:done]))
@@ -107,11 +109,11 @@ def test_resumed_from_any_batch_with_another_batch_size_each_image_is_seen_once(
 def test_a_checkpoint_of_the_new_size_goes_on_as_any_other(out: Path, tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     trainer(max_epochs=1, callbacks=[_SaveEach(tmp_path / "first")]).fit(_Asking(), data(out))
-    whole = Seen()
+    whole = RecordFaces()
     fit = trainer(max_epochs=1, callbacks=[whole, _SaveEach(tmp_path)])
     fit.fit(_Asking(), data(out, batch_size=4), ckpt_path=tmp_path / "first" / "3.ckpt")
     assert lengths(whole.steps) == [7]
-    rest = Seen()
+    rest = RecordFaces()
     trainer(max_epochs=1, callbacks=[rest]).fit(_Asking(), data(out, batch_size=4), ckpt_path=tmp_path / "2.ckpt")
     assert rest.steps == whole.steps[2:]
 

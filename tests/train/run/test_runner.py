@@ -18,7 +18,7 @@ import lightning
 import pytest
 import torch
 from assets_dataset import Clip, make_dataset
-from assets_fit import STEPS, At, config, trained
+from assets_fit import STEPS, CallAtHook, config, trained
 from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, small_dataset
 from facefeed.pipeline.errors import FacefeedError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.lock import hold_lock
@@ -163,7 +163,7 @@ def test_a_run_that_stopped_early_stays_stopped(out: Path, tmp_path: Path) -> No
     run, levers = tmp_path / "run", "early_stop:val/loss:1"
     changes: dict[str, Any] = {"levers": levers, "epochs": 6, "model": {"learning_rate": 1e-9}}
     with pytest.raises(LookupError):  # between the end of training and that of the test
-        trained(out, run, At("on_test_start", 1, _lost), **changes)
+        trained(out, run, CallAtHook("on_test_start", 1, _lost), **changes)
     result, seen = trained(out, run, **changes)
     assert seen == []
     assert result.epochs < 6
@@ -285,7 +285,9 @@ def test_of_a_finished_run_other_ranks_have_nothing_to_tell(
 
 def test_on_a_full_disk_it_stops_and_the_checkpoint_before_is_whole(out: Path, tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    fill = At("on_train_batch_start", 5, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1])))
+    fill = CallAtHook(
+        "on_train_batch_start", 5, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    )
     try:
         with pytest.raises(StoppedError, match=r"\.last\.ckpt: File too large; the last checkpoint is whole") as caught:
             trained(out, tmp_path / "run", fill)
@@ -300,7 +302,7 @@ def test_on_a_full_disk_it_stops_and_the_checkpoint_before_is_whole(out: Path, t
 def test_a_checkpoint_that_would_run_code_is_refused_and_does_not(out: Path, tmp_path: Path) -> None:
     run, written = tmp_path / "run", tmp_path / "written"
     with pytest.raises(LookupError):
-        trained(out, run, At("on_train_batch_start", 4, _lost))
+        trained(out, run, CallAtHook("on_train_batch_start", 4, _lost))
     torch.save({"state_dict": {}, "loops": _Writes(written)}, run / "checkpoints" / "last.ckpt")
     with pytest.raises(UsageError, match=r"last\.ckpt: asks for \w+\.mkdir to be run, .*refused"):
         trained(out, run)
@@ -339,7 +341,7 @@ def test_losses_that_are_no_numbers_end_the_run_with_a_sentence_and_are_not_save
         if trainer.global_step == 4:
             next(pl_module.parameters()).data.fill_(float("nan"))
 
-    poisoned = At("on_train_batch_start", 99, _lost)
+    poisoned = CallAtHook("on_train_batch_start", 99, _lost)
     poisoned.on_train_batch_start = poison  # type: ignore[method-assign]
     with pytest.raises(NonFiniteError, match=r"NaN or infinite in 1\d steps in a row, from step 4 on") as caught:
         trained(out, tmp_path / "run", poisoned, epochs=3)

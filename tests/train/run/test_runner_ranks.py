@@ -16,9 +16,9 @@ import lightning
 import numpy as np
 import pytest
 import torch
-from assets_fit import STEPS, At, Minutes, config, raising, trained
+from assets_fit import STEPS, CallAtHook, MinutePerStep, config, raising, trained
 from assets_processes import in_processes
-from assets_train import Seen, small_dataset
+from assets_train import RecordFaces, small_dataset
 from facefeed.pipeline.errors import FacefeedError, RefusedError
 from facefeed.train.checkpoints import plain
 from facefeed.train.datamodule import FaceDataModule
@@ -108,7 +108,7 @@ def test_a_resumed_run_draws_the_random_numbers_that_were_next(
 ) -> None:
     first, rest = Draws(), Draws()
     with pytest.raises((StoppedTrainingError, LookupError)):
-        trained(out, tmp_path / "run", first, Moves(), At("on_train_batch_start", step, ending), **DROPOUT)
+        trained(out, tmp_path / "run", first, Moves(), CallAtHook("on_train_batch_start", step, ending), **DROPOUT)
     random.seed(5)
     np.random.seed(5)
     trained(out, tmp_path / "run", rest, Moves(), **DROPOUT)
@@ -124,10 +124,10 @@ def on_a_rank(out: str, run: str, name: str, kill: int | None = None, copy: str 
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     if copy is not None:
         shutil.copytree(copy, run)
-    draws, seen = Draws(), Seen(Path(f"{run}-{name}-faces{rank}"))
-    callbacks: list[Any] = [draws, seen, *([Minutes()] if rank == 0 else [])]
+    draws, seen = Draws(), RecordFaces(Path(f"{run}-{name}-faces{rank}"))
+    callbacks: list[Any] = [draws, seen, *([MinutePerStep()] if rank == 0 else [])]
     if kill is not None and rank == 1:
-        callbacks.append(At("on_train_batch_start", kill, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+        callbacks.append(CallAtHook("on_train_batch_start", kill, lambda: os.kill(os.getpid(), signal.SIGKILL)))
     plots.log_pictures = _nothing  # they take half of such a run's time, and have tests of their own
     try:
         train(out, config(epochs=1, **DROPOUT, **changes), run, callbacks=callbacks)
@@ -182,7 +182,7 @@ def draws(folder: Path, run: str, name: str) -> list[list[list[float]]]:
 
 def faces(folder: Path, run: str, name: str, ranks: int = 2) -> list[list[str]]:
     """Of all ranks together, by step."""
-    seen = [Seen.read(folder / f"{run}-{name}-faces{rank}") for rank in range(ranks)]
+    seen = [RecordFaces.read(folder / f"{run}-{name}-faces{rank}") for rank in range(ranks)]
     return [sorted(face for _, step in steps for face in step) for steps in zip(*seen, strict=True)]
 
 

@@ -13,7 +13,7 @@ import assets_slurm
 import pytest
 from assets_dataset import make_dataset
 from assets_paths import needs_program
-from assets_slurm import Onlooker, Slurm, running_slurm
+from assets_slurm import FaceRecorder, Slurm, running_slurm
 from assets_video import write_video
 from click.testing import CliRunner
 from facefeed.data.portraits import load_portrait
@@ -65,7 +65,7 @@ def test_training_on_two_nodes_that_is_preempted_sees_the_same_batches_as_one_th
 
     first = slurm.submit(scripts["preempted"], ONLOOKER_FOLDER=str(seen["preempted"]), ONLOOKER_WAITS_AT=str(WAITS_AT))
     slurm.until(
-        lambda: all(len(Onlooker.read(seen["preempted"], rank)) == WAITS_AT for rank in (0, 1)),
+        lambda: all(len(FaceRecorder.read(seen["preempted"], rank)) == WAITS_AT for rank in (0, 1)),
         "training does not begin",
         first,
     )
@@ -75,7 +75,7 @@ def test_training_on_two_nodes_that_is_preempted_sees_the_same_batches_as_one_th
     assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), log
 
     for rank in (0, 1):
-        undisturbed, disturbed = (Onlooker.read(seen[name], rank) for name in ("spared", "preempted"))
+        undisturbed, disturbed = (FaceRecorder.read(seen[name], rank) for name in ("spared", "preempted"))
         assert [(one["step"], one["faces"]) for one in disturbed] == [
             (one["step"], one["faces"]) for one in undisturbed
         ]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from assets_ladder import MadeUp, measured, rungs
+from assets_ladder import FakeRungRunner, measured, rungs
 from facefeed.train.ladder.results import Row, Spread
 from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
 from facefeed.train.ladder.scheduler import Combination, Ladder, RungError, run_ladder
@@ -21,7 +21,7 @@ def row_of(ladder: Ladder, name: str) -> Row:
 
 
 def test_every_rung_is_run_or_listed_with_the_reason() -> None:
-    ladder = run_ladder(rungs(), MadeUp(), repeats=3)
+    ladder = run_ladder(rungs(), FakeRungRunner(), repeats=3)
     names = [row.rung.name for row in ladder.rows]
     assert names == [NAIVE, PRECOMPUTED, *LADDER_TEXTS, *NOT_ON_LADDER, BEST]
     for row in ladder.rows:
@@ -37,7 +37,7 @@ def test_without_the_videos_the_naive_rung_says_how_to_have_it() -> None:
 
 
 def test_a_module_with_its_own_batches_has_no_rungs_of_faces() -> None:
-    ladder = run_ladder(rungs(("bf16",), own_data=True), MadeUp(), repeats=2)
+    ladder = run_ladder(rungs(("bf16",), own_data=True), FakeRungRunner(), repeats=2)
     outcomes = {row.rung.name: row.outcome for row in ladder.rows}
     assert outcomes == {NAIVE: "refused", PRECOMPUTED: "refused", "as it is": "ran", "bf16": "ran", BEST: "refused"}
     assert ladder.base is row_of(ladder, "as it is")
@@ -52,7 +52,7 @@ def test_a_lever_with_several_reasons_shows_all_of_them() -> None:
 
 
 def test_repeats_are_interleaved_and_every_other_round_goes_down() -> None:
-    runner = MadeUp()
+    runner = FakeRungRunner()
     run_ladder(rungs(("bf16", "clip:1"), refused={}), runner, repeats=3)
     rounds = [[name for name, number in runner.asked if number == one] for one in range(3)]
     up = [NAIVE, PRECOMPUTED, "bf16", "clip:1"]
@@ -61,14 +61,14 @@ def test_repeats_are_interleaved_and_every_other_round_goes_down() -> None:
 
 
 def test_the_best_set_runs_in_turn_with_the_base_in_rounds_of_their_own() -> None:
-    runner = MadeUp()
+    runner = FakeRungRunner()
     run_ladder(rungs(("bf16", "compile"), refused={}), runner, repeats=2)
     last = [(name, number) for name, number in runner.asked if number >= 2]
     assert last == [(PRECOMPUTED, 2), (BEST, 2), (BEST, 3), (PRECOMPUTED, 3)]
 
 
 def test_there_is_no_best_set_where_no_lever_was_asked_for() -> None:
-    ladder = run_ladder(rungs(()), MadeUp(), repeats=1)
+    ladder = run_ladder(rungs(()), FakeRungRunner(), repeats=1)
     assert [row.rung.name for row in ladder.rows] == [NAIVE, PRECOMPUTED]
 
 
@@ -76,7 +76,7 @@ def test_what_there_is_so_far_is_told_after_every_repeat() -> None:
     told: list[int] = []
     run_ladder(
         rungs(()),
-        MadeUp(),
+        FakeRungRunner(),
         repeats=2,
         on_update=lambda so_far: told.append(sum(len(row.repeats) for row in so_far.rows)),
     )
@@ -87,7 +87,7 @@ def test_what_there_is_so_far_is_told_after_every_repeat() -> None:
 
 
 def test_a_rung_that_fails_is_listed_with_its_reason_and_not_tried_again_and_the_others_go_on() -> None:
-    runner = MadeUp(broken={"bf16": 1})
+    runner = FakeRungRunner(broken={"bf16": 1})
     ladder = run_ladder(rungs(("bf16", "compile"), refused={}), runner, repeats=3)
     broken = row_of(ladder, "bf16")
     assert (broken.outcome, broken.reason, list(broken.repeats)) == ("failed", "bf16 broke", [0])
@@ -97,7 +97,7 @@ def test_a_rung_that_fails_is_listed_with_its_reason_and_not_tried_again_and_the
 
 
 def test_without_the_base_levers_are_measured_but_none_is_called_a_gain() -> None:
-    ladder = run_ladder(rungs(("bf16", "compile"), refused={}), MadeUp(broken={PRECOMPUTED: 0}), repeats=2)
+    ladder = run_ladder(rungs(("bf16", "compile"), refused={}), FakeRungRunner(broken={PRECOMPUTED: 0}), repeats=2)
     bf16 = row_of(ladder, "bf16")
     assert len(bf16.repeats) == 2
     assert bf16.speed_up(ladder.base) is None
@@ -106,7 +106,7 @@ def test_without_the_base_levers_are_measured_but_none_is_called_a_gain() -> Non
 
 
 def test_the_set_fails_alone_where_nobody_can_say_what_goes_together() -> None:
-    class Broken(MadeUp):
+    class Broken(FakeRungRunner):
         def combine(self, levers: Sequence[str]) -> Combination:
             raise RungError("its process ended with code 1")
 
@@ -159,7 +159,7 @@ def test_only_rounds_in_which_both_ran_are_compared() -> None:
 
 
 def test_the_best_set_is_held_against_the_naive_rung_by_way_of_the_base() -> None:
-    ladder = run_ladder(rungs(("bf16", "compile"), refused={}), MadeUp(noise=0.0), repeats=2)
+    ladder = run_ladder(rungs(("bf16", "compile"), refused={}), FakeRungRunner(noise=0.0), repeats=2)
     over = ladder.over_naive(row_of(ladder, BEST))
     assert over is not None
     assert over.median == pytest.approx(190 / 0.5)
@@ -179,7 +179,7 @@ def test_a_metric_is_found_by_its_name_and_what_could_not_be_said_is_left_out() 
 
 def test_the_best_set_is_of_the_levers_that_pay_and_go_together_the_fastest_first() -> None:
     apart = frozenset({frozenset(("bf16", "channels_last"))})
-    runner = MadeUp(apart=apart)
+    runner = FakeRungRunner(apart=apart)
     ladder = run_ladder(rungs(), runner, repeats=3)
     assert runner.combined == [("bf16", "compile", "channels_last")]
     assert ladder.combination.levers == ("bf16", "compile")
@@ -190,7 +190,7 @@ def test_the_best_set_is_of_the_levers_that_pay_and_go_together_the_fastest_firs
 
 
 def test_a_lever_that_changes_what_is_learned_is_in_the_set_if_it_was_asked_for() -> None:
-    runner = MadeUp(speeds={"": 100, "bf16": 150, "accumulate:4": 120, "bf16,accumulate:4": 180})
+    runner = FakeRungRunner(speeds={"": 100, "bf16": 150, "accumulate:4": 120, "bf16,accumulate:4": 180})
     levers = ("bf16", "accumulate:4")
     ladder = run_ladder(rungs(levers, refused={}, videos=False), runner, repeats=2, named=levers)
     assert ladder.combination.levers == levers
@@ -198,7 +198,7 @@ def test_a_lever_that_changes_what_is_learned_is_in_the_set_if_it_was_asked_for(
 
 
 def test_one_lever_alone_that_pays_is_the_best_set_and_is_not_measured_twice() -> None:
-    runner = MadeUp()
+    runner = FakeRungRunner()
     ladder = run_ladder(rungs(("bf16", "clip:1"), refused={}), runner, repeats=2)
     assert row_of(ladder, BEST).reason == "it is bf16 alone: see there"
     assert ladder.fastest is row_of(ladder, "bf16")
@@ -207,18 +207,18 @@ def test_one_lever_alone_that_pays_is_the_best_set_and_is_not_measured_twice() -
 
 def test_a_single_lever_is_told_where_it_beats_the_set() -> None:
     speeds = {"naive": 0.5, "": 100, "bf16": 150, "compile": 130, "bf16,compile": 120}
-    ladder = run_ladder(rungs(("bf16", "compile"), refused={}), MadeUp(speeds=speeds), repeats=2)
+    ladder = run_ladder(rungs(("bf16", "compile"), refused={}), FakeRungRunner(speeds=speeds), repeats=2)
     assert row_of(ladder, BEST).outcome == "ran"
     assert ladder.fastest is row_of(ladder, "bf16")
 
 
 def test_noise_alone_makes_no_best_set() -> None:
-    ladder = run_ladder(rungs(("clip:1", "channels_last"), refused={}), MadeUp(noise=0.1), repeats=3)
+    ladder = run_ladder(rungs(("clip:1", "channels_last"), refused={}), FakeRungRunner(noise=0.1), repeats=3)
     assert row_of(ladder, BEST).reason == "no lever is faster than none beyond the spread of the repeats"
     assert ladder.fastest is None
 
 
 def test_one_repeat_tells_no_gain_from_noise() -> None:
-    ladder = run_ladder(rungs(("bf16", "compile"), refused={}), MadeUp(), repeats=1)
+    ladder = run_ladder(rungs(("bf16", "compile"), refused={}), FakeRungRunner(), repeats=1)
     assert "--repeats 3" in str(row_of(ladder, BEST).reason)
     assert ladder.fastest is None
