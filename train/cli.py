@@ -113,7 +113,7 @@ def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: i
 @contextmanager
 def _evaluation_progress() -> Iterator[Callable[[str, int, int], None]]:
     """Yields a callback that shows progress in one line of a terminal, and nothing in a pipe."""
-    from ..pipeline.console import standard_error  # noqa: PLC0415
+    from ..pipeline.console import stderr_console  # noqa: PLC0415
 
     console = stderr_console()
     if not console.is_terminal:

@@ -147,6 +147,6 @@ def _transforms(file: str | None) -> dict[str, Any]:
     if file is None:
         return {}
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
-    from ..loaders.augment.pipeline_file import transforms_in  # noqa: PLC0415 (takes half a second; rarely used)
+    from ..loaders.augment.pipeline_file import dataset_arguments  # noqa: PLC0415 (takes half a second; rarely used)
 
     return dataset_arguments(Path(file))

@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 900.0
 def climbed(model: str, repeats: int, steps: int) -> dict[str, Any]:
     """One model's ladder, all of its figures."""
     subject = Subject(out=None, videos=None, module=f"{MODULES}:{model}")
-    with Progress(standard_error()) as progress:
+    with Progress(stderr_console()) as progress:
         processes = SubprocessRunner(
             subject=subject, steps=steps, patience_seconds=PATIENCE_SECONDS, on_step=progress.step
         )

@@ -74,11 +74,11 @@ def ladder(out: Path | None, *, page: Path, as_json: bool, **options: Any) -> No
 
 
 def _run(out: Path | None, *, page: Path, as_json: bool, **options: Any) -> int:
-    from ...pipeline.console import standard_error  # noqa: PLC0415
+    from ...pipeline.console import stderr_console  # noqa: PLC0415
     from .page.html import write_page  # noqa: PLC0415
     from .report import figures, show  # noqa: PLC0415
 
-    console = standard_error()
+    console = stderr_console()
     report = _report(out, console, as_json=as_json, **options)
     if report.ladder.rows:  # none if it was interrupted before the first
         write_page(report, page)

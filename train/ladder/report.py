@@ -159,5 +159,5 @@ def _two_column_table(not_run: list[tuple[str, str]]) -> Padding:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in not_run:
-        table.add_row(Text(visible(name)), Text(visible(text)))
+        table.add_row(Text(printable(name)), Text(printable(text)))
     return Padding(table, (0, 0, 0, 2))

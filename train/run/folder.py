@@ -81,11 +81,11 @@ class RunFolder:
         both `data.batch_size` and the global batch size over `ranks` differ from those of the run. On a `UsageError`
         within the context, before the first checkpoint, the folder is removed again.
         """
-        print_line = partial(standard_error().print, markup=False)
+        print_line = partial(stderr_console().print, markup=False)
         with ExitStack() as stack:
             try:
                 self.checkpoints.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(hold(self.root / _LOCK, work="facefeed train", on_wait=print_line))
+                stack.enter_context(hold_lock(self.root / _LOCK, work="facefeed train", on_wait=print_line))
             except OSError as error:
                 raise UsageError(
                     f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
@@ -93,7 +93,9 @@ class RunFolder:
             if self.is_resumable:
                 self._check_batch(config, ranks)
             else:
-                write_whole(json.dumps(_config_record(config, out, notes, ranks), indent=1), self._config_path, "--run")
+                write_atomically(
+                    json.dumps(_config_record(config, out, notes, ranks), indent=1), self._config_path, "--run"
+                )
             try:
                 yield
             except UsageError:
@@ -132,7 +134,7 @@ class RunFolder:
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Writes the result, which marks the run as finished."""
-        write_whole(json.dumps(result, indent=1), self._result_path, "--run")
+        write_atomically(json.dumps(result, indent=1), self._result_path, "--run")
 
 
 _LOCK = ".lock"

@@ -32,7 +32,7 @@ _FACES = ("auc", "log_loss", "accuracy")
 
 def show_result(result: Result) -> None:
     """Prints the closing tables of a run: training, metrics, and where files are."""
-    console = standard_error()
+    console = stderr_console()
     console.print(_training_table(result))
     if result.frozen:
         console.print(_frozen_table(result.frozen))
@@ -124,7 +124,7 @@ def _next_steps(result: Result) -> list[str]:
 
 def show_evaluations(evaluations: Sequence[Evaluation], checkpoint: Path) -> None:
     """Prints a row for each dataset, then a row for each class and method."""
-    console = standard_error()
+    console = stderr_console()
     split = evaluations[0].split
     table = _table(f"{checkpoint} on {split}", "dataset", "faces", "videos", "AUC", "video AUC", "log-loss", "accuracy")
     for evaluation in evaluations:

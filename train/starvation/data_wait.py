@@ -141,7 +141,7 @@ class QueueDepth:
         combined = getattr(self._trainer.fit_loop, "_combined_loader", None)
         running: Any = getattr(getattr(combined, "_iterator", None), "iterators", ())
         known = len(running) == 1 and hasattr(running[0], "_worker_result_queue")
-        self._ready_in_torch = ready_batches(running[0]) if known else None
+        self._ready_in_torch = count_ready_batches(running[0]) if known else None
 
     def fetch_ended(self) -> None:
         """Counts the batches that were ready for a fetch."""

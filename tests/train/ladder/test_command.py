@@ -90,7 +90,7 @@ class NoProcesses(FakeRungRunner):
 
 def report_of(processes: Any, levers: tuple[str, ...], *, as_json: bool = False, **given: Any) -> Any:
     return measure_ladder(
-        processes, levers, **{"named": (), "repeats": 2, **given}, progress=Progress(standard_error(), as_json=as_json)
+        processes, levers, **{"named": (), "repeats": 2, **given}, progress=Progress(stderr_console(), as_json=as_json)
     )
 
 

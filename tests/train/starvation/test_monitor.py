@@ -427,7 +427,7 @@ def test_of_a_face_loader_it_is_known_which_batches_were_ready(dataset: Path, mo
 
     loader = FaceDataLoader(dataset, 64, image_size=16, num_workers=1)  # 6 batches
     ready = iter([0, 2, 0, 1, 3, 0, 0] * 2)  # once more at the end of each epoch
-    monkeypatch.setattr("facefeed.loaders.loader.iteration.ready_batches", lambda _: next(ready))
+    monkeypatch.setattr("facefeed.loaders.loader.epoch_iterator.count_ready_batches", lambda _: next(ready))
     queue = QueueDepth(SimpleNamespace(train_dataloader=loader, fit_loop=None))
     for _ in range(2):
         for _ in loader:

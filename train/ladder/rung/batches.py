@@ -50,7 +50,7 @@ class RungDataModule(FaceDataModule):
         baseline = entry_points(group="facefeed.baselines")["onthefly"].load()
         dataset = baseline(self._videos, self.out, split="train", image_size=options.image_size)
         dataset[0]  # fails now if these are not the videos
-        workers = default_workers() if options.num_workers is None else options.num_workers
+        workers = default_num_workers() if options.num_workers is None else options.num_workers
         sampler = RandomSampler(dataset, num_samples=_LONG_EPOCH_STEPS * options.batch_size)
         return DataLoader(
             dataset, options.batch_size, sampler=sampler, num_workers=workers, prefetch_factor=1 if workers else None,
