@@ -42,10 +42,10 @@ class Progress:
         """Shows that a repeat starts."""
         self._repeat_started_at = time.monotonic()
         self._num_started += 1
-        remaining_seconds = (
-            (self._num_total - self._num_started + 1) * self._seconds / self._num_done if self._num_done else None
-        )
-        remaining_text = "" if remaining_seconds is None else f", about {duration_text(remaining_seconds)} left"
+        remaining_text = ""
+        if self._num_done:
+            seconds = (self._num_total - self._num_started + 1) * self._seconds / self._num_done
+            remaining_text = f", about {duration_text(seconds)} left"
         self._description = f"{self._num_started} of {self._num_total}: {rung.name}, round {repeat + 1}{remaining_text}"
         self.step(0, 0)
 

@@ -85,9 +85,8 @@ def measure_ladder(
     texts = list(dict.fromkeys([*levers, *recipe_levers])) if levers else []
     rungs = plan_rungs(texts, probed["refusals"], own_data=has_own_data, videos=subject.videos is not None)
     runnable = [rung for rung in rungs if rung.refusal is None]
-    progress.set_total(
-        repeats * (len(runnable) + 2 * any(rung.levers for rung in runnable))
-    )  # the best set and the base run again
+    has_best_set = any(rung.levers for rung in runnable)
+    progress.set_total(repeats * (len(runnable) + 2 * has_best_set))  # with it the base runs again
     latest, complete = Ladder([]), True
 
     def keep_latest(ladder: Ladder) -> None:

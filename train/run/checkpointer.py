@@ -43,9 +43,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self._folder, self._stop = folder, stop
         self._metric, self._metric_sign = metric, 1 if mode == "min" else -1
         self._best_value = math.inf
-        self.has_saved = (
-            False  # in this session or an earlier one; the same on all ranks, unlike the existence of a file
-        )
+        self.has_saved = False  # in any session; the same on all ranks, unlike the existence of a file
         self._validation_is_due = self._training_ended = self._warned = False
         self._seed = seed
         self._rng_states: list[dict[str, Any]] = []
@@ -161,9 +159,8 @@ class SafeCheckpointIO(PlainCheckpointIO):
             with Path(path).open("wb") as file:
                 torch.save(checkpoint, file)
         except (OSError, RuntimeError) as error:
-            reason = (
-                error if isinstance(error, OSError) else error.__context__
-            )  # torch hides it behind an error of closing the archive
+            # torch hides an OSError behind an error of closing the archive
+            reason = error if isinstance(error, OSError) else error.__context__
             if not isinstance(reason, OSError):
                 raise
             reason.filename = reason.filename or str(path)
@@ -172,11 +169,8 @@ class SafeCheckpointIO(PlainCheckpointIO):
 
 def saves_one_file(strategy: Any) -> bool:
     """Whether a strategy saves one file, from which any other such strategy can resume; DeepSpeed saves folders."""
-    return type(strategy) in (
-        SingleDeviceStrategy,
-        DDPStrategy,
-        FSDP2Strategy,
-    )  # not isinstance: DeepSpeed's strategy is a subclass of DDP's
+    # Not isinstance: DeepSpeed's strategy is a subclass of DDP's.
+    return type(strategy) in (SingleDeviceStrategy, DDPStrategy, FSDP2Strategy)
 
 
 def publish(temporary: Path, path: Path) -> None:
