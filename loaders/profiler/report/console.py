@@ -128,8 +128,8 @@ def _bars(what: str, seconds: Mapping[str, float]) -> list[str]:
     longest = max([*seconds.values(), 1e-9])
     rows = [f"{what}: {sum(seconds.values()) * 1e3:.2f} ms"] if seconds else []
     for name, value in seconds.items():
-        told = round(value * 1e3, 2) + 0.0  # no "-0.00"
-        rows.append(f"  {name:<12} {told:8.2f} ms  {'█' * round(_BAR * max(value, 0.0) / longest)}")
+        milliseconds = round(value * 1e3, 2) + 0.0  # no "-0.00"
+        rows.append(f"  {name:<12} {milliseconds:8.2f} ms  {'█' * round(_BAR * max(value, 0.0) / longest)}")
     return rows
 
 

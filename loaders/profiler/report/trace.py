@@ -102,19 +102,19 @@ def _of_steps(recording: Recording, began: float) -> Iterator[Event]:
             yield {"ph": "C", "name": "batches ready", "pid": _LOOP, "ts": edges[0] / 1e3, "args": counted}
 
 
-def _of_batch(stamp: BatchTiming, number: int, began: float, process: int) -> Iterator[Event]:
+def _of_batch(timing: BatchTiming, number: int, began: float, process: int) -> Iterator[Event]:
     """The loading of a batch, and its stages one after the other: only their lengths are measured."""
-    start, finish = _nanoseconds(np.array([stamp.start_at, stamp.end_at]) - began).tolist()
+    start, finish = _nanoseconds(np.array([timing.start_at, timing.end_at]) - began).tolist()
     about = {
-        "cpu ms": round(stamp.cpu_seconds * 1e3, 3),
-        "queued ms": round(stamp.core_wait_seconds * 1e3, 3),
-        "kB from storage": round(stamp.storage_bytes / 1e3, 1),
+        "cpu ms": round(timing.cpu_seconds * 1e3, 3),
+        "queued ms": round(timing.core_wait_seconds * 1e3, 3),
+        "kB from storage": round(timing.storage_bytes / 1e3, 1),
     }
     yield _slice(f"batch {number}", start, finish, process=process, thread=1, about=about)
-    ends = np.cumsum([0.0, *stamp.stage_seconds.values()])
-    shrunk = min(1.0, (finish - start) / 1e9 / ends[-1]) if ends[-1] > 0 else 1.0
-    edges = np.minimum(start + _nanoseconds(ends * shrunk), finish).tolist()
-    for (name, seconds), (left, right) in zip(stamp.stage_seconds.items(), itertools.pairwise(edges), strict=True):
+    ends = np.cumsum([0.0, *timing.stage_seconds.values()])
+    scale = min(1.0, (finish - start) / 1e9 / ends[-1]) if ends[-1] > 0 else 1.0
+    edges = np.minimum(start + _nanoseconds(ends * scale), finish).tolist()
+    for (name, seconds), (left, right) in zip(timing.stage_seconds.items(), itertools.pairwise(edges), strict=True):
         if right > left:
             yield _slice(name, left, right, process=process, thread=1, about={"ms": round(seconds * 1e3, 3)})
 

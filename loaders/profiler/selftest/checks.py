@@ -1,7 +1,7 @@
-"""What the profiler must find of delays that were injected into loaders and steps: checks 1 to 4 and 8.
+"""Checks 1 to 4 and 8 of the self-test: delays injected into loaders and steps.
 
-A check gets what plays its scenario as an argument: real loaders in `facefeed profile --self-test`, a clock that is
-moved by hand in the tests.
+A check takes what plays its scenario as an argument: real loaders in `facefeed profile --self-test`, a virtual clock in
+the tests.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..estimate.queue_model import Seconds
 from ..measure.recording import Recording
 from ..verdict.judge import judge
 from ..verdict.verdict import VerdictKind
-from .scenarios import Plan, Seen, Stretch
+from .scenarios import Plan, PlayedSegment, Segment
 
 Unit = Literal["seconds", "share", "count", "bytes"]
 Estimator = Literal["", "A", "C"]
-Player = Callable[[Plan], list[Seen]]
+Player = Callable[[Plan], list[PlayedSegment]]
 
 STEP_SECONDS = 0.02
 LEAST_ALLOWED_SECONDS = 0.02 * STEP_SECONDS
@@ -38,18 +38,18 @@ _OUTLIER_REPEATS = 3
 _DELAYED_QUEUE = (2, 2)
 _QUICK_SECONDS = 0.001
 
-_NULL_RUNS, _MOST_ALARMS = 100, 9  # a bound of 95 % is wrong in 5 of 100 runs, in more than 9 of them by 3 % chance
+_NULL_RUNS, _MAX_ALARMS = 100, 9  # a bound of 95 % is wrong in 5 of 100 runs, in more than 9 of them by 3 % chance
 _NULL_QUEUE = (2, 2)
 _NULL_STEPS, _NULL_STEP_SECONDS = 84, 0.002  # as few steps as a verdict is given on, and short ones
 _NULL_DELAY_SECONDS = 0.002  # of two workers: always ready, but enough for the profiler to be under 1 % of it
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
-    """One thing that was injected, and what the profiler made of it.
+class Comparison:
+    """One injected delay, and what the profiler recovered.
 
     injected, recovered, allowed: in `unit`: seconds a step, a share from 0 to 1, a count, or bytes an item. estimator:
-    whose it is, A by the clock or C by the queue's model; empty where neither is asked.
+    A by the clock or C by the queue model; empty where neither is tested.
     """
 
     label: str
@@ -61,16 +61,16 @@ class Point:
 
     @property
     def holds(self) -> bool:
-        """Whether it is within what is allowed."""
+        """Whether the difference is within the tolerance."""
         return abs(self.recovered - self.injected) <= self.allowed
 
     def __str__(self) -> str:
-        numbers = (_in_words(each, self.unit) for each in (self.injected, self.recovered, self.allowed))
+        numbers = (_format_value(each, self.unit) for each in (self.injected, self.recovered, self.allowed))
         estimator = f", {self.estimator}" if self.estimator else ""
         return "{}{}: injected {}, recovered {}, allowed +- {}".format(self.label, estimator, *numbers)
 
 
-def _in_words(value: float, unit: Unit) -> str:
+def _format_value(value: float, unit: Unit) -> str:
     if unit == "seconds":
         return f"{value * 1e3:.2f} ms"
     return f"{value:.2%}" if unit == "share" else f"{value:,.0f}{' B' if unit == 'bytes' else ''}"
@@ -78,46 +78,48 @@ def _in_words(value: float, unit: Unit) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One check: what was injected and recovered. not_run: why it could not be tried here; it does not fail then."""
+    """One check and its comparisons. not_run: why it could not run here; it does not fail then."""
 
     number: int
     name: str
-    points: tuple[Point, ...] = ()
+    points: tuple[Comparison, ...] = ()
     detail: str = ""
     not_run: str = ""
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against the profiler; a check without a point has shown nothing."""
+        """Whether all comparisons hold; a check without comparisons has not passed."""
         return bool(self.not_run) or (bool(self.points) and all(point.holds for point in self.points))
 
     @property
     def outcome(self) -> str:
-        """In plain words."""
+        """The outcome as text."""
         return "not run" if self.not_run else "passed" if self.passed else "FAILED"
 
 
 def headline(checks: Sequence[Check]) -> str:
-    """All of it in a sentence."""
+    """The outcomes of all checks in one sentence."""
     outcomes = [check.outcome for check in checks]
     counted = [(outcomes.count(word), word) for word in ("passed", "FAILED", "not run")]
     return f"{len(checks)} checks: " + ", ".join(f"{number} {word}" for number, word in counted if number)
 
 
-def tolerance(seen: Seen) -> float:
-    """What a recovered stall may be off, in seconds a step: 2 % of the step, or three times the floor."""
-    return max(LEAST_ALLOWED_SECONDS, 3 * seen.floor)
+def tolerance(seen: PlayedSegment) -> float:
+    """Allowed error of a recovered stall, in seconds a step: 2 % of the step, or three times the hand-over floor."""
+    return max(LEAST_ALLOWED_SECONDS, 3 * seen.handover_floor_seconds)
 
 
 def constant_delay(play: Player) -> Check:
     """1: without workers, every step waits for exactly its batch."""
-    [seen] = play(Plan(stretches=[_falling(1)]))
+    [seen] = play(Plan(segments=[_falling_delays(1)]))
     points = tuple(
-        Point(label=f"{delay * 1e3:.0f} ms", injected=float(seen.waited[kept].mean()), estimator="A",
+        Comparison(label=f"{delay * 1e3:.0f} ms", injected=float(seen.wait_seconds[kept].mean()), estimator="A",
               recovered=float(seen.recording.wait_seconds[kept].mean()), allowed=tolerance(seen))
-        for delay, kept in _kept(1)
+        for delay, kept in _judged_steps(1)
     )  # fmt: skip
-    return Check(number=1, name="without workers, a delay is the stall", points=points, detail=_farthest(points))
+    return Check(
+        number=1, name="without workers, a delay is the stall", points=points, detail=_nearest_to_limit(points)
+    )
 
 
 def with_workers(play: Player, progress: Callable[[str], None]) -> tuple[Check, Check]:
@@ -125,18 +127,20 @@ def with_workers(play: Player, progress: Callable[[str], None]) -> tuple[Check, 
 
     Both of the same loaders, so that workers are started once.
     """
-    delays, outliers = list[Point](), list[Point]()
+    delays, outliers = list[Comparison](), list[Comparison]()
     for workers, prefetch in _LOADERS:
         name = f"{workers} worker{'s' if workers > 1 else ''} x {prefetch}"
         progress(name)
         ahead = workers * prefetch
         slow = [_outlier(ahead, times) for times in _OUTLIERS for _ in range(_OUTLIER_REPEATS)]
-        first, *others = play(Plan(workers=workers, prefetch=prefetch, stretches=[_falling(ahead), *slow]))
-        delays += _of_delays(name, ahead, first)
-        outliers += _of_outliers(name, others)
+        first, *others = play(
+            Plan(num_workers=workers, prefetch_factor=prefetch, segments=[_falling_delays(ahead), *slow])
+        )
+        delays += _delay_comparisons(name, ahead, first)
+        outliers += _outlier_comparisons(name, others)
     return (
         Check(number=2, name="a delay in workers is waited for as the loop's clock says", points=tuple(delays),
-              detail=_farthest(delays)),
+              detail=_nearest_to_limit(delays)),
         Check(number=3, name="one slow batch starves one step, if it outlasts the queue", points=tuple(outliers),
               detail=f"{len(_LOADERS)} loaders, by the clock and by the model, the median of {_OUTLIER_REPEATS} each"),
     )  # fmt: skip
@@ -147,29 +151,29 @@ def delayed_step(play: Player) -> Check:
     workers, prefetch = _DELAYED_QUEUE
     ahead = workers * prefetch
     longer = np.repeat([0.0, *_DELAYS], [ahead, *[_REPEATS] * len(_DELAYS)])
-    stretch = Stretch(delays=np.full(len(longer), _QUICK_SECONDS), steps=STEP_SECONDS + longer)
-    [seen] = play(Plan(workers=workers, prefetch=prefetch, stretches=[stretch]))
+    stretch = Segment(delay_seconds=np.full(len(longer), _QUICK_SECONDS), step_seconds=STEP_SECONDS + longer)
+    [seen] = play(Plan(num_workers=workers, prefetch_factor=prefetch, segments=[stretch]))
     points = tuple(
-        Point(label=f"{delay * 1e3:.0f} ms in the step", estimator="A",
-              injected=float(seen.waited[longer == delay].mean()),
+        Comparison(label=f"{delay * 1e3:.0f} ms in the step", estimator="A",
+              injected=float(seen.wait_seconds[longer == delay].mean()),
               recovered=float(seen.recording.wait_seconds[longer == delay].mean()), allowed=tolerance(seen))
         for delay in _DELAYS
     )  # fmt: skip
-    return Check(number=4, name="a delay in the step is no stall", points=points, detail=_farthest(points))
+    return Check(number=4, name="a delay in the step is no stall", points=points, detail=_nearest_to_limit(points))
 
 
 def null_runs(play: Player) -> Check:
     """8: where nothing is injected, next to nothing is found."""
     workers, prefetch = _NULL_QUEUE
     count = workers * prefetch + _NULL_STEPS
-    null = Stretch(delays=np.full(count, _NULL_DELAY_SECONDS), steps=np.full(count, _NULL_STEP_SECONDS))
-    seen = play(Plan(workers=workers, prefetch=prefetch, stretches=[null] * _NULL_RUNS))
+    null = Segment(delay_seconds=np.full(count, _NULL_DELAY_SECONDS), step_seconds=np.full(count, _NULL_STEP_SECONDS))
+    seen = play(Plan(num_workers=workers, prefetch_factor=prefetch, segments=[null] * _NULL_RUNS))
     alarms, lower = zip(*map(_alarm, seen), strict=True)
     # An alarm forgives what handing over takes. So that it is not simply added, the usual step must not wait at all.
-    usual = np.median(np.concatenate([_beyond_handing(one.recording) for one in seen]))
+    usual = np.median(np.concatenate([_wait_beyond_transport(one.recording) for one in seen]))
     points = (
-        Point(label="false alarms", injected=0, recovered=sum(alarms), allowed=_MOST_ALARMS, unit="count"),
-        Point(label="the usual wait beyond handing over", injected=0, recovered=float(usual), estimator="A",
+        Comparison(label="false alarms", injected=0, recovered=sum(alarms), allowed=_MAX_ALARMS, unit="count"),
+        Comparison(label="the usual wait beyond handing over", injected=0, recovered=float(usual), estimator="A",
               allowed=0.02 * _NULL_STEP_SECONDS),
     )  # fmt: skip
     detail = (
@@ -179,50 +183,51 @@ def null_runs(play: Player) -> Check:
     return Check(number=8, name="a loader that is always ready raises no alarm", points=points, detail=detail)
 
 
-def _alarm(seen: Seen) -> tuple[bool, float]:
-    """Whether a run without a delay is told to have one, and its stall's lower bound in seconds a step.
+def _alarm(seen: PlayedSegment) -> tuple[bool, float]:
+    """Whether a run without a delay is judged to have one, and the lower bound of its stall in seconds a step.
 
-    What the machine withheld, as items and steps saw it, is no false alarm: others may be at work on it.
+    A stall that items and steps saw themselves is no false alarm: other processes may use the machine.
     """
     recording = seen.recording
     verdict = judge(recording, emulated=True)
     lower = verdict.wait_share.lower * float(recording.period_seconds[recording.is_steady].mean())
-    truth = float(seen.waited[recording.is_steady].mean())
-    allowed = max(0.02 * _NULL_STEP_SECONDS, 3 * seen.floor)
+    truth = float(seen.wait_seconds[recording.is_steady].mean())
+    allowed = max(0.02 * _NULL_STEP_SECONDS, 3 * seen.handover_floor_seconds)
     return (verdict.kind is VerdictKind.STARVED and lower > truth) or lower > truth + allowed, lower
 
 
-def _beyond_handing(recording: Recording) -> Seconds:
-    """Of the steady waits, what is more than handing over a batch that is made."""
+def _wait_beyond_transport(recording: Recording) -> Seconds:
+    """Part of the steady waits that is not the hand-over of a ready batch."""
     return (recording.wait_seconds - recording.transport_seconds)[recording.is_steady]
 
 
-def _falling(ahead: int) -> Stretch:
-    """A full queue, then each delay so often; see `_kept`."""
+def _falling_delays(ahead: int) -> Segment:
+    """A full queue, then each delay repeated; see `_judged_steps`."""
     delays = np.concatenate([np.zeros(ahead), np.repeat(_DELAYS, ahead + _REPEATS)])
-    return Stretch(delays=delays, steps=np.full(len(delays), STEP_SECONDS))
+    return Segment(delay_seconds=delays, step_seconds=np.full(len(delays), STEP_SECONDS))
 
 
-def _kept(ahead: int) -> list[tuple[float, slice]]:
-    """Each delay with its steps, without those before which the queue still holds batches of the delay before."""
+def _judged_steps(ahead: int) -> list[tuple[float, slice]]:
+    """The steps of each delay, without those before which the queue still holds batches of the previous delay."""
     ends = [ahead + (number + 1) * (ahead + _REPEATS) for number in range(len(_DELAYS))]
     return [(delay, slice(end - _REPEATS, end)) for delay, end in zip(_DELAYS, ends, strict=True)]
 
 
-def _of_delays(name: str, ahead: int, seen: Seen) -> list[Point]:
-    """A beside the loop's own clock; C, which looks at no wait, beside what passed there before batches were made."""
+def _delay_comparisons(name: str, ahead: int, seen: PlayedSegment) -> list[Comparison]:
+    """A against the loop's own clock; C, which uses no waits, against its waits for batches that were not ready."""
     recording = seen.recording
     pairs: dict[Estimator, tuple[Seconds, Seconds]] = {
-        "A": (recording.wait_seconds, seen.waited), "C": (recording.modelled_not_ready_seconds(), seen.unready),
-    }  # fmt: skip
+        "A": (recording.wait_seconds, seen.wait_seconds),
+        "C": (recording.modelled_not_ready_seconds(), seen.not_ready_seconds),
+    }
     return [
-        Point(label=f"{name}, {delay * 1e3:.0f} ms", injected=float(truth[kept].mean()),
+        Comparison(label=f"{name}, {delay * 1e3:.0f} ms", injected=float(truth[kept].mean()),
               recovered=float(found[kept].mean()), allowed=tolerance(seen), estimator=estimator)
-        for delay, kept in _kept(ahead) for estimator, (found, truth) in pairs.items()
+        for delay, kept in _judged_steps(ahead) for estimator, (found, truth) in pairs.items()
     ]  # fmt: skip
 
 
-def _outlier(ahead: int, times: float) -> Stretch:
+def _outlier(ahead: int, times: float) -> Segment:
     """A full queue in front of one batch that takes `times` as long as the queue lasts.
 
     The steps are so long that what is to be told apart, a tenth of that, is 12 ms or more: a threshold of three times
@@ -231,39 +236,39 @@ def _outlier(ahead: int, times: float) -> Stretch:
     step = max(0.04, 0.12 / ahead)
     delays = np.zeros(ahead + 5)
     delays[ahead + 2] = times * ahead * step
-    return Stretch(delays=delays, steps=np.full(len(delays), step))
+    return Segment(delay_seconds=delays, step_seconds=np.full(len(delays), step))
 
 
-def _of_outliers(name: str, seen: Sequence[Seen]) -> list[Point]:
+def _outlier_comparisons(name: str, seen: Sequence[PlayedSegment]) -> list[Comparison]:
     points = []
     for number, (times, starved) in enumerate(_OUTLIERS.items()):
-        counts = [_starved(one) for one in seen[number * _OUTLIER_REPEATS :][:_OUTLIER_REPEATS]]
+        counts = [_count_starved_steps(one) for one in seen[number * _OUTLIER_REPEATS :][:_OUTLIER_REPEATS]]
         by_clock, by_model = np.median(counts, axis=0).tolist()
         found: dict[Estimator, float] = {"A": by_clock, "C": by_model}
         points += [
-            Point(label=f"{name}, {times} x", injected=starved, recovered=recovered, allowed=0, unit="count",
+            Comparison(label=f"{name}, {times} x", injected=starved, recovered=recovered, allowed=0, unit="count",
                   estimator=estimator)
             for estimator, recovered in found.items()
         ]  # fmt: skip
     return points
 
 
-def _starved(seen: Seen) -> tuple[int, int]:
-    """How many steps are said to starve: by the clock, without those that the machine itself held up; by the model."""
+def _count_starved_steps(seen: PlayedSegment) -> tuple[int, int]:
+    """Starved steps by the clock, without those that the machine delayed, and by the model."""
     recording = seen.recording
     verdict = judge(recording, emulated=True)
     late = (
         (recording.wait_seconds > verdict.starved_threshold_seconds)
-        & (seen.withheld > 0)
-        & (seen.unready == 0)
+        & (seen.late_seconds > 0)
+        & (seen.not_ready_seconds == 0)
         & recording.is_steady
     )
     modelled = (recording.modelled_not_ready_seconds() > verdict.starved_threshold_seconds) & recording.is_steady
     return verdict.num_starved_steps - int(late.sum()), int(modelled.sum())
 
 
-def _farthest(points: Sequence[Point]) -> str:
-    """Of points in seconds: the one that is nearest to its limit."""
+def _nearest_to_limit(points: Sequence[Comparison]) -> str:
+    """The comparison in seconds that is nearest to its tolerance, as text."""
     off = [abs(point.recovered - point.injected) for point in points]
     worst = max(range(len(points)), key=lambda number: off[number] / points[number].allowed)
     return (

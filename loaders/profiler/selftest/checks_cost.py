@@ -1,4 +1,4 @@
-"""What loading costs, where that is known: checks 5 (behind a device), 6 (from storage) and 7 (the profiler's own)."""
+"""Checks 5 (behind device work), 6 (from storage) and 7 (the profiler's own cost) of the self-test."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..verdict.verdict import WARM_BYTES_PER_IMAGE
-from .checks import STEP_SECONDS, Check, Point, tolerance
-from .scenarios import Device, Plan, Seen, Stretch
+from .checks import STEP_SECONDS, Check, Comparison, tolerance
+from .scenarios import Device, Plan, PlayedSegment, Segment
 
 _HIDDEN_PART, _EXPOSED_PART = 0.25, 2.0  # of the device's work: a delay that it covers, and one that it does not
 _DEVICE_STEPS = 40
@@ -20,36 +20,45 @@ _DEVICE_STEPS = 40
 _FILES, _FILE_BYTES, _FILE_DELAY_SECONDS, _ROUNDS = 16, 4_000_000, 0.002, 3
 
 _PAIRS = 80
-_MOST_OVERHEAD = 0.01
+_MAX_OVERHEAD_SHARE = 0.01
 _ONE_SIDED = 1.645  # standard deviations: 95 % lie below
 
 
 class DevicePlayer(Protocol):
-    """What plays a plan, on a device where one is given."""
+    """Plays a plan, on a device where one is given."""
 
-    def __call__(self, plan: Plan, device: Device | None = None) -> list[Seen]:
+    def __call__(self, plan: Plan, device: Device | None = None) -> list[PlayedSegment]:
         """See `scenarios.play`."""
 
 
 def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
-    """5: what the host waits while the device works is no stall; what the device waits is."""
+    """5: host waits behind device work are no stall; device waits are."""
     name = "a delay behind the device's work is no stall"
     if device is None:
         return Check(number=5, name=name, not_run="needs a GPU")
     points = []
     for part in (_HIDDEN_PART, _EXPOSED_PART):
         delays = np.full(_DEVICE_STEPS, part * device.seconds)
-        [seen] = play(Plan(stretches=[Stretch(delays=delays, steps=np.zeros(_DEVICE_STEPS))]), device)
-        waits, steady = float(seen.waited[1:].mean()), seen.recording.is_steady
+        [seen] = play(Plan(segments=[Segment(delay_seconds=delays, step_seconds=np.zeros(_DEVICE_STEPS))]), device)
+        waits, steady = float(seen.wait_seconds[1:].mean()), seen.recording.is_steady
         # The device goes idle once its work is done; until the host comes with more, it waits.
-        exposed = max(waits + float(seen.steps.mean()) - device.seconds, 0.0)
+        exposed = max(waits + float(seen.step_seconds.mean()) - device.seconds, 0.0)
         label = f"{delays[0] * 1e3:.0f} ms beside {device.seconds * 1e3:.0f} ms of work"
         points += [
-            Point(label=f"{label}, the host's wait", injected=float(seen.delays[1:].mean()), recovered=waits,
-                  allowed=tolerance(seen)),
-            Point(label=f"{label}, the stall", injected=exposed, estimator="A",
-                  recovered=float(seen.recording.wait_seconds[steady].mean()), allowed=tolerance(seen)),
-        ]  # fmt: skip
+            Comparison(
+                label=f"{label}, the host's wait",
+                injected=float(seen.delay_seconds[1:].mean()),
+                recovered=waits,
+                allowed=tolerance(seen),
+            ),
+            Comparison(
+                label=f"{label}, the stall",
+                injected=exposed,
+                estimator="A",
+                recovered=float(seen.recording.wait_seconds[steady].mean()),
+                allowed=tolerance(seen),
+            ),
+        ]
     hidden, exposed_stall = points[1], points[3]
     detail = (
         f"the host waited {points[0].recovered * 1e3:.1f} ms a step, the device {hidden.recovered * 1e3:.2f} ms; "
@@ -59,30 +68,39 @@ def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
     return Check(number=5, name=name, points=tuple(points), detail=detail)
 
 
-def evicted_files(play_files: Callable[..., list[Seen]], folder: Path) -> Check:
-    """6: files that are not in the page cache take longer to fetch, and nothing else takes longer."""
+def evicted_files(play_files: Callable[..., list[PlayedSegment]], folder: Path) -> Check:
+    """6: files outside the page cache take longer to fetch, and nothing else takes longer."""
     name = "files from storage cost their fetch and nothing else"
     seen = play_files(
         folder, count=_FILES, size_bytes=_FILE_BYTES, delay=_FILE_DELAY_SECONDS, step=STEP_SECONDS, rounds=_ROUNDS
     )
     warm, cold = seen[::2], seen[1::2]
-    if sum(one.stored_bytes for one in cold) < _ROUNDS * _FILES * _FILE_BYTES / 2:
+    if sum(one.storage_bytes for one in cold) < _ROUNDS * _FILES * _FILE_BYTES / 2:
         return Check(number=6, name=name, not_run=f"the file system of {folder.parent} keeps its files in memory")
     allowed = max(tolerance(one) for one in seen)
     points = (
         *(
-            Point(label=what, injected=_more(cold, warm, truth), recovered=_more(cold, warm, found), allowed=allowed)
+            Comparison(
+                label=what,
+                injected=_cold_excess_seconds(cold, warm, truth),
+                recovered=_cold_excess_seconds(cold, warm, found),
+                allowed=allowed,
+            )
             for what, (found, truth) in _PARTS.items()
         ),
-        Point(
+        Comparison(
             label="from storage, cold",
             injected=_FILE_BYTES,
-            recovered=_stored(cold),
+            recovered=_storage_bytes_per_item(cold),
             allowed=0.1 * _FILE_BYTES,
             unit="bytes",
         ),
-        Point(
-            label="from storage, warm", injected=0, recovered=_stored(warm), allowed=WARM_BYTES_PER_IMAGE, unit="bytes"
+        Comparison(
+            label="from storage, warm",
+            injected=0,
+            recovered=_storage_bytes_per_item(warm),
+            allowed=WARM_BYTES_PER_IMAGE,
+            unit="bytes",
         ),
     )
     detail = (
@@ -93,23 +111,26 @@ def evicted_files(play_files: Callable[..., list[Seen]], folder: Path) -> Check:
     return Check(number=6, name=name, points=points, detail=detail)
 
 
-Part = Callable[[Seen], Any]
+Part = Callable[[PlayedSegment], Any]
 
 _PARTS: dict[str, tuple[Part, Part]] = {
-    "fetch": (lambda seen: seen.recording.period_seconds, lambda seen: seen.read - seen.began),
-    "step": (lambda seen: seen.recording.step_seconds, lambda seen: seen.steps),
+    "fetch": (lambda seen: seen.recording.period_seconds, lambda seen: seen.file_read_at - seen.item_start_at),
+    "step": (lambda seen: seen.recording.step_seconds, lambda seen: seen.step_seconds),
     "transport": (lambda seen: seen.recording.transport_seconds, lambda _: 0.0),
-    "transform": (lambda seen: seen.recording.stage_seconds.get("augment", 0.0), lambda seen: seen.made - seen.read),
+    "transform": (
+        lambda seen: seen.recording.stage_seconds.get("augment", 0.0),
+        lambda seen: seen.collated_at - seen.file_read_at,
+    ),
 }
 """What a part of the period is by the profiler, and by the clocks of items and steps."""
 
 
-def _more(cold: Sequence[Seen], warm: Sequence[Seen], part: Part) -> float:
-    """How much longer a part takes from storage, in seconds a step."""
+def _cold_excess_seconds(cold: Sequence[PlayedSegment], warm: Sequence[PlayedSegment], part: Part) -> float:
+    """Additional seconds a step of a part with a cold page cache."""
     return float(np.mean([np.mean(part(one)) for one in cold]) - np.mean([np.mean(part(one)) for one in warm]))
 
 
-def _stored(seen: Sequence[Seen]) -> float:
+def _storage_bytes_per_item(seen: Sequence[PlayedSegment]) -> float:
     """Bytes an item from storage, by the profiler; where it does not know, none. Of the usual round: a process may
     have to read a page of its own libraries anew in one of them.
     """
@@ -126,8 +147,8 @@ def overhead(play_pairs: Callable[[int], NDArray[np.float64]]) -> Check:
     off = math.ceil(_ONE_SIDED * math.sqrt(len(more)) / 2)  # ranks from the median to its bound: a sign test
     lower, median, upper = more[len(more) // 2 - off], np.median(more), more[len(more) // 2 + off]
     spread = np.quantile(more, [0.25, 0.75])
-    point = Point(label="overhead, shown at 95 %", injected=0.0, recovered=max(float(lower), 0.0),
-                  allowed=_MOST_OVERHEAD, unit="share")  # fmt: skip
+    point = Comparison(label="overhead, shown at 95 %", injected=0.0, recovered=max(float(lower), 0.0),
+                  allowed=_MAX_OVERHEAD_SHARE, unit="share")  # fmt: skip
     detail = (
         f"{median:.2%} of a batch of {np.median(plain) * 1e3:.0f} ms (at 95 % from {lower:.2%} to {upper:.2%}), "
         f"the median of {len(more)} pairs; half of them from {spread[0]:.2%} to {spread[1]:.2%}"

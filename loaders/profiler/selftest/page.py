@@ -16,7 +16,7 @@ from markupsafe import Markup
 from ....pipeline.files import write_atomically
 from ..report.json_report import environment
 from ..report.page import plots
-from .checks import LEAST_ALLOWED_SECONDS, Check, Point, headline
+from .checks import LEAST_ALLOWED_SECONDS, Check, Comparison, headline
 
 _LEAST_MS, _MOST_MS = 0.2, 200.0
 _TICKS_MS: Final = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
@@ -47,37 +47,37 @@ def write_page(checks: Sequence[Check], page: Path) -> int:
     return write_atomically(text, page, "--page")
 
 
-def _points(checks: Sequence[Check], name: str) -> list[Point]:
+def _points(checks: Sequence[Check], name: str) -> list[Comparison]:
     number, estimator, _, _ = _SERIES[name]
     return [point for check in checks if check.number == number for point in check.points
             if point.estimator == estimator]  # fmt: skip
 
 
-def _fits(point: Point) -> bool:
+def _fits(point: Comparison) -> bool:
     """Whether it has a place on axes with logarithms."""
     return min(point.injected, point.recovered) * 1e3 >= _LEAST_MS
 
 
-def _figure(series: dict[str, list[Point]]) -> figure:
+def _figure(series: dict[str, list[Comparison]]) -> figure:
     """Recovered over injected stall, with the identity line and the tolerance."""
     # figure takes pairs as ranges, but its stubs do not
     ranges: dict[str, Any] = {"x_range": (_LEAST_MS, _MOST_MS), "y_range": (_LEAST_MS, _MOST_MS)}
-    made = figure(
+    fig = figure(
         height=520, sizing_mode="stretch_width", toolbar_location=None, tools="", x_axis_type="log", y_axis_type="log",
         x_axis_label="injected stall, ms a step", y_axis_label="recovered stall, ms a step", **ranges,
     )  # fmt: skip
-    for axis in (made.xaxis, made.yaxis):
+    for axis in (fig.xaxis, fig.yaxis):
         axis.ticker = FixedTicker(ticks=_TICKS_MS)
         axis.major_label_overrides = {tick: f"{tick:g}" for tick in _TICKS_MS}
     along, band = np.geomspace(_LEAST_MS, _MOST_MS, 200), LEAST_ALLOWED_SECONDS * 1e3
-    made.varea(along, np.maximum(along - band, _LEAST_MS / 10), along + band, color="#e6ebf2")
-    made.line(along, along, color=plots.SOFT, line_dash="dashed")
+    fig.varea(along, np.maximum(along - band, _LEAST_MS / 10), along + band, color="#e6ebf2")
+    fig.line(along, along, color=plots.SOFT, line_dash="dashed")
     for name, points in series.items():
-        _draw(made, name, [point for point in points if _fits(point)])
-    return made
+        _draw(fig, name, [point for point in points if _fits(point)])
+    return fig
 
 
-def _draw(made: figure, name: str, points: Sequence[Point]) -> None:
+def _draw(fig: figure, name: str, points: Sequence[Comparison]) -> None:
     """Each comparison with a bar for its tolerance."""
     _, _, marker, colour = _SERIES[name]
     source = {
@@ -87,6 +87,6 @@ def _draw(made: figure, name: str, points: Sequence[Point]) -> None:
         "high": [(point.injected + point.allowed) * 1e3 for point in points],
         "told": [str(point) for point in points],
     }
-    made.segment("injected", "low", "injected", "high", source=source, color=colour, alpha=0.45, line_width=2)
-    dots = made.scatter("injected", "recovered", source=source, marker=marker, size=9, color=colour, fill_alpha=0.5)
-    plots.hover(made, [dots], (name, "@told"))
+    fig.segment("injected", "low", "injected", "high", source=source, color=colour, alpha=0.45, line_width=2)
+    dots = fig.scatter("injected", "recovered", source=source, marker=marker, size=9, color=colour, fill_alpha=0.5)
+    plots.hover(fig, [dots], (name, "@told"))

@@ -1,8 +1,8 @@
-"""Loaders and steps that take as long as they are told, and say by clocks of their own how long they really took.
+"""Loaders and steps with known delays, whose items and steps time themselves.
 
-A sleep lasts 0.06 ms longer than it was asked to, and 1 ms or more on a busy machine. So what counts as injected is
-what really happened, read inside the items and the steps themselves: beside the delay that was asked for, the profiler
-would be blamed for the system's timer; beside its own stamps, it would only agree with itself.
+A sleep lasts 0.06 ms longer than requested, and 1 ms or more on a busy machine. The injected delay is therefore what
+really happened, read inside the items and the steps: compared with the requested delay, the profiler would be blamed
+for the system's timer; compared with its own timings, it would only agree with itself.
 """
 
 from __future__ import annotations
@@ -33,94 +33,97 @@ _CALIBRATED_CYCLES = 20_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
-    """Batches that take `delays` to make, each followed by a step of `steps`; seconds, float64 (batches,)."""
+class Segment:
+    """Delays of batches and durations of the steps on them, in seconds, float64 (batches,)."""
 
-    delays: Seconds
-    steps: Seconds
+    delay_seconds: Seconds
+    step_seconds: Seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A loader with `workers` of `prefetch` batches each, and what it goes through.
+    """A loader's settings, and the segments to play.
 
-    A stretch finds a full queue where its first `ahead` batches have no delay.
+    A segment finds a full queue where its first `max_in_flight` batches have no delay.
     """
 
-    stretches: Sequence[Stretch]
-    workers: int = 0
-    prefetch: int = 0
+    segments: Sequence[Segment]
+    num_workers: int = 0
+    prefetch_factor: int = 0
 
     @property
-    def ahead(self) -> int:
-        """Most batches that are under way at a time."""
-        return self.workers * self.prefetch
+    def max_in_flight(self) -> int:
+        """Most batches that are requested but not yet returned."""
+        return self.num_workers * self.prefetch_factor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """A stretch as the profiler recorded it, and as items and steps saw it. Times are of one clock, float64 (steps,).
+class PlayedSegment:
+    """A segment as the profiler recorded it, and as its items and steps timed themselves. Times are float64 (steps,).
 
-    opened: before the first batch was asked for. began, read, made: of each batch: before its item, after the item's
-    file was read, once it was collated. handed, done: the beginning and the end of each step. stored_bytes: what
-    storage gave this process meanwhile, as the system counts it.
+    opened_at: before the first request. item_start_at, file_read_at, collated_at: of each batch. received_at,
+    step_end_at: beginning and end of each step. storage_bytes: read from storage by this process meanwhile.
     """
 
     recording: Recording
-    opened: float
-    began: Seconds
-    read: Seconds
-    made: Seconds
-    handed: Seconds
-    done: Seconds
-    stored_bytes: int = 0
+    opened_at: float
+    item_start_at: Seconds
+    file_read_at: Seconds
+    collated_at: Seconds
+    received_at: Seconds
+    step_end_at: Seconds
+    storage_bytes: int = 0
 
     @property
-    def delays(self) -> Seconds:
-        """How long each batch took to make."""
-        return self.made - self.began
+    def delay_seconds(self) -> Seconds:
+        """Load time of each batch."""
+        return self.collated_at - self.item_start_at
 
     @property
-    def steps(self) -> Seconds:
-        """How long each step took, as far as the host saw."""
-        return self.done - self.handed
+    def step_seconds(self) -> Seconds:
+        """Duration of each step on the host."""
+        return self.step_end_at - self.received_at
 
     @property
-    def waited(self) -> Seconds:
-        """How long the loop waited for each batch, by its own clock, (steps,)."""
-        return self.handed - self.free
+    def wait_seconds(self) -> Seconds:
+        """Wait of the loop for each batch."""
+        return self.received_at - self.loop_free_at
 
     @property
-    def free(self) -> Seconds:
-        """When the loop was free for each batch, (steps,)."""
-        return np.append(self.opened, self.done[:-1])
+    def loop_free_at(self) -> Seconds:
+        """When the loop was free for each batch."""
+        return np.append(self.opened_at, self.step_end_at[:-1])
 
     @property
-    def unready(self) -> Seconds:
-        """How long each batch was not made while the loop waited for it, (steps,)."""
-        return np.clip(self.made - np.maximum(self.free, self.began), 0.0, self.waited)
+    def not_ready_seconds(self) -> Seconds:
+        """Part of each wait in which the batch was not ready."""
+        return np.clip(self.collated_at - np.maximum(self.loop_free_at, self.item_start_at), 0.0, self.wait_seconds)
 
     @property
-    def handing(self) -> Seconds:
-        """What each wait took besides, (steps,)."""
-        return self.waited - self.unready
+    def handover_seconds(self) -> Seconds:
+        """The rest of each wait."""
+        return self.wait_seconds - self.not_ready_seconds
 
     @property
-    def floor(self) -> float:
-        """What that takes when nothing is in the way, in seconds: the profiler's own floor may be what is wrong."""
-        return float(np.quantile(self.handing, 0.1))
+    def handover_floor_seconds(self) -> float:
+        """Hand-over time without contention, in seconds; independent of the profiler's own floor."""
+        return float(np.quantile(self.handover_seconds, 0.1))
 
     @property
-    def withheld(self) -> Seconds:
-        """How much longer than usual each batch that was made took to come, where that is far longer, (steps,).
+    def late_seconds(self) -> Seconds:
+        """Hand-over time beyond the floor, where it is over three times the floor.
 
-        Nobody injected it: for want of a core, or since the core had fallen asleep. It is waiting all the same.
+        It was not injected, but is waiting all the same: no core was free, or an idle core had to wake up.
         """
-        return np.where(self.handing > 3 * self.floor, self.handing - self.floor, 0.0)
+        return np.where(
+            self.handover_seconds > 3 * self.handover_floor_seconds,
+            self.handover_seconds - self.handover_floor_seconds,
+            0.0,
+        )
 
 
 class Items(Dataset[torch.Tensor]):
-    """Items that take a given time and no core; each is its own times (2,): began, read."""
+    """Items with given delays that use no CPU; each item is its own times (2,): start, file read."""
 
     def __init__(self, delays: Seconds) -> None:
         self.delays = delays
@@ -135,36 +138,36 @@ class Items(Dataset[torch.Tensor]):
         return torch.tensor([began, began], dtype=torch.float64)
 
 
-def timed(items: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Collates the times of one item, and notes its own: (1, 3), began, read, made."""
+def collate_times(items: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Collates the times of one item and appends its own: (1, 3), start, file read, collated."""
     batch = torch.nn.functional.pad(torch.stack(list(items)), (0, 1))
     batch[:, 2] = clock()
     return batch
 
 
 class Device(Protocol):
-    """What works on its own once it was told to, while the host goes on. seconds: that each piece of work takes."""
+    """A device that works asynchronously. seconds: duration of each piece of work."""
 
     seconds: float
-    ticks: StepClock
+    step_clock: StepClock
 
     def work(self, batch: Any) -> None:
         """Queues a piece of work and returns at once."""
 
 
 class CudaDevice:
-    """A GPU with a kernel of known length. See `Device`."""
+    """A GPU with a kernel of known duration."""
 
     def __init__(self, seconds: float) -> None:
         device = torch.device("cuda", torch.cuda.current_device())
-        self.ticks: StepClock = CudaStepClock(device)
+        self.step_clock: StepClock = CudaStepClock(device)
         self._cycles = _CALIBRATED_CYCLES
         self._seconds_taken()  # the first launch loads the kernel
         self._cycles = round(self._cycles * seconds / self._seconds_taken())
         self.seconds = self._seconds_taken()
 
     def work(self, _batch: Any) -> None:
-        """See `Device`."""
+        """Launches the kernel."""
         torch.cuda._sleep(self._cycles)  # type: ignore[no-untyped-call]  # noqa: SLF001 (as torch's own tests do)
 
     def _seconds_taken(self) -> float:
@@ -176,49 +179,52 @@ class CudaDevice:
         return float(began.elapsed_time(ended)) / 1e3
 
 
-def play(plan: Plan, device: Device | None = None) -> list[Seen]:
-    """Goes through a plan with the profiler and a real loader. device: works instead of steps that sleep."""
-    opening = max(plan.ahead, 1)  # a batch of every worker at least, so that all of them run
-    delays = np.concatenate([np.zeros(opening), *(stretch.delays for stretch in plan.stretches)])
+def play(plan: Plan, device: Device | None = None) -> list[PlayedSegment]:
+    """Plays a plan with the profiler and a real loader. device: runs work instead of steps that sleep."""
+    opening = max(plan.max_in_flight, 1)  # a batch of every worker at least, so that all of them run
+    delays = np.concatenate([np.zeros(opening), *(segment.delay_seconds for segment in plan.segments)])
     options: dict[str, Any] = {}
-    if plan.workers:
-        options = {"prefetch_factor": plan.prefetch, "multiprocessing_context": worker_context(None),
+    if plan.num_workers:
+        options = {"prefetch_factor": plan.prefetch_factor, "multiprocessing_context": worker_context(None),
                    "worker_init_fn": WorkerInit(None)}  # fmt: skip
-    loader = DataLoader(Items(delays), 1, collate_fn=timed, num_workers=plan.workers, **options)
-    passing = MeasuredLoop(loader)
-    passing.record(opening, lambda _: None)
-    seen = []
-    for stretch in plan.stretches:
-        if plan.workers:
+    loader = DataLoader(Items(delays), 1, collate_fn=collate_times, num_workers=plan.num_workers, **options)
+    loop = MeasuredLoop(loader)
+    loop.record(opening, lambda _: None)
+    played = []
+    for segment in plan.segments:
+        if plan.num_workers:
             sleep(_PAUSE_SECONDS)
-        steps = [device.work if device else SleepingStep(seconds, HOST_SHARE) for seconds in stretch.steps]
-        seen.append(seen_of(passing, steps, None if device is None else device.ticks))
-    passing.close()
-    return seen
+        steps = [device.work if device else SleepingStep(seconds, HOST_SHARE) for seconds in segment.step_seconds]
+        played.append(record_segment(loop, steps, None if device is None else device.step_clock))
+    loop.close()
+    return played
 
 
-def seen_of(passing: MeasuredLoop, steps: Sequence[Callable[[Any], None]], ticks: StepClock | None = None) -> Seen:
-    """One stretch of a loader whose batches are times, with its steps."""
+def record_segment(
+    loop: MeasuredLoop, steps: Sequence[Callable[[Any], None]], step_clock: StepClock | None = None
+) -> PlayedSegment:
+    """Records one segment of a loader whose batches are times."""
     times, batches, step = list[float](), list[torch.Tensor](), iter(steps)
 
-    def taken(batch: Any) -> None:
+    def timed_step(batch: Any) -> None:
         times.append(clock())
         next(step)(batch)
         times.append(clock())
 
-    stored, opened = stored_bytes(), clock()
-    recording = passing.record(len(steps), taken, step_clock=ticks, batches_out=batches)
-    stored = stored_bytes() - stored
-    began, read, made = torch.cat(batches).T.numpy()
-    handed, done = np.array(times).reshape(-1, 2).T
-    return Seen(
-        recording=recording, opened=opened, began=began, read=read, made=made, handed=handed, done=done,
-        stored_bytes=stored,
+    storage_bytes, opened_at = storage_bytes_read(), clock()
+    recording = loop.record(len(steps), timed_step, step_clock=step_clock, batches_out=batches)
+    storage_bytes = storage_bytes_read() - storage_bytes
+    item_start_at, file_read_at, collated_at = torch.cat(batches).T.numpy()
+    received_at, step_end_at = np.array(times).reshape(-1, 2).T
+    return PlayedSegment(
+        recording=recording, opened_at=opened_at, item_start_at=item_start_at, file_read_at=file_read_at,
+        collated_at=collated_at, received_at=received_at, step_end_at=step_end_at,
+        storage_bytes=storage_bytes,
     )  # fmt: skip
 
 
-def stored_bytes() -> int:
-    """What storage gave this process so far, as the system counts it; 0 where it does not say."""
+def storage_bytes_read() -> int:
+    """Bytes read from storage by this process; 0 where the system does not report them."""
     try:
         return int(psutil.Process().io_counters().read_bytes)
     except (psutil.Error, AttributeError, OSError, NotImplementedError):

@@ -1,4 +1,4 @@
-"""What loading costs where that is known: files in memory and on storage, batches with the profiler and without."""
+"""Loaders with known costs: files in the page cache and in storage, batches with and without the profiler."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from torch.utils.data import DataLoader, Dataset
 from ..measure import page_cache
 from ..measure.measured_loop import MeasuredLoop
 from ..measure.steps import SleepingStep
-from .scenarios import HOST_SHARE, Seen, clock, seen_of, sleep, timed
+from .scenarios import HOST_SHARE, PlayedSegment, clock, collate_times, record_segment, sleep
 
 _BATCH_ITEMS, _ITEM_SECONDS = 20, 0.001
 _PERIODS = 5  # of one measurement: from the first step to the last
 
 
-class Files(Dataset[torch.Tensor]):
-    """Items that read a file each, then take a given time; times as `Items`."""
+class FileItems(Dataset[torch.Tensor]):
+    """Items that read a file each, then take a given time; times as in `Items`."""
 
     def __init__(self, files: Sequence[Path], delay: float) -> None:
         self.files, self.transform = files, Sleeping(delay)
@@ -52,8 +52,8 @@ class Sleeping:
         sleep(self.seconds)
 
 
-class Busy(Dataset[torch.Tensor]):
-    """Items that cost a given time of a core, wherever else that core is wanted meanwhile."""
+class BusyItems(Dataset[torch.Tensor]):
+    """Items that use a given amount of CPU time."""
 
     def __init__(self, count: int, seconds: float) -> None:
         self.count, self.seconds = count, seconds
@@ -73,22 +73,24 @@ class Busy(Dataset[torch.Tensor]):
             pass
 
 
-def play_files(folder: Path, *, count: int, size_bytes: int, delay: float, step: float, rounds: int) -> list[Seen]:
-    """Reads files that are in the page cache and files that are not, in turns: warm, cold, warm ... (2 x rounds,)."""
-    files = [_written(folder / f"{number}.bin", size_bytes) for number in range(count)]
-    passing = MeasuredLoop(DataLoader(Files(files, delay), 1, collate_fn=timed))
-    seen = []
+def play_files(
+    folder: Path, *, count: int, size_bytes: int, delay: float, step: float, rounds: int
+) -> list[PlayedSegment]:
+    """Reads files alternately from the page cache and from storage: warm, cold, warm ... (2 x rounds,)."""
+    files = [_write_synced(folder / f"{number}.bin", size_bytes) for number in range(count)]
+    loop = MeasuredLoop(DataLoader(FileItems(files, delay), 1, collate_fn=collate_times))
+    played = []
     for _ in range(rounds):
         for path in files:
             path.read_bytes()
-        seen.append(seen_of(passing, [SleepingStep(step, HOST_SHARE)] * count))
+        played.append(record_segment(loop, [SleepingStep(step, HOST_SHARE)] * count))
         page_cache.evict(files)
-        seen.append(seen_of(passing, [SleepingStep(step, HOST_SHARE)] * count))
-    return seen
+        played.append(record_segment(loop, [SleepingStep(step, HOST_SHARE)] * count))
+    return played
 
 
-def _written(path: Path, size_bytes: int) -> Path:
-    """On storage at once: what is not written yet cannot leave the page cache."""
+def _write_synced(path: Path, size_bytes: int) -> Path:
+    """Writes a file and syncs it: dirty pages cannot leave the page cache."""
     with path.open("wb") as file:
         file.write(bytes(size_bytes))
         file.flush()
@@ -97,27 +99,27 @@ def _written(path: Path, size_bytes: int) -> Path:
 
 
 def play_pairs(pairs: int) -> NDArray[np.float64]:
-    """Seconds a batch without the profiler and with it, by turns, (pairs, 2); a batch costs 20 ms of a core.
+    """Seconds a batch without and with the profiler, alternately, (pairs, 2); a batch uses 20 ms of CPU.
 
-    From step to step: what the profiler does once before and after hundreds of steps is no part of it.
+    Measured from step to step, without the profiler's work before and after hundreds of steps.
     """
-    plain = DataLoader(Busy((_PERIODS + 1) * pairs * _BATCH_ITEMS, _ITEM_SECONDS), _BATCH_ITEMS)
-    passing, batches = MeasuredLoop(plain), iter(plain)
-    found = []
+    plain = DataLoader(BusyItems((_PERIODS + 1) * pairs * _BATCH_ITEMS, _ITEM_SECONDS), _BATCH_ITEMS)
+    loop, batches = MeasuredLoop(plain), iter(plain)
+    pair_seconds = []
     for number in range(pairs):
         both = {}
         for profiled in (False, True) if number % 2 else (True, False):
-            both[profiled] = _with(passing) if profiled else _without(batches)
-        found.append((both[False], both[True]))
-    return np.array(found)
+            both[profiled] = _profiled_batch_seconds(loop) if profiled else _plain_batch_seconds(batches)
+        pair_seconds.append((both[False], both[True]))
+    return np.array(pair_seconds)
 
 
-def _without(batches: Iterator[Any]) -> float:
+def _plain_batch_seconds(batches: Iterator[Any]) -> float:
     times = [clock() for _ in itertools.islice(batches, _PERIODS + 1)]
     return (times[-1] - times[0]) / _PERIODS
 
 
-def _with(passing: MeasuredLoop) -> float:
+def _profiled_batch_seconds(loop: MeasuredLoop) -> float:
     times: list[float] = []
-    passing.record(_PERIODS + 1, lambda _: times.append(clock()))
+    loop.record(_PERIODS + 1, lambda _: times.append(clock()))
     return (times[-1] - times[0]) / _PERIODS

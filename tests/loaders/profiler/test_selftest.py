@@ -25,14 +25,14 @@ from facefeed.loaders.profiler.selftest import run as selftest
 from facefeed.loaders.profiler.selftest import scenarios, scenarios_cost
 from facefeed.loaders.profiler.selftest.checks import (
     Check,
-    Point,
+    Comparison,
     constant_delay,
     delayed_step,
     null_runs,
     with_workers,
 )
 from facefeed.loaders.profiler.selftest.checks_cost import evicted_files, hidden_delay, overhead
-from facefeed.loaders.profiler.selftest.scenarios import Device, Plan, Seen, Stretch
+from facefeed.loaders.profiler.selftest.scenarios import Device, Plan, PlayedSegment, Segment
 from facefeed.pipeline.cli import main
 from numpy.typing import NDArray
 
@@ -65,21 +65,21 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return moved
 
 
-def played(plan: Plan, device: Device | None = None) -> list[Seen]:
+def played(plan: Plan, device: Device | None = None) -> list[PlayedSegment]:
     """Real loaders where there are no workers; else what a loop would have recorded of such a queue."""
-    if not plan.workers:
+    if not plan.num_workers:
         return scenarios.play(plan, device)
     random = np.random.default_rng(0)
-    return [queued(plan, stretch, random) for stretch in plan.stretches]
+    return [queued(plan, stretch, random) for stretch in plan.segments]
 
 
-def queued(plan: Plan, stretch: Stretch, random: np.random.Generator, *, withheld: float = 0.0) -> Seen:
+def queued(plan: Plan, stretch: Segment, random: np.random.Generator, *, withheld: float = 0.0) -> PlayedSegment:
     """withheld: seconds that every eighth batch comes late, since the machine is busy with something else."""
-    delays = stretch.delays + 0.0003 * random.random(len(stretch.delays))
+    delays = stretch.delay_seconds + 0.0003 * random.random(len(stretch.delay_seconds))
     handing = HANDING_SECONDS * (1 + 0.5 * random.random(len(delays)))
     handing[::8] += withheld
-    timeline = QueueModel(num_workers=plan.workers, prefetch_factor=plan.prefetch).replay(
-        delays + 0.0001, stretch.steps, handing
+    timeline = QueueModel(num_workers=plan.num_workers, prefetch_factor=plan.prefetch_factor).replay(
+        delays + 0.0001, stretch.step_seconds, handing
     )
     recording = Recording(
         requested_at=timeline.device_free_at,
@@ -89,8 +89,8 @@ def queued(plan: Plan, stretch: Stretch, random: np.random.Generator, *, withhel
         host_received_at=timeline.step_begin_at,
         step_begin_raw_at=timeline.step_begin_at,
         segment_step=np.arange(len(delays)),
-        num_workers=plan.workers,
-        prefetch_factor=plan.prefetch,
+        num_workers=plan.num_workers,
+        prefetch_factor=plan.prefetch_factor,
         storage_bytes=0,
         num_images=np.ones(len(delays), np.int64),
         batch_timings=[
@@ -99,14 +99,14 @@ def queued(plan: Plan, stretch: Stretch, random: np.random.Generator, *, withhel
         ],
     )
     began = timeline.load_end_at - delays
-    return Seen(
+    return PlayedSegment(
         recording=recording,
-        opened=0.0,
-        began=began,
-        read=began,
-        made=timeline.load_end_at,
-        handed=recording.received_at,
-        done=recording.step_end_at,
+        opened_at=0.0,
+        item_start_at=began,
+        file_read_at=began,
+        collated_at=timeline.load_end_at,
+        received_at=recording.received_at,
+        step_end_at=recording.step_end_at,
     )
 
 
@@ -117,7 +117,7 @@ class Stream:
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.free_at = clock, 0.0
-        self.ticks: StepClock = Events(self)
+        self.step_clock: StepClock = Events(self)
 
     def work(self, _batch: Any) -> None:
         self.free_at = max(self.free_at, self.clock()) + self.seconds
@@ -147,8 +147,8 @@ class Disk:
         monkeypatch.setattr(Path, "read_bytes", lambda path: self.read(path))  # noqa: PLW0108 (bound, it would not get it)
         monkeypatch.setattr(page_cache, "evict", self.evict)
         monkeypatch.setattr(page_cache, "storage_bytes_read", lambda: self.stored)
-        monkeypatch.setattr(scenarios, "stored_bytes", lambda: self.stored)
-        monkeypatch.setattr(scenarios_cost, "_written", lambda path, _size_bytes: path)
+        monkeypatch.setattr(scenarios, "storage_bytes_read", lambda: self.stored)
+        monkeypatch.setattr(scenarios_cost, "_write_synced", lambda path, _size_bytes: path)
 
     def evict(self, paths: list[Path]) -> None:
         self.evicted |= set(paths) if self.forgets else set()
@@ -240,7 +240,7 @@ def of_one_worker(recording: Recording) -> QueueModel:
 
 
 def getter(name: str) -> Callable[[Recording], Any]:
-    found = vars(Recording)[name].fget
+    found = getattr(Recording, name).fget
     assert callable(found)
     return found
 
@@ -281,7 +281,7 @@ def test_a_profiler_with_a_defect_fails(
 
 def test_a_profiler_that_takes_the_hosts_wait_for_the_devices_fails(clock: Clock) -> None:
     stream = Stream(clock)
-    stream.ticks = HostStepClock()
+    stream.step_clock = HostStepClock()
     found = hidden_delay(played, stream)
     assert [point.label.endswith("the stall") for point in found.points if not point.holds] == [True, True]
 
@@ -311,7 +311,7 @@ def test_without_a_gpu_its_check_is_not_run_and_nothing_fails() -> None:
 @pytest.mark.parametrize("withheld", [0.002, 0.03])
 def test_what_a_busy_machine_withholds_is_no_false_alarm(withheld: float) -> None:
     random = np.random.default_rng(0)
-    found = null_runs(lambda plan: [queued(plan, stretch, random, withheld=withheld) for stretch in plan.stretches])
+    found = null_runs(lambda plan: [queued(plan, stretch, random, withheld=withheld) for stretch in plan.segments])
     assert found.passed
     assert float(found.detail.split("was ")[1].split(" ms")[0]) > 0.1  # it was seen, and it was so
 
@@ -347,11 +347,11 @@ def test_a_check_that_compared_nothing_has_not_passed() -> None:
 # ---- the command and its page
 
 GOOD = Check(number=1, name="a <b>delay</b> is the stall", detail="all well", points=(
-    Point(label="10 ms", injected=0.0101, recovered=0.0104, allowed=0.0008, estimator="A"),
-    Point(label="hidden", injected=0.0, recovered=0.0, allowed=0.0008, estimator="A"),
+    Comparison(label="10 ms", injected=0.0101, recovered=0.0104, allowed=0.0008, estimator="A"),
+    Comparison(label="hidden", injected=0.0, recovered=0.0, allowed=0.0008, estimator="A"),
 ))  # fmt: skip
 BAD = Check(number=3, name="one slow batch starves one step", detail="1 worker", points=(
-    Point(label="1 worker x 2, 1.1 x", injected=1, recovered=0, allowed=0, unit="count", estimator="A"),
+    Comparison(label="1 worker x 2, 1.1 x", injected=1, recovered=0, allowed=0, unit="count", estimator="A"),
 ))  # fmt: skip
 NOT_RUN = Check(number=5, name="hidden behind a device", not_run="needs a GPU")
 

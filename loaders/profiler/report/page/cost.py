@@ -13,7 +13,7 @@ from ...measure.recording import Recording
 from ...verdict.result import Profile
 from ...verdict.verdict import Verdict
 from . import plots
-from .plots import INK, MAKING, QUIET, STAGES, STALL, STEP, Section, Table, milliseconds, percent
+from .plots import INK, LOADING, MUTED, STAGES, STALL, STEP, Section, Table, milliseconds, percent
 
 _STAGE_MEANINGS = {
     "read": "getting the rows from their files", "decode": "from JPEG to pixels",
@@ -29,46 +29,55 @@ def stages(profile: Profile) -> Section | None:
     spans = profile.live.stage_seconds
     if not spans:
         return None
-    names, taken = list(spans), np.array(list(spans.values())) * 1e3
-    whole = max(float(taken.sum()), 1e-9)
-    made = plots.rows_plot(names, "ms a batch", (0.0, max(float(taken.max()), 1e-6) * 1.5))
-    source = ColumnDataSource({
-        "y": list(range(len(names))), "ms": taken, "what": names, "color": [STAGES.get(one, MAKING) for one in names],
-        "text": [f"{milliseconds(value / 1e3)}, {percent(value / whole)}" for value in taken],
-        "means": [_STAGE_MEANINGS.get(one, "") for one in names],
-    })  # fmt: skip
-    bars = made.hbar(y="y", left=0, right="ms", height=0.64, color="color", source=source)
-    made.text(x="ms", y="y", text="text", x_offset=6, text_baseline="middle", text_color=INK, source=source)
-    plots.hover(made, [bars], ("", "@what"), ("takes", "@text"), ("", "@means"))
+    names, stage_ms = list(spans), np.array(list(spans.values())) * 1e3
+    total_ms = max(float(stage_ms.sum()), 1e-9)
+    fig = plots.rows_plot(names, "ms a batch", (0.0, max(float(stage_ms.max()), 1e-6) * 1.5))
+    source = ColumnDataSource(
+        {
+            "y": list(range(len(names))),
+            "ms": stage_ms,
+            "what": names,
+            "color": [STAGES.get(one, LOADING) for one in names],
+            "text": [f"{milliseconds(value / 1e3)}, {percent(value / total_ms)}" for value in stage_ms],
+            "means": [_STAGE_MEANINGS.get(one, "") for one in names],
+        }
+    )
+    bars = fig.hbar(y="y", left=0, right="ms", height=0.64, color="color", source=source)
+    fig.text(x="ms", y="y", text="text", x_offset=6, text_baseline="middle", text_color=INK, source=source)
+    plots.hover(fig, [bars], ("", "@what"), ("takes", "@text"), ("", "@means"))
     return Section(
-        key="stages", title="What a batch costs to make",
-        read=f"One process takes {milliseconds(whole / 1e3)} a batch; the longest bar is where less work helps most.",
-        plots={"bars of the stages of a batch's making": made}, notes=(binding(profile.live),),
-    )  # fmt: skip
+        key="stages",
+        title="What a batch costs to make",
+        read=f"One process takes {milliseconds(total_ms / 1e3)} a batch; the longest bar is where less work helps "
+        "most.",
+        plots={"bars of the stages of a batch's making": fig},
+        notes=(binding(profile.live),),
+    )
 
 
 def binding(recording: Recording) -> str:
     """The sentence on what limits loading: cores, computing, storage or waiting."""
-    made = recording.steady_batch_timings
-    whole = sum(stamp.end_at - stamp.start_at for stamp in made)
-    computed = min(sum(stamp.cpu_seconds for stamp in made) / whole, 1.0)
-    queued = min(sum(stamp.core_wait_seconds for stamp in made) / whole, 1.0 - computed)
-    rest = 1.0 - computed - queued
-    if not computed:
+    timings = recording.steady_batch_timings
+    load_seconds = sum(timing.end_at - timing.start_at for timing in timings)
+    cpu_share = min(sum(timing.cpu_seconds for timing in timings) / load_seconds, 1.0)
+    core_wait_share = min(sum(timing.core_wait_seconds for timing in timings) / load_seconds, 1.0 - cpu_share)
+    other_share = 1.0 - cpu_share - core_wait_share
+    if not cpu_share:
         return "What limits it is not known: the system does not say how long the makers computed."
-    if queued > _SCARCE or recording.late_seconds.sum() > recording.not_ready_seconds.sum():
-        what = (
+    if core_wait_share > _SCARCE or recording.late_seconds.sum() > recording.not_ready_seconds.sum():
+        limit = (
             "the cores. The loop and its workers want more than there are: more workers will not help, less work will"
         )
-    elif computed >= rest:
-        what = "computing. The makers are busy: more workers help while cores are free, and so does less work"
-    elif sum(stamp.storage_bytes for stamp in made) / len(made) > _STORAGE_BYTES:
-        what = "storage. The makers mostly wait for what they read: faster storage helps, and so do more workers"
+    elif cpu_share >= other_share:
+        limit = "computing. The makers are busy: more workers help while cores are free, and so does less work"
+    elif sum(timing.storage_bytes for timing in timings) / len(timings) > _STORAGE_BYTES:
+        limit = "storage. The makers mostly wait for what they read: faster storage helps, and so do more workers"
     else:
-        what = "waiting. The makers mostly wait, for files, locks or other processes: more workers help"
+        limit = "waiting. The makers mostly wait, for files, locks or other processes: more workers help"
     return (
-        f"What limits it: {what}. Of a batch's making, {percent(computed)} is computing, {percent(queued)} is waiting "
-        f"for a free core, and {percent(rest)} is neither."
+        f"What limits it: {limit}. Of a batch's making, {percent(cpu_share)} is computing, "
+        f"{percent(core_wait_share)} is waiting "
+        f"for a free core, and {percent(other_share)} is neither."
     )
 
 
@@ -120,29 +129,29 @@ _Row = tuple[str, Recording, Verdict]
 
 def _throughput(rows: list[_Row], limit: float) -> figure:
     values = [recording.images_per_second for _, recording, _ in rows]
-    made = plots.rows_plot([name for name, _, _ in rows], "images a second", (0.0, max(*values, limit) * 1.25))
-    made.xaxis.formatter = NumeralTickFormatter(format="0,0")
+    fig = plots.rows_plot([name for name, _, _ in rows], "images a second", (0.0, max(*values, limit) * 1.25))
+    fig.xaxis.formatter = NumeralTickFormatter(format="0,0")
     source = ColumnDataSource({
         "y": list(range(len(rows))), "value": values, "what": [name for name, _, _ in rows],
-        "text": [f"{value:,.0f}" for value in values], "color": [STEP, *[QUIET] * (len(rows) - 1)],
+        "text": [f"{value:,.0f}" for value in values], "color": [STEP, *[MUTED] * (len(rows) - 1)],
     })  # fmt: skip
-    plots.mark(made, limit)
-    bars = made.hbar(y="y", left=0, right="value", height=0.6, color="color", source=source)
-    made.text(x="value", y="y", text="text", x_offset=6, text_baseline="middle", text_color=INK, source=source)
-    plots.hover(made, [bars], ("", "@what"), ("images/s", "@text"))
-    return made
+    plots.mark(fig, limit)
+    bars = fig.hbar(y="y", left=0, right="value", height=0.6, color="color", source=source)
+    fig.text(x="value", y="y", text="text", x_offset=6, text_baseline="middle", text_color=INK, source=source)
+    plots.hover(fig, [bars], ("", "@what"), ("images/s", "@text"))
+    return fig
 
 
 def waits_plot(rows: Sequence[tuple[str, Verdict]]) -> figure:
     """A bar of each verdict's waiting, with a whisker from bound to bound."""
-    stalls = [verdict.wait_share for _, verdict in rows]
-    longest = max(5.0, *(one.upper * 105 for one in stalls))
-    made = plots.rows_plot([name for name, _ in rows], "waiting (% of the time)", (0.0, longest))
+    wait_shares = [verdict.wait_share for _, verdict in rows]
+    longest = max(5.0, *(one.upper * 105 for one in wait_shares))
+    fig = plots.rows_plot([name for name, _ in rows], "waiting (% of the time)", (0.0, longest))
     source = ColumnDataSource({
         "y": list(range(len(rows))), "what": [name for name, _ in rows],
-        **{side: [getattr(one, side) * 100 for one in stalls] for side in ("value", "lower", "upper")},
+        **{side: [getattr(one, side) * 100 for one in wait_shares] for side in ("value", "lower", "upper")},
     })  # fmt: skip
-    bars = made.hbar(y="y", left=0, right="value", height=0.6, color=STALL, alpha=0.75, source=source)
-    made.add_layout(Whisker(base="y", lower="lower", upper="upper", dimension="width", source=source, line_color=INK))
-    plots.hover(made, [bars], ("", "@what"), ("waits", "@value{0.0} %"), ("bounds", "@lower{0.0} to @upper{0.0} %"))
-    return made
+    bars = fig.hbar(y="y", left=0, right="value", height=0.6, color=STALL, alpha=0.75, source=source)
+    fig.add_layout(Whisker(base="y", lower="lower", upper="upper", dimension="width", source=source, line_color=INK))
+    plots.hover(fig, [bars], ("", "@what"), ("waits", "@value{0.0} %"), ("bounds", "@lower{0.0} to @upper{0.0} %"))
+    return fig

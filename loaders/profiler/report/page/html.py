@@ -52,6 +52,6 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
     return write_atomically(text, page, "--page")
 
 
-def _item(made: figure) -> Markup:
+def _item(fig: figure) -> Markup:
     """A figure as JSON for a script element, which `in_html` has escaped."""
-    return Markup(plots.in_html(made))  # noqa: S704
+    return Markup(plots.in_html(fig))  # noqa: S704

@@ -21,16 +21,16 @@ SOFT: Final = "#646872"
 STALL: Final = "#c62828"
 NO_CORE: Final = "#ee8866"
 SAMPLER: Final = "#d81b60"
-OTHERS: Final = "#b07aa1"
+OTHER_RANKS: Final = "#b07aa1"
 STEP: Final = "#1f5fa8"
-HANDING: Final = "#8d929b"
-QUIET: Final = "#b9bdc6"
-MAKING: Final = "#7fb8dc"
-WHOLE: Final = "#d6e4ee"
+TRANSPORT: Final = "#8d929b"
+MUTED: Final = "#b9bdc6"
+LOADING: Final = "#7fb8dc"
+UNSPLIT_BATCH: Final = "#d6e4ee"
 
 STAGES: Final = {
     "read": "#56b4e9", "decode": "#e69f00", "resize": "#f0e442", "augment": "#009e73", "collate": "#cc79a7",
-    "other": QUIET,
+    "other": MUTED,
 }  # fmt: skip
 """Okabe and Ito's colours, which people of every kind of colour vision tell apart; stalls alone are red."""
 
@@ -85,39 +85,39 @@ def plot(
 ) -> figure:
     """An empty figure as wide as the page, with labelled axes. y: None for an axis of names. options: of Bokeh."""
     options.update(x_range=x_range, y_range=y_range)  # figure takes pairs of numbers, but its stubs do not
-    made = figure(
+    fig = figure(
         height=height, sizing_mode="stretch_width", toolbar_location=None, tools="", min_border_left=64,
         min_border_right=18, x_axis_label=x, y_axis_label=y, **options,
     )  # fmt: skip
-    (made.xgrid if y else made.ygrid).grid_line_color = None
-    for name, axis, ends in (("x", made.xaxis, x_range), ("y", made.yaxis, y_range)):
+    (fig.xgrid if y else fig.ygrid).grid_line_color = None
+    for name, axis, ends in (("x", fig.xaxis, x_range), ("y", fig.yaxis, y_range)):
         if options.get(f"{name}_axis_type") == "log":
             axis.ticker = FixedTicker(ticks=round_ticks(*ends))
             axis.major_label_overrides = {tick: f"{tick:,g}" for tick in round_ticks(*ends)}
-    return made
+    return fig
 
 
 def rows_plot(names: Sequence[str], x: str, x_range: tuple[float, float]) -> figure:
     """An empty figure for horizontal bars or lanes, with a name beside each row, from the top down."""
-    made = plot(60 + 34 * len(names), x, None, x_range, (len(names) - 0.4, -0.6))
-    made.xaxis.ticker = BasicTicker(desired_num_ticks=4)  # a phone has no room for more
-    made.yaxis.ticker = FixedTicker(ticks=list(range(len(names))))
+    fig = plot(60 + 34 * len(names), x, None, x_range, (len(names) - 0.4, -0.6))
+    fig.xaxis.ticker = BasicTicker(desired_num_ticks=4)  # a phone has no room for more
+    fig.yaxis.ticker = FixedTicker(ticks=list(range(len(names))))
     short = (name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}\u2026" for name in names)
     # A plain string would be TeX where it has dollars.
-    made.yaxis.major_label_overrides = {row: PlainText(text=name) for row, name in enumerate(short)}
-    made.yaxis.major_tick_line_color = made.yaxis.axis_line_color = None
-    return made
+    fig.yaxis.major_label_overrides = {row: PlainText(text=name) for row, name in enumerate(short)}
+    fig.yaxis.major_tick_line_color = fig.yaxis.axis_line_color = None
+    return fig
 
 
-def mark(made: figure, at: float, *, across: bool = False, colour: str = SOFT) -> None:
+def mark(fig: figure, at: float, *, across: bool = False, colour: str = SOFT) -> None:
     """A dashed line at a value of x, or of y if `across`."""
-    made.add_layout(Span(location=at, dimension="width" if across else "height", line_color=colour, line_dash="dashed",
+    fig.add_layout(Span(location=at, dimension="width" if across else "height", line_color=colour, line_dash="dashed",
                          line_width=1.5, level="underlay"))  # fmt: skip
 
 
-def hover(made: figure, renderers: Sequence[Any], *rows: tuple[str, str]) -> None:
+def hover(fig: figure, renderers: Sequence[Any], *rows: tuple[str, str]) -> None:
     """Tooltips. rows: names and `@column` references, whose values Bokeh escapes."""
-    made.add_tools(HoverTool(renderers=list(renderers), tooltips=list(rows), point_policy="follow_mouse"))
+    fig.add_tools(HoverTool(renderers=list(renderers), tooltips=list(rows), point_policy="follow_mouse"))
 
 
 def round_ticks(low: float, high: float) -> list[float]:
@@ -150,9 +150,9 @@ def milliseconds(seconds: float) -> str:
     return f"{value:,.{digits}f}".removesuffix(".00").removesuffix(".0") + "\u00a0ms"
 
 
-def in_html(made: figure) -> str:
+def in_html(fig: figure) -> str:
     """A figure as JSON that is safe inside a script element."""
-    text = serialize_json(json_item(made, theme=_THEME))
+    text = serialize_json(json_item(fig, theme=_THEME))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -11,18 +11,18 @@ from ...verdict.result import STEP_PART_LABELS, Profile, SweepResult
 from ...verdict.verdict import format_headroom
 from . import plots
 from .cost import waits_plot
-from .plots import HANDING, NO_CORE, SAMPLER, STALL, Section, Table, percent
+from .plots import NO_CORE, SAMPLER, STALL, TRANSPORT, Section, Table, percent
 
-_COLOURS = {"transport": HANDING, "sampling": SAMPLER, "contention": NO_CORE, "preparation": STALL}
+_COLOURS = {"transport": TRANSPORT, "sampling": SAMPLER, "contention": NO_CORE, "preparation": STALL}
 
 
 def sweep(profile: Profile) -> Section | None:
     """Section: the measured settings, the cheapest that feeds the device first."""
-    tried = profile.sweep
-    if not tried:
+    results = profile.sweep
+    if not results:
         return None
-    rows = [(describe_settings((one.num_workers, one.prefetch_factor)), one.verdict) for one in tried]
-    confidence = percent(tried[0].verdict.wait_share.confidence)
+    rows = [(describe_settings((one.num_workers, one.prefetch_factor)), one.verdict) for one in results]
+    confidence = percent(results[0].verdict.wait_share.confidence)
     return Section(
         key="sweep",
         title="Settings that were measured",
@@ -31,24 +31,24 @@ def sweep(profile: Profile) -> Section | None:
         plots={"waiting with each setting": waits_plot(rows)},
         table=Table(
             ("settings", "", "waiting", f"bounds ({confidence})", "of an epoch", "headroom", "images/s", "steps"),
-            [_setting(one) for one in tried],
+            [_setting(one) for one in results],
         ),
         notes=tuple(
-            f"{one.loader_arguments}: {'; '.join(one.verdict.reasons)}." for one in tried if one.verdict.reasons
+            f"{one.loader_arguments}: {'; '.join(one.verdict.reasons)}." for one in results if one.verdict.reasons
         ),
     )
 
 
-def _setting(tried: SweepResult) -> tuple[str, ...]:
-    verdict, live = tried.verdict, tried.verdict.wait_share
+def _setting(result: SweepResult) -> tuple[str, ...]:
+    verdict, live = result.verdict, result.verdict.wait_share
     return (
-        tried.loader_arguments,
+        result.loader_arguments,
         verdict.kind.value,
         percent(live.value),
         f"{percent(live.lower)} to {percent(live.upper)}",
         "not known" if verdict.epoch_wait_share is None else f"at most {percent(verdict.epoch_wait_share.upper)}",
         format_headroom(verdict.headroom),
-        f"{tried.images_per_second:,.0f}",
+        f"{result.images_per_second:,.0f}",
         f"{verdict.num_steps:,}",
     )
 
@@ -97,18 +97,18 @@ def _row(rank: RankResult) -> tuple[str, ...]:
     )
 
 
-def _ranks_plot(found: tuple[RankResult, ...]) -> figure:
-    most = max(sum(rank.wait_share_by_cause.values()) for rank in found)
-    made = plots.rows_plot(
-        [f"rank {rank.number}" for rank in found], "waiting (% of the time)", (0.0, max(5.0, most * 115))
+def _ranks_plot(ranks_: tuple[RankResult, ...]) -> figure:
+    most = max(sum(rank.wait_share_by_cause.values()) for rank in ranks_)
+    fig = plots.rows_plot(
+        [f"rank {rank.number}" for rank in ranks_], "waiting (% of the time)", (0.0, max(5.0, most * 115))
     )
-    rows, reached = list(range(len(found))), [0.0] * len(found)
+    rows, reached = list(range(len(ranks_))), [0.0] * len(ranks_)
     for name, colour in _COLOURS.items():
-        taken = [rank.wait_share_by_cause[name] * 100 for rank in found]
+        taken = [rank.wait_share_by_cause[name] * 100 for rank in ranks_]
         ends = [start + more for start, more in zip(reached, taken, strict=True)]
         source = ColumnDataSource({"y": rows, "left": reached, "right": ends, "taken": taken,
-                                   "what": [STEP_PART_LABELS[name]] * len(found)})  # fmt: skip
-        bars = made.hbar(y="y", left="left", right="right", height=0.6, color=colour, source=source)
-        plots.hover(made, [bars], ("", "@what"), ("takes", "@taken{0.00} %"))
+                                   "what": [STEP_PART_LABELS[name]] * len(ranks_)})  # fmt: skip
+        bars = fig.hbar(y="y", left="left", right="right", height=0.6, color=colour, source=source)
+        plots.hover(fig, [bars], ("", "@what"), ("takes", "@taken{0.00} %"))
         reached = ends
-    return made
+    return fig

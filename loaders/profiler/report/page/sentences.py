@@ -83,14 +83,16 @@ def banner(profile: Profile) -> Banner:
 def _emulated(profile: Profile) -> str:
     if not profile.verdict.emulated:
         return ""
-    alone = profile.preloaded
-    taken, busy = (
-        float(alone.step_seconds.mean()),
-        min(alone.loop_cpu_seconds / max(float(alone.step_seconds.sum()), 1e-9), 1.0),
+    preloaded = profile.preloaded
+    step_seconds, host_share = (
+        float(preloaded.step_seconds.mean()),
+        min(preloaded.loop_cpu_seconds / max(float(preloaded.step_seconds.sum()), 1e-9), 1.0),
     )
     return (
-        f"No GPU took part. A device that takes {milliseconds(taken)} for every training step was emulated; one core "
-        f"of the host was busy {percent(busy)} of the time, as beside a GPU that computes. So this shows what the "
+        f"No GPU took part. A device that takes {milliseconds(step_seconds)} for every training step was emulated; "
+        f"one core "
+        f"of the host was busy {percent(host_share)} of the time, as beside a GPU that computes. So this shows what "
+        f"the "
         "loader delivers on this machine, not that a GPU is fed: compare it with how long your own step takes."
     )
 
@@ -109,11 +111,11 @@ def sustained(profile: Profile) -> str:
     if verdict.headroom >= 1 and verdict.wait_share.value > FED_BELOW:
         return (f"By the model, {who.lower()} would sustain {steps}; but by the clock this step waits more than the "
                 "model explains. Look at what else runs on the machine.")  # fmt: skip
-    told = f"{who} {'sustain' if profile.ranks else 'sustains'} {steps} with at most 1\u00a0% of waiting"
+    sentence = f"{who} {'sustain' if profile.ranks else 'sustains'} {steps} with at most 1\u00a0% of waiting"
     if verdict.headroom >= 1:
         faster = format_headroom(verdict.headroom).replace("x", " times")
-        return f"{told}: the step could be {faster} as fast before it waits."
-    return f"{told}; this step is {1 / verdict.headroom:.1f} times too fast for that."
+        return f"{sentence}: the step could be {faster} as fast before it waits."
+    return f"{sentence}; this step is {1 / verdict.headroom:.1f} times too fast for that."
 
 
 def handing(profile: Profile) -> str:
@@ -213,20 +215,24 @@ def facts(profile: Profile) -> dict[str, str]:
 
 def _throughput(profile: Profile) -> str:
     live = profile.live
-    told = f"{live.images_per_second:,.0f} images/s in batches of {live.images_per_batch:,.0f}"
-    whole = sum(rank.images_per_second for rank in profile.ranks)
-    return f"{told} on this rank, {whole:,.0f} images/s on all of them" if profile.ranks else told
+    throughput = f"{live.images_per_second:,.0f} images/s in batches of {live.images_per_batch:,.0f}"
+    total_images_per_second = sum(rank.images_per_second for rank in profile.ranks)
+    return (
+        f"{throughput} on this rank, {total_images_per_second:,.0f} images/s on all of them"
+        if profile.ranks
+        else throughput
+    )
 
 
 def _whole_epoch(verdict: Verdict) -> dict[str, str]:
     if verdict.epoch_wait_share is None:
         return {}
-    found = (
+    text = (
         f"waits {percent(verdict.epoch_wait_share.value)} of {verdict.num_epoch_batches:,} batches' time, at most "
         f"{percent(verdict.epoch_wait_share.upper)}; {milliseconds(verdict.epoch_start_wait_seconds)} of it at the "
         f"beginning"
     )
-    return {"Whole epoch": found}
+    return {"Whole epoch": text}
 
 
 def _shared(profile: Profile) -> str:

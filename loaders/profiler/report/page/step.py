@@ -14,16 +14,16 @@ from ...verdict.result import STEP_PART_LABELS, CurvePoint, Profile
 from ...verdict.what_if import WhatIfModel
 from . import plots
 from .plots import (
-    HANDING,
     INK,
-    MAKING,
+    LOADING,
+    MUTED,
     NO_CORE,
-    OTHERS,
-    QUIET,
+    OTHER_RANKS,
     SAMPLER,
     SOFT,
     STALL,
     STEP,
+    TRANSPORT,
     Section,
     milliseconds,
     percent,
@@ -41,17 +41,17 @@ _BARS = {
     "copy": (STEP_PART_LABELS["copy"], "#6f9fd0", "bringing the batch to the device"),
     "slower step": (
         STEP_PART_LABELS["slower step"],
-        MAKING,
+        LOADING,
         "the step is slower while batches are being made beside it",
     ),
     "other ranks": (
         STEP_PART_LABELS["other ranks"],
-        OTHERS,
+        OTHER_RANKS,
         "the step cannot end before another rank's batch is there",
     ),
     "transport": (
         STEP_PART_LABELS["transport"],
-        HANDING,
+        TRANSPORT,
         "passing a batch that is made from its worker to the loop, where the device waits for it",
     ),
     "sampling": (STEP_PART_LABELS["sampling"], SAMPLER, "the sampler chooses the next samples, in the loop itself"),
@@ -92,17 +92,17 @@ def _waterfall_plot(rows: Sequence[tuple[str, str, str, float, float]]) -> figur
     names, colours, meanings, *ends = zip(*rows, strict=True)
     left, right = np.array(ends) * 1e3
     far = np.maximum(left, right)
-    made = plots.rows_plot(names, "ms", (min(0.0, float(right.min())), float(far.max()) * 1.4))
+    fig = plots.rows_plot(names, "ms", (min(0.0, float(right.min())), float(far.max()) * 1.4))
     for row, edge in enumerate(right[:-1]):
-        made.line([edge, edge], [row - 0.32, row + 1.32], line_color=QUIET)
+        fig.line([edge, edge], [row - 0.32, row + 1.32], line_color=MUTED)
     spans = np.round(right - left, 2) + 0.0  # no "-0.00"
-    taken = [f"{span:{'+' if start else ''},.2f} ms" for start, span in zip(left, spans, strict=True)]
+    labels = [f"{span:{'+' if start else ''},.2f} ms" for start, span in zip(left, spans, strict=True)]
     source = ColumnDataSource({"y": list(range(len(rows))), "left": left, "right": right, "far": far, "what": names,
-                               "color": colours, "means": meanings, "taken": taken})  # fmt: skip
-    bars = made.hbar(y="y", left="left", right="right", height=0.64, color="color", source=source)
-    made.text(x="far", y="y", text="taken", x_offset=6, text_baseline="middle", text_color=INK, source=source)
-    plots.hover(made, [bars], ("", "@what"), ("takes", "@taken"), ("", "@means"))
-    return made
+                               "color": colours, "means": meanings, "taken": labels})  # fmt: skip
+    bars = fig.hbar(y="y", left="left", right="right", height=0.64, color="color", source=source)
+    fig.text(x="far", y="y", text="taken", x_offset=6, text_baseline="middle", text_color=INK, source=source)
+    plots.hover(fig, [bars], ("", "@what"), ("takes", "@taken"), ("", "@means"))
+    return fig
 
 
 # ---- the starvation curve
@@ -142,9 +142,9 @@ def _agreement(points: Sequence[CurvePoint]) -> str:
     """The sentence on how well measured points fit the predicted curve."""
     apart = [abs(point.measured_wait_share - point.predicted_wait_share) for point in points]
     worst = points[int(np.argmax(apart))]
-    told = f"The dots lie {sum(apart) / len(apart) * 100:.1f} points off the line on average"
+    sentence = f"The dots lie {sum(apart) / len(apart) * 100:.1f} points off the line on average"
     if max(apart) <= _FAR_OFF:
-        return f"{told}, {max(apart) * 100:.1f} at most."
+        return f"{sentence}, {max(apart) * 100:.1f} at most."
     why = "The model knows only what was seen at your step: rely on the dots."
     if not 1 / _OTHER_PACE < worst.load_ratio < _OTHER_PACE:
         why = (
@@ -153,60 +153,60 @@ def _agreement(points: Sequence[CurvePoint]) -> str:
             "machine came or went: measure again while nothing else runs."
         )
     return (
-        f"{told}, and the one at {milliseconds(worst.step_seconds)} by {max(apart) * 100:.0f}: "
+        f"{sentence}, and the one at {milliseconds(worst.step_seconds)} by {max(apart) * 100:.0f}: "
         f"{percent(worst.measured_wait_share)} "
         f"where the model says {percent(worst.predicted_wait_share)}. {why}"
     )
 
 
 def _predicted(profile: Profile, steps: Sequence[float]) -> list[float]:
-    situation = WhatIfModel.fit(profile.live, profile.num_cores)
-    return [situation.wait_share(step_seconds=step) for step in steps]
+    model = WhatIfModel.fit(profile.live, profile.num_cores)
+    return [model.wait_share(step_seconds=step) for step in steps]
 
 
 def _curve_plot(profile: Profile, faster: dict[int, float]) -> figure:
     verdict, now = profile.verdict, profile.verdict.mean_step_seconds
-    tried = np.array([(point.step_seconds * 1e3, point.measured_wait_share * 100) for point in profile.curve]).reshape(
-        -1, 2
-    )
-    marks = [now, now / max(_FASTER), verdict.fastest_step_seconds or now, *(tried[:, 0] / 1e3)]
+    measured = np.array(
+        [(point.step_seconds * 1e3, point.measured_wait_share * 100) for point in profile.curve]
+    ).reshape(-1, 2)
+    marks = [now, now / max(_FASTER), verdict.fastest_step_seconds or now, *(measured[:, 0] / 1e3)]
     steps = np.geomspace(0.8 * min(marks), 1.3 * max(marks), _CURVE_POINTS)
     predicted = np.array(_predicted(profile, steps.tolist())) * 100
     far = float(steps[-_CURVE_POINTS // 4])  # what stands to the right of it would not fit
-    top = 1.2 * max(predicted.max(), verdict.wait_share.value * 100, tried[:, 1].max(initial=0.0), 4.0)
-    made = plots.plot(330, "step time (ms)", "waiting (% of the time)", (steps[0] * 1e3, steps[-1] * 1e3),
+    top = 1.2 * max(predicted.max(), verdict.wait_share.value * 100, measured[:, 1].max(initial=0.0), 4.0)
+    fig = plots.plot(330, "step time (ms)", "waiting (% of the time)", (steps[0] * 1e3, steps[-1] * 1e3),
                       (-0.03 * top, top), x_axis_type="log")  # fmt: skip
     if verdict.fastest_step_seconds is not None:
-        plots.mark(made, verdict.fastest_step_seconds * 1e3)
-        told = f"1 % at {milliseconds(verdict.fastest_step_seconds)}"
+        plots.mark(fig, verdict.fastest_step_seconds * 1e3)
+        label = f"1 % at {milliseconds(verdict.fastest_step_seconds)}"
         _label(
-            made,
+            fig,
             verdict.fastest_step_seconds * 1e3,
             0.93 * top,
-            told,
+            label,
             colour=SOFT,
             to_left=verdict.fastest_step_seconds > far,
         )
     shown = [
-        made.line(steps * 1e3, predicted, line_width=2.5, color=STEP),
-        made.scatter(tried[:, 0], tried[:, 1], size=9, color=INK),
-        made.scatter(now / np.array(list(faster)) * 1e3, np.array(list(faster.values())) * 100, size=12,
+        fig.line(steps * 1e3, predicted, line_width=2.5, color=STEP),
+        fig.scatter(measured[:, 0], measured[:, 1], size=9, color=INK),
+        fig.scatter(now / np.array(list(faster)) * 1e3, np.array(list(faster.values())) * 100, size=12,
                      marker="square", fill_color="white", line_color=_FASTER_COLOUR, line_width=2.5),
-        made.scatter([now * 1e3], [verdict.wait_share.value * 100], size=16, marker="diamond", color=STALL),
+        fig.scatter([now * 1e3], [verdict.wait_share.value * 100], size=16, marker="diamond", color=STALL),
     ]  # fmt: skip
-    for times, stall in faster.items():
-        _label(made, now / times * 1e3, stall * 100, f"{times}x faster")
+    for times, wait_share in faster.items():
+        _label(fig, now / times * 1e3, wait_share * 100, f"{times}x faster")
     _label(
-        made, now * 1e3, verdict.wait_share.value * 100, "your step", to_left=now > far, above_px=22 if now > far else 6
+        fig, now * 1e3, verdict.wait_share.value * 100, "your step", to_left=now > far, above_px=22 if now > far else 6
     )
-    plots.hover(made, shown, ("step", "@x{0,0.0} ms"), ("waits", "@y{0.0} %"))
-    return made
+    plots.hover(fig, shown, ("step", "@x{0,0.0} ms"), ("waits", "@y{0.0} %"))
+    return fig
 
 
 def _label(
-    made: figure, x: float, y: float, text: str, *, colour: str = INK, to_left: bool = False, above_px: int = 6
+    fig: figure, x: float, y: float, text: str, *, colour: str = INK, to_left: bool = False, above_px: int = 6
 ) -> None:
-    made.add_layout(
+    fig.add_layout(
         Label(x=x, y=y, x_offset=-8 if to_left else 10, y_offset=above_px, text=text, text_color=colour,
               text_align="right" if to_left else "left")
     )  # fmt: skip
@@ -224,11 +224,11 @@ def distributions(profile: Profile) -> Section | None:
     hidden = live.queue_model.max_in_flight * profile.own_verdict.median_step_seconds
     ends = [float(value) for value in (load.min(), step.min(), load.max(), step.max(), hidden) if value > 0]
     edges = np.geomspace(0.9 * min(ends), 1.15 * max(ends), _BINS + 1)
-    told = "Without workers there is no queue that could hide a slow batch: each is waited for in full."
-    batches = _histogram(load, edges, "time to make a batch (ms)", MAKING)
+    queue_note = "Without workers there is no queue that could hide a slow batch: each is waited for in full."
+    batches = _histogram(load, edges, "time to make a batch (ms)", LOADING)
     if hidden:
         plots.mark(batches, hidden * 1e3, colour=STALL)
-        told = (
+        queue_note = (
             f"The dashed line is {live.num_workers} workers x {live.prefetch_factor} batches ahead x a step of "
             f"{milliseconds(profile.own_verdict.median_step_seconds)} = {milliseconds(hidden)}: a batch that takes "
             f"longer cannot be "
@@ -236,7 +236,7 @@ def distributions(profile: Profile) -> Section | None:
         )
     return Section(
         key="distributions", title="How long batches and steps take",
-        read=f"Both on one scale of time; a wide shape means uneven times. {told}",
+        read=f"Both on one scale of time; a wide shape means uneven times. {queue_note}",
         plots={
             "histogram of the time to make a batch": batches,
             "histogram of the time of a step": _histogram(step, edges, "time of a step (ms)", STEP),
@@ -246,9 +246,9 @@ def distributions(profile: Profile) -> Section | None:
 
 def _histogram(values: Seconds, edges: Seconds, what: str, colour: str) -> figure:
     shares = np.histogram(values, edges)[0] / len(values) * 100
-    made = plots.plot(170, what, "% of all", (edges[0] * 1e3, edges[-1] * 1e3), (0.0, 1.1 * float(shares.max())),
+    fig = plots.plot(170, what, "% of all", (edges[0] * 1e3, edges[-1] * 1e3), (0.0, 1.1 * float(shares.max())),
                       x_axis_type="log")  # fmt: skip
     source = ColumnDataSource({"left": edges[:-1] * 1e3, "right": edges[1:] * 1e3, "top": shares})
-    bars = made.quad(left="left", right="right", bottom=0, top="top", color=colour, line_color="white", source=source)
-    plots.hover(made, [bars], ("from", "@left{0,0.00} ms"), ("to", "@right{0,0.00} ms"), ("share", "@top{0.0} %"))
-    return made
+    bars = fig.quad(left="left", right="right", bottom=0, top="top", color=colour, line_color="white", source=source)
+    plots.hover(fig, [bars], ("from", "@left{0,0.00} ms"), ("to", "@right{0,0.00} ms"), ("share", "@top{0.0} %"))
+    return fig

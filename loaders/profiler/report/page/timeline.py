@@ -14,7 +14,7 @@ from ...measure.batch_timing import BatchTiming
 from ...measure.recording import Recording
 from ...verdict.result import Profile
 from . import plots
-from .plots import HANDING, MAKING, NO_CORE, SAMPLER, STAGES, STALL, STEP, WHOLE, Section, percent
+from .plots import LOADING, NO_CORE, SAMPLER, STAGES, STALL, STEP, TRANSPORT, UNSPLIT_BATCH, Section, percent
 
 NAIVE = "naive"
 
@@ -23,7 +23,7 @@ _NAIVE_STEPS, _MOST_STEPS = 4, 300  # shown beside each other: at least so many 
 _MOST_LANES = 16
 _SEEN = 0.005  # of a batch's making: what is less is no colour of its own
 _LOOP_COLOURS = {
-    "stall: batch not ready": STALL, "stall: no core free": NO_CORE, "stall: sampler": SAMPLER, "transport": HANDING
+    "stall: batch not ready": STALL, "stall: no core free": NO_CORE, "stall: sampler": SAMPLER, "transport": TRANSPORT
 }  # fmt: skip
 
 
@@ -46,23 +46,31 @@ def timeline(profile: Profile) -> Section | None:
     if window is None:
         return None
     began, ended = float(live.requested_at[window.start]), float(live.step_end_at[window.stop - 1])
-    whole = sum(live.stage_seconds.values())
-    parts = {name: STAGES.get(name, MAKING) for name, seconds in live.stage_seconds.items() if seconds > _SEEN * whole}
-    making = {**parts, "a batch that was not told apart": WHOLE} if len(parts) > 1 else {"making a batch": MAKING}
+    load_seconds = sum(live.stage_seconds.values())
+    parts = {
+        name: STAGES.get(name, LOADING)
+        for name, seconds in live.stage_seconds.items()
+        if seconds > _SEEN * load_seconds
+    }
+    making = (
+        {**parts, "a batch that was not told apart": UNSPLIT_BATCH} if len(parts) > 1 else {"making a batch": LOADING}
+    )
     count = window.stop - window.start
-    told = (
+    loading_note = (
         "above it the workers show what they were doing meanwhile. Of a batch's making only the lengths of its parts "
         "are known, not their order."
         if live.batch_timings
         else "how its batches were made is not seen, since this loader is not one of torch's."
     )
     return Section(
-        key="timeline", title=f"{count} typical steps",
-        read=f"A lane for each process, time from left to right. Red is when the loop had nothing to work on; {told}",
+        key="timeline",
+        title=f"{count} typical steps",
+        read=f"A lane for each process, time from left to right. Red is when the loop had nothing to work on; "
+        f"{loading_note}",
         plots={f"timeline of {count} steps": _lanes_plot(live, began, ended - began)},
         legend={**(making if live.batch_timings else {}), "step": STEP, **_loop_legend(live)},
         notes=(f"Of {live.num_workers} workers, {_MOST_LANES} are shown.",) if live.num_workers > _MOST_LANES else (),
-    )  # fmt: skip
+    )
 
 
 def typical(recording: Recording, steps: int = _STEPS_SHOWN) -> slice | None:
@@ -87,22 +95,22 @@ def typical(recording: Recording, steps: int = _STEPS_SHOWN) -> slice | None:
 def _lanes_plot(recording: Recording, began: float, seconds: float, *, in_parts: bool = True) -> figure:
     """Workers above, then the loop's waits, then its steps; `seconds` from `began` on. in_parts: batches by stage."""
     shown = {
-        stamp.pid for stamp in recording.batch_timings if stamp.end_at > began and stamp.start_at < began + seconds
+        timing.pid for timing in recording.batch_timings if timing.end_at > began and timing.start_at < began + seconds
     }
     lanes = {pid: lane for lane, pid in enumerate(sorted(shown)[:_MOST_LANES])}
     names = [f"worker {lane + 1}" if recording.num_workers else "loading" for lane in lanes.values()]
     names += ["loop waits", "step"]
     every = (*_making(recording, lanes, in_parts=in_parts), *_loop(recording, len(lanes)))
-    made = plots.rows_plot(names, "ms", (0.0, seconds * 1e3))
-    _draw(made, [block for block in every if block.right > began and block.left < began + seconds], began)
-    return made
+    fig = plots.rows_plot(names, "ms", (0.0, seconds * 1e3))
+    _draw(fig, [block for block in every if block.right > began and block.left < began + seconds], began)
+    return fig
 
 
-def _draw(made: figure, blocks: list[_Block], began: float) -> None:
+def _draw(fig: figure, blocks: list[_Block], began: float) -> None:
     left, right = (np.array([getattr(block, side) for block in blocks]) - began for side in ("left", "right"))
     lane = np.array([block.lane for block in blocks], np.float64)
     stalled = np.array([block.colour in {STALL, NO_CORE, SAMPLER} for block in blocks], np.bool_)
-    made.quad(
+    fig.quad(
         left=left[stalled] * 1e3, right=right[stalled] * 1e3, top=-0.5, bottom=lane.max(initial=0.0) + 0.5,
         color=STALL, alpha=0.1, line_color=None,
     )  # fmt: skip
@@ -111,32 +119,32 @@ def _draw(made: figure, blocks: list[_Block], began: float) -> None:
         "color": [block.colour for block in blocks], "what": [block.what for block in blocks],
         "step": [block.step for block in blocks], "takes": (right - left) * 1e3,
     })  # fmt: skip
-    drawn = made.quad(left="left", right="right", top="top", bottom="bottom", color="color", line_color="color",
+    drawn = fig.quad(left="left", right="right", top="top", bottom="bottom", color="color", line_color="color",
                       line_width=0.3, source=source)  # fmt: skip
-    plots.hover(made, [drawn], ("", "@what"), ("took", "@takes{0,0.00} ms"), ("batch", "@step"))
+    plots.hover(fig, [drawn], ("", "@what"), ("took", "@takes{0,0.00} ms"), ("batch", "@step"))
 
 
 def _making(recording: Recording, lanes: dict[int, int], *, in_parts: bool) -> Iterator[_Block]:
-    colour = WHOLE if in_parts and recording.stage_seconds else MAKING
-    for number, stamp in enumerate(recording.batch_timings):
-        if stamp.pid in lanes and in_parts and stamp.stage_seconds:
-            yield from _parts(stamp, lanes[stamp.pid], number)
-        elif stamp.pid in lanes:
-            yield _Block(lanes[stamp.pid], stamp.start_at, stamp.end_at, colour, "making a batch", number)
+    colour = UNSPLIT_BATCH if in_parts and recording.stage_seconds else LOADING
+    for number, timing in enumerate(recording.batch_timings):
+        if timing.pid in lanes and in_parts and timing.stage_seconds:
+            yield from _parts(timing, lanes[timing.pid], number)
+        elif timing.pid in lanes:
+            yield _Block(lanes[timing.pid], timing.start_at, timing.end_at, colour, "making a batch", number)
 
 
-def _parts(stamp: BatchTiming, lane: int, number: int) -> Iterator[_Block]:
+def _parts(timing: BatchTiming, lane: int, number: int) -> Iterator[_Block]:
     """The loading of a batch by stage, and the rest."""
-    whole = stamp.end_at - stamp.start_at
-    timed = sum(stamp.stage_seconds.values())
-    shrunk = min(1.0, whole / timed) if timed else 1.0
-    left = stamp.start_at
-    for name, seconds in stamp.stage_seconds.items():
-        right = min(left + seconds * shrunk, stamp.end_at)
-        yield _Block(lane, left, right, STAGES.get(name, MAKING), name, number)
+    load_seconds = timing.end_at - timing.start_at
+    stage_seconds = sum(timing.stage_seconds.values())
+    scale = min(1.0, load_seconds / stage_seconds) if stage_seconds else 1.0
+    left = timing.start_at
+    for name, seconds in timing.stage_seconds.items():
+        right = min(left + seconds * scale, timing.end_at)
+        yield _Block(lane, left, right, STAGES.get(name, LOADING), name, number)
         left = right
-    if stamp.end_at > left:
-        yield _Block(lane, left, stamp.end_at, STAGES["other"], "other", number)
+    if timing.end_at > left:
+        yield _Block(lane, left, timing.end_at, STAGES["other"], "other", number)
 
 
 def _loop_legend(recording: Recording) -> dict[str, str]:
@@ -171,18 +179,18 @@ def depth(profile: Profile) -> Section | None:
         np.cumsum(np.where(live.is_steady, live.period_seconds, 0.0))[known],
     )
     empty = ready == 0
-    made = plots.plot(210, "seconds of the run", "batches ready", (0.0, float(seconds[-1])), (-0.25, ahead + 0.6))
-    made.yaxis.ticker = FixedTicker(ticks=sorted({0, ahead // 2, ahead}))
-    line = made.step(seconds, ready, mode="before", line_color=STEP, line_width=1.2)
-    gone = made.scatter(seconds[empty], ready[empty], size=5, color=STALL)
-    plots.mark(made, ahead, across=True)
-    plots.hover(made, [line, gone], ("at", "@x{0.00} s"), ("ready", "@y"))
+    fig = plots.plot(210, "seconds of the run", "batches ready", (0.0, float(seconds[-1])), (-0.25, ahead + 0.6))
+    fig.yaxis.ticker = FixedTicker(ticks=sorted({0, ahead // 2, ahead}))
+    line = fig.step(seconds, ready, mode="before", line_color=STEP, line_width=1.2)
+    gone = fig.scatter(seconds[empty], ready[empty], size=5, color=STALL)
+    plots.mark(fig, ahead, across=True)
+    plots.hover(fig, [line, gone], ("at", "@x{0.00} s"), ("ready", "@y"))
     return Section(
         key="depth", title="How full the queue was",
         read="Batches that were made and waited whenever the loop asked for one; the dashed line is the most that can. "
         f"A red dot is an empty queue: the loop had to wait. It was empty in {percent(float(empty.mean()))} of the "
         "steps.",
-        plots={"batches ready over time": made}, legend={"batches ready": STEP, "empty": STALL},
+        plots={"batches ready over time": fig}, legend={"batches ready": STEP, "empty": STALL},
     )  # fmt: skip
 
 
@@ -206,7 +214,7 @@ def without_precomputing(profile: Profile) -> Section | None:
         f"seen in {naive.verdict.num_steps:,} steps. Both timelines have the same scale; "
         "in a gap another part was measured.",
         plots=_side_by_side(profile.live, naive.recording),
-        legend={"making a batch": MAKING, "step": STEP, **_loop_legend(profile.live)},
+        legend={"making a batch": LOADING, "step": STEP, **_loop_legend(profile.live)},
     )
 
 
