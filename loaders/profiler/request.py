@@ -20,7 +20,7 @@ from .trials.sweep import Settings, describe_settings, run_sweep, settings_grid
 from .verdict.loader_verdict import Progress
 from .verdict.result import Profile
 
-_ENDLESS_EPOCH_BATCHES = 10_000  # batches: more than anybody waits for when each is made from videos
+_ENDLESS_EPOCH_BATCHES = 10_000  # more than any run reads when each is decoded from videos
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,11 @@ from .counters import ThreadCounters, current_thread
 clock = time.monotonic
 
 STAGES = ("read", "decode", "resize", "augment", "collate")
-"""What a batch's making is told apart by, in the order in which it is done; not every loader has each."""
+"""Stages of loading a batch, in their order; not every loader has all of them."""
 
 _COST_REPEATS = 200
 _STAGE_TIMING_INTERVAL = 4
-"""Every so manyth batch of a process is told apart: a look at the clock around every stage of every image of all of
-them took 1 % of their making."""
+"""Stages are timed in every fourth batch of a process: in all of them, timing took 1 % of the load time."""
 
 
 @dataclass(slots=True)

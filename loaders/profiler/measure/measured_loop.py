@@ -121,7 +121,7 @@ class MeasuredLoop:
         )
         marks.is_paused = False
         marks.num_images.append(count_images(batch))
-        if self._batch_timings:  # a prefetcher is ahead of its batches, and so are their stamps
+        if self._batch_timings:  # a prefetcher runs ahead, and so do the timings
             marks.batch_timings.append(self._batch_timings.popleft())
         if batches_out is not None:
             batches_out.append(batch)
@@ -200,7 +200,7 @@ class _StepMarks:
 def _timing_cost_per_batch(batch_timings: list[BatchTiming], num_images: int) -> float:
     """Seconds that timing costs a batch on average, with stages timed in some batches only."""
     timed_stages = (
-        sum(len(stamp.stage_seconds) for stamp in batch_timings) / len(batch_timings) if batch_timings else 0.0
+        sum(len(timing.stage_seconds) for timing in batch_timings) / len(batch_timings) if batch_timings else 0.0
     )
     return timing_cost_seconds(timed_stages * num_images / len(batch_timings)) if batch_timings else 0.0
 

@@ -142,8 +142,8 @@ class Recording(StepTimes):
     def turnaround_seconds(self) -> float:
         """Seconds of a worker between two batches when the next one is already requested: the median."""
         gaps = [np.zeros(0)]
-        for stretch in self.segments if self.num_workers and self.batch_timings else ():
-            start, finish, handed = self.load_start_at[stretch], self.load_end_at[stretch], self.received_at[stretch]
+        for segment in self.segments if self.num_workers and self.batch_timings else ():
+            start, finish, handed = self.load_start_at[segment], self.load_end_at[segment], self.received_at[segment]
             count, ahead = len(start), self.num_workers * self.prefetch_factor
             if count > ahead:
                 before, asked = finish[ahead - self.num_workers : count - self.num_workers], handed[: count - ahead]
@@ -154,7 +154,7 @@ class Recording(StepTimes):
         """Estimator C: `not_ready_seconds` as the queue alone predicts it, (steps,)."""
         not_ready_seconds, handover_seconds = np.zeros(len(self)), self.handover_seconds
         for segment in self.segments:
-            # What was made before the stretch began was there at once.
+            # Batches loaded before the segment began were ready at once.
             load_seconds = np.where(
                 self.load_end_at[segment] > self.requested_at[segment.start], self.load_seconds[segment], 0.0
             )

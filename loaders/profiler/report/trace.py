@@ -70,17 +70,17 @@ def _named(process: int, name: str, threads: Mapping[int, str]) -> Iterator[Even
 
 def _pids(recording: Recording) -> list[int]:
     """Process ids of the loading processes, in order of first appearance."""
-    return list(dict.fromkeys(stamp.pid for stamp in recording.batch_timings))
+    return list(dict.fromkeys(timing.pid for timing in recording.batch_timings))
 
 
 def _timed(recording: Recording) -> Iterator[Event]:
     if not len(recording):
         return
-    began = min([float(recording.requested_at.min()), *(stamp.start_at for stamp in recording.batch_timings)])
+    began = min([float(recording.requested_at.min()), *(timing.start_at for timing in recording.batch_timings)])
     yield from _of_steps(recording, began)
     processes = {pid: process for process, pid in enumerate(_pids(recording), _FIRST_WORKER)}
-    for number, stamp in enumerate(recording.batch_timings):
-        yield from _of_batch(stamp, number, began, processes[stamp.pid])
+    for number, timing in enumerate(recording.batch_timings):
+        yield from _of_batch(timing, number, began, processes[timing.pid])
 
 
 def _of_steps(recording: Recording, began: float) -> Iterator[Event]:

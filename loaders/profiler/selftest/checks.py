@@ -151,8 +151,8 @@ def delayed_step(play: Player) -> Check:
     workers, prefetch = _DELAYED_QUEUE
     ahead = workers * prefetch
     longer = np.repeat([0.0, *_DELAYS], [ahead, *[_REPEATS] * len(_DELAYS)])
-    stretch = Segment(delay_seconds=np.full(len(longer), _QUICK_SECONDS), step_seconds=STEP_SECONDS + longer)
-    [seen] = play(Plan(num_workers=workers, prefetch_factor=prefetch, segments=[stretch]))
+    segment = Segment(delay_seconds=np.full(len(longer), _QUICK_SECONDS), step_seconds=STEP_SECONDS + longer)
+    [seen] = play(Plan(num_workers=workers, prefetch_factor=prefetch, segments=[segment]))
     points = tuple(
         Comparison(label=f"{delay * 1e3:.0f} ms in the step", estimator="A",
               injected=float(seen.wait_seconds[longer == delay].mean()),
@@ -230,7 +230,7 @@ def _delay_comparisons(name: str, ahead: int, seen: PlayedSegment) -> list[Compa
 def _outlier(ahead: int, times: float) -> Segment:
     """A full queue in front of one batch that takes `times` as long as the queue lasts.
 
-    The steps are so long that what is to be told apart, a tenth of that, is 12 ms or more: a threshold of three times
+    The steps are so long that the difference to detect, a tenth of that, is 12 ms or more: a threshold of three times
     the floor is up to 5 ms on a busy machine.
     """
     step = max(0.04, 0.12 / ahead)

@@ -45,8 +45,8 @@ def run(*, progress: Progress) -> list[Check]:
 
 def figures(checks: Sequence[Check]) -> dict[str, Any]:
     """All checks as plain values. `schema` rises when a key changes."""
-    told = [{**asdict(check), "passed": check.passed, "outcome": check.outcome} for check in checks]
-    return {"schema": SCHEMA_VERSION, "passed": all(check.passed for check in checks), "checks": told,
+    values = [{**asdict(check), "passed": check.passed, "outcome": check.outcome} for check in checks]
+    return {"schema": SCHEMA_VERSION, "passed": all(check.passed for check in checks), "checks": values,
             "environment": environment()}  # fmt: skip
 
 

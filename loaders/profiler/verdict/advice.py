@@ -108,7 +108,7 @@ def _more_workers(model: WhatIfModel, current_share: float, tolerance_share: flo
         ((candidate.num_workers, model.wait_share(queue=candidate)) for candidate in queues), tolerance_share
     )
     settings = {"num_workers": workers, "prefetch_factor": queue.prefetch_factor or 2}
-    # Until now the loop made its batches itself.
+    # Without workers the loop loads its batches itself.
     handover_note = "" if queue.num_workers else ", each batch then also to be handed over"
     change = f"workers {queue.num_workers} -> {workers}{handover_note}"
     return [

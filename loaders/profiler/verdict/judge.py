@@ -64,7 +64,7 @@ def judge(
     contradiction, drift = _contradiction_reason(model_check), unsteady_reason(recording)
     if num_ranks > 1 and contradiction:  # the job may be judged all the same, but not by what this model predicts
         fastest_step_seconds = fastest_step_upper_seconds = None
-    # Of a job it is asked of all ranks together whether there were enough steps.
+    # For a job, `judge_job` checks the number of steps of all ranks together.
     too_few = too_few_steps_reasons(num_steps, block_steps) if num_ranks == 1 else ()
     reasons = (*too_few, *unreliable_reasons(recording), *filter(None, (contradiction, drift)))
     epoch_wait_share = (

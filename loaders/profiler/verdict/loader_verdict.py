@@ -30,8 +30,8 @@ DEFAULT_STEPS = 4000
 """None starved in so many is under 0.8 % of them, and of the time, with a confidence of 95 %."""
 
 NUM_REPLAY_STEPS = 125
-_CHUNK_STEPS = 1000  # then it is asked whether these were enough
-_MAX_STEPS_FACTOR = 4  # times those that are wanted, until a queue has settled
+_CHUNK_STEPS = 1000  # between two decisions on how many more steps to run
+_MAX_STEPS_FACTOR = 4  # times the requested steps, until the transient has ended
 _NUM_EPOCH_STARTS = 5
 _MAX_START_SECONDS = 20.0
 _PROGRESS_INTERVAL_STEPS = 50

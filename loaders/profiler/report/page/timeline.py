@@ -81,10 +81,10 @@ def typical(recording: Recording, steps: int = _STEPS_SHOWN) -> slice | None:
     usual = float(stall[steady].sum() / period[steady].sum())
     stalls, periods = (np.concatenate([[0.0], np.cumsum(series)]) for series in (stall, period))
     found = []
-    for stretch in recording.segments:
-        first = stretch.start + max(recording.num_workers * recording.prefetch_factor, 1)
-        length = min(steps, stretch.stop - first)
-        starts = np.arange(first, stretch.stop - length + 1) if length > 0 else np.zeros(0, np.int64)
+    for segment in recording.segments:
+        first = segment.start + max(recording.num_workers * recording.prefetch_factor, 1)
+        length = min(steps, segment.stop - first)
+        starts = np.arange(first, segment.stop - length + 1) if length > 0 else np.zeros(0, np.int64)
         shares = (stalls[starts + length] - stalls[starts]) / (periods[starts + length] - periods[starts])
         found += [(-length, round(abs(float(share) - usual), 3), abs(int(start) - len(recording) // 2), int(start))
                   for start, share in zip(starts, shares, strict=True)]  # fmt: skip
