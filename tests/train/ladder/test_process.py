@@ -94,7 +94,7 @@ def test_the_terminals_interrupt_ends_it_and_leaves_nobody(tmp_path: Path) -> No
 def test_a_real_rungs_process_ends_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
     """The one that asked was killed, and could end nothing itself."""
     pid = tmp_path / "pid"
-    asking = asker(pid, "from facefeed.train.ladder.rung.worker import _end_with_asker; _end_with_asker()")
+    asking = asker(pid, "from facefeed.train.ladder.rung.worker import _end_with_parent; _end_with_parent()")
     wait_until(pid.exists, "the process started")
     asking.kill()
     asking.wait()
