@@ -9,11 +9,11 @@ Must not know: loaders, train, Lightning.
 |---|---|
 | sources/, splits/, planning/ | which inputs there are, their splits, the units they make, what changed |
 | video/, faces/, manipulation/, rows/ | one input's way from a file to rows |
-| execution/ | units over workers: scheduler, cluster, unit worker, decode pool, progress |
+| execution/ | runs units on workers: scheduler, cluster, unit worker, decode pool, progress |
 | commit/, dataset/, verify/ | exactly once, whatever dies when; the contract with readers, and its check |
 | dryrun/, inspect/, baselines/ | what a run will take; what a dataset holds; decoding on the fly, to compare with |
-| precompute, report, cli | the job from beginning to end, its summary, the commands |
-| errors, console, files, lock, machine, interrupts | what all of them use |
+| precompute, report, cli | the whole job, its console reports, the commands |
+| errors, console, files, lock, machine, interrupts | shared by all of them |
 
 Importing this package imports none of it.
 """

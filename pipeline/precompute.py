@@ -1,4 +1,4 @@
-"""`precompute`: list, plan, work, account. Everything needed to go on stands on disk before it is relied on."""
+"""`precompute`: lists inputs, plans units, processes them and writes the manifest; resumable at any point."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ from .video import DecoderLimits, MediaReader
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a run came to: the manifest, and what this run itself did; `forecast` where a dry run expected just that."""
+    """Result of a run: the manifest and what this run did; `forecast`: that of a dry run of the same inputs."""
 
     manifest: Manifest
     listing: Listing
@@ -92,13 +92,29 @@ def precompute(
     allow_leaks: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
-    """Turns the videos and images of `src` into the dataset `out`; run again, it goes on where it stopped.
+    """Turns the videos and images of `src` into the dataset `out`; called again, it resumes where it stopped.
 
-    `layout`: a name, or an object that is one (sources/README.md). `allow_roots`: further folders that links in `src`
-    and absolute paths in a table may lead into. `retry_failed`: a reason, or "" for all of them.
-    `detector`: "mtcnn", "track", "yunet:FILE.onnx", or an object that is one. `limits` replace the decoder's defaults.
-    Raises `UsageError`, `RefusedError` (another config, another driver, a leak), `StoppedError` (resumable) or
-    `TooManyFailedError`, of which only the last two may leave finished units behind.
+    Args:
+        src: a folder, or a table of inputs.
+        out: the folder of the dataset.
+        options: what the rows contain; None for the defaults.
+        layout: a name, or a `Layout` (sources/README.md).
+        allow_roots: further folders that links in `src` and absolute paths in a table may lead into.
+        workers: processes on this machine; None: one per GPU, else one per core as far as memory allows.
+        scheduler: address of a running Dask scheduler to use instead of a local cluster.
+        detector: "mtcnn", "track", "yunet:FILE.onnx", or a `FaceDetector`.
+        limits: of the decoder; None for the defaults.
+        retry_failed: a reason whose failed inputs are processed again; "" for all reasons.
+        max_failed: how many inputs may fail; None for 1 %.
+        allow_leaks: whether given splits may share originals or people.
+        progress: where progress is reported; None for nowhere.
+
+    Raises:
+        UsageError: an argument cannot be used; nothing was written.
+        RefusedError: another config, another driver, or a leak; nothing was written.
+        StoppedError: stopped half-way; finished units are kept, the same call resumes.
+        TooManyFailedError: more inputs failed than allowed; finished units are kept.
+
     """
     exit_if_imported_by_worker()
     started, failure_limit = time.monotonic(), max_failed or FailureLimit()
@@ -224,7 +240,7 @@ def _write_index(run_state: RunState, manifest: Manifest) -> None:
 
 
 def _matching_forecast(expected: Forecast | None, job: JobSpec, totals: Totals) -> Forecast | None:
-    """The forecast, if it was one of this very run: of the same config and inputs, all of them done."""
+    """The forecast, if it was made for the config and the inputs that this run processed."""
     return expected if expected and (expected.config, expected.inputs) == (job.config_hash, totals.inputs) else None
 
 

@@ -1,4 +1,4 @@
-"""What facefeed is measured against: decode, MTCNN and cropping anew for every face, inside `__getitem__`."""
+"""The baseline dataset: decodes, detects with MTCNN and crops each face on the fly, inside `__getitem__`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
 _MAX_PIXELS = DecoderLimits().max_pixels
 _STEPS_BACK_SECONDS = (0, 1)
-"""Where a seek lands behind the frame, as MPEG-TS lets it, the next one aims that much earlier."""
+"""Seek targets before the frame's time; where a seek lands after the frame (MPEG-TS), the next one is tried."""
 
 
 class OnTheFlyFaces:
@@ -78,7 +78,7 @@ class OnTheFlyFaces:
         self.src = self.src if self.src.is_dir() else self.src.parent  # a table lists files beside itself
         self.split, self.image_size = split, image_size
         config = Manifest.read(self.out).config
-        self.found_by = str(config["detector"])
+        self.detector_fingerprint = str(config["detector"])
         self.index = Index(self.out)
         self.labels = self.index.labels
         self.margin, self.align, self.smooth = float(config["margin"]), bool(config["align"]), bool(config["smooth"])
@@ -134,8 +134,8 @@ class OnTheFlyFaces:
 
     def _remedy(self) -> str:
         told = f"was {self.out} made from {self.src} as it is now, with {self.detector!r}?"
-        if self.detector.fingerprint != self.found_by:
-            told += f" Its faces were found by {self.found_by}: give that detector"
+        if self.detector.fingerprint != self.detector_fingerprint:
+            told += f" Its faces were found by {self.detector_fingerprint}: give that detector"
         return told
 
 
@@ -194,7 +194,7 @@ def _upright(frame: av.video.VideoFrame, stream: av.video.VideoStream) -> Rgb:
 
 
 def _iou(boxes_xyxy: NDArray[np.float32], box_xyxy: ArrayLike) -> NDArray[np.float64]:
-    """Intersection over union of boxes (N, 4) with one: (N,), 0 apart, 1 the same."""
+    """Intersection over union, (N,), of boxes (N, 4) with one box."""
     a, b = np.asarray(boxes_xyxy, np.float64), np.asarray(box_xyxy, np.float64)
     shared = (np.minimum(a[:, 2:], b[2:]) - np.maximum(a[:, :2], b[:2])).clip(0).prod(axis=1)
     both = (a[:, 2:] - a[:, :2]).prod(axis=1) + (b[2:] - b[:2]).prod()

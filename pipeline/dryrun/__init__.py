@@ -1,4 +1,4 @@
-"""`precompute --dry-run`: what there is to do, and how long and how large it will be; makes no row.
+"""`precompute --dry-run`: surveys the source and forecasts the run's time and disk space; writes no rows.
 
     listing + plan -> survey
     a few inputs, for some seconds each, on the job's own workers -> probe -> forecast (time and disk, with ranges)
@@ -6,5 +6,5 @@
 In: a listing, a plan, the job's options. Out: a forecast of time and disk with ranges, and the run's exit code.
 Must not know: how rows are published.
 
-The forecast is kept in the user's cache, so that the run itself can say how good it was.
+The forecast is saved in the user's cache, so that the run can compare itself with it.
 """

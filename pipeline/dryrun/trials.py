@@ -35,7 +35,7 @@ from .probe import Probe, first_frame_seconds, probe_family, select_trial_inputs
 TOTAL_TRIAL_SECONDS = 45.0
 """No further family is started after this time."""
 _TRIAL_SECONDS = 4.0  # of one input
-_MIN_FAMILIES_PER_WORKER = 2  # a slot: the first is not the last that ends
+_MIN_FAMILIES_PER_WORKER = 2  # so that each worker measures more than its start
 _FIRST_FRAME_FAMILIES = 3  # of which one gives a worker its first frame
 
 
@@ -76,7 +76,7 @@ def sample_families(units: Sequence[Unit]) -> list[list[Entry]]:
 
 
 def try_families(job: JobSpec, families: Sequence[Sequence[Entry]], workers: int, scheduler: str | None) -> Trials:
-    """Tries families (at least one) for about `TOTAL_TRIAL_SECONDS`; raises `StoppedError` where the cluster fails."""
+    """Tries families (at least one) for about `TOTAL_TRIAL_SECONDS`; raises `StoppedError` if the cluster fails."""
     with _scratch(job) as scratch, stop_on_cluster_error():
         began = loads_at = time.monotonic()
         loads = [read_host_load()]
@@ -84,22 +84,22 @@ def try_families(job: JobSpec, families: Sequence[Sequence[Entry]], workers: int
             local_client(workers) if scheduler is None else remote_client(scheduler) as client,
             install_unit_workers(client, scratch, visible_gpus(), local=scheduler is None) as plugin,
         ):
-            slot_count = len(client.nthreads())
+            num_workers = len(client.nthreads())
             ready = time.monotonic()
-            if scheduler is not None:  # other machines, and workers that were there before
+            if scheduler is not None:  # other machines, and workers that started earlier
                 loads, loads_at = list(client.run(read_host_load).values()), ready
             first_seconds = _measure_first_frames(client, plugin, families)
-            probed, lost = _probe_families(client, plugin, families, slot_count)
+            probed, lost = _probe_families(client, plugin, families, num_workers)
             done = time.monotonic()
             background = background_load(loads, list(client.run(read_host_load).values()), done - loads_at)
         return Trials(
-            families=probed, lost=lost, slots=slot_count, background=background,
+            families=probed, lost=lost, slots=num_workers, background=background,
             fixed_seconds=ready - began + first_seconds + time.monotonic() - done,
         )  # fmt: skip
 
 
 def _measure_first_frames(client: Client, plugin: str, families: Sequence[Sequence[Entry]]) -> float:
-    """Has every worker search its first frame, before anything is timed; returns what it takes more, in seconds."""
+    """Has every worker process its first frame, before trials are timed; returns its mean extra seconds."""
     workers = list(client.nthreads())
     futures = [
         client.submit(
@@ -114,9 +114,9 @@ def _measure_first_frames(client: Client, plugin: str, families: Sequence[Sequen
 
 
 def _probe_families(
-    client: Client, plugin: str, families: Sequence[Sequence[Entry]], slot_count: int
+    client: Client, plugin: str, families: Sequence[Sequence[Entry]], num_workers: int
 ) -> tuple[list[list[Probe]], list[Failure]]:
-    """Probes, and inputs of families that gave none; keeps every slot at work, as the job would, until time is over."""
+    """Probes families until time is up, with all workers busy; returns probes, and inputs of families without one."""
     began = time.monotonic()
     waiting = iter(families)
     running = as_completed([], with_results=False)
@@ -130,7 +130,7 @@ def _probe_families(
             family_of[future] = family
             running.add(future)
 
-    submit(slot_count * _MIN_FAMILIES_PER_WORKER)
+    submit(num_workers * _MIN_FAMILIES_PER_WORKER)
     for future in running:
         family = family_of.pop(future)
         if _is_lost(future):
@@ -161,7 +161,7 @@ def run_probe(family: list[Entry], plugin_name: str) -> list[Probe]:
 
 
 def run_first_frame(families: Sequence[Sequence[Entry]], plugin_name: str) -> float:
-    """What a worker's first frame takes beyond another one, in seconds, as `first_frame_seconds` of it."""
+    """The Dask task: `first_frame_seconds` on a worker that has the plugin of that name."""
     with _locked_unit_worker(plugin_name) as worker:
         return first_frame_seconds(worker.pipeline, families)
 

@@ -1,5 +1,5 @@
-"""What a fake changed, from its source video's same frames.
+"""Manipulation masks of fakes, by comparison with the matching frames of their source videos.
 
-In: a fake's frames and faces, and its source. Out: the share of changed pixels and a mask for each face.
+In: a fake's frames and faces, and its source. Out: a mask and the fraction of changed pixels for each face.
 Must not know: plans, units, files of the dataset.
 """

@@ -1,4 +1,4 @@
-"""From the frames of one input to its rows.
+"""Builds the rows of one input from its frames.
 
 In: one `Entry`, a decoder, a detector. Out: record batches of the schema, and the input's outcome.
 Must not know: units, the cluster, how files are published.
