@@ -26,7 +26,7 @@ SLOW_DRIVER = """
 from assets_faults import SlowDetector
 from facefeed.pipeline import cli
 from facefeed.pipeline.planning.options import Options
-Options.detector = lambda self: SlowDetector(0.15)
+Options.default_detector = lambda self: SlowDetector(0.15)
 if __name__ == "__main__":
     cli.main()
 """

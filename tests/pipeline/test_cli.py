@@ -27,7 +27,7 @@ QUICK = """
 from facefeed.pipeline import cli
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-Options.detector = lambda self: FixedBoxDetector()
+Options.default_detector = lambda self: FixedBoxDetector()
 if __name__ == "__main__":
     cli.main()
 """
@@ -183,7 +183,7 @@ DRIVER = """
 from assets_faults import SlowDetector
 from facefeed.pipeline import cli
 from facefeed.pipeline.planning.options import Options
-Options.detector = lambda self: SlowDetector(0.2)
+Options.default_detector = lambda self: SlowDetector(0.2)
 if __name__ == "__main__":
     cli.main()
 """
@@ -240,7 +240,7 @@ def close(self, timeout=None):
         with contextlib.suppress(KeyboardInterrupt):
             time.sleep(3600)
 LocalCluster.close = close
-Options.detector = lambda self: SlowDetector(3600)
+Options.default_detector = lambda self: SlowDetector(3600)
 if __name__ == "__main__":
     cli.main()
 """
