@@ -114,7 +114,7 @@ def recorded(worker: UnitWorker, spans: Spans, detector: RecordingDetector, *, i
             patch.object(row_builder, "prefetch_one", _recording_ahead(spans, detector, in_series=in_series))
         )
         stack.enter_context(patch.object(RowBuilder, "_frame_rows", _recording_rows(spans)))
-        stack.enter_context(patch.object(DecoderProcess, "_await_bytes", _recording_wait(spans, detector)))
+        stack.enter_context(patch.object(DecoderProcess, "_wait_readable", _recording_wait(spans, detector)))
         stack.enter_context(patch.object(decode_pool._InputWorker, "process_family", _recording_family(spans, made)))
         turn = decode_pool._LockedDetector.detect
         stack.enter_context(patch.object(decode_pool._LockedDetector, "detect", _recording_turn(spans, detector, turn)))
