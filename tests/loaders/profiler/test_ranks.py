@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
 from multiprocessing.context import ForkServerProcess
@@ -334,11 +336,17 @@ transform:
 """
 
 
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder with a short path: a socket in it has at most 107 characters, and `tmp_path` alone may take 90."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 def command(dataset: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
     """The command in a process, and a process group, of its own, whose temporary files are in `folder`."""
     given = ["profile", str(dataset), "--batch-size", "4", "--image-size", "16", "--step-ms", "1", "--quick", "--page",
-             str(folder.parent / "profile.html"), "--ranks", "2", *more]  # fmt: skip
-    folder.mkdir()
+             str(dataset.parent / "profile.html"), "--ranks", "2", *more]  # fmt: skip
     return subprocess.Popen(
         [sys.executable, "-m", "facefeed.pipeline.cli", *given], stderr=subprocess.PIPE, text=True,
         env={**os.environ, "TMPDIR": str(folder)}, start_new_session=True,
@@ -347,12 +355,10 @@ def command(dataset: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_transform_that_fails_ends_the_command_with_its_line_and_its_rank(
-    dataset: Path, tmp_path: Path, workers: str
+    dataset: Path, tmp_path: Path, temporary: Path, workers: str
 ) -> None:
     (tmp_path / "failing.yaml").write_text(FAILING)
-    running = command(
-        dataset, tmp_path / "temporary", "--workers", workers, "--transform", str(tmp_path / "failing.yaml")
-    )
+    running = command(dataset, temporary, "--workers", workers, "--transform", str(tmp_path / "failing.yaml"))
     _, said = running.communicate(timeout=2 * DEADLINE_SECONDS)
     lines = [line for line in said.splitlines() if line]
     assert re.fullmatch(
@@ -360,11 +366,11 @@ def test_a_transform_that_fails_ends_the_command_with_its_line_and_its_rank(
     )
     assert lines[:-1] in ([], ["profiling the loader"])
     assert running.returncode == 1
-    assert [*(tmp_path / "temporary").iterdir()] == []
+    assert [*temporary.iterdir()] == []
 
 
-def test_ctrl_c_ends_the_command_and_leaves_nothing(dataset: Path, tmp_path: Path) -> None:
-    running = command(dataset, tmp_path / "temporary", "--workers", "1", "--steps", "100000")
+def test_ctrl_c_ends_the_command_and_leaves_nothing(dataset: Path, temporary: Path) -> None:
+    running = command(dataset, temporary, "--workers", "1", "--steps", "100000")
     assert running.stderr is not None
     assert running.stderr.readline() == "profiling the loader\n"
     started = psutil.Process(running.pid).children(recursive=True)
@@ -373,11 +379,11 @@ def test_ctrl_c_ends_the_command_and_leaves_nothing(dataset: Path, tmp_path: Pat
     assert said == "facefeed: interrupted; run the same command again\n"
     assert running.returncode == 130
     assert psutil.wait_procs(started, timeout=2 * DEADLINE_SECONDS)[1] == []
-    assert [*(tmp_path / "temporary").iterdir()] == []
+    assert [*temporary.iterdir()] == []
 
 
-def test_a_command_that_is_killed_takes_its_ranks_with_it(dataset: Path, tmp_path: Path) -> None:
-    running = command(dataset, tmp_path / "temporary", "--workers", "1", "--steps", "100000")
+def test_a_command_that_is_killed_takes_its_ranks_with_it(dataset: Path, temporary: Path) -> None:
+    running = command(dataset, temporary, "--workers", "1", "--steps", "100000")
     assert running.stderr is not None
     running.stderr.readline()
     started = psutil.Process(running.pid).children(recursive=True)
@@ -385,7 +391,7 @@ def test_a_command_that_is_killed_takes_its_ranks_with_it(dataset: Path, tmp_pat
     running.communicate(timeout=2 * DEADLINE_SECONDS)
     assert len(started) >= 4  # the fork server, the ranks and their workers
     assert psutil.wait_procs(started, timeout=2 * DEADLINE_SECONDS)[1] == []
-    assert not [one for one in (tmp_path / "temporary").iterdir() if one.name.startswith("facefeed")]
+    assert not [one for one in temporary.iterdir() if one.name.startswith("facefeed")]
 
 
 @pytest.mark.parametrize(
