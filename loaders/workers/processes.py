@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,6 +68,8 @@ def worker_context(requested: str | BaseContext | None) -> BaseContext:
 
     The fork server starts at once and imports torch and the loader a single time, while the caller builds the model;
     workers are then forked from it in milliseconds and share its memory.
+
+    Raises `UsageError` where the path of the temporary folder is too long for its socket.
     """
     name = start_method_name(requested)
     context = multiprocessing.get_context(name) if requested is None or isinstance(requested, str) else requested
@@ -77,8 +80,20 @@ def worker_context(requested: str | BaseContext | None) -> BaseContext:
             multiprocessing.current_process(), "_inheriting", False
         ):  # not in a worker that imports the script
             with _sigint_blocked():
-                forkserver.ensure_running()
+                _start_fork_server()
     return context
+
+
+def _start_fork_server() -> None:
+    try:
+        forkserver.ensure_running()
+    except OSError as error:
+        if "AF_UNIX path too long" not in str(error):
+            raise
+        raise UsageError(
+            f"TMPDIR={tempfile.gettempdir()}: too long for the socket of processes that prepare batches: its path "
+            "may have 107 characters; set TMPDIR to a shorter folder, such as /tmp"
+        ) from error
 
 
 def _preload_modules_of_user() -> list[str]:

@@ -209,3 +209,12 @@ print(forkserver._forkserver._preload_modules)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['facefeed.loaders.workers.preload', 'slow_to_import']"
+
+
+def test_a_temporary_folder_whose_path_is_too_long_for_a_socket_is_named_with_the_way_out(tmp_path: Path) -> None:
+    folder = tmp_path / ("a" * 100)
+    folder.mkdir()
+    code = "from facefeed.loaders.workers.processes import worker_context; worker_context(None)"
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.stderr.splitlines()[-1].startswith(f"facefeed.pipeline.errors.UsageError: TMPDIR={folder}: too long")
