@@ -183,7 +183,7 @@ class StepTimes:
         """Hand-over time of a ready batch beyond the transport floor, where it is over three times the floor.
 
         It means that the loop, its workers and the queue want more cores than there are, or that the sampler is slow.
-        Below that it is clock noise and counts as transport. 0 without workers, where nothing is handed over.
+        Below that it is clock noise and counts as transport. 0 without workers, where nothing is transferred.
         """
         excess_seconds = self.handover_seconds - self.transport_floor_seconds
         is_excessive = (
@@ -231,5 +231,5 @@ class StepTimes:
 
     @property
     def transport_seconds(self) -> Seconds:
-        """Part of each wait in which a ready batch was handed over, where device work did not hide it."""
+        """Part of each wait spent on the transfer of a ready batch, where device work did not hide it."""
         return self.wait_seconds - self.not_ready_seconds - self.late_seconds - self.sampler_wait_seconds
