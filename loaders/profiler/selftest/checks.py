@@ -254,17 +254,16 @@ def _outlier_comparisons(name: str, seen: Sequence[PlayedSegment]) -> list[Compa
 
 
 def _count_starved_steps(seen: PlayedSegment) -> tuple[int, int]:
-    """Starved steps by the clock, without those that the machine delayed, and by the model."""
+    """Starved steps by the clock, without those that waited for the hand-over of a ready batch, and by the model.
+
+    After a slow batch the loop takes several batches from the queue at once, which may last over three times the floor.
+    """
     recording = seen.recording
     verdict = judge(recording, emulated=True)
-    late = (
-        (recording.wait_seconds > verdict.starved_threshold_seconds)
-        & (seen.late_seconds > 0)
-        & (seen.not_ready_seconds == 0)
-        & recording.is_steady
-    )
+    is_starved = (recording.wait_seconds > verdict.starved_threshold_seconds) & recording.is_steady
+    waits_for_handover = (seen.not_ready_seconds == 0) & (seen.wait_seconds > verdict.starved_threshold_seconds)
     modelled = (recording.modelled_not_ready_seconds() > verdict.starved_threshold_seconds) & recording.is_steady
-    return verdict.num_starved_steps - int(late.sum()), int(modelled.sum())
+    return verdict.num_starved_steps - int((is_starved & waits_for_handover).sum()), int(modelled.sum())
 
 
 def _nearest_to_limit(points: Sequence[Comparison]) -> str:

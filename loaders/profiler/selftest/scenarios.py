@@ -109,18 +109,6 @@ class PlayedSegment:
         """Hand-over time without contention, in seconds; independent of the profiler's own floor."""
         return float(np.quantile(self.handover_seconds, 0.1))
 
-    @property
-    def late_seconds(self) -> Seconds:
-        """Hand-over time beyond the floor, where it is over three times the floor.
-
-        It was not injected, but is waiting all the same: no core was free, or an idle core had to wake up.
-        """
-        return np.where(
-            self.handover_seconds > 3 * self.handover_floor_seconds,
-            self.handover_seconds - self.handover_floor_seconds,
-            0.0,
-        )
-
 
 class Items(Dataset[torch.Tensor]):
     """Items with given delays that use no CPU; each item is its own times (2,): start, file read."""

@@ -73,11 +73,20 @@ def played(plan: Plan, device: Device | None = None) -> list[PlayedSegment]:
     return [queued(plan, stretch, random) for stretch in plan.segments]
 
 
-def queued(plan: Plan, stretch: Segment, random: np.random.Generator, *, withheld: float = 0.0) -> PlayedSegment:
-    """withheld: seconds that every eighth batch comes late, since the machine is busy with something else."""
+def queued(
+    plan: Plan, stretch: Segment, random: np.random.Generator, *, withheld: float = 0.0, taken_at_once: bool = False
+) -> PlayedSegment:
+    """What a loop records of a segment.
+
+    withheld: seconds that every eighth batch comes late, since the machine is busy with something else. taken_at_once:
+    with a slow batch the loop also takes the next ones from the queue, which then cost next to nothing.
+    """
     delays = stretch.delay_seconds + 0.0003 * random.random(len(stretch.delay_seconds))
     handing = HANDING_SECONDS * (1 + 0.5 * random.random(len(delays)))
     handing[::8] += withheld
+    if taken_at_once and stretch.delay_seconds.max() > 0.1:
+        slow = int(stretch.delay_seconds.argmax())
+        handing[slow : slow + 2] = 2.7 * HANDING_SECONDS, 0.3 * HANDING_SECONDS
     timeline = QueueModel(num_workers=plan.num_workers, prefetch_factor=plan.prefetch_factor).replay(
         delays + 0.0001, stretch.step_seconds, handing
     )
@@ -306,6 +315,14 @@ def test_what_is_allowed_is_not_the_profilers_to_say(check: Bench, monkeypatch: 
 def test_without_a_gpu_its_check_is_not_run_and_nothing_fails() -> None:
     found = hidden_delay(played, None)
     assert (found.outcome, found.not_run, found.passed) == ("not run", "needs a GPU", True)
+
+
+def test_batches_that_are_received_with_a_slow_one_starve_no_step() -> None:
+    random = np.random.default_rng(0)
+    found = with_workers(
+        lambda plan: [queued(plan, stretch, random, taken_at_once=True) for stretch in plan.segments], lambda _: None
+    )[1]
+    assert found.outcome == "passed", [str(point) for point in found.points if not point.holds]
 
 
 @pytest.mark.parametrize("withheld", [0.002, 0.03])
