@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
 import time
@@ -92,6 +93,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3000, help="of the plain loop; the profiler decides itself")
     given = parser.parse_args()
     warnings.filterwarnings("ignore", message="This DataLoader will create")
+    multiprocessing.set_forkserver_preload(["torch"])  # else 16 workers take a minute of both cores to import it
     steps = {"sleeping": SleepingStep(STEP_SECONDS, 0.0), "emulated": EmulatedDevice(STEP_SECONDS, 0.2)}
     found = []
     for repeat in range(given.repeats):
