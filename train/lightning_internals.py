@@ -1,4 +1,4 @@
-"""Corrects a Trainer's batch and step counts on resume with another batch size; uses Lightning's private attributes."""
+"""All use of Lightning's private attributes: counts of batches and steps. Checked with `CHECKED_LIGHTNING`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from typing import Any
 from lightning.pytorch import Callback
 
 from ..loaders import FaceDataLoader
+
+CHECKED_LIGHTNING = "2.6"
+"""The version with which these attributes were last read in Lightning's source."""
+
+
+def logged_step(trainer: Any) -> int:
+    """The step that Lightning's own callbacks log at; `global_step` counts the steps of every optimizer."""
+    return int(trainer.fit_loop.epoch_loop._batches_that_stepped)  # noqa: SLF001
 
 
 class RealignBatchProgress(Callback):  # type: ignore[misc]  # Lightning is not followed

@@ -9,7 +9,8 @@ from typing import Any
 from ...pipeline.errors import UsageError
 from ..batching.batch_dataset import WorkerBatch
 from ..sampling.epoch_sampler import EpochSampler
-from .stats import EpochMeter, count_ready_batches
+from ..torch_internals import count_ready_batches
+from .stats import EpochMeter
 
 
 class EpochIterator(Iterator[Any]):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ..batching.batch_dataset import Replacement
 
@@ -144,15 +143,3 @@ class LoaderDescription:
         if self.unknown_labels:
             lines.append(f"labels: {self.unknown_labels:,} rows have none (-1)")
         return "\n".join(lines)
-
-
-def count_ready_batches(iterator: Any) -> int:
-    """How many batches of torch's iterator are ready; 0 without workers.
-
-    They are in the workers' queue, in the queue of pinned batches, or were received ahead of their turn.
-    """
-    if not hasattr(iterator, "_worker_result_queue"):
-        return 0
-    queues = {iterator._worker_result_queue, iterator._data_queue}  # noqa: SLF001 (two where batches are pinned)
-    out_of_order = sum(len(task) == 2 for task in iterator._task_info.values())  # noqa: SLF001
-    return out_of_order + sum(int(queue.qsize()) for queue in queues)

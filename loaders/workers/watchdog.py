@@ -8,8 +8,7 @@ import weakref
 from multiprocessing.connection import wait
 from typing import Any
 
-from torch.utils.data._utils import signal_handling
-
+from ..torch_internals import is_shut_down, kill_workers, workers_of
 from .processes import describe_deaths
 
 _JOIN_TIMEOUT_SECONDS = 5.0
@@ -26,7 +25,7 @@ class WorkerWatchdog:
         self._iterator, self._deaths = weakref.ref(iterator), ""
         self.exited_normally = False
         """Whether all workers that ended exited with code 0, as they do on Ctrl-C."""
-        sentinels = [os.dup(worker.sentinel) for worker in iterator._workers]  # noqa: SLF001
+        sentinels = [os.dup(worker.sentinel) for worker in workers_of(iterator)]
         self._thread = threading.Thread(target=self._run, args=(sentinels,), name="facefeed-watch", daemon=True)
         self._thread.start()
 
@@ -37,7 +36,7 @@ class WorkerWatchdog:
     def deaths(self) -> str:
         """Which workers ended and how, for an error message; empty where all are alive."""
         iterator = self._iterator()
-        deaths = "" if self._deaths or iterator is None else describe_deaths(iterator._workers)  # noqa: SLF001
+        deaths = "" if self._deaths or iterator is None else describe_deaths(workers_of(iterator))
         if deaths:
             self._thread.join(_JOIN_TIMEOUT_SECONDS)
         return self._deaths or deaths
@@ -47,21 +46,9 @@ class WorkerWatchdog:
         for sentinel in sentinels:
             os.close(sentinel)
         iterator: Any = self._iterator()
-        if iterator is not None and not iterator._shutdown:  # noqa: SLF001 (else torch ends its workers itself)
-            worker = iterator._workers[sentinels.index(ended)]  # noqa: SLF001
-            worker.join(_JOIN_TIMEOUT_SECONDS)  # it may not be reaped yet
-            self.exited_normally = all(worker.exitcode in (None, 0) for worker in iterator._workers)  # noqa: SLF001
-            self._deaths = describe_deaths(iterator._workers)  # noqa: SLF001
-            _kill_workers(iterator)
-
-
-def _kill_workers(iterator: Any) -> None:
-    """Kills all workers of an iterator, without alarming torch's signal handler, and closes their result queue."""
-    if iterator._worker_pids_set:  # noqa: SLF001
-        iterator._worker_pids_set = False  # noqa: SLF001
-        signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]  # noqa: SLF001
-    for worker in iterator._workers:  # noqa: SLF001
-        worker.kill()
-        if worker.exitcode is not None:  # reported by Python for all whose fork server is dead, although none is killed
-            worker._popen.close()  # closes the sentinel that they wait on, so they exit; see `WorkerInit`  # noqa: SLF001
-    iterator._worker_result_queue._writer.close()  # noqa: SLF001
+        if iterator is not None and not is_shut_down(iterator):
+            workers = workers_of(iterator)
+            workers[sentinels.index(ended)].join(_JOIN_TIMEOUT_SECONDS)  # it may not be reaped yet
+            self.exited_normally = all(worker.exitcode in (None, 0) for worker in workers)
+            self._deaths = describe_deaths(workers)
+            kill_workers(iterator)

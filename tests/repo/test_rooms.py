@@ -153,7 +153,7 @@ LAYERS = {
         cli
     """,
     "loaders": """
-        face normalise validation
+        face normalise torch_internals validation
         augment
         dataset
         preview sampling
@@ -173,8 +173,8 @@ LAYERS = {
         cli
     """,
     "train": """
-        checkpoints lightning_internals machine metrics starvation
-        levers
+        checkpoints lightning_internals machine metrics torch_internals
+        levers starvation
         config
         datamodule slurm
         model

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from lightning.pytorch import Callback, LightningModule
 
 from ..machine import Machine
+from ..torch_internals import foreach_mul_
 from .lever import Lever, require_int
 
 
@@ -73,4 +73,4 @@ class ShortGroupRescaling(Callback):  # type: ignore[misc]  # Lightning is not f
         num_passes, self._num_passes = self._num_passes, 0
         if 0 < num_passes < self._batches and not trainer.strategy.handles_gradient_accumulation:
             gradients = [parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None]
-            torch._foreach_mul_(gradients, self._batches / num_passes)
+            foreach_mul_(gradients, self._batches / num_passes)

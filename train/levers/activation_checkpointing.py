@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import LightningModule
-from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
 from ..machine import Machine
+from ..torch_internals import NormBase, has_forward_pre_hook, is_in_backward_pass
 from .lever import Lever
 
 
@@ -47,7 +47,7 @@ class Checkpointing(Lever):
         for _, enable in list(checkpointable_modules(module)):
             enable()
         for submodule in module.modules():
-            if isinstance(submodule, _NormBase) and submodule.track_running_stats:
+            if isinstance(submodule, NormBase) and submodule.track_running_stats:
                 _update_statistics_once(submodule)
         return module
 
@@ -146,14 +146,14 @@ def _forward_through(layers: list[torch.nn.Module], inputs: Any) -> Any:
 
 def _update_statistics_once(norm: torch.nn.Module) -> None:
     """Makes a BatchNorm update its running statistics once per batch, although it runs twice."""
-    if _suspend_statistics not in norm._forward_pre_hooks.values():  # noqa: SLF001 (torch has no public accessor)
+    if not has_forward_pre_hook(norm, _suspend_statistics):
         norm.register_forward_pre_hook(_suspend_statistics)
         # always: torch ends the recomputation early, by an exception
         norm.register_forward_hook(_resume_statistics, always_call=True)
 
 
 def _suspend_statistics(norm: Any, inputs: Any) -> None:  # noqa: ARG001 (torch's signature)
-    if torch.compiler.is_compiling() or not norm.training or torch._C._current_graph_task_id() == -1:  # noqa: SLF001
+    if torch.compiler.is_compiling() or not norm.training or not is_in_backward_pass():
         return  # not a recomputation within a backward pass
     norm.suspended_momentum = norm.momentum
     norm.momentum = 0.0

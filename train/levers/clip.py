@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lightning.pytorch import LightningModule
-from torch.optim import Optimizer
 
 from ..machine import Machine
+from ..torch_internals import disable_fused_unscaling
 from .lever import Lever, require_positive
 from .optimizers.in_place import transform_optimizers
 
@@ -47,9 +47,3 @@ class Clip(Lever):
     def apply(self, module: LightningModule) -> LightningModule:
         """Makes fused optimizers leave unscaling to the Trainer: they unscale within their step, after clipping."""
         return transform_optimizers(module, disable_fused_unscaling)
-
-
-def disable_fused_unscaling(optimizer: Optimizer) -> None:
-    """Clears the flag by which GradScaler leaves unscaling to an optimizer, and Lightning refuses to clip."""
-    if getattr(optimizer, "_step_supports_amp_scaling", False):
-        optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]  # noqa: SLF001

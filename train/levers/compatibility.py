@@ -35,7 +35,7 @@ def refusals(levers: Sequence[Lever], module: LightningModule, machine: Machine 
     """
     machine = machine or Machine.detect()
     reasons = [lever.refusal(module, machine) for lever in levers]
-    reasons += [_conflict(one, other) for one, other in combinations(levers, 2)]
+    reasons += [_conflict(pair, other) for pair, other in combinations(levers, 2)]
     reasons += [_freed_weights_refusal(levers, module), _single_rank_refusal(levers)]
     return [reason for reason in reasons if reason]
 
@@ -67,13 +67,13 @@ def figures(trainer: Trainer) -> dict[str, dict[str, Any]]:
     return {callback.name: callback.figures() for callback in trainer.callbacks if isinstance(callback, HasFigures)}
 
 
-def _conflict(one: Lever, other: Lever) -> str | None:
-    if one.kind == other.kind:
-        return f"{one} and {other}: both are levers of one kind ({one.kind}); leave one out"
-    texts = (str(one), str(other))
+def _conflict(lever: Lever, other: Lever) -> str | None:
+    if lever.kind == other.kind:
+        return f"{lever} and {other}: both are levers of one kind ({lever.kind}); leave one out"
+    texts = (str(lever), str(other))
     for first, second, reason in _CONFLICTS:
         if all(any(text.startswith(name) for text in texts) for name in (first, second)):
-            return f"{one} and {other}: {reason}"
+            return f"{lever} and {other}: {reason}"
     return None
 
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import torch
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
-from torch._dynamo.utils import counters
 
 from ..machine import Machine
+from ..torch_internals import dynamo_counters
 from .lever import Lever
 
 _MIN_CAPABILITY = (7, 0)
@@ -105,8 +105,8 @@ class CompileReport(Callback):  # type: ignore[misc]  # Lightning is not followe
 
 
 def _count_graphs() -> int:
-    return int(counters["stats"]["unique_graphs"])
+    return int(dynamo_counters["stats"]["unique_graphs"])
 
 
 def _count_breaks() -> Counter[str]:
-    return Counter({str(reason): int(count) for reason, count in counters["graph_break"].items()})
+    return Counter({str(reason): int(count) for reason, count in dynamo_counters["graph_break"].items()})

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Self
 
 import torch
 from lightning.pytorch import LightningModule
-from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
 from ..machine import Machine
+from ..torch_internals import NormBase
 from .lever import Lever, LeverError
 from .optimizers.in_place import transform_optimizers
 
@@ -70,7 +70,7 @@ class Freeze(Lever):
         for pattern in self.patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
                 return f"{self}: {pattern!r} fits no module and no parameter; {_suggestion(pattern, names)}"
-        if not any(one.requires_grad for one in _trainable_parameters(module, self.patterns)):
+        if not any(parameter.requires_grad for parameter in _trainable_parameters(module, self.patterns)):
             return f"{self}: freezes all that there is to train; take fewer patterns"
         return None
 
@@ -117,9 +117,11 @@ class RemoveFrozen:
 
     def __call__(self, optimizer: Optimizer) -> None:
         """Removes them. Raises `LeverError` if nothing is left."""
-        frozen = {id(one) for name, one in self._module.named_parameters() if _is_frozen(name, self._patterns)}
+        frozen = {
+            id(parameter) for name, parameter in self._module.named_parameters() if _is_frozen(name, self._patterns)
+        }
         for group in optimizer.param_groups:
-            group["params"] = [one for one in group["params"] if id(one) not in frozen]
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in frozen]
         if not any(group["params"] for group in optimizer.param_groups):
             raise LeverError(
                 f"freeze: leaves nothing of what configure_optimizers gives its {type(optimizer).__name__}; take fewer "
@@ -141,16 +143,16 @@ def _is_frozen(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _trainable_parameters(module: torch.nn.Module, patterns: Iterable[str]) -> list[torch.nn.Parameter]:
-    return [one for name, one in module.named_parameters() if not _is_frozen(name, patterns)]
+    return [parameter for name, parameter in module.named_parameters() if not _is_frozen(name, patterns)]
 
 
 def _frozen_norms(module: torch.nn.Module, patterns: Iterable[str]) -> list[torch.nn.Module]:
     """Returns frozen layers with running statistics: matched themselves, by a parent, or by all their parameters."""
     frozen_norms: list[torch.nn.Module] = []
     for name, layer in module.named_modules():
-        if isinstance(layer, _NormBase) and layer.track_running_stats:
-            own = [f"{name}.{one}" for one, _ in layer.named_parameters()]
-            if _is_frozen(name, patterns) or (own and all(_is_frozen(one, patterns) for one in own)):
+        if isinstance(layer, NormBase) and layer.track_running_stats:
+            own = [f"{name}.{parameter_name}" for parameter_name, _ in layer.named_parameters()]
+            if _is_frozen(name, patterns) or (own and all(_is_frozen(full_name, patterns) for full_name in own)):
                 frozen_norms.append(layer)
     return frozen_norms
 
@@ -172,7 +174,7 @@ def _table_rows(module: torch.nn.Module, pattern: str) -> list[FrozenRow]:
         norms = (
             0 if isinstance(module_or_parameter, torch.nn.Parameter) else len(_frozen_norms(module_or_parameter, ["*"]))
         )
-        rows.append(FrozenRow(pattern, name, len(tensors), sum(one.numel() for one in tensors), norms))
+        rows.append(FrozenRow(pattern, name, len(tensors), sum(tensor.numel() for tensor in tensors), norms))
     return [row for row in rows if row.tensors or row.batch_norms]
 
 

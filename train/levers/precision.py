@@ -143,5 +143,5 @@ def _user_methods(module: LightningModule) -> Iterator[tuple[type, FunctionType]
 
 
 def _referenced_names(code: CodeType) -> set[str]:
-    nested = (one for one in code.co_consts if isinstance(one, CodeType))
+    nested = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*map(_referenced_names, nested))

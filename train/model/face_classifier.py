@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from ...pipeline.errors import UsageError
 from ..config.options import ModelOptions
 from ..datamodule import FaceDataModule
-from ..lightning_internals import optimizer_steps_at
+from ..lightning_internals import logged_step, optimizer_steps_at
 from ..metrics.eval_metrics import METRIC_NAMES, EvalMetrics
 from .backbone import Backbone
 from .losses import classification_loss
@@ -190,8 +190,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         if self.trainer.is_global_zero and self.trainer.loggers:
             from ..metrics.plots import log_pictures  # noqa: PLC0415 (matplotlib: half a second)
 
-            steps = self.trainer.fit_loop.epoch_loop._batches_that_stepped  # noqa: SLF001 (the step at which Lightning logs)
-            log_pictures(self.trainer.loggers, scores, stage, steps)
+            log_pictures(self.trainer.loggers, scores, stage, logged_step(self.trainer))
 
 
 def may_log(metric: str) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ...loaders import DevicePrefetcher, FaceDataLoader
-from ...loaders.loader.stats import count_ready_batches
+from ...loaders.torch_internals import count_ready_batches
 
 clock = time.perf_counter
 

@@ -12,6 +12,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from ...loaders import DevicePrefetcher, FaceDataLoader, validation
 from ...pipeline.errors import FacefeedError, UsageError
+from ..lightning_internals import logged_step
 from .data_wait import DataWaitTimer, attach, detach
 
 
@@ -101,7 +102,7 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
         self._starved_since_steps.append(started_at_step)
         if len(self._starved_since_steps) < self.patience or self.on_starved == "ignore":
             return
-        where = " on the slowest rank, which holds all others" if trainer.world_size > 1 else ""
+        where = " on the slowest rank, which delays all others" if trainer.world_size > 1 else ""
         message = (
             f"stall={stall:.1%}: training waits for data{where}, for more of the time than max_stall="
             f"{self.max_stall:.1%} since step {self._starved_since_steps[0]}, and the device stands still meanwhile; "
@@ -153,6 +154,6 @@ def _reduce(ranks: list[list[float]]) -> dict[str, float]:
 
 
 def _log(trainer: Any, figures: dict[str, float]) -> None:
-    """Logs at the step that Lightning's own callbacks use; `global_step` counts the steps of every optimizer."""
+    step = logged_step(trainer)
     for logger in trainer.loggers:
-        logger.log_metrics(dict(figures), step=trainer.fit_loop.epoch_loop._batches_that_stepped)  # noqa: SLF001
+        logger.log_metrics(dict(figures), step=step)

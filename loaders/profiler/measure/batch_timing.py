@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch.utils.data._utils.pin_memory import pin_memory
-
+from ...torch_internals import pin_batch
 from .counters import ThreadCounters, current_thread
 
 clock = time.monotonic
@@ -55,7 +54,7 @@ class TimedBatch:
 
     def pin_memory(self, device: Any = None) -> TimedBatch:
         """Called by torch where the loader has `pin_memory`."""
-        return TimedBatch(pin_memory(self.batch, device), self.timing)  # type: ignore[no-untyped-call]
+        return TimedBatch(pin_batch(self.batch, device), self.timing)
 
 
 class StageTimers:

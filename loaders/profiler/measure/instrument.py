@@ -15,6 +15,7 @@ from torch.utils.data import ConcatDataset, IterableDataset, Subset
 
 from ...batching.batch_dataset import BatchDataset
 from ...dataset.face_dataset import FaceDataset
+from ...torch_internals import intercept_batches
 from .batch_timing import BatchTimer, BatchTiming, StageTimers, TimedBatch, clock
 
 
@@ -84,30 +85,6 @@ class _TimedCollate:
         return self.timer.finish(self.collate(items))
 
 
-def _strip_timings(iterator: Any, on_timing: Callable[[BatchTiming], None]) -> Any:
-    """The iterator, which now removes the timings; the same object, since torch compares it by identity."""
-    iterator_class = type(iterator)
-
-    def _next_index(self: Any) -> Any:
-        started_at = clock()
-        try:
-            return iterator_class._next_index(self)  # noqa: SLF001
-        finally:
-            self.sampled += clock() - started_at
-
-    def _next_data(self: Any) -> Any:
-        self.sampled = 0.0
-        timed_batch = iterator_class._next_data(self)  # noqa: SLF001
-        timed_batch.timing.sampler_seconds = self.sampled
-        on_timing(timed_batch.timing)
-        return timed_batch.batch
-
-    iterator.__class__ = type(
-        iterator_class.__name__, (iterator_class,), {"_next_data": _next_data, "_next_index": _next_index}
-    )
-    return iterator
-
-
 def instrument(loader: Any, on_timing: Callable[[BatchTiming], None]) -> Any:
     """A copy of a torch DataLoader that returns the same batches and passes each batch's timing to `on_timing`.
 
@@ -130,20 +107,14 @@ def instrument(loader: Any, on_timing: Callable[[BatchTiming], None]) -> Any:
         worker_init_fn=worker_init_fn,
         _iterator=None,
     )
-    # By its class, since a method of its own would tie it, and the iterator that it keeps, to the garbage collector.
-    instrumented.__class__ = _instrumented_class(type(loader), on_timing)
+
+    def _strip_timing(timed_batch: TimedBatch, sampler_seconds: float) -> Any:
+        timed_batch.timing.sampler_seconds = sampler_seconds
+        on_timing(timed_batch.timing)
+        return timed_batch.batch
+
+    intercept_batches(instrumented, _strip_timing, clock)
     return instrumented
-
-
-def _instrumented_class(loader_class: type[Any], on_timing: Callable[[BatchTiming], None]) -> type[Any]:
-    """A subclass of the loader's class whose iterators remove the timings."""
-
-    def _get_iterator(self: Any) -> Any:
-        return _strip_timings(loader_class._get_iterator(self), on_timing)  # noqa: SLF001
-
-    return type(
-        loader_class.__name__, (loader_class,), {"_get_iterator": _get_iterator, "__module__": loader_class.__module__}
-    )
 
 
 def _with_stage_timers(dataset: Any, timers: StageTimers) -> Any:

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import torch
 from assets_clock import Clock
+from assets_docs import GUIDES
 from assets_loaders import wait_until
-from assets_paths import ROOT
 from assets_processes import in_processes
-from facefeed.loaders.loader.stats import count_ready_batches
+from facefeed.loaders.torch_internals import count_ready_batches
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
@@ -588,7 +588,7 @@ def test_ranks_agree_the_slowest_shows_and_all_stop_at_the_same_step(tmp_path: P
     one, other = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
     assert one == other
     assert one["steps"] == 30
-    assert re.search(r"stall=75.0%.* on the slowest rank, which holds all others, .*since step 10", one["error"])
+    assert re.search(r"stall=75.0%.* on the slowest rank, which delays all others, .*since step 10", one["error"])
     (_, first), *windows = one["rows"]
     assert first == {"starvation/first_batch_seconds": pytest.approx(READ)}
     assert [step for step, _ in windows] == [9, 19, 29]
@@ -602,8 +602,8 @@ def test_ranks_agree_the_slowest_shows_and_all_stop_at_the_same_step(tmp_path: P
 # ---- the page
 
 
-def test_the_example_of_the_readme_runs(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "train" / "README.md").read_text()
+def test_the_example_of_the_guide_runs(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (GUIDES / "monitoring.md").read_text()
     (example,) = (
         block for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if "StarvationMonitor" in block
     )

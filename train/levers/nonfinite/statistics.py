@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
+
+from ...torch_internals import NormBase, foreach_copy_
 
 
 class RunningStatistics:
@@ -15,7 +16,7 @@ class RunningStatistics:
     """
 
     def __init__(self, module: nn.Module) -> None:
-        norms = [layer for layer in module.modules() if isinstance(layer, _NormBase) and layer.running_mean is not None]
+        norms = [layer for layer in module.modules() if isinstance(layer, NormBase) and layer.running_mean is not None]
         buffers = [buffer for norm in norms for buffer in (norm.running_mean, norm.running_var) if buffer is not None]
         self._buffers = list({id(buffer): buffer for buffer in buffers}.values())
         self._sizes = [buffer.numel() for buffer in self._buffers]
@@ -31,7 +32,7 @@ class RunningStatistics:
         current = self._flattened()
         finite = current.isfinite().all()
         self._before = torch.where(finite, current, self._before)
-        torch._foreach_copy_(self._buffers, torch.split(self._before, self._sizes))
+        foreach_copy_(self._buffers, torch.split(self._before, self._sizes))
         return ~finite
 
     def _flattened(self) -> torch.Tensor:

@@ -72,7 +72,9 @@ class ReplaceByEightBit:
 
     def _create(self, optimizer: Optimizer, decoupled: bool, defaults: dict[str, Any]) -> Optimizer:
         embeddings: list[Any] = [submodule for submodule in self.module.modules() if isinstance(submodule, _EMBEDDINGS)]
-        device = next((one.device.type for group in optimizer.param_groups for one in group["params"]), "cpu")
+        device = next(
+            (parameter.device.type for group in optimizer.param_groups for parameter in group["params"]), "cpu"
+        )
         create = _create_bitsandbytes if device == "cuda" and find_spec("bitsandbytes") else _create_torchao
         replacement = create(optimizer.param_groups, defaults, decoupled, embeddings)
         replacement.is_eight_bit = True  # type: ignore[attr-defined]  # so that it is not replaced twice

@@ -29,7 +29,7 @@ class _Adapted:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        on_cpu = all(one.device.type == "cpu" for group in self.param_groups for one in group["params"])
+        on_cpu = all(parameter.device.type == "cpu" for group in self.param_groups for parameter in group["params"])
         learning_rates = [group["lr"] for group in self.param_groups]
         for group in self.param_groups:
             group["lr"] = torch.tensor(float(group["lr"]), dtype=torch.float32)

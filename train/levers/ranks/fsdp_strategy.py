@@ -58,7 +58,7 @@ class FSDP2Strategy(DDPStrategy):  # type: ignore[misc]  # Lightning is not foll
     def _shard_module(self, module: LightningModule, *, is_fit: bool) -> _ShardedRoot:
         if self._root is not None and self._root.module is module:
             return self._root
-        if any(isinstance(one, DTensor) for one in module.parameters()):
+        if any(isinstance(parameter, DTensor) for parameter in module.parameters()):
             raise LeverError(
                 f"fsdp: {type(module).__name__} was sharded by another Trainer; make the module anew for this one"
             )
@@ -66,8 +66,8 @@ class FSDP2Strategy(DDPStrategy):  # type: ignore[misc]  # Lightning is not foll
             module = self._layer_sync.apply(module)
         self.precision_plugin.convert_module(module)
         module.to(self.root_device)
-        for one in (*module.parameters(), *module.buffers()):
-            torch.distributed.broadcast(one.detach(), 0)
+        for tensor in (*module.parameters(), *module.buffers()):
+            torch.distributed.broadcast(tensor.detach(), 0)
         mesh = init_device_mesh(self.root_device.type, (self.world_size,))
         _shard_submodules(module, _tied_parameter_ids(module), mesh)
         self._root = _ShardedRoot(module)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lightning.pytorch import LightningModule
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...machine import Machine
+from ...torch_internals import BatchNormBase
 from ..lever import Lever
 
 
@@ -29,7 +29,7 @@ class SyncBatchNorm(Lever):
         """Refuses without a GPU, and a module without BatchNorm."""
         if not machine.gpus:
             return "sync_batchnorm: torch exchanges these figures on GPUs alone, and there is none; leave it out"
-        if not any(isinstance(part, _BatchNorm) for part in module.modules()):
+        if not any(isinstance(part, BatchNormBase) for part in module.modules()):
             return f"sync_batchnorm: {type(module).__name__} has no BatchNorm, so nothing changes; leave it out"
         return None
 

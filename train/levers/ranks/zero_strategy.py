@@ -9,7 +9,7 @@ from lightning.pytorch.strategies import DeepSpeedStrategy
 
 from ...checkpoints.plain import force_weights_only
 
-_REMEDY = "go on without it by a run of its own (--run), or give a folder that training saved"
+_REMEDY = "continue without it in a run of its own (--run), or give a folder that training saved"
 
 
 class ZeroStrategy(DeepSpeedStrategy):  # type: ignore[misc]  # Lightning is not followed

@@ -1,0 +1,98 @@
+"""All use of torch's private parts by `loaders`: its DataLoader iterators above all. Checked with `CHECKED_TORCH`.
+
+`FaceDataLoader`, a subclass of `DataLoader`, also resets its own inherited `_iterator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data._utils import signal_handling
+from torch.utils.data._utils.pin_memory import pin_memory
+
+CHECKED_TORCH = "2.15"
+"""The version with which these attributes were last read in torch's source."""
+
+
+def pin_batch(batch: Any, device: Any = None) -> Any:
+    """A batch, of any nesting, in page-locked memory."""
+    return pin_memory(batch, device)  # type: ignore[no-untyped-call]
+
+
+def occupy_gpu(cycles: int) -> None:
+    """Launches a kernel of so many cycles on the current GPU, as torch's own tests do."""
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # noqa: SLF001
+
+
+def workers_of(iterator: Any) -> list[Any]:
+    """Worker processes of an iterator, in order."""
+    return list(iterator._workers)  # noqa: SLF001
+
+
+def is_shut_down(iterator: Any) -> bool:
+    """Whether torch ends, or has ended, the workers itself."""
+    return bool(iterator._shutdown)  # noqa: SLF001
+
+
+def kill_workers(iterator: Any) -> None:
+    """Kills all workers of an iterator, without alarming torch's signal handler, and closes their result queue."""
+    if iterator._worker_pids_set:  # noqa: SLF001
+        iterator._worker_pids_set = False  # noqa: SLF001
+        signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]  # noqa: SLF001
+    for worker in workers_of(iterator):
+        worker.kill()
+        if worker.exitcode is not None:  # reported by Python for all whose fork server is dead, although none is killed
+            worker._popen.close()  # closes the sentinel that they wait on, so they exit; see `WorkerInit`  # noqa: SLF001
+    iterator._worker_result_queue._writer.close()  # noqa: SLF001
+
+
+def count_ready_batches(iterator: Any) -> int:
+    """How many batches of an iterator are ready; 0 without workers.
+
+    They are in the workers' queue, in the queue of pinned batches, or were received ahead of their turn.
+    """
+    if not hasattr(iterator, "_worker_result_queue"):
+        return 0
+    queues = {iterator._worker_result_queue, iterator._data_queue}  # noqa: SLF001 (two where batches are pinned)
+    out_of_order = sum(len(task) == 2 for task in iterator._task_info.values())  # noqa: SLF001
+    return out_of_order + sum(int(queue.qsize()) for queue in queues)
+
+
+def intercept_batches(loader: Any, on_batch: Callable[[Any, float], Any], clock: Callable[[], float]) -> None:
+    """Makes a loader's iterators return `on_batch(batch, sampler_seconds)` in place of each batch.
+
+    sampler_seconds: time of the loader's sampler in the `next()` that returned the batch, on `clock`. Changes the
+    loader's class, since a method of its own would tie it, and the iterator that it keeps, to the garbage collector.
+    """
+    loader_class = type(loader)
+
+    def _get_iterator(self: Any) -> Any:
+        return _with_intercepted_batches(loader_class._get_iterator(self), on_batch, clock)  # noqa: SLF001
+
+    loader.__class__ = type(
+        loader_class.__name__, (loader_class,), {"_get_iterator": _get_iterator, "__module__": loader_class.__module__}
+    )
+
+
+def _with_intercepted_batches(iterator: Any, on_batch: Callable[[Any, float], Any], clock: Callable[[], float]) -> Any:
+    """The same iterator, since torch compares it by identity, of a class that intercepts."""
+    iterator_class = type(iterator)
+
+    def _next_index(self: Any) -> Any:
+        started_at = clock()
+        try:
+            return iterator_class._next_index(self)  # noqa: SLF001
+        finally:
+            self.sampler_seconds += clock() - started_at
+
+    def _next_data(self: Any) -> Any:
+        self.sampler_seconds = 0.0
+        batch = iterator_class._next_data(self)  # noqa: SLF001
+        return on_batch(batch, self.sampler_seconds)
+
+    iterator.__class__ = type(
+        iterator_class.__name__, (iterator_class,), {"_next_data": _next_data, "_next_index": _next_index}
+    )
+    return iterator

@@ -1,0 +1,40 @@
+"""Private parts of torch and Lightning are used in one file a room, and checked against the installed versions."""
+
+from __future__ import annotations
+
+import re
+
+import lightning
+import pytest
+import torch
+from assets_paths import ROOT
+from facefeed.loaders import torch_internals as loaders_internals
+from facefeed.train import lightning_internals
+from facefeed.train import torch_internals as train_internals
+
+MAY_USE = {"loaders/torch_internals.py", "train/torch_internals.py", "train/lightning_internals.py"}
+PRIVATE = re.compile(
+    r"from (torch|lightning)[\w.]*\._\w+|from (torch|lightning)[\w.]* import .*\b_\w|\b(torch|lightning)[\w.]*\._[a-z]"
+    r"|noqa: .*SLF001"
+)
+
+
+@pytest.mark.parametrize(
+    ("installed", "checked"),
+    [
+        (torch.__version__, loaders_internals.CHECKED_TORCH),
+        (torch.__version__, train_internals.CHECKED_TORCH),
+        (lightning.__version__, lightning_internals.CHECKED_LIGHTNING),
+    ],
+)
+def test_private_parts_were_checked_with_the_version_that_is_installed(installed: str, checked: str) -> None:
+    """A new version: read in its source that the parts named in that file still do the same, then raise its number."""
+    assert installed.startswith(f"{checked}.")
+
+
+def test_no_other_file_of_loaders_or_train_uses_private_parts() -> None:
+    files = [path for room in ("loaders", "train") for path in sorted((ROOT / room).rglob("*.py"))]
+    using = {path.relative_to(ROOT).as_posix(): PRIVATE.findall(path.read_text(encoding="utf-8")) for path in files}
+    # Albumentations has a test of its own; multiprocessing's fork server belongs to Python.
+    allowed = {*MAY_USE, "loaders/augment/albumentations_internals.py", "loaders/workers/processes.py"}
+    assert {name for name, found in using.items() if found} - allowed == set()

@@ -1,0 +1,46 @@
+"""All use of torch's private parts by `train`. Checked with `CHECKED_TORCH`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._dynamo.utils import counters as dynamo_counters
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNormBase
+from torch.nn.modules.batchnorm import _NormBase as NormBase
+
+CHECKED_TORCH = "2.15"
+"""The version with which these parts were last read in torch's source."""
+
+__all__ = [
+    "CHECKED_TORCH",
+    "BatchNormBase",
+    "NormBase",
+    "disable_fused_unscaling",
+    "dynamo_counters",
+    "foreach_copy_",
+    "foreach_mul_",
+    "has_forward_pre_hook",
+    "is_in_backward_pass",
+]
+
+
+foreach_copy_ = torch._foreach_copy_
+foreach_mul_ = torch._foreach_mul_
+
+
+def has_forward_pre_hook(module: torch.nn.Module, hook: Callable[..., Any]) -> bool:
+    """Whether a hook is registered; torch has no public accessor."""
+    return hook in module._forward_pre_hooks.values()  # noqa: SLF001
+
+
+def is_in_backward_pass() -> bool:
+    """Whether this thread computes a graph's gradients, as where activations are recomputed."""
+    return bool(torch._C._current_graph_task_id() != -1)  # noqa: SLF001
+
+
+def disable_fused_unscaling(optimizer: torch.optim.Optimizer) -> None:
+    """Clears the flag by which GradScaler leaves unscaling to an optimizer, and Lightning refuses to clip."""
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]  # noqa: SLF001
