@@ -170,10 +170,10 @@ def null_runs(play: Player) -> Check:
     seen = play(Plan(num_workers=workers, prefetch_factor=prefetch, segments=[null] * _NULL_RUNS))
     alarms, lower = zip(*map(_alarm, seen), strict=True)
     # An alarm forgives what handing over takes. So that it is not simply added, the usual step must not wait at all.
-    usual = np.median(np.concatenate([_wait_beyond_transport(one.recording) for one in seen]))
+    usual = np.median(np.concatenate([_wait_beyond_transport(segment.recording) for segment in seen]))
     points = (
         Comparison(label="false alarms", injected=0, recovered=sum(alarms), allowed=_MAX_ALARMS, unit="count"),
-        Comparison(label="the usual wait beyond handing over", injected=0, recovered=float(usual), estimator="A",
+        Comparison(label="the usual wait beyond transfer", injected=0, recovered=float(usual), estimator="A",
               allowed=0.02 * _NULL_STEP_SECONDS),
     )  # fmt: skip
     detail = (
@@ -242,7 +242,7 @@ def _outlier(ahead: int, times: float) -> Segment:
 def _outlier_comparisons(name: str, seen: Sequence[PlayedSegment]) -> list[Comparison]:
     points = []
     for number, (times, starved) in enumerate(_OUTLIERS.items()):
-        counts = [_count_starved_steps(one) for one in seen[number * _OUTLIER_REPEATS :][:_OUTLIER_REPEATS]]
+        counts = [_count_starved_steps(segment) for segment in seen[number * _OUTLIER_REPEATS :][:_OUTLIER_REPEATS]]
         by_clock, by_model = np.median(counts, axis=0).tolist()
         found: dict[Estimator, float] = {"A": by_clock, "C": by_model}
         points += [
