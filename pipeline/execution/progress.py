@@ -163,13 +163,13 @@ class Progress:
         with self._lock:
             self._running_units.pop(receipt.unit, None)
             self._finished_units.append(receipt.unit)
-            done = [one for one in receipt.inputs if not one.reused]
+            done = [outcome for outcome in receipt.inputs if not outcome.reused]
             self.totals.inputs += len(done)
-            self.totals.frames += sum(one.frames_decoded for one in done)
-            self.totals.faces += sum(one.faces for one in done)
+            self.totals.frames += sum(outcome.frames_decoded for outcome in done)
+            self.totals.faces += sum(outcome.faces for outcome in done)
             self.totals.size_bytes += receipt.bytes
-            self.totals.partial += sum(one.outcome == "partial" for one in done)
-            self.totals.failed.update(str(one.reason) for one in done if one.outcome == "failed")
+            self.totals.partial += sum(outcome.outcome == "partial" for outcome in done)
+            self.totals.failed.update(str(outcome.reason) for outcome in done if outcome.outcome == "failed")
         self._show()
 
     def on_lost(self, unit: Unit, reason: str, action: str) -> None:
@@ -190,7 +190,7 @@ class Progress:
             self._print(text if self._console.is_terminal else json.dumps(event))
 
     def on_retired(self, worker: str, reason: str) -> None:
-        """Reports that a worker gets no more units; the run goes on with the others."""
+        """Reports that a worker gets no more units; the run continues with the others."""
         if self._console is not None:
             text = f"{worker} failed several units in a row and gets no more: {reason}"
             event = {"event": "retired", "worker": worker, "why": reason}

@@ -1,33 +1,56 @@
-"""From one input to its rows, in one process: the decoder process, the detector and the cache of source frames."""
+"""From one input to its outcome and rows: the decoder process, the detector and the cache of source frames."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from ..errors import InputError
+from ..dataset.manifest import InputOutcome
+from ..errors import InputError, StoppedError
 from ..manipulation.frame_matching import match_frames
 from ..manipulation.source_frames import CurrentSource, SourceFrameCache, TrackedFaces
+from ..planning.content_hash import StatSignature, content_sha256, stat_signature
 from ..planning.options import JobSpec
+from ..planning.plan import Unit
 from ..sources import Entry, is_inside
 from ..sources.media_files import path_exists
 from ..video import Frame, FrameTimes, MediaReader
+from .reuse import SupersededRows
 from .row_builder import RowBuilder
+from .spools import Spool, SpoolMemory
 
 FrameIterator = Iterator[Frame]
 
 
-class InputPipeline:
-    """Processes one input after the other; consecutive inputs may be a family: a source video and its fakes."""
+@dataclass(frozen=True, slots=True)
+class ProcessedInput:
+    """One finished input: its outcome, and its rows, which can be iterated once."""
 
-    def __init__(self, job: JobSpec) -> None:
+    outcome: InputOutcome
+    batches: Iterable[pa.RecordBatch] = ()
+
+
+class InputPipeline:
+    """Processes one input after the other; consecutive inputs may be a family: a source video and its fakes.
+
+    memory: for rows that wait to be written, where several pipelines of a process share it.
+    """
+
+    def __init__(self, job: JobSpec, memory: SpoolMemory | None = None) -> None:
         self._job = job
+        self._memory = memory or SpoolMemory(job.paths.temporary)
+        self._spools: list[Spool] = []
         self._row_builder = RowBuilder(job)
         self._source = CurrentSource(self._decode_source)
         self.reader = MediaReader(job.limits)
         self.schema: pa.Schema = self._row_builder.schema
+        self._superseded = SupersededRows(job, self.schema)
         self._closed = False
 
     def close(self) -> None:
@@ -39,6 +62,72 @@ class InputPipeline:
     def warm_up(self, video_id: str) -> None:
         """Starts the decoder process, unless it runs, and opens an input in it; raises `InputError`."""
         self._row_builder.read_executor.submit(self.reader.probe, self.path_of(video_id)).result()
+
+    def process_family(self, family: Sequence[Entry], unit: Unit) -> Iterator[ProcessedInput]:
+        """Processes one input after the other; raises `StoppedError` for failures that are no input's fault."""
+        for entry in family:
+            yield self._reuse(entry, unit) or self._process(entry, unit.split, family)
+
+    def _process(self, entry: Entry, split: str, family: Sequence[Entry]) -> ProcessedInput:
+        """Decodes one input; one that fails half-way gives no rows."""
+        started = time.monotonic()
+        path = self._job.root / entry.video_id
+        before = stat_signature(path) if self.file_exists(entry.video_id) else None
+        common: dict[str, Any] = {
+            "video_id": entry.video_id, "size_bytes": entry.size_bytes, "mtime_ns": entry.mtime_ns,
+        }  # fmt: skip
+        max_damaged_percent = self._job.limits.max_damaged_percent
+        spool = self._memory.open()
+        self._spools.append(spool)
+        try:
+            faces = without_mask = 0
+            rows = self.batches(entry, split, family)
+            with closing(rows), pa.ipc.new_stream(spool, self.schema) as stream:
+                for batch in rows:
+                    stream.write_batch(batch)
+                    faces += batch.num_rows
+                    without_mask += batch.column("mask").null_count
+        except InputError as error:
+            spool.close()
+            self._raise_if_no_input_at_fault(error)
+            return ProcessedInput(InputOutcome(
+                **common, outcome="failed", reason=error.reason, detail=error.detail or None,
+                max_damaged_percent=max_damaged_percent if error.reason == "decode_error" else None,
+                # Reading a file that stalled the decoder may never return.
+                sha256=None if error.reason == "timeout" else self._sha256(path, before),
+                frames_wanted=error.frames_wanted, frames_decoded=error.frames_decoded, seconds=_seconds_since(started),
+            ))  # fmt: skip
+        reader = self.reader
+        outcome = InputOutcome(
+            **common, outcome="partial" if reader.last_damage else "ok" if faces else "no_faces", faces=faces,
+            reason="decode_error" if reader.last_damage else None, detail=reader.last_damage or None,
+            max_damaged_percent=max_damaged_percent if reader.last_damage else None,
+            frames_wanted=reader.last_frames_wanted, frames_decoded=reader.last_frames_decoded,
+            sha256=self._sha256(path, before), seconds=_seconds_since(started),
+            faces_without_mask=without_mask if self.has_source(entry) else 0,
+        )  # fmt: skip
+        return ProcessedInput(outcome, _read_batches(spool))
+
+    def _raise_if_no_input_at_fault(self, error: InputError) -> None:
+        if self._closed:
+            raise StoppedError("this worker was told to stop; run the same command again") from error
+        missing_roots = [root for root in self._job.roots if not root.is_dir()] if error.reason == "unreadable" else []
+        if missing_roots:
+            raise StoppedError(
+                f"{missing_roots[0]}: is not there on this worker; fix that and run the same command again"
+            ) from error
+
+    def _reuse(self, entry: Entry, unit: Unit) -> ProcessedInput | None:
+        """Rows of an unchanged input, or one that is gone from the source, from the units that `unit` supersedes."""
+        if not unit.supersedes or (entry.video_id not in unit.reuses and self.file_exists(entry.video_id)):
+            return None
+        reused = self._superseded.lookup(entry, unit)
+        return ProcessedInput(*reused) if reused else None
+
+    def _sha256(self, path: Path, before: StatSignature | None) -> str | None:
+        """The hash of a file; None if it is missing or has changed since `before`."""
+        digest = content_sha256(path, cancelled=lambda: self._closed) if before else None
+        return digest if stat_signature(path) == before else None
 
     def batches(
         self,
@@ -74,8 +163,11 @@ class InputPipeline:
                 self._source.replace(own_cache)
 
     def release(self) -> None:
-        """Frees the cached source frames."""
+        """Frees the cached source frames and all rows of processed inputs; no thread may be using the pipeline."""
         self._source.release()
+        for spool in self._spools:
+            spool.close()
+        self._spools.clear()
 
     def file_exists(self, video_id: str) -> bool:
         """Whether the file exists, within the folders that inputs may lie in."""
@@ -135,3 +227,14 @@ class InputPipeline:
         if not is_inside(path, self._job.roots):  # it was not one when it was planned
             raise InputError("outside_root", "has become a link out of the source")
         return path
+
+
+def _read_batches(spool: Spool) -> Iterator[pa.RecordBatch]:
+    with spool:
+        spool.seek(0)
+        with pa.ipc.open_stream(spool) as stream:
+            yield from stream
+
+
+def _seconds_since(started: float) -> float:
+    return round(time.monotonic() - started, 3)

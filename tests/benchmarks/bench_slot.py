@@ -61,8 +61,8 @@ def run(source: Path, detector: Any, given: argparse.Namespace, *, in_series: bo
         make_folders(job.paths)
         entries = ordered([one for one in listing.entries if not one.problem])
         worker = UnitWorker(job, decoders=decoders)
-        for lane in worker._pool._workers:
-            lane.pipeline.warm_up(entries[0].video_id)
+        for pipeline in worker._pool._pipelines:
+            pipeline.warm_up(entries[0].video_id)
         with recorded(worker, spans, watched, in_series=in_series):
             computed, began = time.process_time(), time.perf_counter()
             receipt = worker.run(Unit.make(entries, "train", config_hash=config_hash, salt="0"))

@@ -16,6 +16,7 @@ from unittest.mock import patch
 from facefeed.pipeline.execution import decode_pool
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.rows import row_builder
+from facefeed.pipeline.rows.input_pipeline import InputPipeline
 from facefeed.pipeline.rows.prefetch import prefetch_one
 from facefeed.pipeline.rows.row_builder import RowBuilder
 from facefeed.pipeline.video.child_process import DecoderProcess
@@ -103,9 +104,9 @@ class RecordingDetector:
 @contextmanager
 def recorded(worker: UnitWorker, spans: Spans, detector: RecordingDetector, *, in_series: bool) -> Iterator[None]:
     """Records what `worker` does; `in_series`: without `prefetch_one`, one stage after the other, on one decoder."""
-    made = worker._pool._workers
+    made = worker._pool._pipelines
     for number, lane in enumerate(made):
-        maker = lane.pipeline._row_builder
+        maker = lane._row_builder
         spans.lane_of.update({id(maker.read_executor): number, id(maker._detect_executor): number, id(maker): number})
         encoder: Any = _recording(maker._options.image, spans, number)
         maker._options = replace(maker._options, image=encoder)
@@ -115,7 +116,7 @@ def recorded(worker: UnitWorker, spans: Spans, detector: RecordingDetector, *, i
         )
         stack.enter_context(patch.object(RowBuilder, "_frame_rows", _recording_rows(spans)))
         stack.enter_context(patch.object(DecoderProcess, "_wait_readable", _recording_wait(spans, detector)))
-        stack.enter_context(patch.object(decode_pool._InputWorker, "process_family", _recording_family(spans, made)))
+        stack.enter_context(patch.object(InputPipeline, "process_family", _recording_family(spans, made)))
         turn = decode_pool._LockedDetector.detect
         stack.enter_context(patch.object(decode_pool._LockedDetector, "detect", _recording_turn(spans, detector, turn)))
         stack.enter_context(_sampled(worker, spans))
@@ -203,7 +204,7 @@ def _recording_wait(spans: Spans, detector: RecordingDetector) -> Any:
 
 
 def _recording_family(spans: Spans, made: Sequence[Any]) -> Any:
-    genuine = decode_pool._InputWorker.process_family
+    genuine = InputPipeline.process_family
 
     def family(self: Any, *given: Any) -> Iterator[Any]:
         items, lane = genuine(self, *given), made.index(self)
@@ -235,8 +236,8 @@ def _sampled(worker: UnitWorker, spans: Spans) -> Iterator[None]:
     def watch() -> None:
         before: dict[int, tuple[float, float]] = {}
         while not done.wait(SAMPLE_SECONDS):
-            for number, lane in enumerate(worker._pool._workers):
-                pid = lane.pipeline.reader.child_pid
+            for number, lane in enumerate(worker._pool._pipelines):
+                pid = lane.reader.child_pid
                 if pid is None:
                     continue
                 with suppress(OSError, ValueError):

@@ -38,7 +38,7 @@ class DecoderHealth:
         self._frames_since_error = 0
 
     def reset(self) -> None:
-        """Forget earlier errors: the decoder was flushed and goes on with a key packet."""
+        """Forget earlier errors: the decoder was flushed and continues with a key packet."""
         self._is_suspect = False
 
     def check_frame(self, frame: av.video.VideoFrame, delay_frames: int) -> bool:

@@ -62,17 +62,15 @@ class DamageBudget:
                 self.first_lost or f"frame {due[0]}: {health.first_error or 'the decoder did not return it'}"
             )
             if self.num_lost == max_lost:
-                raise InputError(
-                    "decode_error", f"damaged or missing are {self._timeline_by_decoding(self.num_lost + 1)}"
-                )
+                raise InputError("decode_error", f"damaged or missing are {self._lost_text(self.num_lost + 1)}")
             self.num_lost += 1
             due.popleft()
 
     def summary(self) -> str:
         """Return how many frames are lost and why the first one is; "" if none is."""
-        return f"damaged or missing are {self._timeline_by_decoding(self.num_lost)}" if self.num_lost else ""
+        return f"damaged or missing are {self._lost_text(self.num_lost)}" if self.num_lost else ""
 
-    def _timeline_by_decoding(self, num_lost: int) -> str:
+    def _lost_text(self, num_lost: int) -> str:
         return f"{num_lost} of {len(self.counted_indices)} wanted frames, first {self.first_lost}"
 
 

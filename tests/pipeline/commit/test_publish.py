@@ -217,12 +217,12 @@ def test_a_deleted_file_comes_back_byte_for_byte_however_long_it_takes(
     worker: tuple[JobSpec, Unit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, unit = worker
-    monkeypatch.setattr("facefeed.pipeline.execution.decode_pool._seconds_since", lambda _: 1.5)
+    monkeypatch.setattr("facefeed.pipeline.rows.input_pipeline._seconds_since", lambda _: 1.5)
     first = unit_run(job, unit)
     path = job.out / str(first.file)
     before = path.read_bytes()
     path.unlink()
-    monkeypatch.setattr("facefeed.pipeline.execution.decode_pool._seconds_since", lambda _: 2.5)
+    monkeypatch.setattr("facefeed.pipeline.rows.input_pipeline._seconds_since", lambda _: 2.5)
     assert unit_run(job, unit).sha256 == sha256_of(path)
     assert path.read_bytes() == before
 

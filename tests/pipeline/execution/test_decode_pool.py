@@ -28,6 +28,7 @@ from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.machine import usable_cores
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
+from facefeed.pipeline.rows import spools
 from facefeed.pipeline.sources import Entry, list_source
 from facefeed.pipeline.video import DecoderLimits, Frame, FrameTimes, MediaReader, Sampling
 from numpy.typing import NDArray
@@ -145,8 +146,8 @@ class Unfilmed(MediaReader):
 
 def unfilmed(job: JobSpec, decoders: int, on_open: Callable[[str], None]) -> UnitWorker:
     worker = UnitWorker(job, decoders=decoders)
-    for lane in worker._pool._workers:
-        lane.pipeline.reader = Unfilmed(on_open)
+    for pipeline in worker._pool._pipelines:
+        pipeline.reader = Unfilmed(on_open)
     return worker
 
 
@@ -204,15 +205,15 @@ def test_no_more_than_two_families_a_decoder_are_held(tmp_path: Path) -> None:
 
 def bytes_in_memory(worker: UnitWorker) -> int:
     """What the rows that wait to be taken hold of it."""
-    spools = [spool for lane in worker._pool._workers for spool in lane._spools if not spool.closed]
-    files = [getattr(spool, "_file") for spool in spools]  # noqa: B009 (tempfile has no public way to it)
+    waiting = [spool for pipeline in worker._pool._pipelines for spool in pipeline._spools if not spool.closed]
+    files = [getattr(spool, "_file") for spool in waiting]  # noqa: B009 (tempfile has no public way to it)
     return sum(len(file.getbuffer()) for file in files if hasattr(file, "getbuffer"))
 
 
 def test_rows_that_wait_to_be_written_take_no_more_memory_than_their_bound_in_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode_pool, "_SPOOL_BYTES", 64 << 10)
+    monkeypatch.setattr(spools, "SPOOL_BYTES", 64 << 10)
     held: list[int] = []
     worker = unfilmed(
         job_of(tmp_path, tmp_path / "out", FixedBoxDetector()), 2, lambda _: held.append(bytes_in_memory(worker))
@@ -272,8 +273,8 @@ def test_closed_in_mid_unit_every_lane_ends_and_nothing_is_left(make_source: Mak
     job = job_of(source, tmp_path / "out", FixedBoxDetector())
     worker = UnitWorker(job, decoders=3)
     readers = [Waiting(job.limits) for _ in range(3)]
-    for lane, reader in zip(worker._pool._workers, readers, strict=True):
-        lane.pipeline.reader = reader
+    for pipeline, reader in zip(worker._pool._pipelines, readers, strict=True):
+        pipeline.reader = reader
     child_pids: list[int | None] = []
 
     def teardown() -> None:

@@ -7,12 +7,15 @@ import threading
 from pathlib import Path
 from typing import Any
 
+SPOOL_BYTES = 32 << 20
+"""Memory for the rows of all finished inputs of a process that wait to be written; beyond it they go to disk."""
+
 
 class SpoolMemory:
     """The memory limit that all spools of one process share; thread-safe."""
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
-        self._folder, self._max_bytes = folder, max_bytes
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._reserved_bytes = 0
         self._lock = threading.Lock()
 
@@ -23,7 +26,7 @@ class SpoolMemory:
     def reserve(self, num_bytes: int) -> bool:
         """Reserves memory; returns False, and reserves nothing, where the limit would be exceeded."""
         with self._lock:
-            fits = self._reserved_bytes + num_bytes <= self._max_bytes
+            fits = self._reserved_bytes + num_bytes <= SPOOL_BYTES
             self._reserved_bytes += num_bytes if fits else 0
         return fits
 
