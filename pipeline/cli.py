@@ -59,7 +59,7 @@ class CommandGroup(click.Group):
         except FacefeedError as error:
             message, code, figures = str(error), error.exit_code, error.figures
         except KeyboardInterrupt:
-            then = " to go on" if ctx.invoked_subcommand in ("precompute", "train") else ""
+            then = " to resume" if ctx.invoked_subcommand in ("precompute", "train") else ""
             message, code, figures = f"interrupted; run the same command again{then}", INTERRUPTED, {}
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -186,7 +186,7 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
 def precompute(src: Path, out: Path, **given: Any) -> int:
     """Turn the videos and images of SRC into the dataset OUT.
 
-    Run the same command again after anything went wrong, or after videos came or changed: it goes on where it stopped.
+    Run the same command again after anything went wrong, or after videos came or changed: it resumes where it stopped.
     """
     from . import report  # noqa: PLC0415 (everything below is heavy)
     from .execution.progress import Progress  # noqa: PLC0415

@@ -36,7 +36,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         "bytes": manifest.bytes,
         "inputs": manifest.inputs,
         "faces_without_mask": manifest.faces_without_mask,
-        "failures": [one._asdict() for one in summary.failures],
+        "failures": [failure._asdict() for failure in summary.failures],
         "missing_files": summary.listing.missing[:_MOST_IN_JSON],
         "ignored_files": dict(summary.listing.ignored),
         "this_run": {
@@ -124,7 +124,7 @@ def _inputs(inputs: dict[str, Any]) -> Table:
 def _remarks(summary: Summary) -> list[str]:
     listing = summary.listing
     lines = [f"layout {listing.layout}: {listing.format_class_counts()}"]
-    lines += [f"  {one.video_id}: {one.description}" for one in summary.failures[:_NAMED]]
+    lines += [f"  {failure.video_id}: {failure.description}" for failure in summary.failures[:_NAMED]]
     if len(summary.failures) > _NAMED:
         lines.append(f"  and {len(summary.failures) - _NAMED:,} more: `facefeed inspect` names all of them on its page")
     if summary.partial:

@@ -43,7 +43,7 @@ def train(
     A setting is named as in the run's config.json: --set epochs=3, --set model.backbone=efficientnet_b4,
     --set levers=bf16,accumulate:4. An unknown name lists those that there are.
 
-    Run the same command again after a kill, a full disk or Ctrl-C: it goes on at the very next batch. SIGTERM and
+    Run the same command again after a kill, a full disk or Ctrl-C: it resumes at the very next batch. SIGTERM and
     SIGUSR1 have it write a checkpoint and exit with 75.
     """  # noqa: D301 (click's sign for lines that stay as they are)
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import

@@ -102,9 +102,9 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         self.resumed_at = loader.state_dict()["epoch"], loader.next_step
         RealignBatchProgress(loader).attach(self.trainer)
         rank_zero_warn(
-            f"global_batch={now}: the checkpoint is of {before} images a step; training goes on at the "
-            "same image, in steps of the new size. FaceClassifier's learning rate goes on as in a run of such steps; a "
-            "schedule of your own goes on by its count of steps, so it may end too early or too late"
+            f"global_batch={now}: the checkpoint is of {before} images a step; training continues at the "
+            "same image, in steps of the new size. FaceClassifier's learning rate continues as in a run of such steps; "
+            "a schedule of your own continues by its count of steps, so it may end too early or too late"
         )
 
     def dataset(self, split: str, **transforms: Any) -> FaceDataset:

@@ -116,7 +116,7 @@ def _training_overlap_notes(dataset: FaceDataset, state: dict[str, Any]) -> list
     if trained is None:
         return [
             "it cannot be known whether the checkpoint was trained on some of these videos: it has no record of its "
-            "own, as those of older versions; a run that goes on with this version keeps one"
+            "own, as those of older versions; a run that resumes with this version keeps one"
         ]
     if not (count := count_trained_on(videos, trained)):
         return []

@@ -1,4 +1,4 @@
-"""Profiles a loader: whether the device waits for data, why, what would help, with confidence bounds. See README.md.
+"""Profiles a loader: whether the device waits for data, why, what would help, with confidence bounds.
 
     loader + step -> recording -> three estimators -> verdict -> trials, advice -> console, JSON, page
 

@@ -57,7 +57,7 @@ def _parse_range(text: str) -> list[int]:
     """3: itself; 0..3: all from the first to the last; empty where it is no number."""
     first, dots, last = text.partition("..")
     ends = (first, last if dots else first)
-    is_valid = all(one.isdecimal() and len(one) <= _MOST_DIGITS for one in ends)
+    is_valid = all(end.isdecimal() and len(end) <= _MOST_DIGITS for end in ends)
     return list(range(int(ends[0]), int(ends[1]) + 1)) if is_valid else []
 
 
@@ -91,7 +91,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--videos", type=click.Path(path_type=Path), metavar="SRC", help="What OUT was made from, for --against.")
 @click.option("--verify", is_flag=True, help="Follow the advice, setting by setting, until the device is fed.")
 @click.option("--quick", is_flag=True, help="The verdict alone, without what explains it.")
-@click.option("--max-stall", type=_Share(), metavar="SHARE", help="Exit with 1 unless waiting is bound below, as 1%.")
+@click.option("--max-stall", type=_Share(), metavar="SHARE",
+              help="Exit with 1 unless waiting surely is at most this, such as 1%.")  # fmt: skip
 @click.option("--min-headroom", type=click.FloatRange(min=0, min_open=True), metavar="X",
               help="Exit with 1 unless the step could be so many times faster.")  # fmt: skip
 @click.option("--confidence", type=_Share(), default=0.95, show_default=True, metavar="SHARE")

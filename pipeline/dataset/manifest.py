@@ -139,13 +139,13 @@ class Receipt:
             data = json.loads(text)
             if data.pop("version") != RECEIPT_VERSION:
                 raise ValueError("unknown version")
-            data["inputs"] = [InputOutcome(**one) for one in data["inputs"]]
+            data["inputs"] = [InputOutcome(**item) for item in data["inputs"]]
             receipt = cls(config_hash=data.pop("config"), **data)
             if receipt.outcome not in get_args(_UnitOutcome):
                 raise ValueError(f"unknown outcome {receipt.outcome!r}")
-            if unknown := {one.outcome for one in receipt.inputs}.difference(get_args(_Outcome)):
+            if unknown := {outcome.outcome for outcome in receipt.inputs}.difference(get_args(_Outcome)):
                 raise ValueError(f"unknown outcome {unknown.pop()!r} of an input")
-            if receipt.rows != sum(one.faces for one in receipt.inputs):
+            if receipt.rows != sum(outcome.faces for outcome in receipt.inputs):
                 raise ValueError(f"rows={receipt.rows} is not the sum of its inputs' faces")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{where}: not a receipt ({error})") from error

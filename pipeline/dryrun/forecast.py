@@ -99,10 +99,10 @@ def forecast(
     entries = {entry.video_id: entry for unit in units for entry in unit.inputs_to_decode}
     costs = {name: cost(entry) for name, entry in entries.items()}
     kinds = {name: int(is_paired(entry)) for name, entry in entries.items()}
-    tried = {one.video_id: one for family in families for one in family}
+    tried = {trial.video_id: trial for family in families for trial in family}
     ratios = _Ratios(families, costs)
     base = np.array([0.0, _FOOTER_BYTES * len(units), 0.0])  # 3 figures
-    base += sum(((one.seconds, one.size_bytes, one.faces) for one in tried.values()), start=np.zeros(3))
+    base += sum(((trial.seconds, trial.size_bytes, trial.faces) for trial in tried.values()), start=np.zeros(3))
     rest = np.zeros((2, 3))  # kinds, figures
     for name in entries.keys() - tried.keys():
         rest[kinds[name]] += (costs[name].seconds, costs[name].sampled_frames, costs[name].sampled_frames)
@@ -139,11 +139,11 @@ class _Ratios:
         self._promised = np.zeros((len(families), 2, 3))
         self.seconds_tried = 0.0
         for number, family in enumerate(families):
-            for one in family:
-                there = promised[one.video_id]
-                self._found[number, int(one.paired)] += (one.seconds, one.size_bytes, one.faces)
-                self._promised[number, int(one.paired)] += (there.seconds, there.sampled_frames, there.sampled_frames)
-                self.seconds_tried += one.seconds * one.frames / max(one.wanted_frames, 1)
+            for trial in family:
+                there = promised[trial.video_id]
+                self._found[number, int(trial.paired)] += (trial.seconds, trial.size_bytes, trial.faces)
+                self._promised[number, int(trial.paired)] += (there.seconds, there.sampled_frames, there.sampled_frames)
+                self.seconds_tried += trial.seconds * trial.frames / max(trial.wanted_frames, 1)
 
     def all_families(self) -> NDArray[np.float64]:
         """Ratios (2, 3)."""
@@ -175,6 +175,6 @@ def _range(likely: float, drawn: NDArray[np.float64], *, beyond: float) -> Range
 def _makespan(seconds: Sequence[float], slots: int) -> float:
     """Time until the last of `slots` workers is done, each taking the next unit as soon as it is idle."""
     busy = [0.0] * slots
-    for one in seconds:
-        heapq.heapreplace(busy, busy[0] + one)
+    for unit_seconds in seconds:
+        heapq.heapreplace(busy, busy[0] + unit_seconds)
     return max(busy)

@@ -29,8 +29,8 @@ def dry_run_json(result: DryRunResult, allowed: int) -> dict[str, Any]:
         "survey": vars(result.survey),  # `asdict` makes other things of a Counter
         "pending": result.pending,
         "tried": result.tried,
-        "failed_of_tried": Counter(one.reason for one in result.failures),
-        "failures": [one._asdict() for one in result.failures],
+        "failed_of_tried": Counter(failure.reason for failure in result.failures),
+        "failures": [failure._asdict() for failure in result.failures],
         "partial_of_tried": result.partial,
         "forecast": result.forecast.to_json() if result.forecast else None,
         "seconds": round(result.seconds, 2),
@@ -68,28 +68,28 @@ def print_dry_run(result: DryRunResult, src: Path, allowed: int) -> None:
         console.print("next: the same command without --dry-run")
 
 
-def _forecast(result: DryRunResult, found: Forecast, console: Console) -> None:
+def _forecast(result: DryRunResult, forecast: Forecast, console: Console) -> None:
     console.print(
-        f"\n[bold]forecast[/] for {found.slots} workers, from {found.probed} inputs tried in "
+        f"\n[bold]forecast[/] for {forecast.slots} workers, from {forecast.probed} inputs tried in "
         f"{duration_text(result.seconds)}"
     )
-    console.print(f"  time   {_range(found.seconds, duration_text)}")
-    console.print(f"  disk   {_range(found.size_bytes, lambda value: filesize.decimal(round(value)))}")
-    console.print(f"  faces  {_range(found.faces, lambda value: f'{value:,.0f}')}")
-    for line in uncertainty_notes(found):
+    console.print(f"  time   {_range(forecast.seconds, duration_text)}")
+    console.print(f"  disk   {_range(forecast.size_bytes, lambda value: filesize.decimal(round(value)))}")
+    console.print(f"  faces  {_range(forecast.faces, lambda value: f'{value:,.0f}')}")
+    for line in uncertainty_notes(forecast):
         console.print(f"  [yellow]{line}[/]")
 
 
-def uncertainty_notes(found: Forecast) -> list[str]:
+def uncertainty_notes(forecast: Forecast) -> list[str]:
     """Reasons for wide ranges other than the inputs themselves."""
     lines = []
-    if found.is_from_few:
-        tried = f"{plural(found.probed, 'input')} tried, about {1 - found.untried:.0%} of the work"
+    if forecast.is_from_few:
+        tried = f"{plural(forecast.probed, 'input')} tried, about {1 - forecast.untried:.0%} of the work"
         lines.append(f"the ranges are wide: {tried}")
-    if is_busy(found.others_per_core):
+    if is_busy(forecast.others_per_core):
         lines.append(
             "the range of time is wide: the machine is busy, or was in the last 15 minutes "
-            f"({found.others_per_core:.1f} other processes a core)"
+            f"({forecast.others_per_core:.1f} other processes a core)"
         )
     return lines
 
@@ -98,11 +98,12 @@ def _trials(result: DryRunResult, console: Console) -> None:
     """Prints the tried inputs that failed or are partial."""
     if result.failures:
         reasons = ", ".join(
-            f"{count} {reason}" for reason, count in Counter(one.reason for one in result.failures).most_common()
+            f"{count} {reason}"
+            for reason, count in Counter(failure.reason for failure in result.failures).most_common()
         )
         console.print(f"  [red]failed[/] {len(result.failures)} of the {result.tried} that were tried: {reasons}")
-        for one in result.failures[:_MAX_NAMED]:
-            console.print(f"    {escape(printable(f'{one.video_id}: {one.description}'))}")
+        for failure in result.failures[:_MAX_NAMED]:
+            console.print(f"    {escape(printable(f'{failure.video_id}: {failure.description}'))}")
         if len(result.failures) > _MAX_NAMED:
             console.print(f"    and {len(result.failures) - _MAX_NAMED} more: --json names all of them")
     if result.partial:

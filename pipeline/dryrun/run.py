@@ -114,9 +114,9 @@ def dry_run(
         known_failures=len(failures_in_source(whole, changes.refused, changes.gone)),
         tried=trials.tried,
         failures=trials.failures(),
-        partial=sum(one.is_partial for family in trials.families for one in family),
+        partial=sum(trial.is_partial for family in trials.families for trial in family),
         any_face=(
-            any(one.faces for family in trials.families for one in family)
+            any(trial.faces for family in trials.families for trial in family)
             or any(receipt.rows for _, _, receipt in whole.finished_units())
             or any(unit.reuses for unit in units)
         ),

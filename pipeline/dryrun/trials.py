@@ -60,7 +60,10 @@ class Trials:
     def failures(self) -> list[Failure]:
         """The inputs that failed, by name."""
         failed = [
-            Failure(one.video_id, one.reason, one.detail) for family in self.families for one in family if one.reason
+            Failure(trial.video_id, trial.reason, trial.detail)
+            for family in self.families
+            for trial in family
+            if trial.reason
         ]
         return sorted([*failed, *self.lost])
 

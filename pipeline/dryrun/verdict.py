@@ -83,5 +83,5 @@ def _conclusive_trials(result: DryRunResult) -> tuple[int, int]:
     A worker that is lost takes innocent inputs along, which the run would do again one by one: they count only where
     nothing else was tried.
     """
-    lost = sum(one.reason == "crashed" for one in result.failures)
+    lost = sum(failure.reason == "crashed" for failure in result.failures)
     return (result.tried - lost, len(result.failures) - lost) if lost < result.tried else (result.tried, lost)

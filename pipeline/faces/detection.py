@@ -16,14 +16,18 @@ from ..errors import UsageError
 class Faces:
     """The N faces of one frame.
 
-    `boxes_xyxy`: (N, 4) float32, `frame` px, may reach past the border; x0 <= x1 and y0 <= y1.
-    `scores`: (N,) float32, the detector's confidence, 0 to 1.
-    `landmarks`: (N, 5, 2) float32, `frame` px: image-left eye, image-right eye, nose tip, image-left and
-    image-right mouth corner; left and right as the viewer sees them on an upright face.
-    Raises `UsageError` on a wrong shape, dtype or value.
+    Args:
+        boxes_xyxy: (N, 4) float32, `frame` px, may reach past the border; x0 <= x1 and y0 <= y1.
+        scores: (N,) float32, the detector's confidence, 0 to 1.
+        landmarks: (N, 5, 2) float32, `frame` px: image-left eye, image-right eye, nose tip, image-left and image-right
+            mouth corner; left and right as the viewer sees them on an upright face.
+
+    Raises:
+        UsageError: a wrong shape, dtype or value.
 
     >>> Faces.empty()
     Faces(boxes_xyxy=(0, 4), scores=(0,), landmarks=(0, 5, 2))
+
     """
 
     boxes_xyxy: NDArray[np.float32]

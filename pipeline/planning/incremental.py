@@ -95,7 +95,11 @@ def find_unchanged_content(
     from before hashes were recorded. `comparing`: progress hook.
     """
     names = {entry.video_id for entry in entries}
-    hashes = {one.video_id: one.sha256 for _, one in run_state.outcomes() if one.sha256 and one.video_id in names}
+    hashes = {
+        outcome.video_id: outcome.sha256
+        for _, outcome in run_state.outcomes()
+        if outcome.sha256 and outcome.video_id in names
+    }
     known = [entry for entry in entries if entry.video_id in hashes]
     unchanged = set()
     cancelled = threading.Event()
@@ -104,7 +108,9 @@ def find_unchanged_content(
         try:
             for start in range(0, len(known), _HASH_BATCH_INPUTS):  # bounds the number of futures
                 batch = known[start : start + _HASH_BATCH_INPUTS]
-                digests = pool.map(lambda one: content_sha256(root / one.video_id, cancelled=cancelled.is_set), batch)
+                digests = pool.map(
+                    lambda entry: content_sha256(root / entry.video_id, cancelled=cancelled.is_set), batch
+                )
                 for entry, digest in zip(batch, digests, strict=True):
                     on_compared(entry.size_bytes)
                     if digest == hashes[entry.video_id]:
@@ -173,7 +179,7 @@ def next_plan_part(
     failed = _inputs_to_retry(run_state, retry) if retry is not None else {}
     if retry is not None and retry("decode_error"):
         conflicts = DamageLimitConflicts.find(run_state, max_damaged_percent, current)
-        changes.rejudged[:] = [current[one.video_id] for one in conflicts.partial]
+        changes.rejudged[:] = [current[outcome.video_id] for outcome in conflicts.partial]
     rejudged = {entry.video_id for entry in changes.rejudged}
     to_decode = redo.union((entry.video_id for entry in added), rejudged, *failed.values())
     # A fake's mask depends on its original too.
@@ -260,7 +266,7 @@ def config_differences(before: dict[str, Any], now: dict[str, Any]) -> Iterable[
     for key in sorted(before.keys() | now.keys()):
         there, here = ({key: config[key]} if key in config else {} for config in (before, now))
         if hash_config(there) != hash_config(here):
-            there_text, here_text = (_setting_text(one.get(key, "not set")) for one in (there, here))
+            there_text, here_text = (_setting_text(side.get(key, "not set")) for side in (there, here))
             yield f"{key}: {there_text} there, {here_text} now"
 
 

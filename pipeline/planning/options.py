@@ -25,10 +25,21 @@ Boxes = Literal["own", "source"]
 class Options:
     """Options that determine the rows. Every field is part of the config; rows of two configs are never mixed.
 
-    `margin`: padding on each side of the face box, as a share of its longer side. `size_px`: largest side of a crop.
-    `align`: whether crops are rotated until faces are upright. `smooth`: whether crops follow a smoothed track.
-    `boxes`: "source" takes the boxes of a fake from the same frame of its original, where that is known.
-    Raises `UsageError` on values out of range.
+    Args:
+        sampling: which frames are searched for faces.
+        keep: which of a frame's faces are kept.
+        margin: padding on each side of the face box, as a share of its longer side.
+        size_px: largest side of a crop.
+        align: whether crops are rotated until faces are upright.
+        smooth: whether crops follow a smoothed track.
+        boxes: "source" takes the boxes of a fake from the same frame of its original, where that is known.
+        image: how crops are encoded.
+        split_ratio: shares of train, val and test where splits are drawn.
+        seed: of drawn splits.
+
+    Raises:
+        UsageError: a value is out of range.
+
     """
 
     sampling: Sampling = field(default_factory=lambda: Sampling(every=10))

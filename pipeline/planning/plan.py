@@ -116,9 +116,9 @@ class PlanPart:
             if data["version"] != PLAN_VERSION:
                 raise ValueError(f"unknown version {data['version']}")
             units = tuple(
-                Unit(unit_id=one["unit"], split=one["split"], supersedes=tuple(one["supersedes"]),
-                     reuses=tuple(one.get("reuses", ())), inputs=tuple(map(_parse_entry, one["inputs"])))
-                for one in data["units"]
+                Unit(unit_id=unit["unit"], split=unit["split"], supersedes=tuple(unit["supersedes"]),
+                     reuses=tuple(unit.get("reuses", ())), inputs=tuple(map(_parse_entry, unit["inputs"])))
+                for unit in data["units"]
             )  # fmt: skip
             return cls(
                 config=data["config"],
@@ -130,7 +130,7 @@ class PlanPart:
             raise CorruptDataError(f"{path}: not a plan ({error})") from error
 
 
-_ENTRY_FIELDS = tuple(one.name for one in fields(Entry))
+_ENTRY_FIELDS = tuple(entry_field.name for entry_field in fields(Entry))
 
 
 def _as_dict(entry: Entry) -> dict[str, Any]:

@@ -12,7 +12,7 @@ Must not know: media, plans, datasets on disk.
 | image_sequences | which images are frames of one clip |
 | link_coverage, listing_checks | for how many inputs originals, recordings and people are known; warnings |
 
-README.md documents what each recognises, and how to write another.
+docs/guides/layouts.md documents what each recognises, and how to write another.
 """
 
 from __future__ import annotations

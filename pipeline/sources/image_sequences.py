@@ -1,6 +1,6 @@
 """Image sequences: groups images that are frames of one clip, by their folder or by a numbered file name.
 
-No image is opened. The rule is in README.md, under "Images and extracted frames".
+No image is opened. The rule is in docs/guides/layouts.md, under "Images and extracted frames".
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def group_frames(entries: Sequence[Entry], labels: Iterable[str]) -> list[Entry]
         return f"{folder}/{clip}" if clip and clip.lower() not in classes | _PHOTO_NAMES else None
 
     return [
-        replace(one, footage=footage(one.video_id)) if one.footage is None and is_image(one.video_id) else one
-        for one in entries
+        replace(entry, footage=footage(entry.video_id)) if entry.footage is None and is_image(entry.video_id) else entry
+        for entry in entries
     ]
 
 

@@ -18,7 +18,7 @@ from .listing import MAX_CLASSES, Entry, Listing
 from .media_files import printable_name
 
 _MEMBERS = ("name", "needs", "fits", "read")
-_GUIDE = "pipeline/sources/README.md shows how"
+_GUIDE = "docs/guides/layouts.md shows how"
 
 
 class Layout(Protocol):

@@ -98,4 +98,4 @@ class LinkCoverage(NamedTuple):
 def _guessed(recorded: Sequence[Entry], labels: Sequence[str]) -> int:
     images = [entry for entry in recorded if is_image(entry.video_id)]
     by_name = group_frames([replace(entry, footage=None) for entry in images], labels)
-    return sum(one.footage == other.footage for one, other in zip(images, by_name, strict=True))
+    return sum(image.footage == other.footage for image, other in zip(images, by_name, strict=True))

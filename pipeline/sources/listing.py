@@ -20,12 +20,27 @@ _SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "v
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One input with its metadata; `problem` is set where it must not be opened, with `detail` for people.
+    """One input with its metadata.
 
-    `label`: index into the listing's labels, or -1 for unknown. Links that splits must not cut: `source_id`, the video
-    a fake was made from; `footage`, the recording this is a version of, as in other grades of compression; `identity`,
-    who is shown; `kin`, further people who are in the video or were used to make it. Where people link too large a
-    share of the videos, they are ignored; originals and footage never are. `footage` and `kin` become no column.
+    All inputs linked by `source_id` or `footage` are in one split, and so are those linked by a person, in `identity`
+    or `kin`, unless people link too large a share of the videos. `footage` and `kin` become no column.
+
+    Args:
+        video_id: path below the listing's root, or an absolute one in an allowed folder.
+        size_bytes: size of the file.
+        mtime_ns: its modification time, in nanoseconds.
+        label: index into the listing's labels, or -1 for unknown.
+        split: train, val, test or None.
+        source_id: `video_id` of the video that a fake was made from.
+        footage: name of the recording that this is a version of, as in other grades of compression.
+        identity: who is shown.
+        kin: further people who are in the video or were used to make it.
+        dataset: name of the dataset.
+        method: how a fake was made.
+        compression: the dataset's own grade.
+        problem: reason why it must not be opened.
+        detail: that reason, for people.
+
     """
 
     video_id: str
@@ -53,10 +68,17 @@ class Entry:
 class Listing:
     """All inputs of one source.
 
-    `root`: folder that every `video_id` is relative to. `labels[i]`: name of label `i`. `missing`: files that metadata
-    lists but that are not on disk; no failure. `ignored`: number of files that are no inputs, by suffix or by folder.
-    `without_splits`: in the imperative, how the user removes given splits, so that splits are drawn. `giving_labels`:
-    how inputs without a label get one. `ignored_columns`: columns of a table that have no meaning here.
+    Args:
+        layout: name of the layout.
+        root: folder that every `video_id` is relative to.
+        labels: names of the labels, by index.
+        entries: the inputs.
+        missing: files that metadata lists but that are not on disk; no failure.
+        ignored: number of files that are no inputs, by suffix or by folder.
+        without_splits: in the imperative, how the user removes given splits, so that splits are drawn.
+        giving_labels: how inputs without a label get one.
+        ignored_columns: columns of a table that have no meaning here.
+
     """
 
     layout: str

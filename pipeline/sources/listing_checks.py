@@ -28,7 +28,7 @@ def _label_warning(listing: Listing) -> str | None:
 
 def _link_warnings(listing: Listing) -> list[str]:
     readable = [entry for entry in listing.entries if not entry.problem]
-    return [f"{one.what}; {one.remedy}" for one in LinkCoverage.from_entries(readable, listing.labels).unchecked()]
+    return [f"{link.what}; {link.remedy}" for link in LinkCoverage.from_entries(readable, listing.labels).unchecked()]
 
 
 def _column_warning(listing: Listing) -> str | None:

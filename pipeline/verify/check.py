@@ -84,7 +84,7 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
                 result.add(receipt, _check_unit(out / receipt.file, unit, receipt, owned, manifest))
                 files.append((out / receipt.file, receipt.file))
     files.sort(key=lambda file: file[1])
-    unaccounted = {Path(one.location).stem for one in findings if one.kind == "receipt"}
+    unaccounted = {Path(finding.location).stem for finding in findings if finding.kind == "receipt"}
     findings += _unaccounted_files(paths, {name for _, name in files}, unaccounted)
     findings += errors_as_findings(
         "index", "index.arrow", lambda: _check_index(out, manifest, None if unaccounted else files)
@@ -137,7 +137,7 @@ def _check_receipt(receipt: Receipt, unit: Unit, halves: Sequence[Unit], file: s
         yield f"its outcome is {receipt.outcome}, must be done or split"
     if receipt.file != (file if receipt.rows else None):
         yield f"its file is {receipt.file}, the {receipt.rows} rows of the unit belong into {file}"
-    if sorted(one.video_id for one in receipt.inputs) != sorted(entry.video_id for entry in unit.inputs):
+    if sorted(outcome.video_id for outcome in receipt.inputs) != sorted(entry.video_id for entry in unit.inputs):
         yield "its inputs are not those of the plan"
 
 
@@ -172,7 +172,7 @@ def _check_rows(
     if (splits := set(ids["split"].unique().to_pylist())) - {unit.split}:
         yield Finding("split", location, f"holds rows of {', '.join(sorted(splits))}, belongs to {unit.split}")
     counted = {row["values"]: row["counts"] for row in ids["video_id"].value_counts().to_pylist()}
-    recorded = {one.video_id: one.faces for one in receipt.inputs if one.faces}
+    recorded = {outcome.video_id: outcome.faces for outcome in receipt.inputs if outcome.faces}
     for video_id in sorted(counted.keys() | recorded.keys()):
         if counted.get(video_id, 0) != recorded.get(video_id, 0):
             detail = f"{counted.get(video_id, 0)} rows, the receipt says {recorded.get(video_id, 0)}"
@@ -229,8 +229,8 @@ def _same_batches(fresh: Iterator[pa.RecordBatch], stored: pa.RecordBatchFileRea
 
 def _check_manifest(run_state: RunState, manifest: Manifest) -> Iterator[Finding]:
     refused = [
-        Entry(video_id=str(one["video_id"]), problem=cast("Reason", one["reason"]), detail=one["detail"])
-        for one in manifest.refused
+        Entry(video_id=str(video_id["video_id"]), problem=cast("Reason", video_id["reason"]), detail=video_id["detail"])
+        for video_id in manifest.refused
     ]
     expected = build_manifest(run_state, manifest.config, refused, manifest.inputs["missing"])
     for name in ("fingerprint", "splits", "units", "rows", "bytes", "inputs"):

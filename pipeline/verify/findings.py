@@ -79,8 +79,8 @@ class VerifyResult:
             "rows": self.rows,
             "bytes": self.size_bytes,
             "findings": [
-                {"what": one.kind, "where": one.location, "detail": one.detail, "remedy": one.remedy}
-                for one in self.findings
+                {"what": finding.kind, "where": finding.location, "detail": finding.detail, "remedy": finding.remedy}
+                for finding in self.findings
             ],
             "finished": self.is_finished,
             "pending": self.pending,

@@ -217,7 +217,7 @@ def test_ctrl_c_stops_cleanly_says_how_to_go_on_and_the_next_run_goes_on(
     os.killpg(driver.pid, sent) if sent == signal.SIGINT else driver.send_signal(sent)
     _, shown = driver.communicate(timeout=60)
     assert driver.returncode == 130, shown
-    assert 0 < shown.index('{"event": "stopping"}') < shown.index("interrupted; run the same command again to go on")
+    assert 0 < shown.index('{"event": "stopping"}') < shown.index("interrupted; run the same command again to resume")
     assert "Traceback" not in shown
     assert not OutPaths(out).manifest.exists()
     finished = {path.name: path.stat().st_mtime_ns for path in OutPaths(out).receipts.iterdir()}

@@ -16,7 +16,7 @@ from facefeed.loaders.profiler.verdict.what_if import WhatIfModel
 STEP = 0.010
 BATCH = 64
 PARTS = {"read": 0.05, "decode": 0.4, "resize": 0.1, "augment": 0.25, "collate": 0.05}
-"""Of a batch's making; what is left is nobody's."""
+"""Of a batch's load time; what is left is nobody's."""
 
 
 def uneven(count: int, mean: float, *, spread: float = 0.4, seed: int = 0) -> Any:

@@ -38,79 +38,79 @@ def factor_text(factor: float) -> str:
 
 def spread_text(row: Row, ladder: Ladder) -> str:
     """Formats the range of speed-ups; a single repeat has none."""
-    found = row.speed_up(ladder.base)
-    if found is None or len(row.repeats) == 1:
+    speed_up = row.speed_up(ladder.base)
+    if speed_up is None or len(row.repeats) == 1:
         return UNKNOWN
-    return f"{factor_text(found.least)[:-1]}-{factor_text(found.most)[:-1]}"
+    return f"{factor_text(speed_up.least)[:-1]}-{factor_text(speed_up.most)[:-1]}"
 
 
-def speed_up_text(found: Spread | None) -> str:
+def speed_up_text(spread: Spread | None) -> str:
     """Formats the median factor."""
-    return UNKNOWN if found is None else factor_text(found.median)
+    return UNKNOWN if spread is None else factor_text(spread.median)
 
 
 def epoch_text(row: Row) -> str:
     """Formats an epoch's duration, with a tilde if it is extrapolated from some steps."""
-    found = row.spread(lambda one: one.epoch_seconds)
-    if found is None:
+    seconds = row.spread(lambda repeat: repeat.epoch_seconds)
+    if seconds is None:
         return UNKNOWN
-    is_whole = all(one.is_whole_epoch for one in row.repeats.values())
-    return f"{'' if is_whole else '~'}{duration_text(found.median)}"
+    is_whole = all(repeat.is_whole_epoch for repeat in row.repeats.values())
+    return f"{'' if is_whole else '~'}{duration_text(seconds.median)}"
 
 
 def throughput_text(row: Row) -> str:
     """Formats samples per second."""
-    found = row.spread(lambda one: one.samples_per_second)
-    return UNKNOWN if found is None else f"{found.median:,.{0 if found.median >= 100 else 1}f}"
+    rate = row.spread(lambda repeat: repeat.samples_per_second)
+    return UNKNOWN if rate is None else f"{rate.median:,.{0 if rate.median >= 100 else 1}f}"
 
 
 def num_devices_text(row: Row) -> str:
     """Formats the number of devices; one without a strategy."""
-    return UNKNOWN if not row.repeats else str(max(one.devices for one in row.repeats.values()))
+    return UNKNOWN if not row.repeats else str(max(repeat.devices for repeat in row.repeats.values()))
 
 
 def metric_text(row: Row, *names: str) -> str:
     """Formats a validation metric, 0 to 1."""
-    found = row.metric(*names)
-    return UNKNOWN if found is None else f"{found.median:.2f}"
+    metric = row.metric(*names)
+    return UNKNOWN if metric is None else f"{metric.median:.2f}"
 
 
 def stall_text(row: Row) -> str:
     """Formats the fraction of time that steps waited for data."""
-    found = row.spread(lambda one: one.stall_share)
-    return UNKNOWN if found is None else f"{found.median:.0%}"
+    stall = row.spread(lambda repeat: repeat.stall_share)
+    return UNKNOWN if stall is None else f"{stall.median:.0%}"
 
 
 def loss_text(row: Row) -> str:
     """Formats the mean loss over the measured steps; it shows a lever that breaks training."""
-    if any(one.loss is not None and not math.isfinite(one.loss) for one in row.repeats.values()):
+    if any(repeat.loss is not None and not math.isfinite(repeat.loss) for repeat in row.repeats.values()):
         return "not finite"
-    found = row.spread(lambda one: one.loss)
-    return UNKNOWN if found is None else f"{found.median:.3f}"
+    loss = row.spread(lambda repeat: repeat.loss)
+    return UNKNOWN if loss is None else f"{loss.median:.3f}"
 
 
 def peak_memory(row: Row) -> PeakMemory | None:
     """Returns the peak memory of the repeat with the most."""
-    found = [one.memory for one in row.repeats.values()]
-    return max(found, key=lambda one: (one.reserved_bytes or 0, one.host_bytes), default=None)
+    memory = [repeat.memory for repeat in row.repeats.values()]
+    return max(memory, key=lambda memory: (memory.reserved_bytes or 0, memory.host_bytes), default=None)
 
 
 def device_memory_text(row: Row) -> str:
     """Formats the memory that torch reserved on the GPU."""
-    found = peak_memory(row)
-    return UNKNOWN if found is None or found.reserved_bytes is None else filesize.decimal(found.reserved_bytes)
+    memory = peak_memory(row)
+    return UNKNOWN if memory is None or memory.reserved_bytes is None else filesize.decimal(memory.reserved_bytes)
 
 
 def tensor_memory_text(row: Row) -> str:
     """Formats the GPU memory of tensors."""
-    found = peak_memory(row)
-    return UNKNOWN if found is None or found.allocated_bytes is None else filesize.decimal(found.allocated_bytes)
+    memory = peak_memory(row)
+    return UNKNOWN if memory is None or memory.allocated_bytes is None else filesize.decimal(memory.allocated_bytes)
 
 
 def host_memory_text(row: Row) -> str:
     """Formats the host memory of the process and its workers."""
-    found = peak_memory(row)
-    return UNKNOWN if found is None else filesize.decimal(found.host_bytes)
+    memory = peak_memory(row)
+    return UNKNOWN if memory is None else filesize.decimal(memory.host_bytes)
 
 
 def headline(ladder: Ladder) -> str:
@@ -131,9 +131,9 @@ def headline(ladder: Ladder) -> str:
     return ". ".join(sentences) or "Training without levers ran; nothing else was measured"
 
 
-def _factor_phrase(found: Spread | None) -> str:
-    assert found is not None
-    return f"{factor_text(found.median)[:-1]} times as fast as"
+def _factor_phrase(spread: Spread | None) -> str:
+    assert spread is not None
+    return f"{factor_text(spread.median)[:-1]} times as fast as"
 
 
 def next_step(ladder: Ladder, subject: Subject) -> str:
@@ -141,9 +141,9 @@ def next_step(ladder: Ladder, subject: Subject) -> str:
     levers = ladder.fastest.rung.levers if ladder.fastest is not None else ""
     if subject.module is not None:
         return f"module, trainer = levers.trainer(module, levers.parse({levers!r}))"
-    changes = [*(one for one in subject.changes if not one.startswith("levers=")), f"levers={levers}"]
+    changes = [*(change for change in subject.changes if not change.startswith("levers=")), f"levers={levers}"]
     parts = ["facefeed", "train", str(subject.out), "--recipe", str(subject.recipe)]
-    return shlex.join([*parts, *(part for one in changes for part in ("--set", one))])
+    return shlex.join([*parts, *(part for change in changes for part in ("--set", change))])
 
 
 def table(ladder: Ladder) -> list[dict[str, str]]:
@@ -155,7 +155,7 @@ def table(ladder: Ladder) -> list[dict[str, str]]:
 
 def _cells(row: Row, ladder: Ladder) -> dict[str, str]:
     against = row.speed_up(ladder.base)
-    warm_up = row.spread(lambda one: one.warm_up_seconds)
+    warm_up = row.spread(lambda repeat: repeat.warm_up_seconds)
     return {
         "rung": rung_label(row),
         "devices": num_devices_text(row),
@@ -194,7 +194,7 @@ def measurement_text(steps: int | None, repeats: int, seconds: float, parameters
 def context_rows(subject: Subject, machine: Mapping[str, Any]) -> dict[str, str]:
     """Returns what was trained, on which data and on which machine."""
     gpus = ", ".join(machine.get("gpus", ()))
-    found = {
+    rows = {
         "faces": subject.out or "none: the module's own batches",
         "videos": subject.videos or "not given",
         "module": subject.module or "FaceClassifier",
@@ -203,4 +203,4 @@ def context_rows(subject: Subject, machine: Mapping[str, Any]) -> dict[str, str]
         "GPUs": gpus or "none",
         "cores": str(machine.get("cores", UNKNOWN)),
     }
-    return found if subject.module is None else {key: one for key, one in found.items() if key != "recipe"}
+    return rows if subject.module is None else {key: item for key, item in rows.items() if key != "recipe"}

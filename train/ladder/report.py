@@ -48,7 +48,7 @@ def figures(report: Report) -> dict[str, Any]:
     """Returns the report as plain values: seconds, bytes, fractions 0 to 1. `schema` rises when a key changes."""
     ladder = report.ladder
     fastest = ladder.fastest
-    found = {
+    contents = {
         "schema": SCHEMA_VERSION,
         "rungs": [_figures_of(row, ladder) for row in ladder.rows],
         "best_set": asdict(ladder.combination),
@@ -62,15 +62,15 @@ def figures(report: Report) -> dict[str, Any]:
         "machine": {**report.machine, "python": platform.python_version(), "architecture": platform.machine()},
         "exit": report.exit_code,
     }
-    return {name: _finite(one) for name, one in found.items()}
+    return {name: _finite(item) for name, item in contents.items()}
 
 
 def _finite(value: Any) -> Any:
     """Replaces non-finite numbers by None, since JSON has none."""
     if isinstance(value, Mapping):
-        return {name: _finite(one) for name, one in value.items()}
+        return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -82,25 +82,25 @@ def _figures_of(row: Row, ladder: Ladder) -> dict[str, Any]:
         "levers": row.rung.levers,
         "outcome": row.outcome,
         "reason": row.reason,
-        "epoch_seconds": _plain(row.spread(lambda one: one.epoch_seconds)),
-        "epoch_measured": bool(row.repeats) and all(one.is_whole_epoch for one in row.repeats.values()),
-        "devices": max((one.devices for one in row.repeats.values()), default=None),
-        "samples_per_second": _plain(row.spread(lambda one: one.samples_per_second)),
+        "epoch_seconds": _plain(row.spread(lambda repeat: repeat.epoch_seconds)),
+        "epoch_measured": bool(row.repeats) and all(repeat.is_whole_epoch for repeat in row.repeats.values()),
+        "devices": max((repeat.devices for repeat in row.repeats.values()), default=None),
+        "samples_per_second": _plain(row.spread(lambda repeat: repeat.samples_per_second)),
         "speed_up": _plain(row.speed_up(ladder.base)),
         "speed_up_over_naive": _plain(ladder.over_naive(row)),
         "pays": bool(row.rung.levers) and row.pays(ladder.base),
         "memory": None if memory is None else asdict(memory),
         "accuracy": _plain(row.metric(*formatting.ACCURACY)),
         "auc": _plain(row.metric(*formatting.AUC)),
-        "loss": _plain(row.spread(lambda one: one.loss)),
-        "stall_share": _plain(row.spread(lambda one: one.stall_share)),
-        "warm_up_seconds": _plain(row.spread(lambda one: one.warm_up_seconds)),
-        "measured": [{"round": number, **asdict(one)} for number, one in sorted(row.repeats.items())],
+        "loss": _plain(row.spread(lambda repeat: repeat.loss)),
+        "stall_share": _plain(row.spread(lambda repeat: repeat.stall_share)),
+        "warm_up_seconds": _plain(row.spread(lambda repeat: repeat.warm_up_seconds)),
+        "measured": [{"round": number, **asdict(repeat)} for number, repeat in sorted(row.repeats.items())],
     }
 
 
-def _plain(found: Spread | None) -> dict[str, float] | None:
-    return None if found is None else asdict(found)
+def _plain(spread: Spread | None) -> dict[str, float] | None:
+    return None if spread is None else asdict(spread)
 
 
 def show(report: Report, console: Console) -> None:
@@ -133,7 +133,7 @@ def _parts(report: Report) -> list[RenderableType]:
 
 def _has_several_devices(ladder: Ladder) -> bool:
     """Whether any rung ran on several devices."""
-    return any(one.devices > 1 for row in ladder.rows for one in row.repeats.values())
+    return any(repeat.devices > 1 for row in ladder.rows for repeat in row.repeats.values())
 
 
 def _table(ladder: Ladder) -> Table:

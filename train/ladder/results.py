@@ -114,25 +114,25 @@ class Row:
         self, figure: Callable[[Measurement], float | None], rounds: Sequence[int] | None = None
     ) -> Spread | None:
         """Returns the spread of a figure over the repeats of some rounds (None: all); None without any value."""
-        chosen = [one for number, one in self.repeats.items() if rounds is None or number in rounds]
+        chosen = [repeat for number, repeat in self.repeats.items() if rounds is None or number in rounds]
         values = [value for value in map(figure, chosen) if value is not None]
         return Spread.from_values([value for value in values if math.isfinite(value)])
 
     def metric(self, *names: str) -> Spread | None:
         """Returns the spread of the first validation metric that exists: "auc" is `val/auc`, or else `val_auc`."""
-        known = [one for repeat in self.repeats.values() for one in repeat.metrics]
-        called = [one for name in names for one in known if one.split("/")[-1] == name]
-        ending = [one for name in names for one in known if one.endswith(f"_{name}")]
-        found = next(iter([*called, *ending]), None)
-        return None if found is None else self.spread(lambda one: one.metrics.get(found))
+        known = [metric for repeat in self.repeats.values() for metric in repeat.metrics]
+        called = [metric for name in names for metric in known if metric.split("/")[-1] == name]
+        ending = [metric for name in names for metric in known if metric.endswith(f"_{name}")]
+        first = next(iter([*called, *ending]), None)
+        return None if first is None else self.spread(lambda repeat: repeat.metrics.get(first))
 
     def speed_up(self, base: Row | None) -> Spread | None:
         """Returns the speed-up over `base`, over rounds in which both ran; None without any."""
         if base is None:
             return None
         shared = sorted(self.repeats.keys() & base.repeats.keys())
-        ours = self.spread(lambda one: one.samples_per_second, shared)
-        theirs = base.spread(lambda one: one.samples_per_second, shared)
+        ours = self.spread(lambda repeat: repeat.samples_per_second, shared)
+        theirs = base.spread(lambda repeat: repeat.samples_per_second, shared)
         return ours.ratio_to(theirs) if ours is not None and theirs is not None else None
 
     def pays(self, base: Row | None) -> bool:
@@ -140,7 +140,7 @@ class Row:
 
         False for a single repeat, which has no spread, and for a non-finite loss: broken training may well be fast.
         """
-        found = self.speed_up(base)
+        speed_up = self.speed_up(base)
         enough = base is not None and len(self.repeats.keys() & base.repeats.keys()) > 1
-        sound = self.outcome == "ran" and all(math.isfinite(one.loss or 0.0) for one in self.repeats.values())
-        return sound and enough and found is not None and found.least > 1
+        sound = self.outcome == "ran" and all(math.isfinite(repeat.loss or 0.0) for repeat in self.repeats.values())
+        return sound and enough and speed_up is not None and speed_up.least > 1

@@ -68,13 +68,13 @@ class Ladder:
     @property
     def paying(self) -> list[Row]:
         """Rows that are faster than the base beyond the spread of the repeats, fastest first."""
-        found = [row for row in self.rows if row.rung.levers and row.pays(self.base)]
-        return sorted(found, key=self.speed, reverse=True)
+        paying = [row for row in self.rows if row.rung.levers and row.pays(self.base)]
+        return sorted(paying, key=self.speed, reverse=True)
 
     def speed(self, row: Row) -> float:
         """Returns the median speed-up over the base; 0 if unknown."""
-        found = row.speed_up(self.base)
-        return 0.0 if found is None else found.median
+        speed_up = row.speed_up(self.base)
+        return 0.0 if speed_up is None else speed_up.median
 
     def over_naive(self, row: Row) -> Spread | None:
         """Returns the speed-up over the naive rung; without common rounds, computed through the base."""
@@ -133,13 +133,13 @@ def _best_set(ladder: Ladder, runner: RungRunner) -> Row:
     allowed = [text for text in texts if ladder.may_take(text)]
     data = "precomputed" if ladder.base is None else ladder.base.rung.data
     try:
-        found = runner.combine(allowed) if len(allowed) > 1 else Combination(tuple(allowed))
+        combination = runner.combine(allowed) if len(allowed) > 1 else Combination(tuple(allowed))
     except RungError as error:
         return Row(Rung(name=BEST, data=data), outcome="failed", reason=str(error))
     changing = {text: "changes what is learned; name it by --levers to have it in the set" for text in texts
                 if text not in allowed}  # fmt: skip
-    ladder.combination = Combination(found.levers, {**found.left_out, **changing})
-    rung = Rung(name=BEST, data=data, levers=",".join(found.levers), refusal=_best_set_refusal(ladder))
+    ladder.combination = Combination(combination.levers, {**combination.left_out, **changing})
+    rung = Rung(name=BEST, data=data, levers=",".join(combination.levers), refusal=_best_set_refusal(ladder))
     return Row(rung, outcome="refused" if rung.refusal else "ran", reason=rung.refusal)
 
 

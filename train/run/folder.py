@@ -64,7 +64,7 @@ class RunFolder:
             changes.append(f"the dataset: {stored['dataset']['path']} there, {out} here, with other faces")
         if changes:
             raise RefusedError(
-                f"--run {self.root}: is a run of its own, with other settings ({'; '.join(changes)}); go on with its "
+                f"--run {self.root}: is a run of its own, with other settings ({'; '.join(changes)}); resume with its "
                 "settings, or name another folder"
             )
 

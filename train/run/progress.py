@@ -100,7 +100,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._total_steps = int(trainer.estimated_stepping_batches)
         if self._first_step:
             self.report(
-                f"{self._run}: goes on after step {self._first_step:,} of {self._total_steps:,}",
+                f"{self._run}: resumes after step {self._first_step:,} of {self._total_steps:,}",
                 event="resumed", step=self._first_step, steps=self._total_steps,
             )  # fmt: skip
         self._advance(trainer)

@@ -284,14 +284,14 @@ def _converting_library_errors(run: Path, config: Config) -> Iterator[None]:
         if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):
             raise
         raise StoppedError(
-            f"{run}: stopped, another rank was lost ({str(error).splitlines()[0]}); the last checkpoint is whole: run "
-            "the same command again to go on"
+            f"{run}: stopped, another rank was lost ({str(error).splitlines()[0]}); the last checkpoint is complete: "
+            "run the same command again to resume"
         ) from error
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise StoppedError(
-            f"{run}: stopped, {where}{error.strerror or error}; the last checkpoint is whole: fix that, and run the "
-            "same command again to go on"
+            f"{run}: stopped, {where}{error.strerror or error}; the last checkpoint is complete: fix that, and run "
+            "the same command again to resume"
         ) from error
 
 

@@ -26,7 +26,7 @@ class StoppedTrainingError(StoppedError):
     def __init__(self, signum: int, run: Path, step: int) -> None:
         name = signal.Signals(signum).name
         consequence = (
-            f"after step {step:,}, which is saved in {run}; run the same command again to go on at the next batch"
+            f"after step {step:,}, which is saved in {run}; run the same command again to resume at the next batch"
         )
         super().__init__(
             f"stopped by {name} {consequence if step else 'before its first step; run the same command again'}",

@@ -87,9 +87,9 @@ def train(out: str, options: tuple[str, ...], **requested: Any) -> None:
     Behind -- come the options of `facefeed train`. Levers and recipe are fitted to the nodes: `ddp` is given their
     numbers, or added where several ranks have nothing to share the work by. Without GPUs, a rank is a node.
 
-    A job that is preempted or out of time saves, goes back into the queue under its number, and goes on at the very
-    next batch: its run's folder holds all it needs. Without a grace time it has Slurm's KillWait (30 s) to do so; a
-    node that dies costs what was done since the last checkpoint (`--set save_every_minutes=`). A job that stops for any
+    A job that is preempted or out of time saves, is requeued under its number, and resumes at the very next batch: its
+    run's folder holds all it needs. Without a grace time it has Slurm's KillWait (30 s) to do so; a node
+    that dies costs what was done since the last checkpoint (`--set save_every_minutes=`). A job that stops for any
     other reason with more to do, such as a full disk, is held in the queue: fix that, then `scontrol release` it.
 
     Paths are seen from the folder where the script was written, and must be there on all nodes. Modules and variables
@@ -118,7 +118,7 @@ def precompute(src: str, out: str, options: tuple[str, ...], **requested: Any) -
 
     Behind -- come the options of `facefeed precompute`. With GPUs, a worker is a GPU.
 
-    A job that is preempted or out of time goes back into the queue under its number, and goes on with what is not done
+    A job that is preempted or out of time is requeued under its number, and continues with what is not done
     yet. One that stops for another reason, such as a full disk, is held there: fix that, then `scontrol release` it.
 
     SRC, OUT and the folder where the script was written must be there on all nodes under the same paths. The workers

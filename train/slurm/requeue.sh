@@ -23,7 +23,7 @@ finish() {
         echo "$(date +%FT%T) cut short with status $status; job $SLURM_JOB_ID goes back into the queue" >&2
         scontrol requeue "$SLURM_JOB_ID"
     elif [[ $status == 75 || $status == 130 ]]; then
-        echo "$(date +%FT%T) stopped with status $status; to go on: scontrol release $SLURM_JOB_ID" >&2
+        echo "$(date +%FT%T) stopped with status $status; to resume: scontrol release $SLURM_JOB_ID" >&2
         scontrol requeuehold "$SLURM_JOB_ID"
     fi
     exit "$status"

@@ -30,7 +30,7 @@ def console_report(profile: Profile, gate: Gate) -> str:
         *([f"  of rank {profile.rank}, which the others waited for most:"] if profile.ranks else []),
         *_side_by_side(
             _bars("a step", {STEP_PART_LABELS[name]: value for name, value in profile.step_part_seconds.items()}),
-            _bars("a batch's making", live.stage_seconds),
+            _bars("loading a batch", live.stage_seconds),
         ),
         *_trials(profile),
         *_advice(profile),
@@ -38,7 +38,7 @@ def console_report(profile: Profile, gate: Gate) -> str:
         f"iter() {profile.opening_seconds:.2f} s, first batch {profile.first_batch_seconds:.2f} s after it",
         f"  steady after {verdict.num_transient_steps:,} steps, judged on {verdict.num_steps:,}{_epoch(verdict)}",
     ]
-    lines += [f"  not shown: {one}" for one in gate.failures(verdict)]
+    lines += [f"  not shown: {failure}" for failure in gate.failures(verdict)]
     return "\n".join([*map(_wrapped, lines), "", _wrapped(str(verdict))])
 
 
@@ -55,15 +55,15 @@ def _trials(profile: Profile) -> list[str]:
     if not profile.all_trials:
         return []
     rows = [
-        f"    {one.name:<22} {one.recording.images_per_second:8,.0f} images/s  waits "
-        f"{one.verdict.wait_share.value:6.1%}"
-        for one in (profile.as_trial, *profile.all_trials)
+        f"    {trial.name:<22} {trial.recording.images_per_second:8,.0f} images/s  waits "
+        f"{trial.verdict.wait_share.value:6.1%}"
+        for trial in (profile.as_trial, *profile.all_trials)
     ]
     return ["  the same step with", *rows]
 
 
 def _advice(profile: Profile) -> list[str]:
-    rows = [f"    {one}{'' if one.settings else ', yours to try'}" for one in profile.advice]
+    rows = [f"    {advice}{'' if advice.settings else ', yours to try'}" for advice in profile.advice]
     if profile.verified is not None:
         rows.append(f"    give the loader {profile.verified.name}: {profile.verified.verdict.kind}")
     if not rows and profile.verdict.kind is not VerdictKind.FED:
@@ -76,10 +76,10 @@ def _sweep(profile: Profile) -> list[str]:
     if not profile.sweep:
         return []
     rows = [
-        f"    {one.num_workers:7} {one.prefetch_factor or '-':>6}  {one.verdict.wait_share.value:7.2%} "
-        f"{one.verdict.wait_share.upper:8.2%} {_upper(one.verdict.epoch_wait_share):>10}"
-        f" {one.images_per_second:9,.0f}  {one.verdict.kind}"
-        for one in profile.sweep
+        f"    {result.num_workers:7} {result.prefetch_factor or '-':>6}  {result.verdict.wait_share.value:7.2%} "
+        f"{result.verdict.wait_share.upper:8.2%} {_upper(result.verdict.epoch_wait_share):>10}"
+        f" {result.images_per_second:9,.0f}  {result.verdict.kind}"
+        for result in profile.sweep
     ]
     return [
         "    workers  ahead    waits  at most   epoch <=  images/s",
@@ -103,7 +103,9 @@ def _ranks(profile: Profile) -> list[str]:
         cause = f"{STEP_PART_LABELS[name]} {part:.2%}" if part else "-"
         rows.append(f"    {rank.number:>4}  {live.value:7.2%} {live.upper:8.2%} {rank.held_up_share:8.0%} "
                     f"{rank.images_per_second:9,.0f}  {cause}")  # fmt: skip
-        own = [one for one in rank.verdict.reasons if f"rank {rank.number}: {one}" not in profile.verdict.reasons]
+        own = [
+            reason for reason in rank.verdict.reasons if f"rank {rank.number}: {reason}" not in profile.verdict.reasons
+        ]
         rows += [f"{' ' * 10}on its own: {'; '.join(own)}"] if own else []
     return ["    rank    waits  at most  last in  images/s  mostly", *rows]
 
@@ -134,4 +136,4 @@ def _bars(what: str, seconds: Mapping[str, float]) -> list[str]:
 
 
 def _side_by_side(left: list[str], right: list[str]) -> list[str]:
-    return [f"  {one:<{_COLUMN}}{other}".rstrip() for one, other in zip_longest(left, right, fillvalue="")]
+    return [f"  {cell:<{_COLUMN}}{other}".rstrip() for cell, other in zip_longest(left, right, fillvalue="")]

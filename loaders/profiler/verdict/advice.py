@@ -109,7 +109,7 @@ def _more_workers(model: WhatIfModel, current_share: float, tolerance_share: flo
     )
     settings = {"num_workers": workers, "prefetch_factor": queue.prefetch_factor or 2}
     # Without workers the loop loads its batches itself.
-    handover_note = "" if queue.num_workers else ", each batch then also to be handed over"
+    handover_note = "" if queue.num_workers else ", each batch is then transferred too"
     change = f"workers {queue.num_workers} -> {workers}{handover_note}"
     return [
         Advice(change=change, current_wait_share=current_share, predicted_wait_share=predicted_share, settings=settings)
@@ -178,7 +178,8 @@ def _cheaper_stage(model: WhatIfModel, current_share: float) -> list[Advice]:
     name, seconds = max(stage_seconds.items(), key=lambda item: item[1])
     total_seconds = sum(stage_seconds.values())
     stage_share = seconds / total_seconds if total_seconds else 0.0
-    change = f"{name} is {stage_share:.0%} of a batch's making, at half of that: {_STAGES.get(name, _STAGES['other'])}"
+    remedy = _STAGES.get(name, _STAGES["other"])
+    change = f"{name} is {stage_share:.0%} of a batch's load time, at half of that: {remedy}"
     return [
         Advice(
             change=change,

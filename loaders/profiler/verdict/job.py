@@ -50,7 +50,7 @@ class RankResult:
     @property
     def main_cause(self) -> tuple[str, float]:
         """The largest cause of its waits, and its share of the time."""
-        return max(self.wait_share_by_cause.items(), key=lambda one: one[1])
+        return max(self.wait_share_by_cause.items(), key=lambda item: item[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +85,12 @@ class StepSeries:
     def of_job(cls, ranks: Sequence[StepSeries]) -> StepSeries:
         """The steps of a job."""
         return cls(
-            wait_seconds=np.max([one.wait_seconds for one in ranks], axis=0),
-            period_seconds=np.mean([one.period_seconds for one in ranks], axis=0),
-            step_seconds=np.min([one.step_seconds for one in ranks], axis=0),
-            num_workers=max(one.num_workers for one in ranks),
-            is_queue_filled=np.logical_and.reduce([one.is_queue_filled for one in ranks]),
-            num_transient_steps=max(one.num_transient_steps for one in ranks),
+            wait_seconds=np.max([rank.wait_seconds for rank in ranks], axis=0),
+            period_seconds=np.mean([rank.period_seconds for rank in ranks], axis=0),
+            step_seconds=np.min([rank.step_seconds for rank in ranks], axis=0),
+            num_workers=max(rank.num_workers for rank in ranks),
+            is_queue_filled=np.logical_and.reduce([rank.is_queue_filled for rank in ranks]),
+            num_transient_steps=max(rank.num_transient_steps for rank in ranks),
         )
 
     @property
@@ -270,7 +270,7 @@ def _desynchronised_reasons(
         return (
             f"some rank waits {wait_share.value:.1%} of the time, but steps take only "
             f"{max(replay_slowdown, 0.0):.1%} of it longer "
-            f"than on batches at hand: {cause}",
+            f"than on preloaded batches: {cause}",
         )
     return (
         (f"{unexplained_share:.1%} of the job's time is not accounted for: {cause}",)

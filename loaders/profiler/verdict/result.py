@@ -72,14 +72,25 @@ class SweepResult:
 class Profile:
     """Result of `profile`. Times in seconds, shares 0 to 1.
 
-    verdict: of the whole job. ranks: results of each rank of a job with several; rank: the one that all other fields
-    are of. live: all steps under load. preloaded: the same step on preloaded batches; preloaded_on_device: on batches
-    that were already on the device, where that is another place. opening_seconds: of the first `iter()`;
-    first_batch_seconds: from there to the first batch. step_name: of the step. num_cores: available to this rank.
-    curve: the starvation curve. cold_cache: after the page cache was evicted, where that succeeded. trials: the loader
-    with other transforms, and other loaders. advice: what would help. verified: with the best of the advised settings,
-    which are its name; None where none was tried or helped. is_explained: False where only the verdict was requested.
-    sweep: other settings, the best first.
+    Args:
+        verdict: of the whole job.
+        live: all steps under load.
+        preloaded: the same step on preloaded batches.
+        preloaded_on_device: on batches that were already on the device, where that is another place.
+        opening_seconds: of the first `iter()`.
+        first_batch_seconds: from there to the first batch.
+        step_name: of the step.
+        cold_cache: after the page cache was evicted, where that succeeded.
+        curve: the starvation curve.
+        trials: the loader with other transforms, and other loaders.
+        verified: with the best of the advised settings, which are its name; None where none was tried or helped.
+        advice: what would help.
+        num_cores: available to this rank.
+        ranks: results of each rank of a job with several.
+        rank: the one that all fields but `verdict`, `ranks` and `sweep` are of.
+        is_explained: False where only the verdict was requested.
+        sweep: other settings, the best first.
+
     """
 
     verdict: Verdict

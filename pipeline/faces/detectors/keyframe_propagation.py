@@ -260,7 +260,7 @@ def _interpolate(segment: _Segment, first: Faces, last: Faces, motion: Boxes) ->
 
 
 def _pursue(pursuits: list[_Pursuit], detections: dict[int, Faces], search: FrameSearch) -> None:
-    """Add the faces found by the pursuits to `detections`; a pursuit goes on if it loses its face in a frame."""
+    """Add the faces found by the pursuits to `detections`; a pursuit continues if it loses its face in a frame."""
     while pursuits:
         frame_indices = np.array([pursuit.frame for pursuit in pursuits])
         boxes = np.array([pursuit.box for pursuit in pursuits])

@@ -57,7 +57,9 @@ class CelebDF:
         test_stems = None if test_names is None else {stem_of(name) for name in test_names}
         named = [_entry(file, test_stems) for file in files if _is_input(file)]
         on_disk = NameMatcher.from_paths(entry.video_id for entry in named)
-        entries = [replace(one, source_id=on_disk.find(one.source_id)) if one.source_id else one for one in named]
+        entries = [
+            replace(entry, source_id=on_disk.find(entry.source_id)) if entry.source_id else entry for entry in named
+        ]
         ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".txt"] -= test_names is not None
         return Listing(

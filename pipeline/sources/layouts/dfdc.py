@@ -51,13 +51,13 @@ class DFDC:
         missing: list[str] = []
         for prefix, name, metadata in records:
             path = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
-            found = on_disk.pop(path, None) or find_named(src, path, allowed)
-            if found is None:
+            media_file = on_disk.pop(path, None) or find_named(src, path, allowed)
+            if media_file is None:
                 missing.append(path)
                 continue
-            on_disk.pop(found.relative, None)
+            on_disk.pop(media_file.relative, None)
             original = _original(src, prefix, name, metadata, prefixes)
-            entries.append(_entry(found, metadata, original, use_splits=use_splits))
+            entries.append(_entry(media_file, metadata, original, use_splits=use_splits))
         entries += [
             Entry(video_id=file.relative, size_bytes=file.size_bytes, mtime_ns=file.mtime_ns, dataset=self.name,
                   problem=file.problem, detail=file.detail)
@@ -99,21 +99,21 @@ def _original(src: Path, prefix: str, name: str, metadata: dict[str, Any], prefi
     return printable_name(posixpath.normpath(f"{prefix if prefix in candidates else min(candidates)}{original}"))
 
 
-def _entry(found: FoundFile, metadata: dict[str, Any], original: str | None, *, use_splits: bool) -> Entry:
+def _entry(media_file: FoundFile, metadata: dict[str, Any], original: str | None, *, use_splits: bool) -> Entry:
     label = _label(metadata)
     problem_detail = (
         f"metadata says label {metadata.get('label')!r}; DFDC knows REAL and FAKE" if label is None else None
     )
     return Entry(
-        video_id=found.relative,
-        size_bytes=found.size_bytes,
-        mtime_ns=found.mtime_ns,
+        video_id=media_file.relative,
+        size_bytes=media_file.size_bytes,
+        mtime_ns=media_file.mtime_ns,
         label=-1 if label is None else label,
         split=parse_split_name(str(metadata.get("split"))) if use_splits else None,
         source_id=original,
         dataset="dfdc",
-        problem=found.problem or ("unknown_label" if problem_detail else None),
-        detail=found.detail if found.problem else problem_detail,
+        problem=media_file.problem or ("unknown_label" if problem_detail else None),
+        detail=media_file.detail if media_file.problem else problem_detail,
     )
 
 

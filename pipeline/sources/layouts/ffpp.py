@@ -90,7 +90,7 @@ def _with_originals_on_disk(entries: list[Entry], root: Path) -> list[Entry]:
     """Replaces each `source_id` by the original's name on disk, also where SRC is only a part of the set."""
     folders = {posixpath.dirname(entry.source_id) for entry in entries if entry.source_id}
     on_disk = NameMatcher.from_paths(name for folder in sorted(folders) for name in list_media(root, folder))
-    return [replace(one, source_id=on_disk.find(one.source_id)) if one.source_id else one for one in entries]
+    return [replace(entry, source_id=on_disk.find(entry.source_id)) if entry.source_id else entry for entry in entries]
 
 
 def _is_input(file: FoundFile) -> bool:
@@ -134,12 +134,13 @@ class _VideoName:
         return [f"{self.people}/{number}" for number in (self.target, self.source) if number]
 
 
-def _entry(found: FoundFile, official: OfficialSplits) -> Entry:
-    *folders, file = found.relative.split("/")
+def _entry(media_file: FoundFile, official: OfficialSplits) -> Entry:
+    *folders, file = media_file.relative.split("/")
     stem, dot, end = file.rpartition(".")
-    if video_of_frame(found.relative) != found.relative:  # an extracted frame: its folder has the name of the video
+    is_extracted_frame = video_of_frame(media_file.relative) != media_file.relative
+    if is_extracted_frame:  # its folder has the name of the video
         stem, dot, end = folders.pop(), "/", file
-    label = int(found.relative.startswith(_FAKES))
+    label = int(media_file.relative.startswith(_FAKES))
     group = folders[1] if len(folders) > 1 else None
     grade = folders[2] if len(folders) > 2 else None
     name = _VideoName.parse(stem)
@@ -147,9 +148,9 @@ def _entry(found: FoundFile, official: OfficialSplits) -> Entry:
     identity = known.identities()[-1 if group in _SWAPS else 0] if known else None
     people = name.identities() if name else _mentioned_identities(stem)
     return Entry(
-        video_id=found.relative,
-        size_bytes=found.size_bytes,
-        mtime_ns=found.mtime_ns,
+        video_id=media_file.relative,
+        size_bytes=media_file.size_bytes,
+        mtime_ns=media_file.mtime_ns,
         label=label,
         split=official.split(name.target, name.source) if name and name.people == "youtube" else None,
         source_id=f"{_ORIGINALS}/{known.people}/{grade}/{folders[3]}/{known.recording}{dot}{end}"
@@ -161,8 +162,8 @@ def _entry(found: FoundFile, official: OfficialSplits) -> Entry:
         dataset="ffpp",
         method=group if label else None,
         compression=_GRADES.get(grade or ""),
-        problem=found.problem,
-        detail=found.detail,
+        problem=media_file.problem,
+        detail=media_file.detail,
     )
 
 

@@ -54,25 +54,25 @@ class TableFile:
         entries: list[Entry] = []
         missing: list[str] = []
         for row in rows:
-            found = find_named(src.parent, row["path"], allowed)
-            if found is None:
+            media_file = find_named(src.parent, row["path"], allowed)
+            if media_file is None:
                 missing.append(row["path"])
                 continue
             entries.append(
                 Entry(
-                    video_id=found.relative,
-                    size_bytes=found.size_bytes,
-                    mtime_ns=found.mtime_ns,
+                    video_id=media_file.relative,
+                    size_bytes=media_file.size_bytes,
+                    mtime_ns=media_file.mtime_ns,
                     label=numbers[row["label"]],
                     split=_split(src, row) if use_splits else None,
                     source_id=_source_id(src, row),
-                    footage=row["footage"] or found.relative if "footage" in row else None,
+                    footage=row["footage"] or media_file.relative if "footage" in row else None,
                     identity=row.get("identity") or None,
                     dataset=row.get("dataset") or None,
                     method=row.get("method") or None,
                     compression=row.get("compression") or None,
-                    problem=found.problem,
-                    detail=found.detail,
+                    problem=media_file.problem,
+                    detail=media_file.detail,
                 )
             )
         entries.sort(key=lambda entry: entry.video_id)

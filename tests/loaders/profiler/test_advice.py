@@ -82,7 +82,7 @@ def test_the_stage_that_takes_longest_is_named_with_what_to_do_about_it() -> Non
     spans = {"read": 0.1, "decode": 0.2, "augment": 0.6}
     advice = of(advise(recording_of(np.full(600, 3 * STEP), busy=1.0, spans=spans), num_cores=2), "augment")
     assert advice.change == (
-        "augment is 60% of a batch's making, at half of that: take cheaper transforms, or leave some to the device"
+        "augment is 60% of a batch's load time, at half of that: take cheaper transforms, or leave some to the device"
     )
     assert advice.predicted_wait_share == pytest.approx(1 - 10.1 / 10.5, abs=0.01)
 

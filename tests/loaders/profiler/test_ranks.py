@@ -139,7 +139,7 @@ def test_a_wait_that_a_slower_rank_hides_is_not_said_to_keep_the_job_waiting() -
         for number, (verdict, one) in enumerate(zip(verdicts, (waits, computes), strict=True))
     ])  # fmt: skip
     assert job.kind is VerdictKind.INCONCLUSIVE
-    assert any("longer than on batches at hand" in one for one in job.reasons)
+    assert any("longer than on preloaded batches" in one for one in job.reasons)
 
 
 def in_alternation() -> list[Recording]:

@@ -152,7 +152,7 @@ def test_the_learning_rate_is_that_of_a_run_of_the_new_size_at_that_image(out: P
 
 def test_it_is_said_that_steps_are_of_another_size(out: Path, tmp_path: Path) -> None:
     trainer(max_epochs=1, callbacks=[_SaveEach(tmp_path)]).fit(_Asking(), data(out))
-    with pytest.warns(UserWarning, match="global_batch=4: the checkpoint is of 8 images a step; training goes on at"):
+    with pytest.warns(UserWarning, match="global_batch=4: the checkpoint is of 8 images a step; training continues at"):
         trainer(max_epochs=1).fit(_Asking(), data(out, batch_size=4), ckpt_path=tmp_path / "2.ckpt")
 
 

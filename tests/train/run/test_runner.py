@@ -289,7 +289,9 @@ def test_on_a_full_disk_it_stops_and_the_checkpoint_before_is_whole(out: Path, t
         "on_train_batch_start", 5, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     )
     try:
-        with pytest.raises(StoppedError, match=r"\.last\.ckpt: File too large; the last checkpoint is whole") as caught:
+        with pytest.raises(
+            StoppedError, match=r"\.last\.ckpt: File too large; the last checkpoint is complete"
+        ) as caught:
             trained(out, tmp_path / "run", fill)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -112,7 +112,7 @@ def test_only_what_was_cut_short_comes_back_by_itself(slurm: Slurm, place: Path)
 
     stopped, failed = submitted("stopped", "exit 75"), submitted("failed", "exit 3")
     slurm.until(lambda: slurm.job(stopped)["Reason"] == "job_requeued_in_held_state", "it is not held")
-    assert f"to go on: scontrol release {stopped}" in slurm.log(stopped)
+    assert f"to resume: scontrol release {stopped}" in slurm.log(stopped)
     assert slurm.until_ended(failed)["ExitCode"] == "3:0"
 
     cancelled = submitted("cancelled", "trap 'exit 75' TERM; echo begun; sleep 600 & wait")

@@ -43,27 +43,27 @@ _HEADROOM = 1.04  # beyond the longest bar, so that its end is visible
 
 def figures(ladder: Ladder) -> list[Figure]:
     """Returns the charts that have data."""
-    return [one for one in (_epochs(ladder), _speed_ups(ladder), _memory(ladder)) if one is not None]
+    return [figure for figure in (_epochs(ladder), _speed_ups(ladder), _memory(ladder)) if figure is not None]
 
 
 def _epochs(ladder: Ladder) -> Figure | None:
     """Epoch durations: on the fly, precomputed, and with the fastest levers."""
     rows = [row for row in (ladder.naive, ladder.base, ladder.fastest) if row is not None]
-    spreads = [(row, row.spread(lambda one: one.epoch_seconds)) for row in rows]
-    known = [(row, found) for row, found in spreads if found is not None]
+    spreads = [(row, row.spread(lambda repeat: repeat.epoch_seconds)) for row in rows]
+    known = [(row, spread) for row, spread in spreads if spread is not None]
     if len(known) < 2:
         return None
-    widest = max(found.most for _, found in known) * _HEADROOM
+    widest = max(spread.most for _, spread in known) * _HEADROOM
     bars = [
         _bar(
             row,
-            found,
+            spread,
             widest,
             _tone(row, ladder),
             text=formatting.epoch_text(row),
             note=formatting.note_text(row, ladder),
         )
-        for row, found in known
+        for row, spread in known
     ]
     return Figure(
         key="epochs", title="An epoch", bars=bars,
@@ -75,16 +75,16 @@ def _epochs(ladder: Ladder) -> Figure | None:
 def _speed_ups(ladder: Ladder) -> Figure | None:
     """Speed-ups of each lever alone, and of the best set, over no levers; the greatest first."""
     rows = [(row, row.speed_up(ladder.base)) for row in ladder.rows if row.rung.levers and row.repeats]
-    known = sorted(((row, found) for row, found in rows if found is not None), key=lambda one: -one[1].median)
+    known = sorted(((row, spread) for row, spread in rows if spread is not None), key=lambda pair: -pair[1].median)
     if not known:
         return None
-    widest = max(1.0, *(found.most for _, found in known)) * _HEADROOM
+    widest = max(1.0, *(spread.most for _, spread in known)) * _HEADROOM
     bars = [
         _bar(
-            row, found, widest, _tone(row, ladder), text=formatting.speed_up_text(found),
+            row, spread, widest, _tone(row, ladder), text=formatting.speed_up_text(spread),
             note=formatting.spread_text(row, ladder) if len(row.repeats) > 1 else "measured once",
         )
-        for row, found in known
+        for row, spread in known
     ]  # fmt: skip
     return Figure(
         key="levers", title="What each lever is worth", bars=bars, mark=100 / widest,
@@ -97,15 +97,15 @@ def _memory(ladder: Ladder) -> Figure | None:
     rows = [row for row in ladder.rows if row.repeats]
     on_device = any(formatting.device_memory_text(row) != formatting.UNKNOWN for row in rows)
     to_text: Callable[[Row], str] = formatting.device_memory_text if on_device else formatting.host_memory_text
-    sizes = [(row, row.spread(lambda one: _size_bytes(one.memory, on_device=on_device))) for row in rows]
-    known = [(row, found) for row, found in sizes if found is not None]
+    sizes = [(row, row.spread(lambda repeat: _size_bytes(repeat.memory, on_device=on_device))) for row in rows]
+    known = [(row, size) for row, size in sizes if size is not None]
     if len(known) < 2:
         return None
-    widest = max(found.most for _, found in known) * _HEADROOM
+    widest = max(size.most for _, size in known) * _HEADROOM
     where = "what torch takes from the GPU" if on_device else "what training and its workers take of the host"
     bars = [
-        _bar(row, Spread(found.most, found.most, found.most), widest, _tone(row, ladder), text=to_text(row))
-        for row, found in known
+        _bar(row, Spread(size.most, size.most, size.most), widest, _tone(row, ladder), text=to_text(row))
+        for row, size in known
     ]
     return Figure(
         key="memory", title="Peak memory", bars=bars,
@@ -117,11 +117,12 @@ def _size_bytes(memory: PeakMemory, *, on_device: bool) -> float | None:
     return memory.reserved_bytes if on_device else memory.host_bytes
 
 
-def _bar(row: Row, found: Spread, widest: float, tone: str, *, text: str, note: str = "") -> Bar:
-    is_spread = found.least < found.most
+def _bar(row: Row, spread: Spread, widest: float, tone: str, *, text: str, note: str = "") -> Bar:
+    is_spread = spread.least < spread.most
     return Bar(
-        name=formatting.rung_label(row), text=text, note=note, tone=tone, length=100 * found.median / widest,
-        least=100 * found.least / widest if is_spread else None, most=100 * found.most / widest if is_spread else None,
+        name=formatting.rung_label(row), text=text, note=note, tone=tone, length=100 * spread.median / widest,
+        least=100 * spread.least / widest if is_spread else None,
+        most=100 * spread.most / widest if is_spread else None,
     )  # fmt: skip
 
 

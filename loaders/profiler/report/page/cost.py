@@ -20,7 +20,7 @@ _STAGE_MEANINGS = {
     "resize": "to the size that is asked for", "augment": "the transforms",
     "collate": "images to one batch, normalised", "other": "what nobody timed",
 }  # fmt: skip
-_SCARCE = 0.15  # of a batch's making: who waits for a core so long has too few
+_SCARCE = 0.15  # of a batch's load time: who waits for a core so long has too few
 _STORAGE_BYTES = 1e6  # a batch
 
 
@@ -37,9 +37,9 @@ def stages(profile: Profile) -> Section | None:
             "y": list(range(len(names))),
             "ms": stage_ms,
             "what": names,
-            "color": [STAGES.get(one, LOADING) for one in names],
+            "color": [STAGES.get(stage, LOADING) for stage in names],
             "text": [f"{milliseconds(value / 1e3)}, {percent(value / total_ms)}" for value in stage_ms],
-            "means": [_STAGE_MEANINGS.get(one, "") for one in names],
+            "means": [_STAGE_MEANINGS.get(stage, "") for stage in names],
         }
     )
     bars = fig.hbar(y="y", left=0, right="ms", height=0.64, color="color", source=source)
@@ -50,7 +50,7 @@ def stages(profile: Profile) -> Section | None:
         title="What a batch costs to make",
         read=f"One process takes {milliseconds(total_ms / 1e3)} a batch; the longest bar is where less work helps "
         "most.",
-        plots={"bars of the stages of a batch's making": fig},
+        plots={"bars of the stages of loading a batch": fig},
         notes=(binding(profile.live),),
     )
 
@@ -75,7 +75,7 @@ def binding(recording: Recording) -> str:
     else:
         limit = "waiting. The makers mostly wait, for files, locks or other processes: more workers help"
     return (
-        f"What limits it: {limit}. Of a batch's making, {percent(cpu_share)} is computing, "
+        f"What limits it: {limit}. Of a batch's load time, {percent(cpu_share)} is computing, "
         f"{percent(core_wait_share)} is waiting "
         f"for a free core, and {percent(other_share)} is neither."
     )
@@ -89,7 +89,7 @@ def trials(profile: Profile) -> Section | None:
     others = profile.all_trials
     if not others:
         return None
-    rows = [(one.name, one.recording, one.verdict) for one in (profile.as_trial, *others)]
+    rows = [(trial.name, trial.recording, trial.verdict) for trial in (profile.as_trial, *others)]
     limit = profile.live.images_per_batch / float(profile.preloaded.step_seconds.mean())
     confidence = percent(profile.own_verdict.wait_share.confidence)
     return Section(
@@ -102,7 +102,7 @@ def trials(profile: Profile) -> Section | None:
             "waiting of each loader": waits_plot([(name, verdict) for name, _, verdict in rows]),
         },
         table=Table(
-            ("loader", "images/s", "waiting", f"bounds ({confidence})", "steps", "a batch's making"),
+            ("loader", "images/s", "waiting", f"bounds ({confidence})", "steps", "loading a batch"),
             [
                 (
                     name,
@@ -119,7 +119,7 @@ def trials(profile: Profile) -> Section | None:
             "“evaluation transform” only resizes and normalises; “none” reads and hands over without even decoding: "
             "what it still waits is not the transforms' doing.",
         )
-        if any(one.name in {"none", "evaluation transform"} for one in others)
+        if any(trial.name in {"none", "evaluation transform"} for trial in others)
         else (),
     )
 
@@ -145,11 +145,11 @@ def _throughput(rows: list[_Row], limit: float) -> figure:
 def waits_plot(rows: Sequence[tuple[str, Verdict]]) -> figure:
     """A bar of each verdict's waiting, with a whisker from bound to bound."""
     wait_shares = [verdict.wait_share for _, verdict in rows]
-    longest = max(5.0, *(one.upper * 105 for one in wait_shares))
+    longest = max(5.0, *(share.upper * 105 for share in wait_shares))
     fig = plots.rows_plot([name for name, _ in rows], "waiting (% of the time)", (0.0, longest))
     source = ColumnDataSource({
         "y": list(range(len(rows))), "what": [name for name, _ in rows],
-        **{side: [getattr(one, side) * 100 for one in wait_shares] for side in ("value", "lower", "upper")},
+        **{side: [getattr(share, side) * 100 for share in wait_shares] for side in ("value", "lower", "upper")},
     })  # fmt: skip
     bars = fig.hbar(y="y", left=0, right="value", height=0.6, color=STALL, alpha=0.75, source=source)
     fig.add_layout(Whisker(base="y", lower="lower", upper="upper", dimension="width", source=source, line_color=INK))

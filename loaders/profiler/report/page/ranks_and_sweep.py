@@ -21,7 +21,7 @@ def sweep(profile: Profile) -> Section | None:
     results = profile.sweep
     if not results:
         return None
-    rows = [(describe_settings((one.num_workers, one.prefetch_factor)), one.verdict) for one in results]
+    rows = [(describe_settings((result.num_workers, result.prefetch_factor)), result.verdict) for result in results]
     confidence = percent(results[0].verdict.wait_share.confidence)
     return Section(
         key="sweep",
@@ -31,10 +31,12 @@ def sweep(profile: Profile) -> Section | None:
         plots={"waiting with each setting": waits_plot(rows)},
         table=Table(
             ("settings", "", "waiting", f"bounds ({confidence})", "of an epoch", "headroom", "images/s", "steps"),
-            [_setting(one) for one in results],
+            [_setting(result) for result in results],
         ),
         notes=tuple(
-            f"{one.loader_arguments}: {'; '.join(one.verdict.reasons)}." for one in results if one.verdict.reasons
+            f"{result.loader_arguments}: {'; '.join(result.verdict.reasons)}."
+            for result in results
+            if result.verdict.reasons
         ),
     )
 
@@ -84,7 +86,7 @@ def _row(rank: RankResult) -> tuple[str, ...]:
     stage = (
         "not seen"
         if rank.longest_stage is None
-        else f"{rank.longest_stage[0]}, {percent(rank.longest_stage[1])} of a batch's making"
+        else f"{rank.longest_stage[0]}, {percent(rank.longest_stage[1])} of a batch's load time"
     )
     return (
         f"{rank.number} on {rank.host}",

@@ -134,7 +134,7 @@ def handing(profile: Profile) -> str:
 
 def changes(profile: Profile) -> list[Change]:
     """The advice; what was tried without success comes last."""
-    return sorted((_change(one) for one in profile.advice), key=lambda one: one.failed)
+    return sorted((_change(advice) for advice in profile.advice), key=lambda advice: advice.failed)
 
 
 def _change(advice: Advice) -> Change:

@@ -130,8 +130,8 @@ def curve(profile: Profile) -> Section | None:
     measured = {"measured": INK} if profile.curve else {}
     return Section(
         key=key, title=title,
-        read="Left is a faster step. The line is what the queue's model predicts from how long batches were made and "
-        "handed over at your step; dots were measured.",
+        read="Left is a faster step. The line is what the queue's model predicts from how long batches took to load "
+        "and to transfer at your step; dots were measured.",
         plots={"waiting against the step's time": _curve_plot(profile, faster)},
         legend={"predicted": STEP, **measured, "your step": STALL, "a faster device, predicted": _FASTER_COLOUR},
         notes=tuple(notes),

@@ -21,7 +21,7 @@ NAIVE = "naive"
 _STEPS_SHOWN = 40
 _NAIVE_STEPS, _MOST_STEPS = 4, 300  # shown beside each other: at least so many of the one, at most of the other
 _MOST_LANES = 16
-_SEEN = 0.005  # of a batch's making: what is less is no colour of its own
+_SEEN = 0.005  # of a batch's load time: what is less is no colour of its own
 _LOOP_COLOURS = {
     "stall: batch not ready": STALL, "stall: no core free": NO_CORE, "stall: sampler": SAMPLER, "transport": TRANSPORT
 }  # fmt: skip
@@ -52,13 +52,11 @@ def timeline(profile: Profile) -> Section | None:
         for name, seconds in live.stage_seconds.items()
         if seconds > _SEEN * load_seconds
     }
-    making = (
-        {**parts, "a batch that was not told apart": UNSPLIT_BATCH} if len(parts) > 1 else {"making a batch": LOADING}
-    )
+    making = {**parts, "a batch without stage times": UNSPLIT_BATCH} if len(parts) > 1 else {"loading a batch": LOADING}
     count = window.stop - window.start
     loading_note = (
-        "above it the workers show what they were doing meanwhile. Of a batch's making only the lengths of its parts "
-        "are known, not their order."
+        "above it the workers show what they were doing meanwhile. Of a batch's load time only the lengths of its "
+        "parts are known, not their order."
         if live.batch_timings
         else "how its batches were made is not seen, since this loader is not one of torch's."
     )
@@ -130,7 +128,7 @@ def _making(recording: Recording, lanes: dict[int, int], *, in_parts: bool) -> I
         if timing.pid in lanes and in_parts and timing.stage_seconds:
             yield from _parts(timing, lanes[timing.pid], number)
         elif timing.pid in lanes:
-            yield _Block(lanes[timing.pid], timing.start_at, timing.end_at, colour, "making a batch", number)
+            yield _Block(lanes[timing.pid], timing.start_at, timing.end_at, colour, "loading a batch", number)
 
 
 def _parts(timing: BatchTiming, lane: int, number: int) -> Iterator[_Block]:
@@ -214,15 +212,18 @@ def without_precomputing(profile: Profile) -> Section | None:
         f"seen in {naive.verdict.num_steps:,} steps. Both timelines have the same scale; "
         "in a gap another part was measured.",
         plots=_side_by_side(profile.live, naive.recording),
-        legend={"making a batch": LOADING, "step": STEP, **_loop_legend(profile.live)},
+        legend={"loading a batch": LOADING, "step": STEP, **_loop_legend(profile.live)},
     )
+
+
+def _mean_period_seconds(recording: Recording) -> float:
+    """Of its steady state, if it has one."""
+    periods = recording.period_seconds
+    return float(np.mean(periods[recording.is_steady] if recording.is_steady.any() else periods))
 
 
 def _side_by_side(live: Recording, naive: Recording) -> dict[str, figure]:
-    period, slow = (
-        float(np.mean(one.period_seconds[one.is_steady] if one.is_steady.any() else one.period_seconds))
-        for one in (live, naive)
-    )
+    period, slow = _mean_period_seconds(live), _mean_period_seconds(naive)
     seconds = min(max(_NAIVE_STEPS * slow, _STEPS_SHOWN * period), _MOST_STEPS * period)
     plots_of = {}
     for name, recording in (("precomputed", live), ("made from the videos in every step", naive)):
