@@ -33,16 +33,24 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     image: float32 (3, `image_size`, `image_size`), RGB, normalised by ImageNet's mean and standard deviation.
     label: int, an index into `labels`; -1 where the source did not say.
 
-    A crop goes through, in this order:
-    - it is resized to `image_size` (None: the transforms have to bring all crops to one size);
-    - `face_transform(image=, landmarks=, hull=, regions=, mask=, partner=)`: a `FaceCompose`, or a list of transforms
-      to make one of. What moves pixels belongs here, so that the points follow;
-    - `transform(image=uint8 HWC)["image"]` -> uint8 HWC: any Albumentations pipeline, without Normalize and ToTensor.
+    A crop is resized to `image_size`, then passes through `face_transform`, then through `transform`. It is pickled by
+    its settings: processes share the memory-mapped index, and each selects its rows when it needs them.
 
-    `split` (None: all), `filters` (in pyarrow's notation, on any column of the index) and `frames_per_video` choose
-    the rows; see `selection.select_rows`.
-    Raises `UsageError` where OUT is no finished dataset, `CorruptDataError` for a row whose bytes are damaged.
-    Pickled by its settings: processes share the memory-mapped index, and each selects its rows when it needs them.
+    Args:
+        out: the output folder of `precompute`.
+        split: "train", "val" or "test"; None: all.
+        image_size: side of an image, px; None: the transforms have to bring all crops to one size.
+        face_transform: a `FaceCompose`, or a list of transforms to make one of, called with `image`, `landmarks`,
+            `hull`, `regions`, `mask` and `partner`. What moves pixels belongs here, so that the points follow.
+        transform: any Albumentations pipeline, `transform(image=uint8 HWC)["image"]` -> uint8 HWC, without Normalize
+            and ToTensor.
+        filters: selects rows by any column of the index, in pyarrow's notation.
+        frames_per_video: number of frames to select from each video, evenly spaced; None: all.
+
+    Raises:
+        UsageError: `out` is no finished dataset, or a setting is out of range.
+        CorruptDataError: the bytes of a row are damaged.
+
     """
 
     def __init__(

@@ -47,28 +47,38 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
     By default each batch is `(images, labels)`: images float32 (N, 3, H, W), normalised by ImageNet's mean and standard
     deviation, in channels-last memory; labels int64 (N,), -1 where unknown. You may keep every batch.
 
-    dataset: the output folder of `precompute`, or a `FaceDataset`. `split`, `image_size`, `face_transform`,
-    `transform`, `filters`, `frames_per_video`: as for `FaceDataset`, only with a folder.
+    Args:
+        dataset: the output folder of `precompute`, or a `FaceDataset`.
+        batch_size: images per rank and step.
+        split: as for `FaceDataset`, like `image_size`, `face_transform`, `transform`, `filters` and `frames_per_video`;
+            only with a folder.
+        shuffle: True or "full", "window" (for hard disks and networks), False; None: True for train alone.
+        window_images: images that are shuffled in a window.
+        seed: of order and augmentations.
+        balance: `Quotas`, `Weights` or `Pairs`; None: every row once.
+        max_per_video: most images of one video in a step.
+        drop_last: leave out an incomplete last step; else its images are distributed over the ranks.
+        rank: None: that of torch.distributed.
+        num_replicas: number of ranks; None: that of torch.distributed.
+        dtype: "float32", or "uint8": pixels as they are, (N, 3, H, W).
+        fields: names of columns; batches are then dicts.
+        channels_last: False for plain (N, C, H, W) memory.
+        device: to deliver batches on, copied and normalised there during the step.
+        on_corrupt: "replace" a damaged image by the next selected one of its video (counted, reported), or "raise".
+        num_workers: None: one per usable core, divided among the ranks of this host. 0: batches are prepared in the
+            calling thread.
+        local_ranks: number of ranks of this host; None: as torchrun, Slurm, MPI or torch.distributed report when the
+            loader is first iterated.
+        prefetch_factor: as in torch, like `pin_memory`, `timeout`, `worker_init_fn`, `multiprocessing_context` and
+            `collate_fn`.
+        persistent_workers: None: True.
+        sampler: accepted only as trainers set it when they rebuild a loader.
 
-    batch_size: images a rank and step. shuffle: True or "full", "window" (for hard disks and networks), False;
-    None: True for train alone. window_images: images shuffled in a window. seed: of order and augmentations.
-    balance: `Quotas`, `Weights`, `Pairs`; None: every row once. max_per_video: most images of one video in a step.
-    drop_last: leave out an incomplete last step; else its images are distributed over the ranks.
-    rank, num_replicas: None: those of torch.distributed.
+    Raises:
+        UsageError: settings that cannot hold.
+        CorruptDataError: damage that cannot be replaced.
+        WorkerDiedError: a worker died; within seconds.
 
-    dtype: "float32", or "uint8": pixels as they are, (N, 3, H, W). fields: names of columns; batches are then dicts.
-    channels_last: False for plain (N, C, H, W) memory. device: to deliver batches on, copied and normalised there
-    during the step. on_corrupt: "replace" a damaged image by the next selected one of its video (counted, reported),
-    or "raise".
-
-    num_workers: None: one a usable core, divided among the ranks of this host. 0: batches are prepared in the calling
-    thread. local_ranks: how many ranks these are; None: as torchrun, Slurm, MPI or torch.distributed report when the
-    loader is first iterated. persistent_workers: None: True.
-    `prefetch_factor`, `pin_memory`, `timeout`, `worker_init_fn`, `multiprocessing_context`, `collate_fn` work as
-    in torch. `sampler` is accepted only as trainers set it when they rebuild a loader.
-
-    Raises `UsageError` on settings that cannot hold, `CorruptDataError` on damage that cannot be replaced,
-    `WorkerDiedError` within seconds of a worker's death.
     """
 
     def __init__(

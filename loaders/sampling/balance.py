@@ -53,10 +53,14 @@ class Unbalanced:
 class Quotas:
     """Exact shares in every batch: `Quotas({"real": 1, "fake": 3})` makes a quarter of each batch real.
 
-    `column`: whose values are named; "label" by its names, else a column of strings such as "method". Each value
-    cycles through its own rows, across the ends of epochs, so that within one value all rows come equally often; an
-    epoch has as many images as there are rows of the named values. The batch size must be a multiple of the sum of the
-    shares.
+    Each value cycles through its own rows, across the ends of epochs, so that within one value all rows come equally
+    often; an epoch has as many images as there are rows of the named values. The batch size must be a multiple of the
+    sum of the shares.
+
+    Args:
+        shares: positive integers by value.
+        column: whose values are named: "label" by its names, else a column of strings such as "method".
+
     """
 
     shares: Mapping[str, int]
@@ -78,9 +82,14 @@ class Quotas:
 
 @dataclass(frozen=True)
 class Weights:
-    """Rows drawn with replacement, each with the weight of its value: `Weights({"NeuralTextures": 2.0})`.
+    """Rows drawn with replacement, each with the weight of its value, such as `{"NeuralTextures": 2.0}`.
 
-    Values that are not named have weight 1. An epoch has as many images as there are rows.
+    An epoch has as many images as there are rows.
+
+    Args:
+        weights: weights by value; values that are not named have weight 1.
+        column: whose values are named: "label" by its names, else a column of strings such as "method".
+
     """
 
     weights: Mapping[str, float]

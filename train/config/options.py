@@ -19,19 +19,26 @@ _OPTIONAL = ("frames_per_video", "num_workers")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """Options of a `FaceClassifier`: network, loss, optimizer and schedule.
+    """Options of a `FaceClassifier`: network, loss, optimizer and schedule. Stored as plain types, for checkpoints.
 
-    backbone: name of a timm model. pretrained: start from timm's weights. classes: class names, indexed by label.
-    drop_rate: dropout before the head, 0 to 1.
+    Args:
+        backbone: name of a timm model.
+        pretrained: start from timm's weights.
+        classes: class names, indexed by label.
+        loss: "ce", cross entropy; "bce", binary cross entropy on one logit, for two classes; "focal", cross entropy
+            weighted by (1 - p)^`focal_gamma`.
+        label_smoothing: fraction of a label that is spread evenly over all classes.
+        focal_gamma: exponent of the focal loss.
+        learning_rate: of AdamW.
+        weight_decay: of AdamW; norms and biases do not decay.
+        warmup_steps: optimizer steps in which the learning rate rises linearly to `learning_rate`.
+        schedule: from there to the last step: "constant", or a fall to 0 along half a "cosine" or a straight line
+            ("linear").
+        drop_rate: dropout before the head, 0 to 1.
 
-    loss: "ce", cross entropy; "bce", binary cross entropy on one logit, for two classes; "focal", cross entropy
-    weighted by (1 - p)^`focal_gamma`. label_smoothing: fraction of a label that is spread evenly over all classes.
+    Raises:
+        UsageError: a value is out of range.
 
-    learning_rate, weight_decay: of AdamW; norms and biases do not decay. warmup_steps: optimizer steps in which the
-    learning rate rises linearly to `learning_rate`. schedule: from there to the last step: "constant", or a fall to 0
-    along half a "cosine" or a straight line ("linear").
-
-    Raises `UsageError` on a value out of range. Values are stored as plain types, which checkpoints may hold.
     """
 
     backbone: str = "resnet18"
@@ -77,13 +84,20 @@ class ModelOptions:
 class DataOptions:
     """Options of a `FaceDataModule`.
 
-    batch_size: images per rank and step. image_size: side of the resized crops, px. transform: path of an
-    Albumentations pipeline, as `A.save` writes it and `facefeed augment` shows it; for training only. balance: "none",
-    every face once an epoch; "classes", equally many of each in every batch; "pairs", each fake after its original.
-    frames_per_video: number of evenly spaced frames of each video, in all splits; None: all. num_workers: loader
-    processes; None: one per usable core. seed: of order and augmentations.
+    Args:
+        batch_size: images per rank and step.
+        image_size: side of the resized crops, px.
+        transform: path of an Albumentations pipeline, as `A.save` writes it and `facefeed augment` shows it; for
+            training only.
+        balance: "none", every face once an epoch; "classes", equally many of each in every batch; "pairs", each fake
+            after its original.
+        frames_per_video: number of evenly spaced frames of each video, in all splits; None: all.
+        num_workers: loader processes; None: one per usable core.
+        seed: of order and augmentations.
 
-    Raises `UsageError` on a value out of range.
+    Raises:
+        UsageError: a value is out of range.
+
     """
 
     batch_size: int = 64
