@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types unit fuzz soak bench chaos slurm clean
+.PHONY: help demo test lint types unit docs fuzz soak bench chaos slurm clean
 
 # The first Python from 3.11 to 3.13 that really starts; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
@@ -68,6 +68,9 @@ types: $(READY)  ## mypy, strict
 unit: $(READY)  ## the tests alone
 	$(BIN)/pytest -m "not chaos and not slurm" --numprocesses 2 --dist loadfile --durations=10
 
+docs: $(READY)  ## the documentation as pages, docs/_build/index.html; a link that leads nowhere is an error
+	NO_ALBUMENTATIONS_UPDATE=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build
+
 fuzz: $(READY)  ## property tests with FUZZ times as many examples, new at every run; SEED=... repeats one
 	@echo "make fuzz SEED=$(SEED) FUZZ=$(FUZZ)"
 	FACEFEED_FUZZ=$(FUZZ) $(BIN)/pytest -m hypothesis --hypothesis-seed=$(SEED) --numprocesses 2 --dist loadfile
@@ -95,5 +98,5 @@ bench: $(READY)  ## benchmarks; JSON with every repeat
 	@for bench in tests/benchmarks/bench_*.py; do $(BIN)/python "$$bench"; done
 
 clean:  ## remove the environment and everything that was made
-	rm -rf .venv $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .soak.log
+	rm -rf .venv $(DEMO) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .soak.log
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +

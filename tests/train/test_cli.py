@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from assets_docs import GUIDES
 from assets_fit import CallAtHook, raising
-from assets_paths import ROOT
 from assets_train import BACKBONE, small_dataset
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
@@ -125,8 +125,8 @@ def test_as_a_real_command_it_starts_a_process_for_each_further_rank(out: Path, 
 
 def test_under_torchrun_it_takes_the_ranks_that_it_is_given(out: Path, tmp_path: Path) -> None:
     """As the guide has it, on two CPU ranks."""
-    guide = (ROOT / "train" / "README.md").read_text(encoding="utf-8")
-    line = next(one.strip() for one in guide.splitlines() if one.startswith("    torchrun "))
+    guide = (GUIDES / "clusters.md").read_text(encoding="utf-8")
+    line = next(line.removeprefix("$ ") for line in guide.splitlines() if line.startswith("$ torchrun "))
     words = [str(out) if word == "OUT" else word for word in line.split()]
     programs = Path(sys.executable).parent
     words[0] = str(programs / "torchrun")

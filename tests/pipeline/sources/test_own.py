@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.dataset as pads
 import pytest
+from assets_docs import GUIDES
 from assets_layouts import Footage
 from click.testing import CliRunner
 from facefeed.pipeline import sources
@@ -20,7 +21,7 @@ from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.sources import LAYOUTS, Entry, Layout, Listing, list_source, load_layout
 
-GUIDE = Path(sources.__file__).parent / "README.md"
+GUIDE = GUIDES / "layouts.md"
 BYSTANDERS = [f"guest{number}/monday.mp4" for number in range(8)]
 
 
@@ -118,7 +119,7 @@ def test_every_layout_that_comes_along_keeps_the_protocol(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "defines no `layout`; it must be an object with name, needs, fits, read: pipeline/sources/README.md"),
+        ("", "defines no `layout`; it must be an object with name, needs, fits, read: docs/guides/layouts.md"),
         ("layout = 7", "its `layout` lacks name, needs, fits, read"),
         ("class Mine:\n    name = 'x'\nlayout = Mine", r"`layout` is a class; end the file with `layout = Mine\(\)`"),
         ("class Mine:\n    name = needs = 'x'\nlayout = Mine()", "its `layout` lacks fits, read"),
