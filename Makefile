@@ -45,7 +45,7 @@ endif
 demo: $(READY)  ## the whole way on a small sample: videos, faces, pages, a profile, a short training, two rungs of the ladder
 	@rm -rf $(DEMO)
 	$(BIN)/facefeed sample $(DEMO)/videos
-	$(BIN)/facefeed precompute $(DEMO)/videos $(DEMO)/faces --max-failed 5%
+	$(BIN)/facefeed precompute $(DEMO)/videos $(DEMO)/faces
 	$(BIN)/facefeed verify $(DEMO)/faces
 	$(BIN)/facefeed inspect $(DEMO)/faces --page $(DEMO)/inspect.html
 	$(BIN)/python -m facefeed.loaders $(DEMO)/faces
