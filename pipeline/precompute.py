@@ -28,17 +28,11 @@ from .dataset.manifest import Manifest, OutPaths
 from .dryrun.forecast import Forecast
 from .dryrun.forecast_cache import load_forecast
 from .errors import CorruptDataError, StoppedError, TooManyFailedError, UsageError
-from .execution.cluster import (
-    default_num_workers,
-    exit_if_imported_by_worker,
-    install_unit_workers,
-    local_client,
-    remote_client,
-    stop_on_cluster_error,
-    visible_gpus,
-)
+from .execution.capacity import default_num_workers, visible_gpus
+from .execution.cluster import exit_if_imported_by_worker, local_client, remote_client, stop_on_cluster_error
 from .execution.progress import Progress, Totals
 from .execution.unit_scheduler import UnitScheduler
+from .execution.unit_task import install_unit_workers
 from .execution.workers import WorkerPool
 from .faces import FaceDetector
 from .planning.cost_model import CostModel

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import RefusedError
-from ..execution.cluster import default_num_workers
+from ..execution.capacity import default_num_workers
 from ..execution.progress import Progress
 from ..planning.cost_model import MAX_HEADERS, CostModel
 from ..planning.damage_limits import damage_limit_warnings

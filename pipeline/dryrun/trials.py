@@ -16,14 +16,9 @@ from distributed import Client, Future, KilledWorker, as_completed, get_worker, 
 
 from ..commit.publish import make_folders
 from ..errors import StoppedError
-from ..execution.cluster import (
-    UnitWorkerPlugin,
-    install_unit_workers,
-    local_client,
-    remote_client,
-    stop_on_cluster_error,
-    visible_gpus,
-)
+from ..execution.capacity import visible_gpus
+from ..execution.cluster import local_client, remote_client, stop_on_cluster_error
+from ..execution.unit_task import UnitWorkerPlugin, install_unit_workers
 from ..execution.unit_worker import UnitWorker
 from ..planning.failure_limit import Failure
 from ..planning.options import JobSpec

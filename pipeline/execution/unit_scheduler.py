@@ -20,8 +20,8 @@ from ..dataset.manifest import InputOutcome, Receipt
 from ..errors import StoppedError
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
-from .cluster import UnitError
 from .failure_attribution import FailureAttribution
+from .unit_task import UnitError
 from .workers import Worker, WorkerPool
 
 _MAX_WORKERS_LOST = 3

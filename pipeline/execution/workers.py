@@ -12,7 +12,7 @@ from typing import Any
 from distributed import Client, Future
 
 from ..planning.plan import Unit
-from .cluster import run_unit
+from .unit_task import run_unit
 
 _RESTART_SECONDS = 30.0
 

@@ -22,8 +22,9 @@ import numpy as np
 import psutil
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
-from facefeed.pipeline.execution.cluster import install_unit_workers, local_client
+from facefeed.pipeline.execution.cluster import local_client
 from facefeed.pipeline.execution.unit_scheduler import UnitScheduler
+from facefeed.pipeline.execution.unit_task import install_unit_workers
 from facefeed.pipeline.execution.workers import WorkerPool
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import JobSpec, Options

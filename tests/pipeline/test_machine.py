@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from facefeed.pipeline.execution.cluster import decoders_per_worker, default_num_workers
+from facefeed.pipeline.execution.capacity import decoders_per_worker, default_num_workers
 from facefeed.pipeline.machine import memory_bytes, usable_cores
 
 GB = 1 << 30

@@ -11,7 +11,7 @@ from typing import Any
 from assets_clock import Clock
 from distributed import KilledWorker
 from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
-from facefeed.pipeline.execution.cluster import UnitError
+from facefeed.pipeline.execution.unit_task import UnitError
 from facefeed.pipeline.execution.workers import Worker
 from facefeed.pipeline.planning.options import JobSpec
 from facefeed.pipeline.planning.plan import Unit

@@ -19,9 +19,11 @@ from assets_pairs import entry_of, film, pairs_of_sample
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import InputOutcome
 from facefeed.pipeline.errors import StoppedError
-from facefeed.pipeline.execution import cluster, decode_pool
-from facefeed.pipeline.execution.cluster import decoders_per_worker, install_unit_workers, local_client, run_unit
+from facefeed.pipeline.execution import capacity, decode_pool
+from facefeed.pipeline.execution.capacity import decoders_per_worker
+from facefeed.pipeline.execution.cluster import local_client
 from facefeed.pipeline.execution.decode_pool import group_families
+from facefeed.pipeline.execution.unit_task import install_unit_workers, run_unit
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
@@ -369,7 +371,7 @@ def test_a_slot_that_is_a_gpu_is_fed_by_its_share_of_the_cores(
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
-    monkeypatch.setattr(cluster, "_machine_gpus", lambda: [str(number) for number in range(of_machine)])
+    monkeypatch.setattr(capacity, "_machine_gpus", lambda: [str(number) for number in range(of_machine)])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     assert decoders_per_worker(workers_here, tmp_path) == decoders

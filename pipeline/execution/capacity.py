@@ -1,0 +1,44 @@
+"""How many workers and decoder processes a machine has cores, memory and GPUs for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..machine import ROOT, memory_bytes, usable_cores
+
+_WORKER_MEMORY_BYTES = 2 << 30  # torch, MTCNN and the decoder process, with a margin
+_MAX_DECODERS = 8  # each with a source-frame cache and frames of three stages: 300 MB in the worst case
+
+
+def visible_gpus() -> list[str]:
+    """Names of the GPUs that workers may use, one worker each; without torch, which the driver need not import."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name for name in chosen.split(",") if name.isdigit() or name.startswith(("GPU-", "MIG-"))]
+    return _machine_gpus()
+
+
+def _machine_gpus() -> list[str]:
+    return [path.name.removeprefix("nvidia") for path in sorted(Path("/dev").glob("nvidia[0-9]*"))]
+
+
+def decoders_per_worker(workers_here: int | None, root: Path = ROOT) -> int:
+    """Number of decoder processes for one worker: 1 without a GPU, else its share of the cores, at most 8.
+
+    A GPU detects faces faster than one core decodes frames.
+    `workers_here`: workers that share this machine's cores; None: unknown, taken as one per GPU.
+    """
+    if not visible_gpus():
+        return 1
+    cores = usable_cores(root)
+    if workers_here is None:
+        # A job that is limited to a part of the machine's cores shares them among its own GPUs only.
+        has_all = cores >= (os.cpu_count() or 1)
+        workers_here = max(len(_machine_gpus() if has_all else visible_gpus()), 1)
+    return min(max(cores // workers_here, 1), _MAX_DECODERS)
+
+
+def default_num_workers(root: Path = ROOT) -> int:
+    """Number of workers: one per GPU or, without GPUs, one per core as far as memory allows."""
+    return len(visible_gpus()) or max(1, min(usable_cores(root), memory_bytes(root) // _WORKER_MEMORY_BYTES))

@@ -1,0 +1,122 @@
+"""The Dask task that runs a unit, and the plugin that installs a `UnitWorker` in each worker process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import cv2
+from distributed import Client, WorkerPlugin, get_worker
+
+from ..dataset.manifest import InputOutcome, Receipt
+from ..errors import StoppedError
+from ..planning.options import JobSpec
+from ..planning.plan import Unit
+from .capacity import decoders_per_worker
+from .cluster import silence_dask_loggers
+from .unit_worker import UnitWorker
+
+
+@contextmanager
+def install_unit_workers(client: Client, job: JobSpec, gpus: list[str], *, local: bool) -> Iterator[str]:
+    """Installs a `UnitWorker` for `job` in every worker, also in those that join later; yields the plugin's name.
+
+    `gpus`: this machine's, assigned to `local` workers only; others keep the devices they were started with.
+    """
+    plugin = UnitWorkerPlugin(job, gpus, num_local_workers=len(client.nthreads()) if local else None)
+    try:
+        with suppress(ValueError):  # ValueError: there is none; a killed driver of this OUT may have left one
+            client.unregister_worker_plugin(plugin.name)
+        client.register_plugin(plugin)
+        yield plugin.name
+    finally:
+        with suppress(Exception):  # the cluster may be what has failed
+            client.unregister_worker_plugin(plugin.name)
+
+
+class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
+    """A Dask plugin that creates each worker's `UnitWorker` before its first unit: a broken setup fails at once.
+
+    `num_local_workers`: the number of workers, if the driver started them on this machine; else None.
+    """
+
+    def __init__(self, job: JobSpec, gpus: list[str], *, num_local_workers: int | None) -> None:
+        self.job, self.gpus, self.num_local_workers = job, gpus, num_local_workers
+        # A shared cluster may run several jobs, but only one per OUT.
+        self.name = f"facefeed-{hashlib.sha256(str(job.out).encode()).hexdigest()[:16]}"
+        self.unit_worker: UnitWorker | None = None
+        self.lock: threading.Lock | None = None
+
+    def setup(self, worker: Any) -> None:
+        """Called by Dask on each worker, also on those that join or restart later."""
+        for folder in (*self.job.roots, self.job.paths.plan):
+            if not folder.is_dir():
+                raise StoppedError(
+                    f"{folder}: is not there on {worker.address}; all workers must see SRC and OUT alike"
+                )
+        if self.num_local_workers is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
+            silence_dask_loggers()
+            if self.gpus:
+                os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus[int(worker.name) % len(self.gpus)]
+        cv2.setNumThreads(1)  # its thread pool would compete for the cores with torch's, which OMP_NUM_THREADS bounds
+        load = getattr(self.job.detector, "load", None)
+        if load is not None:
+            load()
+        self.unit_worker = UnitWorker(self.job, decoders=decoders_per_worker(self.num_local_workers))
+        self.lock = threading.Lock()
+
+    def teardown(self, worker: Any) -> None:  # noqa: ARG002
+        """Called by Dask as the worker ends: ends its decoder processes."""
+        if self.unit_worker is not None:
+            self.unit_worker.close()
+
+
+class UnitError(Exception):
+    """A unit failed on a worker by no input's fault; holds plain text only, so that it can always be pickled.
+
+    `worker`: its address. `kind`: the name of the exception's type.
+    """
+
+    def __init__(self, worker: str, kind: str, text: str) -> None:
+        super().__init__(worker, kind, text)
+        self.worker, self.kind, self.text = worker, kind, text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def run_unit(unit: Unit, plugin_name: str) -> Receipt:
+    """The Dask task: runs `unit` on this worker's `UnitWorker` and logs an event for each input, under `plugin_name`.
+
+    Raises `StoppedError` where the whole run must stop, `UnitError` for any other error.
+    """
+    worker = get_worker()
+
+    def log_outcome(outcome: InputOutcome) -> None:
+        message = {"unit": unit.unit_id, "frames": outcome.frames_decoded, "faces": outcome.faces}
+        worker.log_event(plugin_name, message)
+
+    try:
+        plugin: UnitWorkerPlugin = worker.plugins[plugin_name]
+        assert plugin.unit_worker is not None
+        assert plugin.lock is not None
+        with plugin.lock:  # a Dask worker with several threads still runs one unit at a time
+            return plugin.unit_worker.run(unit, log_outcome)
+    except StoppedError:
+        raise
+    except Exception as error:
+        raise UnitError(worker.address, type(error).__name__, _one_line(error)) from None
+
+
+def _one_line(error: Exception) -> str:
+    first = (str(error).splitlines() or [""])[0]
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {first} ({Path(last.filename).name}, line {last.lineno})"
