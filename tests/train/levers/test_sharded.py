@@ -154,6 +154,32 @@ def test_values_of_deepspeeds_own_in_a_checkpoint_of_zero_are_read(deepspeed: An
     assert torch.equal(held["moments"], torch.arange(6.0))
 
 
+class _ByGetattr:
+    """Pickled as an attribute of something, as Python before 3.11.4 pickles a member of an enumeration."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, str]]:
+        return getattr, (self.owner, self.name)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_stage_that_an_early_python_saved_is_read_and_no_other_attribute(deepspeed: Any, tmp_path: Path) -> None:
+    from deepspeed.runtime.zero.config import ZeroStageEnum  # noqa: PLC0415
+    from deepspeed.utils.tensor_fragment import fragment_address  # noqa: PLC0415
+
+    folder = tmp_path / "last.ckpt" / "checkpoint"
+    folder.mkdir(parents=True)
+    file = folder / "zero_pp_rank_0_mp_rank_00_optim_states.pt"
+    torch.save({"optimizer_state_dict": {"zero_stage": _ByGetattr(ZeroStageEnum, "gradients")}}, file)
+    assert _resumed(tmp_path / "last.ckpt")["optimizer_state_dict"]["zero_stage"] is ZeroStageEnum.gradients
+    for owner, name in ((fragment_address, "__init__"), (ZeroStageEnum, "__class__")):
+        torch.save({"optimizer_state_dict": {"zero_stage": _ByGetattr(owner, name)}}, file)
+        with pytest.raises(UsageError, match="asks for getattr to be run, which a checkpoint may not, and is refused"):
+            _resumed(tmp_path / "last.ckpt")
+
+
 # ---- whole, where there is a GPU
 
 ON_A_GPU = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -28,4 +29,16 @@ def _deepspeed_classes() -> list[Any]:
     from deepspeed.runtime.zero.config import ZeroStageEnum  # noqa: PLC0415
     from deepspeed.utils.tensor_fragment import fragment_address  # noqa: PLC0415
 
-    return [DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]
+    return [DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address, (_zero_stage, "builtins.getattr")]
+
+
+def _zero_stage(enumeration: Any, name: str) -> Any:
+    """Stands for `getattr` in a checkpoint: Python before 3.11.4 saves a member of an enumeration by it.
+
+    Returns a member of DeepSpeed's enumeration of stages. Raises `UnpicklingError` for any other attribute.
+    """
+    from deepspeed.runtime.zero.config import ZeroStageEnum  # noqa: PLC0415
+
+    if enumeration is not ZeroStageEnum or name not in ZeroStageEnum.__members__:
+        raise pickle.UnpicklingError("Unsupported global: GLOBAL getattr was not an allowed global by default.")
+    return ZeroStageEnum[name]
