@@ -56,7 +56,7 @@ demo: $(READY)  ## the whole way on a small sample: videos, faces, pages, a prof
 	$(BIN)/facefeed train $(DEMO)/faces --recipe quick --set data.image_size=64 --set epochs=3 --run $(DEMO)/run
 	$(BIN)/facefeed ladder $(DEMO)/faces --videos $(DEMO)/videos --recipe quick --set data.image_size=64 --levers none --repeats 1 --steps 10 --page $(DEMO)/ladder.html
 
-test: lint types unit  ## lint, types and every test
+test: lint types unit  ## lint, types and the tests, but chaos and slurm
 
 lint: $(READY)  ## ruff: rules and format
 	$(BIN)/ruff check .
