@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -38,9 +39,9 @@ class Blackout(FaceTransform):
         height, width = params["shape"][:2]
         return {"area": self.area(self.face(data), (height, width), data.get("mask"))}
 
+    @abstractmethod
     def area(self, face: FacePoints, size: tuple[int, int], mask: Mask) -> Area | None:
         """The area to black out in an image of `size` (H, W); None: nothing."""
-        raise NotImplementedError
 
     def apply(self, img: NDArray[np.uint8], area: Area | None = None, **params: Any) -> NDArray[np.uint8]:  # noqa: ARG002
         """Returns a copy with the area set to 0; the image itself where there is none."""

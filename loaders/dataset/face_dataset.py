@@ -33,8 +33,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     image: float32 (3, `image_size`, `image_size`), RGB, normalised by ImageNet's mean and standard deviation.
     label: int, an index into `labels`; -1 where the source did not say.
 
-    A crop is resized to `image_size`, then passes through `face_transform`, then through `transform`. It is pickled by
-    its settings: processes share the memory-mapped index, and each selects its rows when it needs them.
+    A crop is resized to `image_size`, then passes through `face_transform`, then through `transform`. The dataset is
+    pickled by its settings: processes share the memory-mapped index, and each selects its rows when it needs them.
 
     Args:
         out: the output folder of `precompute`.

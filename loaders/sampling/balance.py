@@ -82,9 +82,10 @@ class Quotas:
 
 @dataclass(frozen=True)
 class Weights:
-    """Rows drawn with replacement, each with the weight of its value, such as `{"NeuralTextures": 2.0}`.
+    """Rows drawn with replacement, each with the weight of its value.
 
-    An epoch has as many images as there are rows.
+    `Weights({"NeuralTextures": 2.0}, column="method")` draws these twice as often as others. An epoch has as many
+    images as there are rows.
 
     Args:
         weights: weights by value; values that are not named have weight 1.

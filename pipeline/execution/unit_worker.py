@@ -157,7 +157,7 @@ class UnitWorker:
 
     def _raise_if_closing(self) -> None:
         if self._closing:
-            raise StoppedError("this worker was told to stop; run the same command again")
+            raise StoppedError("this worker was stopped; run the same command again")
 
     def _with_file(self, receipt: Receipt, path: Path, digest: str) -> Receipt:
         file = path.relative_to(self.job.out).as_posix()

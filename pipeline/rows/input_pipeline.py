@@ -110,7 +110,7 @@ class InputPipeline:
 
     def _raise_if_no_input_at_fault(self, error: InputError) -> None:
         if self._closed:
-            raise StoppedError("this worker was told to stop; run the same command again") from error
+            raise StoppedError("this worker was stopped; run the same command again") from error
         missing_roots = [root for root in self._job.roots if not root.is_dir()] if error.reason == "unreadable" else []
         if missing_roots:
             raise StoppedError(
@@ -218,7 +218,7 @@ class InputPipeline:
 
     def _frames(self, video_id: str, extra_indices: Iterable[int] = ()) -> FrameIterator:
         if self._closed:
-            raise InputError("crashed", "the decoder was told to end")
+            raise InputError("crashed", "the decoder was closed")
         return self.reader.frames(self.path_of(video_id), self._job.options.sampling, sorted(extra_indices))
 
     def path_of(self, video_id: str) -> Path:

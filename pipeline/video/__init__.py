@@ -1,4 +1,4 @@
-"""Reading frames of videos and images so that no file can take a worker down or hang the job.
+"""Reading frames of videos and images so that no file can crash a worker or hang the job.
 
     Sampling -> MediaReader (this process) == pipe ==> decoder/ (child): sniffing, truncation, timeline, pixels
 

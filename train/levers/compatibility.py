@@ -35,7 +35,7 @@ def refusals(levers: Sequence[Lever], module: LightningModule, machine: Machine 
     """
     machine = machine or Machine.detect()
     reasons = [lever.refusal(module, machine) for lever in levers]
-    reasons += [_conflict(pair, other) for pair, other in combinations(levers, 2)]
+    reasons += [_conflict(lever, other) for lever, other in combinations(levers, 2)]
     reasons += [_freed_weights_refusal(levers, module), _single_rank_refusal(levers)]
     return [reason for reason in reasons if reason]
 

@@ -169,7 +169,7 @@ def null_runs(play: Player) -> Check:
     null = Segment(delay_seconds=np.full(count, _NULL_DELAY_SECONDS), step_seconds=np.full(count, _NULL_STEP_SECONDS))
     seen = play(Plan(num_workers=workers, prefetch_factor=prefetch, segments=[null] * _NULL_RUNS))
     alarms, lower = zip(*map(_alarm, seen), strict=True)
-    # An alarm forgives what handing over takes. So that it is not simply added, the usual step must not wait at all.
+    # An alarm allows for the time of a transfer. So that it is not simply added, the usual step must not wait at all.
     usual = np.median(np.concatenate([_wait_beyond_transport(segment.recording) for segment in seen]))
     points = (
         Comparison(label="false alarms", injected=0, recovered=sum(alarms), allowed=_MAX_ALARMS, unit="count"),

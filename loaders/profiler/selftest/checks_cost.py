@@ -69,8 +69,8 @@ def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
 
 
 def evicted_files(play_files: Callable[..., list[PlayedSegment]], folder: Path) -> Check:
-    """6: files outside the page cache take longer to fetch, and nothing else takes longer."""
-    name = "files from storage cost their fetch and nothing else"
+    """6: files outside the page cache make a period longer by what the items' and steps' own clocks say, by part."""
+    name = "files from storage take longer by what the items' and steps' clocks say"
     seen = play_files(
         folder, count=_FILES, size_bytes=_FILE_BYTES, delay=_FILE_DELAY_SECONDS, step=STEP_SECONDS, rounds=_ROUNDS
     )

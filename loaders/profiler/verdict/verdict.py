@@ -44,7 +44,7 @@ class Verdict:
     the queue is filled; None where the loader has no length.
     unexplained_share: see `Recording.unexplained_share` (closure in reports).
     handover_share: share of the time in which the host hands over ready batches, hidden by device work or not.
-    median_step_seconds, transport_floor_seconds, median_load_seconds, mean_step_seconds: of steps, of handing over a
+    median_step_seconds, transport_floor_seconds, median_load_seconds, mean_step_seconds: of steps, of the transfer of a
     ready batch, of preparing a batch.
     fastest_step_seconds, fastest_step_upper_seconds: the shortest mean step with at most 1 % of waiting, and its upper
     bound.
@@ -100,7 +100,7 @@ class Verdict:
 
     @property
     def is_handover_heavy(self) -> bool:
-        """Whether handing over batches takes over 5 % of the host's time."""
+        """Whether the transfer of batches takes over 5 % of the host's time."""
         return self.handover_share > _HEAVY_HANDOVER_SHARE
 
     def __str__(self) -> str:

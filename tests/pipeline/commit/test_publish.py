@@ -291,7 +291,7 @@ def test_a_worker_that_is_told_to_stop_in_mid_video_blames_no_video(
         return genuine(self, rgb)
 
     monkeypatch.setattr(FixedBoxDetector, "detect", stopped)
-    with pytest.raises(StoppedError, match="told to stop"):
+    with pytest.raises(StoppedError, match="this worker was stopped"):
         slot.run(unit)
     assert list(job.paths.receipts.iterdir()) == list(job.paths.faces.rglob("*.parquet")) == []
 

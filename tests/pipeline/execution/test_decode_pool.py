@@ -287,7 +287,7 @@ def test_closed_in_mid_unit_every_lane_ends_and_nothing_is_left(make_source: Mak
 
     dask = threading.Thread(target=teardown)
     dask.start()
-    with pytest.raises(StoppedError, match="told to stop"):
+    with pytest.raises(StoppedError, match="this worker was stopped"):
         worker.run(Unit.make(list_source(source).entries, "train", config_hash=job.config_hash, salt="0"))
     dask.join()
     for one in set(threading.enumerate()) - before:

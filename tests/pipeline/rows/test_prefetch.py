@@ -340,7 +340,7 @@ def test_a_worker_closed_from_another_thread_in_mid_video_stops_and_leaves_nothi
 
     dask = threading.Thread(target=teardown)
     dask.start()
-    with pytest.raises(StoppedError, match="told to stop"):
+    with pytest.raises(StoppedError, match="this worker was stopped"):
         worker.run(unit_of(worker.job, list_source(source).entries))
     dask.join()
     assert child_pids[0] is not None
@@ -352,7 +352,7 @@ def test_a_closed_worker_starts_nothing_anew(make_source: MakeSource, tmp_path: 
     source, before = make_source("real/a.mp4"), set(threading.enumerate())
     worker = UnitWorker(job_of(source, tmp_path / "out", Watched()))
     worker.close()
-    with pytest.raises(StoppedError, match="told to stop"):
+    with pytest.raises(StoppedError, match="this worker was stopped"):
         worker.run(unit_of(worker.job, list_source(source).entries))
     assert worker.pipeline.reader.child_pid is None
     assert_nothing_is_left(worker, before)

@@ -63,17 +63,17 @@ def binding(recording: Recording) -> str:
     core_wait_share = min(sum(timing.core_wait_seconds for timing in timings) / load_seconds, 1.0 - cpu_share)
     other_share = 1.0 - cpu_share - core_wait_share
     if not cpu_share:
-        return "What limits it is not known: the system does not say how long the makers computed."
+        return "What limits it is not known: the system does not report how long the workers computed."
     if core_wait_share > _SCARCE or recording.late_seconds.sum() > recording.not_ready_seconds.sum():
         limit = (
             "the cores. The loop and its workers want more than there are: more workers will not help, less work will"
         )
     elif cpu_share >= other_share:
-        limit = "computing. The makers are busy: more workers help while cores are free, and so does less work"
+        limit = "computing. The workers are busy: more workers help while cores are free, and so does less work"
     elif sum(timing.storage_bytes for timing in timings) / len(timings) > _STORAGE_BYTES:
-        limit = "storage. The makers mostly wait for what they read: faster storage helps, and so do more workers"
+        limit = "storage. The workers mostly wait for what they read: faster storage helps, and so do more workers"
     else:
-        limit = "waiting. The makers mostly wait, for files, locks or other processes: more workers help"
+        limit = "waiting. The workers mostly wait, for files, locks or other processes: more workers help"
     return (
         f"What limits it: {limit}. Of a batch's load time, {percent(cpu_share)} is computing, "
         f"{percent(core_wait_share)} is waiting "
