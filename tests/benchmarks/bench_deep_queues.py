@@ -1,6 +1,7 @@
 """The profiler beside a plain loop's own clock: loaders a little too slow behind deep queues, and one fast enough.
 
-    python tests/benchmarks/bench_deep_queues.py [--queues 2x1 2x4 8x2 16x4] [--paces 1.03 1.07 0.6] [--repeats 1]
+    python tests/benchmarks/bench_deep_queues.py [--queues 2x1 2x4 8x2 16x4] [--paces 1.03 1.07 0.6]
+        [--devices sleeping emulated] [--repeats 1]
 
 Workers sleep, so that no core is short; a step sleeps for 20 ms as well. The truth is a loop of --steps steps that
 knows nothing of the profiler: how long each `next()` took, once the queue has had three times the steps that it takes
@@ -28,6 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 
 STEP_SECONDS = 0.02
 ENDLESS = 1_000_000
+FIRST_STEPS = 1000  # after which a profile ends where the loader is surely too slow
 
 
 class Sleeping(Dataset[torch.Tensor]):
@@ -54,17 +56,19 @@ def loader_of(workers: int, prefetch: int, pace: float) -> DataLoader[torch.Tens
 
 
 def plain(workers: int, prefetch: int, pace: float, steps: int) -> dict[str, float]:
-    """A loop as anybody writes it, with two looks at the clock."""
+    """A loop as anybody writes it, with two looks at the clock. at_first: in as many steps as a short profile has."""
     left = round(3 * workers * prefetch / (pace - 1)) if pace > 1 else 3 * workers * prefetch
     batches, waits, periods = iter(loader_of(workers, prefetch, pace)), [], []
     for _ in range(left + steps):
         asked = time.perf_counter()
-        next(batches)
+        _batch = next(batches)
         handed = time.perf_counter()
         time.sleep(STEP_SECONDS)
         waits.append(handed - asked)
         periods.append(time.perf_counter() - asked)
-    return {"waits": sum(waits[left:]) / sum(periods[left:]), "left_out": left, "steps": steps}
+    early = slice(workers * prefetch, FIRST_STEPS)
+    at_first = sum(waits[early]) / sum(periods[early])
+    return {"waits": sum(waits[left:]) / sum(periods[left:]), "at_first": at_first, "left_out": left, "steps": steps}
 
 
 def profiled(workers: int, prefetch: int, pace: float, step: Any) -> dict[str, Any]:
@@ -91,6 +95,7 @@ def main() -> None:
     parser.add_argument("--paces", type=float, nargs="+", default=[1.03, 1.07, 1.15, 0.6])
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--steps", type=int, default=3000, help="of the plain loop; the profiler decides itself")
+    parser.add_argument("--devices", nargs="+", choices=("sleeping", "emulated"), default=["sleeping", "emulated"])
     given = parser.parse_args()
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     multiprocessing.set_forkserver_preload(["torch"])  # else 16 workers take a minute of both cores to import it
@@ -102,17 +107,20 @@ def main() -> None:
             for pace in given.paces:
                 truth = plain(workers, prefetch, pace, given.steps)
                 print(
-                    f"{queue:>5} pace {pace:.2f}: a plain loop waits {truth['waits']:.2%}", file=sys.stderr, flush=True
+                    f"{queue:>5} pace {pace:.2f}: a plain loop waits {truth['waits']:.2%}, "
+                    f"at first {truth['at_first']:.2%}",
+                    file=sys.stderr,
+                    flush=True,
                 )
-                for name, step in steps.items():
-                    seen = profiled(workers, prefetch, pace, step)
+                for name in given.devices:
+                    seen = profiled(workers, prefetch, pace, steps[name])
                     found.append({"repeat": repeat, "queue": queue, "pace": pace, "step": name, "plain": truth,
                                   "profiled": seen, "load": os.getloadavg()[0]})  # fmt: skip
                     print(f"      {name:<9} {seen['waits']:.2%} ({seen['lower']:.2%} to {seen['upper']:.2%}) "
                           f"{seen['word']}, model {seen['model']:.2%}, {seen['steps']} steps after {seen['settled']} "
                           f"{seen['reasons']}", file=sys.stderr, flush=True)  # fmt: skip
     apart = [abs(one["plain"]["waits"] - one["profiled"]["waits"]) for one in found if one["step"] == "sleeping"]
-    print(json.dumps({"most_apart": float(np.max(apart)), "found": found}, indent=1))
+    print(json.dumps({"most_apart": float(np.max(apart, initial=0.0)), "found": found}, indent=1))
 
 
 if __name__ == "__main__":

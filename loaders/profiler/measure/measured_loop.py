@@ -111,20 +111,21 @@ class MeasuredLoop:
 
     def _run_step(self, marks: _StepMarks, step: Step, batches_out: list[Any] | None) -> None:
         requested_mark, host_requested_at = marks.step_clock.mark(), clock()
-        batch, is_first = self._next()
+        # The last batch is kept until now, as by a `for` loop: to free its memory is a part of the wait.
+        marks.batch, is_first = self._next()
         host_received_at, received_mark = clock(), marks.step_clock.mark()
         marks.host_times += (host_requested_at, host_received_at, raw_clock())
-        step(batch)
+        step(marks.batch)
         marks.marks += (requested_mark, received_mark, marks.step_clock.mark())
         marks.segment_steps.append(
             0 if is_first or not marks.segment_steps else marks.segment_steps[-1] + 1 + marks.is_paused
         )
         marks.is_paused = False
-        marks.num_images.append(count_images(batch))
+        marks.num_images.append(count_images(marks.batch))
         if self._batch_timings:  # a prefetcher runs ahead, and so do the timings
             marks.batch_timings.append(self._batch_timings.popleft())
         if batches_out is not None:
-            batches_out.append(batch)
+            batches_out.append(marks.batch)
 
     def _next(self) -> tuple[Any, bool]:
         """The next batch, and whether it is the first of an iteration."""
@@ -175,6 +176,7 @@ class _StepMarks:
 
     def __init__(self, step_clock: StepClock) -> None:
         self.step_clock = step_clock
+        self.batch: Any = None
         self.marks: list[Any] = []
         self.host_times: list[float] = []
         self.segment_steps: list[int] = []

@@ -71,6 +71,28 @@ def test_what_the_host_waits_for_while_the_device_works_is_no_stall(load: float,
     assert seen.step_seconds == pytest.approx(np.full(300, 0.010))
 
 
+class Held:
+    """A batch that takes the host a while to free."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def __del__(self) -> None:
+        self.stream.host += 0.002
+
+
+def test_what_freeing_the_last_batch_takes_is_waited_for_as_in_a_for_loop() -> None:
+    stream = Stream()
+
+    def step(_batch: Any) -> None:
+        stream.launch(0.010)
+        stream.begin()
+
+    seen = MeasuredLoop(Held(stream) for _ in range(300)).record(300, step, step_clock=stream)
+    assert seen.wait_seconds[1:] == pytest.approx(np.full(299, 0.002))
+    assert seen.step_seconds == pytest.approx(np.full(300, 0.010))
+
+
 def test_a_step_that_is_replayed_on_a_device_takes_what_the_device_takes() -> None:
     stream = Stream()
     assert replay_batches([None], 50, lambda _: stream.launch(0.010), stream).step_seconds == pytest.approx(
