@@ -6,17 +6,15 @@ import base64
 import statistics
 import time
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Self
 
-import jinja2
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
 from ...pipeline.errors import FacefeedError, UsageError
-from ...pipeline.files import write_atomically
+from ...pipeline.page import html
 from ..augment.compose import FaceCompose
 from ..augment.pipeline_file import TransformLine, describe_pipeline, read_pipeline
 from ..augment.seeding import Reseeder, derive_seed
@@ -117,12 +115,10 @@ def write_page(gallery: Gallery, page: Path) -> int:
     """
     if page.resolve() == gallery.file.resolve():
         raise UsageError(f"--page {page}: is the pipeline itself; name another file")
-    source = files(__package__).joinpath("gallery.html.jinja").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    text = environment.from_string(source).render(gallery=gallery, side_px=SIDE_PX)
-    return write_atomically(text, page, "--page")
+    return html.write_page(
+        page, "gallery.html.jinja", __package__, command="augment", title=gallery.file.name, has_figures=False,
+        gallery=gallery, side_px=SIDE_PX,
+    )  # fmt: skip
 
 
 class _TimedTransform:

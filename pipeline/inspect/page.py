@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-import jinja2
 from markupsafe import Markup
 from rich import filesize
 
 from ..console import plural
 from ..dataset.schema import SPLITS
-from ..files import write_atomically
+from ..page import html
 from ..planning.failure_limit import Failure
 from . import formatting
-from .figures.histograms import MAX_CURVES, PLOT_HEIGHT, PLOT_WIDTH
+from .figures.histogram_plot import class_colours, histogram_plot
+from .figures.histograms import MAX_CURVES
 from .findings import Finding
 from .inspection import Inspection
 from .statistics.columns import MEASURES, Measure
@@ -27,6 +26,7 @@ from .statistics.quantiles import Quantiles
 from .statistics.videos import varying_columns
 
 _UNKNOWN: Final = "\u2013"
+_TONES: Final = {"error": "bad", "warning": "fair", "ok": "good"}
 MAX_FAILURES: Final = 20_000
 """The number of failures that a page lists; the others are counted by their reason."""
 
@@ -36,33 +36,23 @@ def write_page(inspection: Inspection, page: Path) -> int:
 
     Raises `UsageError` where it cannot be written.
     """
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        loader=jinja2.FunctionLoader(lambda name: _read_asset(f"{name}.jinja")),
-    )  # fmt: skip
-    environment.filters.update(
-        percent=formatting.percent,
-        compact_number=formatting.compact_number,
-        size=filesize.decimal,
-        plural=plural,
-        quantiles=_quantiles_text,
-        coordinate=_coordinate,
-        short_name=_short_name,
-        svg_points=_svg_points,
-    )
     outcomes, statistics = inspection.outcomes, inspection.statistics
-    labels = dict.fromkeys(curve.label for histogram in inspection.histograms for curve in histogram.curves)
-    text = environment.get_template("page.html").render(
+    colours = class_colours(inspection.histograms)
+    return html.write_page(
+        page, "page.html.jinja", __package__, command="inspect", title=outcomes.out.name or str(outcomes.out),
+        has_figures=bool(inspection.histograms),
+        filters={
+            "percent": formatting.percent, "compact_number": formatting.compact_number, "size": filesize.decimal,
+            "plural": plural, "quantiles": _quantiles_text, "short_name": _short_name,
+        },
         inspection=inspection, outcomes=outcomes, manifest=outcomes.manifest, statistics=statistics,
-        sheets=inspection.sheets, headline=headline(inspection.findings), measures=MEASURES,
+        sheets=inspection.sheets, headline=headline(inspection.findings), measures=MEASURES, tones=_TONES,
         settings=_settings(outcomes), failures=_failures_as_script_json(outcomes.failures),
         max_failures=MAX_FAILURES, num_unnamed_failures=outcomes.num_failed - len(outcomes.failures),
-        name_columns=varying_columns(statistics.groups), splits=SPLITS, classes_drawn=list(labels),
-        small_face_px=SMALL_FACE_PX, manipulated_threshold=MANIPULATED_THRESHOLD,
-        max_curves=MAX_CURVES, plot_width=PLOT_WIDTH, plot_height=PLOT_HEIGHT,
-        style=Markup(_read_asset("page.css")), script=Markup(_read_asset("page.js")),  # noqa: S704 (our own files)
+        name_columns=varying_columns(statistics.groups), splits=SPLITS, class_colours=colours,
+        small_face_px=SMALL_FACE_PX, manipulated_threshold=MANIPULATED_THRESHOLD, max_curves=MAX_CURVES,
+        histogram_plot=lambda histogram: histogram_plot(histogram, colours),
     )  # fmt: skip
-    return write_atomically(text, page, "--page")
 
 
 def headline(findings: Sequence[Finding]) -> str:
@@ -72,10 +62,6 @@ def headline(findings: Sequence[Finding]) -> str:
     if errors:
         return f"{plural(errors, 'error')} to fix before you train on it"
     return f"No errors; {plural(warnings, 'warning')}" if warnings else "No errors and no warnings"
-
-
-def _read_asset(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def _failures_as_script_json(failures: Sequence[Failure]) -> Markup:
@@ -126,15 +112,6 @@ def _quantiles_text(measure: Measure, quantiles: Quantiles | None) -> str:
         return _UNKNOWN
     low, median, high = map(measure.format_value, (quantiles.p05, quantiles.median, quantiles.p95))
     return f"{median} ({low} to {high})"
-
-
-def _coordinate(value: float) -> str:
-    """An SVG coordinate with at most one decimal."""
-    return f"{value:.1f}".removesuffix(".0")
-
-
-def _svg_points(svg_points: Any) -> str:
-    return " ".join(f"{_coordinate(x)},{_coordinate(y)}" for x, y in svg_points)
 
 
 def _short_name(video_id: str) -> str:

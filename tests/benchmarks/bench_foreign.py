@@ -1,27 +1,27 @@
 """The profiler on loaders that are none of facefeed's: are verdict, cause and advice right, and does advice help?
 
-    python tests/benchmarks/bench_foreign.py [--out OUT] [--envs DIR] [--steps 300]
+    python tests/benchmarks/bench_foreign.py [--out OUT] [--envs DIR] [--steps 600] [--loaders NAME ...]
 
-OUT: a finished dataset whose crops are written out as files; default: the demo's. Four loaders, each with a step it
-cannot feed as it is:
-- files: torch's DataLoader over JPEG files with one worker, its step six sevenths of what a batch takes to make: on two
-  cores a second worker can feed that, and still leave the loop a turn when it wants one;
-- webdataset: the same from tar shards by `WebLoader` (its environment is made below DIR where it is not there);
+OUT: a finished dataset whose crops are written out for every peer; default: the demo's. Each loader comes with a step
+that it cannot feed as it is, and with one that it can:
+- the peers of `bench_loader.py` but facefeed, each by its own recipe (see `peers/`), with one worker. Starved: the step
+  takes six sevenths of what a batch takes to make; on two cores a second worker can feed that, and still leave the loop
+  a turn when it wants one. Fed: an emulated device's step of 1.6 times as long as a batch takes. Their environments
+  are made below DIR where they are not there;
 - slow transform: files, and a transform that sleeps;
 - slow sample: files, one in 50 batches of which takes eleven times as long as the others.
-Each is profiled with `verify`, then once more after the advice was followed: what can be set as it says, the transform
-without its sleep, the sample like the others. Prints one JSON object; a table goes to stderr.
+The starved ones are profiled with `verify`, then once more after the advice was followed: what can be set as it says,
+the transform without its sleep, the sample like the others. Prints one JSON object; a table goes to stderr.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
+import importlib
 import json
 import os
 import site
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable
@@ -31,20 +31,21 @@ from typing import Any
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 
 import cv2
-import numpy as np
 import torch
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
-from facefeed.loaders.profiler.measure.steps import SleepingStep
-from facefeed.loaders.profiler.measure.variants import with_settings
+from facefeed.loaders.profiler.measure.steps import EmulatedDevice, SleepingStep
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.verdict.result import Profile
 from peers import envs, faces
+from peers.envs import PEERS
+from peers.recipe import Order
 from torch.utils.data import DataLoader, Dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCH, SIDE_PX = 64, 224
 IMAGES = 8000
 HOST_SHARE = 0.1
+LOADERS = [*(name for name in PEERS if name != "facefeed"), "slow transform", "slow sample"]
 
 
 class Plain:
@@ -80,32 +81,9 @@ def over_files(folder: Path, *, workers: int, transform: Any = None, late_second
     return DataLoader(dataset, BATCH, num_workers=workers, persistent_workers=True)
 
 
-def decoded(sample: dict[str, Any]) -> torch.Tensor:
-    return Plain()(cv2.imdecode(np.frombuffer(sample["jpg"], np.uint8), cv2.IMREAD_COLOR_RGB))
-
-
-def over_shards(shards: list[str], *, workers: int) -> Any:
-    import webdataset as wds  # noqa: PLC0415 (from its own environment)
-
-    data = wds.WebDataset(shards, shardshuffle=False, empty_check=False).map(decoded).repeat()
-    return wds.WebLoader(data, batch_size=BATCH, num_workers=workers)
-
-
-def written(out: Path, folder: Path, images: int) -> list[str]:
-    """The crops as files, and as tar shards; the shards."""
-    table, _ = faces.crops(out, 256, 95)
-    faces.write(table, images, folder)
-    shards = []
-    paths = sorted((folder / "files").iterdir())
-    for shard in range(8):
-        shards.append(str(folder / f"{shard:06d}.tar"))
-        with tarfile.open(shards[-1], "w") as tar:
-            for path in paths[shard::8]:
-                data = path.read_bytes()
-                entry = tarfile.TarInfo(f"{path.stem}.jpg")
-                entry.size = len(data)
-                tar.addfile(entry, io.BytesIO(data))
-    return shards
+def over_peer(name: str, folder: Path, *, workers: int) -> Any:
+    """A peer's loader by its own recipe, from what its `prepare` wrote below `folder`."""
+    return importlib.import_module(PEERS[name].module).loader(Order(folder, "A", BATCH, workers, random=True))
 
 
 def making(loader: Any) -> float:
@@ -125,10 +103,10 @@ def seen(found: Profile) -> dict[str, Any]:
     }
 
 
-def settled(loader: Any, found: Profile) -> Any:
-    """The loader with the first setting that was advised."""
+def with_advised_workers(name: str, folder: Path, found: Profile) -> Any:
+    """The peer's loader with the first number of workers that was advised, or None."""
     settings = next((one.settings for one in found.advice if one.settings), None)
-    return None if settings is None else with_settings(loader, **settings)
+    return None if settings is None else over_peer(name, folder, workers=settings["num_workers"])
 
 
 def tried(name: str, loader: Any, step: float, steps: int, followed: Callable[[Profile], Any]) -> dict[str, Any]:
@@ -144,34 +122,54 @@ def tried(name: str, loader: Any, step: float, steps: int, followed: Callable[[P
     return found
 
 
+def fed(name: str, loader: Any, step: float, steps: int) -> dict[str, Any]:
+    """Profiled with a step that the loader can feed."""
+    found = profile(loader, EmulatedDevice(step, HOST_SHARE), steps=steps, quick=True)
+    sys.stderr.write(f"{name}, step {step * 1e3:.1f} ms: {found.verdict}\n")
+    return {"step_seconds": step, **seen(found)}
+
+
+def of_peer(name: str, folder: Path, steps: int) -> dict[str, Any]:
+    """A peer starved, after the advice, and fed."""
+    importlib.import_module(PEERS[name].module).prepare(folder)
+    made = making(over_peer(name, folder, workers=1))
+    starved = tried(
+        name, over_peer(name, folder, workers=1), made * 6 / 7, steps,
+        lambda found: with_advised_workers(name, folder, found),
+    )  # fmt: skip
+    return {**starved, "fed": fed(name, over_peer(name, folder, workers=1), 1.6 * made, steps)}
+
+
+def of_files(name: str, folder: Path, steps: int) -> dict[str, Any]:
+    """A transform, or a sample in 50 batches, that is slow; followed by the same without."""
+    files = folder / "files"
+    if name == "slow transform":
+        loader = over_files(files, workers=2, transform=Slow())
+        return tried(name, loader, making(loader) / 4, steps, lambda _: over_files(files, workers=2))
+    made = making(over_files(files, workers=1))
+    loader = over_files(files, workers=1, late_seconds=10 * made)
+    return tried(name, loader, 1.6 * made, steps, lambda _: over_files(files, workers=1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / ".demo" / "faces")
     parser.add_argument("--envs", type=Path, default=Path(tempfile.gettempdir()) / "facefeed-bench")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--loaders", nargs="+", choices=LOADERS, default=LOADERS)
     given = parser.parse_args()
-    python = envs.python_of(envs.PEERS["webdataset"], given.envs)
-    site.addsitedir(str(next((python.parents[1] / "lib").glob("python*/site-packages"))))  # behind what is here
+    for name in set(given.loaders) & PEERS.keys():
+        python = envs.python_of(PEERS[name], given.envs)
+        if PEERS[name].env is not None:  # behind what is here
+            site.addsitedir(str(next((python.parents[1] / "lib").glob("python*/site-packages"))))
+    sys.path.append(str(Path(envs.__file__).parent))
     found = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        shards = written(given.out, folder, IMAGES)
-        files = folder / "files"
-        one = over_files(files, workers=1)
-        made = making(one)
-        found["files"] = tried("files", one, made * 6 / 7, given.steps, lambda seen: settled(one, seen))
-        shard = over_shards(shards, workers=1)
-        found["webdataset"] = tried(
-            "webdataset", shard, making(shard) * 6 / 7, given.steps, lambda seen: settled(shard, seen)
-        )
-        slow = over_files(files, workers=2, transform=Slow())
-        found["slow transform"] = tried(
-            "slow transform", slow, making(slow) / 4, given.steps, lambda _: over_files(files, workers=2)
-        )
-        late = over_files(files, workers=1, late_seconds=10 * made)
-        found["slow sample"] = tried(
-            "slow sample", late, 1.6 * made, given.steps, lambda _: over_files(files, workers=1)
-        )
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        table, _ = faces.crops(given.out, 256, 95)
+        faces.write(table, IMAGES, folder)
+        for name in given.loaders:
+            found[name] = (of_peer if name in PEERS else of_files)(name, folder, given.steps)
     print(json.dumps({"benchmark": "foreign", "loaders": found}, indent=1))
 
 

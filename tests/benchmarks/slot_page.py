@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from bokeh.models import ColumnDataSource, PanTool, WheelZoomTool
 from bokeh.plotting import figure
-from facefeed.loaders.profiler.report.page import plots
-from facefeed.loaders.profiler.report.page.plots import percent
-from markupsafe import Markup
+from facefeed.pipeline.page import figures, html
+from facefeed.pipeline.page.formats import percent
+from facefeed.pipeline.page.html import Section, Table
 from slot_spans import DOWNSTREAM, STAGES, UPSTREAM, WORK, Span
 
 _EMPTY, _FULL = "#f0b8b3", "#dfe1e6"
@@ -52,18 +51,32 @@ def write_page(path: Path, runs: dict[str, Run], about: dict[str, Any]) -> None:
     others = [f"{other} {one.figures['frames_per_second']:,.1f}" for other, one in runs.items() if other != name]
     headline = f"{run.figures['frames_per_second']:,.1f} frames a second; the detector is at work " \
                f"{percent(run.figures['detector_share'])} of the time"  # fmt: skip
-    source = Path(__file__).with_suffix(".html.jinja").read_text(encoding="utf-8")
-    text = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(source).render(
-        headline=headline, beside=f"Stages {name}. Beside it, {', '.join(others)}." if others else f"Stages {name}.",
-        rows=[_row(stage, stages[stage]) for stage in STAGES], legend=LEGEND,
-        plots={other: Markup(plots.in_html(_timeline(one))) for other, one in runs.items()},
-        facts={"frames": f"{run.frames:,}", "faces": f"{run.faces:,}", "seconds": f"{run.ended - run.began:,.2f}",
-               "the slot computed": f"{run.figures['slot_cpu_seconds']:,.2f} s",
-               "its decoders computed": f"{run.figures['children_cpu_seconds']:,.2f} s",
-               **{key.replace("_", " "): str(value) for key, value in about.items()}},
-        script=Markup(plots.script()),
-    )  # fmt: skip
-    path.write_text(text, encoding="utf-8")
+    waits = ("waits for what comes", "waits for whoever takes it")
+    sections = [
+        Section(
+            key="stages", title="What each stage is at",
+            read="Shares of the whole run. The stage that is nearly always at work sets the pace; the others wait for "
+                 "it.",
+            table=Table(("stage", "at work", "idle", *waits, "of which", "what it is"),
+                        [_row(stage, stages[stage]) for stage in STAGES]),
+        ),
+        Section(
+            key="timeline", title="Two seconds of it", legend=LEGEND, has_captions=True,
+            read="A row for each stage, time from left to right; the wheel zooms, dragging moves. The decoder's row is "
+                 "as strong as its child computes.",
+            plots={f"timeline, {other}": _timeline(one) for other, one in runs.items()},
+        ),
+        Section(
+            key="facts", title="What was measured", read="",
+            facts={"frames": f"{run.frames:,}", "faces": f"{run.faces:,}", "seconds": f"{run.ended - run.began:,.2f}",
+                   "the slot computed": f"{run.figures['slot_cpu_seconds']:,.2f} s",
+                   "its decoders computed": f"{run.figures['children_cpu_seconds']:,.2f} s",
+                   **{key.replace("_", " "): str(value) for key, value in about.items()}},
+        ),
+    ]  # fmt: skip
+    meaning = f"Stages {name}. Beside it, {', '.join(others)}." if others else f"Stages {name}."
+    html.write_page(path, "sections.html.jinja", html.__package__, command="precompute", title=headline,
+                    word="ONE SLOT", meaning=meaning, sections=sections)  # fmt: skip
 
 
 def _row(stage: str, of: dict[str, Any]) -> tuple[str, ...]:
@@ -83,7 +96,7 @@ def _timeline(run: Run) -> figure:
     shown.sort(key=lambda one: (one.start, -one.end))  # what lies within another is drawn over it
     several = run.decoders > 1
     names = [f"{stage} {lane + 1}" if several else stage for lane in range(run.decoders) for stage in STAGES]
-    made = plots.rows_plot(names, "seconds", _view(start, end, middle, run.began))
+    made = figures.rows_plot(names, "seconds", _view(start, end, middle, run.began))
     place = {stage: number for number, stage in enumerate(STAGES)}
     rows = [one.lane * len(STAGES) + place[one.stage] for one in shown]
     source = ColumnDataSource({
@@ -94,7 +107,7 @@ def _timeline(run: Run) -> figure:
     })  # fmt: skip
     drawn = made.quad(left="left", right="right", top="top", bottom="bottom", color="color", alpha="alpha",
                       line_color=None, source=source)  # fmt: skip
-    plots.hover(made, [drawn], ("", "@what"), ("took", "@takes{0,0.0} ms"))
+    figures.hover(made, [drawn], ("", "@what"), ("took", "@takes{0,0.0} ms"))
     wheel = WheelZoomTool(dimensions="width")
     made.add_tools(wheel, PanTool(dimensions="width"))
     made.toolbar.active_scroll = wheel

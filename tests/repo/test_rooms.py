@@ -113,7 +113,7 @@ def crossings(room: str) -> dict[str, set[str]]:
     return dict(found)
 
 
-CONTRACT = {"console", "dataset", "errors", "files", "lock", "machine"}
+CONTRACT = {"console", "dataset", "errors", "files", "lock", "machine", "page"}
 
 
 def test_the_pipeline_knows_no_other_room() -> None:
@@ -141,7 +141,7 @@ LAYERS = {
     "pipeline": """
         console errors machine
         dataset faces files interrupts lock video
-        baselines manipulation sources
+        baselines manipulation page sources
         splits
         planning
         commit

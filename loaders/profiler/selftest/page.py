@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import jinja2
 import numpy as np
-from bokeh.models import FixedTicker
 from bokeh.plotting import figure
-from markupsafe import Markup
 
-from ....pipeline.files import write_atomically
+from ....pipeline.page import figures, html
 from ..report.json_report import environment
-from ..report.page import plots
+from ..report.page.colours import STEP
 from .checks import LEAST_ALLOWED_SECONDS, Check, Comparison, headline
 
 _LEAST_MS, _MOST_MS = 0.2, 200.0
-_TICKS_MS: Final = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
 
 _SERIES: Final = {
-    "without workers, by the clock": (1, "A", "circle", plots.STEP),
+    "without workers, by the clock": (1, "A", "circle", STEP),
     "with workers, by the clock": (2, "A", "diamond", "#009e73"),
     "with workers, by the queue's model": (2, "C", "x", "#d55e00"),
     "beside a device's work, by the clock": (5, "A", "square", "#cc79a7"),
@@ -35,16 +30,14 @@ def write_page(checks: Sequence[Check], page: Path) -> int:
 
     Raises `UsageError` where it cannot be written.
     """
-    source = files(__package__).joinpath("selftest.html.jinja").read_text(encoding="utf-8")
-    jinja = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    series = {name: found for name in _SERIES if (found := _points(checks, name))}
-    text = jinja.from_string(source).render(
-        checks=checks, headline=headline(checks), environment=environment(), least_ms=_LEAST_MS,
-        band_ms=LEAST_ALLOWED_SECONDS * 1e3, legend={name: _SERIES[name][3] for name in series},
+    series = {name: points for name in _SERIES if (points := _points(checks, name))}
+    return html.write_page(
+        page, "selftest.html.jinja", __package__, command="profile --self-test", title=headline(checks),
+        checks=checks, environment=environment(), least_ms=_LEAST_MS,
+        band_ms=LEAST_ALLOWED_SECONDS * 1e3, colours={name: _SERIES[name][3] for name in series},
         hidden=sum(not _fits(point) for points in series.values() for point in points),
-        figure=Markup(plots.in_html(_figure(series))), script=Markup(plots.script()),  # noqa: S704 (Bokeh's own)
+        recovered=_figure(series),
     )  # fmt: skip
-    return write_atomically(text, page, "--page")
 
 
 def _points(checks: Sequence[Check], name: str) -> list[Comparison]:
@@ -60,18 +53,14 @@ def _fits(point: Comparison) -> bool:
 
 def _figure(series: dict[str, list[Comparison]]) -> figure:
     """Recovered over injected stall, with the identity line and the tolerance."""
-    # figure takes pairs as ranges, but its stubs do not
-    ranges: dict[str, Any] = {"x_range": (_LEAST_MS, _MOST_MS), "y_range": (_LEAST_MS, _MOST_MS)}
-    fig = figure(
-        height=520, sizing_mode="stretch_width", toolbar_location=None, tools="", x_axis_type="log", y_axis_type="log",
-        x_axis_label="injected stall, ms a step", y_axis_label="recovered stall, ms a step", **ranges,
+    ends = (_LEAST_MS, _MOST_MS)
+    fig = figures.plot(
+        520, "injected stall, ms a step", "recovered stall, ms a step", ends, ends,
+        x_axis_type="log", y_axis_type="log",
     )  # fmt: skip
-    for axis in (fig.xaxis, fig.yaxis):
-        axis.ticker = FixedTicker(ticks=_TICKS_MS)
-        axis.major_label_overrides = {tick: f"{tick:g}" for tick in _TICKS_MS}
     along, band = np.geomspace(_LEAST_MS, _MOST_MS, 200), LEAST_ALLOWED_SECONDS * 1e3
     fig.varea(along, np.maximum(along - band, _LEAST_MS / 10), along + band, color="#e6ebf2")
-    fig.line(along, along, color=plots.SOFT, line_dash="dashed")
+    fig.line(along, along, color=figures.SOFT, line_dash="dashed")
     for name, points in series.items():
         _draw(fig, name, [point for point in points if _fits(point)])
     return fig
@@ -85,8 +74,8 @@ def _draw(fig: figure, name: str, points: Sequence[Comparison]) -> None:
         "recovered": [point.recovered * 1e3 for point in points],
         "low": [max((point.injected - point.allowed) * 1e3, _LEAST_MS / 10) for point in points],
         "high": [(point.injected + point.allowed) * 1e3 for point in points],
-        "told": [str(point) for point in points],
+        "text": [str(point) for point in points],
     }
     fig.segment("injected", "low", "injected", "high", source=source, color=colour, alpha=0.45, line_width=2)
     dots = fig.scatter("injected", "recovered", source=source, marker=marker, size=9, color=colour, fill_alpha=0.5)
-    plots.hover(fig, [dots], (name, "@told"))
+    figures.hover(fig, [dots], (name, "@text"))

@@ -1,9 +1,9 @@
-"""Histograms of the measures by class, as SVG paths that are drawn without a script."""
+"""Histograms of the measures by class."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -12,12 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dataset.index import Index
-from ..formatting import compact_number, percent
+from ..formatting import compact_number
 from ..statistics.columns import MANIPULATED, MEASURES, SHARPNESS, Measure, integer_column
 from ..statistics.videos import VideoTable, label_names
-
-PLOT_WIDTH, PLOT_HEIGHT = 360.0, 120.0
-"""Size of the plot area in SVG units."""
 
 _NUM_BINS: Final = 36
 MAX_CURVES: Final = 8
@@ -27,32 +24,18 @@ Values = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Curve:
-    """One class: the outline of its bars as an SVG path, closed along the x axis."""
-
-    label: str
-    path: str
-
-
-@dataclass(frozen=True)
-class Bin:
-    """Position and width of one bar in SVG units, and its text."""
-
-    x: float
-    width: float
-    tooltip: str
-
-
-@dataclass(frozen=True)
 class Histogram:
-    """Fractions of each class by bin. `ticks`: positions on the x axis with their text; `max_fraction`: of any bin."""
+    """Fractions of each class by bin. bin_ranges: each bin's range of values as text.
+
+    edges: of the n bins, (n + 1). is_logarithmic: whether the bins are equally wide on a logarithmic axis.
+    """
 
     name: str
     description: str
-    curves: list[Curve]
-    bins: list[Bin]
-    ticks: list[tuple[float, str]]
-    max_fraction: str
+    edges: Values
+    bin_ranges: list[str]
+    fractions: dict[str, Values]
+    is_logarithmic: bool
 
 
 def histograms(index: Index, videos: VideoTable) -> list[Histogram]:
@@ -104,38 +87,8 @@ def _histogram(name: str, description: str, by_class: dict[str, Values], edges: 
         label: np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0] / len(values)
         for label, values in by_class.items()
     }
-    max_fraction = max(float(fraction.max()) for fraction in fractions.values())
     is_logarithmic = edges[0] > 0 and not np.isclose(edges[1] - edges[0], edges[-1] - edges[-2])
-    scale: Callable[[Values], Values] = np.log if is_logarithmic else np.asarray
-    low, high = (float(scale(edge)) for edge in (edges[0], edges[-1]))
-
-    def to_x(value: Values) -> Values:
-        return (scale(value) - low) / (high - low) * PLOT_WIDTH
-
-    x_edges, ticks = to_x(edges), np.array([*_tick_values(edges, logarithmic=is_logarithmic)])
-    return Histogram(
-        name=name,
-        description=description,
-        curves=[
-            Curve(label, _path(x_edges, fraction / max_fraction * PLOT_HEIGHT)) for label, fraction in fractions.items()
-        ],
-        bins=[
-            Bin(float(x), float(next_x - x), "\n".join([bin_range, *_bin_texts(fractions, number)]))
-            for number, ((x, next_x), bin_range) in enumerate(
-                zip(pairwise(x_edges), _bin_ranges(edges, by_class), strict=True)
-            )
-        ],
-        ticks=[(float(x), compact_number(tick)) for x, tick in zip(to_x(ticks), ticks, strict=True)],
-        max_fraction=percent(max_fraction),
-    )
-
-
-def _path(x_edges: Values, heights: Values) -> str:
-    """The outline of bars as the data of an SVG path."""
-    steps = [f"M{x_edges[0]:.1f} {PLOT_HEIGHT:.1f}"]
-    for left, right, height in zip(x_edges, x_edges[1:], heights, strict=False):
-        steps.append(f"L{left:.1f} {PLOT_HEIGHT - height:.1f}L{right:.1f} {PLOT_HEIGHT - height:.1f}")
-    return "".join([*steps, f"L{x_edges[-1]:.1f} {PLOT_HEIGHT:.1f}Z"])
+    return Histogram(name, description, edges, list(_bin_ranges(edges, by_class)), fractions, bool(is_logarithmic))
 
 
 def _bin_ranges(edges: Values, by_class: dict[str, Values]) -> Iterator[str]:
@@ -149,21 +102,3 @@ def _bin_ranges(edges: Values, by_class: dict[str, Values]) -> Iterator[str]:
             yield f"{compact_number(high)} and less"
         else:
             yield f"{compact_number(low)} to {compact_number(high)}"
-
-
-def _bin_texts(fractions: dict[str, Values], number: int) -> Iterator[str]:
-    yield from (f"{label}: {percent(float(fraction[number]))}" for label, fraction in fractions.items())
-
-
-def _tick_values(edges: Values, *, logarithmic: bool) -> Iterator[float]:
-    low, high = float(edges[0]), float(edges[-1])
-    if logarithmic:
-        digits = (1, 2, 5) if high < 200 * low else (1,)
-        for decade in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
-            yield from (tick for digit in digits if low <= (tick := digit * 10.0**decade) <= high)
-        return
-    min_step = (high - low) / 5
-    power = 10.0 ** math.floor(math.log10(min_step))
-    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= min_step)
-    first = math.ceil(low / step - 1e-9)
-    yield from (number * step for number in range(first, math.floor(high / step + 1e-9) + 1))

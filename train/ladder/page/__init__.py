@@ -1,5 +1,5 @@
 """The page of a ladder.
 
-In: a ladder's report. Out: one HTML file that opens without a network and without a script.
+In: a ladder's report. Out: one HTML file that opens without a network.
 Must not know: processes, torch.
 """

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from bokeh.models import ColumnDataSource, NumeralTickFormatter
-from bokeh.models.annotations.geometry import Whisker
 from bokeh.plotting import figure
 
+from .....pipeline.page.figures import MUTED, Bar, bar_chart
+from .....pipeline.page.formats import milliseconds, percent
+from .....pipeline.page.html import Section, Table
 from ...measure.recording import Recording
 from ...verdict.result import Profile
 from ...verdict.verdict import Verdict
-from . import plots
-from .plots import INK, LOADING, MUTED, STAGES, STALL, STEP, Section, Table, milliseconds, percent
+from .colours import LOADING, STAGES, STALL, STEP
 
 _STAGE_MEANINGS = {
     "read": "getting the rows from their files", "decode": "from JPEG to pixels",
@@ -31,26 +31,19 @@ def stages(profile: Profile) -> Section | None:
         return None
     names, stage_ms = list(spans), np.array(list(spans.values())) * 1e3
     total_ms = max(float(stage_ms.sum()), 1e-9)
-    fig = plots.rows_plot(names, "ms a batch", (0.0, max(float(stage_ms.max()), 1e-6) * 1.5))
-    source = ColumnDataSource(
-        {
-            "y": list(range(len(names))),
-            "ms": stage_ms,
-            "what": names,
-            "color": [STAGES.get(stage, LOADING) for stage in names],
-            "text": [f"{milliseconds(value / 1e3)}, {percent(value / total_ms)}" for value in stage_ms],
-            "means": [_STAGE_MEANINGS.get(stage, "") for stage in names],
-        }
-    )
-    bars = fig.hbar(y="y", left=0, right="ms", height=0.64, color="color", source=source)
-    fig.text(x="ms", y="y", text="text", x_offset=6, text_baseline="middle", text_color=INK, source=source)
-    plots.hover(fig, [bars], ("", "@what"), ("takes", "@text"), ("", "@means"))
+    bars = [
+        Bar(
+            name=name, value=value, colour=STAGES.get(name, LOADING), note=_STAGE_MEANINGS.get(name, ""),
+            text=f"{milliseconds(value / 1e3)}, {percent(value / total_ms)}",
+        )
+        for name, value in zip(names, stage_ms.tolist(), strict=True)
+    ]  # fmt: skip
     return Section(
         key="stages",
         title="What a batch costs to make",
         read=f"One process takes {milliseconds(total_ms / 1e3)} a batch; the longest bar is where less work helps "
         "most.",
-        plots={"bars of the stages of loading a batch": fig},
+        plots={"bars of the stages of loading a batch": bar_chart(bars, "ms a batch")},
         notes=(binding(profile.live),),
     )
 
@@ -124,34 +117,26 @@ def trials(profile: Profile) -> Section | None:
     )
 
 
-_Row = tuple[str, Recording, Verdict]
-
-
-def _throughput(rows: list[_Row], limit: float) -> figure:
-    values = [recording.images_per_second for _, recording, _ in rows]
-    fig = plots.rows_plot([name for name, _, _ in rows], "images a second", (0.0, max(*values, limit) * 1.25))
-    fig.xaxis.formatter = NumeralTickFormatter(format="0,0")
-    source = ColumnDataSource({
-        "y": list(range(len(rows))), "value": values, "what": [name for name, _, _ in rows],
-        "text": [f"{value:,.0f}" for value in values], "color": [STEP, *[MUTED] * (len(rows) - 1)],
-    })  # fmt: skip
-    plots.mark(fig, limit)
-    bars = fig.hbar(y="y", left=0, right="value", height=0.6, color="color", source=source)
-    fig.text(x="value", y="y", text="text", x_offset=6, text_baseline="middle", text_color=INK, source=source)
-    plots.hover(fig, [bars], ("", "@what"), ("images/s", "@text"))
-    return fig
+def _throughput(rows: Sequence[tuple[str, Recording, Verdict]], limit: float) -> figure:
+    bars = [
+        Bar(
+            name=name,
+            value=recording.images_per_second,
+            text=f"{recording.images_per_second:,.0f}",
+            colour=MUTED if number else STEP,
+        )
+        for number, (name, recording, _) in enumerate(rows)
+    ]
+    return bar_chart(bars, "images/s", reference=limit)
 
 
 def waits_plot(rows: Sequence[tuple[str, Verdict]]) -> figure:
     """A bar of each verdict's waiting, with a whisker from bound to bound."""
-    wait_shares = [verdict.wait_share for _, verdict in rows]
-    longest = max(5.0, *(share.upper * 105 for share in wait_shares))
-    fig = plots.rows_plot([name for name, _ in rows], "waiting (% of the time)", (0.0, longest))
-    source = ColumnDataSource({
-        "y": list(range(len(rows))), "what": [name for name, _ in rows],
-        **{side: [getattr(share, side) * 100 for share in wait_shares] for side in ("value", "lower", "upper")},
-    })  # fmt: skip
-    bars = fig.hbar(y="y", left=0, right="value", height=0.6, color=STALL, alpha=0.75, source=source)
-    fig.add_layout(Whisker(base="y", lower="lower", upper="upper", dimension="width", source=source, line_color=INK))
-    plots.hover(fig, [bars], ("", "@what"), ("waits", "@value{0.0} %"), ("bounds", "@lower{0.0} to @upper{0.0} %"))
-    return fig
+    bars = [
+        Bar(
+            name=name, value=share.value * 100, colour=STALL, text=percent(share.value), lower=share.lower * 100,
+            upper=share.upper * 100, note=f"bounds: {percent(share.lower)} to {percent(share.upper)}",
+        )
+        for name, share in ((name, verdict.wait_share) for name, verdict in rows)
+    ]  # fmt: skip
+    return bar_chart(bars, "waiting (% of the time)", least_end=5.0)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 
-import jinja2
-from bokeh.plotting import figure
-from markupsafe import Markup
-
-from .....pipeline.files import write_atomically
+from .....pipeline.page import html
 from ...verdict.gate import Gate
 from ...verdict.no_advice import no_advice_reason
 from ...verdict.result import Profile
-from . import plots, sentences
+from ...verdict.verdict import VerdictKind
+from . import sentences
 from .cost import stages, trials
 from .ranks_and_sweep import ranks, sweep
 from .step import curve, distributions, waterfall
 from .timeline import depth, timeline, without_precomputing
 
 _SECTIONS = (sweep, ranks, waterfall, curve, distributions, timeline, depth, stages, trials, without_precomputing)
+_TONES = {VerdictKind.FED: "good", VerdictKind.STARVED: "bad", VerdictKind.MARGINAL: "fair"}
 
 
 def write_page(profile: Profile, gate: Gate, page: Path) -> int:
@@ -27,17 +24,15 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
 
     Raises `UsageError` where it cannot be written.
     """
-    source = files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    sections = [section for make in _SECTIONS if (section := make(profile)) is not None]
-    text = environment.from_string(source).render(
+    banner = sentences.banner(profile)
+    return html.write_page(
+        page, "page.html.jinja", __package__, command="profile", title=banner.word,
         profile=profile,
         verdict=profile.verdict,
+        tone=_TONES.get(profile.verdict.kind, ""),
         gate=gate,
         failures=gate.failures(profile.verdict),
-        banner=sentences.banner(profile),
+        banner=banner,
         changes=sentences.changes(profile),
         no_advice_reason=no_advice_reason(profile),
         sustained=sentences.sustained(profile),
@@ -45,13 +40,5 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
         estimators=sentences.estimators(profile),
         facts=sentences.facts(profile),
         surroundings=sentences.surroundings(profile),
-        sections=sections,
-        item=_item,
-        script=Markup(plots.script()),  # noqa: S704 (Bokeh's own)
-    )
-    return write_atomically(text, page, "--page")
-
-
-def _item(fig: figure) -> Markup:
-    """A figure as JSON for a script element, which `in_html` has escaped."""
-    return Markup(plots.in_html(fig))  # noqa: S704
+        sections=[section for make in _SECTIONS if (section := make(profile)) is not None],
+    )  # fmt: skip

@@ -5,13 +5,15 @@ from __future__ import annotations
 from bokeh.models import ColumnDataSource
 from bokeh.plotting import figure
 
+from .....pipeline.page import figures
+from .....pipeline.page.formats import percent
+from .....pipeline.page.html import Section, Table
 from ...trials.sweep import describe_settings
 from ...verdict.job import RankResult
 from ...verdict.result import STEP_PART_LABELS, Profile, SweepResult
 from ...verdict.verdict import format_headroom
-from . import plots
+from .colours import NO_CORE, SAMPLER, STALL, TRANSPORT
 from .cost import waits_plot
-from .plots import NO_CORE, SAMPLER, STALL, TRANSPORT, Section, Table, percent
 
 _COLOURS = {"transport": TRANSPORT, "sampling": SAMPLER, "contention": NO_CORE, "preparation": STALL}
 
@@ -101,7 +103,7 @@ def _row(rank: RankResult) -> tuple[str, ...]:
 
 def _ranks_plot(ranks_: tuple[RankResult, ...]) -> figure:
     most = max(sum(rank.wait_share_by_cause.values()) for rank in ranks_)
-    fig = plots.rows_plot(
+    fig = figures.rows_plot(
         [f"rank {rank.number}" for rank in ranks_], "waiting (% of the time)", (0.0, max(5.0, most * 115))
     )
     rows, reached = list(range(len(ranks_))), [0.0] * len(ranks_)
@@ -111,6 +113,6 @@ def _ranks_plot(ranks_: tuple[RankResult, ...]) -> figure:
         source = ColumnDataSource({"y": rows, "left": reached, "right": ends, "taken": taken,
                                    "what": [STEP_PART_LABELS[name]] * len(ranks_)})  # fmt: skip
         bars = fig.hbar(y="y", left="left", right="right", height=0.6, color=colour, source=source)
-        plots.hover(fig, [bars], ("", "@what"), ("takes", "@taken{0.00} %"))
+        figures.hover(fig, [bars], ("", "@what"), ("takes", "@taken{0.00} %"))
         reached = ends
     return fig

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .....pipeline.page.formats import milliseconds, percent
+from .....pipeline.page.html import Table
 from ...verdict.advice import Advice
 from ...verdict.no_advice import is_slow_only_at_epoch_start
 from ...verdict.result import Profile
 from ...verdict.verdict import FED_BELOW, Verdict, VerdictKind, format_headroom
 from ..json_report import environment
-from .plots import Table, milliseconds, percent
 
 
 @dataclass(frozen=True, kw_only=True)

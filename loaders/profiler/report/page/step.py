@@ -9,25 +9,14 @@ from bokeh.models import ColumnDataSource
 from bokeh.models.annotations.labels import Label
 from bokeh.plotting import figure
 
+from .....pipeline.page import figures
+from .....pipeline.page.figures import INK, MUTED, SOFT
+from .....pipeline.page.formats import milliseconds, percent
+from .....pipeline.page.html import Section
 from ...estimate.queue_model import Seconds
 from ...verdict.result import STEP_PART_LABELS, CurvePoint, Profile
 from ...verdict.what_if import WhatIfModel
-from . import plots
-from .plots import (
-    INK,
-    LOADING,
-    MUTED,
-    NO_CORE,
-    OTHER_RANKS,
-    SAMPLER,
-    SOFT,
-    STALL,
-    STEP,
-    TRANSPORT,
-    Section,
-    milliseconds,
-    percent,
-)
+from .colours import LOADING, NO_CORE, OTHER_RANKS, SAMPLER, STALL, STEP, TRANSPORT
 
 _FASTER = (2, 4)
 _FASTER_COLOUR = "#e69f00"
@@ -92,7 +81,7 @@ def _waterfall_plot(rows: Sequence[tuple[str, str, str, float, float]]) -> figur
     names, colours, meanings, *ends = zip(*rows, strict=True)
     left, right = np.array(ends) * 1e3
     far = np.maximum(left, right)
-    fig = plots.rows_plot(names, "ms", (min(0.0, float(right.min())), float(far.max()) * 1.4))
+    fig = figures.rows_plot(names, "ms", (min(0.0, float(right.min())), float(far.max()) * 1.4))
     for row, edge in enumerate(right[:-1]):
         fig.line([edge, edge], [row - 0.32, row + 1.32], line_color=MUTED)
     spans = np.round(right - left, 2) + 0.0  # no "-0.00"
@@ -101,7 +90,7 @@ def _waterfall_plot(rows: Sequence[tuple[str, str, str, float, float]]) -> figur
                                "color": colours, "means": meanings, "taken": labels})  # fmt: skip
     bars = fig.hbar(y="y", left="left", right="right", height=0.64, color="color", source=source)
     fig.text(x="far", y="y", text="taken", x_offset=6, text_baseline="middle", text_color=INK, source=source)
-    plots.hover(fig, [bars], ("", "@what"), ("takes", "@taken"), ("", "@means"))
+    figures.hover(fig, [bars], ("", "@what"), ("takes", "@taken"), ("", "@means"))
     return fig
 
 
@@ -174,10 +163,10 @@ def _curve_plot(profile: Profile, faster: dict[int, float]) -> figure:
     predicted = np.array(_predicted(profile, steps.tolist())) * 100
     far = float(steps[-_CURVE_POINTS // 4])  # what stands to the right of it would not fit
     top = 1.2 * max(predicted.max(), verdict.wait_share.value * 100, measured[:, 1].max(initial=0.0), 4.0)
-    fig = plots.plot(330, "step time (ms)", "waiting (% of the time)", (steps[0] * 1e3, steps[-1] * 1e3),
+    fig = figures.plot(330, "step time (ms)", "waiting (% of the time)", (steps[0] * 1e3, steps[-1] * 1e3),
                       (-0.03 * top, top), x_axis_type="log")  # fmt: skip
     if verdict.fastest_step_seconds is not None:
-        plots.mark(fig, verdict.fastest_step_seconds * 1e3)
+        figures.mark(fig, verdict.fastest_step_seconds * 1e3)
         label = f"1 % at {milliseconds(verdict.fastest_step_seconds)}"
         _label(
             fig,
@@ -199,7 +188,7 @@ def _curve_plot(profile: Profile, faster: dict[int, float]) -> figure:
     _label(
         fig, now * 1e3, verdict.wait_share.value * 100, "your step", to_left=now > far, above_px=22 if now > far else 6
     )
-    plots.hover(fig, shown, ("step", "@x{0,0.0} ms"), ("waits", "@y{0.0} %"))
+    figures.hover(fig, shown, ("step", "@x{0,0.0} ms"), ("waits", "@y{0.0} %"))
     return fig
 
 
@@ -227,7 +216,7 @@ def distributions(profile: Profile) -> Section | None:
     queue_note = "Without workers there is no queue that could hide a slow batch: each is waited for in full."
     batches = _histogram(load, edges, "time to make a batch (ms)", LOADING)
     if hidden:
-        plots.mark(batches, hidden * 1e3, colour=STALL)
+        figures.mark(batches, hidden * 1e3, colour=STALL)
         queue_note = (
             f"The dashed line is {live.num_workers} workers x {live.prefetch_factor} batches ahead x a step of "
             f"{milliseconds(profile.own_verdict.median_step_seconds)} = {milliseconds(hidden)}: a batch that takes "
@@ -246,9 +235,9 @@ def distributions(profile: Profile) -> Section | None:
 
 def _histogram(values: Seconds, edges: Seconds, what: str, colour: str) -> figure:
     shares = np.histogram(values, edges)[0] / len(values) * 100
-    fig = plots.plot(170, what, "% of all", (edges[0] * 1e3, edges[-1] * 1e3), (0.0, 1.1 * float(shares.max())),
+    fig = figures.plot(170, what, "% of all", (edges[0] * 1e3, edges[-1] * 1e3), (0.0, 1.1 * float(shares.max())),
                       x_axis_type="log")  # fmt: skip
     source = ColumnDataSource({"left": edges[:-1] * 1e3, "right": edges[1:] * 1e3, "top": shares})
     bars = fig.quad(left="left", right="right", bottom=0, top="top", color=colour, line_color="white", source=source)
-    plots.hover(fig, [bars], ("from", "@left{0,0.00} ms"), ("to", "@right{0,0.00} ms"), ("share", "@top{0.0} %"))
+    figures.hover(fig, [bars], ("from", "@left{0,0.00} ms"), ("to", "@right{0,0.00} ms"), ("share", "@top{0.0} %"))
     return fig

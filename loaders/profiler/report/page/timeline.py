@@ -10,11 +10,13 @@ import numpy as np
 from bokeh.models import ColumnDataSource, FixedTicker
 from bokeh.plotting import figure
 
+from .....pipeline.page import figures
+from .....pipeline.page.formats import percent
+from .....pipeline.page.html import Section
 from ...measure.batch_timing import BatchTiming
 from ...measure.recording import Recording
 from ...verdict.result import Profile
-from . import plots
-from .plots import LOADING, NO_CORE, SAMPLER, STAGES, STALL, STEP, TRANSPORT, UNSPLIT_BATCH, Section, percent
+from .colours import LOADING, NO_CORE, SAMPLER, STAGES, STALL, STEP, TRANSPORT, UNSPLIT_BATCH
 
 NAIVE = "naive"
 
@@ -99,7 +101,7 @@ def _lanes_plot(recording: Recording, began: float, seconds: float, *, in_parts:
     names = [f"worker {lane + 1}" if recording.num_workers else "loading" for lane in lanes.values()]
     names += ["loop waits", "step"]
     every = (*_making(recording, lanes, in_parts=in_parts), *_loop(recording, len(lanes)))
-    fig = plots.rows_plot(names, "ms", (0.0, seconds * 1e3))
+    fig = figures.rows_plot(names, "ms", (0.0, seconds * 1e3))
     _draw(fig, [block for block in every if block.right > began and block.left < began + seconds], began)
     return fig
 
@@ -119,7 +121,7 @@ def _draw(fig: figure, blocks: list[_Block], began: float) -> None:
     })  # fmt: skip
     drawn = fig.quad(left="left", right="right", top="top", bottom="bottom", color="color", line_color="color",
                       line_width=0.3, source=source)  # fmt: skip
-    plots.hover(fig, [drawn], ("", "@what"), ("took", "@takes{0,0.00} ms"), ("batch", "@step"))
+    figures.hover(fig, [drawn], ("", "@what"), ("took", "@takes{0,0.00} ms"), ("batch", "@step"))
 
 
 def _making(recording: Recording, lanes: dict[int, int], *, in_parts: bool) -> Iterator[_Block]:
@@ -177,12 +179,12 @@ def depth(profile: Profile) -> Section | None:
         np.cumsum(np.where(live.is_steady, live.period_seconds, 0.0))[known],
     )
     empty = ready == 0
-    fig = plots.plot(210, "seconds of the run", "batches ready", (0.0, float(seconds[-1])), (-0.25, ahead + 0.6))
+    fig = figures.plot(210, "seconds of the run", "batches ready", (0.0, float(seconds[-1])), (-0.25, ahead + 0.6))
     fig.yaxis.ticker = FixedTicker(ticks=sorted({0, ahead // 2, ahead}))
     line = fig.step(seconds, ready, mode="before", line_color=STEP, line_width=1.2)
     gone = fig.scatter(seconds[empty], ready[empty], size=5, color=STALL)
-    plots.mark(fig, ahead, across=True)
-    plots.hover(fig, [line, gone], ("at", "@x{0.00} s"), ("ready", "@y"))
+    figures.mark(fig, ahead, across=True)
+    figures.hover(fig, [line, gone], ("at", "@x{0.00} s"), ("ready", "@y"))
     return Section(
         key="depth", title="How full the queue was",
         read="Batches that were made and waited whenever the loop asked for one; the dashed line is the most that can. "
@@ -212,6 +214,7 @@ def without_precomputing(profile: Profile) -> Section | None:
         f"seen in {naive.verdict.num_steps:,} steps. Both timelines have the same scale; "
         "in a gap another part was measured.",
         plots=_side_by_side(profile.live, naive.recording),
+        has_captions=True,
         legend={"loading a batch": LOADING, "step": STEP, **_loop_legend(profile.live)},
     )
 

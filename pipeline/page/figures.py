@@ -1,40 +1,28 @@
-"""Shared parts of the figures: colours, axes, formats, and embedding without a network."""
+"""Figures of all pages, drawn by Bokeh: axes, bars, tooltips, and embedding without a network."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from bokeh.core.json_encoder import serialize_json
 from bokeh.embed import json_item
-from bokeh.models import BasicTicker, FixedTicker, HoverTool
-from bokeh.models.annotations.geometry import Span
+from bokeh.models import BasicTicker, ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter
+from bokeh.models.annotations.geometry import Span, Whisker
 from bokeh.models.text import PlainText
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 from bokeh.themes import Theme
+from markupsafe import Markup
 
 INK: Final = "#1d1f23"
 SOFT: Final = "#646872"
-STALL: Final = "#c62828"
-NO_CORE: Final = "#ee8866"
-SAMPLER: Final = "#d81b60"
-OTHER_RANKS: Final = "#b07aa1"
-STEP: Final = "#1f5fa8"
-TRANSPORT: Final = "#8d929b"
 MUTED: Final = "#b9bdc6"
-LOADING: Final = "#7fb8dc"
-UNSPLIT_BATCH: Final = "#d6e4ee"
+BLUE: Final = "#1f5fa8"
 
-STAGES: Final = {
-    "read": "#56b4e9", "decode": "#e69f00", "resize": "#f0e442", "augment": "#009e73", "collate": "#cc79a7",
-    "other": MUTED,
-}  # fmt: skip
-"""Okabe and Ito's colours, which people of every kind of colour vision tell apart; stalls alone are red."""
-
-_FAR = 20.0  # times the low end of an axis with logarithms
+_FAR = 8.0  # times the low end of an axis with logarithms
 _LONGEST_NAME = 24  # beside a row; tooltips and tables have all of it
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _TEXT = {"text_font": _FONT, "text_color": INK}
@@ -56,28 +44,17 @@ _THEME = Theme(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Table:
-    """Cells as text; the first cell of each row is its header."""
-
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-
-
 @dataclass(frozen=True, kw_only=True)
-class Section:
-    """A section of the page: title, reading instruction, figures, table, notes.
+class Bar:
+    """A bar of a bar chart. text: beside it, and in its tooltip. lower, upper: the ends of its whisker, or None."""
 
-    plots: by their text alternatives. legend: colours by name.
-    """
-
-    key: str
-    title: str
-    read: str
-    plots: dict[str, figure] = field(default_factory=dict)
-    legend: dict[str, str] = field(default_factory=dict)
-    table: Table | None = None
-    notes: tuple[str, ...] = ()
+    name: str
+    value: float
+    text: str = ""
+    colour: str = BLUE
+    note: str = ""
+    lower: float | None = None
+    upper: float | None = None
 
 
 def plot(
@@ -120,6 +97,43 @@ def hover(fig: figure, renderers: Sequence[Any], *rows: tuple[str, str]) -> None
     fig.add_tools(HoverTool(renderers=list(renderers), tooltips=list(rows), point_policy="follow_mouse"))
 
 
+def bar_chart(bars: Sequence[Bar], x: str, *, least_end: float = 0.0, reference: float | None = None) -> figure:
+    """Horizontal bars from 0, from the top down.
+
+    Args:
+        bars: values in the unit of the axis.
+        x: the axis' label.
+        least_end: the axis reaches at least so far.
+        reference: where a dashed line is drawn, or None.
+
+    """
+    values = [bar.value for bar in bars]
+    ends = [value if bar.upper is None else bar.upper for bar, value in zip(bars, values, strict=True)]
+    room = 1.35 if any(bar.text for bar in bars) else 1.05
+    fig = rows_plot([bar.name for bar in bars], x, (0.0, room * max(least_end, reference or 0.0, 1e-6, *ends)))
+    fig.xaxis.formatter = NumeralTickFormatter(format="0,0.[00]")
+    if reference is not None:
+        mark(fig, reference)
+    columns = {name: [getattr(bar, name) for bar in bars] for name in ("name", "text", "note", "colour")}
+    source = ColumnDataSource({"y": list(range(len(bars))), "value": values, "end": ends, **columns})
+    drawn = fig.hbar(y="y", left=0, right="value", height=0.62, color="colour", source=source)
+    fig.text(x="end", y="y", text="text", x_offset=6, text_baseline="middle", text_color=INK, source=source)
+    _draw_whiskers(fig, bars)
+    hover(fig, [drawn], ("", "@name"), (x, "@text"), ("", "@note"))
+    return fig
+
+
+def _draw_whiskers(fig: figure, bars: Sequence[Bar]) -> None:
+    """Over the bars that have both ends."""
+    spans = [(row, bar.lower, bar.upper) for row, bar in enumerate(bars) if bar.lower is not None]
+    if spans:
+        rows, lower, upper = zip(*spans, strict=True)
+        source = ColumnDataSource({"y": rows, "lower": lower, "upper": upper})
+        fig.add_layout(
+            Whisker(base="y", lower="lower", upper="upper", dimension="width", source=source, line_color=INK)
+        )
+
+
 def round_ticks(low: float, high: float) -> list[float]:
     """1, 2, 5, 10, 20 ... within two positive numbers; denser where these are close."""
     decades = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
@@ -127,35 +141,14 @@ def round_ticks(low: float, high: float) -> list[float]:
     return [number * 10.0**decade for decade in decades for number in leading if low <= number * 10.0**decade <= high]
 
 
-def percent(share: float) -> str:
-    r"""As people say it, on one line.
-
-    >>> [percent(share) for share in (0.314, 0.0234, 0.05, 0.0001, 0.0, -0.0001)]
-    ['31\xa0%', '2.3\xa0%', '5\xa0%', 'under 0.1\xa0%', '0\xa0%', '0\xa0%']
-    """
-    if 0 < share < 0.0005:
-        return "under 0.1\u00a0%"
-    digits = int(share < 0.1)
-    return f"{round(share * 100, digits) + 0.0:.{digits}f}".removesuffix(".0") + "\u00a0%"  # no "-0"
-
-
-def milliseconds(seconds: float) -> str:
-    r"""With as many digits as mean something, on one line.
-
-    >>> [milliseconds(seconds) for seconds in (1.5, 0.0314, 0.01, 0.00234, 0.00007)]
-    ['1,500\xa0ms', '31.4\xa0ms', '10\xa0ms', '2.3\xa0ms', '0.07\xa0ms']
-    """
-    value = seconds * 1e3
-    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 1 else 2
-    return f"{value:,.{digits}f}".removesuffix(".00").removesuffix(".0") + "\u00a0ms"
-
-
-def in_html(fig: figure) -> str:
+def as_json(fig: figure) -> Markup:
     """A figure as JSON that is safe inside a script element."""
     text = serialize_json(json_item(fig, theme=_THEME))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    escaped = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return Markup(escaped)  # noqa: S704 (no character in it can end the element)
 
 
-def script() -> str:
+def script() -> Markup:
     """Bokeh's core script, inline, without widgets."""
-    return "\n".join(Resources(mode="inline", components=["bokeh"], log_level="error").js_raw)
+    text = "\n".join(Resources(mode="inline", components=["bokeh"], log_level="error").js_raw)
+    return Markup(text)  # noqa: S704 (Bokeh's own)
