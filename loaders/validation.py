@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import io
 import operator
 import os
-import pickle
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -23,6 +19,7 @@ from torch.utils.data.distributed import DistributedSampler
 from ..pipeline.errors import UsageError
 
 _ALTERNATIVES = {
+    "sampler": "use balance=, filters= and shuffle=, or torch's DataLoader(FaceDataset(...), sampler=...)",
     "batch_sampler": "use balance=, filters= and shuffle=, or torch's DataLoader(FaceDataset(...), batch_sampler=...)",
     "generator": "the order is a pure function of seed=; give that",
     "in_order": "batches always come in the one order that can be resumed; leave it out",
@@ -43,11 +40,9 @@ def require_int(name: str, value: Any, *, minimum: int | None = 0, example: int)
     return number
 
 
-def require_bools(**values: Any) -> None:
-    """Raises `UsageError` unless each is True or False."""
-    for name, value in values.items():
-        if not isinstance(value, (bool, np.bool_)):
-            raise UsageError(f"{name}={value!r}: must be True or False")
+def optional_int(name: str, value: Any, *, minimum: int, example: int) -> int | None:
+    """`require_int`, for a value that may also be None."""
+    return None if value is None else require_int(name, value, minimum=minimum, example=example)
 
 
 def require_dataset_folder(dataset: Any) -> Path:
@@ -63,29 +58,25 @@ def require_dataset_folder(dataset: Any) -> Path:
     return path
 
 
-def check_transforms(**transforms: Any) -> None:
-    """Raises `UsageError` unless each is None or accepts the keyword arguments that the loader passes."""
-    for name, transform in transforms.items():
-        if transform is None:
-            continue
-        if isinstance(transform, (list, tuple)):
-            raise UsageError(f"{name}={transform!r}: must be one transform; try A.Compose([...])")
-        if not callable(transform):
-            raise UsageError(
-                f"{name}={transform!r}: must be callable; try an Albumentations pipeline, A.Compose([...])"
-            )
-        keywords = ("image",) if name == "transform" else ("image", "landmarks", "hull", "regions", "mask", "partner")
-        function = transform.forward if isinstance(transform, torch.nn.Module) else transform
-        try:
-            inspect.signature(function, follow_wrapped=False).bind(**dict.fromkeys(keywords))
-        except TypeError as error:
-            call = ", ".join(f"{keyword}=" for keyword in keywords)
-            raise UsageError(
-                f"{name}: is called with {call} and must return a dict with 'image': {error}; wrap it in a function "
-                "that does"
-            ) from error
-        except ValueError:  # a C function without a signature
-            continue
+def check_transform(name: str, transform: Any, keywords: Sequence[str]) -> None:
+    """Raises `UsageError` unless the transform is None or accepts the keyword arguments that the loader passes."""
+    if transform is None:
+        return
+    if isinstance(transform, (list, tuple)):
+        raise UsageError(f"{name}={transform!r}: must be one transform; try A.Compose([...])")
+    if not callable(transform):
+        raise UsageError(f"{name}={transform!r}: must be callable; try an Albumentations pipeline, A.Compose([...])")
+    function = transform.forward if isinstance(transform, torch.nn.Module) else transform
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(**dict.fromkeys(keywords))
+    except TypeError as error:
+        call = ", ".join(f"{keyword}=" for keyword in keywords)
+        raise UsageError(
+            f"{name}: is called with {call} and must return a dict with 'image': {error}; wrap it in a function that "
+            "does"
+        ) from error
+    except ValueError:  # a C function without a signature
+        return
 
 
 def check_face_transform(transform: Any) -> None:
@@ -110,19 +101,11 @@ def check_transform_list(transforms: Sequence[Any]) -> None:
             )
 
 
-def check_choices(dtype: Any, on_corrupt: Any, device: Any, fields: Any) -> None:
-    """Raises `UsageError` where one of these arguments has none of its allowed values."""
-    if dtype not in ("float32", "uint8"):
-        raise UsageError(f"dtype={dtype!r}: must be float32 or uint8, as a word")
-    if on_corrupt not in ("replace", "raise"):
-        raise UsageError(f"on_corrupt={on_corrupt!r}: must be 'replace' or 'raise'")
-    kind = _device_type(device)
-    if kind not in ("cpu", "cuda"):
-        raise UsageError(f"device={device!r}: must be 'cpu' or 'cuda', with a number where there are several")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device={device!r}: there is no CUDA device here; leave device out, or take 'cpu'")
-    if isinstance(fields, str) or (fields is not None and not isinstance(fields, Sequence)):
-        raise UsageError(f"fields={fields!r}: must be a tuple of names, such as ('image', 'label', 'video_id')")
+def check_options(**options: Any) -> None:
+    """Raises `UsageError` on the first of these options, in the order of `_OPTION_RULES`, that breaks its rule."""
+    for name, is_valid, rule in _OPTION_RULES:
+        if name in options and not is_valid(options[name]):
+            raise UsageError(f"{name}={options[name]!r}: {rule}")
 
 
 def _device_type(device: Any) -> str | None:
@@ -132,15 +115,33 @@ def _device_type(device: Any) -> str | None:
         return None
 
 
-def check_worker_options(*, collate_fn: Any, worker_init_fn: Any, timeout: Any, persistent_workers: Any) -> None:
-    """Raises `UsageError` on values that torch would accept and that would fail in a worker."""
-    for name, function in (("collate_fn", collate_fn), ("worker_init_fn", worker_init_fn)):
-        if function is not None and not callable(function):
-            raise UsageError(f"{name}={function!r}: must be a function, or None")
-    if isinstance(timeout, bool) or not isinstance(timeout, Real) or not float(timeout) >= 0:
-        raise UsageError(f"timeout={timeout!r}: must be a number of seconds of at least 0; 0 waits for ever")
-    if persistent_workers is not None:
-        require_bools(persistent_workers=persistent_workers)
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, (bool, np.bool_))
+
+
+def _is_function_or_none(value: Any) -> bool:
+    return value is None or callable(value)
+
+
+_OPTION_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("dtype", lambda value: value in ("float32", "uint8"), "must be float32 or uint8, as a word"),
+    ("on_corrupt", lambda value: value in ("replace", "raise"), "must be 'replace' or 'raise'"),
+    ("device", lambda value: _device_type(value) in ("cpu", "cuda"),
+     "must be 'cpu' or 'cuda', with a number where there are several"),
+    ("device", lambda value: _device_type(value) == "cpu" or torch.cuda.is_available(),
+     "there is no CUDA device here; leave device out, or take 'cpu'"),
+    ("fields", lambda value: value is None or (isinstance(value, Sequence) and not isinstance(value, str)),
+     "must be a tuple of names, such as ('image', 'label', 'video_id')"),
+    ("collate_fn", _is_function_or_none, "must be a function, or None"),
+    ("worker_init_fn", _is_function_or_none, "must be a function, or None"),
+    ("timeout", lambda value: isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0,
+     "must be a number of seconds of at least 0; 0 waits for ever"),
+    ("persistent_workers", lambda value: value is None or _is_flag(value), "must be True or False"),
+    ("drop_last", _is_flag, "must be True or False"),
+    ("channels_last", _is_flag, "must be True or False"),
+    ("pin_memory", _is_flag, "must be True or False"),
+)  # fmt: skip
+"""Options of `FaceDataLoader` with their checks and rules."""
 
 
 def check_collate_options(*, dtype: str, fields: Any) -> None:
@@ -171,9 +172,7 @@ def check_unsupported(arguments: Mapping[str, Any], sampler: Any) -> None:
             raise TypeError(f"FaceDataLoader has no argument {name!r}")
         raise UsageError(f"{name}: {_ALTERNATIVES[name]}")
     if sampler is not None and not _is_from_trainer(sampler):
-        raise UsageError(
-            "sampler: use balance=, filters= and shuffle=, or torch's DataLoader(FaceDataset(...), sampler=...)"
-        )
+        raise UsageError(f"sampler: {_ALTERNATIVES['sampler']}")
 
 
 def _is_from_trainer(sampler: Any) -> bool:
@@ -183,71 +182,3 @@ def _is_from_trainer(sampler: Any) -> bool:
     inner = getattr(sampler, "data_source", getattr(sampler, "dataset", None))
     classes = [kind.__name__ for kind in type(inner).__mro__]
     return not type(sampler).__module__.startswith("torch.") or "BatchDataset" in classes or "EpochSampler" in classes
-
-
-def check_importable(**parts: Any) -> None:
-    """Raises `UsageError` where a part cannot be pickled, or refers to functions that workers cannot import.
-
-    These are lambdas, and functions defined in a notebook, at a prompt, or below `if __name__ == "__main__":`.
-    """
-    main = sys.modules["__main__"]
-    file = getattr(main, "__file__", None)
-    if file is not None and getattr(main, "__spec__", None) is None and not Path(file).is_file():
-        raise UsageError(f"num_workers: workers cannot import the script from {file}; save it, or take num_workers=0")
-    for name, part in parts.items():
-        try:
-            _ImportablePickler(name).dump(part)
-        except (pickle.PicklingError, TypeError, AttributeError) as error:
-            raise UsageError(f"{name}: cannot be sent to workers: {error}; fix that, or take num_workers=0") from error
-
-
-class _ImportablePickler(pickle.Pickler):
-    """Checks the functions and classes of an object as pickle visits them; discards the output."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(_NullStream())
-        self._name = name
-
-    def reducer_override(self, item: Any) -> Any:
-        """Called by pickle for each object that it visits."""
-        if type(item).__module__.split(".")[0] in ("torch", "multiprocessing"):
-            return int, ()  # reduced by multiprocessing itself, only while a worker starts
-        if isinstance(item, (FunctionType, type)):
-            if "<" in item.__qualname__:  # <lambda>, <locals>
-                raise UsageError(
-                    f"{self._name}: workers cannot import {item.__qualname__}; write it at the top level of a module, "
-                    "or take num_workers=0"
-                )
-            if item.__module__ == "__main__" and (why := _why_not_importable(item.__qualname__)):
-                raise UsageError(
-                    f"{self._name}: workers cannot import {item.__qualname__} {why}; move it to a module, or take "
-                    "num_workers=0"
-                )
-        return NotImplemented
-
-
-def _why_not_importable(name: str) -> str:
-    """Why a worker cannot import this name of the main module; empty where it can."""
-    main = sys.modules["__main__"]
-    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    if file is None:
-        return "from a notebook or a prompt"
-    if spec is not None and spec.name.split(".")[-1] == "__main__":
-        return "from a package's __main__"
-    try:
-        top = ast.parse(Path(file).read_bytes()).body
-    except (OSError, SyntaxError, ValueError):
-        return ""
-    blocks = [statement.body for statement in top if isinstance(statement, ast.If)]
-    inside = {node.name for block in blocks for node in block if isinstance(node, _DEFINITIONS)}
-    outside = {node.name for node in top if isinstance(node, _DEFINITIONS)}
-    guarded = name.split(".", maxsplit=1)[0] in inside - outside
-    return "from below `if __name__ == '__main__':`" if guarded else ""
-
-
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-class _NullStream(io.RawIOBase):
-    def write(self, data: Any) -> int:
-        return len(data)

@@ -67,13 +67,7 @@ def evaluate(
     """
     if split not in SPLITS:
         raise UsageError(f"split={split!r}: must be one of {', '.join(SPLITS)}")
-    if (Path(checkpoint) / "checkpoints").is_dir():
-        raise UsageError(f"{checkpoint}: is a run's folder; give {Path(checkpoint) / 'checkpoints' / 'best.ckpt'}")
-    if Path(checkpoint).is_dir():
-        raise UsageError(
-            f"{checkpoint}: is a folder of parts, as ZeRO saves them; make one file of it by "
-            "convert_zero_checkpoint_to_fp32_state_dict of lightning.pytorch.utilities.deepspeed"
-        )
+    _check_is_file(checkpoint)
     contents = read_checkpoint(checkpoint)
     model = load_classifier(checkpoint, contents)
     data = _data_options(checkpoint, contents)
@@ -97,6 +91,17 @@ def evaluate(
             _evaluate_dataset(model, dataset, data, new_labels, name=name, split=split, notes=notes, progress=progress)
         )
     return evaluations
+
+
+def _check_is_file(checkpoint: str | Path) -> None:
+    """Raises `UsageError` on a folder, with the file to give instead."""
+    if (Path(checkpoint) / "checkpoints").is_dir():
+        raise UsageError(f"{checkpoint}: is a run's folder; give {Path(checkpoint) / 'checkpoints' / 'best.ckpt'}")
+    if Path(checkpoint).is_dir():
+        raise UsageError(
+            f"{checkpoint}: is a folder of parts, as ZeRO saves them; make one file of it by "
+            "convert_zero_checkpoint_to_fp32_state_dict of lightning.pytorch.utilities.deepspeed"
+        )
 
 
 def _datamodule_state(contents: dict[str, Any]) -> dict[str, Any]:

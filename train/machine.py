@@ -11,6 +11,9 @@ from typing import Self
 PACKAGES = ("bitsandbytes", "deepspeed", "timm", "torchao", "transformers", "triton")
 """Optional libraries that levers may need."""
 
+TENSOR_CORES, AMPERE = (7, 0), (8, 0)
+"""Compute capabilities of the first GPUs with tensor cores, and of those with bf16 and TF32."""
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -47,6 +50,15 @@ class Machine:
     def has(self, package: str) -> bool:
         """Whether a library of `PACKAGES` is installed."""
         return package in self.packages
+
+    def is_older_than(self, compute_capability: tuple[int, int]) -> bool:
+        """Whether one of its GPUs has a lower compute capability; False without GPUs."""
+        return self.compute_capability is not None and self.compute_capability < compute_capability
+
+    @property
+    def compute_capability_text(self) -> str:
+        """The compute capability in words, for a machine with GPUs."""
+        return f"{self.gpus[0]} has compute capability {'.'.join(map(str, self.compute_capability or ()))}"
 
     def without_gpus(self) -> Self:
         """Returns the machine without its GPUs, as a run with `accelerator="cpu"` sees it."""

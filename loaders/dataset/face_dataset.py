@@ -65,11 +65,9 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         frames_per_video: int | None = None,
     ) -> None:
         path = validation.require_dataset_folder(out)
-        if image_size is not None:
-            image_size = validation.require_int("image_size", image_size, minimum=1, example=224)
-        if frames_per_video is not None:
-            frames_per_video = validation.require_int("frames_per_video", frames_per_video, minimum=1, example=32)
-        validation.check_transforms(transform=transform)
+        image_size = validation.optional_int("image_size", image_size, minimum=1, example=224)
+        frames_per_video = validation.optional_int("frames_per_video", frames_per_video, minimum=1, example=32)
+        validation.check_transform("transform", transform, ("image",))
         if image_size is None and transform is None and face_transform is None:
             raise UsageError("image_size=None: needs a transform that brings all crops to one size; try 224")
         self.out = path.resolve()
@@ -223,7 +221,7 @@ def _as_face_compose(face_transform: Transform | Sequence[Any] | None) -> Transf
 
         validation.check_transform_list(face_transform)
         return FaceCompose(face_transform)
-    validation.check_transforms(face_transform=face_transform)
+    validation.check_transform("face_transform", face_transform, (*FACE_FIELDS, "partner"))
     validation.check_face_transform(face_transform)
     return face_transform  # type: ignore[return-value]
 

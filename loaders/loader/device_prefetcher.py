@@ -14,9 +14,10 @@ from .face_dataloader import FaceDataLoader
 class DevicePrefetcher:
     """A loader whose batches come on a device: `for images, labels in DevicePrefetcher(loader, "cuda")`.
 
-    On CUDA the next batch is copied from page-locked memory as uint8, a quarter of the bytes, and normalised there on a
-    side stream while the step works on the current one. On the CPU it behaves as the loader itself. Length, statistics,
-    state and epochs are the loader's; its state counts the batches that the prefetcher has delivered.
+    It calls `loader.to(device)`, and passes everything else on to the loader: length, statistics, state and epochs. On
+    CUDA the next batch is copied from page-locked memory as uint8, a quarter of the bytes, and normalised there on a
+    side stream while the step works on the current one; the state counts the batches that were delivered. On the CPU it
+    behaves as the loader itself.
     """
 
     def __init__(self, loader: FaceDataLoader, device: str | torch.device) -> None:

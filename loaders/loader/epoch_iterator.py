@@ -102,3 +102,16 @@ def iterate_in_order(
         step += 1
         meter.replaced += batch.replaced
         yield batch
+
+
+def deliver(batches: Iterator[tuple[Any, int]], sampler: EpochSampler, meter: EpochMeter) -> Generator[Any, None, None]:
+    """Yields each batch of `(batch, number of images)`, records it and moves the sampler's position past it."""
+    with track_position(sampler) as advance:
+        while True:
+            with meter.time_wait():
+                batch, num_images = next(batches, (None, 0))
+            if batch is None:
+                return
+            advance()
+            meter.record_batch(num_images)
+            yield batch

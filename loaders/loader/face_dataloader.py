@@ -23,6 +23,7 @@ from ..sampling.balance import Balance, Unbalanced
 from ..sampling.epoch_sampler import EpochSampler
 from ..sampling.order import Shuffling
 from ..transfer.finalizer import BatchFinalizer
+from ..workers.importable import check_importable
 from ..workers.processes import (
     MAIN_GUARD_HINT,
     WorkerDiedError,
@@ -35,7 +36,7 @@ from ..workers.request_preparer import RequestPreparer
 from ..workers.watchdog import WorkerWatchdog
 from .arguments import as_dataset, check_epoch, check_mixup, normalises_in_worker
 from .describe import describe_epoch
-from .epoch_iterator import EpochIterator, iterate_in_order, no_iterator, track_position
+from .epoch_iterator import EpochIterator, deliver, iterate_in_order, no_iterator
 from .stats import EpochMeter, LoaderDescription, LoaderStats
 
 _log = logging.getLogger("facefeed.loaders")
@@ -121,20 +122,18 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             unsupported.pop("generator", None)
             collate_fn = dataset.collate_fn if collate_fn is _identity else collate_fn
         validation.check_unsupported(unsupported, sampler)
-        validation.check_choices(dtype, on_corrupt, device, fields)
+        validation.check_options(dtype=dtype, on_corrupt=on_corrupt, device=device, fields=fields)
         if collate_fn is not None:
             validation.check_collate_options(dtype=dtype, fields=fields)
-        validation.check_worker_options(
-            collate_fn=collate_fn, worker_init_fn=worker_init_fn, timeout=timeout, persistent_workers=persistent_workers
-        )
-        validation.require_bools(drop_last=drop_last, channels_last=channels_last, pin_memory=pin_memory)
-        if local_ranks is not None:
-            local_ranks = validation.require_int("local_ranks", local_ranks, minimum=1, example=8)
-        self.local_ranks, self._has_default_workers = local_ranks, num_workers is None
-        num_workers = default_num_workers(local_ranks) if num_workers is None else num_workers
+        validation.check_options(
+            collate_fn=collate_fn, worker_init_fn=worker_init_fn, timeout=timeout, drop_last=drop_last,
+            persistent_workers=persistent_workers, channels_last=channels_last, pin_memory=pin_memory,
+        )  # fmt: skip
+        self.local_ranks = validation.optional_int("local_ranks", local_ranks, minimum=1, example=8)
+        self._has_default_workers = num_workers is None
+        num_workers = default_num_workers(self.local_ranks) if num_workers is None else num_workers
         num_workers = validation.require_int("num_workers", num_workers, example=2)
-        if prefetch_factor is not None:
-            prefetch_factor = validation.require_int("prefetch_factor", prefetch_factor, minimum=1, example=2)
+        prefetch_factor = validation.optional_int("prefetch_factor", prefetch_factor, minimum=1, example=2)
         dataset = as_dataset(
             dataset, split=split, image_size=image_size, face_transform=face_transform, transform=transform,
             filters=filters, frames_per_video=frames_per_video,
@@ -144,39 +143,64 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         self.window_images, self.seed, self.balance, self.max_per_video = window_images, seed, balance, max_per_video
         self.rank, self.num_replicas, self.dtype, self.fields = rank, num_replicas, dtype, fields
         self.channels_last, self.device, self.on_corrupt = channels_last, device, on_corrupt
-        self._epoch_sampler = EpochSampler(
-            dataset, batch_size=batch_size, shuffling=Shuffling.from_argument(self.shuffle, window_images),
-            balance=Unbalanced() if balance is None else balance, max_per_video=max_per_video, seed=seed,
-            drop_last=drop_last, rank=rank, num_replicas=num_replicas,
+        epoch_sampler = self._create_sampler(dataset, batch_size, drop_last=drop_last)
+        self._connect(epoch_sampler, self._create_batch_dataset(dataset, collate_fn, seed=epoch_sampler.seed))
+        self._meter = EpochMeter(0)
+        self._init_torch_loader(
+            num_workers=num_workers, worker_init_fn=worker_init_fn, multiprocessing_context=multiprocessing_context,
+            persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
+            prefetch_factor=prefetch_factor, pin_memory=pin_memory, timeout=timeout,
         )  # fmt: skip
-        check_epoch(self._epoch_sampler)
-        self._batch_dataset = BatchDataset(
-            dataset, fields=("image", "label") if fields is None else fields, seed=self._epoch_sampler.seed,
-            normalised=normalises_in_worker(dtype, device), mixes=check_mixup(dataset, balance),
-            replace_corrupt=on_corrupt == "replace", balanced_column=getattr(balance, "column", "label"),
+
+    def _create_sampler(self, dataset: FaceDataset, batch_size: int, *, drop_last: bool) -> EpochSampler:
+        sampler = EpochSampler(
+            dataset, batch_size=batch_size, shuffling=Shuffling.from_argument(self.shuffle, self.window_images),
+            balance=Unbalanced() if self.balance is None else self.balance, max_per_video=self.max_per_video,
+            seed=self.seed, drop_last=drop_last, rank=self.rank, num_replicas=self.num_replicas,
+        )  # fmt: skip
+        check_epoch(sampler)
+        return sampler
+
+    def _create_batch_dataset(self, dataset: FaceDataset, collate_fn: Collate | None, *, seed: int) -> BatchDataset:
+        return BatchDataset(
+            dataset, fields=("image", "label") if self.fields is None else self.fields, seed=seed,
+            normalised=normalises_in_worker(self.dtype, self.device), mixes=check_mixup(dataset, self.balance),
+            replace_corrupt=self.on_corrupt == "replace", balanced_column=getattr(self.balance, "column", "label"),
             collate_fn=collate_fn,
         )  # fmt: skip
-        self._epoch_sampler.prepare_request = RequestPreparer(self._batch_dataset)
-        self._meter = EpochMeter(0)
+
+    def _connect(self, sampler: EpochSampler, dataset: BatchDataset) -> None:
+        """Sets where requests and batches come from, with no iteration in progress."""
+        sampler.prepare_request = RequestPreparer(dataset)
+        self._epoch_sampler, self._batch_dataset = sampler, dataset
         self._current_iterator: Callable[[], EpochIterator | None] = no_iterator
         self._watchdog: WorkerWatchdog | None = None
+        self._iterator = None
+        object.__setattr__(self, "sampler", sampler)  # torch forbids plain assignment where a copy gets another
+        object.__setattr__(self, "dataset", dataset)
+
+    def _init_torch_loader(
+        self, *, num_workers: int, worker_init_fn: Callable[[int], Any] | None,
+        multiprocessing_context: str | BaseContext | None, **options: Any,
+    ) -> None:  # fmt: skip
+        """Initializes torch's DataLoader, which only passes requests to workers and their batches back."""
+        dataset = self._batch_dataset
         start_method_name(multiprocessing_context)
         if num_workers:
-            validation.check_importable(
-                face_transform=dataset.face_transform, transform=dataset.transform, collate_fn=collate_fn,
+            check_importable(
+                face_transform=dataset.face_transform, transform=dataset.transform, collate_fn=dataset.collate_fn,
                 worker_init_fn=worker_init_fn,
             )  # fmt: skip
         super().__init__(
-            self._batch_dataset, batch_size=None, sampler=self._epoch_sampler, collate_fn=_identity,
-            num_workers=num_workers,
+            dataset, batch_size=None, sampler=self._epoch_sampler, collate_fn=_identity, num_workers=num_workers,
             generator=torch.Generator(),  # else torch would draw from the training script's own, once an epoch
-            prefetch_factor=prefetch_factor, pin_memory=pin_memory, timeout=timeout,
-            persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
             worker_init_fn=worker_init_fn if isinstance(worker_init_fn, WorkerInit) else WorkerInit(worker_init_fn),
             multiprocessing_context=worker_context(multiprocessing_context) if num_workers else None,
+            **options,
         )  # fmt: skip
-        # Torch forbids setting these, since its own batching is off; users and trainers read them.
-        self.__dict__.update(batch_size=self._epoch_sampler.batch_size, drop_last=drop_last)
+        # Torch forbids plain assignment, since its own batching is off; users and trainers read these.
+        object.__setattr__(self, "batch_size", self._epoch_sampler.batch_size)
+        object.__setattr__(self, "drop_last", self._epoch_sampler.drop_last)
 
     @property
     def _is_accelerate_prepared(self) -> bool:
@@ -187,12 +211,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         """A copy of this loader that loads batches by `dataset`, with its own memory and its own position."""
         dataset.pool = None
         loader = copy.copy(self)
-        sampler = copy.copy(self._epoch_sampler)
-        sampler.prepare_request = RequestPreparer(dataset)
-        loader.__dict__.update(
-            _batch_dataset=dataset, _epoch_sampler=sampler, dataset=dataset, sampler=sampler, _iterator=None,
-            _watchdog=None, _current_iterator=no_iterator,
-        )  # fmt: skip
+        FaceDataLoader._connect(loader, copy.copy(self._epoch_sampler), dataset)
         return loader
 
     def __len__(self) -> int:
@@ -221,8 +240,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
 
     def _iterate_epoch(self) -> Generator[Any, None, None]:
         """Yields the batches of an epoch, selected at its first batch: Lightning calls `set_epoch` after `iter()`."""
-        sampler, meter = self._epoch_sampler, EpochMeter(self._epoch_sampler.epoch)
-        self._meter = meter
+        self._meter = meter = EpochMeter(self._epoch_sampler.epoch)
         if self._has_default_workers and self._iterator is None:
             self.num_workers = default_num_workers(self.local_ranks)  # ranks may have started since
         self._allocate_pool()
@@ -233,17 +251,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
                 torch_iterator = super().__iter__()
             if self.num_workers and (self._watchdog is None or not self._watchdog.is_watching(torch_iterator)):
                 self._watchdog = WorkerWatchdog(torch_iterator)
-            with track_position(sampler) as advance:
-                worker_batches = iterate_in_order(torch_iterator, self.next_step, meter, self._describe_worker_deaths)
-                batches = self._batch_finalizer()(worker_batches)
-                while True:
-                    with meter.time_wait():
-                        batch, num_images = next(batches, (None, 0))
-                    if batch is None:
-                        break
-                    advance()
-                    meter.record_batch(num_images)
-                    yield batch
+            worker_batches = iterate_in_order(torch_iterator, self.next_step, meter, self._describe_worker_deaths)
+            yield from deliver(self._batch_finalizer()(worker_batches), self._epoch_sampler, meter)
         finally:
             self._current_iterator = no_iterator
             if meter.replaced:
@@ -287,7 +296,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
 
     def to(self, device: str | torch.device) -> Self:
         """Delivers the batches of later iterations on a device; see the argument `device`."""
-        validation.check_choices(self.dtype, self.on_corrupt, device, self.fields)
+        validation.check_options(device=device)
         if self._iterator is not None or self._current_iterator() is not None:
             raise UsageError(f"to({device!r}): the workers have started; give the device before the first iter()")
         self.device = device

@@ -7,8 +7,8 @@ Must not know: Lightning, Dask, how a row was made.
 
 | room | what it holds |
 |---|---|
-| estimate/ | bounds for autocorrelated series; the DataLoader as a queue (estimator C) |
-| measure/ | the measured loop and the timing of its batches (estimator A) |
+| estimate/ | names of the estimators; bounds for autocorrelated series; the DataLoader as a queue (`Estimator.MODEL`) |
+| measure/ | the measured loop and the timing of its batches (`Estimator.LIVE`) |
 | verdict/ | FED, MARGINAL, STARVED or INCONCLUSIVE, and why; advice; a build's gate |
 | trials/ | the same step on variants of the loader; sweeps |
 | report/ | console, JSON, Perfetto trace, page |

@@ -45,12 +45,12 @@ class _Axis(click.ParamType):  # type: ignore[type-arg]
         """The name and the numbers."""
         if isinstance(value, tuple):
             return value
-        name, _, numbers = value.partition("=")
+        name, _, ranges = value.partition("=")
         minimum = {"workers": 0, "prefetch": 1}.get(name)
-        numbers_ = [number for part in numbers.split(",") for number in _parse_range(part)]
-        if minimum is None or not numbers_ or min(numbers_) < minimum:
+        numbers = [number for part in ranges.split(",") for number in _parse_range(part)]
+        if minimum is None or not numbers or min(numbers) < minimum:
             self.fail(f"{value!r}: must be such as workers=0..16, workers=0,2,4 or prefetch=1,2,4", param, ctx)
-        return name, numbers_
+        return name, numbers
 
 
 def _parse_range(text: str) -> list[int]:

@@ -11,7 +11,7 @@ import torch
 
 from ...pipeline.errors import UsageError
 from .measure.measured_loop import Step
-from .measure.ranks import RankGroup, default_rank_group
+from .measure.ranks import default_rank_group
 from .measure.variants import torch_loader_of
 from .trials.explanations import Trials
 from .verdict.advice import acceptable_wait_share, advise
@@ -50,6 +50,22 @@ def profile(
         UsageError: an argument is out of range, or the loader cannot be iterated again.
 
     """
+    _check_arguments(loader, steps, confidence)
+    with _random_state_preserved(loader), default_rank_group() as ranks:
+        if ranks.world_size > 1 and (verify or against):
+            raise UsageError(
+                f"profile() inside a job of {ranks.world_size} ranks: neither verify nor against; try settings one by "
+                "one"
+            )
+        ranks.require_same(steps=steps, confidence=confidence, quick=quick, epoch_batches=epoch_batches)
+        measurement = LoaderMeasurement(
+            loader, step, num_steps=steps, confidence=confidence, device=device, num_epoch_batches=epoch_batches,
+            progress=progress or _no_progress, ranks=ranks,
+        )  # fmt: skip
+        return _measure_and_explain(measurement, against or {}, verify=verify, quick=quick)
+
+
+def _check_arguments(loader: Any, steps: int, confidence: float) -> None:
     if steps < 50:
         raise UsageError(f"steps={steps}: must be at least 50; try 4000")
     if not 0 < confidence < 1:
@@ -60,34 +76,13 @@ def profile(
         raise UsageError(
             f"{type(loader).__name__}: has no batches to iterate over; give a loader, or a list of batches"
         )
-    with _random_state_preserved(loader), default_rank_group() as ranks:
-        if ranks.world_size > 1 and (verify or against):
-            raise UsageError(
-                f"profile() inside a job of {ranks.world_size} ranks: neither verify nor against; try settings one by "
-                "one"
-            )
-        ranks.require_same(steps=steps, confidence=confidence, quick=quick, epoch_batches=epoch_batches)
-        return _run_profile(
-            loader,
-            step,
-            num_steps=steps,
-            confidence=confidence,
-            device=device,
-            num_epoch_batches=epoch_batches,
-            ranks=ranks,
-            against=against or {},
-            verify=verify,
-            quick=quick,
-            progress=progress or _no_progress,
-        )
 
 
-def _run_profile(
-    loader: Any, step: Step, *, ranks: RankGroup, against: Mapping[str, Any], verify: bool, quick: bool, **settings: Any
+def _measure_and_explain(
+    measurement: LoaderMeasurement, against: Mapping[str, Any], *, verify: bool, quick: bool
 ) -> Profile:  # fmt: skip
-    measurement = LoaderMeasurement(loader, step, ranks=ranks, **settings)
     result, trials = measurement.measure(), Trials(measurement)
-    if not quick and ranks.world_size > 1:  # each trial would take as long as one rank likes
+    if not quick and measurement.ranks.world_size > 1:  # each trial would take as long as one rank likes
         advice = advise(result.live, result.num_cores, acceptable_share=acceptable_wait_share(result.verdict))
         result = replace(result, advice=tuple(advice))
     elif not quick:

@@ -18,7 +18,7 @@ from ...pipeline.dataset.index import Index
 from ...pipeline.errors import UsageError
 from .. import validation
 from ..dataset.selection import Rows
-from .bound_balance import BoundBalance, BoundPairs, BoundQuotas, BoundUnbalanced, BoundWeights
+from .bound_balance import BoundBalance, BoundQuotas, BoundUnits, BoundWeights
 from .pairing import pair_with_source
 from .row_shuffler import RowShuffler
 
@@ -45,8 +45,7 @@ class Unbalanced:
 
     def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
-        shuffler.check(rows)
-        return BoundUnbalanced(rows, shuffler)
+        return BoundUnits(rows[:, np.newaxis], shuffler)
 
 
 @dataclass(frozen=True)
@@ -130,9 +129,9 @@ class Pairs:
         real, fake = pair_with_source(rows, shuffler.index)
         if not len(fake):
             raise UsageError("Pairs: no fake of these rows has rows of its source; is source_id known in this dataset?")
-        shuffler.check(real, share=0.5)
         orphans = int((shuffler.index.codes("source_id", rows) >= 0).sum()) - len(fake)
-        return BoundPairs(real, fake, shuffler, [f"{orphans:,} fakes without rows of their source"] if orphans else [])
+        notes = [f"{orphans:,} fakes without rows of their source"] if orphans else []
+        return BoundUnits(np.stack([real, fake], axis=1), shuffler, notes)
 
 
 def balance_from_name(name: BalanceName, index: Index, rows: Rows) -> Quotas | Pairs | None:

@@ -1,4 +1,7 @@
-"""A balance bound to the rows of a dataset: the rows of any epoch in order, as a pure function of its number."""
+"""A balance bound to the rows of a dataset: the rows of any epoch in order, as a pure function of its number.
+
+`Unbalanced` and `Pairs` become `BoundUnits`, `Quotas` becomes `BoundQuotas`, `Weights` becomes `BoundWeights`.
+"""
 
 from __future__ import annotations
 
@@ -32,22 +35,31 @@ class BoundBalance(Protocol):
 
 
 @dataclass
-class BoundUnbalanced:
-    """Every row once, shuffled."""
+class BoundUnits:
+    """Every unit once, shuffled: single rows, or pairs of a real and a fake row.
 
-    rows: Rows
+    units: uint32 (units, unit_size), rows of the index; for `max_per_video`, a unit is an image of its first row's
+    video. shuffler: of whole batches.
+    """
+
+    units: NDArray[np.uint32]
     shuffler: RowShuffler
-    unit_size: int = 1
     notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.unit_size = self.units.shape[1]
+        self.unit_shuffler = self.shuffler.for_share(1 / self.unit_size)
+        self.unit_shuffler.check(self.units[:, 0])
 
     @property
     def num_images(self) -> int:
         """See `BoundBalance`."""
-        return len(self.rows)
+        return self.units.size
 
     def epoch_rows(self, epoch: int, key: int) -> Rows:
         """See `BoundBalance`."""
-        return self.rows[self.shuffler(self.rows, self.rows, derive_key(key, epoch))]
+        order = self.unit_shuffler(self.units[:, 0], derive_key(key, epoch))
+        return self.units.take(order, axis=0).ravel()
 
 
 @dataclass
@@ -62,14 +74,16 @@ class BoundQuotas:
     def __post_init__(self) -> None:
         self.unit_size = sum(self.shares)
         # Evenly interleaved: the k-th image of a group lies at (k + 1/2) / share of the unit.
-        offsets = sorted(
-            ((k + 0.5) / share, group) for group, share in enumerate(self.shares) for k in range(share)
-        )  # fmt: skip
+        offsets = sorted(((k + 0.5) / share, group) for group, share in enumerate(self.shares) for k in range(share))
         self.group_of_position = np.array([group for _, group in offsets])
-        num_units = self.num_images // self.unit_size
-        self.shuffler.check_streams(
-            self.groups, [num_units * share for share in self.shares], [share / self.unit_size for share in self.shares]
-        )
+        self.streams = [
+            (group, share, self.shuffler.for_share(share / self.unit_size))
+            for group, share in zip(self.groups, self.shares, strict=True)
+        ]
+        if self.shuffler.max_per_video is not None:
+            num_units = self.num_images // self.unit_size
+            limits = [shuffler.limit_of_stream(group, num_units * share) for group, share, shuffler in self.streams]
+            self.shuffler.check_max_per_video(max(limits))
 
     @property
     def num_images(self) -> int:
@@ -80,12 +94,11 @@ class BoundQuotas:
         """See `BoundBalance`."""
         num_units = self.num_images // self.unit_size
         rows = np.empty((num_units, self.unit_size), np.uint32)
-        for number, (group, share) in enumerate(zip(self.groups, self.shares, strict=True)):
+        for number, (group, share, shuffler) in enumerate(self.streams):
             num_drawn = num_units * share
             drawn = self._draw(group, epoch * num_drawn, num_drawn, derive_key(key, number))
             if self.shuffler.max_per_video is not None:
-                order_key = derive_key(key, epoch, number)
-                drawn = drawn[self.shuffler(drawn, drawn, order_key, share=share / self.unit_size)]
+                drawn = drawn[shuffler(drawn, derive_key(key, epoch, number))]
             rows[:, self.group_of_position == number] = drawn.reshape(num_units, share)
         return rows.ravel()
 
@@ -119,24 +132,3 @@ class BoundWeights:
         drawn = np.searchsorted(self.cumulative_weights, uniform * self.cumulative_weights[-1], side="right")
         rows: Rows = self.rows[np.minimum(drawn, len(self.rows) - 1)]
         return rows
-
-
-@dataclass
-class BoundPairs:
-    """Pairs of a real and a fake row, shuffled as pairs."""
-
-    real: Rows
-    fake: Rows
-    shuffler: RowShuffler
-    notes: list[str]
-    unit_size: int = 2
-
-    @property
-    def num_images(self) -> int:
-        """See `BoundBalance`."""
-        return 2 * len(self.fake)
-
-    def epoch_rows(self, epoch: int, key: int) -> Rows:
-        """See `BoundBalance`."""
-        order = self.shuffler(self.fake, self.real, derive_key(key, epoch), share=0.5)
-        return np.stack([self.real[order], self.fake[order]], axis=1).ravel()

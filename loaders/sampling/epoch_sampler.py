@@ -49,6 +49,19 @@ def rank_and_world_size() -> tuple[int, int]:
     return 0, 1
 
 
+def _checked_ranks(rank: int | None, num_replicas: int | None) -> tuple[int | None, int | None]:
+    """Rank and number of ranks as ints, or None for both; raises `UsageError` on any other."""
+    if (rank is None) != (num_replicas is None):
+        raise UsageError("rank and num_replicas: give both, or none to take torch.distributed's")
+    if rank is None:
+        return None, None
+    rank = validation.require_int("rank", rank, example=0)
+    num_replicas = validation.require_int("num_replicas", num_replicas, minimum=1, example=1)
+    if rank >= num_replicas:
+        raise UsageError(f"rank={rank}: must be in 0..{num_replicas - 1}")
+    return rank, num_replicas
+
+
 def _unprepared(_sampler: EpochSampler, request: BatchRequest) -> BatchRequest:
     return request
 
@@ -67,29 +80,21 @@ class EpochSampler(DistributedSampler[int]):
         self, dataset: FaceDataset, *, batch_size: int, shuffling: Shuffling, balance: Balance,
         max_per_video: int | None, seed: int, drop_last: bool, rank: int | None, num_replicas: int | None,
     ) -> None:  # fmt: skip
-        batch_size = validation.require_int("batch_size", batch_size, minimum=1, example=64)
-        seed = validation.require_int("seed", seed, minimum=None, example=0)
-        if max_per_video is not None:
-            max_per_video = validation.require_int("max_per_video", max_per_video, minimum=1, example=2)
-            if shuffling.mode == "none":
-                raise UsageError(f"max_per_video={max_per_video}: needs shuffle")
+        self.batch_size = validation.require_int("batch_size", batch_size, minimum=1, example=64)
+        self.seed = validation.require_int("seed", seed, minimum=None, example=0)
+        self.max_per_video = validation.optional_int("max_per_video", max_per_video, minimum=1, example=2)
+        if self.max_per_video is not None and shuffling.mode == "none":
+            raise UsageError(f"max_per_video={self.max_per_video}: needs shuffle")
         if isinstance(balance, type) or not hasattr(balance, "bind"):
             raise UsageError(f"balance={balance!r}: must be a balance, such as Quotas({{'real': 1, 'fake': 1}})")
-        self.batch_size, self.seed, self.drop_last, self.shuffle = batch_size, seed, drop_last, False
+        self.dataset: FaceDataset
+        self.dataset, self._shuffling, self.balance = dataset, shuffling, balance
+        self.drop_last, self.shuffle = drop_last, False
+        self._rank, self._num_replicas = _checked_ranks(rank, num_replicas)
         self.epoch, self.first_image = 0, 0
         self.keeps_position = False
         """Whether `set_epoch` of the current epoch keeps the position in it: after `resume`, and during iteration."""
         self.prepare_request: Callable[[EpochSampler, BatchRequest], BatchRequest] = _unprepared
-        self.dataset: FaceDataset
-        self.dataset, self._shuffling, self.balance, self.max_per_video = dataset, shuffling, balance, max_per_video
-        if (rank is None) != (num_replicas is None):
-            raise UsageError("rank and num_replicas: give both, or none to take torch.distributed's")
-        if rank is not None and num_replicas is not None:
-            rank = validation.require_int("rank", rank, example=0)
-            num_replicas = validation.require_int("num_replicas", num_replicas, minimum=1, example=1)
-            if rank >= num_replicas:
-                raise UsageError(f"rank={rank}: must be in 0..{num_replicas - 1}")
-        self._rank, self._num_replicas = rank, num_replicas
         self._bound_balance_cache: tuple[tuple[int, Balance], BoundBalance] | None = None
         self._rows_cache: tuple[tuple[int, int, Balance], Rows] | None = None
 
@@ -160,15 +165,15 @@ class EpochSampler(DistributedSampler[int]):
 
     def __len__(self) -> int:
         """Steps of a whole epoch, the same on every rank."""
-        return self._steps_for(self.num_images)
+        return self._num_steps(self.num_images, self.global_batch)
 
     @property
     def steps_left(self) -> int:
         """Steps from the position to the end of its epoch."""
-        return self._steps_for(self.num_images - self.first_image)
+        return self._num_steps(self.num_images - self.first_image, self.global_batch)
 
-    def _steps_for(self, num_images: int) -> int:
-        return num_images // self.global_batch if self.drop_last else -(-num_images // self.global_batch)
+    def _num_steps(self, num_images: int, global_batch: int) -> int:
+        return num_images // global_batch if self.drop_last else -(-num_images // global_batch)
 
     @property
     def num_images(self) -> int:
@@ -191,8 +196,8 @@ class EpochSampler(DistributedSampler[int]):
         """
         rows = self.rows(epoch)
         start = step * self.global_batch if first_image is None else first_image
-        of_rank = self._rank_part(np.arange(start, min(start + self.global_batch, len(rows))))
-        return BatchRequest(epoch, step, rows[of_rank % len(rows)], of_rank - start, start)
+        positions = self._rank_part(np.arange(start, min(start + self.global_batch, len(rows))))
+        return BatchRequest(epoch, step, rows[positions % len(rows)], positions - start, start)
 
     def _rank_part(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rank's part of a step's positions in the epoch; padding continues behind the last position."""
@@ -282,8 +287,8 @@ class EpochSampler(DistributedSampler[int]):
             step, global_batch = state.get("step"), state.get("global_batch")
             if type(step) is not int or type(global_batch) is not int or step < 0:
                 return None
-            steps = self.num_images // global_batch if self.drop_last else -(-self.num_images // global_batch)
-            return min(step * global_batch, self.num_images) if step <= steps else None
+            num_steps = self._num_steps(self.num_images, global_batch)
+            return min(step * global_batch, self.num_images) if step <= num_steps else None
         images = state.get("images")
         return images if type(images) is int and images % self.bound_balance.unit_size == 0 else None
 

@@ -17,8 +17,7 @@ from .order import Shuffling, derive_key, max_per_batch, min_possible_per_batch,
 class RowShuffler:
     """Shuffles rows by `shuffling`; with `max_per_video`, spreads the images of each video over the batches.
 
-    `batch_images`: images of one step over all ranks. In the methods, `share` is the part of each batch, 0 to 1, that
-    these rows fill.
+    `batch_images`: how many of these rows one step holds, over all ranks.
     """
 
     index: Index
@@ -26,63 +25,56 @@ class RowShuffler:
     batch_images: int
     max_per_video: int | None = None
 
-    def __call__(self, rows: Rows, video_rows: Rows, key: int, *, share: float = 1.0) -> NDArray[np.int64]:
-        """Returns positions in `rows`, int64 (rows,), in shuffled order; row `i` is of the video of `video_rows[i]`.
+    def for_share(self, share: float) -> RowShuffler:
+        """The shuffler of rows that fill this share of each batch, 0 to 1.
 
-        Raises `UsageError` where a window has too many rows of one video to keep `max_per_video`.
+        With `max_per_video`, its windows hold whole batches.
         """
-        shuffling, per_batch = self._shuffling_for(share), self._images_per_batch(share)
-        order = shuffling(np.arange(len(rows), dtype=np.uint32), key).astype(np.int64)
+        shuffling, batch_images = self.shuffling.scaled(share), max(round(self.batch_images * share), 1)
+        if shuffling.mode == "window" and self.max_per_video is not None:
+            shuffling = replace(shuffling, window_images=-(-shuffling.window_images // batch_images) * batch_images)
+        return replace(self, shuffling=shuffling, batch_images=batch_images)
+
+    def __call__(self, video_rows: Rows, key: int) -> NDArray[np.int64]:
+        """Returns the positions 0 .. `len(video_rows)` - 1, int64, shuffled; item `i` is of `video_rows[i]`'s video.
+
+        Raises `UsageError` where a window has too many items of one video to keep `max_per_video`.
+        """
+        order = self.shuffling(np.arange(len(video_rows), dtype=np.uint32), key).astype(np.int64)
         if self.max_per_video is None:
             return order
         videos = self.index.codes("video_id", video_rows)
-        for number, window in enumerate(shuffling.windows(len(order))):
+        for number, window in enumerate(self.shuffling.windows(len(order))):
             part = order[window]
-            order[window] = part[spread_videos(videos[part], per_batch, derive_key(key, "spread", number))]
-        self._check_max_per_video(max_per_batch(videos[order], per_batch))
+            order[window] = part[spread_videos(videos[part], self.batch_images, derive_key(key, "spread", number))]
+        self.check_max_per_video(max_per_batch(videos[order], self.batch_images))
         return order
 
-    def check(self, video_rows: Rows, *, share: float = 1.0) -> None:
+    def check(self, video_rows: Rows) -> None:
         """Raises `UsageError` where an epoch of all these rows cannot keep `max_per_video`.
 
         Checks only full shuffles: with windows, which rows share a window differs from epoch to epoch.
         """
         if self.max_per_video is not None and self.shuffling.mode == "full":
-            rows_per_video = self._rows_per_video(video_rows)
-            self._check_max_per_video(min_possible_per_batch(rows_per_video, self._images_per_batch(share)))
+            self.check_max_per_video(min_possible_per_batch(self._rows_per_video(video_rows), self.batch_images))
 
-    def check_streams(self, groups: list[Rows], num_drawn: list[int], shares: list[float]) -> None:
-        """The same check for endless streams that repeat `groups[i]`, of which an epoch draws `num_drawn[i]` rows."""
-        if self.max_per_video is not None:
-            streams = zip(groups, num_drawn, shares, strict=True)
-            self._check_max_per_video(max(self._max_of_stream(*stream) for stream in streams))
-
-    def _max_of_stream(self, group: Rows, num_drawn: int, share: float) -> int:
-        per_batch, (cycles, remainder) = self._images_per_batch(share), divmod(num_drawn, len(group))
-        rows_per_video = self._rows_per_video(group)
-        if remainder == 0:  # every epoch is whole cycles
-            return min_possible_per_batch(rows_per_video * cycles, per_batch)
-        # In the worst case, the rows of a video come last in one cycle and first in the next.
-        most = min(int(rows_per_video.max()) * (cycles + 2), num_drawn)
-        return min(-(-most // max(num_drawn // per_batch, 1)), per_batch)
-
-    def _check_max_per_video(self, most: int) -> None:
+    def check_max_per_video(self, most: int) -> None:
+        """Raises `UsageError` where a batch has to hold `most` images of one video and `max_per_video` is less."""
         if self.max_per_video is not None and most > self.max_per_video:
             raise UsageError(
                 f"max_per_video={self.max_per_video}: one video has so many images that a batch has to hold {most} of "
                 f"them; try max_per_video={most}, or frames_per_video"
             )
 
-    def _images_per_batch(self, share: float) -> int:
-        return max(round(self.batch_images * share), 1)
-
-    def _shuffling_for(self, share: float) -> Shuffling:
-        """The shuffling of a part of the stream; with `max_per_video`, windows hold whole batches."""
-        shuffling = self.shuffling if share == 1 else self.shuffling.scaled(share)
-        if shuffling.mode != "window" or self.max_per_video is None:
-            return shuffling
-        per_batch = self._images_per_batch(share)
-        return replace(shuffling, window_images=-(-shuffling.window_images // per_batch) * per_batch)
+    def limit_of_stream(self, group: Rows, num_drawn: int) -> int:
+        """The least `max_per_video` that holds where each epoch draws `num_drawn` rows of an endless repetition."""
+        cycles, remainder = divmod(num_drawn, len(group))
+        rows_per_video = self._rows_per_video(group)
+        if remainder == 0:  # every epoch is whole cycles
+            return min_possible_per_batch(rows_per_video * cycles, self.batch_images)
+        # In the worst case, the rows of a video come last in one cycle and first in the next.
+        most = min(int(rows_per_video.max()) * (cycles + 2), num_drawn)
+        return min(-(-most // max(num_drawn // self.batch_images, 1)), self.batch_images)
 
     def _rows_per_video(self, rows: Rows) -> NDArray[np.int64]:
         _, counts = np.unique(self.index.codes("video_id", rows), return_counts=True)

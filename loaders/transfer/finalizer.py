@@ -53,29 +53,23 @@ class BatchFinalizer:
 
     def __post_init__(self) -> None:
         self._device = torch.device("cpu" if self.device is None else self.device)
+        self._is_cuda = self._device.type == "cuda"
 
     def __call__(self, batches: Iterator[WorkerBatch]) -> Iterator[tuple[Any, int]]:
         """See the class. The output of the user's own collate_fn is passed on unchanged."""
-        if self._device.type == "cuda":
-            return prefetch_to_device(batches, self._start_transfer, self._device)
+        if self._is_cuda:
+            return prefetch_to_device(batches, self._finalize, self._device)
         return (self._finalize(batch) for batch in batches)
 
     def _finalize(self, batch: WorkerBatch) -> tuple[Any, int]:
+        """On CUDA this enqueues copies and kernels on the current stream, and does not wait for them."""
         if batch.collated is not None:
             return batch.collated, batch.count
         images = self._images(batch)
-        if self.pin_memory:
-            images = self._pinned_copy(images)
-        return self._assemble(images.to(self._device), batch.columns), batch.count
-
-    def _start_transfer(self, batch: WorkerBatch) -> tuple[Any, int]:
-        if batch.collated is not None:
-            return batch.collated, batch.count
-        images = self._pinned_copy(self._images(batch)).to(self._device, non_blocking=True)
+        if self.pin_memory or self._is_cuda:
+            images = self.allocate_pinned(images.shape, images.dtype).copy_(images)
+        images = images.to(self._device, non_blocking=self._is_cuda)
         return self._assemble(images, batch.columns), batch.count
-
-    def _pinned_copy(self, images: torch.Tensor) -> torch.Tensor:
-        return self.allocate_pinned(images.shape, images.dtype).copy_(images)
 
     def _images(self, batch: WorkerBatch) -> torch.Tensor:
         """(N, H, W, 3) on the CPU, as the worker wrote them."""

@@ -46,9 +46,9 @@ def default_num_workers(local_ranks: int | None = None) -> int:
 
 def start_method_name(requested: str | BaseContext | None) -> str:
     """The start method of workers: forkserver by default, or spawn; raises `UsageError` on any other."""
-    name = (
-        "forkserver" if requested is None else requested if isinstance(requested, str) else _start_method_of(requested)
-    )
+    name: Any = "forkserver" if requested is None else requested
+    if isinstance(requested, BaseContext):
+        name = requested.get_start_method()
     if name == "fork":
         raise UsageError(
             "multiprocessing_context='fork': copies locks that other threads hold, and may hang; take 'forkserver' "
@@ -56,11 +56,7 @@ def start_method_name(requested: str | BaseContext | None) -> str:
         )
     if name not in ("forkserver", "spawn"):
         raise UsageError(f"multiprocessing_context={requested!r}: must be 'forkserver' or 'spawn'")
-    return name
-
-
-def _start_method_of(context: Any) -> str | None:
-    return context.get_start_method() if isinstance(context, BaseContext) else None
+    return str(name)
 
 
 def worker_context(requested: str | BaseContext | None) -> BaseContext:
@@ -76,9 +72,8 @@ def worker_context(requested: str | BaseContext | None) -> BaseContext:
     if name == "forkserver":
         own = [_PRELOAD_MODULE, *(name for name in _PRELOAD_IF_IMPORTED if name in sys.modules)]
         context.set_forkserver_preload(list(dict.fromkeys([*own, *_preload_modules_of_user()])))
-        if not getattr(
-            multiprocessing.current_process(), "_inheriting", False
-        ):  # not in a worker that imports the script
+        imports_script = getattr(multiprocessing.current_process(), "_inheriting", False)  # as a worker does at start
+        if not imports_script:
             with _sigint_blocked():
                 _start_fork_server()
     return context

@@ -17,15 +17,13 @@ def fit_to_machine(config: Config, machine: Machine) -> tuple[Config, tuple[str,
     before Ampere, and fp32 on GPUs without tensor cores; TF32 and compilation are left out if unsupported.
     """
     parts = [part.strip() for part in config.levers.split(",") if part.strip()]
-    kept = parts
-    notes = []
+    kept, notes = parts, list[str]()
     if machine.compute_capability is not None and _has_recipe_levers(config, parts):
         kept = [supported for part in parts if (supported := _supported(part, machine))]
         if kept != parts:
-            capability = ".".join(map(str, machine.compute_capability))
             notes.append(
-                f"recipe {config.recipe}: {', '.join(_describe_changes(parts, machine))}, since {machine.gpus[0]} has "
-                f"compute capability {capability}{_missing_text(parts, machine)}; levers={','.join(kept) or 'none'}"
+                f"recipe {config.recipe}: {', '.join(_describe_changes(parts, machine))}, since "
+                f"{machine.compute_capability_text}{_missing_text(parts, machine)}; levers={','.join(kept) or 'none'}"
             )
     if len(machine.gpus) > 1 and not any(part.split(":")[0] in STRATEGIES for part in kept):
         notes.append(
@@ -46,8 +44,7 @@ def _has_recipe_levers(config: Config, parts: list[str]) -> bool:
 
 def _supported(lever: str, machine: Machine) -> str | None:
     """Returns the lever, its replacement, or None."""
-    assert machine.compute_capability is not None
-    if machine.compute_capability >= min_compute_capability(lever) and not _missing_requirement(lever, machine):
+    if not machine.is_older_than(min_compute_capability(lever)) and not _missing_requirement(lever, machine):
         return lever
     return _supported("fp16", machine) if lever == "bf16" else None
 

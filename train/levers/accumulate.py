@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from lightning.pytorch import Callback, LightningModule
 
@@ -13,7 +13,7 @@ from .lever import Lever, require_int
 
 
 @dataclass(frozen=True)
-class Accumulate(Lever):
+class Accumulate(Lever, name="accumulate", form="accumulate:N"):
     """One optimizer step for every `batches` batches, on the mean of their losses.
 
     Gives: the step of a batch `batches` times as large, in the memory of one; fewer all-reduces under DDP. An epoch's
@@ -22,10 +22,6 @@ class Accumulate(Lever):
     last batch weigh more, as they do without the lever. Under ZeRO an incomplete last group continues in the next
     epoch. A validation interval in batches (`val_check_interval=100`) becomes one in optimizer steps.
     """
-
-    name: ClassVar[str] = "accumulate"
-    kind: ClassVar[str] = "accumulate"
-    form: ClassVar[str] = "accumulate:N"
 
     batches: int
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
@@ -19,7 +19,7 @@ from .lever import Lever
 
 
 @dataclass(frozen=True)
-class Checkpointing(Lever):
+class Checkpointing(Lever, name="checkpointing"):
     """Stores only the inputs of blocks, and recomputes their activations in the backward pass.
 
     By the submodule's own method if it has one (Hugging Face's `gradient_checkpointing_enable`, timm's
@@ -28,10 +28,6 @@ class Checkpointing(Lever):
     Gradients and dropout masks are the same; BatchNorm's running statistics count each batch once. Chen et al.,
     Training Deep Nets with Sublinear Memory Cost, 2016.
     """
-
-    name: ClassVar[str] = "checkpointing"
-    kind: ClassVar[str] = "checkpointing"
-    form: ClassVar[str] = "checkpointing"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Refuses a module without blocks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 
@@ -13,17 +13,13 @@ _LOWER_IS_BETTER = ("loss", "error", "perplexity", "mae", "mse", "rmse", "wer", 
 
 
 @dataclass(frozen=True)
-class Best(Lever):
+class Best(Lever, name="best", form="best:METRIC"):
     """Keeps the checkpoint with the best value of a metric that the module logs in validation, as `best.ckpt`.
 
     Lower is better for names with loss, error, perplexity, mae, mse, rmse, wer or eer in them, higher for all others.
     Gives: the weights before they overfit (a BERT's accuracy, with determinism: 91.43 -> 92.0 %);
     `trainer.test(ckpt_path="best")` tests them. Costs: the time to write a checkpoint at each improvement.
     """
-
-    name: ClassVar[str] = "best"
-    kind: ClassVar[str] = "best"
-    form: ClassVar[str] = "best:METRIC"
 
     metric: str
 
@@ -39,16 +35,12 @@ class Best(Lever):
 
 
 @dataclass(frozen=True)
-class EarlyStop(Lever):
+class EarlyStop(Lever, name="early_stop", form="early_stop:METRIC[:patience]"):
     """Stops when a logged metric has not improved for `patience` validations, or is not finite.
 
     Whether lower or higher is better: as in `Best`. Gives: the time of epochs without improvement. Costs: nothing; a
     small patience may stop at a plateau before the end.
     """
-
-    name: ClassVar[str] = "early_stop"
-    kind: ClassVar[str] = "early_stop"
-    form: ClassVar[str] = "early_stop:METRIC[:patience]"
 
     metric: str
     patience: int = 3

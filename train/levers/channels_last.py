@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from lightning.pytorch import LightningModule
@@ -13,17 +12,13 @@ from .lever import Lever
 
 
 @dataclass(frozen=True)
-class ChannelsLast(Lever):
+class ChannelsLast(Lever, name="channels_last"):
     """Stores weights of convolutions channels last in memory (NHWC); activations follow.
 
     Gives: convolutions without transposes around them; some 5 to 35 % with fp16 or bf16 on tensor cores, often a
     little on CPUs. Costs: results differ only by the order of sums; slower if a network reshapes between its
     convolutions. Shapes stay NCHW, only strides change, and checkpoints are the same.
     """
-
-    name: ClassVar[str] = "channels_last"
-    kind: ClassVar[str] = "channels_last"
-    form: ClassVar[str] = "channels_last"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Refuses a module without 2-D convolutions."""

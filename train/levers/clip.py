@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from lightning.pytorch import LightningModule
 
@@ -14,17 +14,13 @@ from .optimizers.in_place import transform_optimizers
 
 
 @dataclass(frozen=True)
-class Clip(Lever):
+class Clip(Lever, name="clip", form="clip:NORM"):
     """Scales down gradients whose Euclidean norm over all parameters exceeds `norm`.
 
     Gives: one outlier batch cannot throw the weights far off; warm-up may be shorter. Gradients are clipped after
     unscaling under fp16, and after the last batch of a group under accumulation. Costs: a pass over the gradients.
     Pascanu et al., On the Difficulty of Training Recurrent Neural Networks, ICML 2013.
     """
-
-    name: ClassVar[str] = "clip"
-    kind: ClassVar[str] = "clip"
-    form: ClassVar[str] = "clip:NORM"
 
     norm: float
 

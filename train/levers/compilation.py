@@ -11,15 +11,13 @@ import torch
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
 
-from ..machine import Machine
+from ..machine import TENSOR_CORES, Machine
 from ..torch_internals import dynamo_counters
 from .lever import Lever
 
-_MIN_CAPABILITY = (7, 0)
-
 
 @dataclass(frozen=True)
-class Compile(Lever):
+class Compile(Lever, name="compile"):
     """Compiles the networks that the module calls, in place: names in the state dict do not change.
 
     Gives: fewer kernels and less memory traffic; most for sequences of many small operations. Costs: seconds to
@@ -28,19 +26,14 @@ class Compile(Lever):
     the fit. `training_step` itself, which logs, is not compiled. Ansel et al., PyTorch 2, ASPLOS 2024.
     """
 
-    name: ClassVar[str] = "compile"
-    kind: ClassVar[str] = "compile"
-    form: ClassVar[str] = "compile"
-
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Refuses without a compiler, on GPUs that Triton does not support, and a module without networks."""
         if machine.compiler is None:
             return "compile: there is no C++ compiler, with which its kernels are built; install g++, or leave it out"
         if machine.gpus and not machine.has("triton"):
             return "compile: Triton, which writes its kernels on CUDA, is not installed; run `pip install triton`"
-        if machine.compute_capability is not None and machine.compute_capability < _MIN_CAPABILITY:
-            capability = ".".join(map(str, machine.compute_capability))
-            return f"compile: {machine.gpus[0]} has compute capability {capability}, and Triton needs 7.0; leave it out"
+        if machine.is_older_than(TENSOR_CORES):
+            return f"compile: {machine.compute_capability_text}, and Triton needs 7.0; leave it out"
         submodules = list(networks(module))
         if not submodules:
             return f"compile: {type(module).__name__} calls no network that is a part of it; leave it out"

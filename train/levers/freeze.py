@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from lightning.pytorch import LightningModule
@@ -34,7 +34,7 @@ class FrozenRow:
 
 
 @dataclass(frozen=True)
-class Freeze(Lever):
+class Freeze(Lever, name="freeze", form="freeze:PATTERN|PATTERN"):
     """Freezes parameters whose names, or whose modules' names, match a pattern.
 
     patterns: shell patterns (`*` matches anything, also dots) of full names: `net.layer1*|net.bn1`. Frozen BatchNorm
@@ -43,10 +43,6 @@ class Freeze(Lever):
     optimizer state and, for the first layers, no stored activations; a good start for small data. Costs: what these
     layers could still have learned.
     """
-
-    name: ClassVar[str] = "freeze"
-    kind: ClassVar[str] = "freeze"
-    form: ClassVar[str] = "freeze:PATTERN|PATTERN"
 
     patterns: tuple[str, ...]
 

@@ -21,13 +21,21 @@ class LeverError(UsageError):
 class Lever:
     """Base class of levers. The fields are the values of the text form, in order: `early_stop:val/auc:3`.
 
-    name: its name in texts. kind: levers of the same kind exclude each other; the name for a lever without such others.
-    form: syntax of the text form, for messages.
+    A subclass gives these as class keywords, `class Clip(Lever, name="clip", form="clip:NORM")`:
+    name: its name in texts. kind: levers of the same kind exclude each other; by default that of the base class, or the
+    name. form: syntax of the text form, for messages; by default the name.
     """
 
     name: ClassVar[str]
     kind: ClassVar[str]
     form: ClassVar[str]
+
+    def __init_subclass__(cls, *, name: str = "", kind: str = "", form: str = "") -> None:
+        super().__init_subclass__()
+        if name:
+            cls.name, cls.form = name, form or name
+        if kind or name:
+            cls.kind = kind or getattr(cls, "kind", name)
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Returns why it cannot work on this module and machine, with what to do instead; None if it can."""

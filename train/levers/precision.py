@@ -6,20 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 
-from ..machine import Machine
+from ..machine import AMPERE, Machine
 from .lever import Lever
 from .process_setting import ProcessSetting
 
-_AMPERE = (8, 0)
-
 
 @dataclass(frozen=True)
-class Fp16(Lever):
+class Fp16(Lever, name="fp16", kind="precision"):
     """Matrix products and convolutions in fp16 (5 exponent bits), other operations and weights in fp32.
 
     Gives: a BERT's epoch 23.09 -> 8.75 min on an A100; half of the time or less for large models, little for tiny
@@ -27,10 +25,6 @@ class Fp16(Lever):
     below 6e-8 would underflow, so the loss is scaled dynamically: a few steps at the start, and about one in two
     thousand, are skipped (`FiniteGuard` counts them). Micikevicius et al., Mixed Precision Training, ICLR 2018.
     """
-
-    name: ClassVar[str] = "fp16"
-    kind: ClassVar[str] = "precision"
-    form: ClassVar[str] = "fp16"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Refuses without a GPU, and a loss that autocast refuses."""
@@ -44,7 +38,7 @@ class Fp16(Lever):
 
 
 @dataclass(frozen=True)
-class Bf16(Lever):
+class Bf16(Lever, name="bf16", kind="precision"):
     """Matrix products and convolutions in bf16 (fp32's 8 exponent bits, 8 of fraction), other operations in fp32.
 
     Gives: the speed of fp16 on a GPU of compute capability 8.0 (Ampere) and above, without loss scaling and skipped
@@ -52,14 +46,10 @@ class Bf16(Lever):
     weights and their updates stay fp32. Kalamkar et al., A Study of BFLOAT16 for Deep Learning Training, 2019.
     """
 
-    name: ClassVar[str] = "bf16"
-    kind: ClassVar[str] = "precision"
-    form: ClassVar[str] = "bf16"
-
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Refuses on GPUs before Ampere, and a loss that autocast refuses."""
-        if _capability_below(machine, _AMPERE):
-            return f"bf16: {_capability_text(machine)}, and bf16 needs 8.0 (Ampere) or above; take fp16"
+        if machine.is_older_than(AMPERE):
+            return f"bf16: {machine.compute_capability_text}, and bf16 needs 8.0 (Ampere) or above; take fp16"
         return _unsafe_loss_refusal(self, module)
 
     def arguments(self) -> dict[str, Any]:
@@ -68,7 +58,7 @@ class Bf16(Lever):
 
 
 @dataclass(frozen=True)
-class Tf32(Lever):
+class Tf32(Lever, name="tf32"):
     """Matrix products of fp32 numbers on tensor cores, with 10 of their 23 fraction bits.
 
     Gives: up to several times the speed of fp32 matrix products on Ampere and above (convolutions use TF32 by
@@ -76,16 +66,12 @@ class Tf32(Lever):
     decimal digits. The process's setting is restored after the fit.
     """
 
-    name: ClassVar[str] = "tf32"
-    kind: ClassVar[str] = "tf32"
-    form: ClassVar[str] = "tf32"
-
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Refuses without a GPU of compute capability 8.0 or above."""
         if not machine.gpus:
             return "tf32: needs a GPU with tensor cores, and there is none; leave it out"
-        if _capability_below(machine, _AMPERE):
-            return f"tf32: {_capability_text(machine)}, and TF32 needs 8.0 (Ampere) or above; take fp16"
+        if machine.is_older_than(AMPERE):
+            return f"tf32: {machine.compute_capability_text}, and TF32 needs 8.0 (Ampere) or above; take fp16"
         return None
 
     def arguments(self) -> dict[str, Any]:
@@ -104,15 +90,6 @@ class MatmulPrecision(ProcessSetting):
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision(self._precision)
         return partial(torch.set_float32_matmul_precision, before)
-
-
-def _capability_below(machine: Machine, minimum: tuple[int, int]) -> bool:
-    return machine.compute_capability is not None and machine.compute_capability < minimum
-
-
-def _capability_text(machine: Machine) -> str:
-    major, minor = machine.compute_capability or (0, 0)
-    return f"{machine.gpus[0]} has compute capability {major}.{minor}"
 
 
 def _unsafe_loss_refusal(lever: Lever, module: LightningModule) -> str | None:

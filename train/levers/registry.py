@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import cast
 
+from ..machine import AMPERE, TENSOR_CORES
 from .lever import Lever, LeverError
 
 
@@ -31,14 +32,12 @@ class _LeverSpec:
     changes_result: bool = False
 
 
-_TENSOR_CORES, _AMPERE = (7, 0), (8, 0)
-
 _SPECS = {
-    "fp16": _LeverSpec("precision", "Fp16", min_compute_capability=_TENSOR_CORES),  # works below, without a gain
-    "bf16": _LeverSpec("precision", "Bf16", min_compute_capability=_AMPERE),
-    "tf32": _LeverSpec("precision", "Tf32", min_compute_capability=_AMPERE),
+    "fp16": _LeverSpec("precision", "Fp16", min_compute_capability=TENSOR_CORES),  # works below, without a gain
+    "bf16": _LeverSpec("precision", "Bf16", min_compute_capability=AMPERE),
+    "tf32": _LeverSpec("precision", "Tf32", min_compute_capability=AMPERE),
     "sync_batchnorm": _LeverSpec("ranks.sync_batchnorm", "SyncBatchNorm", changes_result=True),
-    "compile": _LeverSpec("compilation", "Compile", min_compute_capability=_TENSOR_CORES),
+    "compile": _LeverSpec("compilation", "Compile", min_compute_capability=TENSOR_CORES),
     "ddp": _LeverSpec("ranks.ddp", "Ddp", is_strategy=True, saves_one_file=True),
     "zero": _LeverSpec("ranks.sharded", "Zero", is_strategy=True),
     "fsdp": _LeverSpec("ranks.sharded", "Fsdp", is_strategy=True, saves_one_file=True),

@@ -47,7 +47,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self._validation_is_due = self._training_ended = self._warned = False
         self._seed = seed
         self._rng_states: list[dict[str, Any]] = []
-        self._step = self._last_saved_step = 0
+        self._step = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Returns what a resumed run needs, as plain values."""
@@ -73,7 +73,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Restores random generators, and runs the validation if the checkpoint was written right before it."""
-        self._step = self._last_saved_step = trainer.global_step
+        self._step = trainer.global_step
         restore_or_seed(trainer, self._seed, self._rng_states)
         if self._validation_is_due:
             trainer.validating = True
@@ -96,7 +96,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         """Saves `best.ckpt` if the metric has improved."""
         self._validation_is_due = False
         self.validated_step = trainer.global_step
-        figures = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+        figures = logged_metrics(trainer, "val")
         value = self._metric_sign * figures.get(self._metric, math.inf)
         if value < self._best_value and self._check_finite(trainer):  # NaN compares false
             self.figures, self._best_value, self.best_step = figures, value, trainer.global_step
@@ -116,7 +116,6 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         if not self._check_finite(trainer):
             return
         self._save(trainer, LAST)
-        self._last_saved_step = trainer.global_step
         self._stop.record_saved(trainer)
 
     def _check_finite(self, trainer: Any) -> bool:
@@ -126,7 +125,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
             self._warned = True
             rank_zero_warn(
                 f"not saved: weights or running statistics are NaN or infinite after step {trainer.global_step:,}; the "
-                f"last checkpoint is that of step {self._last_saved_step:,}"
+                f"last checkpoint is that of step {self._stop.last_saved_step:,}"
             )
         return finite
 
@@ -165,6 +164,11 @@ class SafeCheckpointIO(PlainCheckpointIO):
                 raise
             reason.filename = reason.filename or str(path)
             raise reason from None
+
+
+def logged_metrics(trainer: Any, split: str) -> dict[str, float]:
+    """Returns the latest metrics of a split, "val" or "test", by name, such as "val/auc"."""
+    return {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith(f"{split}/")}
 
 
 def saves_one_file(strategy: Any) -> bool:

@@ -20,9 +20,9 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
     """Agrees over all ranks, at the end of every step, on stopping and on saving.
 
     agreed_signal: number of the signal that any rank received, else 0. save_is_due: whether `save_every_minutes` have
-    passed since the last checkpoint, by the clock of any rank. Ranks exchange two integers a step over gloo, without
-    waiting for the device. After a training step `RunCheckpointer` saves and then ends the run; between batches of
-    validation and test, which change no weights, the run ends here.
+    passed since the last checkpoint, by the clock of any rank. last_saved_step: the step of that checkpoint. Ranks
+    exchange two integers a step over gloo, without waiting for the device. After a training step `RunCheckpointer`
+    saves and then ends the run; between batches of validation and test, which change no weights, the run ends here.
     """
 
     def __init__(self, signals: Signals, run: Path, *, save_every_minutes: float) -> None:
@@ -32,7 +32,7 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._save_every_seconds = 60 * save_every_minutes
         self._last_saved_at = 0.0
         self._run = run
-        self._last_saved_step = 0
+        self.last_saved_step = 0
         self._group: Any = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
@@ -66,12 +66,12 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     def record_saved(self, trainer: Any) -> None:
         """Records that a checkpoint of this step was written."""
-        self._last_saved_step, self._last_saved_at = trainer.global_step, clock()
+        self.last_saved_step, self._last_saved_at = trainer.global_step, clock()
 
     def raise_if_agreed(self) -> None:
         """Raises `StoppedTrainingError`, on all ranks alike, if any has received a signal."""
         if self.agreed_signal:
-            raise StoppedTrainingError(self.agreed_signal, self._run, self._last_saved_step)
+            raise StoppedTrainingError(self.agreed_signal, self._run, self.last_saved_step)
 
     @contextmanager
     def converting_interrupts(self) -> Iterator[None]:
@@ -81,7 +81,7 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
         except (KeyboardInterrupt, SystemExit) as interrupt:
             if not self.signals.received:
                 raise
-            raise StoppedTrainingError(self.signals.received, self._run, self._last_saved_step) from interrupt
+            raise StoppedTrainingError(self.signals.received, self._run, self.last_saved_step) from interrupt
 
     def _all_reduce(self) -> None:
         flags = [self.signals.received, int(clock() - self._last_saved_at >= self._save_every_seconds)]

@@ -18,6 +18,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from ...pipeline.console import duration_text
+from .checkpointer import logged_metrics
 from .throughput import Throughput
 
 _LOG_SECONDS, _JSON_SECONDS, _BAR_SECONDS = 30.0, 5.0, 0.5
@@ -121,7 +122,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Reports the metrics."""
-        figures = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val/")}
+        figures = logged_metrics(trainer, "val")
         finite_figures = {name: value if math.isfinite(value) else None for name, value in figures.items()}
         labels = {
             "val/loss": "val loss",

@@ -26,7 +26,7 @@ from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
 from ..model.face_classifier import FaceClassifier, may_log
 from ..model.warm_start import warm_start
 from ..starvation.monitor import StarvationMonitor, StarvedError
-from .checkpointer import BEST, LAST, RunCheckpointer, SafeCheckpointIO, find_checkpoint, saves_one_file
+from .checkpointer import BEST, LAST, RunCheckpointer, SafeCheckpointIO, find_checkpoint, logged_metrics, saves_one_file
 from .folder import RunFolder
 from .graceful_stop import GracefulStop
 from .launch import is_first_rank
@@ -244,8 +244,7 @@ class _Session:
         }  # fmt: skip
 
     def _test_result(self) -> dict[str, Any]:
-        figures = self._trainer.callback_metrics
-        test = {name: float(value) for name, value in figures.items() if name.startswith("test/")}
+        test = logged_metrics(self._trainer, "test")
         metrics = self._module.scores if test else None
         return {
             "test": test,

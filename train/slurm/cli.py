@@ -49,9 +49,11 @@ def slurm() -> None:
     """Write the batch script of a training, of precompute, or of a ladder, for a Slurm cluster."""
 
 
-def _allocation_options(command: _Command) -> _Command:
-    """Adds the options on resources, common to all scripts."""
-    for option in reversed((
+def _script_command(*paths: str) -> Callable[[_Command], click.Command]:
+    """Registers a command that writes a script: arguments `paths`, options on resources, and behind `--` its own."""
+    parameters = (
+        *(click.argument(path, type=click.Path()) for path in paths),
+        click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]"),
         click.option("--nodes", type=int, default=1, show_default=True, metavar="N", help="How many."),
         click.option("--gpus-per-node", type=_GpuCount(), default=(None, 0), metavar="[KIND:]G",
                      help="Of each, as 4 or a100:4 (sinfo -o %G names kinds).  [default: 0]"),
@@ -68,15 +70,17 @@ def _allocation_options(command: _Command) -> _Command:
         click.option("--sbatch", "more", multiple=True, metavar="OPTION", help="One more of sbatch's, as '--qos=low'."),
         click.option("--script", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                      help="Where it is written.  [default: standard output]"),
-    )):  # fmt: skip
-        command = option(command)
-    return command
+    )  # fmt: skip
+
+    def register(command: _Command) -> click.Command:
+        for parameter in reversed(parameters):
+            command = parameter(command)
+        return slurm.command(cls=_PassThrough, context_settings={"max_content_width": 110})(command)
+
+    return register
 
 
-@slurm.command(cls=_PassThrough, context_settings={"max_content_width": 110})
-@click.argument("out", type=click.Path())
-@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
-@_allocation_options
+@_script_command("out")
 def train(out: str, options: tuple[str, ...], **requested: Any) -> None:
     """Write a script that trains on OUT, a rank a GPU.
 
@@ -104,11 +108,7 @@ def train(out: str, options: tuple[str, ...], **requested: Any) -> None:
     _write(train_script(allocation, arguments, **_launch_options(requested)), requested["script"])
 
 
-@slurm.command(cls=_PassThrough, context_settings={"max_content_width": 110})
-@click.argument("src", type=click.Path())
-@click.argument("out", type=click.Path())
-@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
-@_allocation_options
+@_script_command("src", "out")
 def precompute(src: str, out: str, options: tuple[str, ...], **requested: Any) -> None:
     """Write a script that makes OUT of SRC, a worker a core.
 
@@ -136,10 +136,7 @@ def precompute(src: str, out: str, options: tuple[str, ...], **requested: Any) -
     _write(precompute_script(allocation, [src, out, *options], **_launch_options(requested)), requested["script"])
 
 
-@slurm.command(cls=_PassThrough, context_settings={"max_content_width": 110})
-@click.argument("out", type=click.Path())
-@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]")
-@_allocation_options
+@_script_command("out")
 def ladder(out: str, options: tuple[str, ...], **requested: Any) -> None:
     """Write a script that measures on a node what each lever is worth, on the faces of OUT.
 

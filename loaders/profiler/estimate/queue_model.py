@@ -1,4 +1,4 @@
-"""Estimator C: torch's DataLoader as a queue, which predicts device waits from load and step times.
+"""`Estimator.MODEL`: torch's DataLoader as a queue, which predicts device waits from load and step times.
 
 torch requests the first `num_workers * prefetch_factor` batches at once, then one more for each that it returns;
 workers take the requests in rotation, and batches are returned in order (`torch/utils/data/dataloader.py`,
@@ -70,7 +70,7 @@ class QueueTimeline:
 class QueueModel:
     """A loader's settings and overheads.
 
-    prefetch_factor: batches a worker. transport_seconds: to hand over a ready batch. turnaround_seconds: of a worker
+    prefetch_factor: batches a worker. transport_seconds: of a ready batch to the host. turnaround_seconds: of a worker
     between two batches. launch_seconds: of the host, to launch a step. lead_steps: how far the host runs ahead of the
     device. Raises `UsageError` on negative values.
     """
@@ -103,8 +103,7 @@ class QueueModel:
     ) -> QueueTimeline:
         """Simulates an iteration in which batch n loads for `load_seconds[n]` and step n takes `step_seconds[n]`.
 
-        Each is (batches,), or one number for all. transport_seconds: measured hand-over times in place of the queue's
-        own.
+        Each is (batches,), or one number for all. transport_seconds: measured ones in place of the queue's own.
         """
         durations = (
             load_seconds,

@@ -27,7 +27,7 @@ class Recording(StepTimes):
             return 0.0  # it does the step itself
         load_cpu_seconds = 0.0 if self.num_workers else sum(timing.cpu_seconds for timing in self.batch_timings)
         return max(
-            (self.loop_cpu_seconds - load_cpu_seconds) / len(self) - float(np.median(self.handover_seconds)), 0.0
+            (self.loop_cpu_seconds - load_cpu_seconds) / len(self) - float(np.median(self.host_transport_seconds)), 0.0
         )
 
     @property
@@ -35,18 +35,18 @@ class Recording(StepTimes):
         """Closure: share of the steady state's time on a second clock that its parts do not explain, 0 to 1.
 
         The parts: steps, batches not ready, sampler, no core free, and of the rest of each wait at most the usual
-        hand-over. The time: from the beginning of one step to the next on CLOCK_MONOTONIC_RAW, which nothing else
+        transport. The time: from the beginning of one step to the next on CLOCK_MONOTONIC_RAW, which nothing else
         reads.
         """
-        is_steady, usual_handover_seconds = self.is_steady, 0.0
+        is_steady, usual_transport_seconds = self.is_steady, 0.0
         if self.batch_timings and is_steady.any():
-            handover_seconds = self.handover_seconds - (
-                self.excess_handover_seconds if self.num_workers else self.sampler_seconds
+            transport_seconds = self.host_transport_seconds - (
+                self.excess_transport_seconds if self.num_workers else self.sampler_seconds
             )
-            usual_handover_seconds = max(float(np.median(handover_seconds[is_steady])), 0.0)
+            usual_transport_seconds = max(float(np.median(transport_seconds[is_steady])), 0.0)
         explained_wait_seconds = self.not_ready_seconds + self.sampler_wait_seconds + self.late_seconds
         explained_wait_seconds = explained_wait_seconds + np.clip(
-            self.wait_seconds - explained_wait_seconds, 0.0, usual_handover_seconds
+            self.wait_seconds - explained_wait_seconds, 0.0, usual_transport_seconds
         )
         is_consecutive = is_steady[1:] & is_steady[:-1] & ~self._is_segment_break
         total_seconds = float(np.diff(self.step_begin_raw_at)[is_consecutive].sum())
@@ -143,23 +143,30 @@ class Recording(StepTimes):
         """Seconds of a worker between two batches when the next one is already requested: the median."""
         gaps = [np.zeros(0)]
         for segment in self.segments if self.num_workers and self.batch_timings else ():
-            start, finish, handed = self.load_start_at[segment], self.load_end_at[segment], self.received_at[segment]
-            count, ahead = len(start), self.num_workers * self.prefetch_factor
+            start_at, end_at, received_at = (
+                self.load_start_at[segment],
+                self.load_end_at[segment],
+                self.received_at[segment],
+            )
+            count, ahead = len(start_at), self.num_workers * self.prefetch_factor
             if count > ahead:
-                before, asked = finish[ahead - self.num_workers : count - self.num_workers], handed[: count - ahead]
-                gaps.append((start[ahead:] - before)[asked < before])
-        return max(float(np.median(found)), 0.0) if len(found := np.concatenate(gaps)) else 0.0
+                # A worker's previous batch, and the return of a batch that requested this one.
+                previous_end_at = end_at[ahead - self.num_workers : count - self.num_workers]
+                requested_at = received_at[: count - ahead]
+                gaps.append((start_at[ahead:] - previous_end_at)[requested_at < previous_end_at])
+        all_gaps = np.concatenate(gaps)
+        return max(float(np.median(all_gaps)), 0.0) if len(all_gaps) else 0.0
 
     def modelled_not_ready_seconds(self) -> Seconds:
-        """Estimator C: `not_ready_seconds` as the queue alone predicts it, (steps,)."""
-        not_ready_seconds, handover_seconds = np.zeros(len(self)), self.handover_seconds
+        """`Estimator.MODEL`: `not_ready_seconds` as the queue alone predicts it, (steps,)."""
+        not_ready_seconds, transport_seconds = np.zeros(len(self)), self.host_transport_seconds
         for segment in self.segments:
             # Batches loaded before the segment began were ready at once.
             load_seconds = np.where(
                 self.load_end_at[segment] > self.requested_at[segment.start], self.load_seconds[segment], 0.0
             )
             not_ready_seconds[segment] = self.queue_model.replay(
-                load_seconds, self.step_seconds[segment], handover_seconds[segment]
+                load_seconds, self.step_seconds[segment], transport_seconds[segment]
             ).not_ready_seconds
         return not_ready_seconds
 

@@ -113,7 +113,7 @@ class StepTimes:
 
     @property
     def wait_seconds(self) -> Seconds:
-        """Estimator A: idle time of the device before each step; on the host, all of `next()`."""
+        """`Estimator.LIVE`: idle time of the device before each step; on the host, all of `next()`."""
         return self.received_at - self.requested_at
 
     @property
@@ -137,8 +137,8 @@ class StepTimes:
         return np.array([timing.end_at for timing in self.batch_timings])
 
     @property
-    def handover_seconds(self) -> Seconds:
-        """Host time to receive each batch once it is ready and requested: queue, unpickling, sampler."""
+    def host_transport_seconds(self) -> Seconds:
+        """Host time to receive each ready, requested batch (queue, unpickling, sampler); device work may hide it."""
         fetch_seconds = self.host_received_at - self.host_requested_at
         if not self.batch_timings:
             return np.zeros(len(self))
@@ -152,8 +152,8 @@ class StepTimes:
     @property
     def transport_floor_seconds(self) -> float:
         """Time to receive a ready batch without any contention: the tenth percentile."""
-        handover_seconds = (self.handover_seconds - self.sampler_seconds)[self.is_steady]
-        return max(float(np.quantile(handover_seconds, 0.1)), 0.0) if len(handover_seconds) else 0.0
+        transport_seconds = (self.host_transport_seconds - self.sampler_seconds)[self.is_steady]
+        return max(float(np.quantile(transport_seconds, 0.1)), 0.0) if len(transport_seconds) else 0.0
 
     @property
     def not_ready_seconds(self) -> Seconds:
@@ -179,13 +179,13 @@ class StepTimes:
         return np.zeros(len(self)) if self.num_workers else np.minimum(self.sampler_seconds, self.wait_seconds)
 
     @property
-    def excess_handover_seconds(self) -> Seconds:
-        """Hand-over time of a ready batch beyond the transport floor, where it is over three times the floor.
+    def excess_transport_seconds(self) -> Seconds:
+        """Transport of a ready batch on the host beyond the transport floor, where it is over three times the floor.
 
         It means that the loop, its workers and the queue want more cores than there are, or that the sampler is slow.
         Below that it is clock noise and counts as transport. 0 without workers, where nothing is transferred.
         """
-        excess_seconds = self.handover_seconds - self.transport_floor_seconds
+        excess_seconds = self.host_transport_seconds - self.transport_floor_seconds
         is_excessive = (
             excess_seconds > 2 * self.transport_floor_seconds
             if self.batch_timings and self.num_workers
@@ -195,10 +195,10 @@ class StepTimes:
 
     @property
     def excess_sampler_seconds(self) -> Seconds:
-        """Part of `excess_handover_seconds` that the sampler took."""
+        """Part of `excess_transport_seconds` that the sampler took."""
         return np.where(
             self.sampler_seconds > 2 * self.transport_floor_seconds,
-            np.minimum(self.excess_handover_seconds, self.sampler_seconds),
+            np.minimum(self.excess_transport_seconds, self.sampler_seconds),
             0.0,
         )
 
@@ -213,7 +213,7 @@ class StepTimes:
     def late_seconds(self) -> Seconds:
         """Part of each wait in which a ready batch was late for want of a free core."""
         return np.minimum(
-            self.excess_handover_seconds - self.excess_sampler_seconds,
+            self.excess_transport_seconds - self.excess_sampler_seconds,
             self.wait_seconds - self.not_ready_seconds - self.sampler_wait_seconds,
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 
 from ..estimate.bounds import BoundedEstimate
+from ..estimate.estimator import Estimator
 from ..measure.recording import Recording
 from ..verdict.gate import Gate
 from ..verdict.no_advice import no_advice_reason
@@ -19,14 +20,10 @@ _BAR, _COLUMN, _WIDTH = 10, 40, 80
 def console_report(profile: Profile, gate: Gate) -> str:
     """One screen of 80 columns, the verdict at its end."""
     verdict, live = profile.verdict, profile.live
-    model = "-" if verdict.model_wait_share is None else f"{verdict.model_wait_share:.2%}"
-    waited = "some rank waited" if profile.ranks else "the device waited"
     lines = [
         *_sweep(profile),
         *_ranks(profile),
-        f"  A  live, by the clock        {verdict.wait_share.value:7.2%}  of the time, {waited}",
-        f"  B  against replayed batches  {profile.replay_slowdown:7.2%}  slower than with preloaded batches",
-        f"  C  the queue's model         {model:>7}  what A should be in the second half, from the first",
+        *_estimators(profile),
         *([f"  of rank {profile.rank}, which the others waited for most:"] if profile.ranks else []),
         *_side_by_side(
             _bars("a step", {STEP_PART_LABELS[name]: value for name, value in profile.step_part_seconds.items()}),
@@ -48,6 +45,20 @@ def _wrapped(line: str) -> str:
         return line
     indent = line[: len(line) - len(line.lstrip())]
     return textwrap.fill(line, _WIDTH, subsequent_indent=indent + "  ", break_long_words=False, break_on_hyphens=False)
+
+
+def _estimators(profile: Profile) -> list[str]:
+    """A row of each estimator of the waiting."""
+    verdict = profile.verdict
+    model = "-" if verdict.model_wait_share is None else f"{verdict.model_wait_share:.2%}"
+    waited = "some rank waited" if profile.ranks else "the device waited"
+    return [
+        f"  {Estimator.LIVE}  live, by the clock        {verdict.wait_share.value:7.2%}  of the time, {waited}",
+        f"  {Estimator.DIFFERENTIAL}  against replayed batches  {profile.replay_slowdown:7.2%}  slower than with "
+        "preloaded batches",
+        f"  {Estimator.MODEL}  the queue's model         {model:>7}  what {Estimator.LIVE} should be in the second "
+        "half, from the first",
+    ]
 
 
 def _trials(profile: Profile) -> list[str]:

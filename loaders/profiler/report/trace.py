@@ -21,14 +21,14 @@ from ..verdict.result import Profile
 
 _LOOP, _FIRST_WORKER = 1, 2  # processes of the trace: numbers of its own, since a pid may be any number
 _WAITING, _STEP = 1, 2
-_NOT_MADE, _NO_CORE, _SAMPLER, _HANDING = _WAITS = (
+_NOT_READY, _NO_CORE, _SAMPLER, _TRANSPORT = _WAITS = (
     "stall: batch not ready", "stall: no core free", "stall: sampler", "transport"
 )  # fmt: skip
 _COLOURS = {
-    _NOT_MADE: "terrible",
+    _NOT_READY: "terrible",
     _NO_CORE: "bad",
     _SAMPLER: "bad",
-    _HANDING: "grey",
+    _TRANSPORT: "grey",
     "step": "good",
 }  # names that Chrome reserves
 
@@ -91,12 +91,12 @@ def _of_steps(recording: Recording, began: float) -> Iterator[Event]:
     ]
     ready = recording.queue_depth
     for step in range(len(recording)):
-        *edges, handed, done = (int(series[step]) for series in moments)
+        *edges, received_at, step_end_at = (int(series[step]) for series in moments)
         of_step = {"step": step, "in stretch": int(recording.segment_step[step])}
-        for name, (start, end) in zip(_WAITS, itertools.pairwise([*edges, handed]), strict=True):
+        for name, (start, end) in zip(_WAITS, itertools.pairwise([*edges, received_at]), strict=True):
             if end > start:
                 yield _slice(name, start, end, process=_LOOP, thread=_WAITING, about=of_step)
-        yield _slice("step", handed, done, process=_LOOP, thread=_STEP, about=of_step)
+        yield _slice("step", received_at, step_end_at, process=_LOOP, thread=_STEP, about=of_step)
         if ready[step] >= 0:
             counted = {"batches": int(ready[step])}
             yield {"ph": "C", "name": "batches ready", "pid": _LOOP, "ts": edges[0] / 1e3, "args": counted}

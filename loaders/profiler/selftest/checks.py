@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from ..estimate.estimator import Estimator
 from ..estimate.queue_model import Seconds
 from ..measure.recording import Recording
 from ..verdict.judge import judge
@@ -19,7 +20,6 @@ from ..verdict.verdict import VerdictKind
 from .scenarios import Plan, PlayedSegment, Segment
 
 Unit = Literal["seconds", "share", "count", "bytes"]
-Estimator = Literal["", "A", "C"]
 Player = Callable[[Plan], list[PlayedSegment]]
 
 STEP_SECONDS = 0.02
@@ -49,7 +49,7 @@ class Comparison:
     """One injected delay, and what the profiler recovered.
 
     injected, recovered, allowed: in `unit`: seconds a step, a share from 0 to 1, a count, or bytes an item. estimator:
-    A by the clock or C by the queue model; empty where neither is tested.
+    that recovered it; empty where none is tested.
     """
 
     label: str
@@ -57,7 +57,7 @@ class Comparison:
     recovered: float
     allowed: float
     unit: Unit = "seconds"
-    estimator: Estimator = ""
+    estimator: Estimator | Literal[""] = ""
 
     @property
     def holds(self) -> bool:
@@ -105,16 +105,17 @@ def headline(checks: Sequence[Check]) -> str:
 
 
 def tolerance(seen: PlayedSegment) -> float:
-    """Allowed error of a recovered stall, in seconds a step: 2 % of the step, or three times the hand-over floor."""
-    return max(LEAST_ALLOWED_SECONDS, 3 * seen.handover_floor_seconds)
+    """Allowed error of a recovered stall, in seconds a step: 2 % of the step, or three times the transport floor."""
+    return max(LEAST_ALLOWED_SECONDS, 3 * seen.transport_floor_seconds)
 
 
 def constant_delay(play: Player) -> Check:
     """1: without workers, every step waits for exactly its batch."""
     [seen] = play(Plan(segments=[_falling_delays(1)]))
     points = tuple(
-        Comparison(label=f"{delay * 1e3:.0f} ms", injected=float(seen.wait_seconds[kept].mean()), estimator="A",
-              recovered=float(seen.recording.wait_seconds[kept].mean()), allowed=tolerance(seen))
+        Comparison(label=f"{delay * 1e3:.0f} ms", injected=float(seen.wait_seconds[kept].mean()),
+              recovered=float(seen.recording.wait_seconds[kept].mean()), allowed=tolerance(seen),
+              estimator=Estimator.LIVE)
         for delay, kept in _judged_steps(1)
     )  # fmt: skip
     return Check(
@@ -154,7 +155,7 @@ def delayed_step(play: Player) -> Check:
     segment = Segment(delay_seconds=np.full(len(longer), _QUICK_SECONDS), step_seconds=STEP_SECONDS + longer)
     [seen] = play(Plan(num_workers=workers, prefetch_factor=prefetch, segments=[segment]))
     points = tuple(
-        Comparison(label=f"{delay * 1e3:.0f} ms in the step", estimator="A",
+        Comparison(label=f"{delay * 1e3:.0f} ms in the step", estimator=Estimator.LIVE,
               injected=float(seen.wait_seconds[longer == delay].mean()),
               recovered=float(seen.recording.wait_seconds[longer == delay].mean()), allowed=tolerance(seen))
         for delay in _DELAYS
@@ -173,7 +174,7 @@ def null_runs(play: Player) -> Check:
     usual = np.median(np.concatenate([_wait_beyond_transport(segment.recording) for segment in seen]))
     points = (
         Comparison(label="false alarms", injected=0, recovered=sum(alarms), allowed=_MAX_ALARMS, unit="count"),
-        Comparison(label="the usual wait beyond transfer", injected=0, recovered=float(usual), estimator="A",
+        Comparison(label="the usual wait beyond transfer", injected=0, recovered=float(usual), estimator=Estimator.LIVE,
               allowed=0.02 * _NULL_STEP_SECONDS),
     )  # fmt: skip
     detail = (
@@ -192,12 +193,12 @@ def _alarm(seen: PlayedSegment) -> tuple[bool, float]:
     verdict = judge(recording, emulated=True)
     lower = verdict.wait_share.lower * float(recording.period_seconds[recording.is_steady].mean())
     truth = float(seen.wait_seconds[recording.is_steady].mean())
-    allowed = max(0.02 * _NULL_STEP_SECONDS, 3 * seen.handover_floor_seconds)
+    allowed = max(0.02 * _NULL_STEP_SECONDS, 3 * seen.transport_floor_seconds)
     return (verdict.kind is VerdictKind.STARVED and lower > truth) or lower > truth + allowed, lower
 
 
 def _wait_beyond_transport(recording: Recording) -> Seconds:
-    """Part of the steady waits that is not the hand-over of a ready batch."""
+    """Part of the steady waits that is not the transport of a ready batch."""
     return (recording.wait_seconds - recording.transport_seconds)[recording.is_steady]
 
 
@@ -214,16 +215,16 @@ def _judged_steps(ahead: int) -> list[tuple[float, slice]]:
 
 
 def _delay_comparisons(name: str, ahead: int, seen: PlayedSegment) -> list[Comparison]:
-    """A against the loop's own clock; C, which uses no waits, against its waits for batches that were not ready."""
+    """Live waits against the loop's clock; the model, which uses no waits, against its waits for unready batches."""
     recording = seen.recording
-    pairs: dict[Estimator, tuple[Seconds, Seconds]] = {
-        "A": (recording.wait_seconds, seen.wait_seconds),
-        "C": (recording.modelled_not_ready_seconds(), seen.not_ready_seconds),
+    pairs = {
+        Estimator.LIVE: (recording.wait_seconds, seen.wait_seconds),
+        Estimator.MODEL: (recording.modelled_not_ready_seconds(), seen.not_ready_seconds),
     }
     return [
         Comparison(label=f"{name}, {delay * 1e3:.0f} ms", injected=float(truth[kept].mean()),
-              recovered=float(found[kept].mean()), allowed=tolerance(seen), estimator=estimator)
-        for delay, kept in _judged_steps(ahead) for estimator, (found, truth) in pairs.items()
+              recovered=float(recovered[kept].mean()), allowed=tolerance(seen), estimator=estimator)
+        for delay, kept in _judged_steps(ahead) for estimator, (recovered, truth) in pairs.items()
     ]  # fmt: skip
 
 
@@ -243,27 +244,26 @@ def _outlier_comparisons(name: str, seen: Sequence[PlayedSegment]) -> list[Compa
     points = []
     for number, (times, starved) in enumerate(_OUTLIERS.items()):
         counts = [_count_starved_steps(segment) for segment in seen[number * _OUTLIER_REPEATS :][:_OUTLIER_REPEATS]]
-        by_clock, by_model = np.median(counts, axis=0).tolist()
-        found: dict[Estimator, float] = {"A": by_clock, "C": by_model}
+        medians = np.median(counts, axis=0).tolist()
         points += [
             Comparison(label=f"{name}, {times} x", injected=starved, recovered=recovered, allowed=0, unit="count",
                   estimator=estimator)
-            for estimator, recovered in found.items()
+            for estimator, recovered in zip((Estimator.LIVE, Estimator.MODEL), medians, strict=True)
         ]  # fmt: skip
     return points
 
 
 def _count_starved_steps(seen: PlayedSegment) -> tuple[int, int]:
-    """Starved steps by the clock, without those that waited for the hand-over of a ready batch, and by the model.
+    """Starved steps by the clock, without those that waited for the transport of a ready batch, and by the model.
 
     After a slow batch the loop takes several batches from the queue at once, which may last over three times the floor.
     """
     recording = seen.recording
     verdict = judge(recording, emulated=True)
     is_starved = (recording.wait_seconds > verdict.starved_threshold_seconds) & recording.is_steady
-    waits_for_handover = (seen.not_ready_seconds == 0) & (seen.wait_seconds > verdict.starved_threshold_seconds)
+    waits_for_transport = (seen.not_ready_seconds == 0) & (seen.wait_seconds > verdict.starved_threshold_seconds)
     modelled = (recording.modelled_not_ready_seconds() > verdict.starved_threshold_seconds) & recording.is_steady
-    return verdict.num_starved_steps - int((is_starved & waits_for_handover).sum()), int(modelled.sum())
+    return verdict.num_starved_steps - int((is_starved & waits_for_transport).sum()), int(modelled.sum())
 
 
 def _nearest_to_limit(points: Sequence[Comparison]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..estimate.estimator import Estimator
 from ..verdict.verdict import WARM_BYTES_PER_IMAGE
 from .checks import STEP_SECONDS, Check, Comparison, tolerance
 from .scenarios import Device, Plan, PlayedSegment, Segment
@@ -54,7 +55,7 @@ def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
             Comparison(
                 label=f"{label}, the stall",
                 injected=exposed,
-                estimator="A",
+                estimator=Estimator.LIVE,
                 recovered=float(seen.recording.wait_seconds[steady].mean()),
                 allowed=tolerance(seen),
             ),
@@ -83,10 +84,10 @@ def evicted_files(play_files: Callable[..., list[PlayedSegment]], folder: Path) 
             Comparison(
                 label=what,
                 injected=_cold_excess_seconds(cold, warm, truth),
-                recovered=_cold_excess_seconds(cold, warm, found),
+                recovered=_cold_excess_seconds(cold, warm, profiled),
                 allowed=allowed,
             )
-            for what, (found, truth) in _PARTS.items()
+            for what, (profiled, truth) in _PARTS.items()
         ),
         Comparison(
             label="from storage, cold",

@@ -101,14 +101,14 @@ class PlayedSegment:
         return np.clip(self.collated_at - np.maximum(self.loop_free_at, self.item_start_at), 0.0, self.wait_seconds)
 
     @property
-    def handover_seconds(self) -> Seconds:
+    def transport_seconds(self) -> Seconds:
         """The rest of each wait."""
         return self.wait_seconds - self.not_ready_seconds
 
     @property
-    def handover_floor_seconds(self) -> float:
+    def transport_floor_seconds(self) -> float:
         """Hand-over time without contention, in seconds; independent of the profiler's own floor."""
-        return float(np.quantile(self.handover_seconds, 0.1))
+        return float(np.quantile(self.transport_seconds, 0.1))
 
 
 class Items(Dataset[torch.Tensor]):

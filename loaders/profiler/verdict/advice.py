@@ -109,8 +109,8 @@ def _more_workers(model: WhatIfModel, current_share: float, tolerance_share: flo
     )
     settings = {"num_workers": workers, "prefetch_factor": queue.prefetch_factor or 2}
     # Without workers the loop loads its batches itself.
-    handover_note = "" if queue.num_workers else ", each batch is then transferred too"
-    change = f"workers {queue.num_workers} -> {workers}{handover_note}"
+    transport_note = "" if queue.num_workers else ", each batch is then transferred too"
+    change = f"workers {queue.num_workers} -> {workers}{transport_note}"
     return [
         Advice(change=change, current_wait_share=current_share, predicted_wait_share=predicted_share, settings=settings)
     ]

@@ -5,27 +5,31 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..estimate.bounds import BoundedEstimate, Values, block_length, bootstrap_ratio, event_rate_bound
+from ..estimate.bounds import BoundedEstimate
 from ..measure.recording import Recording
 from .judge import (
     MAX_UNEXPLAINED_SHARE,
     EpochStarts,
     classify,
     shares_contradict,
+    steady_figures,
     too_few_steps_reasons,
     unreliable_reasons,
 )
-from .steady_state import draining_queue_reason, drift_reason, transient_length
+from .steady_state import draining_queue_reason
+from .step_series import StepSeries
 from .verdict import Verdict
 
 _LARGEST_OF_RANKS = (
     "num_transient_steps", "handover_share", "transport_floor_seconds", "median_load_seconds", "overhead_share"
 )  # fmt: skip
 """Figures of a job's verdict that are the largest of any rank."""
+_LARGEST_IF_KNOWN_TO_ALL = ("fastest_step_seconds", "fastest_step_upper_seconds", "storage_bytes_per_image")
+"""Figures that are the largest of any rank, and None where they are None for one of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,68 +58,6 @@ class RankResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepSeries:
-    """Step times of a rank, or of all ranks of a job, (steps,): in each step a job waits as long as any rank does.
-
-    wait_seconds, period_seconds, step_seconds: of a job the longest wait, the mean period, and the shortest step, which
-    is that of the rank whose batch came last: the other ranks' steps include waiting for it. is_queue_filled: whether
-    all queues have been filled once. num_transient_steps: before the steady state. num_workers: the most of any rank.
-    """
-
-    wait_seconds: Values
-    period_seconds: Values
-    step_seconds: Values
-    is_queue_filled: NDArray[np.bool_]
-    num_transient_steps: int
-    num_workers: int
-
-    @classmethod
-    def of_recording(cls, recording: Recording) -> StepSeries:
-        """The steps of one rank."""
-        return cls(
-            wait_seconds=recording.wait_seconds,
-            period_seconds=recording.period_seconds,
-            step_seconds=recording.step_seconds,
-            num_workers=recording.num_workers,
-            is_queue_filled=replace(recording, num_transient_steps=0).is_steady,
-            num_transient_steps=recording.num_transient_steps,
-        )
-
-    @classmethod
-    def of_job(cls, ranks: Sequence[StepSeries]) -> StepSeries:
-        """The steps of a job."""
-        return cls(
-            wait_seconds=np.max([rank.wait_seconds for rank in ranks], axis=0),
-            period_seconds=np.mean([rank.period_seconds for rank in ranks], axis=0),
-            step_seconds=np.min([rank.step_seconds for rank in ranks], axis=0),
-            num_workers=max(rank.num_workers for rank in ranks),
-            is_queue_filled=np.logical_and.reduce([rank.is_queue_filled for rank in ranks]),
-            num_transient_steps=max(rank.num_transient_steps for rank in ranks),
-        )
-
-    @property
-    def is_steady(self) -> NDArray[np.bool_]:
-        """Steps of the steady state, bool (steps,)."""
-        return self.is_queue_filled & (np.arange(len(self.is_queue_filled)) >= self.num_transient_steps)
-
-    def transient_length(self) -> int:
-        """Number of transient steps; see `steady_state.transient_length`."""
-        return transient_length(self.wait_seconds, self.num_workers)
-
-    def drift_reason(self) -> str:
-        """Why the steps after the transient are no steady state; empty where they are."""
-        return drift_reason(
-            self.wait_seconds[self.num_transient_steps :], self.period_seconds[self.num_transient_steps :]
-        )
-
-    def estimate_wait_share(self, confidence: float) -> tuple[BoundedEstimate, int]:
-        """Waiting over total time of the steady state, and the block length of its bounds in steps."""
-        wait = self.wait_seconds[self.is_steady]
-        block = block_length(wait, min_length=max(self.num_workers, 1))
-        return bootstrap_ratio(wait, self.period_seconds[self.is_steady], block=block, confidence=confidence), block
-
-
-@dataclass(frozen=True, kw_only=True)
 class RankReport:
     """What a rank sends to the others: its result and its step times.
 
@@ -137,11 +79,12 @@ def judge_job(reports: Sequence[RankReport]) -> tuple[Verdict, tuple[RankResult,
     for the longest of their waits. That holds where they end their steps together and compute equally long; otherwise
     the job is inconclusive, since the waits would sum to more than the slowdown of its steps.
 
-    The job is judged by this series of longest waits: its steady state, bounds, closure and estimator B. A doubt about
-    one rank is a doubt about the job only where it makes that series doubtful: unreliable times of a rank (unexplained
-    time, profiler overhead, unknown page cache), since any of its waits may be the longest; and a queue that has hidden
-    all waits so far but still drains, since the job is yet to wait for it. Where only one rank's waits are unsteady, or
-    its clock contradicts its queue model, that is reported with the rank; a job with such a model has no headroom.
+    The job is judged by this series of longest waits: its steady state, bounds, unexplained share and replay slowdown.
+    A doubt about one rank is a doubt about the job only where it makes that series doubtful: unreliable times of a rank
+    (unexplained time, profiler overhead, unknown page cache), since any of its waits may be the longest; and a queue
+    that has hidden all waits so far but still drains, since the job is yet to wait for it. Where only one rank's waits
+    are unsteady, or its clock contradicts its queue model, that is reported with the rank; a job with such a model has
+    no headroom.
     """
     if len(reports) == 1:
         return reports[0].rank.verdict, ()
@@ -207,58 +150,50 @@ def slowest_rank(ranks: Sequence[RankResult]) -> int:
 
 def _job_verdict(reports: Sequence[RankReport], steps: StepSeries) -> Verdict:
     """Per-loader figures are those of the worst rank; the waits are the job's own."""
-    verdicts = [rank_verdict.rank.verdict for rank_verdict in reports]
-    confidence = verdicts[0].wait_share.confidence
-    longest_waits, period_seconds, step_seconds = (
-        each[steps.is_steady] for each in (steps.wait_seconds, steps.period_seconds, steps.step_seconds)
+    verdicts = [report.rank.verdict for report in reports]
+    steady = steady_figures(
+        steps,
+        starved_threshold_seconds=max(verdict.starved_threshold_seconds for verdict in verdicts),
+        confidence=verdicts[0].wait_share.confidence,
+        epoch=reports[0].epoch,
     )
-    starved_threshold_seconds = max(rank_verdict.starved_threshold_seconds for rank_verdict in verdicts)
-    wait_share, block_steps = steps.estimate_wait_share(confidence)
-    starved_share = event_rate_bound(
-        longest_waits > starved_threshold_seconds, block=block_steps, confidence=confidence
-    )
-    epoch = reports[0].epoch
-    epoch_wait_share = epoch.epoch_wait_share(wait_share, float(period_seconds.mean())) if epoch is not None else None
-    unexplained_share = abs(float((period_seconds - longest_waits - step_seconds).sum())) / max(
-        float(period_seconds.sum()), 1e-12
-    )
-    replay_slowdown = 1 - max(rank_verdict.replayed_step_seconds for rank_verdict in reports) / float(
-        period_seconds.mean()
-    )  # estimator B of the job
+    unexplained_share = _unexplained_share(steps)
     reasons = (
-        *(f"rank {number}: {doubt}" for number, rank_verdict in enumerate(reports) for doubt in rank_verdict.doubts),
+        *(f"rank {number}: {doubt}" for number, report in enumerate(reports) for doubt in report.doubts),
         *filter(None, [steps.drift_reason()]),
-        *too_few_steps_reasons(len(longest_waits), block_steps),
-        *_desynchronised_reasons(wait_share, replay_slowdown, unexplained_share),
+        *too_few_steps_reasons(steady),
+        *_desynchronised_reasons(steady.wait_share, _replay_slowdown(reports, steps), unexplained_share),
     )
-    fastest_step_seconds, fastest_step_upper_seconds, storage_bytes_per_image = (
-        None if None in values else max(values)
-        for values in (
-            [getattr(rank_verdict, name) for rank_verdict in verdicts]
-            for name in ("fastest_step_seconds", "fastest_step_upper_seconds", "storage_bytes_per_image")
-        )
-    )
+    largest_if_known: dict[str, Any] = {}
+    for name in _LARGEST_IF_KNOWN_TO_ALL:
+        values = [getattr(verdict, name) for verdict in verdicts]
+        largest_if_known[name] = None if None in values else max(values)
     return replace(
         verdicts[0],
-        kind=classify(wait_share, starved_share, epoch_wait_share, reasons),
-        num_steps=len(longest_waits),
-        block_steps=block_steps,
-        wait_share=wait_share,
+        **vars(steady),
+        **largest_if_known,
+        **{name: max(getattr(verdict, name) for verdict in verdicts) for name in _LARGEST_OF_RANKS},
+        kind=classify(steady, reasons),
         model_wait_share=None,
-        starved_share=starved_share,
-        num_starved_steps=int((longest_waits > starved_threshold_seconds).sum()),
-        epoch_wait_share=epoch_wait_share,
-        starved_threshold_seconds=starved_threshold_seconds,
-        median_step_seconds=float(np.median(step_seconds)),
-        mean_step_seconds=float(step_seconds.mean()),
-        fastest_step_seconds=fastest_step_seconds,
-        fastest_step_upper_seconds=fastest_step_upper_seconds,
-        storage_bytes_per_image=storage_bytes_per_image,
-        **{name: max(getattr(rank_verdict, name) for rank_verdict in verdicts) for name in _LARGEST_OF_RANKS},
-        unexplained_share=max(unexplained_share, *(rank_verdict.unexplained_share for rank_verdict in verdicts)),
+        unexplained_share=max(unexplained_share, *(verdict.unexplained_share for verdict in verdicts)),
         reasons=reasons,
-        rank_wait_shares=tuple(rank_verdict.wait_share.value for rank_verdict in verdicts),
+        rank_wait_shares=tuple(verdict.wait_share.value for verdict in verdicts),
     )
+
+
+def _unexplained_share(steps: StepSeries) -> float:
+    """Share of the job's steady time that its waits and steps do not explain, 0 to 1."""
+    period_seconds, wait_seconds, step_seconds = (
+        series[steps.is_steady] for series in (steps.period_seconds, steps.wait_seconds, steps.step_seconds)
+    )
+    unexplained_seconds = abs(float((period_seconds - wait_seconds - step_seconds).sum()))
+    return unexplained_seconds / max(float(period_seconds.sum()), 1e-12)
+
+
+def _replay_slowdown(reports: Sequence[RankReport], steps: StepSeries) -> float:
+    """`Estimator.DIFFERENTIAL` of the job: against the slowest rank's step on preloaded batches."""
+    slowest_replayed_seconds = max(report.replayed_step_seconds for report in reports)
+    return 1 - slowest_replayed_seconds / float(steps.period_seconds[steps.is_steady].mean())
 
 
 def _desynchronised_reasons(

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....pipeline.machine import usable_cores
-from ..estimate.bounds import BoundedEstimate, block_length, bootstrap_ratio, event_rate_bound
+from ..estimate.bounds import BoundedEstimate, Values, event_rate_bound
 from ..measure.recording import Recording
-from .steady_state import unsteady_reason
-from .verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
+from .steady_state import draining_queue_reason
+from .step_series import StepSeries
+from .verdict import FED_BELOW, STARVED_ABOVE, SteadyFigures, Verdict, VerdictKind
 from .what_if import WhatIfModel
 
 MAX_UNEXPLAINED_SHARE = 0.02
@@ -38,74 +39,72 @@ def judge(
             which is what headroom refers to.
 
     """
-    is_steady = recording.is_steady
-    wait_seconds, period_seconds, step_seconds = (
-        recording.wait_seconds[is_steady],
-        recording.period_seconds[is_steady],
-        recording.step_seconds[is_steady],
+    num_cores, steps = num_cores or usable_cores(), StepSeries.of_recording(recording)
+    steady = steady_figures(
+        steps, starved_threshold_seconds=_starved_threshold_seconds(recording), confidence=confidence, epoch=epoch
     )
-    num_steps, total_seconds = len(wait_seconds), float(period_seconds.sum())
-    starved_threshold_seconds = (
-        max(0.01 * float(np.median(step_seconds)), 3 * recording.transport_floor_seconds) if num_steps else 0.0
-    )
-    wait_share, block_steps = estimate_wait_share(recording, confidence)
-    starved_share = event_rate_bound(wait_seconds > starved_threshold_seconds, block=block_steps, confidence=confidence)
     can_be_modelled = bool(recording.steady_batch_timings) and recording.in_order
-    num_cores = num_cores or usable_cores()
-    model_check = ModelCheck.fit(recording, num_cores, confidence) if can_be_modelled and num_steps > 1 else None
+    model_check = ModelCheck.fit(recording, num_cores, confidence) if can_be_modelled and steady.num_steps > 1 else None
+    contradiction = _contradiction_reason(model_check)
     fastest_step_seconds, fastest_step_upper_seconds = (
-        _fastest_fed_step(recording, num_cores, confidence, num_ranks)
-        if can_be_modelled and num_steps
+        _fastest_fed_step(recording, steady, num_cores, num_ranks)
+        # A job may be judged despite the contradiction, but not by what this model predicts.
+        if can_be_modelled and steady.num_steps and not (num_ranks > 1 and contradiction)
         else (None, None)
     )
-    # Where waiting is not surely under 1 %, this step is not surely slow enough either.
-    if fastest_step_upper_seconds is not None and wait_share.upper > FED_BELOW:
-        fastest_step_upper_seconds = max(fastest_step_upper_seconds, float(step_seconds.mean()))
-    contradiction, drift = _contradiction_reason(model_check), unsteady_reason(recording)
-    if num_ranks > 1 and contradiction:  # the job may be judged all the same, but not by what this model predicts
-        fastest_step_seconds = fastest_step_upper_seconds = None
     # For a job, `judge_job` checks the number of steps of all ranks together.
-    too_few = too_few_steps_reasons(num_steps, block_steps) if num_ranks == 1 else ()
+    too_few = too_few_steps_reasons(steady) if num_ranks == 1 else ()
+    drift = steps.drift_reason() or draining_queue_reason(recording)
     reasons = (*too_few, *unreliable_reasons(recording), *filter(None, (contradiction, drift)))
-    epoch_wait_share = (
-        None if epoch is None else epoch.epoch_wait_share(wait_share, total_seconds / num_steps if num_steps else 0.0)
-    )
+    host_transport_seconds = float(recording.host_transport_seconds[steps.is_steady].sum())
     return Verdict(
-        kind=classify(wait_share, starved_share, epoch_wait_share, reasons),
+        **vars(steady),
+        kind=classify(steady, reasons),
         emulated=emulated,
-        num_steps=num_steps,
         num_transient_steps=recording.num_transient_steps,
-        block_steps=block_steps,
-        wait_share=wait_share,
         model_wait_share=None if model_check is None else model_check.model_wait_share,
-        starved_share=starved_share,
-        num_starved_steps=int((wait_seconds > starved_threshold_seconds).sum()),
-        starved_threshold_seconds=starved_threshold_seconds,
         unexplained_share=recording.unexplained_share,
-        epoch_wait_share=epoch_wait_share,
-        num_epoch_batches=None if epoch is None else epoch.num_batches,
-        epoch_start_wait_seconds=epoch.median_start_wait_seconds if epoch else 0.0,
-        handover_share=float(recording.handover_seconds[is_steady].sum()) / total_seconds if total_seconds else 0.0,
-        median_step_seconds=_median_or_zero(step_seconds),
+        handover_share=host_transport_seconds / recording.steady_seconds if recording.steady_seconds else 0.0,
         transport_floor_seconds=recording.transport_floor_seconds,
-        median_load_seconds=_median_or_zero(recording.load_seconds[is_steady]),
+        median_load_seconds=_median_or_zero(recording.load_seconds[steps.is_steady]),
         fastest_step_seconds=fastest_step_seconds,
         fastest_step_upper_seconds=fastest_step_upper_seconds,
-        mean_step_seconds=float(step_seconds.mean()) if num_steps else 0.0,
         overhead_share=recording.overhead_share,
         storage_bytes_per_image=recording.storage_bytes_per_image,
         reasons=reasons,
     )
 
 
-def estimate_wait_share(recording: Recording, confidence: float) -> tuple[BoundedEstimate, int]:
-    """Estimator A of the steady state: waiting over total time, and the block length of its bounds in steps."""
-    is_steady = recording.is_steady
-    wait_seconds = recording.wait_seconds[is_steady]
-    block_steps = block_length(wait_seconds, min_length=max(recording.num_workers, 1))
-    return bootstrap_ratio(
-        wait_seconds, recording.period_seconds[is_steady], block=block_steps, confidence=confidence
-    ), block_steps
+def _starved_threshold_seconds(recording: Recording) -> float:
+    """Wait above which a step counts as starved: 1 % of the median step, and above the noise of transport."""
+    steady_step_seconds = recording.step_seconds[recording.is_steady]
+    if not len(steady_step_seconds):
+        return 0.0
+    return max(0.01 * float(np.median(steady_step_seconds)), 3 * recording.transport_floor_seconds)
+
+
+def steady_figures(
+    steps: StepSeries, *, starved_threshold_seconds: float, confidence: float, epoch: EpochStarts | None
+) -> SteadyFigures:
+    """The figures of a steady state, with bounds."""
+    wait_seconds, period_seconds, step_seconds = (
+        series[steps.is_steady] for series in (steps.wait_seconds, steps.period_seconds, steps.step_seconds)
+    )
+    is_starved = wait_seconds > starved_threshold_seconds
+    wait_share, block_steps = steps.estimate_wait_share(confidence)
+    return SteadyFigures(
+        num_steps=len(wait_seconds),
+        block_steps=block_steps,
+        wait_share=wait_share,
+        starved_share=event_rate_bound(is_starved, block=block_steps, confidence=confidence),
+        num_starved_steps=int(is_starved.sum()),
+        starved_threshold_seconds=starved_threshold_seconds,
+        epoch_wait_share=None if epoch is None else epoch.epoch_wait_share(wait_share, _mean_or_zero(period_seconds)),
+        num_epoch_batches=None if epoch is None else epoch.num_batches,
+        epoch_start_wait_seconds=0.0 if epoch is None else epoch.median_start_wait_seconds,
+        median_step_seconds=_median_or_zero(step_seconds),
+        mean_step_seconds=_mean_or_zero(step_seconds),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +139,7 @@ class EpochStarts:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCheck:
-    """Estimator C fitted on the first half of a steady state, and estimator A of both halves."""
+    """`Estimator.MODEL` fitted on the first half of a steady state, and `Estimator.LIVE` of both halves."""
 
     model_wait_share: float
     first_half: BoundedEstimate
@@ -150,7 +149,7 @@ class ModelCheck:
     def fit(cls, recording: Recording, num_cores: int, confidence: float) -> ModelCheck:
         """Of a recording with batch timings and at least two steady steps."""
         halves = [recording.select(half) for half in np.array_split(np.flatnonzero(recording.is_steady), 2)]
-        first, second = (estimate_wait_share(half, confidence)[0] for half in halves)
+        first, second = (StepSeries.of_recording(half).estimate_wait_share(confidence)[0] for half in halves)
         return cls(
             model_wait_share=WhatIfModel.fit(halves[0], num_cores).wait_share(), first_half=first, second_half=second
         )
@@ -172,33 +171,34 @@ class ModelCheck:
 
 
 def _fastest_fed_step(
-    recording: Recording, num_cores: int, confidence: float, num_ranks: int
+    recording: Recording, steady: SteadyFigures, num_cores: int, num_ranks: int
 ) -> tuple[float | None, float | None]:
     """The fastest step with 1 % of waiting, in seconds, and its upper bound: the slowest of several parts of the run.
 
     The estimate of one part is above the median in half of all cases, so the slowest of five is in 31 of 32. Batches so
     rare that most parts have none are not covered, but then the bound of the waiting covers them.
     """
-    overall = WhatIfModel.fit(recording, num_cores).fastest_step_seconds(FED_BELOW / num_ranks)
-    num_parts = math.ceil(-math.log2(1 - confidence))
+    max_wait_share = FED_BELOW / num_ranks
+    overall = WhatIfModel.fit(recording, num_cores).fastest_step_seconds(max_wait_share)
+    num_parts = math.ceil(-math.log2(1 - steady.wait_share.confidence))
     part_steps = np.array_split(np.flatnonzero(recording.is_steady), num_parts)
     if overall is None or len(part_steps[-1]) < MIN_BLOCKS:
         return overall, None
-    part_fastest = [
-        WhatIfModel.fit(recording.select(part), num_cores).fastest_step_seconds(FED_BELOW / num_ranks)
-        for part in part_steps
+    parts = [
+        WhatIfModel.fit(recording.select(part), num_cores).fastest_step_seconds(max_wait_share) for part in part_steps
     ]
-    known = [part for part in part_fastest if part is not None]
-    return overall, max(overall, *known) if len(known) == num_parts else None
+    known = [part for part in parts if part is not None]
+    if len(known) < num_parts:
+        return overall, None
+    # Where waiting is not surely under 1 %, the measured step is not surely slow enough either.
+    slow_enough = [steady.mean_step_seconds] if steady.wait_share.upper > FED_BELOW else []
+    return overall, max(overall, *known, *slow_enough)
 
 
-def too_few_steps_reasons(num_steps: int, block_steps: int) -> tuple[str, ...]:
+def too_few_steps_reasons(steady: SteadyFigures) -> tuple[str, ...]:
     """The reason for doubt where there are too few blocks of steps."""
-    return (
-        (f"too few steps: {num_steps}, needs {MIN_BLOCKS * block_steps}",)
-        if num_steps < MIN_BLOCKS * block_steps
-        else ()
-    )
+    needed = MIN_BLOCKS * steady.block_steps
+    return (f"too few steps: {steady.num_steps}, needs {needed}",) if steady.num_steps < needed else ()
 
 
 def shares_contradict(share: float, other_share: float) -> bool:
@@ -223,25 +223,23 @@ def _contradiction_reason(check: ModelCheck | None) -> str:
         return ""
     return (
         f"the queue's model, from the first half, says {check.model_wait_share:.1%} of waiting, the clock of the "
-        f"second half "
-        f"{check.second_half.value:.1%}"
+        f"second half {check.second_half.value:.1%}"
     )
 
 
-def classify(
-    wait_share: BoundedEstimate,
-    starved_share: BoundedEstimate,
-    epoch_wait_share: BoundedEstimate | None,
-    reasons: tuple[str, ...],
-) -> VerdictKind:
+def classify(steady: SteadyFigures, reasons: tuple[str, ...]) -> VerdictKind:
     """The kind of verdict that follows from these bounds."""
     if reasons:
         return VerdictKind.INCONCLUSIVE
-    wait_shares = [wait_share] if epoch_wait_share is None else [wait_share, epoch_wait_share]
-    if all(share.upper < FED_BELOW for share in (*wait_shares, starved_share)):
+    wait_shares = [share for share in (steady.wait_share, steady.epoch_wait_share) if share is not None]
+    if all(share.upper < FED_BELOW for share in (*wait_shares, steady.starved_share)):
         return VerdictKind.FED
     return VerdictKind.STARVED if max(share.lower for share in wait_shares) > STARVED_ABOVE else VerdictKind.MARGINAL
 
 
-def _median_or_zero(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+def _mean_or_zero(values: Values) -> float:
+    return float(values.mean()) if len(values) else 0.0
+
+
+def _median_or_zero(values: Values) -> float:
     return float(np.median(values)) if len(values) else 0.0

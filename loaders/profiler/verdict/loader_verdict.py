@@ -18,10 +18,11 @@ from ..measure.ranks import RankGroup
 from ..measure.recording import Recording
 from ..measure.step_clock import StepClock, step_clock_for
 from ..measure.steps import EmulatedDevice, SleepingStep
-from .job import StepSeries, judge_job, report_of_rank
+from .job import judge_job, report_of_rank
 from .judge import MIN_BLOCKS, EpochStarts, judge
 from .result import Profile
 from .steady_state import draining_queue_reason
+from .step_series import StepSeries
 from .verdict import STARVED_ABOVE, Verdict
 
 Progress = Callable[[str, int, int], None]
@@ -53,6 +54,8 @@ class LoaderMeasurement:
     def measure(self) -> Profile:
         """The profile without trials and advice."""
         loop, batches = self.loop, list[Any]()
+        if (num_batches := _num_epoch_batches(self.loader)) is not None and num_batches <= loop.max_in_flight:
+            raise self._short_epoch_error(num_batches)  # at once: each epoch would start its workers anew
         loop.record(1, self.step, step_clock=self.step_clock(self.step), batches_out=batches)
         device_batches = _batches_on_device(batches, self.device)
         replays = [self._replay(batches, device_batches)]
@@ -66,10 +69,7 @@ class LoaderMeasurement:
             )
         )
         if not self._job_steps(live).is_steady.any():
-            raise UsageError(
-                f"an epoch has {int(live.segment_step.max()) + 1} batches, of which {loop.max_in_flight} are made "
-                "ahead: it ends before its steady state; give more data, a smaller batch_size or fewer workers"
-            )
+            raise self._short_epoch_error(int(live.segment_step.max()) + 1)
         replays.append(self._replay(batches, device_batches))
         preloaded, preloaded_on_device = (
             None if None in recordings else Recording.concatenate(recordings)
@@ -94,13 +94,19 @@ class LoaderMeasurement:
             num_cores=self.num_cores,
         )
 
-    def _replay(self, batches_: list[Any], device_batches: list[Any] | None) -> tuple[Recording, Recording | None]:
+    def _short_epoch_error(self, num_batches: int) -> UsageError:
+        return UsageError(
+            f"an epoch has {num_batches} batches, of which {self.loop.max_in_flight} are made ahead: it ends before "
+            "its steady state; give more data, a smaller batch_size or fewer workers"
+        )
+
+    def _replay(self, host_batches: list[Any], device_batches: list[Any] | None) -> tuple[Recording, Recording | None]:
         """The step on preloaded batches, and on batches on its device, where that is another place."""
         preloaded, preloaded_on_device = (
             None
             if batches is None
             else replay_batches(batches, NUM_REPLAY_STEPS, self.step, self.step_clock(self.step))
-            for batches in (batches_, device_batches)
+            for batches in (host_batches, device_batches)
         )
         assert preloaded is not None
         return preloaded, preloaded_on_device

@@ -1,4 +1,4 @@
-"""The result of a profile: recordings, verdicts, trials, the parts of a step's time, and estimator B."""
+"""The result of a profile: recordings, verdicts, trials, the parts of a step's time, and `Estimator.DIFFERENTIAL`."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Profile:
 
     @property
     def replay_slowdown(self) -> float:
-        """Estimator B: slowdown compared with preloaded batches, as a share of the time, 0 to 1."""
+        """`Estimator.DIFFERENTIAL`: slowdown compared with preloaded batches, as a share of the time, 0 to 1."""
         return 1 - float(self.preloaded.step_seconds.mean()) / float(
             self.live.period_seconds[self.live.is_steady].mean()
         )

@@ -47,14 +47,6 @@ def transient_length(wait_seconds: Values, num_workers: int) -> int:
     return int(np.argmin((squared_deviations / num_left**2)[: count // 2 + 1])) * batch_steps
 
 
-def unsteady_reason(recording: Recording) -> str:
-    """Why the steps after the transient are no steady state; empty where they are."""
-    num_transient = recording.num_transient_steps
-    return drift_reason(
-        recording.wait_seconds[num_transient:], recording.period_seconds[num_transient:]
-    ) or draining_queue_reason(recording)
-
-
 def drift_reason(wait_seconds: Values, period_seconds: Values) -> str:
     """Why a series of waits and periods, (steps,), is no steady state; empty where it is."""
     early, late = (

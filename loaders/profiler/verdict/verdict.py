@@ -30,22 +30,42 @@ class VerdictKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class SteadyFigures:
+    """What step times alone show of a steady state. Shares are 0 to 1, times in seconds.
+
+    num_steps: steps that are judged.
+    block_steps: steps that the bounds resample together; see `bounds`.
+    wait_share: `Estimator.LIVE`, device waiting time over total time.
+    starved_share: share of steps that waited longer than `starved_threshold_seconds`; num_starved_steps: their number.
+    epoch_wait_share: waiting over a whole epoch of `num_epoch_batches`, of which `epoch_start_wait_seconds` pass until
+    the queue is filled; None where the loader has no length.
+    median_step_seconds, mean_step_seconds: of steps.
+    """
+
+    num_steps: int
+    block_steps: int
+    wait_share: BoundedEstimate
+    starved_share: BoundedEstimate
+    num_starved_steps: int
+    starved_threshold_seconds: float
+    epoch_wait_share: BoundedEstimate | None
+    num_epoch_batches: int | None
+    epoch_start_wait_seconds: float
+    median_step_seconds: float
+    mean_step_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict(SteadyFigures):
     """What a recording shows of its steady state. Shares are 0 to 1, times in seconds.
 
     kind, reasons: what the figures are called, and why they are not conclusive.
-    num_steps, num_transient_steps: steps that are judged, and steps before the steady state.
-    block_steps: steps that the bounds resample together; see `bounds`.
-    wait_share: estimator A, device waiting time over total time.
-    model_wait_share: estimator C, the same predicted by the queue model for the second half of the steady state, fitted
-    on the first half; None for a loader without batch timings or with `in_order=False`.
-    starved_share: share of steps that waited longer than `starved_threshold_seconds`.
-    epoch_wait_share: waiting over a whole epoch of `num_epoch_batches`, of which `epoch_start_wait_seconds` pass until
-    the queue is filled; None where the loader has no length.
+    num_transient_steps: steps before the steady state.
+    model_wait_share: `Estimator.MODEL`, `wait_share` as predicted for the second half of the steady state by a model of
+    the first half; None for a loader without batch timings or with `in_order=False`.
     unexplained_share: see `Recording.unexplained_share` (closure in reports).
-    handover_share: share of the time in which the host hands over ready batches, hidden by device work or not.
-    median_step_seconds, transport_floor_seconds, median_load_seconds, mean_step_seconds: of steps, of the transfer of a
-    ready batch, of preparing a batch.
+    handover_share: share of the time that transport of ready batches takes on the host, hidden by device work or not.
+    transport_floor_seconds, median_load_seconds: of the transfer of a ready batch, of preparing a batch.
     fastest_step_seconds, fastest_step_upper_seconds: the shortest mean step with at most 1 % of waiting, and its upper
     bound.
     overhead_share: share of the time that the profiler itself takes.
@@ -56,25 +76,14 @@ class Verdict:
 
     kind: VerdictKind
     emulated: bool
-    num_steps: int
     num_transient_steps: int
-    block_steps: int
-    wait_share: BoundedEstimate
     model_wait_share: float | None
-    starved_share: BoundedEstimate
-    num_starved_steps: int
-    epoch_wait_share: BoundedEstimate | None
-    num_epoch_batches: int | None
-    epoch_start_wait_seconds: float
-    starved_threshold_seconds: float
     unexplained_share: float
     handover_share: float
-    median_step_seconds: float
     transport_floor_seconds: float
     median_load_seconds: float
     fastest_step_seconds: float | None
     fastest_step_upper_seconds: float | None
-    mean_step_seconds: float
     overhead_share: float
     storage_bytes_per_image: float | None
     reasons: tuple[str, ...] = ()

@@ -91,7 +91,7 @@ class WhatIfModel:
         queue, load_seconds = queue or self._queue, self.load_seconds if load_seconds is None else load_seconds
         core_demand = max(queue.num_workers, 1) * self.busy_share / (self.free_cores + extra_cores)
         load_series = load_seconds * self.cpu_oversubscription * max(core_demand, 1.0)
-        handover, late_seconds, sampler_seconds, step_series = self._measured_parts
+        transport_seconds, late_seconds, sampler_seconds, step_series = self._measured_parts
         sampler_seconds = sampler_seconds * with_sampler
         step_series = step_series if step_seconds is None else step_series * (step_seconds / step_series.mean())
         count = len(load_seconds)
@@ -100,7 +100,7 @@ class WhatIfModel:
             timeline = queue.replay(
                 *(
                     np.tile(series, 2)
-                    for series in (load_series, step_series, handover + late_seconds + sampler_seconds)
+                    for series in (load_series, step_series, transport_seconds + late_seconds + sampler_seconds)
                 )
             )
             share = timeline.wait_share(skip_batches=count)
@@ -119,16 +119,16 @@ class WhatIfModel:
 
     @cached_property
     def _measured_parts(self) -> tuple[Seconds, Seconds, Seconds, Seconds]:
-        """Of each steady step: hand-over, lateness for want of a core, sampler, and the step itself, in seconds."""
+        """Of each steady step: transport, lateness for want of a core, sampler, and the step itself, in seconds."""
         recording, is_steady = self.recording, self.recording.is_steady
         sampler_seconds = (recording.excess_sampler_seconds if recording.num_workers else recording.sampler_seconds)[
             is_steady
         ]
-        late_seconds = recording.excess_handover_seconds[is_steady] - (
+        late_seconds = recording.excess_transport_seconds[is_steady] - (
             sampler_seconds if recording.num_workers else 0.0
         )
         return (
-            recording.handover_seconds[is_steady] - late_seconds - sampler_seconds,
+            recording.host_transport_seconds[is_steady] - late_seconds - sampler_seconds,
             late_seconds,
             sampler_seconds,
             recording.step_seconds[is_steady],
@@ -139,7 +139,7 @@ class WhatIfModel:
         """Mean lateness of batches that the loop waited for, and of others; probability that all cores were busy."""
         recording, is_steady = self.recording, self.recording.is_steady
         late_seconds, loop_waited = (
-            (recording.excess_handover_seconds - recording.excess_sampler_seconds)[is_steady],
+            (recording.excess_transport_seconds - recording.excess_sampler_seconds)[is_steady],
             recording.not_ready_seconds[is_steady] > 0,
         )
         mean_if_waited, mean_otherwise = (

@@ -32,9 +32,10 @@ from facefeed.loaders.profiler.report.json_report import report_values
 from facefeed.loaders.profiler.report.page.html import write_page
 from facefeed.loaders.profiler.request import ProfileRequest
 from facefeed.loaders.profiler.verdict.gate import Gate
-from facefeed.loaders.profiler.verdict.job import RankReport, StepSeries, judge_job, report_of_rank, slowest_rank
+from facefeed.loaders.profiler.verdict.job import RankReport, judge_job, report_of_rank, slowest_rank
 from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.result import Profile
+from facefeed.loaders.profiler.verdict.step_series import StepSeries
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from facefeed.loaders.workers.processes import worker_context
 from facefeed.pipeline.cli import main

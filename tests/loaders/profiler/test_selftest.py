@@ -15,6 +15,7 @@ import pytest
 from assets_browser import LAPTOP, PHONE, PROGRAMS, looked_at
 from assets_paths import needs_program
 from click.testing import CliRunner
+from facefeed.loaders.profiler.estimate.estimator import Estimator
 from facefeed.loaders.profiler.estimate.queue_model import QueueModel
 from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, page_cache, step_clock, steps
 from facefeed.loaders.profiler.measure.batch_timing import BatchTiming
@@ -364,11 +365,11 @@ def test_a_check_that_compared_nothing_has_not_passed() -> None:
 # ---- the command and its page
 
 GOOD = Check(number=1, name="a <b>delay</b> is the stall", detail="all well", points=(
-    Comparison(label="10 ms", injected=0.0101, recovered=0.0104, allowed=0.0008, estimator="A"),
-    Comparison(label="hidden", injected=0.0, recovered=0.0, allowed=0.0008, estimator="A"),
+    Comparison(label="10 ms", injected=0.0101, recovered=0.0104, allowed=0.0008, estimator=Estimator.LIVE),
+    Comparison(label="hidden", injected=0.0, recovered=0.0, allowed=0.0008, estimator=Estimator.LIVE),
 ))  # fmt: skip
 BAD = Check(number=3, name="one slow batch starves one step", detail="1 worker", points=(
-    Comparison(label="1 worker x 2, 1.1 x", injected=1, recovered=0, allowed=0, unit="count", estimator="A"),
+    Comparison(label="1 worker x 2, 1.1 x", injected=1, recovered=0, allowed=0, unit="count", estimator=Estimator.LIVE),
 ))  # fmt: skip
 NOT_RUN = Check(number=5, name="hidden behind a device", not_run="needs a GPU")
 

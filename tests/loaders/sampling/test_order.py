@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from assets_random import examples
 from assets_rows import RowsOnly, batches_of, order_of
+from facefeed.loaders.sampling.balance import Pairs, Quotas, Unbalanced, Weights
 from facefeed.loaders.sampling.order import (
     BLOCK_ROWS,
     Shuffling,
@@ -55,6 +56,34 @@ GOLDEN: dict[str, Any] = {
     "window": [22, 41, 73, 171, 260],
     "batches": [[1, 2, 0], [3, 4]],
 }
+
+
+@pytest.mark.parametrize(
+    ("balance", "options", "key"),
+    [
+        (Unbalanced(), {}, 8902637926286921653),
+        (Unbalanced(), {"shuffle": "window", "window_images": 128}, 10784771239395432038),
+        (Unbalanced(), {"max_per_video": 2}, 16931199707910233308),
+        (Quotas({"real": 1, "fake": 3}), {}, 66935832685723832),
+        (Quotas({"real": 1, "fake": 3}), {"shuffle": "window", "window_images": 128}, 10534788774666062186),
+        (Quotas({"real": 1, "fake": 3}), {"max_per_video": 2}, 18094145939092583029),
+        (Weights({"fake": 2.0}), {}, 1368123810799029668),
+        (Pairs(), {}, 8079490368023934197),
+        (Pairs(), {"shuffle": "window", "window_images": 128}, 1415996527240693862),
+        (Pairs(), {"max_per_video": 2}, 15919621156843084746),
+    ],
+    ids=str,
+)
+def test_the_order_of_every_balance_stays_as_it_was(balance: Any, options: dict[str, Any], key: int) -> None:
+    numbers = range(300)  # ten frames of each video; of three videos, the second and third are fakes of the first
+    rows = RowsOnly({
+        "label": [int(number // 10 % 3 > 0) for number in numbers],
+        "video_id": [f"v{number // 10}" for number in numbers],
+        "source_id": [f"v{number // 30 * 3}" if number // 10 % 3 else None for number in numbers],
+        "frame_index": [number % 10 for number in numbers],
+        "track_id": [0 for _ in numbers],
+    })  # fmt: skip
+    assert derive_key(order_of(rows, 16, balance=balance, **options).rows(3).tolist()) == key
 
 
 def test_every_item_comes_to_every_place_about_as_often() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 from lightning.pytorch import LightningModule
@@ -19,7 +19,7 @@ _UNSUPPORTED_OPTIONS = ("foreach", "maximize", "capturable", "differentiable", "
 
 
 @dataclass(frozen=True)
-class AdamW8bit(Lever):
+class AdamW8bit(Lever, name="adamw8bit", kind="optimizer"):
     """Replaces the module's AdamW (or Adam) by one whose moments are quantized block-wise to 8 bits.
 
     Gives: 2 bytes of state per parameter instead of 8. State stays at 32 bits for embeddings, whose rows get rare and
@@ -27,10 +27,6 @@ class AdamW8bit(Lever):
     torchao. Groups, learning rates and schedulers stay the module's. Costs: a slower step without CUDA, and
     quantization noise. Dettmers et al., 8-bit Optimizers via Block-wise Quantization, ICLR 2022.
     """
-
-    name: ClassVar[str] = "adamw8bit"
-    kind: ClassVar[str] = "optimizer"
-    form: ClassVar[str] = "adamw8bit"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Refuses without a library that has the optimizer."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning.pytorch import LightningModule
 from torch.optim import Optimizer
@@ -14,17 +13,13 @@ from .in_place import replace_in_place, transform_optimizers
 
 
 @dataclass(frozen=True)
-class Fused(Lever):
+class Fused(Lever, name="fused", kind="optimizer"):
     """Runs the optimizer's step as one fused kernel over all parameters, instead of several `foreach` kernels.
 
     Gives: a shorter step for models with many small parameters; AdamW's takes some 3 to 20 % of a training step.
     Works with torch's Adam, AdamW, SGD and Adagrad, on CUDA and CPUs; groups, schedulers and learning rates stay.
     Costs: nothing; sums in another order.
     """
-
-    name: ClassVar[str] = "fused"
-    kind: ClassVar[str] = "optimizer"
-    form: ClassVar[str] = "fused"
 
     def apply(self, module: LightningModule) -> LightningModule:
         """Replaces every optimizer when it is configured, which raises `LeverError` on one without a fused form."""

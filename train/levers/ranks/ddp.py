@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import DDPStrategy
@@ -13,10 +13,8 @@ from ..lever import Lever, require_int
 
 
 @dataclass(frozen=True)
-class MultiProcess(Lever):
+class MultiProcess(Lever, kind="strategy"):
     """Base class of strategies with `devices` processes on each of `nodes` machines; by default one per GPU."""
-
-    kind: ClassVar[str] = "strategy"
 
     devices: int | str = "auto"
     nodes: int = 1
@@ -46,7 +44,7 @@ class MultiProcess(Lever):
 
 
 @dataclass(frozen=True)
-class Ddp(MultiProcess):
+class Ddp(MultiProcess, name="ddp", form="ddp[:devices[:nodes]]"):
     """Replicates the module on every device; each takes its own batches, and gradients are averaged over all.
 
     devices: processes on each node; by default one per GPU. nodes: machines, each of which runs the same command (as
@@ -55,9 +53,6 @@ class Ddp(MultiProcess):
     grow; an all-reduce of the gradients each step, mostly overlapping the backward pass. Parameters unused in the loss
     are an error in the second step: freeze them. Li et al., PyTorch Distributed, VLDB 2020.
     """
-
-    name: ClassVar[str] = "ddp"
-    form: ClassVar[str] = "ddp[:devices[:nodes]]"
 
     def arguments(self) -> dict[str, Any]:
         """Returns torch's DDP, with gradients as views of the communication buckets, which saves a copy."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from lightning.pytorch import LightningModule
 
@@ -15,7 +15,7 @@ from .zero_strategy import ZeroStrategy
 
 
 @dataclass(frozen=True)
-class Zero(Lever):
+class Zero(Lever, name="zero", kind="strategy", form="zero:1|2|3[:offload][:devices[:nodes]]"):
     """DeepSpeed's ZeRO: shards optimizer state (stage 1), also gradients (2), also weights (3) over devices.
 
     offload: "offload" keeps optimizer state, and at stage 3 weights, in host memory, and steps there. devices, nodes:
@@ -25,10 +25,6 @@ class Zero(Lever):
     again at stage 3; with offload a slow step over the bus. A single optimizer; checkpoints are folders, from which
     only the same stage on as many ranks can resume. Rajbhandari et al., ZeRO, SC 2020, and ZeRO-Offload, ATC 2021.
     """
-
-    name: ClassVar[str] = "zero"
-    kind: ClassVar[str] = "strategy"
-    form: ClassVar[str] = "zero:1|2|3[:offload][:devices[:nodes]]"
 
     stage: int
     offload: str = ""
@@ -74,7 +70,7 @@ class Zero(Lever):
 
 
 @dataclass(frozen=True)
-class Fsdp(MultiProcess):
+class Fsdp(MultiProcess, name="fsdp", form="fsdp[:devices[:nodes]]"):
     """torch's FSDP2: shards weights, gradients and optimizer state, and gathers weights submodule by submodule.
 
     Gives: the memory of ZeRO stage 3 without another library; 3.62 min instead of 8.75 on 4 GPUs. Submodules with a
@@ -84,9 +80,6 @@ class Fsdp(MultiProcess):
     memory to save it. A step has to call the module's networks themselves (`self.net(images)`): weights are gathered
     only during a call. Zhao et al., PyTorch FSDP, VLDB 2023.
     """
-
-    name: ClassVar[str] = "fsdp"
-    form: ClassVar[str] = "fsdp[:devices[:nodes]]"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Refuses as for all strategies, and parameters that cannot be split."""

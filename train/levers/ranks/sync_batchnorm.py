@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lightning.pytorch import LightningModule
 
@@ -13,17 +12,13 @@ from ..lever import Lever
 
 
 @dataclass(frozen=True)
-class SyncBatchNorm(Lever):
+class SyncBatchNorm(Lever, name="sync_batchnorm"):
     """BatchNorm with mean and variance over the batches of all ranks; needs a strategy beside it.
 
     Gives: statistics of the global batch if each rank has few images. Costs: two small all-reduces per layer, forward
     and backward, which do not overlap with computation. Names in the state dict do not change, and the weights work on
     one device. No effect with one process. Zhang et al., Context Encoding for Semantic Segmentation, CVPR 2018.
     """
-
-    name: ClassVar[str] = "sync_batchnorm"
-    kind: ClassVar[str] = "sync_batchnorm"
-    form: ClassVar[str] = "sync_batchnorm"
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Refuses without a GPU, and a module without BatchNorm."""
