@@ -10,75 +10,18 @@ Exit codes: 0 ok; 1 findings; 2 usage or refusal, nothing written; 3 more inputs
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import time
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import printable
-from .errors import INTERRUPTED, FacefeedError, StoppedError
+from .command_group import CommandGroup
+from .errors import REASONS, UsageError
 
 if TYPE_CHECKING:
-    from .execution.progress import Progress
     from .planning.failure_limit import FailureLimit
-    from .video import DecoderLimits
-
-
-class CommandGroup(click.Group):
-    """A click group that finds subcommands by entry point and converts facefeed's errors to messages and exit codes."""
-
-    def _entry_points(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group="facefeed.commands")}
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        """Names in the order of the workflow."""
-        order = (
-            "sample", "precompute", "verify", "inspect", "augment", "profile", "train", "evaluate", "ladder", "slurm",
-        )  # fmt: skip
-        names = self._entry_points()
-        return [name for name in order if name in names] + sorted(set(names) - set(order))
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Loads one subcommand; None if there is none of that name."""
-        point = self._entry_points().get(cmd_name)
-        return None if point is None else point.load()
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Runs the subcommand; converts expected errors to one line and an exit code, without a traceback."""
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _interrupt)
-        as_json = "--json" in ctx.args
-        try:
-            return super().invoke(ctx)
-        except FacefeedError as error:
-            message, code, figures = str(error), error.exit_code, error.figures
-        except KeyboardInterrupt:
-            then = " to resume" if ctx.invoked_subcommand in ("precompute", "train") else ""
-            message, code, figures = f"interrupted; run the same command again{then}", INTERRUPTED, {}
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(1)
-        except OSError as error:  # a disk or network that fails outside of the code that handles it
-            where = f"{error.filename}: " if error.filename else ""
-            message, code, figures = (
-                f"{where}{error.strerror or error}; run the same command again",
-                StoppedError.exit_code,
-                {},
-            )
-        click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
-        if as_json:
-            click.echo(json.dumps({**figures, "error": message, "exit": code}))
-        return ctx.exit(code)
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 (signal's signature)
-    raise KeyboardInterrupt
+    from .planning.options import Options
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -197,67 +140,39 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
 
     progress = Progress.on_stderr()
     failure_limit = FailureLimit.parse(given["max_failed"])
-    limits = DecoderLimits(
-        deadline_seconds=given["timeout"], max_damaged_percent=_percent("--max-damaged", given["max_damaged"])
-    )
+    limits = DecoderLimits(deadline_seconds=given["timeout"], max_damaged_percent=_percent(given["max_damaged"]))
+    names = ("layout", "allow_roots", "detector", "workers", "scheduler", "allow_leaks")
+    arguments: dict[str, Any] = {
+        "options": _options(given),
+        "limits": limits,
+        "retry_failed": _reason(given["retry_failed"]),
+        "progress": progress,
+        **{name: given[name] for name in names},
+    }
     if given["dry_run"]:
-        return _dry_run(src, out, given, limits, failure_limit, progress=progress)
+        return _dry_run(src, out, arguments, failure_limit, as_json=given["as_json"])
     with handle_interrupts(progress.on_stopping):
-        summary = precompute(
-            src,
-            out,
-            options=_options(given),
-            layout=given["layout"],
-            allow_roots=given["allow_roots"],
-            detector=given["detector"],
-            limits=limits,
-            workers=given["workers"],
-            scheduler=given["scheduler"],
-            retry_failed=_reason(given["retry_failed"]),
-            max_failed=failure_limit,
-            allow_leaks=given["allow_leaks"],
-            progress=progress,
-        )
+        summary = precompute(src, out, max_failed=failure_limit, **arguments)
     report.print_summary(summary, src, out)
     if given["as_json"]:
         click.echo(json.dumps(report.summary_json(summary)))
     return 0
 
 
-def _dry_run(
-    src: Path,
-    out: Path,
-    given: dict[str, Any],
-    limits: DecoderLimits,
-    failure_limit: FailureLimit,
-    *,
-    progress: Progress,
-) -> int:
-    from .dryrun import report as dry_run_report  # noqa: PLC0415
+def _dry_run(src: Path, out: Path, arguments: dict[str, Any], failure_limit: FailureLimit, *, as_json: bool) -> int:
+    from .dryrun.report import dry_run_json, print_dry_run  # noqa: PLC0415
     from .dryrun.run import dry_run  # noqa: PLC0415
     from .dryrun.verdict import exit_code  # noqa: PLC0415
-    from .planning.validation import check_cluster_options, prepare_job, retry_predicate  # noqa: PLC0415
 
-    check_cluster_options(given["workers"], given["scheduler"])
-    started = time.monotonic()
-    job, listing, config = prepare_job(
-        src, out, options=_options(given), layout=given["layout"], detector=given["detector"],
-        limits=limits, allow_roots=given["allow_roots"],
-    )  # fmt: skip
-    listed = time.monotonic()
-    made = dry_run(
-        job, listing, config, workers=given["workers"], scheduler=given["scheduler"],
-        allow_leaks=given["allow_leaks"], progress=progress, retry=retry_predicate(_reason(given["retry_failed"])),
-        listing_seconds=listed - started,
-    )  # fmt: skip
-    allowed = failure_limit.max_failures(made.survey.inputs)
-    dry_run_report.print_dry_run(made, src, allowed)
-    if given["as_json"]:
-        click.echo(json.dumps(dry_run_report.dry_run_json(made, allowed)))
-    return exit_code(made, allowed)
+    result = dry_run(src, out, **arguments)
+    allowed = failure_limit.max_failures(result.survey.inputs)
+    print_dry_run(result, src, allowed)
+    if as_json:
+        click.echo(json.dumps(dry_run_json(result, allowed)))
+    return exit_code(result, allowed)
 
 
-def _options(given: dict[str, Any]) -> Any:
+def _options(given: dict[str, Any]) -> Options:
     from .dataset.image_codec import ImageEncoder  # noqa: PLC0415
     from .faces import FaceFilter  # noqa: PLC0415
     from .planning.options import Options  # noqa: PLC0415
@@ -281,20 +196,16 @@ def _options(given: dict[str, Any]) -> Any:
     )
 
 
-def _percent(option: str, given: str) -> float:
-    from .errors import UsageError  # noqa: PLC0415
-
+def _percent(given: str) -> float:
     try:
         if given.endswith("%") and 0 <= (percent := float(given[:-1])) <= 100:
             return percent
     except ValueError:
         pass
-    raise UsageError(f"{option} {given}: must be a percentage from 0% to 100%; try 10%")
+    raise UsageError(f"--max-damaged {given}: must be a percentage from 0% to 100%; try 10%")
 
 
 def _reason(given: str | None) -> str | None:
-    from .errors import REASONS, UsageError  # noqa: PLC0415
-
     if given and given not in REASONS:
         raise UsageError(f"--retry-failed {given}: no such reason; use one of {', '.join(REASONS)}")
     return given

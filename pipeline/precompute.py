@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,13 @@ from .commit.lease import hold_lease
 from .commit.publish import make_folders, remove_empty_folders
 from .console import plural
 from .dataset.manifest import Manifest, OutPaths
-from .dryrun.forecast import Forecast
-from .dryrun.forecast_cache import load_forecast
+from .dryrun.forecast import Forecast, load_forecast
 from .errors import CorruptDataError, StoppedError, TooManyFailedError, UsageError
-from .execution.capacity import default_num_workers, visible_gpus
-from .execution.cluster import exit_if_imported_by_worker, local_client, remote_client, stop_on_cluster_error
+from .execution.capacity import default_num_workers
+from .execution.cluster import exit_if_imported_by_worker
 from .execution.progress import Progress, Totals
 from .execution.unit_scheduler import UnitScheduler
-from .execution.unit_task import install_unit_workers
+from .execution.unit_task import start_unit_workers
 from .execution.workers import WorkerPool
 from .faces import FaceDetector
 from .planning.cost_model import CostModel
@@ -45,9 +43,9 @@ from .planning.failure_limit import (
     failures_in_source,
     refuse_known_failures,
 )
-from .planning.incremental import Changes, find_changes, find_unchanged_content, next_plan_part
+from .planning.incremental import Changes, compare_with_plan, next_plan_part
 from .planning.options import JobSpec, Options
-from .planning.plan import Plan
+from .planning.plan import Plan, PlanPart
 from .planning.run_state import RunState
 from .planning.validation import check_cluster_options, prepare_job, retry_predicate
 from .sources import Layout, Listing, listing_warnings
@@ -113,45 +111,20 @@ def precompute(
     exit_if_imported_by_worker()
     started, failure_limit = time.monotonic(), max_failed or FailureLimit()
     check_cluster_options(workers, scheduler)
-    progress = progress or Progress.silent()
+    progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
     job, listing, config = prepare_job(
         src, out, options=options, layout=layout, detector=detector, limits=limits, allow_roots=allow_roots
     )
-    progress.announce(
-        f"{os.path.realpath(src)}: {len(listing.entries):,} inputs "
-        f"(layout {listing.layout}: {listing.format_class_counts()})"
-        + (f"; {len(listing.missing):,} listed in metadata, but absent on disk" if listing.missing else "")
-    )
-    for text in listing_warnings(listing):
-        progress.warn(text)
-    paths = job.paths
-    make_folders(paths)
+    _announce_source(src, listing, progress)
+    make_folders(job.paths)
     expected = load_forecast(job.out)
-    with _remove_empty_out_on_refusal(paths), hold_lease(paths.lease, progress.on_wait):
-        run_state = RunState(paths, Plan.load(paths), job.config_hash)
-        changes = find_changes(
-            listing,
-            run_state.plan.planned_videos(),
-            partial(find_unchanged_content, run_state, job.root, progress.comparing),
-        )
-        for text in damage_limit_warnings(
-            run_state, job.limits.max_damaged_percent, listing, retry_predicate(retry_failed)
-        ):
-            progress.warn(text)
-        planned = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
-        refuse_known_failures(collect_failures(None, changes.refused), len(planned), failure_limit)
-        remove_attempts(paths)
+    with _remove_empty_out_on_refusal(job.paths), hold_lease(job.paths.lease, progress.on_wait):
+        run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
+        changes = _find_changes(run_state, job, listing, failure_limit=failure_limit, retry=retry, progress=progress)
+        remove_attempts(job.paths)
         orphans = quarantine_orphans(run_state)
-        run_state = _extend_plan(
-            run_state,
-            job,
-            config,
-            listing,
-            changes,
-            failure_limit=failure_limit,
-            allow_leaks=allow_leaks,
-            retry=retry_failed,
-        )
+        part = _next_part(run_state, job, listing, changes, config=config, allow_leaks=allow_leaks, retry=retry)
+        run_state = _extend_plan(run_state, part, changes, failure_limit)
         totals = _run_pending_units(job, run_state, progress, workers, scheduler)
         manifest = _finalize(run_state, config, changes, len(listing.missing), failure_limit)
     return Summary(
@@ -168,34 +141,63 @@ def precompute(
     )
 
 
-def _extend_plan(
+def _announce_source(src: str | Path, listing: Listing, progress: Progress) -> None:
+    progress.announce(
+        f"{os.path.realpath(src)}: {len(listing.entries):,} inputs "
+        f"(layout {listing.layout}: {listing.format_class_counts()})"
+        + (f"; {len(listing.missing):,} listed in metadata, but absent on disk" if listing.missing else "")
+    )
+    for text in listing_warnings(listing):
+        progress.warn(text)
+
+
+def _find_changes(
     run_state: RunState,
     job: JobSpec,
-    config: dict[str, Any],
+    listing: Listing,
+    *,
+    failure_limit: FailureLimit,
+    retry: Callable[[str], bool] | None,
+    progress: Progress,
+) -> Changes:
+    """Compares the source with OUT; refuses it where more inputs than allowed fail before they are read."""
+    changes = compare_with_plan(run_state, listing, progress.comparing)
+    for text in damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, retry):
+        progress.warn(text)
+    planned = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
+    refuse_known_failures(collect_failures(None, changes.refused), len(planned), failure_limit)
+    return changes
+
+
+def _next_part(
+    run_state: RunState,
+    job: JobSpec,
     listing: Listing,
     changes: Changes,
     *,
-    failure_limit: FailureLimit,
+    config: dict[str, Any],
     allow_leaks: bool,
-    retry: str | None,
-) -> RunState:
+    retry: Callable[[str], bool] | None,
+) -> PlanPart:
     with MediaReader(job.limits) as reader:
         cost = CostModel(changes.added, job.root, job.options.sampling, reader)
-    part = next_plan_part(
-        run_state, listing, changes, config=config, ratio=job.options.split_ratio, seed=job.options.seed,
-        allow_leaks=allow_leaks, retry=retry_predicate(retry), max_damaged_percent=job.limits.max_damaged_percent,
+    return next_plan_part(
+        run_state, listing, changes, job=job, config=config, allow_leaks=allow_leaks, retry=retry,
         cost_seconds=lambda entry: cost(entry).seconds,
     )  # fmt: skip
+
+
+def _extend_plan(run_state: RunState, part: PlanPart, changes: Changes, failure_limit: FailureLimit) -> RunState:
+    """Writes the next part of the plan, unless it is empty; refuses where known failures exceed the limit."""
     grows = part.units or part.mtime_updates or not run_state.plan.parts
-    plan = Plan([*run_state.plan.parts, part]) if grows else run_state.plan
-    grown = RunState(job.paths, plan, run_state.config_hash)
+    grown = run_state.with_part(part) if grows else run_state
     if any(grown.pending_units()):  # before the plan grows: where nothing is done, a finished OUT stays finished
         failures = failures_in_source(grown, changes.refused, changes.gone)
         refuse_known_failures(failures, len(grown.unit_of_video) + len(changes.refused), failure_limit)
     if grows:
         record_plan_parts(run_state)
-        run_state.plan.append(job.paths, part)
-    return RunState(job.paths, run_state.plan, run_state.config_hash)
+        run_state.plan.append(run_state.paths, part)
+    return grown
 
 
 def _finalize(
@@ -250,12 +252,7 @@ def _run_pending_units(
     progress.announce(f"{len(pending):,} of {plural(total, 'unit')} to do")
     count = workers or default_num_workers()
     progress.announce(f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
-    with (
-        stop_on_cluster_error(),
-        local_client(count) if scheduler is None else remote_client(scheduler) as client,
-        install_unit_workers(client, job, visible_gpus(), local=scheduler is None) as plugin,
-        progress,
-    ):
+    with start_unit_workers(job, count, scheduler) as (client, plugin), progress:
         client.subscribe_topic(plugin, progress.on_event)
         progress.dashboard = client.dashboard_link
         progress.announce(f"dashboard: {client.dashboard_link}")

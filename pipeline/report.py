@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,11 +128,10 @@ def _remarks(summary: Summary) -> list[str]:
     if len(summary.failures) > _NAMED:
         lines.append(f"  and {len(summary.failures) - _NAMED:,} more: `facefeed inspect` names all of them on its page")
     if summary.partial:
-        names = ", ".join(summary.partial[:_NAMED]) + (", ..." if len(summary.partial) > _NAMED else "")
-        lines.append(f"{plural(len(summary.partial), 'partial input')}, without the damaged frames: {names}")
+        count = plural(len(summary.partial), "partial input")
+        lines.append(f"{count}, without the damaged frames: {_first_names(summary.partial)}")
     if listing.missing:
-        lines.append(f"listed in metadata, but absent on disk: {', '.join(listing.missing[:_NAMED])}")
-        lines[-1] += ", ..." if len(listing.missing) > _NAMED else ""
+        lines.append(f"listed in metadata, but absent on disk: {_first_names(listing.missing)}")
     lines += _without_mask(summary.manifest.faces_without_mask)
     lines += _changes(summary.changes)
     if summary.orphans:
@@ -146,19 +145,18 @@ def _remarks(summary: Summary) -> list[str]:
     return lines
 
 
+def _first_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+
+
 def _changes(changes: Changes) -> list[str]:
-    lines = []
-    if changes.changed:
-        count = plural(len(changes.changed), "input")
-        lines.append(f"done again, where rows could differ, since they or their originals had changed: {count}")
-    if changes.rejudged:
-        count = plural(len(changes.rejudged), "input")
-        lines.append(f"done again, since more of them was damaged than --max-damaged allows: {count}")
-    if changes.touched:
-        lines.append(f"not done again, with new times but the same content: {plural(len(changes.touched), 'input')}")
-    if changes.gone:
-        lines.append(f"no longer in the source, rows were kept: {plural(len(changes.gone), 'input')}")
-    return lines
+    remarks: tuple[tuple[Sequence[object], str], ...] = (
+        (changes.changed, "done again, where rows could differ, since they or their originals had changed"),
+        (changes.rejudged, "done again, since more of them was damaged than --max-damaged allows"),
+        (changes.touched, "not done again, with new times but the same content"),
+        (changes.gone, "no longer in the source, rows were kept"),
+    )
+    return [f"{text}: {plural(len(inputs), 'input')}" for inputs, text in remarks if inputs]
 
 
 def _without_mask(count: int) -> list[str]:

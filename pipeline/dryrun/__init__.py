@@ -3,7 +3,7 @@
     listing + plan -> survey
     a few inputs, for some seconds each, on the job's own workers -> probe -> forecast (time and disk, with ranges)
 
-In: a listing, a plan, the job's options. Out: a forecast of time and disk with ranges, and the run's exit code.
+In: SRC, OUT, the options of a run. Out: a forecast of time and disk with ranges, and the run's exit code.
 Must not know: how rows are published.
 
 The forecast is saved in the user's cache, so that the run can compare itself with it.

@@ -1,10 +1,18 @@
-"""Forecasts a run's time and disk space from probes: ratios of measured to estimated cost, with ranges."""
+"""Forecasts a run's time and disk space from probes: ratios of measured to estimated cost, with ranges.
+
+A forecast is kept in the user's cache, so that the run can compare itself with it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import heapq
+import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +25,7 @@ from .machine_load import BackgroundLoad, sample_slowdowns, sample_startup_facto
 from .probe import Probe
 
 _DRAWS = 1000
-_PERCENTILES = (5.0, 95.0)  # percentiles
+_PERCENTILES = (5.0, 95.0)
 _RESIDUAL = 0.05  # what is never quite as in a probe, of bytes and faces
 _FOOTER_BYTES = 9_000  # of a unit's file: schema, statistics and receipt
 _MIN_FAMILIES = 5  # families; of fewer, resampling shows less spread than there is
@@ -32,19 +40,6 @@ class Range:
     likely: float
     low: float
     high: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialConditions:
-    """How inputs were tried: on `slots` workers, beside `background`.
-
-    `fixed_seconds`: what a run spends once, however much there is to do: planning, starting the workers, their first
-    frame, ending them, the account.
-    """
-
-    slots: int
-    fixed_seconds: float
-    background: BackgroundLoad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,80 +83,73 @@ def forecast(
     families: Sequence[Sequence[Probe]],
     *,
     is_paired: Callable[[Entry], bool],
-    conditions: TrialConditions,
+    slots: int,
+    fixed_seconds: float,
+    background: BackgroundLoad,
     config: str,
 ) -> Forecast:
     """Adds what was measured on the probed `families` (at least one) to what headers promise of all other inputs.
 
-    That is scaled by what the probed ones came to; apart for inputs that are compared with an original: their pace is
-    another.
+    That is scaled by what the probed ones came to; apart for inputs that are compared with an original (`is_paired`):
+    their pace is another. `slots`: workers, which were probed beside `background`. `fixed_seconds`: what a run spends
+    once, however much there is to do: planning, starting the workers, their first frame, ending them, the account.
     """
+    random = np.random.default_rng(0)
     entries = {entry.video_id: entry for unit in units for entry in unit.inputs_to_decode}
     costs = {name: cost(entry) for name, entry in entries.items()}
     kinds = {name: int(is_paired(entry)) for name, entry in entries.items()}
-    tried = {trial.video_id: trial for family in families for trial in family}
-    ratios = _Ratios(families, costs)
-    base = np.array([0.0, _FOOTER_BYTES * len(units), 0.0])  # 3 figures
-    base += sum(((trial.seconds, trial.size_bytes, trial.faces) for trial in tried.values()), start=np.zeros(3))
-    rest = np.zeros((2, 3))  # kinds, figures
-    for name in entries.keys() - tried.keys():
-        rest[kinds[name]] += (costs[name].seconds, costs[name].sampled_frames, costs[name].sampled_frames)
-    scale = ratios.all_families()
-    likely = base + (scale * rest).sum(axis=0)
-    random = np.random.default_rng(0)
-    drawn = base + (ratios.resampled(random) * rest).sum(axis=1)  # (draws, 3 figures)
-    untried = max(0.0, 1 - ratios.seconds_tried / max(likely[0], 1e-9))
+    probes = {probe.video_id: probe for family in families for probe in family}
+    ratios = _measured_ratios(families, costs, random)
+    rest = np.zeros((2, 3))  # promised of the inputs that were not probed: kinds, figures
+    for name in entries.keys() - probes.keys():
+        rest[kinds[name]] += _promised_figures(costs[name])
+    known = np.sum([probe.figures for probe in probes.values()], axis=0)
+    footers = np.array([0.0, _FOOTER_BYTES * len(units), 0.0])
+    totals = known + footers + (ratios * rest).sum(axis=1)
+    likely, drawn = totals[0], totals[1:]
+
+    seconds_of = {name: float(costs[name].seconds * ratios[0, kinds[name], 0]) for name in entries}
+    seconds_of |= {name: probe.seconds for name, probe in probes.items()}
+    work = _makespan([sum(seconds_of[entry.video_id] for entry in unit.inputs_to_decode) for unit in units], slots)
+    once = fixed_seconds * sample_startup_factors(_DRAWS, random)
+    slowdowns = sample_slowdowns(background, _DRAWS, random)
+    seconds = (once + work * drawn[:, 0] / max(likely[0], 1e-9)) * slowdowns
+
+    untried = max(0.0, 1 - sum(probe.seconds_tried for probe in probes.values()) / max(likely[0], 1e-9))
     few = _FEW_FAMILIES_SPREAD * untried if len(families) < _MIN_FAMILIES else 0.0
-
-    def seconds_of(entry: Entry) -> float:
-        name = entry.video_id
-        return tried[name].seconds if name in tried else float(costs[name].seconds * scale[kinds[name], 0])
-
-    work = _makespan([sum(map(seconds_of, unit.inputs_to_decode)) for unit in units], conditions.slots)
-    once = conditions.fixed_seconds * sample_startup_factors(_DRAWS, random)
-    seconds = (once + work * drawn[:, 0] / max(likely[0], 1e-9)) * sample_slowdowns(
-        conditions.background, _DRAWS, random
-    )
     return Forecast(
-        seconds=_range(conditions.background.slowdown * (conditions.fixed_seconds + work), seconds, beyond=few * work),
+        seconds=_range(background.slowdown * (fixed_seconds + work), seconds, beyond=few * work),
         size_bytes=_range(likely[1], drawn[:, 1], beyond=(_RESIDUAL + few) * likely[1]),
         faces=_range(likely[2], drawn[:, 2], beyond=(_RESIDUAL + few) * likely[2]),
-        inputs=len(entries), probed=len(tried), slots=conditions.slots, config=config,
-        families=len(families), untried=untried, others_per_core=conditions.background.usual,
+        inputs=len(entries), probed=len(probes), slots=slots, config=config,
+        families=len(families), untried=untried, others_per_core=background.usual,
     )  # fmt: skip
 
 
-class _Ratios:
-    """Measured / promised, for (unpaired, paired) inputs and (seconds, bytes a frame, faces a frame)."""
+def _measured_ratios(
+    families: Sequence[Sequence[Probe]], costs: dict[str, Cost], random: np.random.Generator
+) -> NDArray[np.float64]:
+    """Ratios of measured to promised figures, float64 (1 + draws, 2, 3): (unpaired, paired) inputs and 3 figures.
 
-    def __init__(self, families: Sequence[Sequence[Probe]], promised: dict[str, Cost]) -> None:
-        self._found = np.zeros((len(families), 2, 3))
-        self._promised = np.zeros((len(families), 2, 3))
-        self.seconds_tried = 0.0
-        for number, family in enumerate(families):
-            for trial in family:
-                there = promised[trial.video_id]
-                self._found[number, int(trial.paired)] += (trial.seconds, trial.size_bytes, trial.faces)
-                self._promised[number, int(trial.paired)] += (there.seconds, there.sampled_frames, there.sampled_frames)
-                self.seconds_tried += trial.seconds * trial.frames / max(trial.wanted_frames, 1)
+    The first is of all families, the others are of as many that are drawn with replacement.
+    """
+    sums = np.zeros((2, len(families), 2, 3))  # measured and promised, families, kinds, figures
+    for number, family in enumerate(families):
+        for probe in family:
+            sums[:, number, int(probe.paired)] += (probe.figures, _promised_figures(costs[probe.video_id]))
+    count = len(families)
+    drawn = random.multinomial(count, np.full(count, 1 / count), _DRAWS)
+    weights = np.vstack([np.ones(count), drawn])
+    measured, promised = np.einsum("rf,sfkn->srkn", weights, sums)
+    pooled = measured.sum(axis=1, keepdims=True) / np.maximum(promised.sum(axis=1, keepdims=True), 1e-9)
+    is_known = promised > 0  # a kind of input that was not probed goes at the pace of the other
+    ratios: NDArray[np.float64] = np.where(is_known, measured / np.where(is_known, promised, 1.0), pooled)
+    return ratios
 
-    def all_families(self) -> NDArray[np.float64]:
-        """Ratios (2, 3)."""
-        ratios: NDArray[np.float64] = self._ratios(np.ones((1, len(self._found))))[0]
-        return ratios
 
-    def resampled(self, random: np.random.Generator) -> NDArray[np.float64]:
-        """Ratios (draws, 2, 3), of families drawn with replacement."""
-        count = len(self._found)
-        return self._ratios(random.multinomial(count, np.full(count, 1 / count), _DRAWS))
-
-    def _ratios(self, times: NDArray[Any]) -> NDArray[np.float64]:
-        found = np.einsum("rf,fkn->rkn", times, self._found)
-        promised = np.einsum("rf,fkn->rkn", times, self._promised)
-        pooled = found.sum(axis=1, keepdims=True) / np.maximum(promised.sum(axis=1, keepdims=True), 1e-9)
-        there = promised > 0  # a kind of input that was not probed goes at the pace of the other
-        ratios: NDArray[np.float64] = np.where(there, found / np.where(there, promised, 1.0), pooled)
-        return ratios
+def _promised_figures(cost: Cost) -> tuple[float, float, float]:
+    """What a `Probe`'s figures are compared with: seconds, and for bytes and faces the number of frames."""
+    return cost.seconds, cost.sampled_frames, cost.sampled_frames
 
 
 def _range(likely: float, drawn: NDArray[np.float64], *, beyond: float) -> Range:
@@ -178,3 +166,29 @@ def _makespan(seconds: Sequence[float], slots: int) -> float:
     for unit_seconds in seconds:
         heapq.heapreplace(busy, busy[0] + unit_seconds)
     return max(busy)
+
+
+def forecast_file(out: Path) -> Path:
+    """The file in ``$XDG_CACHE_HOME/facefeed``, else ``~/.cache/facefeed``, that belongs to this OUT."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    name = hashlib.sha256(str(out).encode()).hexdigest()[:16]
+    return Path(os.path.expanduser(cache)) / "facefeed" / "forecasts" / f"{name}.json"  # noqa: PTH111 (may be no home)
+
+
+def save_forecast(forecast: Forecast, out: Path) -> None:
+    """Saves a forecast in the user's cache, since a dry run writes nothing to OUT.
+
+    Ignores errors: the run only compares itself with the forecast.
+    """
+    file = forecast_file(out)
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(forecast.to_json(), indent=1), encoding="utf-8")
+
+
+def load_forecast(out: Path) -> Forecast | None:
+    """Loads the forecast of an earlier dry run; None where there is none that can be read."""
+    try:
+        return Forecast.from_json(json.loads(forecast_file(out).read_bytes()))
+    except (KeyError, OSError, TypeError, ValueError):
+        return None

@@ -16,8 +16,6 @@ from ..errors import InputError
 from ..rows.input_pipeline import FrameIterator, InputPipeline
 from ..sources import Entry
 
-_FAKES_PER_FAMILY = 2
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
@@ -38,12 +36,15 @@ class Probe:
     detail: str = ""
     is_partial: bool = False
 
+    @property
+    def figures(self) -> tuple[float, float, float]:
+        """Seconds, bytes and faces of the whole input."""
+        return self.seconds, self.size_bytes, self.faces
 
-def select_trial_inputs(family: Sequence[Entry]) -> list[Entry]:
-    """Which of a family (an original and its fakes) are tried: the original and two of the fakes."""
-    originals = [entry for entry in family if entry.source_id is None]
-    fakes = [entry for entry in family if entry.source_id is not None]
-    return originals[:1] + fakes[:_FAKES_PER_FAMILY]
+    @property
+    def seconds_tried(self) -> float:
+        """Seconds of the part that was tried."""
+        return self.seconds * self.frames / max(self.wanted_frames, 1)
 
 
 def probe_family(pipeline: InputPipeline, family: Sequence[Entry], seconds: float) -> list[Probe]:
@@ -51,15 +52,15 @@ def probe_family(pipeline: InputPipeline, family: Sequence[Entry], seconds: floa
 
     One that fails has cost what it cost, and gives no faces.
     """
-    done = []
+    probes = []
     until_frame: int | None = None
     for entry in family:
-        trial = _InputTrial(pipeline, entry, family, seconds, until_frame)
-        done.append(trial.run())
+        probe, last_frame = _probe_input(pipeline, entry, family, seconds, until_frame)
+        probes.append(probe)
         if entry.source_id is None:
-            until_frame = trial.last_frame
+            until_frame = last_frame
     pipeline.release()
-    return done
+    return probes
 
 
 def first_frame_seconds(pipeline: InputPipeline, families: Sequence[Sequence[Entry]]) -> float:
@@ -78,63 +79,53 @@ def first_frame_seconds(pipeline: InputPipeline, families: Sequence[Sequence[Ent
     return 0.0
 
 
-class _InputTrial:
-    """One input being tried; ends after some seconds, or at the frame at which the trial of its original ended."""
+def _probe_input(
+    pipeline: InputPipeline, entry: Entry, family: Sequence[Entry], seconds: float, until_frame: int | None
+) -> tuple[Probe, int]:
+    """Tries one input, for some seconds or, unless that is None, until a frame; returns the last frame's index too.
 
-    def __init__(
-        self, pipeline: InputPipeline, entry: Entry, family: Sequence[Entry], seconds: float, until_frame: int | None
-    ) -> None:
-        self._pipeline, self._entry, self._family = pipeline, entry, family
-        self._seconds, self._until_frame = seconds, until_frame
-        self._first_frame_at = 0.0
-        self._frames = 0
-        self.last_frame = -1
+    The index is -1 where there was no frame.
+    """
+    shown: list[tuple[int, float]] = []  # index and time of each frame that was tried
 
-    def run(self) -> Probe:
-        reader = self._pipeline.reader
-        self._warm_up()
-        started = time.monotonic()
-        batches: list[pa.RecordBatch] = []
-        reason, detail = None, ""
-        try:
-            batches += self._pipeline.batches(self._entry, "train", self._family, self._limited)
-        except InputError as error:
-            batches.clear()
-            reason, detail = error.reason, error.detail
-        ended = time.monotonic()
-        is_partial = bool(reader.last_damage)  # which is only known at the end: no further frame will come
-        wanted = self._frames if is_partial else max(reader.last_frames_wanted, self._frames)
-        share = wanted / self._frames if self._frames else 0.0
-        # What comes before the first frame comes once, however long the rest is.
-        before = (self._first_frame_at or ended) - started
-        return Probe(
-            video_id=self._entry.video_id,
-            paired=self._entry.source_id is not None and self._pipeline.file_exists(self._entry.source_id),
-            frames=self._frames,
-            wanted_frames=wanted,
-            seconds=before + (ended - started - before) * share,
-            faces=sum(batch.num_rows for batch in batches) * share,
-            size_bytes=_stored_bytes(batches) * share,
-            reason=reason,
-            detail=detail,
-            is_partial=is_partial,
-        )
-
-    def _warm_up(self) -> None:
-        """A trial that was ended early has ended the decoder's child: starting one is no part of the next."""
-        with contextlib.suppress(InputError):
-            self._pipeline.warm_up(self._entry.video_id)
-
-    def _limited(self, frames: FrameIterator) -> FrameIterator:
+    def limited(frames: FrameIterator) -> FrameIterator:
         for frame in frames:
-            now = time.monotonic()
-            self._first_frame_at = self._first_frame_at or now
-            self._frames += 1
-            self.last_frame = frame.frame_index
+            shown.append((frame.frame_index, time.monotonic()))
             yield frame
-            over = time.monotonic() - self._first_frame_at > self._seconds
-            if over if self._until_frame is None else frame.frame_index >= self._until_frame:
+            is_over = time.monotonic() - shown[0][1] > seconds
+            if is_over if until_frame is None else frame.frame_index >= until_frame:
                 return
+
+    with contextlib.suppress(InputError):
+        # A trial that was ended early has ended the decoder's child: starting one is no part of the next.
+        pipeline.warm_up(entry.video_id)
+    started = time.monotonic()
+    batches: list[pa.RecordBatch] = []
+    reason, detail = None, ""
+    try:
+        batches += pipeline.batches(entry, "train", family, limited)
+    except InputError as error:
+        batches.clear()
+        reason, detail = error.reason, error.detail
+    ended = time.monotonic()
+    is_partial = bool(pipeline.reader.last_damage)  # which is only known at the end: no further frame will come
+    wanted = len(shown) if is_partial else max(pipeline.reader.last_frames_wanted, len(shown))
+    share = wanted / len(shown) if shown else 0.0
+    # What comes before the first frame comes once, however long the rest is.
+    before = (shown[0][1] if shown else ended) - started
+    probe = Probe(
+        video_id=entry.video_id,
+        paired=entry.source_id is not None and pipeline.file_exists(entry.source_id),
+        frames=len(shown),
+        wanted_frames=wanted,
+        seconds=before + (ended - started - before) * share,
+        faces=sum(batch.num_rows for batch in batches) * share,
+        size_bytes=_stored_bytes(batches) * share,
+        reason=reason,
+        detail=detail,
+        is_partial=is_partial,
+    )
+    return probe, shown[-1][0] if shown else -1
 
 
 def _stored_bytes(batches: Sequence[pa.RecordBatch]) -> int:

@@ -97,10 +97,7 @@ def uncertainty_notes(forecast: Forecast) -> list[str]:
 def _trials(result: DryRunResult, console: Console) -> None:
     """Prints the tried inputs that failed or are partial."""
     if result.failures:
-        reasons = ", ".join(
-            f"{count} {reason}"
-            for reason, count in Counter(failure.reason for failure in result.failures).most_common()
-        )
+        reasons = _counts_text(Counter(failure.reason for failure in result.failures))
         console.print(f"  [red]failed[/] {len(result.failures)} of the {result.tried} that were tried: {reasons}")
         for failure in result.failures[:_MAX_NAMED]:
             console.print(f"    {escape(printable(f'{failure.video_id}: {failure.description}'))}")
@@ -113,19 +110,18 @@ def _trials(result: DryRunResult, console: Console) -> None:
 
 
 def _splits(survey: Survey) -> Table:
-    names = Counter[str]()
-    for counts in survey.by_split.values():
-        names.update(counts)
+    names = sum(survey.by_split.values(), Counter[str]())
     classes = [name for name, _ in names.most_common(_MAX_CLASSES)]
+    others = ["others"] if len(names) > len(classes) else []
     table = Table(title="inputs", title_justify="left", title_style="bold")
     table.add_column("split")
-    for name in (*classes, *(["others"] if len(names) > len(classes) else []), "all"):
+    for name in (*classes, *others, "all"):
         table.add_column(escape(printable(name)), justify="right")
     for split in SPLITS:
         counts = survey.by_split.get(split, Counter())
         shown = [counts[name] for name in classes]
-        others = [counts.total() - sum(shown)] if len(names) > len(classes) else []
-        table.add_row(split, *(f"{count:,}" for count in (*shown, *others, counts.total())))
+        shown += [counts.total() - sum(shown) for _ in others]
+        table.add_row(split, *(f"{count:,}" for count in (*shown, counts.total())))
     return table
 
 
@@ -145,13 +141,16 @@ def _remarks(survey: Survey) -> list[str]:
         named = ", ".join(survey.missing_files[:_MAX_NAMED]) + (", ..." if survey.missing > _MAX_NAMED else "")
         lines.append(f"{survey.missing:,} listed in metadata, but absent on disk: {named}")
     if survey.refused:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in survey.refused.most_common())
-        lines.append(f"{survey.refused.total():,} will fail: {reasons}")
+        lines.append(f"{survey.refused.total():,} will fail: {_counts_text(survey.refused)}")
     if survey.ignored:
-        kinds = ", ".join(f"{count} {suffix}" for suffix, count in survey.ignored.most_common(_MAX_NAMED))
-        lines.append(f"ignored: {kinds}")
+        lines.append(f"ignored: {_counts_text(survey.ignored, _MAX_NAMED)}")
     return lines
 
 
 def _range(figure: Range, text: Any) -> str:
     return f"[bold]{text(figure.likely)}[/]  ({text(figure.low)} to {text(figure.high)}, nine times out of ten)"
+
+
+def _counts_text(counts: Counter[str], most: int | None = None) -> str:
+    """`2 empty, 1 truncated`: the `most` frequent, all by default."""
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common(most))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..planning.cost_model import Cost
+from ..planning.cost_model import CostModel
 from ..planning.incremental import Changes
-from ..planning.plan import Unit
-from ..sources import Listing, unlabelled_name
+from ..planning.plan import Plan
+from ..sources import Listing, listing_warnings, unlabelled_name
+from ..splits.assignment import group_sizes
+
+_MAX_NAMED = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,20 +45,40 @@ class Survey:
     caveats: list[str]
 
 
-def by_split(units: Sequence[Unit], labels: Sequence[str]) -> dict[str, Counter[str]]:
-    """Inputs of `units` by split and label."""
+def survey_source(
+    listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, leak: str | None, caveats: list[str]
+) -> Survey:
+    """Surveys a source; the last part of `plan` is the one that the run would append."""
+    present = {entry.video_id for entry in listing.entries if not entry.problem}
+    fakes = [entry for entry in listing.entries if entry.source_id is not None]
+    dropped = plan.dropped_identities()
+    sizes = group_sizes([entry for entry, _ in plan.planned_videos().values()], dropped)
+    return Survey(
+        layout=listing.layout,
+        inputs=len(listing.entries),
+        new=sum(len(unit.inputs_to_decode) for unit in plan.parts[-1].units),
+        size_bytes=sum(entry.size_bytes for entry in listing.entries),
+        hours=sum(cost(entry).duration_seconds for entry in listing.entries if not entry.problem) / 3600,
+        headers_read=cost.headers_read,
+        by_split=_count_by_split(plan, listing.labels),
+        groups=len(sizes),
+        largest_group=max(sizes, default=0),
+        dropped_identities=sorted(dropped),
+        leak=leak,
+        refused=Counter(str(entry.problem) for entry in changes.refused),
+        missing=len(listing.missing),
+        missing_files=listing.missing[:_MAX_NAMED],
+        ignored=listing.ignored,
+        fakes=len(fakes),
+        without_original=sum(entry.source_id not in present for entry in fakes),
+        caveats=[*listing_warnings(listing), *caveats],
+    )
+
+
+def _count_by_split(plan: Plan, labels: Sequence[str]) -> dict[str, Counter[str]]:
+    """Number of planned inputs by split and name of the label."""
     names = {-1: unlabelled_name(labels), **dict(enumerate(labels))}
-    found: dict[str, Counter[str]] = {}
-    for unit in units:
-        found.setdefault(unit.split, Counter()).update(names[entry.label] for entry in unit.inputs)
-    return found
-
-
-def play_hours(listing: Listing, cost: Callable[..., Cost]) -> float:
-    """Playing time of everything that may be opened."""
-    return sum(cost(entry).duration_seconds for entry in listing.entries if not entry.problem) / 3600
-
-
-def refused_by_reason(changes: Changes) -> Counter[str]:
-    """Inputs that will reach no unit."""
-    return Counter(str(entry.problem) for entry in changes.refused)
+    counts: dict[str, Counter[str]] = {}
+    for unit in plan.units():
+        counts.setdefault(unit.split, Counter()).update(names[entry.label] for entry in unit.inputs)
+    return counts

@@ -6,30 +6,29 @@ import hashlib
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from distributed import Client, Future, KilledWorker, as_completed, get_worker, wait
+from distributed import Client, Future, KilledWorker, as_completed, wait
 
 from ..commit.publish import make_folders
 from ..errors import StoppedError
-from ..execution.capacity import visible_gpus
-from ..execution.cluster import local_client, remote_client, stop_on_cluster_error
-from ..execution.unit_task import UnitWorkerPlugin, install_unit_workers
-from ..execution.unit_worker import UnitWorker
+from ..execution.unit_task import locked_unit_worker, start_unit_workers
 from ..planning.failure_limit import Failure
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..sources import Entry
 from .machine_load import BackgroundLoad, background_load, read_host_load
-from .probe import Probe, first_frame_seconds, probe_family, select_trial_inputs
+from .probe import Probe, first_frame_seconds, probe_family
 
 TOTAL_TRIAL_SECONDS = 45.0
 """No further family is started after this time."""
 _TRIAL_SECONDS = 4.0  # of one input
+_FAKES_PER_FAMILY = 2
 _MIN_FAMILIES_PER_WORKER = 2  # so that each worker measures more than its start
 _FIRST_FRAME_FAMILIES = 3  # of which one gives a worker its first frame
 
@@ -48,40 +47,38 @@ class Trials:
     background: BackgroundLoad = field(default_factory=BackgroundLoad)
 
     @property
-    def tried(self) -> int:
-        """Number of inputs."""
-        return len(self.lost) + sum(map(len, self.families))
+    def probes(self) -> list[Probe]:
+        """Those of all families."""
+        return [probe for family in self.families for probe in family]
 
     def failures(self) -> list[Failure]:
         """The inputs that failed, by name."""
-        failed = [
-            Failure(trial.video_id, trial.reason, trial.detail)
-            for family in self.families
-            for trial in family
-            if trial.reason
-        ]
+        failed = [Failure(probe.video_id, probe.reason, probe.detail) for probe in self.probes if probe.reason]
         return sorted([*failed, *self.lost])
 
 
 def sample_families(units: Sequence[Unit]) -> list[list[Entry]]:
     """Selects source videos with some of their fakes, shuffled by a hash of their names."""
-    found: dict[tuple[str, str], list[Entry]] = {}
+    families: dict[tuple[str, str], list[Entry]] = {}
     for unit in units:
         for entry in unit.inputs_to_decode:
-            found.setdefault((unit.unit_id, entry.source_id or entry.video_id), []).append(entry)
-    shuffled = sorted(found, key=lambda key: hashlib.sha256("/".join(key).encode()).digest())
-    return [select_trial_inputs(found[key]) for key in shuffled]
+            families.setdefault((unit.unit_id, entry.source_id or entry.video_id), []).append(entry)
+    shuffled = sorted(families, key=lambda key: hashlib.sha256("/".join(key).encode()).digest())
+    return [_select_members(families[key]) for key in shuffled]
+
+
+def _select_members(family: Sequence[Entry]) -> list[Entry]:
+    originals = [entry for entry in family if entry.source_id is None]
+    fakes = [entry for entry in family if entry.source_id is not None]
+    return originals[:1] + fakes[:_FAKES_PER_FAMILY]
 
 
 def try_families(job: JobSpec, families: Sequence[Sequence[Entry]], workers: int, scheduler: str | None) -> Trials:
     """Tries families (at least one) for about `TOTAL_TRIAL_SECONDS`; raises `StoppedError` if the cluster fails."""
-    with _scratch(job) as scratch, stop_on_cluster_error():
+    with _scratch(job) as scratch:
         began = loads_at = time.monotonic()
         loads = [read_host_load()]
-        with (
-            local_client(workers) if scheduler is None else remote_client(scheduler) as client,
-            install_unit_workers(client, scratch, visible_gpus(), local=scheduler is None) as plugin,
-        ):
+        with start_unit_workers(scratch, workers, scheduler) as (client, plugin):
             num_workers = len(client.nthreads())
             ready = time.monotonic()
             if scheduler is not None:  # other machines, and workers that started earlier
@@ -101,7 +98,8 @@ def _measure_first_frames(client: Client, plugin: str, families: Sequence[Sequen
     workers = list(client.nthreads())
     futures = [
         client.submit(
-            run_first_frame, list(families[number % len(families) :: len(workers)][:_FIRST_FRAME_FAMILIES]), plugin,
+            run_on_pipeline, plugin, first_frame_seconds,
+            list(families[number % len(families) :: len(workers)][:_FIRST_FRAME_FAMILIES]),
             workers=[worker], allow_other_workers=True, pure=False, retries=0,
         )
         for number, worker in enumerate(workers)
@@ -124,7 +122,9 @@ def _probe_families(
 
     def submit(count: int) -> None:
         for family in islice(waiting, count):
-            future = client.submit(run_probe, list(family), plugin, pure=False, retries=0)
+            future = client.submit(
+                run_on_pipeline, plugin, probe_family, list(family), _TRIAL_SECONDS, pure=False, retries=0
+            )
             family_of[future] = family
             running.add(future)
 
@@ -152,25 +152,10 @@ def _is_lost(future: Future) -> bool:
     return True
 
 
-def run_probe(family: list[Entry], plugin_name: str) -> list[Probe]:
-    """The Dask task: probes a family on a worker that has the plugin of that name."""
-    with _locked_unit_worker(plugin_name) as worker:
-        return probe_family(worker.pipeline, family, _TRIAL_SECONDS)
-
-
-def run_first_frame(families: Sequence[Sequence[Entry]], plugin_name: str) -> float:
-    """The Dask task: `first_frame_seconds` on a worker that has the plugin of that name."""
-    with _locked_unit_worker(plugin_name) as worker:
-        return first_frame_seconds(worker.pipeline, families)
-
-
-@contextmanager
-def _locked_unit_worker(plugin_name: str) -> Iterator[UnitWorker]:
-    plugin: UnitWorkerPlugin = get_worker().plugins[plugin_name]
-    assert plugin.unit_worker is not None
-    assert plugin.lock is not None
-    with plugin.lock:
-        yield plugin.unit_worker
+def run_on_pipeline(plugin_name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The Dask task: `function(pipeline, *arguments)` with the `InputPipeline` of the plugin of that name."""
+    with locked_unit_worker(plugin_name) as worker:
+        return function(worker.pipeline, *arguments)
 
 
 @contextmanager

@@ -55,8 +55,7 @@ _DASK_CONFIG = {
 @contextmanager
 def local_client(num_workers: int) -> Iterator[Client]:
     """Starts a Dask cluster on this machine, bound to 127.0.0.1, with one single-threaded process per worker."""
-    with dask.config.set(_DASK_CONFIG), _silenced_dask_loggers():
-        _collect_garbage()
+    with _configured_dask():
         threads = max(1, usable_cores() // num_workers)
         environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         cluster = None
@@ -78,11 +77,6 @@ def local_client(num_workers: int) -> Iterator[Client]:
                     cluster.close(timeout=10)
 
 
-def _collect_garbage() -> None:
-    """Collects garbage now, not on Dask's thread, which must start within 10 s: a loader ends its workers then."""
-    gc.collect()
-
-
 def silence_dask_loggers() -> None:
     """In the driver and its own workers: cluster failures reach the user as one message of ours."""
     for name in _DASK_LOGGERS:
@@ -90,15 +84,18 @@ def silence_dask_loggers() -> None:
 
 
 @contextmanager
-def _silenced_dask_loggers() -> Iterator[None]:
-    """Silences Dask's loggers for the block; `distributed` configures them when it is imported, so by hand."""
+def _configured_dask() -> Iterator[None]:
+    """Configures Dask for the block and silences its loggers; `distributed` sets these up on import, so by hand."""
     before = {name: logging.getLogger(name).level for name in _DASK_LOGGERS}
-    silence_dask_loggers()
-    try:
-        yield
-    finally:
-        for name, level in before.items():
-            logging.getLogger(name).setLevel(level)
+    with dask.config.set(_DASK_CONFIG):
+        silence_dask_loggers()
+        try:
+            # Now, not on Dask's thread, which must start within 10 s: a loader in the garbage ends its workers then.
+            gc.collect()
+            yield
+        finally:
+            for name, level in before.items():
+                logging.getLogger(name).setLevel(level)
 
 
 @contextmanager
@@ -160,8 +157,7 @@ def _defer_interrupts() -> Iterator[None]:
 @contextmanager
 def remote_client(address: str) -> Iterator[Client]:
     """Joins a running cluster; its workers need facefeed installed, and SRC and OUT under the same paths."""
-    with dask.config.set(_DASK_CONFIG), _silenced_dask_loggers():
-        _collect_garbage()
+    with _configured_dask():
         try:
             client = Client(address, timeout=_CONNECT_SECONDS)
         except (OSError, TimeoutError, ValueError) as error:

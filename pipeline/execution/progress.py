@@ -95,7 +95,7 @@ class Progress:
 
     def __enter__(self) -> Self:
         self._started = self._line_at = time.monotonic()
-        if self._console is not None and self._console.is_terminal:
+        if self._is_terminal:
             columns = SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("inputs"), TimeElapsedColumn()
             self._bar = _TwoLineBar(*columns, console=self._console)
             self._bar.add_task("precompute", total=self._done_before + self._expected, completed=self._done_before)
@@ -109,27 +109,23 @@ class Progress:
 
     def announce(self, text: str) -> None:
         """Prints one sentence on a terminal; nothing in a pipe, where lines are for programs."""
-        if self._console is not None and self._console.is_terminal:
+        if self._is_terminal:
             self._print(text)
 
     def on_wait(self, reason: str) -> None:
         """Reports at once that the run waits, and why; also in a pipe."""
-        if self._console is not None:
-            self._print(reason if self._console.is_terminal else json.dumps({"event": "waiting", "why": reason}))
+        self._report(reason, {"event": "waiting", "why": reason})
 
     def warn(self, text: str) -> None:
         """Prints a warning, on a terminal or as a JSON line."""
-        if self._console is not None and self._console.is_terminal:
-            self._print(f"warning: {text}", style="yellow")
-        elif self._console is not None:
-            self._print(json.dumps({"event": "warning", "text": text}))
+        self._report(f"warning: {text}", {"event": "warning", "text": text}, style="yellow")
 
     @contextmanager
     def comparing(self, inputs: int, size_bytes: int) -> Iterator[Callable[[int], None]]:
         """Shows how much of `size_bytes` in `inputs` files is hashed; yields what to call with the size of each."""
         done, line_at = [0, 0], time.monotonic()
         bar = None
-        if inputs and self._console is not None and self._console.is_terminal:
+        if inputs and self._is_terminal:
             columns = TextColumn("comparing contents"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
             bar = Bar(*columns, console=self._console, transient=True)
 
@@ -177,30 +173,18 @@ class Progress:
         with self._lock:
             self._running_units.pop(unit.unit_id, None)
             self.totals.lost_units += 1
-        if self._console is not None:
-            first = reason.splitlines()[0] if reason else "failed"
-            event = {
-                "event": "lost",
-                "unit": unit.unit_id,
-                "inputs": len(unit.inputs),
-                "why": first,
-                "then": action,
-            }
-            text = f"unit {unit.unit_id[:8]} with {plural(len(unit.inputs), 'input')}: {first}; {action}"
-            self._print(text if self._console.is_terminal else json.dumps(event))
+        first = reason.splitlines()[0] if reason else "failed"
+        event = {"event": "lost", "unit": unit.unit_id, "inputs": len(unit.inputs), "why": first, "then": action}
+        self._report(f"unit {unit.unit_id[:8]} with {plural(len(unit.inputs), 'input')}: {first}; {action}", event)
 
     def on_retired(self, worker: str, reason: str) -> None:
         """Reports that a worker gets no more units; the run continues with the others."""
-        if self._console is not None:
-            text = f"{worker} failed several units in a row and gets no more: {reason}"
-            event = {"event": "retired", "worker": worker, "why": reason}
-            self._print(text if self._console.is_terminal else json.dumps(event))
+        text = f"{worker} failed several units in a row and gets no more: {reason}"
+        self._report(text, {"event": "retired", "worker": worker, "why": reason})
 
     def on_stopping(self) -> None:
         """Reports at once that the run is stopping, since ending the workers takes seconds; from any thread."""
-        if self._console is not None:
-            text = "stopping, finished units are kept; once more ends at once"
-            self._print(text if self._console.is_terminal else json.dumps({"event": "stopping"}))
+        self._report("stopping, finished units are kept; once more ends at once", {"event": "stopping"})
 
     def _figures(self) -> dict[str, Any]:
         with self._lock:
@@ -232,6 +216,17 @@ class Progress:
         elif self._console is not None and (last or time.monotonic() - self._line_at >= _LINE_SECONDS):
             self._line_at = time.monotonic()
             self._print(json.dumps(figures))
+
+    @property
+    def _is_terminal(self) -> bool:
+        return self._console is not None and self._console.is_terminal
+
+    def _report(self, text: str, event: dict[str, Any], *, style: str | None = None) -> None:
+        """Prints `text` on a terminal, `event` as a JSON line in a pipe."""
+        if self._is_terminal:
+            self._print(text, style)
+        elif self._console is not None:
+            self._print(json.dumps(event))
 
     def _print(self, text: str, style: str | None = None) -> None:
         """Prints without markup or emoji: names may look like either."""

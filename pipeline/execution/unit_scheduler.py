@@ -232,13 +232,10 @@ class UnitScheduler:
             self._pool.restart(worker)
         attempt = replace(attempt, failed_on=(*attempt.failed_on, worker))
         if len(attempt.failed_on) == 1:
-            self._observer.on_lost(
-                attempt.unit,
-                reason,
-                "restarting that worker, and trying the unit on another"
-                if worker.address in self._replaced
-                else "trying it on another",
-            )
+            action = "trying it on another"
+            if worker.address in self._replaced:
+                action = "restarting that worker, and trying the unit on another"
+            self._observer.on_lost(attempt.unit, reason, action)
             self._retries.append(attempt)
             return
         self._attribution.record_confirmed_failure(attempt.lineage, error.kind, str(error))
@@ -293,10 +290,7 @@ class UnitScheduler:
             for entry in unit.inputs
         ]  # fmt: skip
         receipt = Receipt(
-            unit=unit.unit_id,
-            config_hash=self._job.config_hash,
-            outcome="done",
-            supersedes=list(unit.supersedes),
+            unit=unit.unit_id, config_hash=self._job.config_hash, outcome="done", supersedes=list(unit.supersedes),
             inputs=outcomes,
-        )
+        )  # fmt: skip
         self._observer.on_receipt(write_receipt(self._job.paths, receipt))

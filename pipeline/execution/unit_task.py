@@ -19,9 +19,23 @@ from ..dataset.manifest import InputOutcome, Receipt
 from ..errors import StoppedError
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
-from .capacity import decoders_per_worker
-from .cluster import silence_dask_loggers
+from .capacity import decoders_per_worker, visible_gpus
+from .cluster import local_client, remote_client, silence_dask_loggers, stop_on_cluster_error
 from .unit_worker import UnitWorker
+
+
+@contextmanager
+def start_unit_workers(job: JobSpec, num_workers: int, scheduler: str | None) -> Iterator[tuple[Client, str]]:
+    """Starts `num_workers` local workers or joins the cluster at `scheduler`; yields its client and the plugin's name.
+
+    Raises `StoppedError` where the cluster fails, also within the block.
+    """
+    with (
+        stop_on_cluster_error(),
+        local_client(num_workers) if scheduler is None else remote_client(scheduler) as client,
+        install_unit_workers(client, job, visible_gpus(), local=scheduler is None) as plugin,
+    ):
+        yield client, plugin
 
 
 @contextmanager
@@ -93,6 +107,16 @@ class UnitError(Exception):
         return self.text
 
 
+@contextmanager
+def locked_unit_worker(plugin_name: str) -> Iterator[UnitWorker]:
+    """Yields the process's `UnitWorker` to one task at a time, even on a Dask worker with several threads."""
+    plugin: UnitWorkerPlugin = get_worker().plugins[plugin_name]
+    assert plugin.unit_worker is not None
+    assert plugin.lock is not None
+    with plugin.lock:
+        yield plugin.unit_worker
+
+
 def run_unit(unit: Unit, plugin_name: str) -> Receipt:
     """The Dask task: runs `unit` on this worker's `UnitWorker` and logs an event for each input, under `plugin_name`.
 
@@ -105,11 +129,8 @@ def run_unit(unit: Unit, plugin_name: str) -> Receipt:
         worker.log_event(plugin_name, message)
 
     try:
-        plugin: UnitWorkerPlugin = worker.plugins[plugin_name]
-        assert plugin.unit_worker is not None
-        assert plugin.lock is not None
-        with plugin.lock:  # a Dask worker with several threads still runs one unit at a time
-            return plugin.unit_worker.run(unit, log_outcome)
+        with locked_unit_worker(plugin_name) as unit_worker:
+            return unit_worker.run(unit, log_outcome)
     except StoppedError:
         raise
     except Exception as error:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import InputError
 from ..sources import Entry
@@ -23,8 +23,7 @@ _OPEN_SECONDS = 0.05  # per file
 _MAX_FRAMES = 1_000_000  # nine hours; a header can claim any number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(NamedTuple):
     """Expected work for one input.
 
     `seconds`: on one core. `sampled_frames`: how many frames go through face detection. `duration_seconds`: playing
@@ -70,11 +69,7 @@ class CostModel:
     def __call__(self, entry: Entry) -> Cost:
         """Expected cost of `entry`."""
         cost = self._measured.get(entry.video_id) or _scaled(self._per_byte, entry.size_bytes)
-        return Cost(
-            seconds=_OPEN_SECONDS + cost.seconds,
-            sampled_frames=cost.sampled_frames,
-            duration_seconds=cost.duration_seconds,
-        )
+        return cost._replace(seconds=_OPEN_SECONDS + cost.seconds)
 
 
 def _cost(info: MediaInfo, sampling: Sampling) -> Cost:
@@ -88,16 +83,9 @@ def _cost(info: MediaInfo, sampling: Sampling) -> Cost:
 
 
 def _scaled(cost: Cost, factor: float) -> Cost:
-    return Cost(
-        seconds=cost.seconds * factor,
-        sampled_frames=cost.sampled_frames * factor,
-        duration_seconds=cost.duration_seconds * factor,
-    )
+    return Cost(*(value * factor for value in cost))
 
 
 def _median(costs: Sequence[Cost]) -> Cost:
-    return Cost(
-        seconds=statistics.median(cost.seconds for cost in costs),
-        sampled_frames=statistics.median(cost.sampled_frames for cost in costs),
-        duration_seconds=statistics.median(cost.duration_seconds for cost in costs),
-    )
+    """The median of each field."""
+    return Cost(*map(statistics.median, zip(*costs, strict=True)))

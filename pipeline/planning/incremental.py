@@ -13,11 +13,11 @@ from typing import Any
 
 from ..errors import RefusedError
 from ..sources import Entry, Listing
-from ..splits.assignment import SplitRatio, assign_splits
+from ..splits.assignment import Assignment, assign_splits
 from ..splits.leaks import refuse_new_leaks
 from .content_hash import content_sha256
 from .damage_limits import DamageLimitConflicts
-from .options import hash_config
+from .options import JobSpec, Options, hash_config
 from .plan import PlanPart, Unit, group_units
 from .run_state import RunState
 
@@ -121,17 +121,21 @@ def find_unchanged_content(
     return unchanged
 
 
+def compare_with_plan(run_state: RunState, listing: Listing, comparing: ComparisonProgress) -> Changes:
+    """`find_changes` since the last run, with the contents of files compared of which only the mtime differs."""
+    find_unchanged = partial(find_unchanged_content, run_state, listing.root, comparing)
+    return find_changes(listing, run_state.plan.planned_videos(), find_unchanged)
+
+
 def next_plan_part(
     run_state: RunState,
     listing: Listing,
     changes: Changes,
     *,
+    job: JobSpec,
     config: dict[str, Any],
-    ratio: SplitRatio,
-    seed: int,
     allow_leaks: bool,
     retry: Callable[[str], bool] | None,
-    max_damaged_percent: float,
     cost_seconds: Callable[[Entry], float],
 ) -> PlanPart:
     """Plans units for added, changed and retried inputs.
@@ -140,12 +144,11 @@ def next_plan_part(
         run_state: the state of the dataset before this run.
         listing: what the source holds now.
         changes: how it differs from the plan; `refused`, `rejudged` and `changed` are extended in place.
+        job: the job, whose options and limits apply to what is planned now.
         config: the job's config.
-        ratio: shares of splits to draw.
-        seed: seed of the draw.
         allow_leaks: whether splits given by the source may share originals or people.
-        retry: which failures, by reason, to redo; None for none.
-        max_damaged_percent: partial inputs with more damage are redone where `retry` accepts decode_error.
+        retry: which failures, by reason, to redo; None for none. Where it accepts decode_error, partial inputs with
+            more damage than the job allows are redone too.
         cost_seconds: expected seconds of work for an entry.
 
     Raises:
@@ -153,56 +156,73 @@ def next_plan_part(
 
     """
     salt = str(len(run_state.plan.parts))
-    known = run_state.plan.planned_videos()
-    if not allow_leaks:
-        refuse_new_leaks(changes.changed, known, run_state.plan.dropped_identities())
-    redo = {entry.video_id for entry in changes.changed if _has_other_rows(entry, known[entry.video_id][0])}
-    known |= {entry.video_id: (entry, known[entry.video_id][1]) for entry in changes.changed}
-    assigned = assign_splits(
-        changes.added,
-        ratio=ratio,
-        seed=seed,
-        allow_leaks=allow_leaks,
-        known=known,
-        known_dropped=run_state.plan.dropped_identities(),
-        without_splits=listing.without_splits,
-    )
-    bridging = set(assigned.bridging)
-    detail = "its original or person would join two splits that are fixed already"
-    changes.refused.extend(
-        replace(entry, problem="bridges_splits", detail=detail) for entry in changes.added if entry.video_id in bridging
-    )
-    added = [entry for entry in changes.added if entry.video_id not in bridging]
-    config_hash = hash_config(config)
-    units = group_units(added, assigned.split_of, config_hash=config_hash, salt=salt, cost_seconds=cost_seconds)
+    make = partial(Unit.make, config_hash=job.config_hash, salt=salt)
+    planned = run_state.plan.planned_videos()
+    assigned = _assign_added(run_state, listing, changes, planned, job.options, allow_leaks=allow_leaks)
+    added = [entry for entry in changes.added if entry.video_id in assigned.split_of]
+    units = group_units(added, assigned.split_of, config_hash=job.config_hash, salt=salt, cost_seconds=cost_seconds)
     current = {entry.video_id: entry for entry in listing.entries if not entry.problem}
     failed = _inputs_to_retry(run_state, retry) if retry is not None else {}
     if retry is not None and retry("decode_error"):
-        conflicts = DamageLimitConflicts.find(run_state, max_damaged_percent, current)
+        conflicts = DamageLimitConflicts.find(run_state, job.limits.max_damaged_percent, current)
         changes.rejudged[:] = [current[outcome.video_id] for outcome in conflicts.partial]
-    rejudged = {entry.video_id for entry in changes.rejudged}
-    to_decode = redo.union((entry.video_id for entry in added), rejudged, *failed.values())
-    # A fake's mask depends on its original too.
-    fakes = [
-        entry
-        for name, entry in current.items()
-        if entry.source_id in to_decode and name in known and name not in to_decode
-    ]
-    changed = {entry.video_id for entry in changes.changed}
-    changes.changed.extend(entry for entry in fakes if entry.video_id not in changed)
-    changed.update(rejudged, (entry.video_id for entry in fakes))
-    redo = to_decode.union(entry.video_id for entry in fakes)
-    make = partial(Unit.make, config_hash=config_hash, salt=salt)
+    other_rows = [entry for entry in changes.changed if _has_other_rows(entry, planned[entry.video_id][0])]
+    redo = _ids([*other_rows, *added, *changes.rejudged]).union(*failed.values())
+    redo |= _add_fakes(changes, redo, planned, current)
+    changed = _ids([*changes.changed, *changes.rejudged])
     redone, replaced = _replace_changed(run_state, changed, redo, current, make)
-    units += redone
     left = {unit: names for unit, names in failed.items() if unit not in replaced}
-    units += _retry_failed(run_state, left, current, make)
     return PlanPart(
         config=config,
-        units=tuple(units),
+        units=(*units, *redone, *_retry_failed(run_state, left, current, make)),
         dropped_identities=tuple(assigned.dropped_identities),
         mtime_updates={entry.video_id: entry.mtime_ns for entry in changes.touched},
     )
+
+
+def _ids(entries: Iterable[Entry]) -> set[str]:
+    return {entry.video_id for entry in entries}
+
+
+def _assign_added(
+    run_state: RunState,
+    listing: Listing,
+    changes: Changes,
+    planned: dict[str, tuple[Entry, str]],
+    options: Options,
+    *,
+    allow_leaks: bool,
+) -> Assignment:
+    """Assigns splits to the added inputs; those that would join two splits are added to `changes.refused`."""
+    dropped = run_state.plan.dropped_identities()
+    if not allow_leaks:
+        refuse_new_leaks(changes.changed, planned, dropped)
+    assigned = assign_splits(
+        changes.added,
+        ratio=options.split_ratio,
+        seed=options.seed,
+        allow_leaks=allow_leaks,
+        known=planned | {entry.video_id: (entry, planned[entry.video_id][1]) for entry in changes.changed},
+        known_dropped=dropped,
+        without_splits=listing.without_splits,
+    )
+    detail = "its original or person would join two splits that are fixed already"
+    changes.refused.extend(
+        replace(entry, problem="bridges_splits", detail=detail)
+        for entry in changes.added
+        if entry.video_id not in assigned.split_of
+    )
+    return assigned
+
+
+def _add_fakes(changes: Changes, redo: set[str], planned: Container[str], current: dict[str, Entry]) -> set[str]:
+    """Adds planned fakes of originals in `redo` to `changes.changed`, since masks depend on both; returns their ids."""
+    fakes = [
+        entry for name, entry in current.items() if entry.source_id in redo and name in planned and name not in redo
+    ]
+    changed = _ids(changes.changed)
+    changes.changed.extend(entry for entry in fakes if entry.video_id not in changed)
+    return _ids(fakes)
 
 
 def _has_other_rows(entry: Entry, before: Entry) -> bool:

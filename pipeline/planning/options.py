@@ -13,7 +13,6 @@ from ..dataset.manifest import OutPaths
 from ..dataset.schema import SCHEMA_VERSION
 from ..errors import UsageError
 from ..faces import FaceDetector, FaceFilter
-from ..faces.detectors.mtcnn import MTCNNDetector
 from ..manipulation import mask
 from ..splits.assignment import SplitRatio
 from ..video import DecoderLimits, Sampling
@@ -85,10 +84,6 @@ class Options:
             "split_ratio": list(self.split_ratio.shares),
             "seed": self.seed,
         }
-
-    def default_detector(self) -> FaceDetector:
-        """The detector that `precompute` uses by default: MTCNN."""
-        return MTCNNDetector(min_face_px=max(self.keep.min_face_px, 12))
 
 
 def _as_floats(values: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..dataset.manifest import InputOutcome, OutPaths, Receipt, trusted_receipt
 from ..errors import CorruptDataError
-from .plan import Plan, Unit
+from .plan import Plan, PlanPart, Unit
 
 
 class RunState:
@@ -17,6 +17,10 @@ class RunState:
 
     def __init__(self, paths: OutPaths, plan: Plan, config_hash: str) -> None:
         self.paths, self.plan, self.config_hash = paths, plan, config_hash
+
+    def with_part(self, part: PlanPart) -> RunState:
+        """The state after the plan has grown by `part`; writes nothing."""
+        return RunState(self.paths, Plan([*self.plan.parts, part]), self.config_hash)
 
     def receipt(self, unit: Unit) -> Receipt | None:
         """The unit's receipt, None where it has none; raises `CorruptDataError` where it is damaged."""

@@ -11,9 +11,7 @@ from typing import Any
 from ..dataset.manifest import OutPaths
 from ..errors import RefusedError, UsageError
 from ..faces import FaceDetector
-from ..faces.detectors.cascade.pyramid import WINDOW_PX
-from ..faces.detectors.keyframe_detector import TrackingDetector
-from ..faces.detectors.yunet import MIN_FACE_PX, YuNetDetector
+from ..faces.detectors.by_name import make_detector
 from ..sources import Layout, Listing, list_source, resolve_allowed_roots
 from ..video import DecoderLimits
 from .incremental import config_differences
@@ -50,7 +48,7 @@ def prepare_job(
     src, out = _resolved(Path(src)), Path(os.path.realpath(out))  # realpath does not raise on a loop of links
     allowed = resolve_allowed_roots(allow_roots)
     options = options or Options()
-    detector = _make_detector(detector, options) if isinstance(detector, str) else detector
+    detector = make_detector(detector, options.keep) if isinstance(detector, str) else detector
     listing = list_source(src, layout, allowed=allowed)
     config = options.to_config(detector, listing.labels)
     job = JobSpec(
@@ -64,22 +62,6 @@ def prepare_job(
 def _resolved(src: Path) -> Path:
     """Resolves links; of a table only its folder, since paths in a table are relative to where the link lies."""
     return Path(os.path.realpath(src.parent)) / src.name if src.is_file() else Path(os.path.realpath(src))
-
-
-def _make_detector(detector: str, options: Options) -> FaceDetector:
-    name, _, file = detector.partition(":")
-    if detector == "mtcnn":
-        return options.default_detector()
-    if detector == "track":
-        return TrackingDetector(min_face_px=max(options.keep.min_face_px, WINDOW_PX))
-    if name == "yunet" and file:
-        keep = options.keep
-        least_px = max(keep.min_face_px, MIN_FACE_PX)
-        return YuNetDetector(Path(file).expanduser(), min_face_px=least_px, min_score=keep.min_score)
-    raise UsageError(
-        f"detector={detector!r}: must be mtcnn, track, yunet:FILE.onnx, the model file of OpenCV's YuNet, or your own "
-        "(from Python, an object)"
-    )
 
 
 def _check_target(paths: OutPaths, config: dict[str, Any]) -> None:

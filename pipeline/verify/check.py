@@ -228,11 +228,11 @@ def _same_batches(fresh: Iterator[pa.RecordBatch], stored: pa.RecordBatchFileRea
 
 
 def _check_manifest(run_state: RunState, manifest: Manifest) -> Iterator[Finding]:
-    refused = [
-        Entry(video_id=str(video_id["video_id"]), problem=cast("Reason", video_id["reason"]), detail=video_id["detail"])
-        for video_id in manifest.refused
+    entries = [
+        Entry(video_id=str(refused["video_id"]), problem=cast("Reason", refused["reason"]), detail=refused["detail"])
+        for refused in manifest.refused
     ]
-    expected = build_manifest(run_state, manifest.config, refused, manifest.inputs["missing"])
+    expected = build_manifest(run_state, manifest.config, entries, manifest.inputs["missing"])
     for name in ("fingerprint", "splits", "units", "rows", "bytes", "inputs"):
         recorded, counted = getattr(manifest, name), getattr(expected, name)
         if recorded != counted:

@@ -26,7 +26,7 @@ from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter
-from facefeed.pipeline.faces.detectors.keyframe_detector import TrackingDetector
+from facefeed.pipeline.faces.detectors.by_name import make_detector
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import list_source
@@ -67,7 +67,7 @@ def slot(source: Path, out: Path, frames: int, detector: str) -> None:
     options = Options(sampling=Sampling(frames=frames), keep=FaceFilter(min_face_px=100))
     job = JobSpec(
         root=source, out=out, options=options, labels=listing.labels, config_hash="bench",
-        detector=TrackingDetector(min_face_px=100) if detector == "track" else options.default_detector(),
+        detector=make_detector(detector, options.keep),
     )  # fmt: skip
     make_folders(job.paths)
     receipt = UnitWorker(job).run(Unit.make(listing.entries, "train", config_hash="bench", salt="0"))

@@ -25,8 +25,8 @@ MakeSource = Callable[..., Path]
 SLOW_DRIVER = """
 from assets_faults import SlowDetector
 from facefeed.pipeline import cli
-from facefeed.pipeline.planning.options import Options
-Options.default_detector = lambda self: SlowDetector(0.15)
+from facefeed.pipeline.planning import validation
+validation.make_detector = lambda name, keep: SlowDetector(0.15)
 if __name__ == "__main__":
     cli.main()
 """

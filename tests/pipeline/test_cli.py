@@ -25,9 +25,9 @@ MakeSource = Callable[..., Path]
 
 QUICK = """
 from facefeed.pipeline import cli
-from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning import validation
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-Options.default_detector = lambda self: FixedBoxDetector()
+validation.make_detector = lambda name, keep: FixedBoxDetector()
 if __name__ == "__main__":
     cli.main()
 """
@@ -182,8 +182,8 @@ def test_a_run_in_a_pipe_keeps_standard_output_for_the_figures(
 DRIVER = """
 from assets_faults import SlowDetector
 from facefeed.pipeline import cli
-from facefeed.pipeline.planning.options import Options
-Options.default_detector = lambda self: SlowDetector(0.2)
+from facefeed.pipeline.planning import validation
+validation.make_detector = lambda name, keep: SlowDetector(0.2)
 if __name__ == "__main__":
     cli.main()
 """
@@ -234,13 +234,13 @@ import contextlib, time
 from assets_faults import SlowDetector
 from distributed import LocalCluster
 from facefeed.pipeline import cli
-from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning import validation
 def close(self, timeout=None):
     while True:
         with contextlib.suppress(KeyboardInterrupt):
             time.sleep(3600)
 LocalCluster.close = close
-Options.default_detector = lambda self: SlowDetector(3600)
+validation.make_detector = lambda name, keep: SlowDetector(3600)
 if __name__ == "__main__":
     cli.main()
 """

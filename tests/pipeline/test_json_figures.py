@@ -24,7 +24,6 @@ from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.failure_limit import FailureLimit
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.planning.plan import Unit
-from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.precompute import Summary, precompute
 from rich.console import Console
 
@@ -78,11 +77,8 @@ def made(
     fake = {"b.mp4": {"label": "FAKE", "split": "train", "original": "a.mp4"}}
     (part / "metadata.json").write_text(json.dumps({**videos, **fake}))
     settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector()}
-    job, listing, config = prepare_job(src, out, **settings)
-    tried = dry_run(
-        job, listing, config, workers=None, scheduler=cluster_address, allow_leaks=False, progress=Progress.silent()
-    )
     settings["scheduler"] = cluster_address
+    tried = dry_run(src, out, **settings)
     with pytest.raises(TooManyFailedError) as failed:
         precompute(src, tmp_path / "other", max_failed=FailureLimit(count=1), **settings)
     return tried, failed.value, precompute(src, out, max_failed=FailureLimit(count=2), **settings)

@@ -140,7 +140,7 @@ def test_the_training_room_knows_the_loaders_and_the_contract_alone() -> None:
 LAYERS = {
     "pipeline": """
         console errors machine
-        dataset faces files interrupts lock video
+        command_group dataset faces files interrupts lock video
         baselines manipulation page sources
         splits
         planning

@@ -16,20 +16,17 @@ from assets_video import numbered, write_video
 from click.testing import CliRunner
 from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.dryrun.forecast import Forecast, Range, TrialConditions, forecast
-from facefeed.pipeline.dryrun.forecast_cache import forecast_file
+from facefeed.pipeline.dryrun.forecast import Forecast, Range, forecast, forecast_file
 from facefeed.pipeline.dryrun.machine_load import BackgroundLoad
 from facefeed.pipeline.dryrun.probe import Probe, first_frame_seconds, probe_family
 from facefeed.pipeline.dryrun.report import dry_run_json, print_dry_run
 from facefeed.pipeline.dryrun.run import DryRunResult, dry_run
 from facefeed.pipeline.dryrun.verdict import exit_code
 from facefeed.pipeline.errors import InputError
-from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.cost_model import Cost
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.planning.plan import Unit
-from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.precompute import FailureLimit, precompute
 from facefeed.pipeline.rows.input_pipeline import InputPipeline
 from facefeed.pipeline.sources import Entry
@@ -79,8 +76,10 @@ def guess(
     slots: int = 1,
     is_paired: Callable[[Entry], bool] = lambda _: False,
 ) -> Forecast:
-    conditions = TrialConditions(slots=slots, fixed_seconds=fixed_seconds, background=BackgroundLoad())
-    return forecast(units, promised, probed, is_paired=is_paired, conditions=conditions, config="c")
+    return forecast(
+        units, promised, probed, is_paired=is_paired, slots=slots, fixed_seconds=fixed_seconds,
+        background=BackgroundLoad(), config="c",
+    )  # fmt: skip
 
 
 def test_what_was_measured_on_a_few_is_scaled_to_all() -> None:
@@ -202,10 +201,7 @@ def test_a_forecast_comes_back_from_its_file() -> None:
 
 
 def run_dry(src: Path, out: Path, options: Options, address: str, **more: Any) -> DryRunResult:
-    detector = FixedBoxDetector()
-    job, listing, config = prepare_job(src, out, options=options, detector=detector)
-    settings: dict[str, Any] = {"allow_leaks": False, "progress": Progress.silent(), **more}
-    return dry_run(job, listing, config, workers=None, scheduler=address, **settings)
+    return dry_run(src, out, options=options, detector=FixedBoxDetector(), scheduler=address, **more)
 
 
 def test_nothing_is_made_and_the_word_is_good(
@@ -341,12 +337,9 @@ def test_where_nothing_can_be_tried_there_is_no_forecast_and_no_trace_of_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     src, out = make_source("real/a.mp4"), tmp_path / "out"
-    job, listing, config = prepare_job(src, out, options=small_options, detector=FaultyDetector("raise"))
     poison = write_video(src / "real" / "a.mp4", [numbered(number, *POISON_SIZE[::-1]) for number in range(6)])
     assert poison.exists()
-    made = dry_run(
-        job, listing, config, workers=None, scheduler=cluster_address, allow_leaks=False, progress=Progress.silent()
-    )
+    made = dry_run(src, out, options=small_options, detector=FaultyDetector("raise"), scheduler=cluster_address)
     assert (made.forecast, made.pending) == (None, 1)
     assert not out.exists()
     print_dry_run(made, src, 0)
@@ -365,7 +358,7 @@ def test_what_would_be_retried_is_in_the_forecast(
     settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
     precompute(src, out, max_failed=FailureLimit(count=1), **settings)
     assert run_dry(src, out, small_options, cluster_address).pending == 0
-    assert run_dry(src, out, small_options, cluster_address, retry=lambda reason: reason == "not_video").pending == 1
+    assert run_dry(src, out, small_options, cluster_address, retry_failed="not_video").pending == 1
 
 
 def test_where_all_that_is_new_fails_rows_that_stay_make_a_dataset(

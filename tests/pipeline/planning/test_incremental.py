@@ -12,8 +12,9 @@ import pytest
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
 from facefeed.pipeline.errors import RefusedError
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.incremental import Changes, config_differences, find_changes, next_plan_part
-from facefeed.pipeline.planning.options import hash_config
+from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, Unit
 from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.sources import Entry, Listing
@@ -40,6 +41,13 @@ class Dataset:
     def run_state(self) -> RunState:
         return RunState(self.paths, self.plan, hash_config(CONFIG))
 
+    @property
+    def job(self) -> JobSpec:
+        return JobSpec(
+            root=Path(), out=self.paths.root, options=Options(split_ratio=self.ratio), detector=FixedBoxDetector(),
+            labels=("real", "fake"), config_hash=hash_config(CONFIG),
+        )  # fmt: skip
+
     def run(
         self,
         entries: Sequence[Entry],
@@ -55,8 +63,8 @@ class Dataset:
         listing = Listing(layout="table", root=Path(), labels=("real", "fake"), entries=list(entries))
         changes = find_changes(listing, self.plan.planned_videos(), lambda _: same)
         part = next_plan_part(
-            self.run_state, listing, changes, config=CONFIG, ratio=self.ratio, seed=0, allow_leaks=allow_leaks,
-            retry=retry, max_damaged_percent=10, cost_seconds=lambda _: 0.001,
+            self.run_state, listing, changes, job=self.job, config=CONFIG, allow_leaks=allow_leaks, retry=retry,
+            cost_seconds=lambda _: 0.001,
         )  # fmt: skip
         if part.units or part.mtime_updates or not self.plan.parts:
             self.plan.append(self.paths, part)

@@ -94,7 +94,7 @@ def test_the_guides_example_makes_a_dataset_from_python_and_from_the_command_lin
     }
     splits = {row["split"] for row in rows if {"ann", "bob"} & set(re.split(r"[/._]", row["video_id"]))}
     assert len(splits) == 1, "ann and bob are in one video, so all of theirs are in one split"
-    monkeypatch.setattr(Options, "default_detector", lambda _: FixedBoxDetector())
+    monkeypatch.setattr("facefeed.pipeline.planning.validation.make_detector", lambda *_: FixedBoxDetector())
     command = ["precompute", str(interviews), str(tmp_path / "out2"), "--layout", str(example), "--frames", "1"]
     done = CliRunner().invoke(main, [*command, "--scheduler", cluster_address])
     assert done.exit_code == 0, done.output

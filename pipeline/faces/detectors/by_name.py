@@ -1,0 +1,31 @@
+"""Detectors by the name that `--detector` takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...errors import UsageError
+from ..detection import FaceDetector, FaceFilter
+from .cascade.pyramid import WINDOW_PX
+from .keyframe_detector import TrackingDetector
+from .mtcnn import MTCNNDetector
+from .yunet import MIN_FACE_PX, YuNetDetector
+
+
+def make_detector(name: str, keep: FaceFilter) -> FaceDetector:
+    """Creates the detector `name`: "mtcnn", "track" or "yunet:FILE.onnx"; raises `UsageError` for any other.
+
+    `keep`: which faces are kept: the detector searches for none that are too small or, with YuNet, too uncertain.
+    """
+    kind, _, file = name.partition(":")
+    if name == "mtcnn":
+        return MTCNNDetector(min_face_px=max(keep.min_face_px, WINDOW_PX))
+    if name == "track":
+        return TrackingDetector(min_face_px=max(keep.min_face_px, WINDOW_PX))
+    if kind == "yunet" and file:
+        least_px = max(keep.min_face_px, MIN_FACE_PX)
+        return YuNetDetector(Path(file).expanduser(), min_face_px=least_px, min_score=keep.min_score)
+    raise UsageError(
+        f"detector={name!r}: must be mtcnn, track, yunet:FILE.onnx, the model file of OpenCV's YuNet, or your own "
+        "(from Python, an object)"
+    )
