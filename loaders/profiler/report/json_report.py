@@ -83,7 +83,7 @@ def _verdict_values(verdict: Verdict) -> dict[str, Any]:
         "epoch_start": verdict.epoch_start_wait_seconds,
         "threshold": verdict.starved_threshold_seconds,
         "closure": verdict.unexplained_share,
-        "handing": verdict.handover_share,
+        "handing": verdict.host_transport_share,
         "step": verdict.median_step_seconds,
         "transport": verdict.transport_floor_seconds,
         "load": verdict.median_load_seconds,

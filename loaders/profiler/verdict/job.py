@@ -25,7 +25,7 @@ from .step_series import StepSeries
 from .verdict import Verdict
 
 _LARGEST_OF_RANKS = (
-    "num_transient_steps", "handover_share", "transport_floor_seconds", "median_load_seconds", "overhead_share"
+    "num_transient_steps", "host_transport_share", "transport_floor_seconds", "median_load_seconds", "overhead_share"
 )  # fmt: skip
 """Figures of a job's verdict that are the largest of any rank."""
 _LARGEST_IF_KNOWN_TO_ALL = ("fastest_step_seconds", "fastest_step_upper_seconds", "storage_bytes_per_image")

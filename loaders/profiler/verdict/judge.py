@@ -64,7 +64,7 @@ def judge(
         num_transient_steps=recording.num_transient_steps,
         model_wait_share=None if model_check is None else model_check.model_wait_share,
         unexplained_share=recording.unexplained_share,
-        handover_share=host_transport_seconds / recording.steady_seconds if recording.steady_seconds else 0.0,
+        host_transport_share=host_transport_seconds / recording.steady_seconds if recording.steady_seconds else 0.0,
         transport_floor_seconds=recording.transport_floor_seconds,
         median_load_seconds=_median_or_zero(recording.load_seconds[steps.is_steady]),
         fastest_step_seconds=fastest_step_seconds,

@@ -13,7 +13,7 @@ FED_BELOW, STARVED_ABOVE = 0.01, 0.02
 WARM_BYTES_PER_IMAGE = 1000
 """Bytes from storage an image, with all that the process reads besides, up to which the page cache counts as warm."""
 
-_HEAVY_HANDOVER_SHARE = 0.05
+_HEAVY_TRANSPORT_SHARE = 0.05
 _MAX_SHOWN_HEADROOM = 100.0
 
 
@@ -64,7 +64,7 @@ class Verdict(SteadyFigures):
     model_wait_share: `Estimator.MODEL`, `wait_share` as predicted for the second half of the steady state by a model of
     the first half; None for a loader without batch timings or with `in_order=False`.
     unexplained_share: see `Recording.unexplained_share` (closure in reports).
-    handover_share: share of the time that transport of ready batches takes on the host, hidden by device work or not.
+    host_transport_share: share of the time in which the host transports ready batches, hidden by device work or not.
     transport_floor_seconds, median_load_seconds: of the transfer of a ready batch, of preparing a batch.
     fastest_step_seconds, fastest_step_upper_seconds: the shortest mean step with at most 1 % of waiting, and its upper
     bound.
@@ -79,7 +79,7 @@ class Verdict(SteadyFigures):
     num_transient_steps: int
     model_wait_share: float | None
     unexplained_share: float
-    handover_share: float
+    host_transport_share: float
     transport_floor_seconds: float
     median_load_seconds: float
     fastest_step_seconds: float | None
@@ -108,9 +108,9 @@ class Verdict(SteadyFigures):
         return "cache warm" if warm else f"from storage {self.storage_bytes_per_image / 1e3:,.1f} kB an image"
 
     @property
-    def is_handover_heavy(self) -> bool:
+    def is_transport_heavy(self) -> bool:
         """Whether the transfer of batches takes over 5 % of the host's time."""
-        return self.handover_share > _HEAVY_HANDOVER_SHARE
+        return self.host_transport_share > _HEAVY_TRANSPORT_SHARE
 
     def __str__(self) -> str:
         who = f"some of {len(self.rank_wait_shares)} ranks wait" if self.rank_wait_shares else "device waits"
@@ -128,8 +128,8 @@ class Verdict(SteadyFigures):
                 f"headroom {format_headroom(self.headroom)} (>= {format_headroom(self.headroom_lower)}, 1 % waiting "
                 f"at {fastest})"
             )
-        if self.is_handover_heavy:
-            parts.append(f"transport {self.handover_share:.1%}")
+        if self.is_transport_heavy:
+            parts.append(f"transport {self.host_transport_share:.1%}")
         parts += [self.cache_state, f"closure {self.unexplained_share:.1%}"]
         return " · ".join([*parts, *self.reasons])
 

@@ -30,7 +30,7 @@ from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.json_report import report_values
 from facefeed.loaders.profiler.report.page.cost import binding
 from facefeed.loaders.profiler.report.page.html import write_page
-from facefeed.loaders.profiler.report.page.sentences import banner, handing, sustained
+from facefeed.loaders.profiler.report.page.sentences import banner, sustained, transport_note
 from facefeed.loaders.profiler.report.page.step import curve
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.judge import EpochStarts, judge
@@ -285,10 +285,10 @@ def test_dots_that_lie_far_off_the_line_are_said_to_be_the_ones_to_rely_on() -> 
 
 
 def test_handing_over_is_worth_a_word_where_it_takes_much_of_the_time() -> None:
-    assert handing(fed()) == ""
+    assert transport_note(fed()) == ""
     short = profile_of(recording_of(np.full(4000, 0.001), 0.003), emulated=False)
     assert short.verdict.kind is VerdictKind.FED
-    assert handing(short).replace("\u00a0", " ").startswith("The host takes 13 % of the time to pass on batches")
+    assert transport_note(short).replace("\u00a0", " ").startswith("The host takes 13 % of the time to pass on batches")
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_loader_that_is_twice_as_fast_as_the_step_feeds_it() -> None:
 def test_handing_over_counts_as_far_as_the_device_waits_for_it() -> None:
     hidden = judge(recording_of(np.full(4000, STEP / 20)), emulated=False, num_cores=4)
     assert (hidden.kind, hidden.wait_share.value) == (VerdictKind.FED, 0.0)
-    assert hidden.handover_share == pytest.approx(0.4 / 10, abs=0.001)
+    assert hidden.host_transport_share == pytest.approx(0.4 / 10, abs=0.001)
     assert "transport" not in str(hidden)
     exposed = judge(recording_of(np.full(4000, STEP / 20), lead=0), emulated=False, num_cores=4)
     assert exposed.kind is VerdictKind.STARVED

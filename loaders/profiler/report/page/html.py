@@ -36,7 +36,7 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
         changes=sentences.changes(profile),
         no_advice_reason=no_advice_reason(profile),
         sustained=sentences.sustained(profile),
-        handing=sentences.handing(profile),
+        transport_note=sentences.transport_note(profile),
         estimators=sentences.estimators(profile),
         facts=sentences.facts(profile),
         surroundings=sentences.surroundings(profile),

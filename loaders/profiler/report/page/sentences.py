@@ -119,13 +119,13 @@ def sustained(profile: Profile) -> str:
     return f"{sentence}; this step is {1 / verdict.headroom:.1f} times too fast for that."
 
 
-def handing(profile: Profile) -> str:
+def transport_note(profile: Profile) -> str:
     """The share of time that hand-over takes, where it is worth a note."""
     verdict = profile.verdict
-    if not verdict.is_handover_heavy:
+    if not verdict.is_transport_heavy:
         return ""
     return (
-        f"The host takes {percent(verdict.handover_share)} of the time to pass on batches that are ready "
+        f"The host takes {percent(verdict.host_transport_share)} of the time to pass on batches that are ready "
         f"(transport). A "
         "device that works meanwhile does not wait for it; a loop that reads the loss of every step does. No worker "
         "can take it away; larger batches or smaller ones in bytes can: `batch_size`, and "
@@ -201,7 +201,7 @@ def facts(profile: Profile) -> dict[str, str]:
         f"steps with "
         f"{percent(verdict.starved_share.confidence)} confidence",
         "Throughput": _throughput(profile),
-        "Transport": f"{percent(verdict.handover_share)} of the time the host passes on batches that are ready",
+        "Transport": f"{percent(verdict.host_transport_share)} of the time the host passes on batches that are ready",
         "Closure": f"{percent(verdict.unexplained_share)} of the time by a second clock is not explained by steps "
         f"and waits",
         "Steady state": f"after {verdict.num_transient_steps:,} steps, of which the first filled the queue; judged on "
