@@ -18,7 +18,7 @@ from .colours import LOADING, STAGES, STALL, STEP
 _STAGE_MEANINGS = {
     "read": "getting the rows from their files", "decode": "from JPEG to pixels",
     "resize": "to the size that is asked for", "augment": "the transforms",
-    "collate": "images to one batch, normalised", "other": "what nobody timed",
+    "collate": "images to one batch, normalised", "other": "the rest, which no stage timed",
 }  # fmt: skip
 _SCARCE = 0.15  # of a batch's load time: who waits for a core so long has too few
 _STORAGE_BYTES = 1e6  # a batch
@@ -88,7 +88,7 @@ def trials(profile: Profile) -> Section | None:
     return Section(
         key="trials",
         title="The same step with other loaders",
-        read="Left: how many images a second get through; the dashed line is what the step alone allows. Right: how "
+        read="Left: images a second; the dashed line is what the step alone allows. Right: how "
         f"much of the time it waits; a whisker spans the {confidence} bounds, wide where few steps were tried.",
         plots={
             "images a second of each loader": _throughput(rows, limit),
@@ -109,7 +109,7 @@ def trials(profile: Profile) -> Section | None:
             ],
         ),
         notes=(
-            "“evaluation transform” only resizes and normalises; “none” reads and hands over without even decoding: "
+            "“evaluation transform” only resizes and normalises; “none” reads and transfers without decoding: "
             "what it still waits is not the transforms' doing.",
         )
         if any(trial.name in {"none", "evaluation transform"} for trial in others)
