@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import numpy as np
 import psutil
 import torch
 from facefeed.loaders import FaceDataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 SIDE = 32
 FIELDS = ("image", "label", "face_id")
@@ -71,8 +72,8 @@ class Noise:
 class TwoPartError(Exception):
     """Cannot be made anew from its text alone."""
 
-    def __init__(self, one: str, two: str) -> None:
-        super().__init__(f"{one} and {two}")
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} and {second}")
 
 
 @dataclass(frozen=True)
@@ -162,11 +163,11 @@ def poisoned(deed: str, out: Path, step: int, **options: Any) -> Poison:
 
 
 def start_training(out: Path, folder: Path, **options: Any) -> psutil.Popen:
-    """A training process that takes one step for each line that it is told, and tells one in return."""
-    told = json.dumps({"out": str(out), "folder": str(folder), **options})
+    """A training process that takes one step for each line on its stdin, and prints one in return."""
+    arguments = json.dumps({"out": str(out), "folder": str(folder), **options})
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     return psutil.Popen(
-        [sys.executable, "-W", "error", __file__, told], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [sys.executable, "-W", "error", __file__, arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment,
     )  # fmt: skip
 
@@ -208,6 +209,27 @@ def slowly(image: Any, **_: Any) -> Any:
     """Takes 2 ms and no core, so that workers help on any machine."""
     time.sleep(0.002)
     return image
+
+
+class CountingStream(IterableDataset[int]):
+    """Numbers that go on from epoch to epoch, as its own loader asks."""
+
+    first = 0
+
+    def go_on(self, count: int) -> None:
+        self.first += count
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.first, self.first + 4))
+
+
+class LoaderOfStreams(DataLoader[Any]):
+    """As the loaders of streaming libraries: it asks for its dataset's type, and calls methods of its own."""
+
+    def __iter__(self) -> Any:
+        assert isinstance(self.dataset, CountingStream)
+        yield from super().__iter__()
+        self.dataset.go_on(4)
 
 
 if __name__ == "__main__":

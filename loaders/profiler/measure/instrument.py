@@ -20,7 +20,11 @@ from .batch_timing import BatchTimer, BatchTiming, StageTimers, TimedBatch, cloc
 
 
 class _InstrumentedDataset:
-    """A dataset, and a copy with timed stages, which is created in the worker after `worker_init_fn` has run."""
+    """A dataset, and a copy with timed stages, which is created in the worker after `worker_init_fn` has run.
+
+    It has the attributes and, for `isinstance`, the type of the dataset: loaders of a library's own, such as litdata's,
+    ask for both.
+    """
 
     def __init__(self, dataset: Any, timer: BatchTimer) -> None:
         self.dataset, self.timer = dataset, timer
@@ -28,6 +32,18 @@ class _InstrumentedDataset:
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("dataset", "timer", "_timed_dataset"):  # not set yet, while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        return type(self.dataset)
+
+    def __reduce__(self) -> Any:  # pickle's own way asks for `__class__`
+        return type(self), (self.dataset, self.timer)
 
     @property
     def timed_dataset(self) -> Any:

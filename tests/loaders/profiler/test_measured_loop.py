@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from assets_clock import Clock
+from assets_loaders import CountingStream, LoaderOfStreams
 from assets_rows import make_small, shown
 from facefeed.loaders import DevicePrefetcher, FaceDataLoader
 from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, page_cache
@@ -66,9 +67,9 @@ class Loader:
 @pytest.mark.parametrize(("load", "stall"), [(0.004, 0.0), (0.016, 0.006 / 0.016)])
 def test_what_the_host_waits_for_while_the_device_works_is_no_stall(load: float, stall: float) -> None:
     stream = Stream()
-    seen = MeasuredLoop(Loader(stream, load)).record(300, lambda _: stream.launch(0.010), step_clock=stream)
-    assert judge(seen, emulated=False).wait_share.value == pytest.approx(stall, abs=1e-3)
-    assert seen.step_seconds == pytest.approx(np.full(300, 0.010))
+    recording = MeasuredLoop(Loader(stream, load)).record(300, lambda _: stream.launch(0.010), step_clock=stream)
+    assert judge(recording, emulated=False).wait_share.value == pytest.approx(stall, abs=1e-3)
+    assert recording.step_seconds == pytest.approx(np.full(300, 0.010))
 
 
 class Held:
@@ -88,9 +89,9 @@ def test_what_freeing_the_last_batch_takes_is_waited_for_as_in_a_for_loop() -> N
         stream.launch(0.010)
         stream.begin()
 
-    seen = MeasuredLoop(Held(stream) for _ in range(300)).record(300, step, step_clock=stream)
-    assert seen.wait_seconds[1:] == pytest.approx(np.full(299, 0.002))
-    assert seen.step_seconds == pytest.approx(np.full(300, 0.010))
+    recording = MeasuredLoop(Held(stream) for _ in range(300)).record(300, step, step_clock=stream)
+    assert recording.wait_seconds[1:] == pytest.approx(np.full(299, 0.002))
+    assert recording.step_seconds == pytest.approx(np.full(300, 0.010))
 
 
 def test_a_step_that_is_replayed_on_a_device_takes_what_the_device_takes() -> None:
@@ -103,23 +104,23 @@ def test_a_step_that_is_replayed_on_a_device_takes_what_the_device_takes() -> No
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_that_is_never_without_work_shows_no_stall_however_long_the_host_waits() -> None:
     device = torch.device("cuda")
-    ticks = step_clock_for(device)
-    assert isinstance(ticks, CudaStepClock)
+    device_clock = step_clock_for(device)
+    assert isinstance(device_clock, CudaStepClock)
     batches = [torch.zeros(4)] * 200
 
     def step(_batch: Any) -> None:
         torch.cuda._sleep(50_000_000)
 
-    seen = MeasuredLoop(batches).record(100, step, step_clock=ticks)
-    assert judge(seen, emulated=False).wait_share.value < 0.01
-    assert seen.step_seconds.mean() > 0.005
+    recording = MeasuredLoop(batches).record(100, step, step_clock=device_clock)
+    assert judge(recording, emulated=False).wait_share.value < 0.01
+    assert recording.step_seconds.mean() > 0.005
 
 
 def test_the_batches_of_a_prefetcher_and_of_a_plain_list_are_seen_as_well(dataset: Path) -> None:
     loader = FaceDataLoader(dataset, 10, image_size=16, num_workers=0)
     batches: list[object] = []
-    seen = MeasuredLoop(DevicePrefetcher(loader, "cpu")).record(11, lambda _: None, batches_out=batches)
-    assert len(seen.batch_timings) == 11
+    recording = MeasuredLoop(DevicePrefetcher(loader, "cpu")).record(11, lambda _: None, batches_out=batches)
+    assert len(recording.batch_timings) == 11
     assert shown(batches) == shown(loader)
     plain = MeasuredLoop([torch.zeros(3)] * 5).record(12, lambda _: None)
     assert (len(plain.batch_timings), plain.num_images.sum(), plain.segment_step.tolist()) == (
@@ -135,8 +136,8 @@ def test_a_stretch_ends_when_its_time_is_over() -> None:
 
 def test_how_many_batches_waited_is_known_of_each_question() -> None:
     stream = Stream()
-    seen = MeasuredLoop(Loader(stream, 0.001)).record(20, lambda _: stream.launch(0.010), step_clock=stream)
-    assert set(seen.queue_depth.tolist()) == {-1}  # nobody knows
+    recording = MeasuredLoop(Loader(stream, 0.001)).record(20, lambda _: stream.launch(0.010), step_clock=stream)
+    assert set(recording.queue_depth.tolist()) == {-1}  # nobody knows
     loader = DataLoader(TensorDataset(torch.zeros(100, 1)), 1, num_workers=1, multiprocessing_context="forkserver")
     depth = MeasuredLoop(loader).record(100, lambda _: None).queue_depth
     assert set(depth[:99].tolist()) <= {0, 1, 2}
@@ -147,17 +148,17 @@ def test_an_evicted_file_comes_from_storage_and_one_that_was_read_from_memory(da
     loader = FaceDataLoader(dataset, 10, image_size=16, num_workers=0)
     files = page_cache.parquet_files(loader)
     assert files
-    assert all(path.suffix == ".parquet" for path in files)
+    assert all(parquet_file.suffix == ".parquet" for parquet_file in files)
     assert page_cache.parquet_files([1, 2]) == []
-    big = tmp_path / "file"
-    big.write_bytes(os.urandom(4 << 20))
-    with big.open("rb") as file:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(4 << 20))
+    with path.open("rb") as file:
         os.fsync(file.fileno())
     before = page_cache.storage_bytes_read()
-    page_cache.evict([big])
-    big.read_bytes()
+    page_cache.evict([path])
+    path.read_bytes()
     evicted = page_cache.storage_bytes_read()
-    big.read_bytes()
+    path.read_bytes()
     after = page_cache.storage_bytes_read()
     if before is None or evicted is None or after is None:
         pytest.skip("the system does not say what came from storage")
@@ -178,8 +179,8 @@ def test_of_a_chain_that_begins_with_a_dataloader_the_dataloader_is_seen() -> No
             return map(self.pipeline[1], self.pipeline[0])
 
     chain, batches = Chain(), list[Any]()
-    seen = MeasuredLoop(chain).record(3, lambda _: None, batches_out=batches)
-    assert len(seen.batch_timings) == 3
+    recording = MeasuredLoop(chain).record(3, lambda _: None, batches_out=batches)
+    assert len(recording.batch_timings) == 3
     assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3], [4, 5]]
     assert isinstance(with_settings(chain, num_workers=1, prefetch_factor=2), Chain)
 
@@ -192,11 +193,11 @@ class Opened(torch.utils.data.Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return 40
 
-    def __getitem__(self, wanted: int) -> torch.Tensor:
-        return torch.full((1,), self.value + wanted)
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((1,), self.value + index)
 
 
-def opening(_worker: int) -> None:
+def open_dataset(_worker: int) -> None:
     info = torch.utils.data.get_worker_info()
     assert info is not None
     assert type(info.dataset) is Opened
@@ -204,7 +205,7 @@ def opening(_worker: int) -> None:
 
 
 def test_a_dataset_that_workers_open_is_the_one_that_is_read() -> None:
-    loader = DataLoader(Opened(), 4, num_workers=1, worker_init_fn=opening)
+    loader = DataLoader(Opened(), 4, num_workers=1, worker_init_fn=open_dataset)
     batches: list[Any] = []
     MeasuredLoop(loader).record(10, lambda _: None, batches_out=batches)
     assert torch.cat(batches).ravel().tolist() == list(range(100, 140))
@@ -219,8 +220,8 @@ class Doubled(torch.utils.data.Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return 8
 
-    def __getitem__(self, wanted: int) -> torch.Tensor:
-        return self.transform(torch.tensor(float(wanted)))
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.transform(torch.tensor(float(index)))
 
 
 @pytest.mark.parametrize(
@@ -230,24 +231,24 @@ class Doubled(torch.utils.data.Dataset[torch.Tensor]):
         (ConcatDataset([Subset(Doubled(), [5]), Doubled()]), [10.0, *range(0, 16, 2)]),
     ],
 )
-def test_transforms_are_told_apart_in_parts_of_a_dataset_too(parts: Any, values: list[float]) -> None:
+def test_transforms_are_timed_apart_in_parts_of_a_dataset_too(parts: Any, values: list[float]) -> None:
     batches: list[Any] = []
-    seen = MeasuredLoop(DataLoader(parts, 3)).record(-(-len(values) // 3), lambda _: None, batches_out=batches)
+    recording = MeasuredLoop(DataLoader(parts, 3)).record(-(-len(values) // 3), lambda _: None, batches_out=batches)
     assert torch.cat(batches).tolist() == values
-    assert seen.batch_timings[0].stage_seconds["augment"] > 0
+    assert recording.batch_timings[0].stage_seconds["augment"] > 0
 
 
 def test_a_profile_disturbs_no_order_and_no_random_number() -> None:
     data = TensorDataset(torch.arange(100))
 
-    def drawn(*, profiled: bool) -> list[Any]:
+    def draw(*, profiled: bool) -> list[Any]:
         torch.manual_seed(3)
         loader = DataLoader(data, 10, shuffle=True, generator=torch.Generator().manual_seed(1))
         if profiled:
             profile(loader, lambda _: None, steps=50, quick=True)
         return [batch[0].tolist() for batch in loader] + torch.rand(3).tolist()
 
-    assert drawn(profiled=True) == drawn(profiled=False)
+    assert draw(profiled=True) == draw(profiled=False)
 
 
 class LookedAt(Clock):
@@ -274,7 +275,7 @@ class Slow(torch.utils.data.Sampler[list[int]]):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loop_that_waits_for_its_sampler_is_starved_and_told_so(
+def test_a_loop_that_waits_for_its_sampler_is_starved_and_advised_of_it(
     workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = LookedAt()
@@ -284,29 +285,29 @@ def test_a_loop_that_waits_for_its_sampler_is_starved_and_told_so(
         TensorDataset(torch.arange(100)), batch_sampler=Slow(clock), num_workers=workers,
         multiprocessing_context="fork" if workers else None,  # workers take the clock along: making takes no time
     )  # fmt: skip
-    found = profile(loader, lambda _: clock.pass_by(0.005), steps=200)
-    assert found.verdict.wait_share.value == pytest.approx(0.8, abs=0.02)  # 20 of 25 ms
-    assert found.verdict.model_wait_share == pytest.approx(found.verdict.wait_share.value, abs=0.02)
-    assert found.step_part_seconds["sampling"] == pytest.approx(
+    loader_profile = profile(loader, lambda _: clock.pass_by(0.005), steps=200)
+    assert loader_profile.verdict.wait_share.value == pytest.approx(0.8, abs=0.02)  # 20 of 25 ms
+    assert loader_profile.verdict.model_wait_share == pytest.approx(loader_profile.verdict.wait_share.value, abs=0.02)
+    assert loader_profile.step_part_seconds["sampling"] == pytest.approx(
         0.02, rel=0.05
     )  # an epoch's first ones are drawn as it opens
-    sampler = next(one for one in found.advice if one.change.startswith("the sampler keeps the loop for"))
-    assert sampler.predicted_wait_share < found.verdict.wait_share.value / 2
+    sampler = next(item for item in loader_profile.advice if item.change.startswith("the sampler keeps the loop for"))
+    assert sampler.predicted_wait_share < loader_profile.verdict.wait_share.value / 2
 
 
 def test_of_batches_that_come_in_any_order_nothing_is_computed() -> None:
-    found = profile(
+    loader_profile = profile(
         DataLoader(TensorDataset(torch.arange(400)), 2, num_workers=2, in_order=False), lambda _: None, steps=60
     )
-    assert found.verdict.model_wait_share is None
-    assert (found.advice, found.curve, found.verdict.fastest_step_seconds) == ((), (), None)
+    assert loader_profile.verdict.model_wait_share is None
+    assert (loader_profile.advice, loader_profile.curve, loader_profile.verdict.fastest_step_seconds) == ((), (), None)
 
 
 def test_images_a_second_are_those_of_the_steady_state() -> None:
     loader = DataLoader(TensorDataset(torch.arange(13)), 4)  # 4, 4, 4, 1: without workers all but the first are steady
-    seen = MeasuredLoop(loader).record(4, lambda _: None)
-    assert seen.num_images.tolist() == [4, 4, 4, 1]
-    assert seen.images_per_second * seen.steady_seconds == pytest.approx(9)
+    recording = MeasuredLoop(loader).record(4, lambda _: None)
+    assert recording.num_images.tolist() == [4, 4, 4, 1]
+    assert recording.images_per_second * recording.steady_seconds == pytest.approx(9)
 
 
 def test_a_batch_is_moved_in_whatever_it_lies() -> None:
@@ -327,9 +328,9 @@ def test_what_cannot_be_profiled_is_refused_with_the_reason() -> None:
     short = DataLoader(TensorDataset(torch.zeros(4)), 4, num_workers=1)
     with pytest.raises(UsageError, match="an epoch has 1 batches, of which 2 are made ahead"):
         profile(short, lambda _: None, steps=50, quick=True)
-    for nothing in ({"a": 1}, 5):
-        with pytest.raises(UsageError, match=f"{type(nothing).__name__}: has no batches to iterate over"):
-            profile(nothing, lambda _: None)
+    for unusable in ({"a": 1}, 5):
+        with pytest.raises(UsageError, match=f"{type(unusable).__name__}: has no batches to iterate over"):
+            profile(unusable, lambda _: None)
     with pytest.raises(UsageError, match="confidence=95: must be between 0 and 1"):
         profile([torch.zeros(1)], lambda _: None, confidence=95)
 
@@ -341,22 +342,22 @@ def test_images_are_counted_wherever_a_batch_has_them() -> None:
 
 def test_a_longer_epoch_has_every_face_as_often_and_never_in_the_same_order(dataset: Path) -> None:
     options: dict[str, Any] = {"image_size": 16, "num_workers": 0, "dtype": "uint8"}
-    once = shown(FaceDataLoader(dataset, 10, **options))
-    thrice = shown(with_longer_epoch(FaceDataLoader(dataset, 10, **options), 3))
-    rounds = [thrice[first : first + 107] for first in (0, 107, 214)]
-    assert all(sorted(one) == sorted(once) for one in rounds)
-    assert rounds[0] != rounds[1] != rounds[2]
+    one_epoch = shown(FaceDataLoader(dataset, 10, **options))
+    three_epochs = shown(with_longer_epoch(FaceDataLoader(dataset, 10, **options), 3))
+    epochs = [three_epochs[first : first + 107] for first in (0, 107, 214)]
+    assert all(sorted(epoch) == sorted(one_epoch) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
 
 
 def test_other_settings_change_no_batch_and_not_the_loader(dataset: Path) -> None:
     options: dict[str, Any] = {"image_size": 16, "dtype": "uint8"}
     loader = FaceDataLoader(dataset, 10, num_workers=0, **options)
-    wanted = shown(FaceDataLoader(dataset, 10, num_workers=0, **options))
-    made = with_settings(loader, num_workers=2, prefetch_factor=3)
-    assert (made.num_workers, made.prefetch_factor, loader.num_workers) == (2, 3, 0)
-    assert shown(made) == wanted
+    expected = shown(FaceDataLoader(dataset, 10, num_workers=0, **options))
+    changed = with_settings(loader, num_workers=2, prefetch_factor=3)
+    assert (changed.num_workers, changed.prefetch_factor, loader.num_workers) == (2, 3, 0)
+    assert shown(changed) == expected
     plain = DataLoader(TensorDataset(torch.arange(6)), 2)
-    assert [one[0].tolist() for one in with_settings(plain, num_workers=0, prefetch_factor=2)] == [
+    assert [batch[0].tolist() for batch in with_settings(plain, num_workers=0, prefetch_factor=2)] == [
         [0, 1],
         [2, 3],
         [4, 5],
@@ -369,3 +370,13 @@ def test_a_loader_without_transforms_is_compared_with_reading_alone(dataset: Pat
     images = next(iter(variants["none"]))[0]
     assert images.shape == (10, 3, 16, 16)
     assert images.unique().tolist() == [128]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_that_asks_for_its_datasets_type_and_methods_is_measured(workers: int) -> None:
+    loader = LoaderOfStreams(
+        CountingStream(), 2, num_workers=workers, multiprocessing_context="spawn" if workers else None
+    )
+    batches: list[Any] = []
+    MeasuredLoop(loader).record(4, lambda _: None, batches_out=batches)
+    assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3], [4, 5], [6, 7]]
