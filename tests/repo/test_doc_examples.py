@@ -62,12 +62,15 @@ def test_the_first_examples_give_the_shapes_they_state(page: Path) -> None:
     assert (seen["images"].dtype, seen["labels"].dtype) == (torch.float32, torch.int64)
 
 
-def test_the_loaders_examples_run(out: Path) -> None:
+def test_the_loaders_examples_run(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = torch.nn.Linear(2, 2)
     seen: dict[str, Any] = {
         "__name__": "__main__", "A": albumentations, "pc": pc, "accelerator": Accelerator(cpu=True), "model": model,
         "optimizer": torch.optim.SGD(model.parameters()), "pipeline": albumentations.Compose([]),
     }  # fmt: skip
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
+                        "MASTER_PORT": "0"}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)  # as torchrun does
     for block in blocks("python", GUIDES / "loading.md"):
         run(block.replace('"method", "in", ["Deepfakes", "FaceSwap"]', '"label", "in", [0, 1]'), seen)
     assert seen["images"].shape[1:] == (3, 224, 224)
