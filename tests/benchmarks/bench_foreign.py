@@ -1,13 +1,13 @@
 """The profiler on loaders that are none of facefeed's: are verdict, cause and advice right, and does advice help?
 
-    python tests/benchmarks/bench_foreign.py [--out OUT] [--envs DIR] [--steps 600] [--loaders NAME ...]
+    python tests/benchmarks/bench_foreign.py [--out OUT] [--envs DIR] [--steps 4000] [--loaders NAME ...]
 
-OUT: a finished dataset whose crops are written out for every peer; default: the demo's. Each loader comes with a step
-that it cannot feed as it is, and with one that it can:
+OUT: a finished dataset whose crops are written out for every peer; default: the demo's. Steps are those of an emulated
+device, whose host runs ahead. Each loader comes with a step that it cannot feed as it is, and with one that it can:
 - the peers of `bench_loader.py` but facefeed, each by its own recipe (see `peers/`), with one worker. Starved: the step
   takes six sevenths of what a batch takes to make; on two cores a second worker can feed that, and still leave the loop
-  a turn when it wants one. Fed: an emulated device's step of 1.6 times as long as a batch takes. Their environments
-  are made below DIR where they are not there;
+  a turn when it wants one. Fed: a step of 1.6 times as long as a batch takes. Their environments are made below DIR
+  where they are not there;
 - slow transform: files, and a transform that sleeps;
 - slow sample: files, one in 50 batches of which takes eleven times as long as the others.
 The starved ones are profiled with `verify`, then once more after the advice was followed: what can be set as it says,
@@ -33,8 +33,9 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import cv2
 import torch
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
-from facefeed.loaders.profiler.measure.steps import EmulatedDevice, SleepingStep
+from facefeed.loaders.profiler.measure.steps import EmulatedDevice
 from facefeed.loaders.profiler.profile import profile
+from facefeed.loaders.profiler.verdict.loader_verdict import DEFAULT_STEPS
 from facefeed.loaders.profiler.verdict.result import Profile
 from peers import envs, faces
 from peers.envs import PEERS
@@ -42,7 +43,7 @@ from peers.recipe import Order
 from torch.utils.data import DataLoader, Dataset
 
 ROOT = Path(__file__).resolve().parents[2]
-BATCH, SIDE_PX = 64, 224
+BATCH, SIDE_PX = 8, 224
 IMAGES = 8000
 HOST_SHARE = 0.1
 LOADERS = [*(name for name in PEERS if name != "facefeed"), "slow transform", "slow sample"]
@@ -111,9 +112,9 @@ def with_advised_workers(name: str, folder: Path, found: Profile) -> Any:
 
 def tried(name: str, loader: Any, step: float, steps: int, followed: Callable[[Profile], Any]) -> dict[str, Any]:
     """Profiled, and profiled again once the advice was followed."""
-    before = profile(loader, SleepingStep(step, HOST_SHARE), steps=steps, verify=True)
+    before = profile(loader, EmulatedDevice(step, HOST_SHARE), steps=steps, verify=True)
     other = followed(before)
-    after = None if other is None else profile(other, SleepingStep(step, HOST_SHARE), steps=steps, quick=True)
+    after = None if other is None else profile(other, EmulatedDevice(step, HOST_SHARE), steps=steps, quick=True)
     found = {"step_seconds": step, "before": seen(before), "after": None if after is None else seen(after)}
     sys.stderr.write(f"{name}, step {step * 1e3:.1f} ms: {before.verdict}\n")
     for one in before.advice:
@@ -155,7 +156,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / ".demo" / "faces")
     parser.add_argument("--envs", type=Path, default=Path(tempfile.gettempdir()) / "facefeed-bench")
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument(
+        "--steps", type=int, default=DEFAULT_STEPS, help="in the steady state; fewer where surely starved"
+    )
     parser.add_argument("--loaders", nargs="+", choices=LOADERS, default=LOADERS)
     given = parser.parse_args()
     for name in set(given.loaders) & PEERS.keys():
