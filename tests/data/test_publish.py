@@ -28,12 +28,12 @@ def few_clips(monkeypatch: pytest.MonkeyPatch) -> list[recipe.Clip]:
 
 @pytest.mark.usefixtures("few_clips")
 def test_an_untouched_sample_is_left_as_it_is(tmp_path: Path) -> None:
-    made = make_sample(tmp_path / "set", seed=0)
-    before = {path: path.stat().st_mtime_ns for path in made.path.rglob("*")}
-    again = make_sample(made.path, seed=0)
-    assert again.already_there
-    assert (again.videos, again.size_bytes) == (made.videos, made.size_bytes)
-    assert {path: path.stat().st_mtime_ns for path in made.path.rglob("*")} == before
+    first_report = make_sample(tmp_path / "set", seed=0)
+    before = {path: path.stat().st_mtime_ns for path in first_report.path.rglob("*")}
+    second_report = make_sample(first_report.path, seed=0)
+    assert second_report.already_there
+    assert (second_report.videos, second_report.size_bytes) == (first_report.videos, first_report.size_bytes)
+    assert {path: path.stat().st_mtime_ns for path in first_report.path.rglob("*")} == before
 
 
 @pytest.mark.usefixtures("few_clips")
@@ -41,9 +41,9 @@ def test_without_the_packages_of_the_portraits_the_command_names_the_extra_and_w
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(portraits.importlib.util, "find_spec", lambda name: None)
-    done = CliRunner().invoke(main, ["sample", str(tmp_path / "set")])
-    assert done.exit_code == 2
-    assert "pip install 'facefeed[sample]'" in done.output
+    result = CliRunner().invoke(main, ["sample", str(tmp_path / "set")])
+    assert result.exit_code == 2
+    assert "pip install 'facefeed[sample]'" in result.output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -125,10 +125,10 @@ def test_the_command_says_what_it_made_and_what_to_run_next(tmp_path: Path, few_
     assert "made 3 videos (1 real, 2 fake)" in result.stderr
     assert f"facefeed precompute '{target}' OUT" in result.stderr
 
-    again = CliRunner().invoke(sample_command, [str(target)], catch_exceptions=False)
-    assert again.exit_code == 0
-    assert again.stdout == ""
-    assert "already there" in again.stderr
+    second_result = CliRunner().invoke(sample_command, [str(target)], catch_exceptions=False)
+    assert second_result.exit_code == 0
+    assert second_result.stdout == ""
+    assert "already there" in second_result.stderr
 
 
 def test_progress_counts_up_to_all_videos(tmp_path: Path, few_clips: list[recipe.Clip]) -> None:

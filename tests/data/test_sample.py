@@ -24,13 +24,13 @@ ONE_OF_EACH = list({clip.people: clip for clip in READABLE}.values())
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> SampleReport:
+def report(tmp_path_factory: pytest.TempPathFactory) -> SampleReport:
     return make_sample(tmp_path_factory.mktemp("sample") / "set", seed=0)
 
 
 @pytest.fixture(scope="module")
-def part(made: SampleReport) -> Path:
-    return made.path / PART_FOLDER
+def part(report: SampleReport) -> Path:
+    return report.path / PART_FOLDER
 
 
 def frames_of(path: Path, *indices: int) -> list[np.ndarray]:
@@ -53,12 +53,12 @@ def named(trait: str) -> Iterator[recipe.Clip]:
 # What is in it
 
 
-def test_the_sample_is_a_small_dfdc_part(made: SampleReport, part: Path) -> None:
+def test_the_sample_is_a_small_dfdc_part(report: SampleReport, part: Path) -> None:
     metadata = json.loads((part / "metadata.json").read_text())
     videos = {path.name for path in part.iterdir()} - {"metadata.json"}
-    assert made.videos == len(videos) >= 24
-    assert made.real + made.fake == made.videos
-    assert made.size_bytes < 20e6
+    assert report.videos == len(videos) >= 24
+    assert report.real + report.fake == report.videos
+    assert report.size_bytes < 20e6
     assert videos < metadata.keys()
     for name, entry in metadata.items():
         assert re.fullmatch(r"[a-z]{10}\.(mp4|mov|mkv)", name)
@@ -117,8 +117,8 @@ def test_rotated_videos_are_stored_sideways_and_upright_when_the_tag_is_honoured
         assert frame.rotation == -90
         # The degrees count counter-clockwise, as rot90 does.
         shown = np.rot90(frame.to_ndarray(format="bgr24"), frame.rotation // 90)
-        still = render.base_portrait(clip.people)
-        upright = scene.Scene(still, clip.shot, seed=clip.grain_seed).frame(0, 0.0)
+        portrait = render.base_portrait(clip.people)
+        upright = scene.Scene(portrait, clip.shot, seed=clip.grain_seed).frame(0, 0.0)
         assert np.abs(shown.astype(int) - upright).mean() < 12
 
 
@@ -141,10 +141,10 @@ def test_the_empty_video_and_the_one_of_two_people_are_there() -> None:
 
 def hull_in_frame(clip: recipe.Clip, index: int) -> np.ndarray:
     """Where the changed face is in a frame, (height, width) bool, upright."""
-    still = render.base_portrait(clip.people)
-    scale, _ = scene._framing(still, clip.shot)
-    camera = scene.Scene(still, clip.shot, seed=0).camera(float(clip.encoding.pts[index] * clip.encoding.time_base))
-    hull = still.faces[clip.face_index].hull * scale @ camera[:, :2].T + camera[:, 2]
+    portrait = render.base_portrait(clip.people)
+    scale, _ = scene._framing(portrait, clip.shot)
+    camera = scene.Scene(portrait, clip.shot, seed=0).camera(float(clip.encoding.pts[index] * clip.encoding.time_base))
+    hull = portrait.faces[clip.face_index].hull * scale @ camera[:, :2].T + camera[:, 2]
     mask = np.zeros(clip.shot.size[::-1], np.uint8)
     cv2.fillConvexPoly(mask, cv2.convexHull(np.rint(hull).astype(np.int32)), 1)
     return mask > 0
@@ -156,8 +156,8 @@ def test_a_fake_differs_from_its_originals_same_frame_mainly_inside_the_face(par
     assert times_of(part / fake.name) == times_of(part / original.name)
     indices = (3, len(fake.encoding.pts) - 4)
     pairs = zip(frames_of(part / fake.name, *indices), frames_of(part / original.name, *indices), strict=True)
-    for index, (changed, true) in zip(indices, pairs, strict=True):
-        difference = np.abs(changed.astype(int) - true).mean(axis=2)
+    for index, (fake_frame, original_frame) in zip(indices, pairs, strict=True):
+        difference = np.abs(fake_frame.astype(int) - original_frame).mean(axis=2)
         if fake.trait == "rotated":
             difference = np.rot90(difference, -1)
         face = hull_in_frame(fake, index)
@@ -177,12 +177,12 @@ def test_every_face_is_found_by_mtcnn_where_the_recipe_put_it(part: Path) -> Non
         step = 2 if upright.shape[1] > 480 else 1  # what is large is found at half its size too, in half the time
         boxes, scores = detector.detect(np.ascontiguousarray(upright[::step, ::step]))
         scored = [] if boxes is None else zip(step * boxes, scores, strict=True)
-        found = [box for box, score in scored if score > 0.9]
-        assert len(found) == len(clip.people), clip
+        confident_boxes = [box for box, score in scored if score > 0.9]
+        assert len(confident_boxes) == len(clip.people), clip
         if clip.people:
             ys, xs = np.nonzero(hull_in_frame(clip, middle))
             center = np.array([xs.mean(), ys.mean()])
-            assert min(np.linalg.norm((box[:2] + box[2:]) / 2 - center) for box in found) < np.ptp(ys) / 4
+            assert min(np.linalg.norm((box[:2] + box[2:]) / 2 - center) for box in confident_boxes) < np.ptp(ys) / 4
             assert np.ptp(ys) >= 60
 
 

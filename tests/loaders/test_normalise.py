@@ -24,28 +24,30 @@ def test_the_statistics_are_those_of_imagenet() -> None:
 
 def test_every_value_is_what_the_formula_gives() -> None:
     ramp = torch.arange(256, dtype=torch.uint8).repeat(3, 1).T.reshape(1, 256, 3)
-    found = normalise(ramp)[:, 0].numpy()
-    wanted = ((np.arange(256) / 255)[None] - MEAN[:, None]) / STD[:, None]
-    assert abs(found - wanted).max() < 5e-7
+    normalised = normalise(ramp)[:, 0].numpy()
+    expected = ((np.arange(256) / 255)[None] - MEAN[:, None]) / STD[:, None]
+    assert abs(normalised - expected).max() < 5e-7
 
 
 @examples(30)
 @given(st.lists(st.integers(0, 3), max_size=2), st.integers(1, 40), st.integers(1, 40))
 def test_one_image_or_many_come_alike(leading: list[int], height: int, width: int) -> None:
     images = pixels(*leading, height, width)
-    found = normalise(images)
-    assert (found.shape, found.dtype) == ((*leading, 3, height, width), torch.float32)
-    for one, other in zip(images.reshape(-1, height, width, 3), found.reshape(-1, 3, height, width), strict=True):
-        alone = torch.empty((height, width, 3))
-        normalise_into(alone, one)
-        assert torch.equal(alone.permute(2, 0, 1), other)
+    normalised = normalise(images)
+    assert (normalised.shape, normalised.dtype) == ((*leading, 3, height, width), torch.float32)
+    for image, result in zip(
+        images.reshape(-1, height, width, 3), normalised.reshape(-1, 3, height, width), strict=True
+    ):
+        single = torch.empty((height, width, 3))
+        normalise_into(single, image)
+        assert torch.equal(single.permute(2, 0, 1), result)
 
 
 def test_memory_is_channels_last_and_the_bytes_are_left_alone() -> None:
     images = pixels(2, 8, 9)
     before = images.clone()
-    found = normalise(images)
-    assert found.is_contiguous(memory_format=torch.channels_last)
+    normalised = normalise(images)
+    assert normalised.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(images, before)
 
 
@@ -57,14 +59,14 @@ def test_views_that_are_not_contiguous_are_taken() -> None:
 
 def test_it_goes_back_to_the_very_bytes() -> None:
     images = pixels(3, 16, 16)
-    found = normalise(images).permute(0, 2, 3, 1).numpy()
-    assert (((found * STD + MEAN) * 255).round().astype(np.uint8) == images.numpy()).all()
+    normalised = normalise(images).permute(0, 2, 3, 1).numpy()
+    assert (((normalised * STD + MEAN) * 255).round().astype(np.uint8) == images.numpy()).all()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_on_a_device_it_is_the_same_within_rounding() -> None:
     images = pixels(4, 33, 47)
-    found = normalise(images.cuda())
-    assert found.is_cuda
-    assert found.is_contiguous(memory_format=torch.channels_last)
-    torch.testing.assert_close(found.cpu(), normalise(images), rtol=0, atol=1e-6)
+    normalised = normalise(images.cuda())
+    assert normalised.is_cuda
+    assert normalised.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(normalised.cpu(), normalise(images), rtol=0, atol=1e-6)

@@ -35,7 +35,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 IN_PROCESSES = {
     "num_workers", "prefetch_factor", "persistent_workers", "worker_init_fn", "multiprocessing_context", "timeout"
 }  # fmt: skip
-ALONE = {"dataset", "batch_size", "shuffle", "drop_last", "collate_fn", "pin_memory"}
+IN_CALLING_THREAD = {"dataset", "batch_size", "shuffle", "drop_last", "collate_fn", "pin_memory"}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def loader_of(out: Path | str, **options: Any) -> FaceDataLoader:
 
 
 def test_every_argument_of_torchs_loader_has_its_test_here() -> None:
-    assert ALONE | IN_PROCESSES | set(REFUSED) == TORCHS
+    assert IN_CALLING_THREAD | IN_PROCESSES | set(REFUSED) == TORCHS
     assert TORCHS - set(REFUSED) | {"sampler"} <= set(OURS)
 
 
@@ -94,10 +94,10 @@ def test_what_is_suggested_instead_of_a_sampler_works(dataset: Path) -> None:
 
 
 def test_dataset(dataset: Path) -> None:
-    wanted = rows_seen(loader_of(dataset))
-    assert rows_seen(loader_of(str(dataset))) == wanted
-    made = FaceDataset(dataset, image_size=8)
-    assert rows_seen(FaceDataLoader(made, num_workers=0, fields=("image", "row"))) == wanted
+    expected = rows_seen(loader_of(dataset))
+    assert rows_seen(loader_of(str(dataset))) == expected
+    faces = FaceDataset(dataset, image_size=8)
+    assert rows_seen(FaceDataLoader(faces, num_workers=0, fields=("image", "row"))) == expected
 
 
 def test_batch_size(dataset: Path) -> None:
@@ -124,11 +124,11 @@ def test_drop_last(dataset: Path) -> None:
 
 def test_collate_fn(dataset: Path) -> None:
     loader = loader_of(dataset, collate_fn=torch.utils.data.default_collate, fields=None)
-    for (images, labels), (wanted, their_labels) in zip(loader, loader_of(dataset, fields=None), strict=True):
-        assert torch.equal(images, wanted)
-        assert torch.equal(labels, their_labels)
-    for options, named in (({}, "fields"), ({"fields": None, "dtype": "uint8"}, "dtype")):
-        with pytest.raises(UsageError, match=f"collate_fn: gets .* so {named} cannot hold; leave it out"):
+    for (images, labels), (expected, expected_labels) in zip(loader, loader_of(dataset, fields=None), strict=True):
+        assert torch.equal(images, expected)
+        assert torch.equal(labels, expected_labels)
+    for options, field in (({}, "fields"), ({"fields": None, "dtype": "uint8"}, "dtype")):
+        with pytest.raises(UsageError, match=f"collate_fn: gets .* so {field} cannot hold; leave it out"):
             loader_of(dataset, collate_fn=torch.utils.data.default_collate, **options)
 
 
@@ -136,9 +136,9 @@ def test_collate_fn(dataset: Path) -> None:
 def test_pin_memory(dataset: Path) -> None:
     loader = loader_of(dataset, pin_memory=True)
     assert loader.pin_memory is True
-    for batch, wanted in zip(loader, loader_of(dataset), strict=True):
+    for batch, expected in zip(loader, loader_of(dataset), strict=True):
         assert batch["image"].is_pinned() == torch.cuda.is_available()
-        assert torch.equal(batch["image"], wanted["image"])
+        assert torch.equal(batch["image"], expected["image"])
 
 
 def test_without_workers_what_is_about_workers_is_refused_as_torch_does(dataset: Path) -> None:

@@ -64,14 +64,14 @@ class Driver:
         while process.poll() is None and not due(time.monotonic() - started):
             time.sleep(0.02)
         tree = [process, *(process.children(recursive=True) if process.is_running() else [])]
-        for one in tree:
+        for proc in tree:
             try:
-                one.kill()
+                proc.kill()
             except psutil.NoSuchProcess:
                 continue
         process.wait()
         _, alive = psutil.wait_procs(tree[1:], timeout=30)
-        return [str(one) for one in alive]
+        return [str(proc) for proc in alive]
 
     def rows(self) -> pa.Table:
         return pads.dataset(self.out / "faces").to_table().sort_by("face_id")
@@ -150,13 +150,15 @@ def test_a_worker_killed_in_mid_unit_costs_nothing(
         time.sleep(0.02)
     # The worker is the process that holds the attempt's file open.
     holders = [
-        one for one in process.children(recursive=True) if any("inprogress" in file.path for file in one.open_files())
+        proc
+        for proc in process.children(recursive=True)
+        if any("inprogress" in file.path for file in proc.open_files())
     ]
     assert holders
     holders[0].kill()
-    _, shown = process.communicate(timeout=600)
-    assert process.returncode == 0, shown
-    assert '"event": "lost"' in shown
+    _, stderr = process.communicate(timeout=600)
+    assert process.returncode == 0, stderr
+    assert '"event": "lost"' in stderr
     assert struck.rows().equals(driver.rows())
     assert verify(struck.out).findings == []
 
@@ -180,16 +182,16 @@ def test_a_cluster_that_dies_stops_the_run_resumably(
     process = psutil.Popen(command, stderr=subprocess.PIPE, text=True)
     while not list(out.glob("receipts/*.json")) and process.is_running():
         time.sleep(0.05)
-    for one in [parts[victim], *parts[victim].children(recursive=True)]:
-        one.kill()
-    _, shown = process.communicate(timeout=300)
+    for proc in [parts[victim], *parts[victim].children(recursive=True)]:
+        proc.kill()
+    _, stderr = process.communicate(timeout=300)
     for part in parts.values():
-        for one in [part, *part.children(recursive=True)] if part.is_running() else []:
-            one.kill()
+        for proc in [part, *part.children(recursive=True)] if part.is_running() else []:
+            proc.kill()
         part.wait()
-    assert process.returncode == 75, shown
-    assert "facefeed: the cluster " in shown
-    assert "Traceback" not in shown
+    assert process.returncode == 75, stderr
+    assert "facefeed: the cluster " in stderr
+    assert "Traceback" not in stderr
     resumed = Driver(script, source, out)
     resumed.run()
     assert resumed.rows().equals(driver.rows())

@@ -222,8 +222,8 @@ def test_ctrl_c_stops_cleanly_says_how_to_go_on_and_the_next_run_goes_on(
     assert not OutPaths(out).manifest.exists()
     finished = {path.name: path.stat().st_mtime_ns for path in OutPaths(out).receipts.iterdir()}
     assert 1 <= len(finished) < 8
-    again = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
-    assert again.returncode == 0, again.stderr
+    second_run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    assert second_run.returncode == 0, second_run.stderr
     after = {path.name: path.stat().st_mtime_ns for path in OutPaths(out).receipts.iterdir()}
     assert finished.items() <= after.items()
     assert CliRunner().invoke(main, ["verify", str(out)]).exit_code == 0
@@ -263,7 +263,7 @@ def test_a_second_ctrl_c_ends_the_driver_its_workers_and_their_decoders_at_once(
     command = [sys.executable, str(script), "precompute", str(source), str(out), "--workers", "1", "--every", "5"]
     environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
     driver = psutil.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
-    while not any(decodes_for_a_worker(one, driver) for one in driver.children(recursive=True)):
+    while not any(decodes_for_a_worker(child, driver) for child in driver.children(recursive=True)):
         assert driver.poll() is None
         time.sleep(0.05)
     below = driver.children(recursive=True)

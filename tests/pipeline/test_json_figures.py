@@ -43,18 +43,18 @@ def keys(value: Any, above: str = "") -> Iterator[str]:
     if isinstance(value, dict):
         for name, held in value.items():
             yield from keys(held, f"{above}.{name}" if above else name)
-    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
-        for one in value:
-            yield from keys(one, f"{above}[]")
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for item in value:
+            yield from keys(item, f"{above}[]")
     else:
         yield above
 
 
-def differences(found: set[str], section: str) -> tuple[set[str], set[str]]:
+def differences(present: set[str], section: str) -> tuple[set[str], set[str]]:
     """Keys that the guide lacks, and keys of the guide that are not there; `<name>` in it stands for any name."""
     patterns = {key: re.sub(r"<[^>]+>", ".+", re.sub(r"([.\[\]])", r"\\\1", key)) for key in documented(section)}
-    lacking = {one for one in found if not any(re.fullmatch(pattern, one) for pattern in patterns.values())}
-    stale = {key for key, pattern in patterns.items() if not any(re.fullmatch(pattern, one) for one in found)}
+    lacking = {key for key in present if not any(re.fullmatch(pattern, key) for pattern in patterns.values())}
+    stale = {key for key, pattern in patterns.items() if not any(re.fullmatch(pattern, name) for name in present)}
     return lacking, stale
 
 
@@ -94,7 +94,7 @@ def test_the_guide_to_figures_has_every_key_of_a_run_a_dry_run_and_a_receipt(
     dry = {*keys(json.loads(json.dumps(show.dry_run_json(tried, 2))))}
     assert differences(dry, "A dry run") == (set(), set())
     receipts = [json.loads(path.read_bytes()) for path in OutPaths(tmp_path / "out").receipts.iterdir()]
-    assert differences({key for one in receipts for key in keys(one)}, "A receipt") == (set(), set())
+    assert differences({key for receipt in receipts for key in keys(receipt)}, "A receipt") == (set(), set())
 
 
 def test_the_guide_to_figures_has_every_key_of_a_line_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,5 +114,5 @@ def test_the_guide_to_figures_has_every_key_of_a_line_of_progress(monkeypatch: p
     progress.on_retired("worker 0", "MemoryError")
     progress.on_stopping()
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
-    found = {key for line in lines for key in keys({line.pop("event"): line or "alone"})}
-    assert differences(found, "Progress in a pipe") == (set(), set())
+    progress_keys = {key for line in lines for key in keys({line.pop("event"): line or "alone"})}
+    assert differences(progress_keys, "Progress in a pipe") == (set(), set())

@@ -222,11 +222,11 @@ def test_a_copy_of_the_source_with_new_times_makes_nothing_anew(
     shutil.copytree(source, scratch, copy_function=shutil.copyfile)  # as `cp -r` does: the same bytes, new times
     for number, path in enumerate(sorted(scratch.rglob("*.mp4"))):
         os.utime(path, ns=(number, 10**18 + number))
-    again = run(scratch)
-    assert again.totals.inputs == 0
+    second_run = run(scratch)
+    assert second_run.totals.inputs == 0
     assert written(out) == before
-    assert again.manifest == replace(first.manifest, plan_parts=2)  # the second part holds the new times alone
-    assert (len(again.changes.touched), again.changes.changed) == (3, [])
+    assert second_run.manifest == replace(first.manifest, plan_parts=2)  # the second part holds the new times alone
+    assert (len(second_run.changes.touched), second_run.changes.changed) == (3, [])
     assert run(scratch).changes.touched == [], "the new times are known now: nothing is hashed again"
 
 
@@ -302,7 +302,7 @@ def test_more_failures_than_allowed_leave_no_manifest_and_a_larger_allowance_fin
     (source / "real/empty.mp4").touch()
     with pytest.raises(TooManyFailedError, match=r"1 of 3 inputs failed \(1 empty\), none may fail") as raised:
         run(source, max_failed=FailureLimit(count=0))
-    assert [one["video_id"] for one in raised.value.figures["failures"]] == ["real/empty.mp4"]
+    assert [failure["video_id"] for failure in raised.value.figures["failures"]] == ["real/empty.mp4"]
     assert not OutPaths(out).manifest.exists()
     unfinished = verify(out)
     assert (unfinished.findings, unfinished.is_finished, unfinished.pending, unfinished.rows) == ([], False, 0, 10)
@@ -416,8 +416,10 @@ def test_inputs_that_another_limit_of_damage_decided_are_named_and_redone_on_req
         run(source, limits=DecoderLimits(max_damaged_percent=max_damaged_percent), progress=progress,
             max_failed=FailureLimit(count=1), **given)  # fmt: skip
         events = [json.loads(line) for line in shown.getvalue().splitlines()]
-        told = [one["text"] for one in events if one["event"] == "warning" and "--max-damaged" in one["text"]]
-        return "\n".join(told)
+        messages = [
+            event["text"] for event in events if event["event"] == "warning" and "--max-damaged" in event["text"]
+        ]
+        return "\n".join(messages)
 
     assert warnings(20) == ""
     rows, before = table(out), written(out)

@@ -140,15 +140,15 @@ def test_every_command_writes_its_page_where_page_says_else_where_it_is_given(na
     assert f"`{name}.html`" in (GUIDES / "inspect.md").read_text(encoding="utf-8")
 
 
-def type_text(given: pa.DataType) -> str:
+def type_text(data_type: pa.DataType) -> str:
     """A column's type as people read it."""
-    if pa.types.is_fixed_size_list(given):
-        return f"{type_text(given.value_type)}[{given.list_size}]"
-    if pa.types.is_list(given):
-        return f"list of {type_text(given.value_type)}"
-    if pa.types.is_struct(given):
-        return f"struct of {', '.join(field.name for field in given)}: each {type_text(given[0].type)}"
-    return {"float": "float32", "double": "float64"}.get(str(given), str(given))
+    if pa.types.is_fixed_size_list(data_type):
+        return f"{type_text(data_type.value_type)}[{data_type.list_size}]"
+    if pa.types.is_list(data_type):
+        return f"list of {type_text(data_type.value_type)}"
+    if pa.types.is_struct(data_type):
+        return f"struct of {', '.join(field.name for field in data_type)}: each {type_text(data_type[0].type)}"
+    return {"float": "float32", "double": "float64"}.get(str(data_type), str(data_type))
 
 
 def test_the_reference_of_columns_says_what_the_schema_says() -> None:

@@ -37,4 +37,4 @@ def test_no_other_file_of_loaders_or_train_uses_private_parts() -> None:
     using = {path.relative_to(ROOT).as_posix(): PRIVATE.findall(path.read_text(encoding="utf-8")) for path in files}
     # Albumentations has a test of its own; multiprocessing's fork server belongs to Python.
     allowed = {*MAY_USE, "loaders/augment/albumentations_internals.py", "loaders/workers/processes.py"}
-    assert {name for name, found in using.items() if found} - allowed == set()
+    assert {name for name, matches in using.items() if matches} - allowed == set()

@@ -29,16 +29,16 @@ HEAVY = {
 def modules_of(room: str) -> list[str]:
     """Every module of a room by its full name, the room itself first; `__main__` is a script and left out."""
     package = importlib.import_module(f"facefeed.{room}")
-    found = [one.name for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
-    return [package.__name__, *(name for name in found if not name.endswith(".__main__"))]
+    names = [module_info.name for module_info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    return [package.__name__, *(name for name in names if not name.endswith(".__main__"))]
 
 
 def loaded_by(*lines: str) -> set[str]:
     """Top-level names in `sys.modules` of a fresh interpreter after it ran some lines."""
     code = "\n".join([*lines, "import sys, json", "print(json.dumps(sorted({n.split('.')[0] for n in sys.modules})))"])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout.splitlines()[-1]))
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return set(json.loads(completed.stdout.splitlines()[-1]))
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -62,9 +62,9 @@ def test_importing_all_of_the_loaders_imports_nothing_that_makes_a_dataset() -> 
 def test_importing_all_of_the_pipeline_imports_nothing_that_trains() -> None:
     # The cascade comes with the detector's first frame.
     light = (".cascade", ".cascade.pyramid", ".cascade.rois", ".cascade.weights")
-    apart = [name for name in modules_of("pipeline") if ".cascade" in name and not name.endswith(light)]
-    apart.append("facefeed.pipeline.video.decoder.child")
-    loaded = loaded_by(*(f"import {name}" for name in modules_of("pipeline") if name not in apart))
+    excluded = [name for name in modules_of("pipeline") if ".cascade" in name and not name.endswith(light)]
+    excluded.append("facefeed.pipeline.video.decoder.child")
+    loaded = loaded_by(*(f"import {name}" for name in modules_of("pipeline") if name not in excluded))
     assert {"distributed", "pyarrow", "cv2"} <= loaded
     # The detector loads torch on its first frame, in a worker; the driver does not need it.
     assert loaded & {"albumentations", "lightning", "torch"} == set()
@@ -72,8 +72,8 @@ def test_importing_all_of_the_pipeline_imports_nothing_that_trains() -> None:
 
 def test_the_loaders_hand_out_their_names_and_no_others() -> None:
     loaders = importlib.import_module("facefeed.loaders")
-    wanted = {"DevicePrefetcher", "FaceDataLoader", "FaceDataset", "Pairs", "Quotas", "Weights"}
-    assert {getattr(loaders, name).__name__ for name in loaders.__all__} == wanted
+    expected = {"DevicePrefetcher", "FaceDataLoader", "FaceDataset", "Pairs", "Quotas", "Weights"}
+    assert {getattr(loaders, name).__name__ for name in loaders.__all__} == expected
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = loaders.Nothing
 
@@ -92,25 +92,27 @@ def imports_of(module: str, path: Path) -> Iterator[str]:
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (one.name.removeprefix("facefeed.") for one in node.names if one.name.startswith("facefeed."))
+            yield from (
+                alias.name.removeprefix("facefeed.") for alias in node.names if alias.name.startswith("facefeed.")
+            )
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) + 1 - node.level] if node.level else []
             start = [*base, *(node.module or "").split(".")] if node.module else base
             if not node.level and start[:1] != ["facefeed"]:
                 continue
-            for one in node.names:
-                yield ".".join([*start, one.name]).removeprefix("facefeed.")
+            for alias in node.names:
+                yield ".".join([*start, alias.name]).removeprefix("facefeed.")
 
 
 def crossings(room: str) -> dict[str, set[str]]:
     """For each other room that `room` imports, the modules it takes (the first name after the room's)."""
-    found: dict[str, set[str]] = defaultdict(set)
+    imported: dict[str, set[str]] = defaultdict(set)
     for module, path in sources(room):
         for name in imports_of(module, path):
             other, _, rest = name.partition(".")
             if other in ROOMS and other != room:
-                found[other].add(rest.split(".")[0])
-    return dict(found)
+                imported[other].add(rest.split(".")[0])
+    return dict(imported)
 
 
 CONTRACT = {"console", "dataset", "errors", "files", "lock", "machine", "page"}
@@ -121,9 +123,9 @@ def test_the_pipeline_knows_no_other_room() -> None:
 
 
 def test_the_loaders_know_the_contract_alone() -> None:
-    found = crossings("loaders")
-    assert found.keys() == {"pipeline"}
-    assert found["pipeline"] <= CONTRACT
+    imported = crossings("loaders")
+    assert imported.keys() == {"pipeline"}
+    assert imported["pipeline"] <= CONTRACT
 
 
 def test_the_data_room_knows_the_errors_alone() -> None:
@@ -131,9 +133,9 @@ def test_the_data_room_knows_the_errors_alone() -> None:
 
 
 def test_the_training_room_knows_the_loaders_and_the_contract_alone() -> None:
-    found = crossings("train")
-    assert found.keys() <= {"loaders", "pipeline"}
-    assert found.get("pipeline", set()) <= CONTRACT
+    imported = crossings("train")
+    assert imported.keys() <= {"loaders", "pipeline"}
+    assert imported.get("pipeline", set()) <= CONTRACT
 
 
 # Rooms of a room in layers: each imports from layers above its own alone.
@@ -188,18 +190,18 @@ LAYERS = {
 @cache
 def neighbours() -> dict[str, dict[str, set[str]]]:
     """For every package its modules and packages, each with those beside it in the same package that it imports."""
-    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    graph: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for room in ROOMS:
         for module, path in sources(room):
             parts = module.split(".")
             for depth in range(1, len(parts)):
-                _ = found[".".join(parts[:depth])][parts[depth]]
+                _ = graph[".".join(parts[:depth])][parts[depth]]
             for name in imports_of(module, path):
                 other = name.split(".")
                 depth = next((i for i, (a, b) in enumerate(zip(parts, other, strict=False)) if a != b), 0)
                 if depth:
-                    found[".".join(parts[:depth])][parts[depth]].add(other[depth])
-    return found
+                    graph[".".join(parts[:depth])][parts[depth]].add(other[depth])
+    return graph
 
 
 @pytest.mark.parametrize("package", LAYERS)
@@ -216,11 +218,11 @@ def test_a_room_imports_from_the_layers_above_it_alone(package: str) -> None:
 
 def test_no_two_neighbours_import_each_other_by_whatever_detour() -> None:
     for package, rooms in neighbours().items():
-        left = {name: imported & rooms.keys() for name, imported in rooms.items()}
-        while left:
-            free = {name for name, imported in left.items() if not imported & left.keys()}
-            assert free, f"{package}: {sorted(left)} import each other"
-            left = {name: imported for name, imported in left.items() if name not in free}
+        remaining = {name: imported & rooms.keys() for name, imported in rooms.items()}
+        while remaining:
+            free = {name for name, imported in remaining.items() if not imported & remaining.keys()}
+            assert free, f"{package}: {sorted(remaining)} import each other"
+            remaining = {name: imported for name, imported in remaining.items() if name not in free}
 
 
 def packages() -> list[Path]:
@@ -240,8 +242,8 @@ def test_a_folder_holds_a_dozen_files_or_so() -> None:
 
 def test_every_folder_is_packaged() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = ["facefeed." + ".".join(folder.parts) for folder in packages()]
-    assert sorted(project["tool"]["setuptools"]["packages"]) == sorted(wanted)
+    expected = ["facefeed." + ".".join(folder.parts) for folder in packages()]
+    assert sorted(project["tool"]["setuptools"]["packages"]) == sorted(expected)
     for room in ROOMS:
         for path in (ROOT / room).rglob("*"):
             if path.is_file() and path.suffix != ".py" and path.parent.name != "__pycache__":
@@ -256,8 +258,8 @@ def test_the_check_sees_imports_of_every_kind(tmp_path: Path) -> None:
         "import facefeed.train.levers\nfrom ..pipeline.dataset.index import Index\nfrom .. import data\n"
         "def f():\n    from facefeed.loaders import FaceDataset\n    from . import decode\n    import torch\n"
     )
-    wanted = {"train.levers", "pipeline.dataset.index.Index", "data", "loaders.FaceDataset", "loaders.decode"}
-    assert set(imports_of("loaders.one", path)) == wanted
+    expected = {"train.levers", "pipeline.dataset.index.Index", "data", "loaders.FaceDataset", "loaders.decode"}
+    assert set(imports_of("loaders.one", path)) == expected
 
 
 # ---- the command

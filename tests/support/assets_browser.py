@@ -80,11 +80,11 @@ async def _looked_at(folder: Path, pages: Sequence[Path], hover: dict[Path, str]
     tab.session = (await tab.call("Target.attachToTarget", flatten=True, **target))["sessionId"]
     for domain in ("Page", "Runtime", "Log", "Network"):
         await tab.call(f"{domain}.enable")
-    found = {page: await tab.look(page, hover.get(page)) for page in pages}
+    views = {page: await tab.look(page, hover.get(page)) for page in pages}
     tab.socket.close()
     while await tab.socket.read_message() is not None:  # until the browser has closed its end too
         pass
-    return found
+    return views
 
 
 class _Tab:
@@ -95,14 +95,14 @@ class _Tab:
         self._calls = 0
         self.seen = Seen()
 
-    async def call(self, method: str, **given: Any) -> dict[str, Any]:
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
         self._calls += 1
-        whose = {"sessionId": self.session} if self.session else {}
-        await self.socket.write_message(json.dumps({"id": self._calls, "method": method, "params": given, **whose}))
+        session = {"sessionId": self.session} if self.session else {}
+        await self.socket.write_message(json.dumps({"id": self._calls, "method": method, "params": params, **session}))
         while True:
-            told = await self.socket.read_message()
-            assert told is not None, "the browser is gone"
-            message = json.loads(told)
+            reply = await self.socket.read_message()
+            assert reply is not None, "the browser is gone"
+            message = json.loads(reply)
             if message.get("id") == self._calls:
                 assert "error" not in message, message
                 result: dict[str, Any] = message["result"]
@@ -110,15 +110,15 @@ class _Tab:
             self._note(message)
 
     def _note(self, message: dict[str, Any]) -> None:
-        method, about = message["method"], message["params"]
-        loud = method == "Runtime.consoleAPICalled" and about["type"] in {"error", "warning", "assert"}
+        method, params = message["method"], message["params"]
+        loud = method == "Runtime.consoleAPICalled" and params["type"] in {"error", "warning", "assert"}
         if loud or method == "Runtime.exceptionThrown":
-            self.seen.complaints.append(json.dumps(about)[:600])
-        elif method == "Log.entryAdded" and about["entry"]["level"] in {"error", "warning"}:
-            if "getImageData" not in about["entry"]["text"]:  # it is this file that reads the dots
-                self.seen.complaints.append(about["entry"]["text"])
-        elif method == "Network.requestWillBeSent" and about["request"]["url"] != about["documentURL"]:
-            self.seen.requests.append(about["request"]["url"])
+            self.seen.complaints.append(json.dumps(params)[:600])
+        elif method == "Log.entryAdded" and params["entry"]["level"] in {"error", "warning"}:
+            if "getImageData" not in params["entry"]["text"]:  # it is this file that reads the dots
+                self.seen.complaints.append(params["entry"]["text"])
+        elif method == "Network.requestWillBeSent" and params["request"]["url"] != params["documentURL"]:
+            self.seen.requests.append(params["request"]["url"])
 
     async def value(self, script: str) -> Any:
         answer = await self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
@@ -151,13 +151,13 @@ class _Tab:
 
     async def _point_at(self, label: str) -> None:
         """The mouse down along a figure's bars, over what they have in common: their left."""
-        place = (
+        script = (
             f"(() => {{ const plot = document.querySelector('[aria-label=\"{label}\"]'); plot.scrollIntoView(); "
             "const box = plot.getBoundingClientRect(); return [box.left, box.top, box.width, box.height]; })()"
         )
-        left, top, width, height = await self.value(place)
+        left, top, width, height = await self.value(script)
         for part in range(1, 40):
-            where = {"x": left + width * 0.45, "y": top + height * part / 40}
-            await self.call("Input.dispatchMouseEvent", type="mouseMoved", **where)
+            position = {"x": left + width * 0.45, "y": top + height * part / 40}
+            await self.call("Input.dispatchMouseEvent", type="mouseMoved", **position)
             await self.value(_NEXT_FRAME)
             self.seen.tooltips.add(await self.value(_TOOLTIP))

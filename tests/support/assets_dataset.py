@@ -129,11 +129,11 @@ def _picture(clip: Clip, number: int) -> NDArray[np.uint8]:
 
 
 def _noise(name: str, number: int) -> NDArray[np.uint8]:
-    scene, own = (
+    scene, detail = (
         np.random.default_rng(seed).integers(1, 256, (6, 8, 3))
         for seed in ([zlib.crc32(name.encode())], [zlib.crc32(name.encode()), number])
     )
-    coarse = ((3 * scene + own) // 4).astype(np.uint8)
+    coarse = ((3 * scene + detail) // 4).astype(np.uint8)
     enlarged: NDArray[np.uint8] = cv2.resize(coarse, _FRAME[::-1], interpolation=cv2.INTER_CUBIC).astype(np.uint8)
     return enlarged
 

@@ -54,10 +54,10 @@ class BrokenProcessDetector(FixedBoxDetector):
     marker: str = ""
 
     def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
-        mine = str(os.getpid())
+        pid = str(os.getpid())
         with contextlib.suppress(FileExistsError), Path(self.marker).open("x") as file:
-            file.write(mine)
-        if Path(self.marker).read_text() == mine:
+            file.write(pid)
+        if Path(self.marker).read_text() == pid:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         return super().detect(frames)
 

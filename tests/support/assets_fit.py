@@ -78,8 +78,8 @@ def session(out: str, run: str, seen: str, *, kill: tuple[int, int, int] | None 
     except FacefeedError as error:
         print(error)
         os._exit(error.exit_code)
-    except SystemExit as left:
-        os._exit(int(left.code or 0))
+    except SystemExit as system_exit:
+        os._exit(int(system_exit.code or 0))
 
 
 def trained(out: Path, run: Path, *callbacks: Any, **changes: Any) -> tuple[Result, list[list[Any]]]:

@@ -67,11 +67,11 @@ class FakeRungRunner:
 
     def combine(self, levers: Sequence[str]) -> Combination:
         self.combined.append(tuple(levers))
-        taken: list[str] = []
+        chosen: list[str] = []
         left_out: dict[str, str] = {}
         for text in levers:
-            if any(frozenset((text, one)) in self.apart for one in taken):
-                left_out[text] = f"{text}: not beside {taken}"
+            if any(frozenset((text, other)) in self.apart for other in chosen):
+                left_out[text] = f"{text}: not beside {chosen}"
             else:
-                taken.append(text)
-        return Combination(tuple(taken), left_out)
+                chosen.append(text)
+        return Combination(tuple(chosen), left_out)

@@ -172,7 +172,7 @@ TABLE = {
 
 def lay_folders(root: Path, footage: Footage) -> Path:
     """Folders by split and class."""
-    real, fake = ([path for path, (_, one) in FOLDERS.items() if one == kind] for kind in ("real", "fake"))
+    real, fake = ([path for path, (_, label) in FOLDERS.items() if label == kind] for kind in ("real", "fake"))
     return footage.lay(root, real=real, fake=fake)
 
 

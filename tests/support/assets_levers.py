@@ -78,9 +78,9 @@ def perceptron(seed: int = 0) -> torch.nn.Module:
 
 def images(count: int = 16, batch_size: int = 4, dtype: torch.dtype = torch.float32) -> DataLoader[Any]:
     """Images of 8 x 8 px of noise, brighter where the label is 1, always the same and in the same order."""
-    drawn = torch.Generator().manual_seed(1)
-    labels = torch.randint(0, 2, (count,), generator=drawn)
-    noise = torch.randn(count, 3, 8, 8, generator=drawn, dtype=torch.float64).to(dtype)
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(0, 2, (count,), generator=generator)
+    noise = torch.randn(count, 3, 8, 8, generator=generator, dtype=torch.float64).to(dtype)
     return DataLoader(TensorDataset(noise + labels.to(dtype)[:, None, None, None], labels), batch_size)
 
 
@@ -101,7 +101,7 @@ def cpu(**options: Any) -> dict[str, Any]:
     return {"accelerator": "cpu", "max_epochs": 1, "enable_model_summary": False, **quiet, **options}
 
 
-def quietly(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def quietly(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
     """Calls a function without Lightning's advice (few workers, no logger); torch's warnings stay errors.
 
     On one thread: networks this small are slower on two.
@@ -112,10 +112,10 @@ def quietly(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", category=PossibleUserWarning)
             warnings.filterwarnings("ignore", module=r"lightning\.")
-            return call(*arguments, **named)
+            return call(*arguments, **keywords)
     finally:
         torch.set_num_threads(threads)
 
 
 def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: one.detach().clone() for name, one in module.state_dict().items()}
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}

@@ -20,10 +20,10 @@ def python_path(test_file: str) -> str:
 
 def needs_program(name: str) -> str:
     """Path of a program that a test drives; skips where it is not there, fails where it was promised."""
-    found = shutil.which(name)
-    if found is None:
+    program = shutil.which(name)
+    if program is None:
         reason = f"{name} is not installed"
         if os.environ.get("FACEFEED_REQUIRE"):
             pytest.fail(reason)
         pytest.skip(reason)
-    return found
+    return program

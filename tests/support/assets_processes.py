@@ -59,17 +59,17 @@ class _Origin:
             self._process.stdin.write(json.dumps(stages).encode() + b"\n")
             self._process.stdin.flush()
             ready, _, _ = select.select([self._process.stdout], [], [], timeout_seconds)
-            told = self._process.stdout.readline() if ready else b""
+            reply = self._process.stdout.readline() if ready else b""
         except BaseException:
             self.end()
             raise
         self._errors.seek(begin)
         errors = self._errors.read().decode(errors="replace")
         print(errors, file=sys.stderr)
-        if not told:
+        if not reply:
             self.end()
-        assert told, errors[-3000:]
-        codes: list[list[int]] = json.loads(told)
+        assert reply, errors[-3000:]
+        codes: list[list[int]] = json.loads(reply)
         return codes
 
     def end(self) -> None:

@@ -39,32 +39,32 @@ class Made:
 
 def profiled(rank: int, loads: list[float], steps_wanted: int) -> dict[str, Any]:
     """One rank's profile, on a clock of its own, under a step that sums something up over all ranks."""
-    clock, done = Clock(), list[int]()
+    clock, steps_done = Clock(), list[int]()
     for module in (measured_loop, batch_timing, instrument, step_clock):
         module.clock = clock  # type: ignore[attr-defined]
     measured_loop.raw_clock = clock
 
     def step(_: Any) -> None:
-        total, latest = torch.tensor([len(done)]), torch.tensor([clock.now], dtype=torch.float64)
+        total, latest = torch.tensor([len(steps_done)]), torch.tensor([clock.now], dtype=torch.float64)
         torch.distributed.all_reduce(total)
         torch.distributed.all_reduce(latest, torch.distributed.ReduceOp.MAX)
-        assert int(total) == len(done) * len(loads)  # else a rank does another step than the others
-        done.append(1)
+        assert int(total) == len(steps_done) * len(loads)  # else a rank does another step than the others
+        steps_done.append(1)
         clock.now = float(latest) + STEP
 
-    found = profile(Made(clock, loads[rank]), step, steps=steps_wanted)
+    rank_profile = profile(Made(clock, loads[rank]), step, steps=steps_wanted)
     return {
-        "done": len(done),
-        "verdict": found.verdict,
-        "ranks": len(found.ranks),
-        "slowest": slowest_rank(found.ranks),
-        "rank": found.rank,
-        "advice": found.advice,
+        "done": len(steps_done),
+        "verdict": rank_profile.verdict,
+        "ranks": len(rank_profile.ranks),
+        "slowest": slowest_rank(rank_profile.ranks),
+        "rank": rank_profile.rank,
+        "advice": rank_profile.advice,
     }
 
 
 def alone_in_a_job(rank: int) -> str:
-    """What the only rank of a job that asks for a profile is told."""
+    """The error that the only rank of a job that asks for a profile gets."""
     ranks._JOIN_TIMEOUT = timedelta(seconds=1)
     if rank:
         return ""
@@ -85,13 +85,13 @@ def verified(_rank: int) -> str:
     return str(refused.value)
 
 
-def coupled(rank: int, told: list[float]) -> list[float]:
-    """When a rank's device is done with each of some steps, the first of which it was told at `told`."""
+def coupled(rank: int, start_times: list[float]) -> list[float]:
+    """When a rank's device is done with each of some steps, the first of which it was given at `start_times`."""
     clock = Clock()
     steps.clock = clock
     steps._sleep_until = steps._spin_until = lambda moment: clock.pass_by(max(moment - clock(), 0.0))
     device = EmulatedRank(STEP, 0.2)
-    clock.pass_by(told[rank])
+    clock.pass_by(start_times[rank])
     marks = []
     for _ in range(3):
         device(None)

@@ -21,8 +21,8 @@ PARTS = {"read": 0.05, "decode": 0.4, "resize": 0.1, "augment": 0.25, "collate":
 
 def uneven(count: int, mean: float, *, spread: float = 0.4, seed: int = 0) -> Any:
     """Times of batches or steps that differ, in seconds (count,)."""
-    drawn = np.random.default_rng(seed).gamma(1 / spread**2, spread**2, count)
-    return mean * drawn / drawn.mean()
+    samples = np.random.default_rng(seed).gamma(1 / spread**2, spread**2, count)
+    return mean * samples / samples.mean()
 
 
 def recorded(
@@ -32,7 +32,7 @@ def recorded(
     count = len(timeline.device_free_at)
     plain = [BatchTiming(began + start, began + finish)
              for start, finish in zip(timeline.load_start_at, timeline.load_end_at, strict=True)]  # fmt: skip
-    given: dict[str, Any] = {"num_images": np.ones(count, np.int64), "storage_bytes": 0, **more}
+    values: dict[str, Any] = {"num_images": np.ones(count, np.int64), "storage_bytes": 0, **more}
     return Recording(
         requested_at=began + timeline.device_free_at,
         received_at=began + timeline.step_begin_at,
@@ -44,7 +44,7 @@ def recorded(
         num_workers=queue.num_workers,
         prefetch_factor=queue.prefetch_factor if queue.num_workers else 0,
         batch_timings=plain if stamps is None else stamps,
-        **given,
+        **values,
     )
 
 
@@ -88,13 +88,13 @@ def profile_of(live: Recording, *, emulated: bool = True, **more: Any) -> Profil
     alone = recording_of(np.full(100, 1e-6), float(live.step_seconds.mean()), workers=0)
     curve: tuple[CurvePoint, ...] = ()
     if emulated and verdict.fastest_step_seconds is not None:
-        steps = [verdict.fastest_step_seconds * times for times in (0.4, 0.7, 1.0, 1.4, 2.0)]
+        steps = [verdict.fastest_step_seconds * factor for factor in (0.4, 0.7, 1.0, 1.4, 2.0)]
         stalls = [WhatIfModel.fit(live, 4).wait_share(step_seconds=step) for step in steps]
         curve = tuple(
             CurvePoint(step_seconds=step, predicted_wait_share=stall, measured_wait_share=min(stall + 0.01, 1.0))
             for step, stall in zip(steps, stalls, strict=True)
         )
-    given: dict[str, Any] = {"advice": tuple(advise(live, 4)), "curve": curve, "num_cores": 4, **more}
+    values: dict[str, Any] = {"advice": tuple(advise(live, 4)), "curve": curve, "num_cores": 4, **more}
     return Profile(
         verdict=verdict,
         live=live,
@@ -103,7 +103,7 @@ def profile_of(live: Recording, *, emulated: bool = True, **more: Any) -> Profil
         opening_seconds=0.02,
         first_batch_seconds=0.4,
         step_name="SleepingStep(seconds=0.01, host_share=0.2)" if emulated else "train_step",
-        **given,
+        **values,
     )
 
 

@@ -65,7 +65,7 @@ class RankSaw:
 
 def go_through(rank: int, out: Path, settings: list[dict[str, Any]]) -> list[RankSaw]:
     """Two epochs with each of some settings, every step together with the other ranks."""
-    told = []
+    records = []
     for number, options in enumerate(settings):
         batches = loader(out, **{"num_workers": 0, **options})
         length, padded = len(batches), batches.describe().padded_images
@@ -78,8 +78,8 @@ def go_through(rank: int, out: Path, settings: list[dict[str, Any]]) -> list[Ran
                 meet(10_000 * number + 1_000 * epoch + step + 1)
                 faces[-1].append(ids(batch))
                 labels[-1].append(batch["label"].tolist())
-        told.append(RankSaw(length, padded, faces, labels))
-    return told
+        records.append(RankSaw(length, padded, faces, labels))
+    return records
 
 
 def ranks_here(_rank: int) -> int:
@@ -92,8 +92,8 @@ def stop_after(rank: int, out: Path, steps: int, options: dict[str, Any]) -> tup
     """The first steps of an epoch together with the other ranks, and the state after them."""
     batches = loader(out, **options)
     running = iter(batches)
-    had = []
+    first_batches = []
     for step in range(steps):
         meet(step + 1)
-        had += seen([next(running)])
-    return had, batches.state_dict()
+        first_batches += seen([next(running)])
+    return first_batches, batches.state_dict()

@@ -86,11 +86,11 @@ class Slurm:
 
     def run(self, *command: str, **variables: str) -> str:
         """Returns the output of one of Slurm's commands; fails with its errors."""
-        done = subprocess.run(
+        completed = subprocess.run(
             command, env={**self.environment, **variables}, capture_output=True, text=True, check=False, timeout=60
         )
-        assert done.returncode == 0, f"{command}: {done.stderr}"
-        return done.stdout
+        assert completed.returncode == 0, f"{command}: {completed.stderr}"
+        return completed.stdout
 
     def submit(self, script: Path, *options: str, **variables: str) -> str:
         """Queues a script that `facefeed slurm` wrote into the folder where it stands; returns the job's number."""
@@ -100,8 +100,8 @@ class Slurm:
 
     def job(self, number: str) -> dict[str, str]:
         """Returns the fields of a job in scontrol."""
-        shown = self.run("scontrol", "show", "job", "-o", number)
-        return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+        output = self.run("scontrol", "show", "job", "-o", number)
+        return dict(word.split("=", 1) for word in output.split() if "=" in word)
 
     def until(self, met: Callable[[], bool], what: str, job: str | None = None) -> None:
         """Waits until a condition is met; fails after a timeout, or when the job has ended."""
@@ -124,11 +124,11 @@ class Slurm:
     def history(self) -> str:
         """Returns what the controller did with its jobs, and how each run of them ended."""
         actions = re.compile(r"submit_batch|[Aa]llocate|preempt|[Rr]equeu|_job_complete")
-        told = [line for line in self.log(None).splitlines() if actions.search(line) and "JobId" in line]
+        events = [line for line in self.log(None).splitlines() if actions.search(line) and "JobId" in line]
         ended = (self.folder / "jobs.txt").read_text().splitlines()
-        wanted = ("JobId", "Name", "JobState", "Partition", "StartTime", "EndTime", "NodeList")
-        ends = [" ".join(word for word in line.split() if word.partition("=")[0] in wanted) for line in ended]
-        return "\n".join(["slurmctld.log", *told, "jobs.txt", *ends])
+        columns = ("JobId", "Name", "JobState", "Partition", "StartTime", "EndTime", "NodeList")
+        ends = [" ".join(word for word in line.split() if word.partition("=")[0] in columns) for line in ended]
+        return "\n".join(["slurmctld.log", *events, "jobs.txt", *ends])
 
 
 @contextmanager
@@ -168,9 +168,9 @@ def _munge_files(folder: Path) -> list[str]:
 def _free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
 
 
 @contextmanager
@@ -189,11 +189,11 @@ def _daemon(slurm: Slurm, *command: str) -> Iterator[None]:
 
 
 def _idle_nodes(slurm: Slurm) -> int:
-    asked = subprocess.run(
+    completed = subprocess.run(
         ["sinfo", "-h", "-N", "-p", "spare", "-o", "%T"], env=slurm.environment, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
-    return asked.stdout.split().count("idle")
+    return completed.stdout.split().count("idle")
 
 
 def _cancel_all(slurm: Slurm) -> None:

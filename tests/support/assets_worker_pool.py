@@ -110,5 +110,5 @@ class SimulatedWorkerPool:
 
 
 def done(unit: Unit, job: JobSpec) -> Receipt:
-    outcomes = [InputOutcome(video_id=one.video_id, size_bytes=1, mtime_ns=1, outcome="ok") for one in unit.inputs]
+    outcomes = [InputOutcome(video_id=entry.video_id, size_bytes=1, mtime_ns=1, outcome="ok") for entry in unit.inputs]
     return Receipt(unit=unit.unit_id, config_hash=job.config_hash, outcome="done", inputs=outcomes)

@@ -40,26 +40,26 @@ def test_it_ends_with_the_table_and_one_json_object_and_a_second_time_at_once(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = run(out, "--recipe", "quick", *TINY, "--set", "data.batch_size=8", "--json")
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["exit"] == 0
-    assert told["run"] == "runs/out-quick"
-    assert told["steps"] == 7
-    lines = done.stderr.splitlines()
+    result = run(out, "--recipe", "quick", *TINY, "--set", "data.batch_size=8", "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert report["exit"] == 0
+    assert report["run"] == "runs/out-quick"
+    assert report["steps"] == 7
+    lines = result.stderr.splitlines()
     for name in ("recipe", "levers", "done", "time", "speed", "stall", "peak memory", "accuracy of method talk"):
         assert any(line.startswith(f"│ {name} ") for line in lines), name
     (auc, video_auc) = (line for line in lines if line.startswith("│   AUC "))
-    assert [cell.strip() for cell in auc.split("│")[2:4]] == [f"{told[s][f'{s}/auc']:.3f}" for s in ("val", "test")]
-    assert f"{told['test']['test/video_auc']:.3f}" in video_auc
-    told_of_it = " ".join(done.stderr.split())
-    assert "An AUC over 2 videos shows that everything is connected, not that fakes are found" in told_of_it
+    assert [cell.strip() for cell in auc.split("│")[2:4]] == [f"{report[s][f'{s}/auc']:.3f}" for s in ("val", "test")]
+    assert f"{report['test']['test/video_auc']:.3f}" in video_auc
+    messages = " ".join(result.stderr.split())
+    assert "An AUC over 2 videos shows that everything is connected, not that fakes are found" in messages
     assert "curves: tensorboard --logdir runs/out-quick/logs" in lines
-    assert lines[-1] == f"next: facefeed evaluate {told['checkpoint']} {out}"
+    assert lines[-1] == f"next: facefeed evaluate {report['checkpoint']} {out}"
     assert all(len(line) <= 80 for line in lines if "│" in line)
-    again = run(out, "--recipe", "quick", *TINY, "--set", "data.batch_size=8", "--json")
-    assert json.loads(again.stdout) == told
-    assert again.stderr.splitlines() == [line for line in lines if not line.startswith("{")]
+    second_result = run(out, "--recipe", "quick", *TINY, "--set", "data.batch_size=8", "--json")
+    assert json.loads(second_result.stdout) == report
+    assert second_result.stderr.splitlines() == [line for line in lines if not line.startswith("{")]
 
 
 @pytest.mark.parametrize(
@@ -73,17 +73,17 @@ def test_it_ends_with_the_table_and_one_json_object_and_a_second_time_at_once(
     ],
 )
 def test_a_mistake_is_a_sentence_and_the_code_2(out: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
-    done = run(out, "--recipe", "quick", *SMALL, "--run", tmp_path / "run", *arguments)
-    assert done.exit_code == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.output
+    result = run(out, "--recipe", "quick", *SMALL, "--run", tmp_path / "run", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.output
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_is_no_dataset_is_said_to_be_none(tmp_path: Path) -> None:
-    done = run(tmp_path, "--recipe", "quick")
-    assert done.exit_code == 2
-    assert "no manifest.json, so no finished dataset; run `facefeed precompute" in done.stderr
+def test_a_folder_that_is_no_dataset_is_refused(tmp_path: Path) -> None:
+    result = run(tmp_path, "--recipe", "quick")
+    assert result.exit_code == 2
+    assert "no manifest.json, so no finished dataset; run `facefeed precompute" in result.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
@@ -91,19 +91,19 @@ def test_a_signal_is_a_sentence_and_its_code_also_as_json(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
     train = runner.train
-    at = CallAtHook("on_train_batch_start", 2, raising(number))
-    monkeypatch.setattr(runner, "train", lambda *args, **options: train(*args, callbacks=[at], **options))
-    done = run(out, "--recipe", "quick", *TINY, "--run", tmp_path / "run", "--json")
-    assert done.exit_code == code
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert (told["exit"], told["signal"], told["step"]) == (code, number.name, 2)
-    assert f"facefeed: stopped by {number.name} after step 2" in done.stderr
+    callback = CallAtHook("on_train_batch_start", 2, raising(number))
+    monkeypatch.setattr(runner, "train", lambda *args, **options: train(*args, callbacks=[callback], **options))
+    result = run(out, "--recipe", "quick", *TINY, "--run", tmp_path / "run", "--json")
+    assert result.exit_code == code
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert (report["exit"], report["signal"], report["step"]) == (code, number.name, 2)
+    assert f"facefeed: stopped by {number.name} after step 2" in result.stderr
 
 
 def test_help_names_every_recipe() -> None:
-    done = run("--help")
-    assert done.exit_code == 0
-    lines = done.stdout.splitlines()
+    result = run("--help")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
     for name in ("quick", "baseline", "fast", "small-gpu", "multi-gpu"):
         assert any(line.split()[:1] == [name] for line in lines), name
 
@@ -111,15 +111,15 @@ def test_help_names_every_recipe() -> None:
 def test_as_a_real_command_it_starts_a_process_for_each_further_rank(out: Path, tmp_path: Path) -> None:
     command = Path(sys.executable).with_name("facefeed")
     levers = ["--set", "levers=ddp:2", "--set", "data.batch_size=4"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [str(command), "train", str(out), "--recipe", "quick", *TINY, *levers, "--run", "run", "--json"],
         cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout)  # of one rank alone
-    assert (told["steps"], told["images"]) == (7, 52)
-    assert done.stderr.count("next: facefeed evaluate run/checkpoints/best.ckpt") == 1
+    assert completed.returncode == 0, completed.stderr[-3000:]
+    report = json.loads(completed.stdout)  # of one rank alone
+    assert (report["steps"], report["images"]) == (7, 52)
+    assert completed.stderr.count("next: facefeed evaluate run/checkpoints/best.ckpt") == 1
     assert (tmp_path / "run" / "checkpoints" / "last.ckpt").is_file()
 
 
@@ -134,9 +134,9 @@ def test_under_torchrun_it_takes_the_ranks_that_it_is_given(out: Path, tmp_path:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     environment["PATH"] = f"{programs}:{os.environ['PATH']}"
 
-    done = subprocess.run(
+    completed = subprocess.run(
         [*words, *options], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False, env=environment
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout)  # of one rank alone
-    assert (told["steps"], told["images"]) == (2, 16)
+    assert completed.returncode == 0, completed.stderr[-3000:]
+    report = json.loads(completed.stdout)  # of one rank alone
+    assert (report["steps"], report["images"]) == (2, 16)

@@ -61,17 +61,17 @@ def faces(loader: Any) -> list[str]:
 def test_a_run_resumed_from_any_batch_sees_exactly_the_batches_that_were_left(
     out: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    whole, once = RecordFaces(), foreign()
-    trainer(max_epochs=2, callbacks=[whole, SaveEach(tmp_path)], **options).fit(once, data(out))
+    all_faces, model = RecordFaces(), foreign()
+    trainer(max_epochs=2, callbacks=[all_faces, SaveEach(tmp_path)], **options).fit(model, data(out))
     epoch_batches = options.get("limit_train_batches", 7)
-    assert len(whole.steps) == 2 * epoch_batches
-    for batches in range(1, len(whole.steps)):
-        rest, resumed = RecordFaces(), foreign()
-        fit = trainer(max_epochs=2, callbacks=[rest], **options)
-        fit.fit(resumed, data(out), ckpt_path=tmp_path / f"{batches}.ckpt")
-        assert rest.steps == whole.steps[batches:]
+    assert len(all_faces.steps) == 2 * epoch_batches
+    for batches in range(1, len(all_faces.steps)):
+        resumed_faces, resumed_model = RecordFaces(), foreign()
+        fit = trainer(max_epochs=2, callbacks=[resumed_faces], **options)
+        fit.fit(resumed_model, data(out), ckpt_path=tmp_path / f"{batches}.ckpt")
+        assert resumed_faces.steps == all_faces.steps[batches:]
         if batches % epoch_batches % options.get("accumulate_grad_batches", 1) == 0:  # no gradients were under way
-            assert all(map(torch.equal, once.state_dict().values(), resumed.state_dict().values()))
+            assert all(map(torch.equal, model.state_dict().values(), resumed_model.state_dict().values()))
 
 
 # ---- processes that are killed
@@ -115,20 +115,20 @@ def test_after_sigkill_in_mid_epoch_a_new_process_trains_on_exactly_what_was_lef
 
 
 def test_so_do_two_ranks_each_with_its_half_of_every_batch(killed: Killed) -> None:
-    for name, wanted in (("after 0", killed.whole[:KILLED_AT]), ("after 5", killed.whole[SAVED_AT:])):
+    for name, expected in (("after 0", killed.whole[:KILLED_AT]), ("after 5", killed.whole[SAVED_AT:])):
         first, second = (RecordFaces.read(killed.two / f"rank {rank}, {name}") for rank in (0, 1))
-        assert [[epoch, one + other] for (epoch, one), (_, other) in zip(first, second, strict=True)] == wanted
-        assert {abs(len(one) - len(other)) for (_, one), (_, other) in zip(first, second, strict=True)} == {0}
+        assert [[epoch, a + b] for (epoch, a), (_, b) in zip(first, second, strict=True)] == expected
+        assert {abs(len(a) - len(b)) for (_, a), (_, b) in zip(first, second, strict=True)} == {0}
 
 
 def test_figures_of_two_ranks_are_those_of_one_with_the_face_that_fills_a_step_counted_once(
     killed: Killed, out: Path
 ) -> None:
-    told = [json.loads((killed.two / f"figures of {rank}").read_text()) for rank in (0, 1)]
+    figures = [json.loads((killed.two / f"figures of {rank}").read_text()) for rank in (0, 1)]
     assert VAL_FACES % 8 == 1  # one face is left for two ranks
-    (alone,) = trainer().validate(classifier(), data(out), verbose=False)
-    assert told[0] == told[1]
-    assert told[0] == pytest.approx(alone, rel=1e-5)
+    (single,) = trainer().validate(classifier(), data(out), verbose=False)
+    assert figures[0] == figures[1]
+    assert figures[0] == pytest.approx(single, rel=1e-5)
 
 
 # ---- the splits
@@ -145,7 +145,7 @@ def test_training_is_balanced_and_validation_and_test_hold_every_face_once_in_or
     batch = train[0]
     assert batch["image"].shape == (8, 3, 32, 32)
     assert batch["image"].dtype == torch.float32
-    assert {name for one in train for name in one["method"]} == {None, "swap", "talk"}
+    assert {name for train_batch in train for name in train_batch["method"]} == {None, "swap", "talk"}
 
 
 def test_without_a_balance_an_epoch_holds_every_face_once_and_pairs_put_each_fake_after_its_original(out: Path) -> None:
@@ -230,7 +230,7 @@ def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any], messa
     assert str(refused.value) == message
 
 
-def test_what_the_loader_cannot_keep_is_told_with_its_remedy(out: Path, tmp_path: Path) -> None:
+def test_what_the_loader_cannot_keep_is_refused_with_its_remedy(out: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"batch_size=7: cannot hold .* take a multiple of 2"):
         data(out, batch_size=7).train_dataloader()
     with pytest.raises(UsageError, match=r"nothing\.yaml: No such file"):

@@ -41,9 +41,9 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("test", (Clip("real/gina.mp4", 5), Clip("fake/gina-morph.mp4", 4))),
         ("val", (Clip("real/hugo.mp4", 3),)),
     )
-    made = tmp_path_factory.mktemp("other") / "other"
-    make_dataset(made, units)
-    return made
+    path = tmp_path_factory.mktemp("other") / "other"
+    make_dataset(path, units)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -60,32 +60,32 @@ def labelled(labels: tuple[str, ...], number_of: dict[str, int], out: Path, monk
     return out
 
 
-def test_on_its_own_test_split_it_finds_what_training_said(out: Path, result: Result) -> None:
-    (found,) = evaluate(result.checkpoint, [out])
-    assert (found.faces, found.videos, found.split) == (TEST_FACES, 2, "test")
-    said = {name.removeprefix("test/"): value for name, value in result.test.items() if name != "test/loss"}
-    assert found.figures == pytest.approx(said, abs=1e-6)  # training's figures are float32
-    assert found.notes == []
+def test_on_its_own_test_split_it_measures_what_training_reported(out: Path, result: Result) -> None:
+    (evaluation,) = evaluate(result.checkpoint, [out])
+    assert (evaluation.faces, evaluation.videos, evaluation.split) == (TEST_FACES, 2, "test")
+    reported = {name.removeprefix("test/"): value for name, value in result.test.items() if name != "test/loss"}
+    assert evaluation.figures == pytest.approx(reported, abs=1e-6)  # training's figures are float32
+    assert evaluation.notes == []
 
 
 def test_a_split_is_what_was_asked_for_and_all_is_every_face(out: Path, other: Path, result: Result) -> None:
     def faces(split: str, *outs: Path) -> list[int]:
-        return [one.faces for one in evaluate(result.checkpoint, outs, split=split)]
+        return [evaluation.faces for evaluation in evaluate(result.checkpoint, outs, split=split)]
 
     assert faces("val", out, other) == [VAL_FACES, 3]
     assert faces("train", out) == [TRAIN_FACES]
     assert faces("all", out, other) == [TRAIN_FACES + VAL_FACES + TEST_FACES, 12]
-    (found,) = evaluate(result.checkpoint, [other], split="val")
-    assert "auc" not in found.figures  # one class alone has none
-    assert {"accuracy", "accuracy_real"} <= found.figures.keys()
+    (real_only,) = evaluate(result.checkpoint, [other], split="val")
+    assert "auc" not in real_only.figures  # one class alone has none
+    assert {"accuracy", "accuracy_real"} <= real_only.figures.keys()
 
 
 def test_classes_are_matched_by_name_whatever_their_numbers(
     out: Path, result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turned = labelled(("fake", "real"), {"fake": 0, "real": 1}, tmp_path / "turned", monkeypatch)
-    one, same = evaluate(result.checkpoint, [out, turned])
-    assert one.figures == same.figures
+    original, renumbered = evaluate(result.checkpoint, [out, turned])
+    assert original.figures == renumbered.figures
 
 
 def test_a_class_that_was_not_trained_on_is_refused_and_one_without_faces_is_not(
@@ -102,9 +102,9 @@ def test_faces_without_a_label_take_no_part_and_it_says_so(
     result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unknown = labelled(("real", "fake"), {"real": 0, "fake": -1}, tmp_path / "unknown", monkeypatch)
-    (found,) = evaluate(result.checkpoint, [unknown])
-    assert found.faces == 6
-    assert found.notes == ["unknown: 5 faces without a label take no part"]
+    (evaluation,) = evaluate(result.checkpoint, [unknown])
+    assert evaluation.faces == 6
+    assert evaluation.notes == ["unknown: 5 faces without a label take no part"]
 
 
 class _Writes:
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_would_run_code_is_refused_and_does_not(out: Path, tmp
     assert not (tmp_path / "written").exists()
 
 
-def test_a_folder_of_parts_is_said_to_be_one(out: Path, tmp_path: Path) -> None:
+def test_a_folder_of_parts_is_refused_with_what_to_give(out: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder of parts, as ZeRO saves them; make one file of it"):
         evaluate(tmp_path, [out])
     (tmp_path / "checkpoints").mkdir()
@@ -133,12 +133,12 @@ def test_a_folder_of_parts_is_said_to_be_one(out: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def few(tmp_path: Path) -> Path:
     """A dataset without a test split."""
-    made = tmp_path / "few"
-    make_dataset(made, (("train", (Clip("real/ida.mp4", 3), Clip("fake/ida-swap.mp4", 3))),))
-    return made
+    path = tmp_path / "few"
+    make_dataset(path, (("train", (Clip("real/ida.mp4", 3), Clip("fake/ida-swap.mp4", 3))),))
+    return path
 
 
-def test_where_nothing_can_be_measured_it_is_said_before_anything_is(
+def test_where_nothing_can_be_measured_it_is_refused_beforehand(
     out: Path, result: Result, few: Path, tmp_path: Path
 ) -> None:
     for outs, split, message in (
@@ -146,28 +146,28 @@ def test_where_nothing_can_be_measured_it_is_said_before_anything_is(
         ([few, tmp_path / "nothing"], "test", r"(?s)few: its split.*nothing: no manifest\.json"),
         ([out], "tests", r"split='tests': must be one of test, val, train, all"),
     ):
-        told: list[Any] = []
+        calls: list[Any] = []
         with pytest.raises(UsageError, match=message):
-            evaluate(result.checkpoint, outs, split=split, progress=lambda *args, told=told: told.append(args))
-        assert told == []
+            evaluate(result.checkpoint, outs, split=split, progress=lambda *args, calls=calls: calls.append(args))
+        assert calls == []
 
 
 def test_a_dataset_that_cannot_be_measured_has_the_reason_and_the_others_their_figures(
     out: Path, result: Result, few: Path, tmp_path: Path
 ) -> None:
-    found = evaluate(result.checkpoint, [few, out, tmp_path / "nothing"])
-    assert [(one.faces, one.reason is None) for one in found] == [(0, False), (TEST_FACES, True), (0, False)]
-    assert [one.figures == {} for one in found] == [True, False, True]
-    done = run(result.checkpoint, few, out, "--workers", 0, "--json")
-    assert done.exit_code == 1
-    told = json.loads(done.stdout)
-    assert (told["exit"], [one["faces"] for one in told["datasets"]]) == (1, [0, TEST_FACES])
-    assert "few: not measured: " in done.stderr
+    rows = evaluate(result.checkpoint, [few, out, tmp_path / "nothing"])
+    assert [(row.faces, row.reason is None) for row in rows] == [(0, False), (TEST_FACES, True), (0, False)]
+    assert [row.figures == {} for row in rows] == [True, False, True]
+    cli_result = run(result.checkpoint, few, out, "--workers", 0, "--json")
+    assert cli_result.exit_code == 1
+    report = json.loads(cli_result.stdout)
+    assert (report["exit"], [entry["faces"] for entry in report["datasets"]]) == (1, [0, TEST_FACES])
+    assert "few: not measured: " in cli_result.stderr
 
 
 def warnings_of(checkpoint: str | Path, out: Path, split: str) -> list[str]:
-    (found,) = evaluate(checkpoint, [out], split=split)
-    return found.notes
+    (evaluation,) = evaluate(checkpoint, [out], split=split)
+    return evaluation.notes
 
 
 def trained_videos(number: int, videos: int) -> str:
@@ -194,9 +194,9 @@ def test_videos_that_a_subclass_of_the_data_module_trained_on_are_counted(
     class Mine(FaceDataModule):
         """As a user's own, with other loaders or transforms."""
 
-    mine = Mine(out, data(out).options)
+    module = Mine(out, data(out).options)
     fit = trainer(max_steps=1, limit_val_batches=0)
-    fit.fit(classifier(), mine)
+    fit.fit(classifier(), module)
     fit.save_checkpoint(tmp_path / "mine.ckpt")
     assert trained_videos(3, 3) in warnings_of(tmp_path / "mine.ckpt", out, "train")[0]
     assert warnings_of(tmp_path / "mine.ckpt", other, "all") == []
@@ -207,15 +207,16 @@ def with_contents(out: Path, content_of: Callable[[str], str]) -> Path:
     for path in OutPaths(out).receipts.iterdir():
         receipt = Receipt.from_json(path.read_bytes(), where=str(path))
         inputs = [
-            replace(one, sha256=hashlib.sha256(content_of(one.video_id).encode()).hexdigest()) for one in receipt.inputs
+            replace(entry, sha256=hashlib.sha256(content_of(entry.video_id).encode()).hexdigest())
+            for entry in receipt.inputs
         ]
         path.write_text(replace(receipt, inputs=inputs).to_json())
     return out
 
 
 def test_videos_are_known_by_what_their_files_hold_wherever_these_lie(tmp_path: Path) -> None:
-    kept = with_contents(small_dataset(tmp_path / "kept"), lambda name: name)
-    (result, _) = trained(kept, tmp_path / "run", epochs=1)
+    trained_on = with_contents(small_dataset(tmp_path / "kept"), lambda name: name)
+    (result, _) = trained(trained_on, tmp_path / "run", epochs=1)
     clips = (Clip("real/x.mp4", 5), Clip("fake/x-swap.mp4", 4), Clip("real/anna.mp4", 4))
     make_dataset(tmp_path / "moved", (("test", clips),))
     before = {"real/x.mp4": "real/anna.mp4", "fake/x-swap.mp4": "fake/anna-talk.mp4"}
@@ -223,7 +224,7 @@ def test_videos_are_known_by_what_their_files_hold_wherever_these_lie(tmp_path: 
     assert trained_videos(2, 3) in warnings_of(result.checkpoint, tmp_path / "moved", "test")[0]
 
 
-def test_of_a_checkpoint_without_a_record_it_is_said_that_nobody_knows(
+def test_of_a_checkpoint_without_a_record_a_note_says_that_nobody_knows(
     out: Path, other: Path, result: Result, tmp_path: Path
 ) -> None:
     stored = torch.load(result.checkpoint, weights_only=True)
@@ -251,32 +252,32 @@ def run(*arguments: Any) -> Any:
 
 
 def test_the_command_ends_with_a_row_a_dataset_and_one_json_object(out: Path, other: Path, result: Result) -> None:
-    done = run(result.checkpoint, out, other, "--workers", 0, "--json")
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert [one["name"] for one in told["datasets"]] == ["out", "other"]
-    assert [one["faces"] for one in told["datasets"]] == [11, 9]
-    assert told["exit"] == 0
-    rows = [line for line in done.stderr.splitlines() if "out " in line or "other " in line]
-    for row, one in zip([line for line in rows if line.count("│") == 8], told["datasets"], strict=True):
-        figures = [f"{one['figures'][name]:.3f}" for name in ("auc", "video_auc", "log_loss", "accuracy")]
-        assert [cell.strip() for cell in row.split("│")[1:-1]] == [one["name"], str(one["faces"]), "2", *figures]
-    assert "method morph" in done.stderr
+    cli_result = run(result.checkpoint, out, other, "--workers", 0, "--json")
+    assert cli_result.exit_code == 0, cli_result.output
+    report = json.loads(cli_result.stdout.splitlines()[-1])
+    assert [entry["name"] for entry in report["datasets"]] == ["out", "other"]
+    assert [entry["faces"] for entry in report["datasets"]] == [11, 9]
+    assert report["exit"] == 0
+    rows = [line for line in cli_result.stderr.splitlines() if "out " in line or "other " in line]
+    for row, entry in zip([line for line in rows if line.count("│") == 8], report["datasets"], strict=True):
+        figures = [f"{entry['figures'][name]:.3f}" for name in ("auc", "video_auc", "log_loss", "accuracy")]
+        assert [cell.strip() for cell in row.split("│")[1:-1]] == [entry["name"], str(entry["faces"]), "2", *figures]
+    assert "method morph" in cli_result.stderr
     assert "An AUC over 2 videos shows that everything is connected, not that fakes are found" in " ".join(
-        done.stderr.split()
+        cli_result.stderr.split()
     )
-    assert all(len(line) <= 80 for line in done.stderr.splitlines() if "│" in line)
+    assert all(len(line) <= 80 for line in cli_result.stderr.splitlines() if "│" in line)
 
 
-def test_two_folders_of_one_name_are_told_apart(out: Path, result: Result, tmp_path: Path) -> None:
+def test_two_folders_of_one_name_are_distinguished(out: Path, result: Result, tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to(out)
-    done = run(result.checkpoint, out, f"{tmp_path}/out/", "--workers", 0, "--json")
-    assert [one["name"] for one in json.loads(done.stdout)["datasets"]] == [str(out), str(tmp_path / "out")]
+    cli_result = run(result.checkpoint, out, f"{tmp_path}/out/", "--workers", 0, "--json")
+    assert [entry["name"] for entry in json.loads(cli_result.stdout)["datasets"]] == [str(out), str(tmp_path / "out")]
 
 
 def test_a_mistake_is_one_line_and_no_trace(out: Path, tmp_path: Path) -> None:
-    done = run(tmp_path / "none.ckpt", out)
-    assert done.exit_code == 2
-    assert done.stderr.startswith("facefeed: ")
-    assert "No such file" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    cli_result = run(tmp_path / "none.ckpt", out)
+    assert cli_result.exit_code == 2
+    assert cli_result.stderr.startswith("facefeed: ")
+    assert "No such file" in cli_result.stderr
+    assert len(cli_result.stderr.splitlines()) == 1

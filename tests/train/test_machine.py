@@ -29,5 +29,5 @@ def test_a_compiler_is_found_where_there_is_one(tmp_path: Path, monkeypatch: pyt
 
 
 def test_without_its_gpus_it_is_the_same_otherwise() -> None:
-    one = Machine(("A100",), (80 << 30,), (8, 0), 8, frozenset({"torchao"}), "c++")
-    assert one.without_gpus() == Machine(cores=8, packages=frozenset({"torchao"}), compiler="c++")
+    machine = Machine(("A100",), (80 << 30,), (8, 0), 8, frozenset({"torchao"}), "c++")
+    assert machine.without_gpus() == Machine(cores=8, packages=frozenset({"torchao"}), compiler="c++")

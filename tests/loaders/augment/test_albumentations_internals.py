@@ -20,11 +20,13 @@ def test_the_version_that_is_installed_is_the_one_that_was_checked() -> None:
 
 def test_it_is_pinned_exactly() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert [one for one in project["dependencies"] if one.startswith("albumentations")] == ["albumentations==2.0.8"]
+    assert [requirement for requirement in project["dependencies"] if requirement.startswith("albumentations")] == [
+        "albumentations==2.0.8"
+    ]
 
 
 def test_no_other_file_touches_its_internals() -> None:
-    files = [path for room in ("loaders", "train", "pipeline") for path in (ROOT / room).rglob("*.py")]
+    files = [path for folder in ("loaders", "train", "pipeline") for path in (ROOT / folder).rglob("*.py")]
     touching = {path.name for path in files if INTERNAL.search(path.read_text())}
     assert touching == {
         "albumentations_internals.py",
@@ -39,15 +41,15 @@ def test_the_private_attributes_exist() -> None:
     assert transform.processors == {}
     assert "image" in A.Compose([])._available_keys
     for name in albumentations_internals._SCALING_TRANSFORMS:
-        holder = [A, A.augmentations.crops.transforms, A.augmentations.geometric.resize]
-        assert any(hasattr(one, name) for one in holder)
+        modules = [A, A.augmentations.crops.transforms, A.augmentations.geometric.resize]
+        assert any(hasattr(module, name) for module in modules)
 
 
 @pytest.mark.parametrize("transform", [A.Resize(50, 40), A.RandomScale((1.0, 1.0), p=1), A.LongestMaxSize(80)], ids=str)
 def test_transforms_that_multiply_points_by_the_scale_are_known(transform: A.DualTransform) -> None:
-    made = A.Compose([transform], keypoint_params=A.KeypointParams("xy"))(
+    result = A.Compose([transform], keypoint_params=A.KeypointParams("xy"))(
         image=np.zeros((20, 20, 3), np.uint8), keypoints=[(0.0, 0.0)]
     )
-    assert np.asarray(made["keypoints"]).tolist() == [[0.0, 0.0]]
+    assert np.asarray(result["keypoints"]).tolist() == [[0.0, 0.0]]
     assert albumentations_internals.scales_about_corner(transform)
     assert not albumentations_internals.scales_about_corner(A.HorizontalFlip())

@@ -17,14 +17,14 @@ DIAMOND = np.array([(60, 10), (100, 60), (60, 110), (20, 60)], np.float32)
 """Its centroid is (60, 60)."""
 
 
-def a_face(*, mask: np.ndarray | None = None, **changed: Any) -> dict[str, Any]:
+def a_face(*, mask: np.ndarray | None = None, **overrides: Any) -> dict[str, Any]:
     image = np.full((SIDE, SIDE, 3), 200, np.uint8)
-    return {"image": image, "landmarks": LANDMARKS, "hull": DIAMOND, "regions": {}, "mask": mask, **changed}
+    return {"image": image, "landmarks": LANDMARKS, "hull": DIAMOND, "regions": {}, "mask": mask, **overrides}
 
 
-def black(transform: Any, seed: int = 0, **changed: Any) -> np.ndarray:
+def black_pixels(transform: Any, seed: int = 0, **overrides: Any) -> np.ndarray:
     """Where a transform made a face black: bool (H, W); every other pixel must be as it was."""
-    image = FaceCompose([transform], seed=seed)(**a_face(**changed))["image"]
+    image = FaceCompose([transform], seed=seed)(**a_face(**overrides))["image"]
     dark = (image == 0).all(axis=2)
     assert (image[~dark] == 200).all()
     return dark
@@ -52,21 +52,21 @@ def distance_to(start: tuple[float, float], end: tuple[float, float]) -> np.ndar
 def test_a_part_is_black_within_the_documented_distance_of_its_line(
     part: str, start: tuple[float, float], end: tuple[float, float], radius: float
 ) -> None:
-    dark, distance = black(LandmarkBlackout({part: 1}, p=1)), distance_to(start, end)
+    dark, distance = black_pixels(LandmarkBlackout({part: 1}, p=1)), distance_to(start, end)
     assert dark[distance < radius - 1].all()
     assert not dark[distance > radius + 1].any()
 
 
 def test_the_black_area_rotates_with_the_head() -> None:
     tilted = np.array([(40, 40), (70, 80), (40, 75), (30, 80), (50, 100)], np.float32)
-    dark, distance = black(LandmarkBlackout({"eyes": 1}, p=1), landmarks=tilted), distance_to((40, 40), (70, 80))
+    dark, distance = black_pixels(LandmarkBlackout({"eyes": 1}, p=1), landmarks=tilted), distance_to((40, 40), (70, 80))
     assert dark[distance < 11.5].all()
     assert not dark[distance > 13.5].any()
 
 
 def test_eyes_mouth_nose_and_nothing_are_drawn_in_the_ratio_4_2_1_1() -> None:
     compose = FaceCompose([LandmarkBlackout(p=1)], seed=0)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for _ in range(4000):
         image = compose(**a_face())["image"]
         dark = [
@@ -75,24 +75,24 @@ def test_eyes_mouth_nose_and_nothing_are_drawn_in_the_ratio_4_2_1_1() -> None:
             if not image[y, x].any()
         ]
         assert len(dark) <= 1
-        found["".join(dark) or "nothing"] += 1
+        counts["".join(dark) or "nothing"] += 1
     for name, eighths in {"eyes": 4, "mouth": 2, "nose": 1, "nothing": 1}.items():
-        assert found[name] == pytest.approx(500 * eighths, abs=100)
+        assert counts[name] == pytest.approx(500 * eighths, abs=100)
 
 
 def test_a_face_at_the_border_blackens_no_more_than_the_image() -> None:
-    out_there = LANDMARKS - np.float32([45, 45])
-    dark = black(LandmarkBlackout({"eyes": 1}, p=1), landmarks=out_there)
+    shifted = LANDMARKS - np.float32([45, 45])
+    dark = black_pixels(LandmarkBlackout({"eyes": 1}, p=1), landmarks=shifted)
     distance = distance_to((-5, -5), (35, -5))
     assert dark[distance < 9].all()
     assert not dark[distance > 11].any()
-    assert not black(LandmarkBlackout({"mouth": 1}, p=1), landmarks=LANDMARKS + np.float32(1e7)).any()
+    assert not black_pixels(LandmarkBlackout({"mouth": 1}, p=1), landmarks=LANDMARKS + np.float32(1e7)).any()
 
 
 def test_non_finite_landmarks_blacken_nothing() -> None:
-    nowhere = np.full((5, 2), np.nan, np.float32)
-    assert not black(LandmarkBlackout({"eyes": 1}, p=1), landmarks=nowhere).any()
-    assert not black(HullHalfBlackout(p=1), hull=np.full((4, 2), np.nan, np.float32)).any()
+    all_nan = np.full((5, 2), np.nan, np.float32)
+    assert not black_pixels(LandmarkBlackout({"eyes": 1}, p=1), landmarks=all_nan).any()
+    assert not black_pixels(HullHalfBlackout(p=1), hull=np.full((4, 2), np.nan, np.float32)).any()
 
 
 # ---- the hull
@@ -102,33 +102,33 @@ def test_half_of_the_hull_is_black_cut_through_its_centroid() -> None:
     y, x = np.mgrid[:SIDE, :SIDE].astype(float)
     inside = np.abs(x - 60) / 40 + np.abs(y - 60) / 50
     sides = {"top": y < 60, "bottom": y >= 60, "left": x < 60, "right": x >= 60}
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in range(60):
-        dark = black(HullHalfBlackout(p=1), seed)
+        dark = black_pixels(HullHalfBlackout(p=1), seed)
         [side] = [name for name, half in sides.items() if not dark[~half].any()]
         assert dark[sides[side] & (inside < 0.97)].all()
         assert not dark[inside > 1.04].any()
-        found[side] += 1
-    assert set(found) == set(sides)
+        counts[side] += 1
+    assert set(counts) == set(sides)
 
 
 def test_the_halves_come_equally_often() -> None:
-    compose, found = FaceCompose([HullHalfBlackout(p=1)], seed=2), Counter[int]()
+    compose, counts = FaceCompose([HullHalfBlackout(p=1)], seed=2), Counter[int]()
     for _ in range(2000):
         image = compose(**a_face())["image"][..., 0]
-        found[int(np.argmin([image[:59].sum(), image[62:].sum(), image[:, :59].sum(), image[:, 62:].sum()]))] += 1
-    assert all(found[side] == pytest.approx(500, abs=100) for side in range(4))
+        counts[int(np.argmin([image[:59].sum(), image[62:].sum(), image[:, :59].sum(), image[:, 62:].sum()]))] += 1
+    assert all(counts[side] == pytest.approx(500, abs=100) for side in range(4))
 
 
 def test_a_hull_without_area_blackens_nothing() -> None:
-    assert not black(HullHalfBlackout(p=1), hull=np.array([(10, 10), (50, 50), (90, 90)], np.float32)).any()
+    assert not black_pixels(HullHalfBlackout(p=1), hull=np.array([(10, 10), (50, 50), (90, 90)], np.float32)).any()
 
 
 def test_a_hull_partly_out_of_the_frame_is_cut_where_it_lies() -> None:
-    moved = DIAMOND - np.float32([70, 0])  # the centroid is 10 px left of the image
-    found = {black(HullHalfBlackout(p=1), seed, hull=moved)[:, :30].sum() for seed in range(20)}
-    assert 0 in found  # the left half lies outside
-    assert max(found) > 500
+    hull = DIAMOND - np.float32([70, 0])  # the centroid is 10 px left of the image
+    black_areas = {black_pixels(HullHalfBlackout(p=1), seed, hull=hull)[:, :30].sum() for seed in range(20)}
+    assert 0 in black_areas  # the left half lies outside
+    assert max(black_areas) > 500
 
 
 # ---- blocks
@@ -150,11 +150,11 @@ def block_of(image: np.ndarray) -> str:
 
 
 def test_the_six_blocks_are_equally_likely_also_on_images_that_are_not_square() -> None:
-    compose, found = FaceCompose([BlockMask(p=1)], seed=0), Counter[str]()
+    compose, counts = FaceCompose([BlockMask(p=1)], seed=0), Counter[str]()
     for _ in range(1800):
-        found[block_of(compose(**a_face(image=np.full((60, 100, 3), 9, np.uint8)))["image"])] += 1
-    assert set(found) == set(six_blocks(2, 2))
-    assert all(count == pytest.approx(300, abs=80) for count in found.values())
+        counts[block_of(compose(**a_face(image=np.full((60, 100, 3), 9, np.uint8)))["image"])] += 1
+    assert set(counts) == set(six_blocks(2, 2))
+    assert all(count == pytest.approx(300, abs=80) for count in counts.values())
 
 
 def a_mask(rows: slice, columns: slice) -> np.ndarray:
@@ -166,14 +166,14 @@ def a_mask(rows: slice, columns: slice) -> np.ndarray:
 def test_a_fake_keeps_more_than_twenty_manipulated_pixels_visible() -> None:
     mask = a_mask(slice(10, 13), slice(10, 17))  # 21, all of them top left
     compose = FaceCompose([BlockMask(p=1)])
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in range(300):
         compose.set_random_seed(seed)
-        made = compose(**a_face(mask=mask))
-        found[block_of(made["image"])] += 1
-        assert made["mask"].sum() == 21
-    assert found.keys() - {"none"} == {"bottom", "right", "rising"}
-    assert found["none"] == pytest.approx(300 / 2**5, abs=9)  # five draws, each as likely wrong as right
+        result = compose(**a_face(mask=mask))
+        counts[block_of(result["image"])] += 1
+        assert result["mask"].sum() == 21
+    assert counts.keys() - {"none"} == {"bottom", "right", "rising"}
+    assert counts["none"] == pytest.approx(300 / 2**5, abs=9)  # five draws, each as likely wrong as right
 
 
 def test_a_fake_with_too_few_visible_pixels_is_unchanged_and_a_real_face_never_is() -> None:
@@ -185,28 +185,28 @@ def test_a_fake_with_too_few_visible_pixels_is_unchanged_and_a_real_face_never_i
 
 
 def test_the_mask_shows_what_can_still_be_seen() -> None:
-    whole = np.ones((SIDE, SIDE), np.uint8)
+    mask = np.ones((SIDE, SIDE), np.uint8)
     for transform in (LandmarkBlackout({"mouth": 1}, p=1), HullHalfBlackout(p=1), BlockMask(p=1)):
-        made = FaceCompose([transform], seed=1)(**a_face(mask=whole))
-        assert np.array_equal(made["mask"] == 0, (made["image"] == 0).all(axis=2))
-        assert not made["mask"].all()
-    assert whole.all()
+        result = FaceCompose([transform], seed=1)(**a_face(mask=mask))
+        assert np.array_equal(result["mask"] == 0, (result["image"] == 0).all(axis=2))
+        assert not result["mask"].all()
+    assert mask.all()
 
 
 # ---- the chain
 
 
 def test_face_cutout_applies_each_blackout_at_its_documented_rate() -> None:
-    compose, found = FaceCompose([FaceCutout()], seed=1), Counter[str]()
+    compose, counts = FaceCompose([FaceCutout()], seed=1), Counter[str]()
     draws = 6000
     for _ in range(draws):
         image = compose(**a_face())["image"]
         dark = (image == 0).all(axis=2)
         share = dark.mean()
-        found["nothing" if not share else "block" if share == 0.5 else "hull" if share > 0.11 else "part"] += 1
-    assert found["part"] / draws == pytest.approx(0.7 * 7 / 8, abs=0.03)
-    assert found["hull"] / draws == pytest.approx(0.3 * 0.2, abs=0.015)
-    assert found["block"] / draws == pytest.approx(0.3 * 0.8 * 0.1, abs=0.01)
+        counts["nothing" if not share else "block" if share == 0.5 else "hull" if share > 0.11 else "part"] += 1
+    assert counts["part"] / draws == pytest.approx(0.7 * 7 / 8, abs=0.03)
+    assert counts["hull"] / draws == pytest.approx(0.3 * 0.2, abs=0.015)
+    assert counts["block"] / draws == pytest.approx(0.3 * 0.8 * 0.1, abs=0.01)
 
 
 def test_face_cutout_never_hides_all_of_a_fake() -> None:
@@ -216,9 +216,9 @@ def test_face_cutout_never_hides_all_of_a_fake() -> None:
     compose, num_changed = FaceCompose([FaceCutout(landmark=1)]), 0
     for seed in range(100):
         compose.set_random_seed(seed)
-        made = compose(**a_face(mask=mask))
-        assert made["mask"].sum() > 20
-        num_changed += bool((made["image"] == 0).any())
+        result = compose(**a_face(mask=mask))
+        assert result["mask"].sum() > 20
+        num_changed += bool((result["image"] == 0).any())
     assert num_changed > 50
 
 
@@ -226,7 +226,7 @@ def test_face_cutout_never_hides_all_of_a_fake() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "message"),
     [
         (lambda: LandmarkBlackout({"ears": 1}), "'ears' is none of eyes, mouth, nose, nothing"),
         (lambda: LandmarkBlackout({"eyes": -1}), "eyes=-1 must be a number of at least 0; try 1"),
@@ -239,10 +239,10 @@ def test_face_cutout_never_hides_all_of_a_fake() -> None:
         (lambda: FaceCutout(min_visible_px=float("nan")), "min_visible_px=nan: must be"),
     ],
 )
-def test_a_wrong_argument_is_reported_with_its_value_and_its_rule(make: Any, words: str) -> None:
+def test_a_wrong_argument_is_reported_with_its_value_and_its_rule(make: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         make()
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_non_default_settings_survive_a_file() -> None:

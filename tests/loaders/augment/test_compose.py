@@ -50,12 +50,14 @@ def a_face(image: np.ndarray | None = None, mask: np.ndarray | None = None) -> d
     }
 
 
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    arrays = all(np.array_equal(one[key], other[key]) for key in ("image", "landmarks", "hull"))
-    return arrays and all(np.array_equal(one["regions"][name], other["regions"][name]) for name in one["regions"])
+def same_face(face: dict[str, Any], other_face: dict[str, Any]) -> bool:
+    arrays = all(np.array_equal(face[key], other_face[key]) for key in ("image", "landmarks", "hull"))
+    return arrays and all(
+        np.array_equal(face["regions"][name], other_face["regions"][name]) for name in face["regions"]
+    )
 
 
-def everything() -> FaceCompose:
+def full_pipeline() -> FaceCompose:
     return FaceCompose(
         [
             A.HorizontalFlip(p=0.5),
@@ -79,16 +81,16 @@ def mirrored(box: np.ndarray) -> list[float]:
 
 
 def test_after_a_flip_the_left_eye_is_the_one_that_the_viewer_sees_left() -> None:
-    made = FaceCompose([A.HorizontalFlip(p=1)])(**a_face())
-    assert made["landmarks"].tolist() == [[70, 64], [130, 60], [100, 90], [79, 113], [120, 115]]
-    assert made["hull"].tolist() == [[WIDTH - x, y] for x, y in HULL.tolist()]
-    assert list(made["regions"]) == list(REGIONS)
-    assert made["regions"]["left_eye"].tolist() == mirrored(REGIONS["right_eye"])
-    assert made["regions"]["right_eye"].tolist() == mirrored(REGIONS["left_eye"])
-    assert made["regions"]["nose"].tolist() == mirrored(REGIONS["nose"])
+    result = FaceCompose([A.HorizontalFlip(p=1)])(**a_face())
+    assert result["landmarks"].tolist() == [[70, 64], [130, 60], [100, 90], [79, 113], [120, 115]]
+    assert result["hull"].tolist() == [[WIDTH - x, y] for x, y in HULL.tolist()]
+    assert list(result["regions"]) == list(REGIONS)
+    assert result["regions"]["left_eye"].tolist() == mirrored(REGIONS["right_eye"])
+    assert result["regions"]["right_eye"].tolist() == mirrored(REGIONS["left_eye"])
+    assert result["regions"]["nose"].tolist() == mirrored(REGIONS["nose"])
 
 
-QUARTER = A.Affine(rotate=(90, 90), fit_output=True, p=1)
+QUARTER_TURN = A.Affine(rotate=(90, 90), fit_output=True, p=1)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +100,9 @@ QUARTER = A.Affine(rotate=(90, 90), fit_output=True, p=1)
         ([A.VerticalFlip(p=1)], True),
         ([A.Transpose(p=1)], True),
         ([A.HorizontalFlip(p=1), A.VerticalFlip(p=1)], False),
-        ([A.HorizontalFlip(p=1), QUARTER, A.Transpose(p=1), A.VerticalFlip(p=1)], True),
+        ([A.HorizontalFlip(p=1), QUARTER_TURN, A.Transpose(p=1), A.VerticalFlip(p=1)], True),
         ([A.Rotate((180, 180), p=1)], False),
-        ([QUARTER], False),
+        ([QUARTER_TURN], False),
         ([A.Perspective(scale=0.1, p=1)], False),
         ([A.ElasticTransform(alpha=60, sigma=10, p=1)], False),
         ([A.HorizontalFlip(p=1), A.GridDistortion(p=1)], True),
@@ -114,91 +116,91 @@ def test_left_and_right_change_names_with_every_reflection_and_only_then(transfo
     image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     for (x, y), colour in zip(LANDMARKS[:2].astype(int).tolist(), [(255, 0, 0), (0, 255, 0)], strict=True):
         cv2.circle(image, (x, y), 5, colour, -1)
-    made = FaceCompose(transforms, seed=3)(**a_face(image))
-    first, second = (tuple(np.argwhere(made["image"][..., channel] > 128).mean(axis=0)[::-1]) for channel in (0, 1))
+    result = FaceCompose(transforms, seed=3)(**a_face(image))
+    first, second = (tuple(np.argwhere(result["image"][..., channel] > 128).mean(axis=0)[::-1]) for channel in (0, 1))
     expected = [second, first] if swaps else [first, second]
-    assert np.abs(made["landmarks"][:2] - expected).max() < 2
+    assert np.abs(result["landmarks"][:2] - expected).max() < 2
 
 
 def test_all_eight_symmetries_of_a_square_keep_the_names_right() -> None:
-    compose, seen = FaceCompose([A.D4(p=1)]), set()
+    compose, directions = FaceCompose([A.D4(p=1)]), set()
     for seed in range(40):
         compose.set_random_seed(seed)
-        made = compose(**a_face())
-        (left, right, nose, *_) = made["landmarks"]
+        result = compose(**a_face())
+        (left, right, nose, *_) = result["landmarks"]
         down = nose - (left + right) / 2
         across = right - left
-        seen.add(tuple(np.sign(np.rint(down / 10)).astype(int).tolist()))
+        directions.add(tuple(np.sign(np.rint(down / 10)).astype(int).tolist()))
         assert across[0] * down[1] - across[1] * down[0] > 0  # an upright face has its left eye on the left
-    assert len(seen) == 4
+    assert len(directions) == 4
 
 
 def test_a_transform_after_a_flip_sees_the_new_names() -> None:
-    dark = RegionDropout({"left_eye": 1}, p=1)
-    for flipped_then in ([A.HorizontalFlip(p=1), dark], [A.HorizontalFlip(p=1), A.OneOf([dark], p=1)]):
-        made = FaceCompose(flipped_then)(**a_face())
+    dropout = RegionDropout({"left_eye": 1}, p=1)
+    for transforms in ([A.HorizontalFlip(p=1), dropout], [A.HorizontalFlip(p=1), A.OneOf([dropout], p=1)]):
+        result = FaceCompose(transforms)(**a_face())
         left, top, right, bottom = (int(edge) for edge in mirrored(REGIONS["right_eye"]))
-        black = (made["image"] == 0).all(axis=2)
+        black = (result["image"] == 0).all(axis=2)
         assert black[top:bottom, left:right].all()
         assert black.sum() == (bottom - top) * (right - left)
 
 
 def test_a_region_becomes_the_box_of_its_turned_corners() -> None:
-    made = FaceCompose([A.Affine(rotate=(45, 45), p=1)])(**a_face())
+    result = FaceCompose([A.Affine(rotate=(45, 45), p=1)])(**a_face())
     left, top, right, bottom = REGIONS["mouth"]
     x, y = (np.array([left, right, right, left]) - 100), (np.array([top, top, bottom, bottom]) - 80)
-    turned = np.stack([x + y, y - x]) * np.sqrt(0.5) + [[100], [80]]
-    expected = [*turned.min(axis=1), *turned.max(axis=1)]
-    assert made["regions"]["mouth"] == pytest.approx(expected, abs=0.01)
+    rotated = np.stack([x + y, y - x]) * np.sqrt(0.5) + [[100], [80]]
+    expected = [*rotated.min(axis=1), *rotated.max(axis=1)]
+    assert result["regions"]["mouth"] == pytest.approx(expected, abs=0.01)
 
 
 def test_nothing_given_is_written_to() -> None:
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
     mask[50:120, 60:140] = 1
-    given = a_face(mask=mask)
-    for array in (given["image"], given["landmarks"], given["hull"], given["mask"], *given["regions"].values()):
+    face = a_face(mask=mask)
+    for array in (face["image"], face["landmarks"], face["hull"], face["mask"], *face["regions"].values()):
         array.flags.writeable = False
-    compose = everything()
+    compose = full_pipeline()
     for seed in range(30):
         compose.set_random_seed(seed)
-        made = compose(**given)
-        assert made["image"].dtype == np.uint8
-        assert made["image"].shape == (HEIGHT, WIDTH, 3)
-        assert made["mix"] == 1.0
-    assert given["landmarks"].tolist() == LANDMARKS.tolist()
+        result = compose(**face)
+        assert result["image"].dtype == np.uint8
+        assert result["image"].shape == (HEIGHT, WIDTH, 3)
+        assert result["mix"] == 1.0
+    assert face["landmarks"].tolist() == LANDMARKS.tolist()
 
 
 # ---- seeds, files, processes
 
 
 def test_a_seed_repeats_every_draw_and_another_one_differs() -> None:
-    compose = everything()
+    compose = full_pipeline()
     runs = []
     for seed in (5, 5, 6):
         compose.set_random_seed(seed)
         runs.append([compose(**a_face()) for _ in range(8)])
-    assert all(same(one, other) for one, other in zip(runs[0], runs[1], strict=True))
-    assert not all(same(one, other) for one, other in zip(runs[0], runs[2], strict=True))
+    assert all(same_face(face, other_face) for face, other_face in zip(runs[0], runs[1], strict=True))
+    assert not all(same_face(face, other_face) for face, other_face in zip(runs[0], runs[2], strict=True))
 
 
 def test_shared_generators_that_are_reseeded_before_each_face_determine_the_result() -> None:
-    numbers, chances = np.random.default_rng(0), random.Random(0)
-    compose = everything()
-    compose.set_random_state(numbers, chances)
-    start = numbers.bit_generator.state
+    numpy_rng, python_rng = np.random.default_rng(0), random.Random(0)
+    compose = full_pipeline()
+    compose.set_random_state(numpy_rng, python_rng)
+    start = numpy_rng.bit_generator.state
 
-    def drawn(key: int) -> dict[str, Any]:
-        numbers.bit_generator.state = {**start, "state": {**start["state"], "state": key}}
-        chances.seed(key)
+    def augment(key: int) -> dict[str, Any]:
+        numpy_rng.bit_generator.state = {**start, "state": {**start["state"], "state": key}}
+        python_rng.seed(key)
         return compose(**a_face())
 
-    first = [drawn(key) for key in range(10)]
-    again = [drawn(key) for key in reversed(range(10))][::-1]
-    assert all(same(one, other) for one, other in zip(first, again, strict=True))
+    first = [augment(key) for key in range(10)]
+    in_reverse = [augment(key) for key in reversed(range(10))][::-1]
+    assert all(same_face(face, other_face) for face, other_face in zip(first, in_reverse, strict=True))
 
 
 def test_a_pipeline_survives_a_dict_a_json_and_a_yaml_file(tmp_path: Path) -> None:
-    compose = everything()
+    compose = full_pipeline()
     stored = A.to_dict(compose)
     assert stored["transform"]["__class_fullname__"] == "facefeed.loaders.augment.FaceCompose"
     copies = [A.from_dict(stored)]
@@ -211,21 +213,21 @@ def test_a_pipeline_survives_a_dict_a_json_and_a_yaml_file(tmp_path: Path) -> No
         for seed in range(10):
             compose.set_random_seed(seed)
             copy.set_random_seed(seed)
-            assert same(compose(**a_face()), copy(**a_face()))
+            assert same_face(compose(**a_face()), copy(**a_face()))
 
 
 def test_a_pipeline_works_in_a_process_that_was_spawned() -> None:
-    compose = everything()
+    compose = full_pipeline()
     compose.set_random_seed(4)
     code = (
         "import pickle, sys\n"
         "compose, face = pickle.load(sys.stdin.buffer)\n"
         "pickle.dump(compose(**face), sys.stdout.buffer)"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], input=pickle.dumps((compose, a_face())), capture_output=True, check=True
     )
-    assert same(pickle.loads(done.stdout), compose(**a_face()))
+    assert same_face(pickle.loads(process.stdout), compose(**a_face()))
 
 
 # ---- what cannot be
@@ -251,7 +253,7 @@ def test_points_of_a_wrong_shape_are_named() -> None:
 
 @pytest.mark.parametrize(
     "transform", [LandmarkBlackout(p=1), HullHalfBlackout(p=1), BlockMask(p=1), FaceCutout(), RegionDropout(p=1),
-                  RegionCrop(p=1), AlignedMixup(p=1)], ids=lambda one: type(one).__name__,
+                  RegionCrop(p=1), AlignedMixup(p=1)], ids=lambda transform: type(transform).__name__,
 )  # fmt: skip
 def test_a_transform_of_ours_without_a_face_names_the_remedy(transform: Any) -> None:
     with pytest.raises(UsageError, match=f"{type(transform).__name__}: there is no face.*FaceCompose"):
@@ -263,15 +265,15 @@ def test_a_transform_that_a_face_cannot_follow_is_refused() -> None:
     with pytest.raises(UsageError, match=r"Mosaic: .* a face cannot follow it"):
         FaceCompose([A.OneOf([mosaic, A.HorizontalFlip()])])
 
-    def three(points: np.ndarray, **_: Any) -> np.ndarray:
+    def first_three(points: np.ndarray, **_: Any) -> np.ndarray:
         return points[:3]
 
-    loses = A.Lambda(keypoints=three, p=1)
+    dropping = A.Lambda(keypoints=first_three, p=1)
     with pytest.raises(UsageError, match="Lambda: makes 3 points of 31"):
-        FaceCompose([loses])(**a_face())
+        FaceCompose([dropping])(**a_face())
 
 
 def test_a_face_without_regions_is_a_face() -> None:
-    made = FaceCompose([A.HorizontalFlip(p=1), RegionDropout(p=1), RegionCrop(p=1)])(**{**a_face(), "regions": {}})
-    assert made["regions"] == {}
-    assert made["landmarks"].tolist()[0] == [70, 64]
+    result = FaceCompose([A.HorizontalFlip(p=1), RegionDropout(p=1), RegionCrop(p=1)])(**{**a_face(), "regions": {}})
+    assert result["regions"] == {}
+    assert result["landmarks"].tolist()[0] == [70, 64]

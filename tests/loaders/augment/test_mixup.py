@@ -35,10 +35,10 @@ def test_image_and_label_are_mixed_in_the_same_share() -> None:
     shares = []
     for seed in range(50):
         compose.set_random_seed(seed)
-        made = compose(**a_face(a_partner(flat(100))))
-        share = made["mix"]
+        result = compose(**a_face(a_partner(flat(100))))
+        share = result["mix"]
         assert isinstance(share, float)
-        assert np.abs(made["image"] - (200 * share + 100 * (1 - share))).max() <= 1
+        assert np.abs(result["image"] - (200 * share + 100 * (1 - share))).max() <= 1
         shares.append(share)
     assert len(set(shares)) == 50
 
@@ -52,15 +52,15 @@ def test_shares_are_drawn_from_a_beta_distribution() -> None:
 
 
 def test_without_a_partner_nothing_happens() -> None:
-    made = FaceCompose([AlignedMixup(p=1)])(**a_face(None))
-    assert (made["image"] == 200).all()
-    assert made["mix"] == 1.0
+    result = FaceCompose([AlignedMixup(p=1)])(**a_face(None))
+    assert (result["image"] == 200).all()
+    assert result["mix"] == 1.0
 
 
 def test_with_p_zero_nothing_happens() -> None:
-    made = FaceCompose([AlignedMixup(p=0)])(**a_face(a_partner(flat(0))))
-    assert (made["image"] == 200).all()
-    assert made["mix"] == 1.0
+    result = FaceCompose([AlignedMixup(p=0)])(**a_face(a_partner(flat(0))))
+    assert (result["image"] == 200).all()
+    assert result["mix"] == 1.0
 
 
 def dotted(landmarks: np.ndarray, side: int, extra: tuple[float, float]) -> np.ndarray:
@@ -88,15 +88,15 @@ def placed(points: np.ndarray) -> np.ndarray:
 )
 def test_the_partner_is_aligned_with_the_face_by_its_landmarks(flips: list[Any]) -> None:
     mole = np.array([(30, 60)], np.float32)
-    theirs = placed(LANDMARKS)
+    partner_landmarks = placed(LANDMARKS)
     half = np.float32(0.5)  # a dot that is drawn at a pixel has its centre half a pixel from that pixel's corner
-    partner = a_partner(dotted(theirs, 330, tuple(placed(mole)[0])), theirs + half)
-    given = {**a_face(partner, level=0), "landmarks": LANDMARKS + half}
-    made = FaceCompose([*flips, AlignedMixup(p=1)], seed=3)(**given)
+    partner = a_partner(dotted(partner_landmarks, 330, tuple(placed(mole)[0])), partner_landmarks + half)
+    face = {**a_face(partner, level=0), "landmarks": LANDMARKS + half}
+    result = FaceCompose([*flips, AlignedMixup(p=1)], seed=3)(**face)
     moved = FaceCompose(flips)(**{**a_face(None), "hull": mole + half})
-    assert 0.05 < made["mix"] < 0.95
-    for channel, points in ((0, made["landmarks"] - half), (1, moved["hull"] - half)):
-        bright = made["image"][..., channel] > 0.5 * 255 * (1 - made["mix"])
+    assert 0.05 < result["mix"] < 0.95
+    for channel, points in ((0, result["landmarks"] - half), (1, moved["hull"] - half)):
+        bright = result["image"][..., channel] > 0.5 * 255 * (1 - result["mix"])
         count, _, _, centres = cv2.connectedComponentsWithStats(bright.astype(np.uint8))
         assert count - 1 == len(points)
         for x, y in points:
@@ -104,31 +104,31 @@ def test_the_partner_is_aligned_with_the_face_by_its_landmarks(flips: list[Any])
 
 
 def test_where_the_partner_has_no_pixels_the_image_stays() -> None:
-    theirs = LANDMARKS - np.float32([30, 30])  # a tight crop: its face fills it
-    made = FaceCompose([AlignedMixup(p=1)], seed=0)(**a_face(a_partner(flat(100, 50), theirs)))
-    expected = 200 * made["mix"] + 100 * (1 - made["mix"])
-    assert np.abs(made["image"][32:78, 32:78] - expected).max() <= 1
-    assert (made["image"][:29] == 200).all()
-    assert (made["image"][:, 81:] == 200).all()
+    partner_landmarks = LANDMARKS - np.float32([30, 30])  # a tight crop: its face fills it
+    result = FaceCompose([AlignedMixup(p=1)], seed=0)(**a_face(a_partner(flat(100, 50), partner_landmarks)))
+    expected = 200 * result["mix"] + 100 * (1 - result["mix"])
+    assert np.abs(result["image"][32:78, 32:78] - expected).max() <= 1
+    assert (result["image"][:29] == 200).all()
+    assert (result["image"][:, 81:] == 200).all()
 
 
 def test_the_mask_stays_the_fakes() -> None:
     mask = np.zeros((SIDE, SIDE), np.uint8)
     mask[40:60, 40:60] = 1
-    made = FaceCompose([AlignedMixup(p=1)])(**a_face(a_partner(flat(100)), mask=mask))
-    assert np.array_equal(made["mask"], mask)
+    result = FaceCompose([AlignedMixup(p=1)])(**a_face(a_partner(flat(100)), mask=mask))
+    assert np.array_equal(result["mask"], mask)
 
 
 def test_mixing_twice_leaves_the_product_of_the_shares() -> None:
-    made = FaceCompose([AlignedMixup(2, p=1), AlignedMixup(2, p=1)], seed=1)(**a_face(a_partner(flat(100))))
-    assert np.abs(made["image"] - (100 + 100 * made["mix"])).max() <= 2
+    result = FaceCompose([AlignedMixup(2, p=1), AlignedMixup(2, p=1)], seed=1)(**a_face(a_partner(flat(100))))
+    assert np.abs(result["image"] - (100 + 100 * result["mix"])).max() <= 2
 
 
 @pytest.mark.parametrize("landmarks", [np.full((5, 2), 7.0), np.full((5, 2), np.nan)], ids=["one place", "nowhere"])
 def test_landmarks_that_cannot_be_aligned_leave_the_image_unchanged(landmarks: np.ndarray) -> None:
-    made = FaceCompose([AlignedMixup(p=1)])(**a_face(a_partner(flat(100), landmarks)))
-    assert (made["image"] == 200).all()
-    assert made["mix"] == 1.0
+    result = FaceCompose([AlignedMixup(p=1)])(**a_face(a_partner(flat(100), landmarks)))
+    assert (result["image"] == 200).all()
+    assert result["mix"] == 1.0
 
 
 def test_what_is_no_face_is_refused_as_partner_and_alpha_must_be_above_zero() -> None:

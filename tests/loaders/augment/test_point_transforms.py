@@ -58,26 +58,26 @@ MOVING = [
 ]
 
 
-@pytest.mark.parametrize("transform", MOVING, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("transform", MOVING, ids=lambda transform: type(transform).__name__)
 def test_every_landmark_stays_on_its_pixels(transform: Any) -> None:
-    compose, checked = FaceCompose([transform]), 0
+    compose, num_checked = FaceCompose([transform]), 0
     for seed in range(6):
         for number, (x, y) in enumerate(LANDMARKS.astype(int).tolist()):
             image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
             cv2.circle(image, (x, y), 4, (255, 255, 255), -1)
             mask = (image[..., 0] > 0).astype(np.uint8)
             compose.set_random_seed(seed)
-            made = compose(**{**a_face(image, mask), "landmarks": LANDMARKS + np.float32(0.5)})  # the dots' centres
-            point = made["landmarks"][number] - 0.5
-            dots = whole_dots(made["image"][..., 0] > 100)
+            result = compose(**{**a_face(image, mask), "landmarks": LANDMARKS + np.float32(0.5)})  # the dots' centres
+            point = result["landmarks"][number] - 0.5
+            dots = whole_dots(result["image"][..., 0] > 100)
             if dots:  # a reflecting border shows several
                 assert min(np.hypot(*(dot - point)) for dot in dots) < 1.2
-                checked += 1
-            masked = whole_dots(made["mask"] > 0)
-            if dots and masked:
-                assert min(np.hypot(*(dot - point)) for dot in masked) < 1.5
-            assert made["mask"].shape == made["image"].shape[:2]
-    assert checked > 3
+                num_checked += 1
+            mask_dots = whole_dots(result["mask"] > 0)
+            if dots and mask_dots:
+                assert min(np.hypot(*(dot - point)) for dot in mask_dots) < 1.5
+            assert result["mask"].shape == result["image"].shape[:2]
+    assert num_checked > 3
 
 
 EXACT = [
@@ -117,15 +117,15 @@ def centre_of(image: np.ndarray) -> tuple[float, float]:
     )
 
 
-@pytest.mark.parametrize("transform", EXACT, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("transform", EXACT, ids=lambda transform: type(transform).__name__)
 def test_a_point_stays_on_its_pixels_to_a_tenth_of_one(transform: Any) -> None:
     compose = FaceCompose([transform])
     for number in (0, 2, 4):
         compose.set_random_seed(3)
-        made = compose(**a_face(blob(*LANDMARKS[number])))
-        swapped = {tuple(point) for point in made["landmarks"].round(2).tolist()}
-        x, y = centre_of(made["image"])
-        assert min(np.hypot(x - a, y - b) for a, b in swapped) < 0.12
+        result = compose(**a_face(blob(*LANDMARKS[number])))
+        points = {tuple(point) for point in result["landmarks"].round(2).tolist()}
+        x, y = centre_of(result["image"])
+        assert min(np.hypot(x - a, y - b) for a, b in points) < 0.12
 
 
 def test_a_crop_that_is_brought_to_another_size_keeps_its_points_on_their_pixels() -> None:
@@ -151,25 +151,25 @@ def whole_dots(pixels: np.ndarray) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.parametrize("transform", MOVING, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("transform", MOVING, ids=lambda transform: type(transform).__name__)
 def test_no_point_is_ever_lost_even_far_out_of_the_frame(transform: Any) -> None:
     face = a_face()
     face["hull"] = HULL + np.float32(400)
     compose = FaceCompose([A.Crop(60, 50, 140, 130, p=1), A.PadIfNeeded(HEIGHT, WIDTH, p=1), transform])
     for seed in range(4):
         compose.set_random_seed(seed)
-        made = compose(**face)
-        assert (made["landmarks"].shape, made["hull"].shape) == ((5, 2), HULL.shape)
-        assert {array.dtype for array in (made["landmarks"], made["hull"], *made["regions"].values())} == {
+        result = compose(**face)
+        assert (result["landmarks"].shape, result["hull"].shape) == ((5, 2), HULL.shape)
+        assert {array.dtype for array in (result["landmarks"], result["hull"], *result["regions"].values())} == {
             np.dtype("f4")
         }
-        assert np.isfinite(made["hull"]).all()
+        assert np.isfinite(result["hull"]).all()
 
 
 def test_a_crop_leaves_points_outside_where_they_are() -> None:
-    made = FaceCompose([A.Crop(90, 80, 190, 150, p=1)])(**a_face())
-    assert made["landmarks"].tolist() == (LANDMARKS - (90, 80)).tolist()
-    assert made["regions"]["left_eye"].tolist() == [-35, -30, -5, -10]
+    result = FaceCompose([A.Crop(90, 80, 190, 150, p=1)])(**a_face())
+    assert result["landmarks"].tolist() == (LANDMARKS - (90, 80)).tolist()
+    assert result["regions"]["left_eye"].tolist() == [-35, -30, -5, -10]
 
 
 @pytest.mark.parametrize(
@@ -185,22 +185,24 @@ def test_a_crop_leaves_points_outside_where_they_are() -> None:
         FaceCutout(landmark=1),
         RegionDropout(p=1),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda transform: type(transform).__name__,
 )
 def test_what_hides_pixels_moves_no_point(transform: Any) -> None:
-    ones_own = {"keypoint_params": A.KeypointParams("xy", remove_invisible=True)}
-    made = FaceCompose([transform], seed=1, **ones_own)(**a_face(), keypoints=LANDMARKS.copy())
-    assert not np.array_equal(made["image"], a_face()["image"])
-    assert made["landmarks"].tolist() == LANDMARKS.tolist()
-    assert made["hull"].tolist() == HULL.tolist()
-    assert {name: box.tolist() for name, box in made["regions"].items()} == {k: v.tolist() for k, v in REGIONS.items()}
+    own_params = {"keypoint_params": A.KeypointParams("xy", remove_invisible=True)}
+    result = FaceCompose([transform], seed=1, **own_params)(**a_face(), keypoints=LANDMARKS.copy())
+    assert not np.array_equal(result["image"], a_face()["image"])
+    assert result["landmarks"].tolist() == LANDMARKS.tolist()
+    assert result["hull"].tolist() == HULL.tolist()
+    assert {name: box.tolist() for name, box in result["regions"].items()} == {
+        k: v.tolist() for k, v in REGIONS.items()
+    }
 
 
 def test_shuffled_tiles_take_the_points_inside_and_do_not_warn_of_those_outside() -> None:
     face = a_face()
     face["hull"] = HULL + np.float32(400)
-    made = FaceCompose([A.RandomGridShuffle((2, 2), p=1)], seed=0)(**face)
-    assert sorted(made["hull"].tolist()) == sorted(face["hull"].tolist())
+    result = FaceCompose([A.RandomGridShuffle((2, 2), p=1)], seed=0)(**face)
+    assert sorted(result["hull"].tolist()) == sorted(face["hull"].tolist())
 
 
 def test_a_users_own_points_and_boxes_are_transformed_as_well() -> None:
@@ -209,7 +211,7 @@ def test_a_users_own_points_and_boxes_are_transformed_as_well() -> None:
         keypoint_params=A.KeypointParams("xy"),
         bbox_params=A.BboxParams("pascal_voc", label_fields=["names"]),
     )
-    made = compose(**a_face(), keypoints=[(10.0, 20.0)], bboxes=[(0, 0, 50, 40)], names=["box"])
-    assert np.asarray(made["keypoints"]).tolist() == [[WIDTH - 11, 20]]
-    assert np.asarray(made["bboxes"]).tolist() == [[150, 0, 200, 40]]
-    assert made["landmarks"].tolist()[0] == [70, 64]  # a face's points count from the first pixel's corner
+    result = compose(**a_face(), keypoints=[(10.0, 20.0)], bboxes=[(0, 0, 50, 40)], names=["box"])
+    assert np.asarray(result["keypoints"]).tolist() == [[WIDTH - 11, 20]]
+    assert np.asarray(result["bboxes"]).tolist() == [[150, 0, 200, 40]]
+    assert result["landmarks"].tolist()[0] == [70, 64]  # a face's points count from the first pixel's corner

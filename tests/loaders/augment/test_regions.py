@@ -21,12 +21,12 @@ REGIONS = {
     "face": np.array([50, 40, 150, 130], np.float32),
 }
 RAMP = np.dstack(np.broadcast_arrays(np.arange(1, 201)[None], np.arange(1, 161)[:, None], 100)).astype(np.uint8)
-"""An image that says of each pixel where it was: red is x + 1, green y + 1."""
+"""An image whose pixels tell where each of them was: red is x + 1, green y + 1."""
 
 
-def a_face(**changed: Any) -> dict[str, Any]:
+def a_face(**overrides: Any) -> dict[str, Any]:
     hull = np.array([(50, 40), (150, 40), (150, 130), (50, 130)], np.float32)
-    return {"image": RAMP, "landmarks": LANDMARKS, "hull": hull, "regions": REGIONS, "mask": None, **changed}
+    return {"image": RAMP, "landmarks": LANDMARKS, "hull": hull, "regions": REGIONS, "mask": None, **overrides}
 
 
 def test_a_dropped_region_is_black_to_its_last_pixel_and_nothing_else_is() -> None:
@@ -37,25 +37,25 @@ def test_a_dropped_region_is_black_to_its_last_pixel_and_nothing_else_is() -> No
 
 
 def test_regions_are_dropped_by_their_weights_and_the_whole_face_never_by_default() -> None:
-    def drawn(transform: RegionDropout, draws: int) -> Counter[str]:
-        compose, found = FaceCompose([transform], seed=0), Counter[str]()
+    def count_dropped(transform: RegionDropout, draws: int) -> Counter[str]:
+        compose, counts = FaceCompose([transform], seed=0), Counter[str]()
         for _ in range(draws):
             dark = compose(**a_face())["image"][..., 2] == 0
-            found[next(name for name, (x, y, *_) in reversed(REGIONS.items()) if dark[int(y) + 3, int(x) + 3])] += 1
-        return found
+            counts[next(name for name, (x, y, *_) in reversed(REGIONS.items()) if dark[int(y) + 3, int(x) + 3])] += 1
+        return counts
 
-    usual = drawn(RegionDropout(p=1), 1200)
+    usual = count_dropped(RegionDropout(p=1), 1200)
     assert usual.keys() == {"left_eye", "right_eye", "nose", "mouth"}
     assert all(count == pytest.approx(300, abs=70) for count in usual.values())
-    chosen = drawn(RegionDropout({"nose": 3, "face": 1}, p=1), 1200)
-    assert chosen.keys() == {"nose", "face"}
-    assert chosen["nose"] == pytest.approx(900, abs=70)
+    weighted = count_dropped(RegionDropout({"nose": 3, "face": 1}, p=1), 1200)
+    assert weighted.keys() == {"nose", "face"}
+    assert weighted["nose"] == pytest.approx(900, abs=70)
 
 
 def test_a_region_that_the_face_lacks_is_never_drawn() -> None:
     face = a_face(regions={"mouth": REGIONS["mouth"]})
-    made = FaceCompose([RegionDropout({"left_eye": 9, "mouth": 1}, p=1)])(**face)
-    assert (made["image"][105:125, 75:126] == 0).all()
+    result = FaceCompose([RegionDropout({"left_eye": 9, "mouth": 1}, p=1)])(**face)
+    assert (result["image"][105:125, 75:126] == 0).all()
     assert np.array_equal(FaceCompose([RegionDropout({"left_eye": 1}, p=1)])(**face)["image"], RAMP)
 
 
@@ -64,56 +64,56 @@ def test_a_region_partly_out_of_the_frame_is_black_where_it_is_in_it() -> None:
     dark = (FaceCompose([RegionDropout({"nose": 1}, p=1)])(**face)["image"] == 0).all(axis=2)
     assert dark[:3, :4].all()
     assert dark.sum() == 12
-    gone = a_face(regions={"nose": np.array([-20, -9, -4, -3], np.float32)})
-    assert np.array_equal(FaceCompose([RegionDropout({"nose": 1}, p=1)])(**gone)["image"], RAMP)
+    outside = a_face(regions={"nose": np.array([-20, -9, -4, -3], np.float32)})
+    assert np.array_equal(FaceCompose([RegionDropout({"nose": 1}, p=1)])(**outside)["image"], RAMP)
 
 
 def test_a_crop_to_a_region_keeps_size_and_proportions_and_transforms_the_points() -> None:
     # The nose is 24 x 30 px: 30/160 of the height, with .3 on each side 48 px of it; 60 px of the width go with them.
-    made = FaceCompose([RegionCrop({"nose": 1}, margin=0.3, p=1)])(**a_face())
-    image = made["image"]
+    result = FaceCompose([RegionCrop({"nose": 1}, margin=0.3, p=1)])(**a_face())
+    image = result["image"]
     assert image.shape == (HEIGHT, WIDTH, 3)
     assert image[80, [0, -1], 0].tolist() == [71, 130]  # x from 70 to 129
     assert image[[0, -1], 100, 1].tolist() == [62, 109]  # y from 61 to 108
     scale = 200 / 60
-    assert made["landmarks"][2].tolist() == pytest.approx([(100 - 70) * scale, (90 - 61) * scale])
-    assert made["regions"]["nose"].tolist() == pytest.approx(
+    assert result["landmarks"][2].tolist() == pytest.approx([(100 - 70) * scale, (90 - 61) * scale])
+    assert result["regions"]["nose"].tolist() == pytest.approx(
         [(88 - 70) * scale, (70 - 61) * scale, (112 - 70) * scale, (100 - 61) * scale]
     )
-    x, y = made["landmarks"][2].astype(int)
+    x, y = result["landmarks"][2].astype(int)
     assert abs(int(image[y, x, 0]) - 101) <= 1
     assert abs(int(image[y, x, 1]) - 91) <= 1
 
 
 def test_a_crop_at_the_border_moves_inwards_and_is_never_black() -> None:
     for box in ([0, 0, 20, 16], [190, 150, 230, 180], [-30, 60, 12, 90]):
-        made = FaceCompose([RegionCrop({"mouth": 1}, p=1)])(**a_face(regions={"mouth": np.array(box, np.float32)}))
-        assert not np.array_equal(made["image"], RAMP)
-        assert made["image"].min() > 0
+        result = FaceCompose([RegionCrop({"mouth": 1}, p=1)])(**a_face(regions={"mouth": np.array(box, np.float32)}))
+        assert not np.array_equal(result["image"], RAMP)
+        assert result["image"].min() > 0
 
 
 @pytest.mark.parametrize("box", [[-50, -50, 300, 300], [10, 10, 190, 150], [210, 10, 260, 40], [0, 0, np.nan, 9]])
 def test_a_region_that_is_no_part_of_the_image_leaves_it_alone(box: list[float]) -> None:
-    made = FaceCompose([RegionCrop({"face": 1}, p=1)])(**a_face(regions={"face": np.array(box, np.float32)}))
-    assert np.array_equal(made["image"], RAMP)
-    assert made["landmarks"].tolist() == LANDMARKS.tolist()
+    result = FaceCompose([RegionCrop({"face": 1}, p=1)])(**a_face(regions={"face": np.array(box, np.float32)}))
+    assert np.array_equal(result["image"], RAMP)
+    assert result["landmarks"].tolist() == LANDMARKS.tolist()
 
 
 def test_a_mask_is_cropped_with_the_image_and_stays_a_mask() -> None:
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
     mask[61:85, 70:100] = 1  # the top left quarter of the crop to the nose
-    made = FaceCompose([RegionCrop({"nose": 1}, p=1)])(**a_face(mask=mask))
+    result = FaceCompose([RegionCrop({"nose": 1}, p=1)])(**a_face(mask=mask))
     expected = np.zeros((HEIGHT, WIDTH), np.uint8)
     expected[:80, :100] = 1
-    assert np.array_equal(made["mask"], expected)
+    assert np.array_equal(result["mask"], expected)
 
 
 def test_a_users_own_boxes_are_cropped_too() -> None:
     compose = FaceCompose(
         [RegionCrop({"nose": 1}, p=1)], bbox_params=A.BboxParams("pascal_voc", label_fields=["names"], clip=True)
     )
-    made = compose(**a_face(), bboxes=[(70, 61, 100, 85)], names=["quarter"])
-    assert np.asarray(made["bboxes"]).tolist() == [pytest.approx([0, 0, 100, 80], abs=0.01)]
+    result = compose(**a_face(), bboxes=[(70, 61, 100, 85)], names=["quarter"])
+    assert np.asarray(result["bboxes"]).tolist() == [pytest.approx([0, 0, 100, 80], abs=0.01)]
 
 
 def test_wrong_arguments_are_reported() -> None:

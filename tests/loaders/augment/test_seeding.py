@@ -46,8 +46,8 @@ class Torchvision:
         self.jitter = v2.Compose([v2.RandomHorizontalFlip(), v2.ColorJitter(0.5, 0.5)])
 
     def __call__(self, image: Pixels) -> dict[str, Pixels]:
-        made = self.jitter(torch.from_numpy(image).permute(2, 0, 1))
-        return {"image": made.permute(1, 2, 0).contiguous().numpy()}
+        jittered = self.jitter(torch.from_numpy(image).permute(2, 0, 1))
+        return {"image": jittered.permute(1, 2, 0).contiguous().numpy()}
 
 
 def old_style(image: Pixels, **params: Any) -> Pixels:
@@ -135,87 +135,90 @@ def test_the_same_seed_gives_the_same_images_and_other_seeds_and_epochs_give_oth
 
 @each_transform
 def test_an_augmentation_depends_on_the_position_in_the_step_alone(dataset: Path, name: str) -> None:
-    whole = shown(loader_of(dataset, name))
+    all_images = shown(loader_of(dataset, name))
     loader = loader_of(dataset, name)
     loader.load_state_dict({**loader.state_dict(), "images": 60})
-    assert shown(loader) == whole[60:]
+    assert shown(loader) == all_images[60:]
     parts = [list(loader_of(dataset, name, batch_size=4, rank=rank, num_replicas=3)) for rank in range(3)]
     steps = zip(*parts, strict=True)
-    assert [image for step in steps for image in shown(step)] == whole
+    assert [image for step in steps for image in shown(step)] == all_images
 
 
 @each_transform
 def test_a_run_leaves_the_generators_of_the_training_script_alone(dataset: Path, name: str) -> None:
-    def drawn() -> tuple[Any, ...]:
+    def draw_numbers() -> tuple[Any, ...]:
         return random.random(), np.random.random(), torch.rand(1).item()
 
     random.seed(5)
     np.random.seed(5)
     torch.manual_seed(5)
-    wanted = [drawn() for _ in range(4)]
+    expected = [draw_numbers() for _ in range(4)]
     batches = iter(loader_of(dataset, name))
     random.seed(5)
     np.random.seed(5)
     torch.manual_seed(5)
-    assert drawn() == wanted[0]
+    assert draw_numbers() == expected[0]
     next(batches)
-    assert drawn() == wanted[1]
+    assert draw_numbers() == expected[1]
     next(batches)
-    assert drawn() == wanted[2]
+    assert draw_numbers() == expected[2]
     list(batches)
-    assert drawn() == wanted[3]
+    assert draw_numbers() == expected[3]
 
 
 def test_starting_an_epoch_draws_no_number_of_the_training_script(dataset: Path) -> None:
     """Else the validation in between would change the dropout of the steps after it."""
     loader = loader_of(dataset, "albumentations")
     torch.manual_seed(5)
-    wanted = torch.rand(3)
+    expected = torch.rand(3)
     torch.manual_seed(5)
     iter(loader)
-    assert torch.equal(torch.rand(3), wanted)
+    assert torch.equal(torch.rand(3), expected)
 
 
 @each_transform
 def test_what_the_training_script_draws_changes_no_image(dataset: Path, name: str) -> None:
-    wanted = shown(loader_of(dataset, name))
+    expected = shown(loader_of(dataset, name))
     random.seed(99)
     np.random.seed(99)
     torch.manual_seed(99)
-    found = []
+    images = []
     for batch in loader_of(dataset, name):
-        found += shown([batch])
+        images += shown([batch])
         random.random()
         np.random.random(3)
         torch.rand(2)
-    assert found == wanted
+    assert images == expected
 
 
 @pytest.mark.parametrize("name", ["albumentations", "numpy", "of the face"])
 def test_images_of_a_batch_are_augmented_each_in_its_own_way(dataset: Path, name: str) -> None:
     """With one and the same image everywhere, only the randomness is left."""
-    same: dict[str, Any] = {"filters": [("video_id", "=", "real/anna.mp4"), ("frame_index", "=", 0)], "batch_size": 1}
-    loader = loader_of(dataset, name, **same)
+    single_image: dict[str, Any] = {
+        "filters": [("video_id", "=", "real/anna.mp4"), ("frame_index", "=", 0)],
+        "batch_size": 1,
+    }
+    loader = loader_of(dataset, name, **single_image)
     epochs = [shown(loader)[0] for _ in range(12)]
     assert len(set(epochs)) > 8
-    ranks = [shown(loader_of(dataset, name, rank=rank, num_replicas=12, **same))[0] for rank in range(12)]
+    ranks = [shown(loader_of(dataset, name, rank=rank, num_replicas=12, **single_image))[0] for rank in range(12)]
     assert len(set(ranks)) > 8
 
 
 def test_flips_are_uniform(dataset: Path) -> None:
     def half_left(image: Pixels) -> dict[str, Pixels]:
-        marked = image.copy()
-        marked[:, :16], marked[:, 16:] = 0, 255
-        return {"image": marked}
+        halves = image.copy()
+        halves[:, :16], halves[:, 16:] = 0, 255
+        return {"image": halves}
 
-    marked = FaceDataLoader(
+    loader = FaceDataLoader(
         dataset, num_workers=0, image_size=SIDE, dtype="uint8", face_transform=marking(half_left), batch_size=16,
         transform=A.HorizontalFlip(p=0.5),
     )  # fmt: skip
-    flipped = [bool(image[0, 0, 0]) for _ in range(10) for images, _ in marked for image in images]
+    flipped = [bool(image[0, 0, 0]) for _ in range(10) for images, _ in loader for image in images]
     assert len(flipped) == 1070
     assert 470 < sum(flipped) < 600  # four standard deviations of a fair coin
-    assert 450 < sum(one != other for one, other in itertools.pairwise(flipped)) < 620
+    assert 450 < sum(previous != current for previous, current in itertools.pairwise(flipped)) < 620
 
 
 def marking(mark: Callable[[Pixels], dict[str, Pixels]]) -> Callable[..., dict[str, Any]]:
@@ -226,11 +229,11 @@ def test_two_loaders_may_share_a_transform(dataset: Path) -> None:
     shared = albumentations()
     options: dict[str, Any] = {"num_workers": 0, "image_size": SIDE, "batch_size": 12, "dtype": "uint8"}
     first, second = (FaceDataLoader(dataset, split=split, transform=shared, **options) for split in ("train", "val"))
-    wanted = shown(loader_of(dataset, "albumentations"))
-    assert shown(first) == wanted
+    expected = shown(loader_of(dataset, "albumentations"))
+    assert shown(first) == expected
     list(second)
     first.set_epoch(0)
-    assert shown(first) == wanted
+    assert shown(first) == expected
 
 
 def test_seeds_of_neighbouring_positions_are_uncorrelated() -> None:
@@ -252,9 +255,9 @@ GOLDEN = [0xE220A8397B1DCDAF, 3705391937491829246]  # the first is splitmix64's 
 
 
 def test_under_torchs_own_loader_workers_and_epochs_draw_other_numbers(dataset: Path) -> None:
-    data = FaceDataset(dataset, image_size=SIDE, transform=A.Compose([OwnNumber(p=1.0)]))
+    faces = FaceDataset(dataset, image_size=SIDE, transform=A.Compose([OwnNumber(p=1.0)]))
     torch.manual_seed(3)
-    loader = torch.utils.data.DataLoader(data, 20, num_workers=2, multiprocessing_context="forkserver")
+    loader = torch.utils.data.DataLoader(faces, 20, num_workers=2, multiprocessing_context="forkserver")
     epochs = [[tuple(image[:, 0, 0].tolist()) for images, _ in loader for image in images] for _ in range(2)]
     assert len(set(epochs[0])) > 100
     assert len(set(epochs[0]) & set(epochs[1])) < 20
@@ -263,26 +266,26 @@ def test_under_torchs_own_loader_workers_and_epochs_draw_other_numbers(dataset: 
 # ---- a collate_fn of one's own
 
 
-def drawn(out: Path, epochs: int = 1, **options: Any) -> list[tuple[float, ...]]:
+def draw_numbers(out: Path, epochs: int = 1, **options: Any) -> list[tuple[float, ...]]:
     options = {"num_workers": 0, "image_size": 8, "batch_size": 20, "collate_fn": draws_of_collate, **options}
     loader = FaceDataLoader(out, **options)
     return [batch for _ in range(epochs) for batch in loader]
 
 
 def test_a_collate_fn_draws_other_numbers_in_every_batch_epoch_rank_and_seed(dataset: Path) -> None:
-    ranks = [drawn(dataset, num_workers=1, batch_size=10, rank=rank, num_replicas=2) for rank in range(2)]
+    ranks = [draw_numbers(dataset, num_workers=1, batch_size=10, rank=rank, num_replicas=2) for rank in range(2)]
     assert set(itertools.chain(*ranks[0])).isdisjoint(itertools.chain(*ranks[1]))
-    several = [*drawn(dataset, epochs=2), *drawn(dataset, seed=1), *ranks[1]]
-    for numbers in zip(*several, strict=True):
-        assert len(set(numbers)) == len(several) == 24
-    assert ranks[1] == drawn(dataset, batch_size=10, rank=1, num_replicas=2)  # without workers
+    all_draws = [*draw_numbers(dataset, epochs=2), *draw_numbers(dataset, seed=1), *ranks[1]]
+    for numbers in zip(*all_draws, strict=True):
+        assert len(set(numbers)) == len(all_draws) == 24
+    assert ranks[1] == draw_numbers(dataset, batch_size=10, rank=1, num_replicas=2)  # without workers
 
 
 def test_a_collate_fn_draws_the_same_in_every_run(dataset: Path) -> None:
     random.seed(1)
-    first = drawn(dataset)
+    first = draw_numbers(dataset)
     random.seed(2)
-    assert drawn(dataset) == first
+    assert draw_numbers(dataset) == first
 
 
 def test_a_collate_fn_leaves_the_callers_own_numbers_alone(dataset: Path) -> None:
@@ -297,5 +300,5 @@ def test_a_collate_fn_leaves_the_callers_own_numbers_alone(dataset: Path) -> Non
     seed()
     expected = numbers()
     seed()
-    drawn(dataset)
+    draw_numbers(dataset)
     assert numbers() == expected

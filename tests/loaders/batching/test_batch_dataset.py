@@ -64,13 +64,13 @@ def test_bytes_and_floats_agree_at_other_sizes_too(dataset: Path, image_size: in
 @pytest.mark.parametrize("transform", [None, A.Compose([A.HorizontalFlip(p=1.0)])], ids=["plain", "flipped"])
 def test_memory_is_channels_last_or_plain_as_was_asked(dataset: Path, dtype: Any, transform: Any) -> None:
     options: dict[str, Any] = {"dtype": dtype, "transform": transform}
-    last = loader_of(dataset, **options)
+    channels_last = loader_of(dataset, **options)
     plain = loader_of(dataset, channels_last=False, **options)
-    for (images, _), (others, _) in zip(last, plain, strict=True):
+    for (images, _), (plain_images, _) in zip(channels_last, plain, strict=True):
         assert images.is_contiguous(memory_format=torch.channels_last)
-        assert others.is_contiguous()
-        assert others.view(len(others), -1).shape[1] == 3 * SIDE * SIDE
-        assert torch.equal(images, others)
+        assert plain_images.is_contiguous()
+        assert plain_images.view(len(plain_images), -1).shape[1] == 3 * SIDE * SIDE
+        assert torch.equal(images, plain_images)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", None, torch.float32])
@@ -85,11 +85,11 @@ def test_another_type_is_refused(dataset: Path, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_a_transform_decides_over_pixels_and_size(dataset: Path, dtype: Any) -> None:
     crop = A.Compose([A.HorizontalFlip(p=1.0), A.CenterCrop(20, 12)])
-    for (cut, _), (whole, _) in zip(
+    for (cropped, _), (images, _) in zip(
         loader_of(dataset, dtype=dtype, transform=crop), loader_of(dataset, dtype=dtype), strict=True
     ):
-        assert cut.shape[1:] == (3, 20, 12)
-        assert torch.equal(cut, whole[:, :, 6:26, 10:22].flip(3))
+        assert cropped.shape[1:] == (3, 20, 12)
+        assert torch.equal(cropped, images[:, :, 6:26, 10:22].flip(3))
 
 
 def test_without_a_size_the_transform_brings_all_crops_to_one(dataset: Path) -> None:
@@ -100,14 +100,14 @@ def test_without_a_size_the_transform_brings_all_crops_to_one(dataset: Path) -> 
         loader_of(dataset, image_size=None)
 
 
-def every_other(image: np.ndarray[Any, Any]) -> dict[str, Any]:
+def crop_odd(image: np.ndarray[Any, Any]) -> dict[str, Any]:
     """Cuts a row off images whose first pixel is odd."""
     return {"image": image[image[0, 0, 0] % 2 :]}
 
 
 @pytest.mark.parametrize("options", [{}, {"image_size": None}, {"dtype": "uint8"}], ids=str)
 def test_sizes_that_differ_within_a_batch_are_an_error_that_names_them(dataset: Path, options: dict[str, Any]) -> None:
-    loader = loader_of(dataset, transform=every_other, **options)
+    loader = loader_of(dataset, transform=crop_odd, **options)
     sizes = r"\((32|31), 32\)"
     with pytest.raises(UsageError, match=rf"images of sizes \[{sizes}, {sizes}\] for one batch.*resize last"):
         list(loader)
@@ -128,14 +128,14 @@ def test_a_transform_that_keeps_and_writes_to_what_it_is_given_harms_no_batch(da
     def scribble(image: np.ndarray[Any, Any]) -> dict[str, Any]:
         copy = image.copy()
         kept.append(image)
-        for other in kept[:-1]:
-            other[:] = 0
+        for earlier in kept[:-1]:
+            earlier[:] = 0
         return {"image": copy}
 
     for dtype in ("float32", "uint8"):
         plain = [images for images, _ in loader_of(dataset, dtype=dtype)]
         scribbled = [images for images, _ in loader_of(dataset, dtype=dtype, transform=scribble)]
-        assert all(torch.equal(*both) for both in zip(plain, scribbled, strict=True))
+        assert all(torch.equal(*pair) for pair in zip(plain, scribbled, strict=True))
         kept.clear()
 
 
@@ -145,9 +145,9 @@ def test_a_collate_fn_of_ones_own_gets_pairs_and_its_batch_is_handed_on(dataset:
         return {"sum": torch.stack([image.sum() for image, _ in samples]), "labels": [label for _, label in samples]}
 
     collated = list(loader_of(dataset, collate_fn=collate))
-    for made, (images, labels) in zip(collated, loader_of(dataset), strict=True):
-        assert made["labels"] == labels.tolist()
-        torch.testing.assert_close(made["sum"], images.sum((1, 2, 3)), rtol=1e-4, atol=1e-2)
+    for batch, (images, labels) in zip(collated, loader_of(dataset), strict=True):
+        assert batch["labels"] == labels.tolist()
+        torch.testing.assert_close(batch["sum"], images.sum((1, 2, 3)), rtol=1e-4, atol=1e-2)
 
 
 # ---- keeping batches
@@ -161,12 +161,12 @@ def test_all_batches_may_be_kept(dataset: Path, dtype: Any, fields: Any) -> None
     loader.set_epoch(0)
     kept = [images_of(batch) for batch in loader]
     assert len(kept) == 27
-    assert all(torch.equal(*both) for both in zip(kept, copies, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(kept, copies, strict=True))
     loader.set_epoch(0)
-    again = [images_of(batch) for batch in loader]
-    pointers = {images.data_ptr() for images in (*kept, *again)}
+    second_epoch = [images_of(batch) for batch in loader]
+    pointers = {images.data_ptr() for images in (*kept, *second_epoch)}
     assert len(pointers) == 54
-    assert all(torch.equal(*both) for both in zip(kept, copies, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(kept, copies, strict=True))
 
 
 def test_a_part_of_a_batch_may_be_kept_in_any_form(dataset: Path) -> None:
@@ -198,25 +198,25 @@ def test_batches_of_a_broken_off_epoch_stay_what_they_were(dataset: Path) -> Non
     kept = [next(batches)[0] for _ in range(3)]
     copies = [images.clone() for images in kept]
     list(loader)
-    assert all(torch.equal(*both) for both in zip(kept, copies, strict=True))
+    assert all(torch.equal(*pair) for pair in zip(kept, copies, strict=True))
     with pytest.raises(UsageError, match="another iter"):
         next(batches)
 
 
 def test_a_dataset_that_was_made_before_gives_the_same_batches(dataset: Path) -> None:
     first, second = (
-        FaceDataLoader(made, 10, num_workers=0, **options)
-        for made, options in ((dataset, flipping()), (FaceDataset(dataset, **flipping()), {}))
+        FaceDataLoader(source, 10, num_workers=0, **options)
+        for source, options in ((dataset, flip_options()), (FaceDataset(dataset, **flip_options()), {}))
     )
-    assert all(torch.equal(one[0], other[0]) for one, other in zip(first, second, strict=True))
+    assert all(torch.equal(batch[0], other_batch[0]) for batch, other_batch in zip(first, second, strict=True))
 
 
-def flipping() -> dict[str, Any]:
+def flip_options() -> dict[str, Any]:
     return {"transform": A.Compose([A.VerticalFlip(p=0.5)]), "image_size": 16, "filters": [("label", "=", 1)]}
 
 
 @pytest.mark.parametrize(
-    "options", [{"split": "val"}, {"image_size": 99}, {"transform": every_other}, {"filters": [("label", "=", 1)]},
+    "options", [{"split": "val"}, {"image_size": 99}, {"transform": crop_odd}, {"filters": [("label", "=", 1)]},
                 {"frames_per_video": 3}],
     ids=lambda options: next(iter(options)),
 )  # fmt: skip

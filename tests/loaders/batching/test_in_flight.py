@@ -37,9 +37,9 @@ def test_its_size_is_that_of_all_batches_that_may_be_under_way() -> None:
 
 def test_in_a_container_of_64_mb_it_is_refused_with_sizes_and_the_way_out() -> None:
     space = SharedMemorySpace(total_bytes=64 * MB, free_bytes=60 * MB)
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError) as error:
         in_flight().allocate(space)
-    message = str(refused.value)
+    message = str(error.value)
     for part in ("num_workers=2", "prefetch_factor=2", "batch_size=64", "270 MB of /dev/shm", "67 MB 63 MB are free"):
         assert part in message
     for part in ("--shm-size=1g", "dtype='uint8'", "num_workers=0 needs none"):
@@ -74,7 +74,7 @@ def test_a_loader_that_needs_more_than_there_is_starts_no_worker(dataset: Path) 
     assert loader._iterator is None
 
 
-def test_a_worker_that_shared_memory_ran_out_for_is_told_from_others() -> None:
+def test_a_worker_that_ran_out_of_shared_memory_is_distinguished_from_others() -> None:
     class Ended:
         pid, exitcode = 17, -7
 
@@ -109,12 +109,12 @@ def test_a_crop_of_the_image_lies_in_the_memory_that_is_used_again(
         assert images.shape[1:] == (3, 24, 28)
         assert lies_in_pool(loader, images)
         batches.append((images.clone(), None))
-    whole = [images[:, :, 4:28, 2:30] for images, _ in loader_of(dataset, dtype=dtype)]
-    assert shown(batches) == shown((images.contiguous(), None) for images in whole)
+    expected = [images[:, :, 4:28, 2:30] for images, _ in loader_of(dataset, dtype=dtype)]
+    assert shown(batches) == shown((images.contiguous(), None) for images in expected)
     assert caplog.records == []
 
 
-def test_images_that_a_transform_enlarges_come_too_and_it_is_said_once(
+def test_images_that_a_transform_enlarges_come_too_and_are_warned_of_once(
     dataset: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     loader = loader_of(dataset, transform=A.Compose([A.Resize(40, 36)]), drop_last=True)

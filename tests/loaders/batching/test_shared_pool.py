@@ -30,10 +30,10 @@ def test_memory_is_released_when_the_tensor_and_all_its_views_are_gone() -> None
 def test_results_of_computations_do_not_keep_the_memory() -> None:
     released: list[int] = []
     tensor = with_release_callback(torch.ones(3), lambda: released.append(1))
-    made = tensor * 2, tensor.clone(), tensor.to(torch.float64)
+    results = tensor * 2, tensor.clone(), tensor.to(torch.float64)
     del tensor
     assert released == [1]
-    assert [float(each.sum()) for each in made] == [6, 3, 3]
+    assert [float(result.sum()) for result in results] == [6, 3, 3]
 
 
 def test_borrowed_memory_can_be_written_to_and_takes_gradients() -> None:

@@ -36,8 +36,8 @@ class FailingStorage(Storage):
 
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
         if self.failures:
-            number = self.failures.pop(0)
-            raise OSError(number, os.strerror(number))
+            error_code = self.failures.pop(0)
+            raise OSError(error_code, os.strerror(error_code))
         return super().read(descriptor, size, offset)
 
     def sleep(self, seconds: float) -> None:
@@ -68,7 +68,7 @@ def test_a_range_is_read_and_checked(tmp_path: Path) -> None:
             ranges.read("a", offset, size, crc)
 
 
-def test_what_the_system_says_is_said(tmp_path: Path) -> None:
+def test_the_error_message_of_the_system_is_passed_on(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(CorruptDataError, match=r"folder: Is a directory; run `facefeed verify"):
         ByteRangeReader(tmp_path).read("folder", 0, 1, 0)

@@ -56,18 +56,18 @@ def test_a_damaged_image_is_replaced_by_the_next_of_its_video_and_nothing_else_c
     dataset: Path, copy: Path
 ) -> None:
     sound = by_place(dataset)
-    of_face = {face: (face, label, image) for face, label, image in sound}
+    by_face = {face: (face, label, image) for face, label, image in sound}
     anna = rows_of(dataset, "real/anna.mp4")
     faces = [row["face_id"] for row in stored_rows(dataset)]
-    instead = {anna[3]: anna[4], anna[10]: anna[12], anna[11]: anna[12], anna[-1]: anna[-2]}
-    damage(copy, *instead)
-    wanted = {faces[row]: faces[other] for row, other in instead.items()}
+    stand_ins = {anna[3]: anna[4], anna[10]: anna[12], anna[11]: anna[12], anna[-1]: anna[-2]}
+    damage(copy, *stand_ins)
+    expected = {faces[row]: faces[stand_in] for row, stand_in in stand_ins.items()}
     loader = loader_of(copy)
     assert len(list(loader)) == len(loader) == 11
-    assert by_place(copy) == [of_face[wanted.get(face, face)] for face, _, _ in sound]
+    assert by_place(copy) == [by_face[expected.get(face, face)] for face, _, _ in sound]
     assert loader.stats().corrupt == 4
-    assert {one.face_id: one.replaced_by for one in loader.stats().replaced} == wanted
-    assert all("is not the one that was written" in one.reason for one in loader.stats().replaced)
+    assert {replacement.face_id: replacement.replaced_by for replacement in loader.stats().replaced} == expected
+    assert all("is not the one that was written" in replacement.reason for replacement in loader.stats().replaced)
 
 
 def test_the_end_of_the_epoch_logs_once_what_was_replaced_by_what(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -80,11 +80,11 @@ def test_the_end_of_the_epoch_logs_once_what_was_replaced_by_what(copy: Path, ca
     assert next(batches, None) is None
     (record,) = caplog.records
     assert (record.name, record.levelno) == ("facefeed.loaders", logging.WARNING)
-    told = record.getMessage()
-    assert "epoch 0: 2 damaged images were replaced" in told
-    assert f"facefeed verify {copy}" in told
+    message = record.getMessage()
+    assert "epoch 0: 2 damaged images were replaced" in message
+    assert f"facefeed verify {copy}" in message
     for face in ("real/bert.mp4/2/0 -> real/bert.mp4/4/0", "real/bert.mp4/3/0 -> real/bert.mp4/4/0"):
-        assert face in told
+        assert face in message
     list(loader)
     assert ["epoch 0" in caplog.records[0].getMessage(), "epoch 1" in caplog.records[1].getMessage()] == [True, True]
     assert len(caplog.records) == 2
@@ -96,7 +96,7 @@ def test_an_epoch_without_damage_logs_nothing(dataset: Path, caplog: pytest.LogC
     assert (caplog.records, loader.stats().corrupt, loader.stats().replaced) == ([], 0, ())
 
 
-def test_much_damage_is_counted_in_full_and_told_in_part(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_much_damage_is_counted_in_full_and_logged_in_part(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
     damage(copy, *rows_of(copy, "real/anna.mp4")[:39:2])
     loader = loader_of(copy)
     list(loader)
@@ -120,8 +120,8 @@ def test_a_long_damaged_video_is_replaced_too(tmp_path: Path) -> None:
     clips = (Clip("real/anna.mp4", 150), Clip("real/bert.mp4", 3))
     make_dataset(tmp_path / "out", (("train", clips),))
     damage(tmp_path / "out", *rows_of(tmp_path / "out", "real/anna.mp4"))
-    seen = {video for batch in loader_of(tmp_path / "out") for video in batch["video_id"]}
-    assert seen == {"real/bert.mp4"}
+    videos = {video for batch in loader_of(tmp_path / "out") for video in batch["video_id"]}
+    assert videos == {"real/bert.mp4"}
 
 
 def test_where_nothing_like_it_is_sound_the_error_says_so(copy: Path) -> None:
@@ -164,14 +164,14 @@ def test_a_file_that_was_cut_loses_its_end_alone(copy: Path) -> None:
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_same_images_take_the_places_with_any_ranks_and_on_every_run(copy: Path, ranks: int) -> None:
     damage(copy, *rows_of(copy, "real/anna.mp4")[::3], *rows_of(copy, "real/bert.mp4"))
-    whole = by_place(copy, batch_size=12)
-    assert by_place(copy, batch_size=12) == whole
+    samples = by_place(copy, batch_size=12)
+    assert by_place(copy, batch_size=12) == samples
     parts = [
         [zip(batch["face_id"], batch["label"].tolist(), shown([batch]), strict=True)
          for batch in loader_of(copy, batch_size=12 // ranks, rank=rank, num_replicas=ranks)]
         for rank in range(ranks)
     ]  # fmt: skip
-    assert [one for step in zip(*parts, strict=True) for part in step for one in part] == whole
+    assert [sample for step in zip(*parts, strict=True) for part in step for sample in part] == samples
 
 
 @pytest.mark.parametrize("balance", [Quotas({"real": 1, "fake": 1}), Pairs()], ids=["quotas", "pairs"])
@@ -185,8 +185,8 @@ def test_balance_holds_over_damage(copy: Path, balance: Any) -> None:
 
 def test_labels_alone_are_those_of_the_images_that_came(dataset: Path, copy: Path) -> None:
     damage(copy, rows_of(copy, "real/anna.mp4")[0])
-    pairs = [labels.tolist() for _, labels in loader_of(copy, fields=None)]
-    assert pairs == [labels.tolist() for _, labels in loader_of(dataset, fields=None)]
+    label_lists = [labels.tolist() for _, labels in loader_of(copy, fields=None)]
+    assert label_lists == [labels.tolist() for _, labels in loader_of(dataset, fields=None)]
 
 
 def test_a_transform_that_goes_wrong_is_no_damage(dataset: Path) -> None:
@@ -201,10 +201,10 @@ def test_the_rule_for_stand_ins(dataset: Path) -> None:
     index = Index(dataset)
     rows = np.arange(len(index), dtype=np.uint32)
     anna, bert = (rows_of(dataset, f"real/{name}.mp4") for name in ("anna", "bert"))
-    found = list(replacement_candidates(index, anna[37], rows))
-    assert found[:3] == [anna[38], anna[39], anna[36]]
-    assert found[:32] == [*anna[38:], *anna[36:6:-1]]
-    assert found[32:] == bert  # the only other real video of the split; of several, one row of each comes first
+    candidates = list(replacement_candidates(index, anna[37], rows))
+    assert candidates[:3] == [anna[38], anna[39], anna[36]]
+    assert candidates[:32] == [*anna[38:], *anna[36:6:-1]]
+    assert candidates[32:] == bert  # the only other real video of the split; of several, one row of each comes first
     assert list(replacement_candidates(index, bert[-1], rows)) == [*bert[-2::-1], *anna[:32]]
     fake = rows_of(dataset, "fake/dora-swap.mp4")
     assert list(replacement_candidates(index, fake[0], rows)) == fake[1:]
@@ -213,7 +213,7 @@ def test_the_rule_for_stand_ins(dataset: Path) -> None:
 def test_no_row_that_the_filters_leave_out_stands_in_for_a_damaged_one(copy: Path) -> None:
     fake, other = rows_of(copy, "fake/anna-swap.mp4"), rows_of(copy, "fake/bert-talk.mp4")
     damage(copy, *fake[:3], *other[:6])
-    seen = Counter(
+    counts = Counter(
         (video, int(frame))
         for batch in loader_of(
             copy,
@@ -224,7 +224,7 @@ def test_no_row_that_the_filters_leave_out_stands_in_for_a_damaged_one(copy: Pat
         for video, frame in zip(batch["video_id"], batch["frame_index"], strict=True)
     )
     # Selected are frames 1, 3, 5 and 7; sound of them 3, 5, 7 of the first and 7 of the second.
-    assert seen == {
+    assert counts == {
         ("fake/anna-swap.mp4", 3): 2, ("fake/anna-swap.mp4", 5): 1, ("fake/anna-swap.mp4", 7): 1,
         ("fake/bert-talk.mp4", 7): 4,
     }  # fmt: skip
@@ -247,7 +247,7 @@ def test_a_stand_in_keeps_the_value_that_quotas_are_of(copy: Path) -> None:
 @examples(100, same_fixtures=True)
 @given(st.integers(0, 14), st.floats(0, 1), st.integers(1, 255))
 def test_any_single_changed_byte_is_found(
-    dataset: Path, tmp_path: Path, number: int, place: float, flipped: int
+    dataset: Path, tmp_path: Path, number: int, fraction: float, flipped: int
 ) -> None:
     out = tmp_path / "out"
     if not out.exists():
@@ -255,17 +255,20 @@ def test_any_single_changed_byte_is_found(
     index = Index(out)
     row = int(index.rows_where("split", "val")[number])
     size = index.value("image_bytes", row)
-    path, at = out / index.value("file", row), index.value("image_offset", row) + min(int(place * size), size - 1)
+    path, position = (
+        out / index.value("file", row),
+        index.value("image_offset", row) + min(int(fraction * size), size - 1),
+    )
     content = path.read_bytes()
-    path.write_bytes(content[:at] + bytes([content[at] ^ flipped]) + content[at + 1 :])
+    path.write_bytes(content[:position] + bytes([content[position] ^ flipped]) + content[position + 1 :])
     loader = loader_of(out, split="val")
     batches = list(loader)
     path.write_bytes(content)
     assert loader.stats().corrupt == 1
     (replaced,) = loader.stats().replaced
     assert replaced.face_id == index.value("face_id", row)
-    seen = [face for batch in batches for face in batch["face_id"]]
-    images = dict(zip(seen, shown(batches), strict=True))
-    assert replaced.face_id not in seen
+    face_ids = [face for batch in batches for face in batch["face_id"]]
+    images = dict(zip(face_ids, shown(batches), strict=True))
+    assert replaced.face_id not in face_ids
     sound = {face: image for face, _, image in by_place(dataset, split="val")}
     assert images.items() <= sound.items()

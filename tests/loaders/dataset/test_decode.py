@@ -39,10 +39,10 @@ def jpeg(picture: Pixels) -> bytes:
 def test_an_image_has_the_pixels_that_another_decoder_finds(image_format: str) -> None:
     file = io.BytesIO()
     Image.fromarray(smooth(64)).save(file, image_format, **({"lossless": True} if image_format == "WEBP" else {}))
-    wanted = np.asarray(Image.open(io.BytesIO(file.getvalue())).convert("RGB")).astype(int)
-    found = decode_rgb(file.getvalue())
-    assert (found.shape, found.dtype) == ((64, 64, 3), np.uint8)
-    assert abs(found - wanted).max() <= (1 if image_format == "JPEG" else 0)
+    expected = np.asarray(Image.open(io.BytesIO(file.getvalue())).convert("RGB")).astype(int)
+    decoded = decode_rgb(file.getvalue())
+    assert (decoded.shape, decoded.dtype) == ((64, 64, 3), np.uint8)
+    assert abs(decoded - expected).max() <= (1 if image_format == "JPEG" else 0)
 
 
 @pytest.mark.parametrize(
@@ -55,18 +55,18 @@ def test_images_of_other_channels_come_as_rgb(mode: str, image_format: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("side", "wanted", "off"),
+    ("side", "target_side", "tolerance"),
     # 130 is decoded to 33, which stand for 132: up to half a pixel off, in a picture of steep slopes.
     [(64, 32, 1), (96, 32, 2), (130, 32, 9), (255, 32, 3), (256, 32, 1), (300, 112, 3), (512, 224, 1), (512, 256, 1)],
 )
-def test_a_large_jpeg_is_decoded_small_and_looks_the_same(side: int, wanted: int, off: int) -> None:
+def test_a_large_jpeg_is_decoded_small_and_looks_the_same(side: int, target_side: int, tolerance: int) -> None:
     data = jpeg(smooth(side))
-    small = decode_rgb(data, min_side_px=wanted)
-    assert wanted <= small.shape[0] <= side // 2 + 1
-    found = resize_image(small, wanted).astype(int)
-    full = cv2.resize(decode_rgb(data), (wanted, wanted), interpolation=cv2.INTER_AREA).astype(int)
-    assert found.shape == (wanted, wanted, 3)
-    assert abs(found - full).mean() < off
+    small = decode_rgb(data, min_side_px=target_side)
+    assert target_side <= small.shape[0] <= side // 2 + 1
+    resized = resize_image(small, target_side).astype(int)
+    full = cv2.resize(decode_rgb(data), (target_side, target_side), interpolation=cv2.INTER_AREA).astype(int)
+    assert resized.shape == (target_side, target_side, 3)
+    assert abs(resized - full).mean() < tolerance
 
 
 @pytest.mark.parametrize("side", [32, 33, 48, 63])
@@ -80,12 +80,12 @@ def test_the_shorter_side_decides() -> None:
 
 
 def test_pixels_are_put_where_they_are_wanted_if_they_fit_there() -> None:
-    data, place = jpeg(smooth(32)), np.zeros((32, 32, 3), np.uint8)
-    assert decode_rgb(data, into=place) is place or np.shares_memory(decode_rgb(data, into=place), place)
-    assert (place == decode_rgb(data)).all()
-    other = np.zeros((16, 16, 3), np.uint8)
-    assert decode_rgb(data, into=other).shape == (32, 32, 3)
-    assert not other.any()
+    data, buffer = jpeg(smooth(32)), np.zeros((32, 32, 3), np.uint8)
+    assert decode_rgb(data, into=buffer) is buffer or np.shares_memory(decode_rgb(data, into=buffer), buffer)
+    assert (buffer == decode_rgb(data)).all()
+    small_buffer = np.zeros((16, 16, 3), np.uint8)
+    assert decode_rgb(data, into=small_buffer).shape == (32, 32, 3)
+    assert not small_buffer.any()
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xd8", b"\xff\xd8 and no more", b"\x89PNG\r\n\x1a\n", b"RIFF", b"hello"])
@@ -96,9 +96,9 @@ def test_bytes_that_are_no_image_are_an_error_of_ours(data: bytes) -> None:
 
 def test_a_jpeg_that_ends_early_is_an_error_and_not_half_a_picture() -> None:
     data = jpeg(smooth(64))
-    for kept in (len(data) // 4, len(data) // 2, len(data) - 20):
+    for num_bytes in (len(data) // 4, len(data) // 2, len(data) - 20):
         with pytest.raises(CorruptDataError, match="cannot be decoded"):
-            decode_rgb(data[:kept])
+            decode_rgb(data[:num_bytes])
 
 
 # ---- resizing
@@ -107,12 +107,12 @@ def test_a_jpeg_that_ends_early_is_an_error_and_not_half_a_picture() -> None:
 @pytest.mark.parametrize("side", [8, 16, 31, 32, 40, 224])
 def test_resizing_gives_a_square_and_leaves_what_is_one_alone(side: int) -> None:
     picture = smooth(32)
-    found = resize_image(picture, side)
-    assert found.shape == (side, side, 3)
-    assert (found is picture) == (side == 32)
-    place = np.zeros((side, side, 3), np.uint8)
-    assert (resize_image(picture, side, place) == found).all()
-    assert side == 32 or (place == found).all()
+    resized = resize_image(picture, side)
+    assert resized.shape == (side, side, 3)
+    assert (resized is picture) == (side == 32)
+    buffer = np.zeros((side, side, 3), np.uint8)
+    assert (resize_image(picture, side, buffer) == resized).all()
+    assert side == 32 or (buffer == resized).all()
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +149,8 @@ def test_png_and_webp_crops_go_through_the_loader_like_jpegs(tmp_path: Path, ima
             assert shown(loader) == [plain[position][0].numpy().tobytes() for position in range(len(plain))]
         else:
             rows = [row for row in stored_rows(tmp_path / "out") if row["split"] == "val"]
-            found = [image.permute(1, 2, 0).numpy() for images, _ in loader for image in images]
-            assert all((one == stored_pixels(row)).all() for one, row in zip(found, rows, strict=True))
+            decoded = [image.permute(1, 2, 0).numpy() for images, _ in loader for image in images]
+            assert all((pixels == stored_pixels(row)).all() for pixels, row in zip(decoded, rows, strict=True))
     flipped = FaceDataLoader(
         tmp_path / "out", 8, split="val", image_size=16, transform=A.Compose([A.HorizontalFlip(p=1.0)]), num_workers=0
     )

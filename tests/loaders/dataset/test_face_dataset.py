@@ -76,10 +76,10 @@ def test_at_the_stored_size_the_pixels_are_those_of_the_stored_crop(dataset: Pat
     faces = FaceDataset(dataset, split="test", image_size=SIDE)
     for position, row in enumerate(rows_of(dataset, "test")):
         with Image.open(io.BytesIO(row["image"])) as stored:
-            wanted = np.asarray(stored.convert("RGB"))
-        assert wanted.shape == (SIDE, SIDE, 3)
-        assert (pixels(faces[position][0]) == wanted).all()
-        assert (faces.load_pixels(int(faces.rows[position])) == wanted).all()
+            expected = np.asarray(stored.convert("RGB"))
+        assert expected.shape == (SIDE, SIDE, 3)
+        assert (pixels(faces[position][0]) == expected).all()
+        assert (faces.load_pixels(int(faces.rows[position])) == expected).all()
 
 
 def test_it_is_normalised_by_the_statistics_of_imagenet(dataset: Path) -> None:
@@ -93,9 +93,9 @@ def test_a_resized_crop_shows_the_same_face(dataset: Path) -> None:
     stored = FaceDataset(dataset, image_size=SIDE)[5][0]
     for side in (16, 100):
         resized = FaceDataset(dataset, image_size=side)[5][0]
-        back = torch.nn.functional.interpolate(resized[None], size=(16, 16), mode="area")[0]
-        wanted = torch.nn.functional.interpolate(stored[None], size=(16, 16), mode="area")[0]
-        assert (back - wanted).abs().mean() < 0.1
+        downscaled = torch.nn.functional.interpolate(resized[None], size=(16, 16), mode="area")[0]
+        expected = torch.nn.functional.interpolate(stored[None], size=(16, 16), mode="area")[0]
+        assert (downscaled - expected).abs().mean() < 0.1
 
 
 def test_an_albumentations_pipeline_is_a_transform(dataset: Path) -> None:
@@ -172,9 +172,9 @@ def test_a_damaged_image_ends_an_epoch_with_the_same_error_also_out_of_a_worker(
     faces = FaceDataset(copy, split="val", image_size=SIDE)
     with pytest.raises(CorruptDataError, match=name) as error:
         list(DataLoader(faces, batch_size=4))
-    sent = pickle.dumps(ExceptionWrapper(error._excinfo))  # as torch's workers do
+    pickled = pickle.dumps(ExceptionWrapper(error._excinfo))  # as torch's workers do
     with pytest.raises(CorruptDataError, match=name):
-        pickle.loads(sent).reraise()
+        pickle.loads(pickled).reraise()
 
 
 def unchanged(mask: Any, **_: Any) -> Any:
@@ -196,13 +196,13 @@ class Seen:
 
 @pytest.mark.parametrize("size", [SIDE, 2 * SIDE, SIDE // 2])
 def test_a_face_transform_is_given_the_mask_of_a_fake_and_none_of_a_real_face(dataset: Path, size: int) -> None:
-    seen = Seen()
-    faces = FaceDataset(dataset, split="val", image_size=size, face_transform=seen)
+    recorder = Seen()
+    faces = FaceDataset(dataset, split="val", image_size=size, face_transform=recorder)
     for position in range(len(faces)):
         _ = faces[position]
     rows = rows_of(dataset, "val")
     assert any(row["mask"] for row in rows)
-    for row, mask in zip(rows, seen.masks, strict=True):
+    for row, mask in zip(rows, recorder.masks, strict=True):
         assert (row["mask"] is None) == (mask is None) == (row["label"] == 0)
         if mask is not None:
             assert (mask.shape, mask.dtype, set(np.unique(mask)) <= {0, 1}) == ((size, size), np.uint8, True)
@@ -227,15 +227,15 @@ def test_a_face_transform_is_given_the_mask_of_a_fake_and_none_of_a_real_face(da
 def test_masks_are_read_only_where_something_may_look_at_them(dataset: Path, face_transform: Any, masks: bool) -> None:
     reads: list[tuple[Any, ...]] = []
 
-    def counted(name: str, stage: Any) -> Any:
-        def call(*arguments: Any, **named: Any) -> Any:
-            reads.append(arguments) if name == "read" else None
-            return stage(*arguments, **named)
+    def count_reads(name: str, stage: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            reads.append(args) if name == "read" else None
+            return stage(*args, **kwargs)
 
         return call
 
-    made = FaceDataset(dataset, split="val", image_size=SIDE, face_transform=face_transform)
-    faces = made.with_wrapped_stages(counted)
+    unwrapped = FaceDataset(dataset, split="val", image_size=SIDE, face_transform=face_transform)
+    faces = unwrapped.with_wrapped_stages(count_reads)
     for position in range(len(faces)):
         _ = faces[position]
     fakes = sum(row["mask"] is not None for row in rows_of(dataset, "val"))
@@ -294,9 +294,9 @@ def test_torchs_own_loader_takes_it_with_any_sampler(dataset: Path) -> None:
 def test_a_pickled_dataset_gives_the_same_items(dataset: Path) -> None:
     faces = FaceDataset(dataset, split="val", image_size=SIDE, transform=A.Compose([A.Transpose(p=1.0)]))
     faces[0]  # so that a descriptor is open, which must not be pickled
-    again: FaceDataset = pickle.loads(pickle.dumps(faces))
-    assert len(again) == len(faces)
-    assert (again[7][0] == faces[7][0]).all()
+    reloaded: FaceDataset = pickle.loads(pickle.dumps(faces))
+    assert len(reloaded) == len(faces)
+    assert (reloaded[7][0] == faces[7][0]).all()
     assert len(pickle.dumps(FaceDataset(dataset))) < 1000  # its settings, not its rows
 
 
@@ -324,8 +324,8 @@ def test_descriptors_are_few_while_it_lives_and_gone_afterwards(many_files: Path
     faces._read = ByteRangeReader(many_files.resolve(), RoomForSix()).read
     first = [faces[position][0] for position in range(20)]
     assert open_below(many_files) == 6
-    again = [faces[position][0] for position in [*range(19, -1, -1), *range(0, 20, 3)]]
-    assert all((a == b).all() for a, b in zip(first[::-1], again, strict=False))
+    repeated = [faces[position][0] for position in [*range(19, -1, -1), *range(0, 20, 3)]]
+    assert all((a == b).all() for a, b in zip(first[::-1], repeated, strict=False))
     assert open_below(many_files) == 6
     del faces
     gc.collect()

@@ -36,8 +36,8 @@ def loader_of(out: Path, *fields: str, **options: Any) -> FaceDataLoader:
 
 TEXTS = ["face_id", "video_id", "source_id", "identity", "dataset", "method", "compression", "split", "hull_method",
          "file"]  # fmt: skip
-WHOLE = ["label", "frame_index", "frame_width", "frame_height", "track_id", "height", "width", "image_crc32"]
-REAL = ["pts_seconds", "score", "sharpness", "manipulated"]
+INTEGERS = ["label", "frame_index", "frame_width", "frame_height", "track_id", "height", "width", "image_crc32"]
+FLOATS = ["pts_seconds", "score", "sharpness", "manipulated"]
 BOXES = ["box_xyxy", "crop_xyxy"]
 
 
@@ -47,19 +47,19 @@ def test_strings_come_as_a_list_with_none_for_null(dataset: Path, stored: list[d
         assert batch[name] == [stored[row][name] for row in batch["row"].tolist()]
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", INTEGERS)
 def test_whole_numbers_come_as_int64(dataset: Path, stored: list[dict[str, Any]], name: str) -> None:
     for batch in loader_of(dataset, name):
         assert batch[name].dtype == torch.int64
         assert batch[name].tolist() == [stored[row][name] for row in batch["row"].tolist()]
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", FLOATS)
 def test_other_numbers_come_as_floats_with_nan_for_null(dataset: Path, stored: list[dict[str, Any]], name: str) -> None:
     for batch in loader_of(dataset, name):
         assert batch[name].is_floating_point()
-        wanted = [np.nan if stored[row][name] is None else stored[row][name] for row in batch["row"].tolist()]
-        np.testing.assert_array_equal(batch[name].numpy(), np.array(wanted, batch[name].numpy().dtype))
+        expected = [np.nan if stored[row][name] is None else stored[row][name] for row in batch["row"].tolist()]
+        np.testing.assert_array_equal(batch[name].numpy(), np.array(expected, batch[name].numpy().dtype))
 
 
 @pytest.mark.parametrize("name", BOXES)
@@ -85,10 +85,10 @@ def test_points_are_those_of_the_resized_image(dataset: Path, stored: list[dict[
             same_points(boxes, [np.array(row["regions"][name]) * scale for row in rows])
 
 
-def same_points(found: Any, wanted: Sequence[np.ndarray[Any, Any]]) -> None:
-    for one, other in zip(found, wanted, strict=True):
-        assert one.dtype == torch.float32
-        np.testing.assert_allclose(one.numpy(), other, rtol=1e-5)
+def same_points(actual: Any, expected: Sequence[np.ndarray[Any, Any]]) -> None:
+    for tensor, array in zip(actual, expected, strict=True):
+        assert tensor.dtype == torch.float32
+        np.testing.assert_allclose(tensor.numpy(), array, rtol=1e-5)
 
 
 def test_points_follow_a_face_transform(dataset: Path) -> None:
@@ -96,12 +96,12 @@ def test_points_follow_a_face_transform(dataset: Path) -> None:
     plain, flipped = (
         list(loader_of(dataset, "landmarks", "regions", face_transform=transform)) for transform in (None, flip)
     )
-    for one, other in zip(plain, flipped, strict=True):
-        assert torch.equal(other["image"], one["image"].flip(3))
-        left_eye, right_eye = one["landmarks"][:, 0], one["landmarks"][:, 1]
+    for batch, flipped_batch in zip(plain, flipped, strict=True):
+        assert torch.equal(flipped_batch["image"], batch["image"].flip(3))
+        left_eye, right_eye = batch["landmarks"][:, 0], batch["landmarks"][:, 1]
         mirrored = torch.stack([SIDE - 1 - right_eye[:, 0], right_eye[:, 1]], 1)
-        assert (other["landmarks"][:, 0] - mirrored).abs().max() <= 1  # whichever way pixel centres are counted
-        assert not torch.allclose(other["landmarks"][:, 0], left_eye)
+        assert (flipped_batch["landmarks"][:, 0] - mirrored).abs().max() <= 1  # whichever way pixel centres are counted
+        assert not torch.allclose(flipped_batch["landmarks"][:, 0], left_eye)
 
 
 def test_columns_may_be_written_to_and_kept(dataset: Path) -> None:
@@ -112,13 +112,13 @@ def test_columns_may_be_written_to_and_kept(dataset: Path) -> None:
         for tensor in (batch["landmarks"], batch["score"], batch["hull"][0], batch["regions"]["mouth"], batch["row"]):
             tensor.zero_()
     loader.set_epoch(0)
-    assert all(torch.equal(batch["landmarks"], one) for batch, one in zip(loader, first, strict=True))
+    assert all(torch.equal(batch["landmarks"], landmarks) for batch, landmarks in zip(loader, first, strict=True))
 
 
 def test_asking_for_columns_changes_no_image(dataset: Path) -> None:
-    everything = [name for name in Index(dataset).schema.names if name != "row"]
-    pairs = FaceDataLoader(dataset, num_workers=0, image_size=20, batch_size=10)
-    assert shown(loader_of(dataset, *everything, image_size=20)) == shown(pairs)
+    all_columns = [name for name in Index(dataset).schema.names if name != "row"]
+    plain = FaceDataLoader(dataset, num_workers=0, image_size=20, batch_size=10)
+    assert shown(loader_of(dataset, *all_columns, image_size=20)) == shown(plain)
 
 
 def test_a_dict_holds_the_fields_that_were_asked_for_and_no_others(dataset: Path) -> None:

@@ -32,14 +32,14 @@ def stored(dataset: Path) -> list[dict[str, Any]]:
     return stored_rows(dataset)
 
 
-def where(stored: list[dict[str, Any]], is_meant: Callable[[dict[str, Any]], bool]) -> list[int]:
-    return [number for number, row in enumerate(stored) if is_meant(row)]
+def rows_where(stored: list[dict[str, Any]], matches: Callable[[dict[str, Any]], bool]) -> list[int]:
+    return [number for number, row in enumerate(stored) if matches(row)]
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test", None])
 def test_a_split_is_its_rows_and_none_is_all(dataset: Path, stored: list[dict[str, Any]], split: str | None) -> None:
     faces = FaceDataset(dataset, split=split)
-    assert faces.rows.tolist() == where(stored, lambda row: split in (None, row["split"]))
+    assert faces.rows.tolist() == rows_where(stored, lambda row: split in (None, row["split"]))
     assert len(faces) == (ROWS[split] if split else sum(ROWS.values()))
 
 
@@ -75,27 +75,28 @@ FILTERS: dict[str, tuple[Any, Callable[[dict[str, Any]], bool]]] = {
 
 @pytest.mark.parametrize("name", FILTERS)
 def test_a_filter_keeps_the_rows_that_it_names(dataset: Path, stored: list[dict[str, Any]], name: str) -> None:
-    filters, is_meant = FILTERS[name]
+    filters, matches = FILTERS[name]
     rows = FaceDataset(dataset, split=None, filters=filters).rows.tolist()
-    assert rows == where(stored, is_meant)
+    assert rows == rows_where(stored, matches)
     assert name == "nobody" or rows
     in_train = FaceDataset(dataset, filters=filters).rows.tolist()
-    assert in_train == where(stored, lambda row: is_meant(row) and row["split"] == "train")
+    assert in_train == rows_where(stored, lambda row: matches(row) and row["split"] == "train")
 
 
 def test_a_comparison_with_null_keeps_no_row(dataset: Path, stored: list[dict[str, Any]]) -> None:
     rows = FaceDataset(dataset, split=None, filters=[("method", "!=", "swap")]).rows.tolist()
-    assert rows == where(stored, lambda row: row["method"] == "talk")  # as pyarrow: a null is neither equal nor unequal
+    # As pyarrow: a null is neither equal nor unequal.
+    assert rows == rows_where(stored, lambda row: row["method"] == "talk")
     rows = FaceDataset(dataset, split=None, filters=[("manipulated", "<", 2)]).rows.tolist()
-    assert rows == where(stored, lambda row: row["manipulated"] is not None)
+    assert rows == rows_where(stored, lambda row: row["manipulated"] is not None)
     assert {stored[row]["label"] for row in rows} == {1}
 
 
 def test_faces_of_fakes_that_nobody_changed_can_be_left_out(dataset: Path, stored: list[dict[str, Any]]) -> None:
-    least = min(row["manipulated"] for row in stored if row["manipulated"] is not None)
+    smallest = min(row["manipulated"] for row in stored if row["manipulated"] is not None)
     share = pc.field("manipulated")
-    rows = FaceDataset(dataset, split=None, filters=share.is_null() | (share > least)).rows.tolist()
-    assert rows == where(stored, lambda row: row["manipulated"] is None or row["manipulated"] > least)
+    rows = FaceDataset(dataset, split=None, filters=share.is_null() | (share > smallest)).rows.tolist()
+    assert rows == rows_where(stored, lambda row: row["manipulated"] is None or row["manipulated"] > smallest)
     assert len(rows) < len(stored)
     assert {stored[row]["label"] for row in rows} == {0, 1}
 
@@ -149,12 +150,12 @@ def evenly(rows: list[tuple[str, int]], frames: int) -> list[int]:
     of_video: dict[str, set[int]] = defaultdict(set)
     for video, frame in rows:
         of_video[video].add(frame)
-    wanted = set()
-    for video, held in of_video.items():
-        ordered, count = sorted(held), len(held)
-        stays = ordered if count <= frames else [ordered[(2 * i + 1) * count // (2 * frames)] for i in range(frames)]
-        wanted |= {(video, frame) for frame in stays}
-    return [number for number, row in enumerate(rows) if row in wanted]
+    selected = set()
+    for video, video_frames in of_video.items():
+        ordered, count = sorted(video_frames), len(video_frames)
+        middles = ordered if count <= frames else [ordered[(2 * i + 1) * count // (2 * frames)] for i in range(frames)]
+        selected |= {(video, frame) for frame in middles}
+    return [number for number, row in enumerate(rows) if row in selected]
 
 
 @examples(300)
@@ -170,7 +171,7 @@ def test_so_many_frames_of_each_video_are_kept_and_short_videos_whole(dataset: P
     for position in range(len(faces)):
         row = faces.info(position)
         frames[row["video_id"]].append(row["frame_index"])
-    assert {video: len(held) for video, held in frames.items()} == {
+    assert {video: len(indices) for video, indices in frames.items()} == {
         "real/anna.mp4": 15, "fake/anna-swap.mp4": 15, "real/bert.mp4": 12, "fake/bert-talk.mp4": 15
     }  # fmt: skip
     assert frames["fake/bert-talk.mp4"] == list(range(1, 30, 2))  # the middles of 15 stretches of two
@@ -188,9 +189,9 @@ def test_frames_are_counted_after_the_filters(dataset: Path) -> None:
 def two_faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three videos with two people in each frame."""
     out = tmp_path_factory.mktemp("two") / "out"
-    both = FixedBoxDetector(((0.1, 0.2, 0.4, 0.7), (0.6, 0.2, 0.9, 0.7)))
+    detector = FixedBoxDetector(((0.1, 0.2, 0.4, 0.7), (0.6, 0.2, 0.9, 0.7)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assets_dataset, "_MIDDLE", both)
+        patch.setattr(assets_dataset, "_MIDDLE", detector)
         make_dataset(out, (("train", (Clip("real/anna.mp4", 10), Clip("real/bert.mp4", 7), *NO_ROWS)),))
     return out
 
@@ -208,7 +209,7 @@ def test_all_faces_of_a_kept_frame_stay_together(two_faces: Path) -> None:
 
 def test_selected_rows_are_what_ranks_share(dataset: Path) -> None:
     options: dict[str, Any] = {"filters": [("label", "==", 0)], "frames_per_video": 9, "batch_size": 4, "image_size": 8}
-    seen = [
+    rows = [
         row
         for rank in range(2)
         for row in rows_seen(
@@ -216,5 +217,5 @@ def test_selected_rows_are_what_ranks_share(dataset: Path) -> None:
         )
     ]
     index = Index(dataset)
-    assert sorted(seen) == select_rows(index, "train", options["filters"], 9).tolist()
-    assert len(seen) == 18
+    assert sorted(rows) == select_rows(index, "train", options["filters"], 9).tolist()
+    assert len(rows) == 18

@@ -34,7 +34,7 @@ def loader_of(out: Path, **options: Any) -> FaceDataLoader:
     return FaceDataLoader(out, **{"num_workers": 0, "image_size": SIDE, **options})
 
 
-def everything(out: Path, split: str) -> list[bytes]:
+def all_images(out: Path, split: str) -> list[bytes]:
     faces = FaceDataset(out, split=split, image_size=SIDE)
     return [faces[position][0].numpy().tobytes() for position in range(len(faces))]
 
@@ -45,16 +45,16 @@ def test_an_epoch_covers_every_face_of_the_split_once(dataset: Path, split: str,
     loader = loader_of(dataset, split=split, shuffle=shuffle, window_images=128)
     batches = list(loader)
     assert len(batches) == len(loader) == -(-ROWS[split] // 64)
-    seen = shown(batches)
-    assert len(set(seen)) == ROWS[split]
-    assert Counter(seen) == Counter(everything(dataset, split))
+    images = shown(batches)
+    assert len(set(images)) == ROWS[split]
+    assert Counter(images) == Counter(all_images(dataset, split))
 
 
 def test_images_keep_their_labels_through_the_shuffle(dataset: Path) -> None:
     faces = FaceDataset(dataset, image_size=SIDE)
-    wanted = {faces[position][0].numpy().tobytes(): faces[position][1] for position in range(len(faces))}
+    expected = {faces[position][0].numpy().tobytes(): faces[position][1] for position in range(len(faces))}
     for images, labels in loader_of(dataset, batch_size=50):
-        assert [wanted[image.numpy().tobytes()] for image in images] == labels.tolist()
+        assert [expected[image.numpy().tobytes()] for image in images] == labels.tolist()
 
 
 def test_train_is_shuffled_by_its_seed_and_anew_in_each_epoch(dataset: Path) -> None:
@@ -62,17 +62,17 @@ def test_train_is_shuffled_by_its_seed_and_anew_in_each_epoch(dataset: Path) -> 
         loader = loader_of(dataset, seed=seed)
         return [shown(loader), shown(loader)]
 
-    first, again, other = two_epochs(3), two_epochs(3), two_epochs(4)
-    assert first == again
-    assert first[0] != other[0]
+    first, repeated, other_seed = two_epochs(3), two_epochs(3), two_epochs(4)
+    assert first == repeated
+    assert first[0] != other_seed[0]
     assert first[0] != first[1]
-    assert first[0] != everything(dataset, "train")
+    assert first[0] != all_images(dataset, "train")
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_the_other_splits_come_in_the_stored_order(dataset: Path, split: str) -> None:
     loader = loader_of(dataset, split=split, batch_size=7)
-    assert shown(loader) == shown(loader) == everything(dataset, split)
+    assert shown(loader) == shown(loader) == all_images(dataset, split)
 
 
 def test_an_empty_split_gives_no_batch(tmp_path: Path) -> None:
@@ -105,34 +105,36 @@ def test_it_is_a_loader_of_torch_and_goes_where_one_goes(dataset: Path) -> None:
 
 def test_a_loader_goes_through_pickle(dataset: Path) -> None:
     loader = loader_of(dataset, batch_size=100)
-    wanted = shown(loader)
+    expected = shown(loader)
     loader.set_epoch(0)
-    again = pickle.loads(pickle.dumps(loader_of(dataset, batch_size=100)))
-    assert shown(again) == wanted
+    reloaded = pickle.loads(pickle.dumps(loader_of(dataset, batch_size=100)))
+    assert shown(reloaded) == expected
 
 
 def test_the_newest_state_of_a_folder_is_read_by_a_new_loader_alone(dataset: Path, tmp_path: Path) -> None:
     """A loader keeps to what it opened, so that an epoch never changes under way."""
     copy = copy_dataset(dataset, tmp_path / "out")
     loader = loader_of(copy, batch_size=100)
-    wanted = shown(loader)
+    expected = shown(loader)
     (copy / "index.arrow").replace(copy / "index.old")
     loader.set_epoch(0)
-    assert shown(loader) == wanted
+    assert shown(loader) == expected
     with pytest.raises(UsageError, match="--rebuild-index"):
         loader_of(copy)
 
 
-def test_damage_that_cannot_be_replaced_is_told_alike_with_workers_and_without(dataset: Path, tmp_path: Path) -> None:
+def test_damage_that_cannot_be_replaced_is_reported_alike_with_workers_and_without(
+    dataset: Path, tmp_path: Path
+) -> None:
     copy = copy_dataset(dataset, tmp_path / "out")
     damage(copy, int(Index(copy).rows_where("split", "val")[2]))
-    told = []
+    messages = []
     for workers in (0, 1):
         with pytest.raises(CorruptDataError) as error:
             list(loader_of(copy, split="val", on_corrupt="raise", num_workers=workers))
-        told.append(str(error.value))
-    assert told[0].startswith(f"{copy}/faces/val/")
-    assert told[1] == told[0]
+        messages.append(str(error.value))
+    assert messages[0].startswith(f"{copy}/faces/val/")
+    assert messages[1] == messages[0]
 
 
 def test_after_an_error_the_workers_end_of_their_own_accord(dataset: Path, tmp_path: Path) -> None:
@@ -152,23 +154,23 @@ def test_after_an_error_the_workers_end_of_their_own_accord(dataset: Path, tmp_p
 # ---- python -m facefeed.loaders
 
 
-def passes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> Any:
+def run_module(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> Any:
     """What `python -m facefeed.loaders ARGUMENTS` does: exit status, standard output, standard error."""
     monkeypatch.setattr(sys, "argv", ["facefeed.loaders", *map(str, arguments)])
     status = 0
     try:
         runpy.run_module("facefeed.loaders", run_name="__main__")
-    except SystemExit as end:
-        status = end.code
+    except SystemExit as exit_error:
+        status = exit_error.code
     return status, *capsys.readouterr()
 
 
 def test_the_module_prints_a_line_for_each_split(
     dataset: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, told, errors = passes(capsys, monkeypatch, dataset)
+    status, output, errors = run_module(capsys, monkeypatch, dataset)
     assert (status, errors) == (0, "")
-    lines = told.splitlines()
+    lines = output.splitlines()
     assert [line.split()[:3] for line in lines] == [[split, str(ROWS[split]), "faces"] for split in SPLITS]
     assert "184 real, 157 fake" in lines[0]
     assert "float32 (19, 3, 224, 224)" in lines[2]
@@ -177,18 +179,18 @@ def test_the_module_prints_a_line_for_each_split(
 def test_the_module_says_what_is_wrong_in_one_line(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, told, errors = passes(capsys, monkeypatch, tmp_path / "nothing")
-    assert (status, told) == (2, "")
+    status, output, errors = run_module(capsys, monkeypatch, tmp_path / "nothing")
+    assert (status, output) == (2, "")
     assert errors.startswith("facefeed: ")
     damaged = copy_dataset(dataset, tmp_path / "out")
     next(iter((damaged / "faces" / "val").iterdir())).write_bytes(b"")
-    status, _, errors = passes(capsys, monkeypatch, damaged)
+    status, _, errors = run_module(capsys, monkeypatch, damaged)
     assert status == 1
     assert len(errors.splitlines()) == 1
     assert "facefeed verify" in errors
 
 
 def test_the_module_without_a_folder_says_how_to_use_it() -> None:
-    done = subprocess.run([sys.executable, "-m", "facefeed.loaders"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr == "usage: python -m facefeed.loaders OUT\n"
+    process = subprocess.run([sys.executable, "-m", "facefeed.loaders"], capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert process.stderr == "usage: python -m facefeed.loaders OUT\n"

@@ -84,20 +84,20 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def epochs(seen: list[list[Any]]) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+    names_by_epoch: dict[int, list[str]] = {}
     for epoch, names in seen:
-        found.setdefault(epoch, []).extend(names)
-    return found
+        names_by_epoch.setdefault(epoch, []).extend(names)
+    return names_by_epoch
 
 
 def test_a_trainer_sees_every_face_once_an_epoch_in_another_order_each_time(dataset: Path) -> None:
     model = Model()
     trainer(max_epochs=2, enable_checkpointing=False).fit(model, loader(dataset, "train"), loader(dataset, "val"))
-    seen = epochs(model.seen)
-    wanted = {name for batch in loader(dataset, "train") for name in batch["face_id"]}
-    assert set(seen[0]) == set(seen[1]) == wanted
-    assert len(seen[0]) == len(seen[1]) == len(wanted)
-    assert seen[0] != seen[1]
+    names = epochs(model.seen)
+    expected = {name for batch in loader(dataset, "train") for name in batch["face_id"]}
+    assert set(names[0]) == set(names[1]) == expected
+    assert len(names[0]) == len(names[1]) == len(expected)
+    assert names[0] != names[1]
 
 
 def test_a_data_module_hands_it_out_and_validation_and_prediction_take_it(dataset: Path) -> None:
@@ -121,9 +121,9 @@ def test_a_data_module_hands_it_out_and_validation_and_prediction_take_it(datase
 
 
 def test_prediction_keeps_the_loaders_settings_when_lightning_makes_it_anew(dataset: Path) -> None:
-    chosen = loader(dataset, "val", filters=[("label", "==", 1)], seed=3)
-    predicted = [name for batch in trainer().predict(Model(), chosen) for name in batch]
-    assert predicted == [name for batch in chosen for name in batch["face_id"]]
+    filtered = loader(dataset, "val", filters=[("label", "==", 1)], seed=3)
+    predicted = [name for batch in trainer().predict(Model(), filtered) for name in batch]
+    assert predicted == [name for batch in filtered for name in batch["face_id"]]
     assert all("/fake" in name or name.startswith("fake/") for name in predicted)
 
 
@@ -132,26 +132,26 @@ def test_overfitting_takes_the_same_few_batches_again_and_again(dataset: Path, s
     model = Model()
     fit = trainer(max_epochs=2, overfit_batches=2, enable_checkpointing=False)
     fit.fit(model, loader(dataset, "train", shuffle=shuffle))
-    seen = epochs(model.seen)
-    assert len(seen[0]) == 32
-    assert seen[0] == seen[1]
+    names = epochs(model.seen)
+    assert len(names[0]) == 32
+    assert names[0] == names[1]
 
 
 def test_a_checkpoint_from_mid_epoch_goes_on_at_the_very_batch(dataset: Path, tmp_path: Path) -> None:
     from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: PLC0415
 
-    whole, rest = Model(), Model()
-    saving = ModelCheckpoint(tmp_path, every_n_train_steps=5, save_top_k=-1)
-    trainer(max_epochs=2, callbacks=[saving]).fit(whole, loader(dataset, "train"))
+    full_run, resumed = Model(), Model()
+    checkpoint = ModelCheckpoint(tmp_path, every_n_train_steps=5, save_top_k=-1)
+    trainer(max_epochs=2, callbacks=[checkpoint]).fit(full_run, loader(dataset, "train"))
     trainer(max_epochs=2, enable_checkpointing=False).fit(
-        rest, loader(dataset, "train"), ckpt_path=tmp_path / "epoch=0-step=5.ckpt"
+        resumed, loader(dataset, "train"), ckpt_path=tmp_path / "epoch=0-step=5.ckpt"
     )
-    assert rest.seen == whole.seen[5:]
-    assert len(rest.seen) > 22
+    assert resumed.seen == full_run.seen[5:]
+    assert len(resumed.seen) > 22
 
 
 @pytest.fixture(scope="module")
-def whole(dataset: Path) -> list[list[Any]]:
+def uninterrupted(dataset: Path) -> list[list[Any]]:
     """What a run of three epochs sees that nothing disturbs."""
     model = Model()
     trainer(max_epochs=3, enable_checkpointing=False).fit(model, loader(dataset, "train"))
@@ -159,45 +159,49 @@ def whole(dataset: Path) -> list[list[Any]]:
 
 
 def test_a_checkpoint_from_mid_epoch_with_workers_and_validation_between_goes_on_at_the_very_batch(
-    dataset: Path, tmp_path: Path, whole: list[list[Any]]
+    dataset: Path, tmp_path: Path, uninterrupted: list[list[Any]]
 ) -> None:
     from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: PLC0415
 
     model = Model()
-    saving = ModelCheckpoint(tmp_path, every_n_train_steps=5, save_top_k=-1)
-    fit = trainer(max_epochs=2, val_check_interval=6, callbacks=[saving])
+    checkpoint = ModelCheckpoint(tmp_path, every_n_train_steps=5, save_top_k=-1)
+    fit = trainer(max_epochs=2, val_check_interval=6, callbacks=[checkpoint])
     fit.fit(model, loader(dataset, "train", num_workers=2), loader(dataset, "val", num_workers=1))
-    assert model.seen == whole[: len(model.seen)]
+    assert model.seen == uninterrupted[: len(model.seen)]
     for epoch, steps in ((0, 10), (1, 30)):
-        rest = Model()
+        resumed = Model()
         fit = trainer(max_epochs=2, val_check_interval=6, enable_checkpointing=False)
         path = tmp_path / f"epoch={epoch}-step={steps}.ckpt"
-        fit.fit(rest, loader(dataset, "train", num_workers=1), loader(dataset, "val"), ckpt_path=path)
-        assert rest.seen == model.seen[steps:]
+        fit.fit(resumed, loader(dataset, "train", num_workers=1), loader(dataset, "val"), ckpt_path=path)
+        assert resumed.seen == model.seen[steps:]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_checkpoint_from_the_end_of_an_epoch_goes_on_with_the_order_of_the_next(
-    dataset: Path, tmp_path: Path, whole: list[list[Any]], workers: int
+    dataset: Path, tmp_path: Path, uninterrupted: list[list[Any]], workers: int
 ) -> None:
     from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: PLC0415
 
-    saving, rest = ModelCheckpoint(tmp_path, save_top_k=-1), Model()
-    trainer(max_epochs=1, callbacks=[saving]).fit(Model(), loader(dataset, "train"))
+    checkpoint, resumed = ModelCheckpoint(tmp_path, save_top_k=-1), Model()
+    trainer(max_epochs=1, callbacks=[checkpoint]).fit(Model(), loader(dataset, "train"))
     fit = trainer(max_epochs=3, enable_checkpointing=False)
-    fit.fit(rest, loader(dataset, "train", num_workers=workers), ckpt_path=tmp_path / "epoch=0-step=22.ckpt")
-    assert rest.seen == whole[22:]
+    fit.fit(resumed, loader(dataset, "train", num_workers=workers), ckpt_path=tmp_path / "epoch=0-step=22.ckpt")
+    assert resumed.seen == uninterrupted[22:]
 
 
-def test_a_second_trainer_begins_with_the_first_epoch_of_the_same_loader(dataset: Path, whole: list[list[Any]]) -> None:
-    one = loader(dataset, "train")
+def test_a_second_trainer_begins_with_the_first_epoch_of_the_same_loader(
+    dataset: Path, uninterrupted: list[list[Any]]
+) -> None:
+    train_loader = loader(dataset, "train")
     for _ in range(2):
         model = Model()
-        trainer(max_epochs=2, enable_checkpointing=False).fit(model, one)
-        assert model.seen == whole[:44]
+        trainer(max_epochs=2, enable_checkpointing=False).fit(model, train_loader)
+        assert model.seen == uninterrupted[:44]
 
 
-def test_loaders_that_are_made_anew_for_each_epoch_go_on_with_the_next(dataset: Path, whole: list[list[Any]]) -> None:
+def test_loaders_that_are_made_anew_for_each_epoch_go_on_with_the_next(
+    dataset: Path, uninterrupted: list[list[Any]]
+) -> None:
     import lightning  # noqa: PLC0415
 
     class Data(lightning.LightningDataModule):
@@ -207,28 +211,28 @@ def test_loaders_that_are_made_anew_for_each_epoch_go_on_with_the_next(dataset: 
     model = Model()
     fit = trainer(max_epochs=3, reload_dataloaders_every_n_epochs=1, enable_checkpointing=False)
     fit.fit(model, datamodule=Data())
-    assert model.seen == whole
+    assert model.seen == uninterrupted
 
 
-def test_a_part_of_each_epoch_is_the_beginning_of_that_epoch(dataset: Path, whole: list[list[Any]]) -> None:
+def test_a_part_of_each_epoch_is_the_beginning_of_that_epoch(dataset: Path, uninterrupted: list[list[Any]]) -> None:
     model = Model()
     fit = trainer(max_epochs=3, limit_train_batches=5, enable_checkpointing=False)
     fit.fit(model, loader(dataset, "train", num_workers=1))
-    assert model.seen == [*whole[:5], *whole[22:27], *whole[44:49]]
+    assert model.seen == [*uninterrupted[:5], *uninterrupted[22:27], *uninterrupted[44:49]]
 
 
 def test_two_ranks_share_each_epoch_and_lightning_leaves_the_order_alone(dataset: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(_SCRIPT.format(tests=python_path(__file__).split(os.pathsep), out=str(dataset)), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    process = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False)
+    assert process.returncode == 0, process.stderr[-3000:]
     ranks = [json.loads((dataset / f"rank{rank}.json").read_text()) for rank in (0, 1)]
     assert [rank["sampler"] for rank in ranks] == ["EpochSampler"] * 2
     assert len(ranks[0]["seen"]) == len(ranks[1]["seen"])
-    both = [epochs(rank["seen"]) for rank in ranks]
-    wanted = sorted(name for batch in loader(dataset, "train") for name in batch["face_id"])
+    by_rank = [epochs(rank["seen"]) for rank in ranks]
+    expected = sorted(name for batch in loader(dataset, "train") for name in batch["face_id"])
     for epoch in (0, 1):
-        assert sorted(both[0][epoch] + both[1][epoch]) == wanted
-    assert both[0][0] != both[0][1]
+        assert sorted(by_rank[0][epoch] + by_rank[1][epoch]) == expected
+    assert by_rank[0][0] != by_rank[0][1]
     predicted = ranks[0]["predicted"] + ranks[1]["predicted"]
     assert sorted(predicted) == sorted(name for batch in loader(dataset, "val") for name in batch["face_id"])

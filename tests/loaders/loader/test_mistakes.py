@@ -83,8 +83,8 @@ def test_a_mistyped_argument_is_named_with_what_to_use(dataset: Path, options: d
 
 
 def test_whole_numbers_and_flags_may_be_numpys(dataset: Path) -> None:
-    given: dict[str, Any] = {"batch_size": np.int64(50), "image_size": np.int32(8), "drop_last": np.bool_(True)}
-    loader = FaceDataLoader(dataset, num_workers=np.int64(0), seed=np.uint8(3), **given)
+    options: dict[str, Any] = {"batch_size": np.int64(50), "image_size": np.int32(8), "drop_last": np.bool_(True)}
+    loader = FaceDataLoader(dataset, num_workers=np.int64(0), seed=np.uint8(3), **options)
     assert [len(labels) for _, labels in loader] == [50, 50]
 
 
@@ -138,7 +138,7 @@ def test_options_of_a_dataset_are_refused_beside_one_whatever_they_are(dataset: 
             FaceDataLoader(FaceDataset(dataset), filters=filters, num_workers=0)
 
 
-def test_an_epoch_without_a_batch_is_said(dataset: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_epoch_without_a_batch_is_logged(dataset: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert len(FaceDataLoader(dataset, 1000, drop_last=True, num_workers=0)) == 0
     assert "drop_last leaves no batch of the 107 faces" in caplog.text
 
@@ -171,10 +171,12 @@ def mine(image): return {{"image": image}}
 try: FaceDataLoader({str(dataset)!r}, num_workers=1, transform=mine)
 except Exception as error: print(error)
 """
-    seen = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-"], input=typed, capture_output=True, text=True, check=True, timeout=120
     ).stdout  # fmt: skip
-    assert seen.startswith("num_workers: workers cannot import the script from <stdin>; save it, or take num_workers=0")
+    assert output.startswith(
+        "num_workers: workers cannot import the script from <stdin>; save it, or take num_workers=0"
+    )
 
 
 GUARDED = """
@@ -202,9 +204,9 @@ def test_what_a_script_defines_is_found_by_workers_or_refused(dataset: Path, tmp
     (tmp_path / "package/__main__.py").write_text(GUARDED.replace("OUT", repr(str(dataset))))
     script, package = (
         subprocess.run(
-            [sys.executable, *wanted], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
+            [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
         ).stdout.splitlines()
-        for wanted in (("train.py",), ("-m", "package"))
+        for arguments in (("train.py",), ("-m", "package"))
     )
     assert script[0].startswith("transform: workers cannot import hidden from below `if __name__ == '__main__':`")
     assert script[1].startswith("transform: cannot be sent to workers: cannot pickle '_thread.lock' object")

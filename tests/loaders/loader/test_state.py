@@ -30,61 +30,61 @@ def loader_of(out: Path, **options: Any) -> FaceDataLoader:
     )
 
 
-def place(loader: FaceDataLoader) -> tuple[int, int]:
+def position(loader: FaceDataLoader) -> tuple[int, int]:
     state = loader.state_dict()
     return state["epoch"], state["images"]
 
 
 def rest_after(dataset: Path, state: dict[str, Any]) -> list[int]:
     """What a new loader hands out in the first epoch after it was given a state."""
-    other = loader_of(dataset)
-    other.load_state_dict(state)
-    return rows_seen(other)
+    resumed = loader_of(dataset)
+    resumed.load_state_dict(state)
+    return rows_seen(resumed)
 
 
 def test_it_counts_the_batches_that_were_handed_out(dataset: Path) -> None:
     loader = loader_of(dataset)
-    assert place(loader) == (0, 0)
+    assert position(loader) == (0, 0)
     batches = iter(loader)
-    places = []
+    positions = []
     for _ in range(len(loader)):
         next(batches)
-        places.append(place(loader))
-    assert places == [(0, 10 * step) for step in range(1, 11)] + [(1, 0)]
+        positions.append(position(loader))
+    assert positions == [(0, 10 * step) for step in range(1, 11)] + [(1, 0)]
     assert next(batches, None) is None
-    assert place(loader) == (1, 0)
+    assert position(loader) == (1, 0)
 
 
 def test_before_the_first_batch_of_an_epoch_it_stands_at_its_start(dataset: Path) -> None:
     loader = loader_of(dataset)
     batches = iter(loader)
-    assert place(loader) == (0, 0)
+    assert position(loader) == (0, 0)
     first = rows_seen([next(batches)])
-    assert place(loader) == (0, 10)
+    assert position(loader) == (0, 10)
     list(batches)
     batches = iter(loader)
-    assert place(loader) == (1, 0)
+    assert position(loader) == (1, 0)
     assert rest_after(dataset, loader.state_dict())[:10] == rows_seen([next(batches)]) != first
 
 
 @pytest.mark.parametrize("step", [0, 1, 5, 10, 11])
 def test_loading_goes_on_with_the_batch_that_was_due(dataset: Path, step: int) -> None:
     loader = loader_of(dataset)
-    whole, following = rows_seen(loader), rows_seen(loader)
+    all_rows, next_epoch = rows_seen(loader), rows_seen(loader)
     loader = loader_of(dataset)
     batches = iter(loader)
     for _ in range(step):
         next(batches)
     state = loader.state_dict()
-    other = loader_of(dataset)
-    other.load_state_dict(json.loads(json.dumps(state)))
-    assert other.state_dict() == state
-    assert rows_seen(other) == (whole[10 * step :] or following)
-    assert place(other) == ((1, 0) if step < 11 else (2, 0))
-    assert len(rows_seen(other)) == 107
+    resumed = loader_of(dataset)
+    resumed.load_state_dict(json.loads(json.dumps(state)))
+    assert resumed.state_dict() == state
+    assert rows_seen(resumed) == (all_rows[10 * step :] or next_epoch)
+    assert position(resumed) == ((1, 0) if step < 11 else (2, 0))
+    assert len(rows_seen(resumed)) == 107
 
 
-def broken_off(loader: FaceDataLoader, steps: int) -> FaceDataLoader:
+def interrupted(loader: FaceDataLoader, steps: int) -> FaceDataLoader:
     for number, _ in enumerate(loader, 1):
         if number == steps:
             break
@@ -92,36 +92,36 @@ def broken_off(loader: FaceDataLoader, steps: int) -> FaceDataLoader:
 
 
 def test_after_a_break_the_rest_of_the_epoch_comes_here_and_in_a_resumed_run(dataset: Path) -> None:
-    loader = broken_off(loader_of(dataset), 3)
-    assert place(loader) == (0, 30)
-    rest = rest_after(dataset, loader.state_dict())
-    assert rows_seen(loader) == rest == rows_seen_in_epoch(dataset, 0)[30:]
-    assert rows_seen(broken_off(loader, 2)) == rows_seen_in_epoch(dataset, 1)[20:]
-    assert place(loader) == (2, 0)
+    loader = interrupted(loader_of(dataset), 3)
+    assert position(loader) == (0, 30)
+    remaining = rest_after(dataset, loader.state_dict())
+    assert rows_seen(loader) == remaining == rows_seen_in_epoch(dataset, 0)[30:]
+    assert rows_seen(interrupted(loader, 2)) == rows_seen_in_epoch(dataset, 1)[20:]
+    assert position(loader) == (2, 0)
 
 
 def test_after_a_break_at_the_last_batch_the_next_epoch_comes(dataset: Path) -> None:
-    loader = broken_off(loader_of(dataset), 11)
-    assert place(loader) == (1, 0)
+    loader = interrupted(loader_of(dataset), 11)
+    assert position(loader) == (1, 0)
     assert rows_seen(loader) == rows_seen_in_epoch(dataset, 1)
 
 
 def test_after_a_break_set_epoch_begins_any_epoch_anew(dataset: Path) -> None:
     for epoch in (0, 1):
-        loader = broken_off(loader_of(dataset), 3)
+        loader = interrupted(loader_of(dataset), 3)
         loader.set_epoch(epoch)
-        assert place(loader) == (epoch, 0)
+        assert position(loader) == (epoch, 0)
         assert rows_seen(loader) == rows_seen_in_epoch(dataset, epoch)
 
 
 def test_after_a_break_an_order_that_is_not_shuffled_begins_anew_here_and_in_a_resumed_run(dataset: Path) -> None:
     options: dict[str, Any] = {"split": "val", "batch_size": 4}
-    whole = rows_seen(loader_of(dataset, **options))
-    loader = broken_off(loader_of(dataset, **options), 2)
-    assert place(loader) == (1, 0)
-    other = loader_of(dataset, **options)
-    other.load_state_dict(loader.state_dict())
-    assert rows_seen(loader) == rows_seen(other) == whole
+    all_rows = rows_seen(loader_of(dataset, **options))
+    loader = interrupted(loader_of(dataset, **options), 2)
+    assert position(loader) == (1, 0)
+    resumed = loader_of(dataset, **options)
+    resumed.load_state_dict(loader.state_dict())
+    assert rows_seen(loader) == rows_seen(resumed) == all_rows
 
 
 def test_an_epoch_that_is_set_within_the_loop_is_the_next_one(dataset: Path) -> None:
@@ -129,10 +129,10 @@ def test_an_epoch_that_is_set_within_the_loop_is_the_next_one(dataset: Path) -> 
     for number, _ in enumerate(loader):
         if number == 3:
             loader.set_epoch(0)  # the one that is under way: nothing changes
-            assert place(loader) == (0, 40)
+            assert position(loader) == (0, 40)
         if number == 5:
             loader.set_epoch(7)
-    assert place(loader) == (7, 0)
+    assert position(loader) == (7, 0)
     assert rows_seen(loader) == rows_seen_in_epoch(dataset, 7)
 
 
@@ -140,14 +140,14 @@ def test_a_state_is_of_the_epoch_that_is_due_not_of_one_that_was_broken_off(data
     loader = loader_of(dataset)
     next(iter(loader))
     loader.set_epoch(1)
-    assert place(loader) == (1, 0)
+    assert position(loader) == (1, 0)
     next(iter(loader))
-    assert place(loader) == (1, 10)
+    assert position(loader) == (1, 10)
     loader.set_epoch(2)
     iterator = iter(loader)
-    assert place(loader) == (2, 0)
+    assert position(loader) == (2, 0)
     next(iterator)
-    assert place(loader) == (2, 10)
+    assert position(loader) == (2, 10)
     assert rest_after(dataset, loader.state_dict()) == rows_seen_in_epoch(dataset, 2)[10:]
 
 
@@ -161,33 +161,33 @@ def test_set_epoch_decides_and_the_one_that_is_due_keeps_its_place(dataset: Path
     loader = loader_of(dataset)
     epochs = [rows_seen(loader) for _ in range(3)]
     assert [rows_seen_in_epoch(dataset, number) for number in range(3)] == epochs
-    other = loader_of(dataset)
-    other.load_state_dict({**loader.state_dict(), "epoch": 1, "images": 40})
-    other.set_epoch(1)  # as trainers do before each epoch
-    assert rows_seen(other) == epochs[1][40:]
-    other.load_state_dict({**loader.state_dict(), "epoch": 1, "images": 40})
-    other.set_epoch(2)
-    assert rows_seen(other) == epochs[2]
+    resumed = loader_of(dataset)
+    resumed.load_state_dict({**loader.state_dict(), "epoch": 1, "images": 40})
+    resumed.set_epoch(1)  # as trainers do before each epoch
+    assert rows_seen(resumed) == epochs[1][40:]
+    resumed.load_state_dict({**loader.state_dict(), "epoch": 1, "images": 40})
+    resumed.set_epoch(2)
+    assert rows_seen(resumed) == epochs[2]
 
 
 def test_a_state_may_be_loaded_by_other_ranks_of_the_same_global_batch(dataset: Path) -> None:
-    whole = rows_seen(loader_of(dataset, batch_size=12))
+    all_rows = rows_seen(loader_of(dataset, batch_size=12))
     loader = loader_of(dataset, batch_size=12)
     next(iter(loader))
     state = loader.state_dict()
     parts = []
     for rank in range(3):
-        other = loader_of(dataset, batch_size=4, rank=rank, num_replicas=3)
-        other.load_state_dict(state)
-        parts.append(list(other))
+        resumed = loader_of(dataset, batch_size=4, rank=rank, num_replicas=3)
+        resumed.load_state_dict(state)
+        parts.append(list(resumed))
     assert [rows_seen(step) for step in zip(*parts, strict=True)] == [
-        whole[start : start + 12] for start in range(12, 107, 12)
+        all_rows[start : start + 12] for start in range(12, 107, 12)
     ]
 
 
 def test_the_state_of_any_loader_is_less_than_a_kilobyte_of_plain_numbers_and_words(dataset: Path) -> None:
-    many = [("video_id", "not in", [f"real/{number}.mp4" for number in range(1000)])]
-    for options in ({}, {"filters": many}, {"balance": Quotas({"real": 1, "fake": 4})},
+    long_filter = [("video_id", "not in", [f"real/{number}.mp4" for number in range(1000)])]
+    for options in ({}, {"filters": long_filter}, {"balance": Quotas({"real": 1, "fake": 4})},
                     {"shuffle": "window", "max_per_video": 9, "frames_per_video": 9}):  # fmt: skip
         loader = loader_of(dataset, **options)
         next(iter(loader))
@@ -210,7 +210,7 @@ LONG = [number for number in range(1000) if number != 30]  # its text, as pyarro
 
 
 @pytest.mark.parametrize(
-    ("made", "loaded", "named"),
+    ("stored", "loaded", "field"),
     [
         ({}, {"seed": 1}, "seed"),
         ({}, {"split": "val", "shuffle": True}, "rows"),
@@ -228,10 +228,10 @@ LONG = [number for number in range(1000) if number != 30]  # its text, as pyarro
     ids=str,
 )  # fmt: skip
 def test_a_state_of_another_order_is_refused_by_the_name_of_what_differs(
-    dataset: Path, made: dict[str, Any], loaded: dict[str, Any], named: str
+    dataset: Path, stored: dict[str, Any], loaded: dict[str, Any], field: str
 ) -> None:
-    state = loader_of(dataset, **made).state_dict()
-    with pytest.raises(UsageError, match=rf"load_state_dict: the state has {named}=.*, this loader .*same data"):
+    state = loader_of(dataset, **stored).state_dict()
+    with pytest.raises(UsageError, match=rf"load_state_dict: the state has {field}=.*, this loader .*same data"):
         loader_of(dataset, **loaded).load_state_dict(state)
 
 
@@ -240,13 +240,13 @@ def test_the_same_rows_are_the_same_order_however_a_filter_is_written(dataset: P
     names = [f"real/{number}.mp4" for number in range(5)]
     state = loader_of(dataset, filters=[("video_id", "not in", set(names))]).state_dict()
     loader_of(dataset, filters=~pc.field("video_id").isin(names[::-1])).load_state_dict(state)
-    other = f"""
+    script = f"""
 from facefeed.loaders import FaceDataLoader
 loader = FaceDataLoader({str(dataset)!r}, 10, num_workers=0, filters=[("video_id", "not in", set({names!r}))])
 loader.load_state_dict({state!r})
 """
     environment = {**os.environ, "PYTHONHASHSEED": seed}  # sets have another order in each process
-    subprocess.run([sys.executable, "-c", other], check=True, env=environment, timeout=120)
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment, timeout=120)
 
 
 def test_a_state_of_another_dataset_is_refused(dataset: Path, tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_state_that_is_no_place_in_an_epoch_is_refused(dataset: Path, change: 
     loader = loader_of(dataset)
     with pytest.raises(UsageError, match="load_state_dict: "):
         loader.load_state_dict({**loader.state_dict(), **change})
-    assert place(loader) == (0, 0)
+    assert position(loader) == (0, 0)
 
 
 def test_loading_while_an_epoch_is_under_way_is_refused_and_changes_nothing(dataset: Path) -> None:
@@ -293,10 +293,10 @@ def test_loading_while_an_epoch_is_under_way_is_refused_and_changes_nothing(data
 @pytest.mark.parametrize("batches", [0, 3])
 def test_loading_after_an_iteration_was_let_go_is_fine(dataset: Path, batches: int) -> None:
     loader = loader_of(dataset)
-    running = iter(loader)
+    iterator = iter(loader)
     for _ in range(batches):
-        next(running)
-    del running
+        next(iterator)
+    del iterator
     loader.load_state_dict({**loader.state_dict(), "epoch": 0, "images": 30})
     assert rows_seen(loader) == rows_seen_in_epoch(dataset, 0)[30:]
 
@@ -313,14 +313,14 @@ def test_where_the_order_depends_on_the_batch_another_one_is_refused(dataset: Pa
 
 def test_a_state_that_counted_steps_still_goes_on_at_its_image(dataset: Path) -> None:
     loader = loader_of(dataset)
-    old = {**loader.state_dict(), "version": 1, "epoch": 0, "step": 4}
-    del old["images"]
-    loader.load_state_dict(old)
+    old_state = {**loader.state_dict(), "version": 1, "epoch": 0, "step": 4}
+    del old_state["images"]
+    loader.load_state_dict(old_state)
     assert rows_seen(loader) == rows_seen_in_epoch(dataset, 0)[40:]
-    larger = loader_of(dataset, batch_size=20)
-    larger.load_state_dict(old)
-    assert rows_seen(larger) == rows_seen_in_epoch(dataset, 0)[40:]
-    whole = {**old, "step": 11}
-    loader.load_state_dict(whole)
+    larger_batches = loader_of(dataset, batch_size=20)
+    larger_batches.load_state_dict(old_state)
+    assert rows_seen(larger_batches) == rows_seen_in_epoch(dataset, 0)[40:]
+    finished = {**old_state, "step": 11}
+    loader.load_state_dict(finished)
     assert rows_seen(loader) == []
-    assert place(loader) == (1, 0)
+    assert position(loader) == (1, 0)

@@ -30,7 +30,7 @@ def loader_of(out: Path, **options: Any) -> FaceDataLoader:
 
 
 class Clock:
-    """Goes on only when it is told to."""
+    """Advances only when the test moves it."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -46,7 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_time_is_told_apart_into_waiting_and_training(clock: Clock) -> None:
+def test_time_is_split_into_waiting_and_training(clock: Clock) -> None:
     meter = EpochMeter(3)
     with meter.time_wait():  # iter()
         clock.seconds += 1.5
@@ -87,13 +87,13 @@ def test_before_the_first_batch_all_figures_are_zero(dataset: Path) -> None:
 
 def test_it_counts_the_epoch_that_is_under_way(dataset: Path) -> None:
     loader = loader_of(dataset)
-    seen = []
+    figures = []
     for images, _ in loader:
         stats = loader.stats()
-        seen.append((stats.epoch, stats.batches, stats.images, len(images)))
+        figures.append((stats.epoch, stats.batches, stats.images, len(images)))
         assert 0 < stats.wait_seconds <= stats.seconds
         assert stats.first_batch_seconds <= stats.seconds
-    assert seen == [(0, number, min(20 * number, 107), 20 if number < 6 else 7) for number in range(1, 7)]
+    assert figures == [(0, number, min(20 * number, 107), 20 if number < 6 else 7) for number in range(1, 7)]
     next(iter(loader))
     assert (loader.stats().epoch, loader.stats().batches, loader.stats().images) == (1, 1, 20)
 
@@ -115,7 +115,7 @@ def test_a_rank_counts_its_own_images(dataset: Path) -> None:
 # ---- describe
 
 
-def told_of(rows: RowsOnly, **options: Any) -> Any:
+def describe_rows(rows: RowsOnly, **options: Any) -> Any:
     return describe_epoch(order_of(rows, **options), num_workers=0, shared_bytes=0)
 
 
@@ -127,19 +127,19 @@ def images(*places: tuple[str, int, int]) -> RowsOnly:
 
 @pytest.mark.parametrize("shuffle", [True, "full"])
 def test_random_access_reads_whole_pages(shuffle: Any) -> None:
-    one = images(("a", 0, 4096))
-    assert told_of(one, shuffle=shuffle).read_amplification == 1.0
-    assert told_of(images(("a", 4095, 2)), shuffle=shuffle).read_amplification == 2 * 4096 / 2
-    three = images(("a", 0, 4096), ("a", 4096, 100), ("a", 8000, 200))
-    assert told_of(three, shuffle=shuffle).read_amplification == pytest.approx(4 * 4096 / 4396)
+    single = images(("a", 0, 4096))
+    assert describe_rows(single, shuffle=shuffle).read_amplification == 1.0
+    assert describe_rows(images(("a", 4095, 2)), shuffle=shuffle).read_amplification == 2 * 4096 / 2
+    three_images = images(("a", 0, 4096), ("a", 4096, 100), ("a", 8000, 200))
+    assert describe_rows(three_images, shuffle=shuffle).read_amplification == pytest.approx(4 * 4096 / 4396)
 
 
 def test_windows_read_their_runs_with_the_gaps_in_them() -> None:
     rows = images(*(("a", 3000 * number, 1000) for number in range(256)))
-    told = told_of(rows, shuffle="window", window_images=256)
-    assert told.read_amplification == pytest.approx((255 * 3000 + 1000) / 256_000)
+    description = describe_rows(rows, shuffle="window", window_images=256)
+    assert description.read_amplification == pytest.approx((255 * 3000 + 1000) / 256_000)
     rows = images(*(("a", 100 * KIB * number, 10 * KIB) for number in range(256)))
-    assert told_of(rows, shuffle="window", window_images=128).read_amplification == 1.0
+    assert describe_rows(rows, shuffle="window", window_images=128).read_amplification == 1.0
 
 
 def test_rows_that_come_twice_in_a_window_are_read_once() -> None:
@@ -148,31 +148,37 @@ def test_rows_that_come_twice_in_a_window_are_read_once() -> None:
         "label": [0] * 4 + [1] * 124,
     })  # fmt: skip
     order = order_of(rows, shuffle="window", window_images=128, balance=Quotas({"real": 1, "fake": 1}))
-    seen = sorted(set(order.rows(0).tolist()))
-    assert len(seen) == 4 + 64  # of 128 images, 64 show the same four
-    told = describe_epoch(order, num_workers=0, shared_bytes=0)
-    assert told.read_amplification == pytest.approx((seen[-1] + 1 - seen[0]) / len(seen))
+    unique_rows = sorted(set(order.rows(0).tolist()))
+    assert len(unique_rows) == 4 + 64  # of 128 images, 64 show the same four
+    description = describe_epoch(order, num_workers=0, shared_bytes=0)
+    assert description.read_amplification == pytest.approx((unique_rows[-1] + 1 - unique_rows[0]) / len(unique_rows))
 
 
 def test_the_windows_memory_is_that_of_two(dataset: Path) -> None:
     rows = images(*(("a", 1000 * number, 600 if number % 2 else 1000) for number in range(1000)))
-    assert told_of(rows, shuffle="window", window_images=200).window_bytes == 2 * 200 * 800
-    assert told_of(rows, shuffle="window", window_images=5000).window_bytes == 2 * 1000 * 800
-    assert told_of(rows).window_bytes is None
-    told = loader_of(dataset, shuffle="window", window_images=128).describe()
+    assert describe_rows(rows, shuffle="window", window_images=200).window_bytes == 2 * 200 * 800
+    assert describe_rows(rows, shuffle="window", window_images=5000).window_bytes == 2 * 1000 * 800
+    assert describe_rows(rows).window_bytes is None
+    description = loader_of(dataset, shuffle="window", window_images=128).describe()
     index = Index(dataset)
     mean = index.numbers("image_bytes", index.rows_where("split", "train")).mean()
-    assert told.window_bytes == round(2 * 107 * mean)
-    assert "window: 0 MB of page cache for two windows" in str(told)
+    assert description.window_bytes == round(2 * 107 * mean)
+    assert "window: 0 MB of page cache for two windows" in str(description)
 
 
 def test_the_description_says_rule_rows_and_steps(dataset: Path) -> None:
     loader = loader_of(dataset, rank=1, num_replicas=2, seed=7)
-    told = loader.describe()
-    assert (told.rows, told.batches, told.global_batch, told.rank, told.num_replicas) == (107, 3, 40, 1, 2)
-    assert (told.unknown_labels, told.notes, told.num_workers) == (0, (), 0)
-    assert told.read_amplification > 1
-    lines = str(told).splitlines()
+    description = loader.describe()
+    assert (
+        description.rows,
+        description.batches,
+        description.global_batch,
+        description.rank,
+        description.num_replicas,
+    ) == (107, 3, 40, 1, 2)
+    assert (description.unknown_labels, description.notes, description.num_workers) == (0, (), 0)
+    assert description.read_amplification > 1
+    lines = str(description).splitlines()
     assert [line.split(":")[0] for line in lines] == ["order", "rows", "batches", "workers", "reads"]
     for part in ("mixed over all rows", "every row once", "dataset, seed 7, epoch and batch number alone"):
         assert part in lines[0]
@@ -183,7 +189,7 @@ def test_the_description_says_rule_rows_and_steps(dataset: Path) -> None:
     assert "as in the index" in str(loader_of(dataset, shuffle=False).describe())
 
 
-def test_the_memory_of_batches_under_way_is_told_before_there_is_any(dataset: Path) -> None:
+def test_the_memory_of_batches_under_way_is_stated_before_there_is_any(dataset: Path) -> None:
     assert loader_of(dataset).describe().shared_bytes == 3 * 20 * 8 * 8 * 3 * 4
     assert loader_of(dataset, dtype="uint8").describe().shared_bytes == 3 * 20 * 8 * 8 * 3
     assert loader_of(dataset, num_workers=2).describe().shared_bytes == (3 + 2 * 2) * 20 * 8 * 8 * 3 * 4
@@ -201,9 +207,9 @@ def test_describing_changes_nothing(dataset: Path) -> None:
 
 def test_rows_without_a_label_are_counted(dataset: Path) -> None:
     rows = RowsOnly({"label": [0, -1, 1, -1], "image_offset": [0] * 4, "image_bytes": [9] * 4, "file": ["a"] * 4})
-    told = told_of(rows)
-    assert told.unknown_labels == 2
-    assert str(told).splitlines()[-1] == "labels: 2 rows have none (-1)"
+    description = describe_rows(rows)
+    assert description.unknown_labels == 2
+    assert str(description).splitlines()[-1] == "labels: 2 rows have none (-1)"
 
 
 def test_amplification_of_a_real_dataset_is_what_its_files_say(dataset: Path) -> None:

@@ -48,16 +48,16 @@ def test_accelerate_refuses_at_prepare_and_runs_beside_it(dataset: Path) -> None
     model = torch.nn.Linear(8 * 8 * 3, 1)
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
     loader = loader_of(dataset, device=accelerator.device)
-    seen = []
+    rows = []
     for batch in loader:
         with accelerator.accumulate(model):
             accelerator.backward(model(batch["image"].flatten(1)).mean())
             optimizer.step()
             optimizer.zero_grad()
-        seen += rows_seen([batch])
-        if len(seen) == 50:
+        rows += rows_seen([batch])
+        if len(rows) == 50:
             state = json.loads(json.dumps(loader.state_dict()))
-    assert seen == rows_seen(loader_of(dataset))
+    assert rows == rows_seen(loader_of(dataset))
     resumed = loader_of(dataset)
     resumed.load_state_dict(state)
-    assert rows_seen(resumed) == seen[50:]
+    assert rows_seen(resumed) == rows[50:]

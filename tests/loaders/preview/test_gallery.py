@@ -45,7 +45,7 @@ def pipeline(tmp_path: Path) -> Path:
 
 
 def run(*arguments: Any) -> Result:
-    return CliRunner().invoke(augment, [str(one) for one in arguments])
+    return CliRunner().invoke(augment, [str(argument) for argument in arguments])
 
 
 class Page(HTMLParser):
@@ -73,8 +73,8 @@ class Page(HTMLParser):
 
 
 def page_of(out: Path, pipeline: Path, path: Path, *options: Any) -> Page:
-    done = run(out, pipeline, "--page", path, *options)
-    assert done.exit_code == 0, done.output
+    result = run(out, pipeline, "--page", path, *options)
+    assert result.exit_code == 0, result.output
     return Page(path.read_text(encoding="utf-8"))
 
 
@@ -99,12 +99,16 @@ def test_the_page_needs_nothing_else_and_runs_nothing(out: Path, pipeline: Path,
     page = page_of(out, pipeline, tmp_path / "a.html", "--faces", 2, "--variants", 1)
     assert not page.all("script")
     assert not page.all("iframe")
-    links = [one.get(name) for _, one in page.tags for name in ("src", "href") if name in one]
+    links = [attributes.get(name) for _, attributes in page.tags for name in ("src", "href") if name in attributes]
     assert links
     assert all(str(link).startswith("data:") for link in links)
     assert "url(" not in page.text
     assert "@import" not in page.text
-    [policy] = [one["content"] for one in page.all("meta") if one.get("http-equiv") == "Content-Security-Policy"]
+    [policy] = [
+        attributes["content"]
+        for attributes in page.all("meta")
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -120,15 +124,15 @@ def test_names_are_shown_as_they_are_and_not_acted_on(out: Path, tmp_path: Path)
 
 def test_the_header_states_the_options(out: Path, pipeline: Path, tmp_path: Path) -> None:
     page = page_of(out, pipeline, tmp_path / "a.html", "--seed", 7, "--faces", 3, "--variants", 2)
-    facts = [
+    header_lines = [
         str(out),
         str(pipeline),
         "train, 18 faces",
         "3 faces at 224 px, 2 variants of each",
         "µs an image (median)",
     ]
-    for words in [*facts, "FaceCompose100%", "HorizontalFlip50%", "FaceCutout50%"]:
-        assert words in page.text
+    for message in [*header_lines, "FaceCompose100%", "HorizontalFlip50%", "FaceCutout50%"]:
+        assert message in page.text
 
 
 def pictures(page: Page) -> list[str]:
@@ -160,10 +164,10 @@ def test_a_plain_compose_is_shown_without_points_that_it_does_not_transform(out:
 
 def test_people_read_one_line_and_programs_one_object(out: Path, pipeline: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.html"
-    done = run(out, pipeline, "--page", path, "--faces", 2, "--variants", 2, "--json")
-    [line] = done.stderr.splitlines()
+    result = run(out, pipeline, "--page", path, "--faces", 2, "--variants", 2, "--json")
+    [line] = result.stderr.splitlines()
     assert line.startswith(f"{path}: 2 faces, each in 2 variants")
-    figures = json.loads(done.stdout.splitlines()[-1])
+    figures = json.loads(result.stdout.splitlines()[-1])
     assert figures.pop("microseconds_per_image") > 0
     assert figures.pop("bytes") == path.stat().st_size
     assert figures == {"page": str(path), "split": "train", "faces": 2, "variants": 2, "seed": 0, "exit": 0}
@@ -185,12 +189,12 @@ def test_faces_are_of_every_label_and_of_as_many_videos_as_there_are() -> None:
 VALID = {"__version__": "2.0.8", "transform": {"__class_fullname__": "Compose", "p": 1.0, "transforms": []}}
 
 
-def a_file(*transforms: dict[str, Any]) -> str:
+def as_json(*transforms: dict[str, Any]) -> str:
     return json.dumps({**VALID, "transform": {**VALID["transform"], "transforms": [*transforms]}})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("a: [", "is no YAML of plain data"),
         ("!!python/object/apply:os.system ['touch /tmp/owned']", "is no YAML of plain data"),
@@ -198,31 +202,31 @@ def a_file(*transforms: dict[str, Any]) -> str:
         ("transform: 3", "holds no pipeline of Albumentations"),
         ("", "holds no pipeline of Albumentations"),
         ("transform: {p: 1}", "holds something that is no transform"),
-        (a_file({"__class_fullname__": "Magic", "p": 1}), "Magic: neither Albumentations"),
-        (a_file({"__class_fullname__": "HorizontalFlip", "p": 7}), "HorizontalFlip: p Input should be less"),
-        (a_file({"__class_fullname__": "HorizontalFlip", "p": 1, "q": 2}), "Argument(s) 'q' are not valid"),
-        (a_file({"__class_fullname__": "facefeed.loaders.augment.FaceCutout", "hull": 2, "p": 1}), "hull=2: must be"),
-        (a_file({"__class_fullname__": "facefeed.loaders.augment.FaceCutout", "x": 2, "p": 1}), "unexpected keyword"),
-        (a_file("words"), "holds something that is no transform"),  # type: ignore[arg-type]
+        (as_json({"__class_fullname__": "Magic", "p": 1}), "Magic: neither Albumentations"),
+        (as_json({"__class_fullname__": "HorizontalFlip", "p": 7}), "HorizontalFlip: p Input should be less"),
+        (as_json({"__class_fullname__": "HorizontalFlip", "p": 1, "q": 2}), "Argument(s) 'q' are not valid"),
+        (as_json({"__class_fullname__": "facefeed.loaders.augment.FaceCutout", "hull": 2, "p": 1}), "hull=2: must be"),
+        (as_json({"__class_fullname__": "facefeed.loaders.augment.FaceCutout", "x": 2, "p": 1}), "unexpected keyword"),
+        (as_json("words"), "holds something that is no transform"),  # type: ignore[arg-type]
         (json.dumps({"transform": {"__class_fullname__": "HorizontalFlip", "p": 1}}), "holds HorizontalFlip alone"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_pipeline_is_reported_in_one_line_and_nothing_is_written(
-    text: str, words: str, out: Path, tmp_path: Path
+    text: str, message: str, out: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(text)
-    done = run(out, path, "--page", tmp_path / "a.html")
-    assert isinstance(done.exception, UsageError)
-    assert words in str(done.exception)
-    assert str(path) in str(done.exception)
-    assert "\n" not in str(done.exception)
+    result = run(out, path, "--page", tmp_path / "a.html")
+    assert isinstance(result.exception, UsageError)
+    assert message in str(result.exception)
+    assert str(path) in str(result.exception)
+    assert "\n" not in str(result.exception)
     assert sorted(tmp_path.iterdir()) == [path]
     assert not Path("/tmp/owned").exists()
 
 
 @pytest.mark.parametrize(
-    ("compose", "words"),
+    ("compose", "message"),
     [
         (
             A.Compose([LandmarkBlackout(p=1)]),
@@ -233,15 +237,15 @@ def test_a_file_that_is_no_pipeline_is_reported_in_one_line_and_nothing_is_writt
     ],
 )
 def test_a_pipeline_that_fails_on_a_face_is_reported_in_one_line(
-    compose: Any, words: str, out: Path, tmp_path: Path
+    compose: Any, message: str, out: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "pipeline.yaml"
     for transform in compose:
         transform.p = 1
     A.save(compose, path, data_format="yaml")
-    done = run(out, path, "--page", tmp_path / "a.html")
-    assert isinstance(done.exception, UsageError)
-    assert words in str(done.exception)
+    result = run(out, path, "--page", tmp_path / "a.html")
+    assert isinstance(result.exception, UsageError)
+    assert message in str(result.exception)
     assert sorted(tmp_path.iterdir()) == [path]
 
 
@@ -256,8 +260,8 @@ def test_unusable_paths_are_reported_and_nothing_is_written(out: Path, pipeline:
         (out, pipeline, "--page", tmp_path),
         (out, pipeline, "--page", pipeline),
     ):
-        done = run(*arguments)
-        assert isinstance(done.exception, UsageError), arguments
+        result = run(*arguments)
+        assert isinstance(result.exception, UsageError), arguments
         assert sorted(tmp_path.iterdir()) == [pipeline]
     assert pipeline.read_text() == text
 
@@ -282,6 +286,11 @@ def test_a_pipeline_is_described_with_the_arguments_that_are_not_defaults() -> N
 
 
 def test_a_pipeline_read_from_its_file_is_the_one_that_was_saved(pipeline: Path) -> None:
-    read = read_pipeline(pipeline)
-    assert type(read) is FaceCompose
-    assert [type(one).__name__ for one in read] == ["HorizontalFlip", "AlignedMixup", "FaceCutout", "ImageCompression"]
+    loaded = read_pipeline(pipeline)
+    assert type(loaded) is FaceCompose
+    assert [type(transform).__name__ for transform in loaded] == [
+        "HorizontalFlip",
+        "AlignedMixup",
+        "FaceCutout",
+        "ImageCompression",
+    ]

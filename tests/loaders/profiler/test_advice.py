@@ -33,8 +33,8 @@ def recording_of(load: Any, *, workers: int = 2, prefetch: int = 2, busy: float 
     return recorded(timeline, queue=queue, stamps=stamps, loop_cpu_seconds=loop * timeline.total_seconds)
 
 
-def of(advice: list[Advice], words: str) -> Advice:
-    return next(one for one in advice if words in one.change)
+def find_advice(advice: list[Advice], text: str) -> Advice:
+    return next(item for item in advice if text in item.change)
 
 
 def test_a_loader_that_waits_for_something_else_than_a_core_is_given_as_many_workers_as_it_needs() -> None:
@@ -51,8 +51,8 @@ def test_a_loader_that_waits_for_something_else_than_a_core_is_given_as_many_wor
 def test_more_workers_are_not_advised_where_the_cores_are_busy_but_more_cores_are() -> None:
     crowded = recording_of(np.full(600, 3.5 * STEP), busy=1.0, loop=0.2)
     advice = advise(crowded, num_cores=2)
-    assert not [one for one in advice if one.settings]
-    cores = of(advice, "want more than the 2 cores; with 4 and workers 2 -> 4")
+    assert not [item for item in advice if item.settings]
+    cores = find_advice(advice, "want more than the 2 cores; with 4 and workers 2 -> 4")
     assert cores.predicted_wait_share < cores.current_wait_share / 2
 
 
@@ -65,7 +65,7 @@ def test_a_loader_without_workers_is_given_some() -> None:
 
 def test_batches_of_very_different_length_are_given_a_longer_queue() -> None:
     load = np.random.default_rng(0).exponential(1.5 * STEP, 2000)
-    advice = of(advise(recording_of(load, prefetch=1, busy=1.0), num_cores=2), "prefetch 1 -> ")
+    advice = find_advice(advise(recording_of(load, prefetch=1, busy=1.0), num_cores=2), "prefetch 1 -> ")
     assert advice.predicted_wait_share < 0.7 * advice.current_wait_share
     assert advice.settings["num_workers"] == 2
 
@@ -73,14 +73,14 @@ def test_batches_of_very_different_length_are_given_a_longer_queue() -> None:
 def test_one_slow_batch_in_fifty_is_named() -> None:
     load = np.full(1000, STEP)
     load[25::50] = 20 * STEP
-    advice = of(advise(recording_of(load, busy=1.0), num_cores=2), "batches take")
+    advice = find_advice(advise(recording_of(load, busy=1.0), num_cores=2), "batches take")
     assert advice.change.startswith("20 of 996 batches take 20 times as long as the others (up to 200 ms)")
     assert advice.predicted_wait_share < 0.01 < advice.current_wait_share
 
 
 def test_the_stage_that_takes_longest_is_named_with_what_to_do_about_it() -> None:
     spans = {"read": 0.1, "decode": 0.2, "augment": 0.6}
-    advice = of(advise(recording_of(np.full(600, 3 * STEP), busy=1.0, spans=spans), num_cores=2), "augment")
+    advice = find_advice(advise(recording_of(np.full(600, 3 * STEP), busy=1.0, spans=spans), num_cores=2), "augment")
     assert advice.change == (
         "augment is 60% of a batch's load time, at half of that: take cheaper transforms, or leave some to the device"
     )
@@ -90,7 +90,7 @@ def test_the_stage_that_takes_longest_is_named_with_what_to_do_about_it() -> Non
 def test_what_others_on_the_machine_took_is_not_expected_to_go_away() -> None:
     """Half of the time, makers wanted a core that somebody else had: more of them would wait as well."""
     advice = advise(recording_of(np.full(600, 3 * STEP), busy=0.5, queued=0.5), num_cores=2)
-    assert not [one for one in advice if one.predicted_wait_share < 0.01 and "prefetch" in one.change]
+    assert not [item for item in advice if item.predicted_wait_share < 0.01 and "prefetch" in item.change]
 
 
 def test_nobody_who_never_waits_is_advised() -> None:
@@ -113,10 +113,10 @@ def test_little_waiting_is_not_answered_by_leaving_most_of_it(steps: float) -> N
     """Between 1 and 2 % of the time."""
     load = np.full(4000, STEP)
     load[100::500] = steps * STEP
-    settings = [one for one in advise(recording_of(load), num_cores=4) if one.settings]
+    settings = [item for item in advise(recording_of(load), num_cores=4) if item.settings]
     assert len(settings) == 2
-    assert all(0.01 < one.current_wait_share < 0.02 for one in settings)
-    assert all(one.predicted_wait_share <= one.current_wait_share / 2 for one in settings)
+    assert all(0.01 < item.current_wait_share < 0.02 for item in settings)
+    assert all(item.predicted_wait_share <= item.current_wait_share / 2 for item in settings)
 
 
 def test_steps_that_wait_often_but_briefly_are_advised_since_they_never_count_as_fed() -> None:

@@ -35,14 +35,14 @@ def test_blocks_are_longer_than_the_series_remembers() -> None:
 
 @pytest.mark.parametrize("length", [1, 10])
 def test_a_bound_of_95_percent_holds_in_19_of_20_runs(length: int) -> None:
-    held = []
+    covered = []
     for run in range(200):
         rng = np.random.default_rng(run)
         starved = runs(rng, 3000, length, 0.04)
         stall = np.where(starved, 1.0, 0.0)
-        found = bootstrap_ratio(stall, np.ones(3000), block=4 * length, seed=run)
-        held.append(found.upper >= 0.04)
-    assert np.mean(held) >= 0.90  # 0.95, less three standard errors of 200 runs
+        estimate = bootstrap_ratio(stall, np.ones(3000), block=4 * length, seed=run)
+        covered.append(estimate.upper >= 0.04)
+    assert np.mean(covered) >= 0.90  # 0.95, less three standard errors of 200 runs
 
 
 def test_a_run_of_bad_steps_is_less_certain_than_as_many_that_are_spread() -> None:
@@ -55,13 +55,13 @@ def test_a_run_of_bad_steps_is_less_certain_than_as_many_that_are_spread() -> No
 
 
 def test_none_seen_is_a_bound_and_not_never() -> None:
-    none = np.zeros(2000, np.bool_)
+    no_events = np.zeros(2000, np.bool_)
     for block in (4, 16):
-        assert event_rate_bound(none, block=block).upper == pytest.approx(30 / 2000, rel=0.1)
-        assert bootstrap_ratio(none.astype(float), np.ones(2000), block=block).upper == pytest.approx(
+        assert event_rate_bound(no_events, block=block).upper == pytest.approx(30 / 2000, rel=0.1)
+        assert bootstrap_ratio(no_events.astype(float), np.ones(2000), block=block).upper == pytest.approx(
             30 / 2000, rel=0.1
         )
-    assert event_rate_bound(none, block=4, confidence=0.99).upper == pytest.approx(46 / 2000, rel=0.1)
+    assert event_rate_bound(no_events, block=4, confidence=0.99).upper == pytest.approx(46 / 2000, rel=0.1)
 
 
 def test_too_few_steps_say_nothing() -> None:

@@ -30,66 +30,71 @@ def test_a_profile_changes_no_batch_and_knows_when_each_was_made(dataset: Path) 
     plain = shown(FaceDataLoader(dataset, 10, **options))
     batches: list[object] = []
     loader = FaceDataLoader(dataset, 10, **options)
-    passing = MeasuredLoop(loader)
-    recording = passing.record(11, lambda _: None, batches_out=batches)
+    loop = MeasuredLoop(loader)
+    recording = loop.record(11, lambda _: None, batches_out=batches)
     assert shown(batches) == plain
-    made = passing._loader.dataset.dataset
+    timed_dataset = loop._loader.dataset.dataset
     assert (
-        made.pool is passing._loader._batch_dataset.pool is not None
+        timed_dataset.pool is loop._loader._batch_dataset.pool is not None
     )  # made as the loader does, in its own kind of memory
     assert (loader._epoch_sampler.epoch, loader._batch_dataset.pool) == (0, None)  # and the loader itself is as it was
     assert recording.num_images.sum() == 107
     assert (recording.load_start_at < recording.load_end_at).all()
     assert (recording.load_end_at <= recording.received_at).all()
-    assert len({stamp.pid for stamp in recording.batch_timings}) == 2
-    assert all(stamp.cpu_seconds > 0 for stamp in recording.batch_timings)
+    assert len({timing.pid for timing in recording.batch_timings}) == 2
+    assert all(timing.cpu_seconds > 0 for timing in recording.batch_timings)
 
 
-def test_what_a_batch_costs_is_told_apart(dataset: Path) -> None:
+def test_what_a_batch_costs_is_broken_down(dataset: Path) -> None:
     transform = A.Compose([A.GaussianBlur(p=1.0)])
     loader = FaceDataLoader(dataset, 5, image_size=16, num_workers=0, transform=transform)
-    found = profile(loader, SleepingStep(0.0005), steps=60)
-    assert list(found.live.stage_seconds) == ["read", "decode", "resize", "augment", "collate", "other"]
-    assert min(found.live.stage_seconds.values()) > 0
-    trials = {trial.name: trial.recording.stage_seconds for trial in found.trials}
+    loader_profile = profile(loader, SleepingStep(0.0005), steps=60)
+    assert list(loader_profile.live.stage_seconds) == ["read", "decode", "resize", "augment", "collate", "other"]
+    assert min(loader_profile.live.stage_seconds.values()) > 0
+    trials = {trial.name: trial.recording.stage_seconds for trial in loader_profile.trials}
     assert "augment" not in trials["evaluation transform"]
     assert set(trials) == {"evaluation transform", "none"}
-    assert len(found.curve) == 5
-    assert all(point.step_seconds > 0 <= point.predicted_wait_share <= 1 for point in found.curve)
+    assert len(loader_profile.curve) == 5
+    assert all(point.step_seconds > 0 <= point.predicted_wait_share <= 1 for point in loader_profile.curve)
     assert len(shown(loader)) == 107  # the loader is as it was
 
 
 def test_a_quick_profile_is_the_verdict_alone(dataset: Path) -> None:
-    found = profile(
+    loader_profile = profile(
         FaceDataLoader(dataset, 5, image_size=16, num_workers=0), SleepingStep(0.0005), steps=60, quick=True
     )
-    assert (found.trials, found.curve, found.advice, found.cold_cache) == ((), (), (), None)
+    assert (loader_profile.trials, loader_profile.curve, loader_profile.advice, loader_profile.cold_cache) == (
+        (),
+        (),
+        (),
+        None,
+    )
 
 
 def test_advice_that_is_a_setting_is_tried_on_request(dataset: Path) -> None:
     transform = A.Compose([A.Lambda(image=slowly)])
     loader = FaceDataLoader(dataset, 5, image_size=16, num_workers=0, transform=transform)
-    found = profile(loader, SleepingStep(0.003, 0.0), steps=60, verify=True)
-    tried = [one for one in found.advice if one.measured_wait_share is not None]
+    loader_profile = profile(loader, SleepingStep(0.003, 0.0), steps=60, verify=True)
+    tried = [item for item in loader_profile.advice if item.measured_wait_share is not None]
     assert tried
-    assert all(one.settings for one in tried)
+    assert all(item.settings for item in tried)
     assert loader.num_workers == 0
 
 
 def test_the_command_writes_its_report_and_ends_with_one_json_object(dataset: Path, tmp_path: Path) -> None:
-    given = ["profile", str(dataset), "--batch-size", "5", "--image-size", "16", "--workers", "0", "--steps", "60",
-             "--step-ms", "1", "--report", str(tmp_path / "profile.json"), "--page", str(tmp_path / "profile.html"),
-             "--trace", str(tmp_path / "trace.json"), "--json"]  # fmt: skip
-    result = CliRunner().invoke(main, given)
+    arguments = ["profile", str(dataset), "--batch-size", "5", "--image-size", "16", "--workers", "0", "--steps", "60",
+                 "--step-ms", "1", "--report", str(tmp_path / "profile.json"), "--page", str(tmp_path / "profile.html"),
+                 "--trace", str(tmp_path / "trace.json"), "--json"]  # fmt: skip
+    result = CliRunner().invoke(main, arguments)
     figures = json.loads(result.stdout)
     assert result.exit_code == figures["exit"] in (1, 4)  # without workers every step waits for its batch
     assert figures == json.loads((tmp_path / "profile.json").read_text())
     assert figures["verdict"]["emulated"]
     assert figures["schema"] == 2
-    shown = result.stderr.splitlines()
-    (verdict,) = (number for number, line in enumerate(shown) if line.startswith("EMULATED"))
-    assert verdict >= len(shown) - 6  # where people look first, also on a small terminal
-    assert max(map(len, shown[:-1])) <= 80  # the last line names the page
+    lines = result.stderr.splitlines()
+    (verdict,) = (number for number, line in enumerate(lines) if line.startswith("EMULATED"))
+    assert verdict >= len(lines) - 6  # where people look first, also on a small terminal
+    assert max(map(len, lines[:-1])) <= 80  # the last line names the page
     assert result.stderr.startswith("profiling the loader\n")  # a line for whatever is begun, where it cannot move
     assert sum(figures["seconds_per_step"].values()) > 0.001
     assert (tmp_path / "profile.html").stat().st_size > 100_000
@@ -114,7 +119,7 @@ def test_a_step_that_takes_no_time_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         (["--page", "nowhere/x.html"], "--page nowhere/x.html: cannot be written there"),
         (["--page", "x.html", "--report", "x.html"], "--report x.html: is named twice"),
@@ -123,7 +128,9 @@ def test_a_step_that_takes_no_time_is_refused() -> None:
         (["--step-ms", "inf"], "needs more than 0 seconds"),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_is_measured(dataset: Path, given: list[str], said: str) -> None:
-    result = CliRunner().invoke(main, ["profile", str(dataset), *given])
+def test_what_cannot_work_is_reported_before_anything_is_measured(
+    dataset: Path, arguments: list[str], message: str
+) -> None:
+    result = CliRunner().invoke(main, ["profile", str(dataset), *arguments])
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr

@@ -1,4 +1,4 @@
-"""What a user sees on the page of a profile: in a browser without a network, whatever was found."""
+"""What a user sees on the page of a profile: in a browser without a network, whatever was measured."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ STRICT = Gate(max_stall=0.01, min_headroom=1.5)
 
 def nasty() -> Profile:
     """Starved, its trials called what nobody should call them, advice tried of which some did not help."""
-    found = starved()
-    trials = (*found.trials, trial_of(NASTY, recording_of(uneven(200, 0.02))), trial_of("$$x$$", found.live))
-    first, *others = found.advice
+    profile = starved()
+    trials = (*profile.trials, trial_of(NASTY, recording_of(uneven(200, 0.02))), trial_of("$$x$$", profile.live))
+    first, *others = profile.advice
     tried = (
         replace(first, measured_wait_share=first.current_wait_share),
-        *(replace(one, measured_wait_share=one.predicted_wait_share) for one in others),
+        *(replace(item, measured_wait_share=item.predicted_wait_share) for item in others),
     )
-    return replace(found, trials=trials, advice=tried, step_name=NASTY)
+    return replace(profile, trials=trials, advice=tried, step_name=NASTY)
 
 
 def as_five_stretches() -> Profile:
@@ -61,7 +61,7 @@ def as_five_stretches() -> Profile:
     return profile_of(Recording.concatenate(parts))
 
 
-MADE = {
+PROFILES = {
     "starved": nasty,
     "fed": fed,
     "inconclusive": lambda: profile_of(recording_of(np.full(60, STEP))),
@@ -74,20 +74,20 @@ MADE = {
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    found = {}
-    for name, make in MADE.items():
-        found[name] = folder / f"{name}.html"
-        size_bytes = write_page(make(), STRICT if name in {"starved", "fed"} else Gate(), found[name])
-        assert size_bytes == found[name].stat().st_size < 4e6
-    return found
+    paths = {}
+    for name, make in PROFILES.items():
+        paths[name] = folder / f"{name}.html"
+        size_bytes = write_page(make(), STRICT if name in {"starved", "fed"} else Gate(), paths[name])
+        assert size_bytes == paths[name].stat().st_size < 4e6
+    return paths
 
 
 @pytest.fixture(scope="module")
-def seen(pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+def rendered(pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     program = needs_program(next((name for name in PROGRAMS if shutil.which(name)), PROGRAMS[0]))
     hover = {pages["starved"]: "images a second of each loader"}
-    found = looked_at(program, list(pages.values()), tmp_path_factory.mktemp("browser"), hover=hover)
-    return {name: found[path] for name, path in pages.items()}
+    views = looked_at(program, list(pages.values()), tmp_path_factory.mktemp("browser"), hover=hover)
+    return {name: views[path] for name, path in pages.items()}
 
 
 class Page(HTMLParser):
@@ -106,11 +106,11 @@ class Page(HTMLParser):
         return " ".join(self.sections.values())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.tags.append((tag, given))
+        attributes = dict(attrs)
+        self.tags.append((tag, attributes))
         self._script = tag in {"script", "style"}
         if tag == "section":
-            self._inside = str(given["class"]).split()[-1]
+            self._inside = str(attributes["class"]).split()[-1]
             self.sections[self._inside] = ""
 
     def handle_endtag(self, tag: str) -> None:
@@ -121,7 +121,7 @@ class Page(HTMLParser):
             self.sections[self._inside] += " ".join([data.replace("\u00a0", " ")])
 
 
-def words(pages: dict[str, Path], name: str, section: str | None = None) -> str:
+def page_text(pages: dict[str, Path], name: str, section: str | None = None) -> str:
     page = Page(pages[name])
     return " ".join((page.text if section is None else page.sections[section]).split())
 
@@ -129,29 +129,29 @@ def words(pages: dict[str, Path], name: str, section: str | None = None) -> str:
 # ---- in a browser
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_every_figure_is_drawn_and_nothing_is_asked_of_a_network(name: str, seen: dict[str, Seen]) -> None:
-    found = seen[name]
-    assert len(found.drawn) >= 2
-    assert min(found.drawn.values()) > 20, found.drawn
-    assert found.complaints == []
-    assert [url for url in found.requests if not url.startswith("data:")] == []
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_figure_is_drawn_and_nothing_is_asked_of_a_network(name: str, rendered: dict[str, Seen]) -> None:
+    view = rendered[name]
+    assert len(view.drawn) >= 2
+    assert min(view.drawn.values()) > 20, view.drawn
+    assert view.complaints == []
+    assert [url for url in view.requests if not url.startswith("data:")] == []
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_no_page_is_wider_than_a_laptop_or_a_phone(name: str, seen: dict[str, Seen]) -> None:
+@pytest.mark.parametrize("name", PROFILES)
+def test_no_page_is_wider_than_a_laptop_or_a_phone(name: str, rendered: dict[str, Seen]) -> None:
     for width in (LAPTOP, PHONE):
-        assert seen[name].widths[width] <= width
+        assert rendered[name].widths[width] <= width
 
 
-def test_a_tooltip_says_what_a_bar_is(seen: dict[str, Seen]) -> None:
-    told = " ".join(seen["starved"].tooltips)
+def test_a_tooltip_says_what_a_bar_is(rendered: dict[str, Seen]) -> None:
+    tooltips = " ".join(rendered["starved"].tooltips)
     for name in ("this loader", "evaluation transform", NASTY):
-        assert name in told
-    assert "images/s" in told
+        assert name in tooltips
+    assert "images/s" in tooltips
 
 
-def test_what_was_not_found_has_no_figure(pages: dict[str, Path]) -> None:
+def test_what_was_not_measured_has_no_figure(pages: dict[str, Path]) -> None:
     parts = {name: set(Page(path).sections) - {"", "advice"} for name, path in pages.items()}
     all_have = {"estimators", "waterfall", "curve", "timeline", "environment"}
     assert parts["starved"] == all_have | {"distributions", "depth", "stages", "trials"}
@@ -165,7 +165,7 @@ def test_what_was_not_found_has_no_figure(pages: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "sentences"),
     [
         ("starved", ["STARVED EMULATED", "A step of 10 ms waits for data 32 % of the time", "No GPU took part",
                      "one core of the host was busy 20 % of the time", "Gate not met: waiting <="]),
@@ -178,20 +178,24 @@ def test_what_was_not_found_has_no_figure(pages: dict[str, Path]) -> None:
         ("naive", ["A step of 10 ms never waited for data", "more steps would show it"]),
     ],
 )  # fmt: skip
-def test_the_head_says_what_is_wrong_and_what_to_do(name: str, said: list[str], pages: dict[str, Path]) -> None:
-    text = words(pages, name)
-    for sentence in said:
+def test_the_head_says_what_is_wrong_and_what_to_do(name: str, sentences: list[str], pages: dict[str, Path]) -> None:
+    text = page_text(pages, name)
+    for sentence in sentences:
         assert sentence in text
-    assert str(MADE[name]().verdict).split("  ")[0] in text  # the exact line as well
+    assert str(PROFILES[name]().verdict).split("  ")[0] in text  # the exact line as well
 
 
 def test_epochs_that_begin_slowly_are_named_as_what_is_wrong() -> None:
-    found = fed()
-    short = judge(found.live, emulated=True, num_cores=4, epoch=EpochStarts(num_batches=100, start_wait_seconds=(0.3,)))
-    told = banner(replace(found, verdict=short, advice=()))
-    assert (told.word, told.headline) == ("STARVED", "An epoch of 100 batches waits for data 23\u00a0% of its time")
-    assert "0 of 3,996 steps waited once the queue was filled" in told.meaning
-    assert no_advice_reason(replace(found, verdict=short)).startswith("The loader keeps up once its queue is filled")
+    profile = fed()
+    verdict = judge(
+        profile.live, emulated=True, num_cores=4, epoch=EpochStarts(num_batches=100, start_wait_seconds=(0.3,))
+    )
+    head = banner(replace(profile, verdict=verdict, advice=()))
+    assert (head.word, head.headline) == ("STARVED", "An epoch of 100 batches waits for data 23\u00a0% of its time")
+    assert "0 of 3,996 steps waited once the queue was filled" in head.meaning
+    assert no_advice_reason(replace(profile, verdict=verdict)).startswith(
+        "The loader keeps up once its queue is filled"
+    )
 
 
 def rarely_late() -> Profile:
@@ -202,35 +206,40 @@ def rarely_late() -> Profile:
 
 
 @pytest.mark.parametrize(
-    ("made", "word", "said"),
+    ("make_profile", "word", "message"),
     [
         (rarely_late, VerdictKind.MARGINAL, "counts as fed once more steps show it surely"),
         (lambda: replace(starved(), advice=()), VerdictKind.STARVED, "No single change"),
         (lambda: replace(starved(), advice=(), is_explained=False), VerdictKind.STARVED, "measure without `--quick`"),
-        (MADE["not of torch"], VerdictKind.STARVED, "nothing can be advised"),
-        (MADE["inconclusive"], VerdictKind.INCONCLUSIVE, "Measure again"),
-        (MADE["naive"], VerdictKind.MARGINAL, "Measure again, with more steps"),
+        (PROFILES["not of torch"], VerdictKind.STARVED, "nothing can be advised"),
+        (PROFILES["inconclusive"], VerdictKind.INCONCLUSIVE, "Measure again"),
+        (PROFILES["naive"], VerdictKind.MARGINAL, "Measure again, with more steps"),
     ],
 )
-def test_whoever_is_not_fed_is_advised_or_told_why_not(
-    made: Callable[[], Profile], word: VerdictKind, said: str, tmp_path: Path
+def test_whoever_is_not_fed_is_advised_or_given_the_reason(
+    make_profile: Callable[[], Profile], word: VerdictKind, message: str, tmp_path: Path
 ) -> None:
-    found = made()
-    assert found.verdict.kind is word
-    told = " ".join(console_report(found, Gate()).split())
-    assert f"what would help {no_advice_reason(found)}" in told
-    assert said in no_advice_reason(found) == report_values(found, Gate())["instead"]
-    write_page(found, Gate(), tmp_path / "page.html")
-    assert no_advice_reason(found) in unescape((tmp_path / "page.html").read_text())
+    profile = make_profile()
+    assert profile.verdict.kind is word
+    output = " ".join(console_report(profile, Gate()).split())
+    assert f"what would help {no_advice_reason(profile)}" in output
+    assert message in no_advice_reason(profile) == report_values(profile, Gate())["instead"]
+    write_page(profile, Gate(), tmp_path / "page.html")
+    assert no_advice_reason(profile) in unescape((tmp_path / "page.html").read_text())
 
 
 def test_epochs_that_are_too_short_to_be_surely_fed_are_named_and_not_the_number_of_steps() -> None:
-    found = fed()
-    short = judge(
-        found.live, emulated=False, num_cores=4, epoch=EpochStarts(num_batches=1000, start_wait_seconds=(0.2, 0.3, 0.6))
+    profile = fed()
+    verdict = judge(
+        profile.live,
+        emulated=False,
+        num_cores=4,
+        epoch=EpochStarts(num_batches=1000, start_wait_seconds=(0.2, 0.3, 0.6)),
     )
-    assert short.kind is VerdictKind.MARGINAL
-    assert no_advice_reason(replace(found, verdict=short)).startswith("The loader keeps up once its queue is filled")
+    assert verdict.kind is VerdictKind.MARGINAL
+    assert no_advice_reason(replace(profile, verdict=verdict)).startswith(
+        "The loader keeps up once its queue is filled"
+    )
 
 
 def test_nothing_would_help_whoever_is_fed() -> None:
@@ -238,7 +247,7 @@ def test_nothing_would_help_whoever_is_fed() -> None:
 
 
 def test_advice_that_was_tried_and_did_not_help_comes_last_and_says_so(pages: dict[str, Path]) -> None:
-    advice = words(pages, "starved", "advice")
+    advice = page_text(pages, "starved", "advice")
     assert advice.index("15 % predicted, tried: 15 %") < advice.index("it did not help here")
     assert "in the loader: num_workers=4, prefetch_factor=2" in advice
     assert "`" not in advice
@@ -256,30 +265,34 @@ def test_names_are_shown_as_they_are_and_not_acted_on(pages: dict[str, Path]) ->
 def test_the_page_needs_nothing_else(pages: dict[str, Path]) -> None:
     for path in pages.values():
         page = Page(path)
-        links = [given[name] for _, given in page.tags for name in ("src", "href") if name in given]
+        links = [attributes[name] for _, attributes in page.tags for name in ("src", "href") if name in attributes]
         assert links == ["data:,"]
-        [policy] = [given["content"] for _, given in page.tags if given.get("http-equiv") == "Content-Security-Policy"]
+        [policy] = [
+            attributes["content"]
+            for _, attributes in page.tags
+            if attributes.get("http-equiv") == "Content-Security-Policy"
+        ]
         assert str(policy).startswith("default-src 'none'")
 
 
-def test_a_step_that_waits_more_than_the_model_explains_is_not_said_to_be_sustained() -> None:
-    found = fed()
+def test_a_step_that_waits_more_than_the_model_explains_is_not_called_sustained() -> None:
+    profile = fed()
     waiting = replace(
-        found, verdict=replace(found.verdict, kind=VerdictKind.STARVED, wait_share=starved().verdict.wait_share)
+        profile, verdict=replace(profile.verdict, kind=VerdictKind.STARVED, wait_share=starved().verdict.wait_share)
     )
     assert "by the clock this step waits more" in sustained(waiting)
     assert "1.6 times too fast for that" in sustained(starved())
 
 
-def test_dots_that_lie_far_off_the_line_are_said_to_be_the_ones_to_rely_on() -> None:
-    found = starved()
-    assert curve(found).notes[-1] == "The dots lie 1.0 points off the line on average, 1.0 at most."
-    first, *others = found.curve
-    far = replace(found, curve=(replace(first, measured_wait_share=first.predicted_wait_share - 0.3), *others))
-    assert "by 30: " in curve(far).notes[-1]
-    assert curve(far).notes[-1].endswith("rely on the dots.")
+def test_dots_that_lie_far_off_the_line_are_named_as_the_ones_to_rely_on() -> None:
+    profile = starved()
+    assert curve(profile).notes[-1] == "The dots lie 1.0 points off the line on average, 1.0 at most."
+    first, *others = profile.curve
+    far_off = replace(profile, curve=(replace(first, measured_wait_share=first.predicted_wait_share - 0.3), *others))
+    assert "by 30: " in curve(far_off).notes[-1]
+    assert curve(far_off).notes[-1].endswith("rely on the dots.")
     slower = replace(
-        found, curve=(replace(first, measured_wait_share=first.predicted_wait_share - 0.3, load_ratio=1.5), *others)
+        profile, curve=(replace(first, measured_wait_share=first.predicted_wait_share - 0.3, load_ratio=1.5), *others)
     )
     assert "Batches took 1.5 times as long to make there" in curve(slower).notes[-1]
 
@@ -298,15 +311,15 @@ def test_handing_over_is_worth_a_word_where_it_takes_much_of_the_time() -> None:
         (0.2, 0.0, 0, "waiting"), (0.0, 0.0, 0, "is not known"),
     ],
 )  # fmt: skip
-def test_what_limits_the_makers_is_said_in_words(cpu: float, queued: float, bytes_read: int, limit: str) -> None:
+def test_what_limits_the_makers_is_stated_in_words(cpu: float, queued: float, bytes_read: int, limit: str) -> None:
     live = recording_of(np.full(200, 0.028))
-    for stamp in live.batch_timings:
-        stamp.cpu_seconds, stamp.core_wait_seconds, stamp.storage_bytes = cpu * 0.028, queued * 0.028, bytes_read
+    for timing in live.batch_timings:
+        timing.cpu_seconds, timing.core_wait_seconds, timing.storage_bytes = cpu * 0.028, queued * 0.028, bytes_read
     assert f"What limits it: {limit}" in binding(live).replace("it is", "it: is")
 
 
 def test_the_naive_loader_stands_below_on_the_same_scale(pages: dict[str, Path]) -> None:
-    text = words(pages, "naive", "naive")
+    text = page_text(pages, "naive", "naive")
     assert "Precomputed, training gets 47.3 times as many images a second: 6,400 instead of 135" in text
     assert text.index("precomputed") < text.index("made from the videos in every step")
 
@@ -314,11 +327,11 @@ def test_the_naive_loader_stands_below_on_the_same_scale(pages: dict[str, Path])
 # ---- writing it
 
 
-def test_a_page_that_cannot_be_written_is_told_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_is_reported_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     for page in (tmp_path / "no folder" / "a.html", tmp_path):
-        with pytest.raises(UsageError, match=r"^--page .*: cannot be written \(.*\); name a file in a folder") as told:
+        with pytest.raises(UsageError, match=r"^--page .*: cannot be written \(.*\); name a file in a folder") as error:
             write_page(fed(100), Gate(), page)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
 

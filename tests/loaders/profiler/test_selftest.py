@@ -38,7 +38,7 @@ from facefeed.pipeline.cli import main
 from numpy.typing import NDArray
 
 LOOK_SECONDS = 1e-6
-HANDING_SECONDS = 0.0004
+TRANSPORT_SECONDS = 0.0004
 
 
 class Clock:
@@ -56,40 +56,40 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    moved = Clock()
+    manual_clock = Clock()
     for module in (batch_timing, instrument, measured_loop, step_clock, steps, scenarios, scenarios_cost):
-        monkeypatch.setattr(module, "clock", moved)
-    monkeypatch.setattr(steps, "time", SimpleNamespace(sleep=moved.pass_by))
-    monkeypatch.setattr(measured_loop, "raw_clock", moved)
+        monkeypatch.setattr(module, "clock", manual_clock)
+    monkeypatch.setattr(steps, "time", SimpleNamespace(sleep=manual_clock.pass_by))
+    monkeypatch.setattr(measured_loop, "raw_clock", manual_clock)
     for module in (scenarios, scenarios_cost):
-        monkeypatch.setattr(module, "sleep", moved.pass_by)
-    return moved
+        monkeypatch.setattr(module, "sleep", manual_clock.pass_by)
+    return manual_clock
 
 
-def played(plan: Plan, device: Device | None = None) -> list[PlayedSegment]:
+def play_simulated(plan: Plan, device: Device | None = None) -> list[PlayedSegment]:
     """Real loaders where there are no workers; else what a loop would have recorded of such a queue."""
     if not plan.num_workers:
         return scenarios.play(plan, device)
-    random = np.random.default_rng(0)
-    return [queued(plan, stretch, random) for stretch in plan.segments]
+    rng = np.random.default_rng(0)
+    return [simulate_queue(plan, segment, rng) for segment in plan.segments]
 
 
-def queued(
-    plan: Plan, stretch: Segment, random: np.random.Generator, *, withheld: float = 0.0, taken_at_once: bool = False
+def simulate_queue(
+    plan: Plan, segment: Segment, rng: np.random.Generator, *, withheld: float = 0.0, taken_at_once: bool = False
 ) -> PlayedSegment:
     """What a loop records of a segment.
 
     withheld: seconds that every eighth batch comes late, since the machine is busy with something else. taken_at_once:
     with a slow batch the loop also takes the next ones from the queue, which then cost next to nothing.
     """
-    delays = stretch.delay_seconds + 0.0003 * random.random(len(stretch.delay_seconds))
-    handing = HANDING_SECONDS * (1 + 0.5 * random.random(len(delays)))
-    handing[::8] += withheld
-    if taken_at_once and stretch.delay_seconds.max() > 0.1:
-        slow = int(stretch.delay_seconds.argmax())
-        handing[slow : slow + 2] = 2.7 * HANDING_SECONDS, 0.3 * HANDING_SECONDS
+    delays = segment.delay_seconds + 0.0003 * rng.random(len(segment.delay_seconds))
+    transport = TRANSPORT_SECONDS * (1 + 0.5 * rng.random(len(delays)))
+    transport[::8] += withheld
+    if taken_at_once and segment.delay_seconds.max() > 0.1:
+        slow = int(segment.delay_seconds.argmax())
+        transport[slow : slow + 2] = 2.7 * TRANSPORT_SECONDS, 0.3 * TRANSPORT_SECONDS
     timeline = QueueModel(num_workers=plan.num_workers, prefetch_factor=plan.prefetch_factor).replay(
-        delays + 0.0001, stretch.step_seconds, handing
+        delays + 0.0001, segment.step_seconds, transport
     )
     recording = Recording(
         requested_at=timeline.device_free_at,
@@ -108,12 +108,12 @@ def queued(
             for start, finish in zip(timeline.load_start_at, timeline.load_end_at, strict=True)
         ],
     )
-    began = timeline.load_end_at - delays
+    load_start_at = timeline.load_end_at - delays
     return PlayedSegment(
         recording=recording,
         opened_at=0.0,
-        item_start_at=began,
-        file_read_at=began,
+        item_start_at=load_start_at,
+        file_read_at=load_start_at,
         collated_at=timeline.load_end_at,
         received_at=recording.received_at,
         step_end_at=recording.step_end_at,
@@ -170,12 +170,12 @@ class Disk:
         return b""
 
 
-def pairs(more: float, spread: float = 0.0005) -> Callable[[int], NDArray[np.float64]]:
+def pairs(extra_cost: float, spread: float = 0.0005) -> Callable[[int], NDArray[np.float64]]:
     """What batches of 20 ms take without the profiler, and with one that costs so much more."""
 
     def measured(count: int) -> NDArray[np.float64]:
         plain = 0.02 * (1 + spread * np.random.default_rng(1).standard_normal((count, 2)))
-        return plain * np.array([1.0, 1 + more])
+        return plain * np.array([1.0, 1 + extra_cost])
 
     return measured
 
@@ -188,25 +188,25 @@ def check(clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Benc
     """Runs the check of a number."""
     Disk(clock, monkeypatch)
     checks: dict[int, Callable[[], Check]] = {
-        1: lambda: constant_delay(played),
-        2: lambda: with_workers(played, lambda _: None)[0],
-        3: lambda: with_workers(played, lambda _: None)[1],
-        4: lambda: delayed_step(played),
-        5: lambda: hidden_delay(played, Stream(clock)),
+        1: lambda: constant_delay(play_simulated),
+        2: lambda: with_workers(play_simulated, lambda _: None)[0],
+        3: lambda: with_workers(play_simulated, lambda _: None)[1],
+        4: lambda: delayed_step(play_simulated),
+        5: lambda: hidden_delay(play_simulated, Stream(clock)),
         6: lambda: evicted_files(scenarios_cost.play_files, tmp_path),
         7: lambda: overhead(pairs(0.004)),
-        8: lambda: null_runs(played),
+        8: lambda: null_runs(play_simulated),
     }
     return lambda number: checks[number]()
 
 
 @pytest.mark.parametrize("number", range(1, 9))
 def test_an_honest_profiler_passes(number: int, check: Bench) -> None:
-    found = check(number)
-    assert found.number == number
-    assert found.outcome == "passed", [str(point) for point in found.points if not point.holds]
-    assert found.points
-    assert found.detail
+    result = check(number)
+    assert result.number == number
+    assert result.outcome == "passed", [str(point) for point in result.points if not point.holds]
+    assert result.points
+    assert result.detail
 
 
 # ---- a self-test that cannot fail is worthless
@@ -224,11 +224,11 @@ def with_slow_steps(recording: Recording) -> Any:
     return WAIT(recording) + np.maximum(recording.step_seconds - np.median(recording.step_seconds), 0.0)
 
 
-def nothing(recording: Recording) -> Any:
+def all_zero(recording: Recording) -> Any:
     return np.zeros(len(recording))
 
 
-def of_fetch_less(recording: Recording) -> Any:
+def without_slow_fetches(recording: Recording) -> Any:
     """The period without what a batch took to make beyond 4 ms."""
     return PERIOD(recording) - np.maximum(recording.load_seconds - 0.004, 0.0)
 
@@ -237,7 +237,7 @@ def far_too_high(recording: Recording) -> float:
     return 10 * FLOOR(recording)
 
 
-def none_at_all(_recording: Recording) -> float:
+def zero_floor(_recording: Recording) -> float:
     return 0.0
 
 
@@ -250,9 +250,9 @@ def of_one_worker(recording: Recording) -> QueueModel:
 
 
 def getter(name: str) -> Callable[[Recording], Any]:
-    found = getattr(Recording, name).fget
-    assert callable(found)
-    return found
+    method = getattr(Recording, name).fget
+    assert callable(method)
+    return method
 
 
 WAIT, FLOOR, PERIOD, STEP = (
@@ -264,14 +264,14 @@ WAIT, FLOOR, PERIOD, STEP = (
     ("name", "defect", "numbers"),
     [
         ("wait_seconds", halved, {1, 2, 5}),
-        ("wait_seconds", nothing, {1, 2, 3, 5}),
+        ("wait_seconds", all_zero, {1, 2, 3, 5}),
         ("wait_seconds", without_outliers, {3}),
         ("wait_seconds", with_slow_steps, {4}),
         ("transport_floor_seconds", far_too_high, {3}),
-        ("transport_floor_seconds", none_at_all, {8}),
+        ("transport_floor_seconds", zero_floor, {8}),
         ("queue_model", of_one_batch, {3}),
         ("queue_model", of_one_worker, {2}),
-        ("period_seconds", of_fetch_less, {6}),
+        ("period_seconds", without_slow_fetches, {6}),
         ("step_seconds", lambda recording: STEP(recording) + np.maximum(recording.load_seconds - 0.004, 0.0), {6}),
         ("stage_seconds", lambda recording: {"augment": float(recording.load_seconds.mean())}, {6}),
         ("storage_bytes_per_image", lambda _: 0.0, {6}),
@@ -284,24 +284,24 @@ def test_a_profiler_with_a_defect_fails(
 ) -> None:
     monkeypatch.setattr(Recording, name, property(defect))
     for number in numbers:
-        found = check(number)
-        assert found.outcome == "FAILED", found.detail
-        assert any(not point.holds for point in found.points)
+        result = check(number)
+        assert result.outcome == "FAILED", result.detail
+        assert any(not point.holds for point in result.points)
 
 
 def test_a_profiler_that_takes_the_hosts_wait_for_the_devices_fails(clock: Clock) -> None:
     stream = Stream(clock)
     stream.step_clock = HostStepClock()
-    found = hidden_delay(played, stream)
-    assert [point.label.endswith("the stall") for point in found.points if not point.holds] == [True, True]
+    result = hidden_delay(play_simulated, stream)
+    assert [point.label.endswith("the stall") for point in result.points if not point.holds] == [True, True]
 
 
 @pytest.mark.parametrize(
-    ("more", "spread", "outcome"),
+    ("extra_cost", "spread", "outcome"),
     [(0.03, 0.0005, "FAILED"), (0.012, 0.0005, "FAILED"), (0.012, 0.1, "passed"), (0.2, 0.1, "FAILED")],
 )
-def test_an_overhead_fails_once_it_is_shown(more: float, spread: float, outcome: str) -> None:
-    assert overhead(pairs(more, spread)).outcome == outcome
+def test_an_overhead_fails_once_it_is_shown(extra_cost: float, spread: float, outcome: str) -> None:
+    assert overhead(pairs(extra_cost, spread)).outcome == outcome
 
 
 def test_what_is_allowed_is_not_the_profilers_to_say(check: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,24 +314,27 @@ def test_what_is_allowed_is_not_the_profilers_to_say(check: Bench, monkeypatch: 
 
 
 def test_without_a_gpu_its_check_is_not_run_and_nothing_fails() -> None:
-    found = hidden_delay(played, None)
-    assert (found.outcome, found.not_run, found.passed) == ("not run", "needs a GPU", True)
+    result = hidden_delay(play_simulated, None)
+    assert (result.outcome, result.not_run, result.passed) == ("not run", "needs a GPU", True)
 
 
 def test_batches_that_are_received_with_a_slow_one_starve_no_step() -> None:
-    random = np.random.default_rng(0)
-    found = with_workers(
-        lambda plan: [queued(plan, stretch, random, taken_at_once=True) for stretch in plan.segments], lambda _: None
+    rng = np.random.default_rng(0)
+    result = with_workers(
+        lambda plan: [simulate_queue(plan, segment, rng, taken_at_once=True) for segment in plan.segments],
+        lambda _: None,
     )[1]
-    assert found.outcome == "passed", [str(point) for point in found.points if not point.holds]
+    assert result.outcome == "passed", [str(point) for point in result.points if not point.holds]
 
 
 @pytest.mark.parametrize("withheld", [0.002, 0.03])
 def test_what_a_busy_machine_withholds_is_no_false_alarm(withheld: float) -> None:
-    random = np.random.default_rng(0)
-    found = null_runs(lambda plan: [queued(plan, stretch, random, withheld=withheld) for stretch in plan.segments])
-    assert found.passed
-    assert float(found.detail.split("was ")[1].split(" ms")[0]) > 0.1  # it was seen, and it was so
+    rng = np.random.default_rng(0)
+    result = null_runs(
+        lambda plan: [simulate_queue(plan, segment, rng, withheld=withheld) for segment in plan.segments]
+    )
+    assert result.passed
+    assert float(result.detail.split("was ")[1].split(" ms")[0]) > 0.1  # it was seen, and it was so
 
 
 def test_one_stray_read_from_storage_does_not_make_warm_files_cold(
@@ -344,18 +347,18 @@ def test_one_stray_read_from_storage_does_not_make_warm_files_cold(
         return Disk.read(disk, path)
 
     monkeypatch.setattr(disk, "read", read)
-    found = evicted_files(scenarios_cost.play_files, tmp_path)
+    result = evicted_files(scenarios_cost.play_files, tmp_path)
     assert next(strays, None) is None
-    assert found.passed, found
+    assert result.passed, result
 
 
 def test_files_that_cannot_be_evicted_are_not_checked(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     Disk(clock, monkeypatch, forgets=False)
-    found = evicted_files(scenarios_cost.play_files, tmp_path)
-    assert found.outcome == "not run"
-    assert found.not_run == f"the file system of {tmp_path.parent} keeps its files in memory"
+    result = evicted_files(scenarios_cost.play_files, tmp_path)
+    assert result.outcome == "not run"
+    assert result.not_run == f"the file system of {tmp_path.parent} keeps its files in memory"
 
 
 def test_a_check_that_compared_nothing_has_not_passed() -> None:
@@ -384,7 +387,7 @@ def test_the_command_ends_with_what_the_checks_say(
     figures = json.loads(result.stdout)
     assert result.exit_code == figures["exit"] == code
     assert figures["passed"] is (code == 0)
-    assert [one["outcome"] for one in figures["checks"]] == [one.outcome for one in checks]
+    assert [item["outcome"] for item in figures["checks"]] == [item.outcome for item in checks]
     assert figures["checks"][0]["points"][0]["injected"] == 0.0101
     assert "5  not run  hidden behind a device: needs a GPU" in result.stderr
     failed = "1 worker x 2, 1.1 x, A: injected 1, recovered 0, allowed +- 0"
@@ -392,28 +395,28 @@ def test_the_command_ends_with_what_the_checks_say(
 
 
 def test_all_eight_checks_are_run(clock: Clock, check: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selftest, "play", played)
+    monkeypatch.setattr(selftest, "play", play_simulated)
     monkeypatch.setattr(selftest, "play_pairs", pairs(0.004))
     monkeypatch.setattr(selftest, "CudaDevice", lambda _seconds: Stream(clock))
     monkeypatch.setattr(selftest.torch.cuda, "is_available", lambda: True)
-    told: list[str] = []
-    found = selftest.run(progress=told.append)
-    assert [one.number for one in found] == list(range(1, 9))
-    assert {one.outcome for one in found} == {"passed"}
-    assert told[0] == "1 of 8: a constant delay, without workers"
-    assert selftest.text(found).startswith("8 checks: 8 passed\n")
+    messages: list[str] = []
+    results = selftest.run(progress=messages.append)
+    assert [result.number for result in results] == list(range(1, 9))
+    assert {result.outcome for result in results} == {"passed"}
+    assert messages[0] == "1 of 8: a constant delay, without workers"
+    assert selftest.text(results).startswith("8 checks: 8 passed\n")
 
 
 def test_the_page_is_whole_in_a_browser(tmp_path: Path) -> None:
     program = needs_program(next((name for name in PROGRAMS if shutil.which(name)), PROGRAMS[0]))
     page = tmp_path / "page.html"
     assert selftest_page.write_page([GOOD, BAD, NOT_RUN], page) == page.stat().st_size < 4e6
-    seen = looked_at(program, [page], tmp_path / "browser", hover={})[page]
-    assert min(seen.drawn.values()) > 20
-    assert seen.complaints == []
-    assert [url for url in seen.requests if not url.startswith("data:")] == []
-    assert all(seen.widths[width] <= width for width in (LAPTOP, PHONE))
+    view = looked_at(program, [page], tmp_path / "browser", hover={})[page]
+    assert min(view.drawn.values()) > 20
+    assert view.complaints == []
+    assert [url for url in view.requests if not url.startswith("data:")] == []
+    assert all(view.widths[width] <= width for width in (LAPTOP, PHONE))
     text = page.read_text(encoding="utf-8")
-    for words in ("3 checks: 1 passed, 1 FAILED, 1 not run", "needs a GPU", "a &lt;b&gt;delay&lt;/b&gt;",
-                  "1 comparisons have no place"):  # fmt: skip
-        assert words in text
+    for sentence in ("3 checks: 1 passed, 1 FAILED, 1 not run", "needs a GPU", "a &lt;b&gt;delay&lt;/b&gt;",
+                     "1 comparisons have no place"):  # fmt: skip
+        assert sentence in text

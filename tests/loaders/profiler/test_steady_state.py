@@ -26,11 +26,11 @@ STEP = 0.02
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    moved = Clock()
+    manual_clock = Clock()
     for module in (measured_loop, batch_timing, instrument, step_clock):
-        monkeypatch.setattr(module, "clock", moved)
-    monkeypatch.setattr(measured_loop, "raw_clock", moved)
-    return moved
+        monkeypatch.setattr(module, "clock", manual_clock)
+    monkeypatch.setattr(measured_loop, "raw_clock", manual_clock)
+    return manual_clock
 
 
 @dataclass
@@ -52,9 +52,9 @@ class Queued:
         self.clock.pass_by(self.load * (self.prefetch + 1))
         while True:
             number = len(self.finish)
-            idle = self.finish[number - self.workers] if number >= self.workers else 0.0
-            begun = max(idle, self.handed[number - ahead] if number >= ahead else 0.0)
-            self.finish.append(begun + self.load)
+            free_at = self.finish[number - self.workers] if number >= self.workers else 0.0
+            started_at = max(free_at, self.handed[number - ahead] if number >= ahead else 0.0)
+            self.finish.append(started_at + self.load)
             self.clock.now = max(self.clock.now, self.finish[-1])
             self.handed.append(self.clock.now)
             yield torch.zeros(1)
@@ -66,32 +66,32 @@ def test_a_loader_that_is_a_little_too_slow_cannot_hide_in_its_queue(
     too_slow: float, workers: int, prefetch: int, clock: Clock
 ) -> None:
     loader = Queued(clock, workers * STEP * (1 + too_slow), workers, prefetch)
-    found = profile.profile(loader, lambda _: clock.pass_by(STEP), steps=1000, quick=True).verdict
-    truth = too_slow / (1 + too_slow)
-    assert found.wait_share.value == pytest.approx(truth, abs=0.01)
-    assert found.wait_share.lower <= truth <= found.wait_share.upper
-    assert found.kind is VerdictKind.STARVED
+    verdict = profile.profile(loader, lambda _: clock.pass_by(STEP), steps=1000, quick=True).verdict
+    expected = too_slow / (1 + too_slow)
+    assert verdict.wait_share.value == pytest.approx(expected, abs=0.01)
+    assert verdict.wait_share.lower <= expected <= verdict.wait_share.upper
+    assert verdict.kind is VerdictKind.STARVED
 
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(2, 1), (8, 2), (16, 8)])
 def test_a_loader_with_room_to_spare_feeds_the_step_at_the_defaults(workers: int, prefetch: int, clock: Clock) -> None:
     loader = Queued(clock, workers * STEP / 1.3, workers, prefetch)
-    found = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True).verdict
-    assert found.kind is VerdictKind.FED
-    assert found.num_steps >= loader_verdict.DEFAULT_STEPS - 1
+    verdict = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True).verdict
+    assert verdict.kind is VerdictKind.FED
+    assert verdict.num_steps >= loader_verdict.DEFAULT_STEPS - 1
 
 
 def test_a_slow_loader_is_not_watched_longer_than_it_takes_to_be_sure(clock: Clock) -> None:
     loader = Queued(clock, 4 * STEP, 2, 2)
-    found = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True)
-    assert found.verdict.kind is VerdictKind.STARVED
-    assert len(found.live) <= loader_verdict.DEFAULT_STEPS / 2
+    loader_profile = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True)
+    assert loader_profile.verdict.kind is VerdictKind.STARVED
+    assert len(loader_profile.live) <= loader_verdict.DEFAULT_STEPS / 2
 
 
 def test_waits_while_the_queue_fills_are_no_part_of_the_steady_state() -> None:
     recording = recording_of(np.concatenate([np.full(200, 6 * STEP), np.full(3800, STEP)]), STEP, workers=2, prefetch=4)
-    cut = steady_state.transient_length(recording.wait_seconds, recording.num_workers)
-    assert 200 <= cut <= 240
+    transient = steady_state.transient_length(recording.wait_seconds, recording.num_workers)
+    assert 200 <= transient <= 240
     assert steady_state.transient_length(recording_of(uneven(2000, 0.9 * STEP), STEP).wait_seconds, 2) <= 20
 
 
@@ -104,8 +104,8 @@ def test_a_machine_that_becomes_slower_on_the_way_has_no_steady_state() -> None:
 
 def test_a_queue_that_still_empties_has_not_shown_yet_how_long_the_device_will_wait() -> None:
     """Three per cent too slow, behind a queue of 64 that was full: for 2,000 steps nothing waits."""
-    begun = np.full(64, 1e-6)
-    load = np.concatenate([begun, np.full(1500, 16 * 1.03 * STEP)])
+    first_batches = np.full(64, 1e-6)
+    load = np.concatenate([first_batches, np.full(1500, 16 * 1.03 * STEP)])
     verdict = judge(recording_of(load, STEP, workers=16, prefetch=4), emulated=False, num_cores=64)
     assert verdict.wait_share.value < 0.001
     assert verdict.kind is VerdictKind.INCONCLUSIVE
@@ -116,33 +116,33 @@ def test_a_queue_that_still_empties_has_not_shown_yet_how_long_the_device_will_w
 
 
 def closure_without(part: str, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> float:
-    monkeypatch.setattr(Recording, part, property(lambda one: np.zeros(len(one))))
+    monkeypatch.setattr(Recording, part, property(lambda instance: np.zeros(len(instance))))
     return recording.unexplained_share
 
 
 @pytest.mark.parametrize("part", ["not_ready_seconds", "late_seconds", "sampler_wait_seconds", "step_seconds"])
 def test_a_part_that_is_left_out_of_a_steps_time_is_missed(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = recording_of(np.full(1000, 2.2 * STEP), STEP, lead=0)
-    every = np.arange(1000) % 2 == 0
-    late, sampled = np.where(every, 0.003, 0.0), np.where(~every, 0.004, 0.0)
-    held = held_up(recording, late + sampled)
-    for stamp, seconds in zip(held.batch_timings, sampled, strict=True):
-        stamp.sampler_seconds = float(seconds)
-    assert held.unexplained_share < 0.005
-    assert closure_without(part, held, monkeypatch) > 0.02
+    is_even = np.arange(1000) % 2 == 0
+    late, sampled = np.where(is_even, 0.003, 0.0), np.where(~is_even, 0.004, 0.0)
+    delayed = delay_batches(recording, late + sampled)
+    for timing, seconds in zip(delayed.batch_timings, sampled, strict=True):
+        timing.sampler_seconds = float(seconds)
+    assert delayed.unexplained_share < 0.005
+    assert closure_without(part, delayed, monkeypatch) > 0.02
 
 
-def held_up(recording: Recording, seconds: Any) -> Recording:
+def delay_batches(recording: Recording, seconds: Any) -> Recording:
     """The same, every batch handed over later by so much, and all that follows as well."""
-    before, since = np.cumsum(seconds) - seconds, np.cumsum(seconds)
-    moved = {name: getattr(recording, name) + before for name in ("requested_at", "host_requested_at")}
-    moved |= {
-        name: getattr(recording, name) + since
+    shift_before, shift_after = np.cumsum(seconds) - seconds, np.cumsum(seconds)
+    shifted = {name: getattr(recording, name) + shift_before for name in ("requested_at", "host_requested_at")}
+    shifted |= {
+        name: getattr(recording, name) + shift_after
         for name in ("received_at", "host_received_at", "step_begin_raw_at", "step_end_at")
     }
-    made = [batch_timing.BatchTiming(one.start_at + more, one.end_at + more, cpu_seconds=one.cpu_seconds)
-            for one, more in zip(recording.batch_timings, before, strict=True)]  # fmt: skip
-    return Recording(**{**recording.__dict__, **moved, "batch_timings": made})
+    timings = [batch_timing.BatchTiming(timing.start_at + shift, timing.end_at + shift, cpu_seconds=timing.cpu_seconds)
+               for timing, shift in zip(recording.batch_timings, shift_before, strict=True)]  # fmt: skip
+    return Recording(**{**recording.__dict__, **shifted, "batch_timings": timings})
 
 
 def test_a_second_clock_that_says_something_else_is_believed() -> None:
@@ -155,12 +155,12 @@ def test_a_second_clock_that_says_something_else_is_believed() -> None:
 def test_a_slow_sampler_without_workers_is_accounted_for_once() -> None:
     """Its 2 ms are in the wait, and no part of handing over."""
     recording = recording_of(np.full(500, STEP / 4), STEP, workers=0, lead=0)
-    held = held_up(recording, np.full(500, 0.002))
-    made = [
-        replace(one, start_at=one.start_at + 0.002, end_at=one.end_at + 0.002, sampler_seconds=0.002)
-        for one in held.batch_timings
+    delayed = delay_batches(recording, np.full(500, 0.002))
+    timings = [
+        replace(timing, start_at=timing.start_at + 0.002, end_at=timing.end_at + 0.002, sampler_seconds=0.002)
+        for timing in delayed.batch_timings
     ]
-    assert replace(held, batch_timings=made).unexplained_share < 0.005
+    assert replace(delayed, batch_timings=timings).unexplained_share < 0.005
 
 
 # ---- whole epochs
@@ -177,7 +177,11 @@ def test_the_beginning_of_an_epoch_counts_as_much_as_the_epoch_is_short() -> Non
         )
         for batches in (20_000, 1000, 100)
     )
-    assert [one.kind for one in (long, short, tiny)] == [VerdictKind.FED, VerdictKind.MARGINAL, VerdictKind.STARVED]
+    assert [verdict.kind for verdict in (long, short, tiny)] == [
+        VerdictKind.FED,
+        VerdictKind.MARGINAL,
+        VerdictKind.STARVED,
+    ]
     assert tiny.epoch_wait_share is not None
     assert tiny.epoch_wait_share.value == pytest.approx(0.3 / 2.3, rel=0.01)
     assert tiny.epoch_wait_share.lower == pytest.approx(0.2 / 2.2, rel=0.01)
@@ -203,25 +207,25 @@ def test_what_the_host_does_while_the_emulated_device_works_is_not_waited_for(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches of 15 ms made by the host, steps of 20 ms of which launching takes 4: the host is done in 19."""
-    monkeypatch.setattr(steps, "clock", lambda: looked(clock))
+    monkeypatch.setattr(steps, "clock", lambda: tick(clock))
     monkeypatch.setattr(steps, "time", SimpleNamespace(sleep=clock.pass_by))
 
-    def made(seconds: float) -> Iterator[torch.Tensor]:
+    def slow_batches(seconds: float) -> Iterator[torch.Tensor]:
         while True:
             clock.pass_by(seconds)
             yield torch.zeros(1)
 
     for seconds, wait in ((0.015, 0.0), (0.019, 0.003)):
         device = EmulatedDevice(STEP, 0.2)
-        seen = measured_loop.MeasuredLoop(Iterated(lambda seconds=seconds: made(seconds))).record(
+        recording = measured_loop.MeasuredLoop(Iterated(lambda seconds=seconds: slow_batches(seconds))).record(
             50, device, step_clock=device
         )
-        assert seen.wait_seconds[5:] == pytest.approx(np.full(45, wait), abs=1e-4)
-        assert seen.step_seconds == pytest.approx(np.full(50, STEP), abs=1e-4)
-        assert seen.lead_steps == 1
+        assert recording.wait_seconds[5:] == pytest.approx(np.full(45, wait), abs=1e-4)
+        assert recording.step_seconds == pytest.approx(np.full(50, STEP), abs=1e-4)
+        assert recording.lead_steps == 1
 
 
-def looked(clock: Clock) -> float:
+def tick(clock: Clock) -> float:
     """Moves a little at every look, so that who computes until a moment gets there."""
     clock.pass_by(1e-6)
     return clock.now
@@ -238,14 +242,14 @@ class Iterated:
 
 
 def test_what_the_profiler_takes_to_look_at_what_it_saw_is_no_part_of_the_loops_time(clock: Clock) -> None:
-    def more(recording: Recording) -> int:
+    def more_steps(recording: Recording) -> int:
         clock.pass_by(5 * STEP)
         return 100 if len(recording) < 300 else 0
 
-    seen = measured_loop.MeasuredLoop([torch.zeros(1)] * 1000).record(
-        100, lambda _: clock.pass_by(STEP), extra_steps=more
+    measured = measured_loop.MeasuredLoop([torch.zeros(1)] * 1000).record(
+        100, lambda _: clock.pass_by(STEP), extra_steps=more_steps
     )
-    assert len(seen) == 300
-    assert seen.period_seconds == pytest.approx(np.full(300, STEP))
-    assert seen.unexplained_share < 0.001
-    assert seen.is_steady.sum() == 299
+    assert len(measured) == 300
+    assert measured.period_seconds == pytest.approx(np.full(300, STEP))
+    assert measured.unexplained_share < 0.001
+    assert measured.is_steady.sum() == 299

@@ -33,7 +33,7 @@ def measured(settings: Settings) -> Profile:
 
 
 @pytest.fixture(scope="module")
-def found() -> Profile:
+def best_profile() -> Profile:
     """Of the best settings, with all that were tried."""
     tried = run_sweep(settings_grid({"workers": [0, 2, 3], "prefetch": [2, 4]}, 1, None), measured)
     return replace(measured((3, 2)), sweep=tried)
@@ -47,44 +47,45 @@ def test_all_settings_on_the_axes_are_tried_once_the_cheapest_first() -> None:
     assert settings_grid({"workers": [1, 2]}, 3, 5) == [(1, 5), (2, 5)]
 
 
-def test_the_cheapest_that_feeds_the_device_comes_first_and_then_who_waits_least(found: Profile) -> None:
-    fed, rest = found.sweep[:2], found.sweep[2:]
-    assert [one.verdict.kind for one in found.sweep] == [VerdictKind.FED] * 2 + [VerdictKind.STARVED] * 3
-    assert [one.loader_arguments for one in fed] == [
+def test_the_cheapest_that_feeds_the_device_comes_first_and_then_who_waits_least(best_profile: Profile) -> None:
+    fed, others = best_profile.sweep[:2], best_profile.sweep[2:]
+    assert [result.verdict.kind for result in best_profile.sweep] == [VerdictKind.FED] * 2 + [VerdictKind.STARVED] * 3
+    assert [result.loader_arguments for result in fed] == [
         "num_workers=3, prefetch_factor=2",
         "num_workers=3, prefetch_factor=4",
     ]
-    waits = [one.verdict.wait_share.upper for one in rest]
+    waits = [result.verdict.wait_share.upper for result in others]
     assert waits == sorted(waits)
-    assert rest[-1].loader_arguments == "num_workers=0"
+    assert others[-1].loader_arguments == "num_workers=0"
 
 
 def test_what_could_not_be_concluded_comes_last() -> None:
     doubtful = profile_of(recording_of(np.concatenate([np.full(3000, STEP), np.full(1000, 3 * STEP)])))
-    tried = run_sweep([(2, 2), (1, 2)], lambda one: doubtful if one[0] == 2 else measured(one))
-    assert [one.verdict.kind for one in tried] == [VerdictKind.STARVED, VerdictKind.INCONCLUSIVE]
+    tried = run_sweep([(2, 2), (1, 2)], lambda settings: doubtful if settings[0] == 2 else measured(settings))
+    assert [result.verdict.kind for result in tried] == [VerdictKind.STARVED, VerdictKind.INCONCLUSIVE]
 
 
-def test_terminal_report_and_page_have_every_setting(found: Profile, tmp_path: Path) -> None:
-    lines = console_report(found, Gate()).splitlines()
+def test_terminal_report_and_page_have_every_setting(best_profile: Profile, tmp_path: Path) -> None:
+    lines = console_report(best_profile, Gate()).splitlines()
     assert [line.split()[:2] for line in lines[1:6]] == [["3", "2"], ["3", "4"], ["2", "4"], ["2", "2"], ["0", "-"]]
     assert lines[6] == "  of num_workers=3, prefetch_factor=2, measured again:"
     assert lines[1].split()[-1] == "FED"
     assert max(map(len, lines)) <= 80
-    told = report_values(found, Gate())["sweep"]
-    assert (told[0]["num_workers"], told[0]["prefetch_factor"], told[0]["word"]) == (3, 2, "FED")
-    write_page(found, Gate(), tmp_path / "page.html")
+    rows = report_values(best_profile, Gate())["sweep"]
+    assert (rows[0]["num_workers"], rows[0]["prefetch_factor"], rows[0]["word"]) == (3, 2, "FED")
+    write_page(best_profile, Gate(), tmp_path / "page.html")
     assert "Settings that were measured" in (tmp_path / "page.html").read_text()
 
 
 def test_the_command_measures_each_setting_and_the_best_again(dataset: Path, tmp_path: Path) -> None:
-    given = ["profile", str(dataset), "--batch-size", "5", "--image-size", "16", "--sweep", "workers=0..1", "--steps",
-             "60", "--step-ms", "1", "--quick", "--json", "--page", str(tmp_path / "profile.html")]  # fmt: skip
-    result = CliRunner().invoke(main, given)
-    told = json.loads(result.stdout)
-    assert result.exit_code == told["exit"]
-    assert {one["num_workers"] for one in told["sweep"]} == {0, 1}
-    assert told["workers"] == told["sweep"][0]["num_workers"]
+    arguments = ["profile", str(dataset), "--batch-size", "5", "--image-size", "16", "--sweep", "workers=0..1",
+                 "--steps", "60", "--step-ms", "1", "--quick", "--json",
+                 "--page", str(tmp_path / "profile.html")]  # fmt: skip
+    result = CliRunner().invoke(main, arguments)
+    report = json.loads(result.stdout)
+    assert result.exit_code == report["exit"]
+    assert {row["num_workers"] for row in report["sweep"]} == {0, 1}
+    assert report["workers"] == report["sweep"][0]["num_workers"]
     lines = result.stderr.splitlines()
     assert lines[:2] == ["profiling setting 1 of 2, no workers", "profiling setting 2 of 2, 1 workers x 2 ahead"]
 
@@ -97,7 +98,7 @@ def test_numbers_that_are_none_are_refused(dataset: Path, numbers: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         (["--sweep", "workers=1,2", "--workers", "1"], "give one of them"),
         (["--sweep", "prefetch=1,2", "--sweep", "prefetch=4"], "given twice"),
@@ -105,7 +106,7 @@ def test_numbers_that_are_none_are_refused(dataset: Path, numbers: str) -> None:
         (["--sweep", "prefetch=1,2", "--workers", "0"], "there is nobody to work ahead"),
     ],
 )
-def test_a_sweep_of_what_is_fixed_is_refused(dataset: Path, given: list[str], said: str) -> None:
-    result = CliRunner().invoke(main, ["profile", str(dataset), *given])
+def test_a_sweep_of_what_is_fixed_is_refused(dataset: Path, arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, ["profile", str(dataset), *arguments])
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr

@@ -23,7 +23,7 @@ Load = Callable[[int, int], float]
 
 
 @pytest.fixture
-def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Load], Profile]:
+def follow_advice(monkeypatch: pytest.MonkeyPatch) -> Callable[[Load], Profile]:
     """The profile of two starving workers once its advice was followed; `load`: of a batch under such settings."""
 
     def run(load: Load) -> Profile:
@@ -33,52 +33,52 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Load], Profile]:
             progress=lambda *_: None, ranks=RankGroup(),
         ))  # fmt: skip
 
-        def measured(name: str, other: Any, steps: int) -> Trial:
-            workers, prefetch = other.num_workers, other.prefetch_factor
+        def measured(name: str, trial_loader: Any, steps: int) -> Trial:
+            workers, prefetch = trial_loader.num_workers, trial_loader.prefetch_factor
             loads = uneven(steps, load(workers, prefetch), spread=0.2)
             return trial_of(name, recording_of(loads, workers=workers, prefetch=prefetch))
 
-        monkeypatch.setattr(trials, "measure", lambda name, other: measured(name, other, 300))
-        monkeypatch.setattr(trials, "_measure_in_full", lambda name, other: measured(name, other, 4000))
+        monkeypatch.setattr(trials, "measure", lambda name, trial_loader: measured(name, trial_loader, 300))
+        monkeypatch.setattr(trials, "_measure_in_full", lambda name, trial_loader: measured(name, trial_loader, 4000))
         return trials.verify_advice(profile_of(recording_of(uneven(1000, load(2, 2), spread=0.2))))
 
     return run
 
 
 def test_settings_that_feed_the_device_are_measured_in_full_and_printed_to_paste(
-    followed: Callable[[Load], Profile],
+    follow_advice: Callable[[Load], Profile],
 ) -> None:
-    found = followed(lambda _workers, _prefetch: 0.028)
-    assert found.verified is not None
-    assert found.verified.name == "num_workers=3, prefetch_factor=2"
-    assert (found.verified.verdict.kind, found.verified.verdict.num_steps) == (VerdictKind.FED, 3994)
-    assert found.advice[0].measured_wait_share == found.verified.verdict.wait_share.value < 0.001
-    assert "give the loader num_workers=3, prefetch_factor=2: FED" in console_report(found, Gate())
-    assert report_values(found, Gate())["followed"]["settings"] == found.verified.name
+    profile = follow_advice(lambda _workers, _prefetch: 0.028)
+    assert profile.verified is not None
+    assert profile.verified.name == "num_workers=3, prefetch_factor=2"
+    assert (profile.verified.verdict.kind, profile.verified.verdict.num_steps) == (VerdictKind.FED, 3994)
+    assert profile.advice[0].measured_wait_share == profile.verified.verdict.wait_share.value < 0.001
+    assert "give the loader num_workers=3, prefetch_factor=2: FED" in console_report(profile, Gate())
+    assert report_values(profile, Gate())["followed"]["settings"] == profile.verified.name
 
 
-def test_what_helps_in_part_is_gone_on_from(followed: Callable[[Load], Profile]) -> None:
+def test_what_helps_in_part_is_gone_on_from(follow_advice: Callable[[Load], Profile]) -> None:
     """Every worker more makes all of them slower: what was predicted is not enough, what follows from there is."""
-    found = followed(lambda workers, _prefetch: 0.028 * (1 + 0.1 * (workers - 2)))
-    tried = [one for one in found.advice if one.measured_wait_share is not None]
+    profile = follow_advice(lambda workers, _prefetch: 0.028 * (1 + 0.1 * (workers - 2)))
+    tried = [item for item in profile.advice if item.measured_wait_share is not None]
     assert len(tried) >= 2
-    assert [one.change for one in tried[:2]] == ["workers 2 -> 3", "workers 3 -> 4"]
-    assert found.verified is not None
-    assert found.verified.name == "num_workers=4, prefetch_factor=2"
+    assert [item.change for item in tried[:2]] == ["workers 2 -> 3", "workers 3 -> 4"]
+    assert profile.verified is not None
+    assert profile.verified.name == "num_workers=4, prefetch_factor=2"
 
 
-def test_settings_that_do_not_help_are_not_recommended(followed: Callable[[Load], Profile]) -> None:
-    found = followed(lambda workers, _prefetch: 0.014 * workers)
-    assert found.verified is None
-    assert found.advice[0].failed
-    assert "give the loader" not in console_report(found, Gate())
+def test_settings_that_do_not_help_are_not_recommended(follow_advice: Callable[[Load], Profile]) -> None:
+    profile = follow_advice(lambda workers, _prefetch: 0.014 * workers)
+    assert profile.verified is None
+    assert profile.advice[0].failed
+    assert "give the loader" not in console_report(profile, Gate())
 
 
-def test_settings_that_make_it_worse_are_not_gone_on_from(followed: Callable[[Load], Profile]) -> None:
+def test_settings_that_make_it_worse_are_not_gone_on_from(follow_advice: Callable[[Load], Profile]) -> None:
     """Three workers are far slower than two; what would follow from there is not tried, a longer queue is."""
     loads = {2: 0.024, 3: 0.090}
-    found = followed(lambda workers, _prefetch: loads.get(workers, 0.3))
-    tried = [one for one in found.advice if one.measured_wait_share is not None]
+    profile = follow_advice(lambda workers, _prefetch: loads.get(workers, 0.3))
+    tried = [item for item in profile.advice if item.measured_wait_share is not None]
     assert tried[0].failed
-    assert all(one.settings["num_workers"] <= 3 for one in tried)
-    assert found.verified is None or found.verified.verdict.wait_share.value < found.verdict.wait_share.value
+    assert all(item.settings["num_workers"] <= 3 for item in tried)
+    assert profile.verified is None or profile.verified.verdict.wait_share.value < profile.verdict.wait_share.value

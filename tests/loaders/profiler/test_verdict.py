@@ -80,28 +80,28 @@ def test_few_steps_prove_nothing() -> None:
     assert "too few steps: 56, needs 80" in str(verdict)
 
 
-def test_a_step_that_no_gpu_took_is_always_said_to_be_emulated() -> None:
+def test_a_step_that_no_gpu_took_is_always_marked_as_emulated() -> None:
     text = str(judge(recording_of(np.full(4000, STEP)), emulated=True, num_cores=4))
     assert text.startswith("EMULATED FED  device waits 0.00%")
     assert "sustains steps >= 5.0 ms" in text
 
 
-def test_waiting_for_cores_is_told_from_handing_over_and_a_clocks_noise_is_not() -> None:
+def test_waiting_for_cores_is_separated_from_handing_over_and_a_clocks_noise_is_not() -> None:
     recording = recording_of(np.full(4000, STEP / 4), lead=0)
     late = np.zeros(4000)
     late[::2] = 0.005  # each second hand-over of a batch that is made takes 5 ms: nobody had a core for it
-    before, since = np.cumsum(late) - late, np.cumsum(late)
-    held = replace(
+    shift_before, shift_after = np.cumsum(late) - late, np.cumsum(late)
+    delayed = replace(
         recording,
-        requested_at=recording.requested_at + before,
-        host_requested_at=recording.host_requested_at + before,
-        received_at=recording.received_at + since,
-        host_received_at=recording.host_received_at + since,
-        step_begin_raw_at=recording.step_begin_raw_at + since,
-        step_end_at=recording.step_end_at + since,
+        requested_at=recording.requested_at + shift_before,
+        host_requested_at=recording.host_requested_at + shift_before,
+        received_at=recording.received_at + shift_after,
+        host_received_at=recording.host_received_at + shift_after,
+        step_begin_raw_at=recording.step_begin_raw_at + shift_after,
+        step_end_at=recording.step_end_at + shift_after,
     )
-    assert held.late_seconds[held.is_steady].mean() == pytest.approx(0.0025, rel=0.05)
-    assert judge(held, emulated=False, num_cores=4).wait_share.value == pytest.approx(0.0029 / 0.0129, abs=0.01)
+    assert delayed.late_seconds[delayed.is_steady].mean() == pytest.approx(0.0025, rel=0.05)
+    assert judge(delayed, emulated=False, num_cores=4).wait_share.value == pytest.approx(0.0029 / 0.0129, abs=0.01)
     noise = 0.0003 * (np.arange(4000) % 2)
     noisy = replace(
         recording, received_at=recording.received_at + noise, host_received_at=recording.host_received_at + noise
@@ -138,13 +138,13 @@ def test_a_gate_that_cannot_be_meant_is_refused() -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    moved = Clock()
-    monkeypatch.setattr(batch_timing, "clock", moved)
-    monkeypatch.setattr(instrument, "clock", moved)
-    monkeypatch.setattr(measured_loop, "clock", moved)
-    monkeypatch.setattr(measured_loop, "raw_clock", moved)
-    monkeypatch.setattr(step_clock, "clock", moved)
-    return moved
+    manual_clock = Clock()
+    monkeypatch.setattr(batch_timing, "clock", manual_clock)
+    monkeypatch.setattr(instrument, "clock", manual_clock)
+    monkeypatch.setattr(measured_loop, "clock", manual_clock)
+    monkeypatch.setattr(measured_loop, "raw_clock", manual_clock)
+    monkeypatch.setattr(step_clock, "clock", manual_clock)
+    return manual_clock
 
 
 class Items(Dataset[torch.Tensor]):
@@ -154,9 +154,9 @@ class Items(Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return 600
 
-    def __getitem__(self, wanted: int) -> torch.Tensor:
+    def __getitem__(self, index: int) -> torch.Tensor:
         self.clock.pass_by(self.seconds)
-        return torch.tensor([wanted])
+        return torch.tensor([index])
 
 
 class Stream(IterableDataset[torch.Tensor]):
@@ -172,23 +172,23 @@ def test_the_three_estimators_agree_on_a_loader_without_workers(clock: Clock, ki
     items = Items(clock, 0.001)
     loaders = {"map-style": lambda: DataLoader(items, 4), "iterable": lambda: DataLoader(Stream(items), 4)}
     loader: Any = loaders[kind]() if kind in loaders else [None] and _Plain(items)
-    seen: list[int] = []
+    samples: list[int] = []
 
     def step(batch: torch.Tensor) -> None:
-        seen.extend(batch.ravel().tolist())
+        samples.extend(batch.ravel().tolist())
         clock.pass_by(STEP)
 
-    found = profile.profile(loader, step, steps=500)
-    assert found.verdict.kind is VerdictKind.STARVED
-    assert found.verdict.wait_share.value == pytest.approx(4 / 14)
-    assert found.replay_slowdown == pytest.approx(4 / 14)
-    assert found.verdict.model_wait_share in (None, pytest.approx(4 / 14))
-    assert seen[:4] == list(range(4))  # the batches are as they were
+    loader_profile = profile.profile(loader, step, steps=500)
+    assert loader_profile.verdict.kind is VerdictKind.STARVED
+    assert loader_profile.verdict.wait_share.value == pytest.approx(4 / 14)
+    assert loader_profile.replay_slowdown == pytest.approx(4 / 14)
+    assert loader_profile.verdict.model_wait_share in (None, pytest.approx(4 / 14))
+    assert samples[:4] == list(range(4))  # the batches are as they were
     first = 4 * (1 + loader_verdict.NUM_REPLAY_STEPS)
-    went_on = seen[first : first + 8]
-    assert went_on == list(range(went_on[0], went_on[0] + 8))
-    assert found.live.images_per_second == pytest.approx(4 / 0.014)
-    assert sum(found.step_part_seconds.values()) == pytest.approx(0.014)
+    continued = samples[first : first + 8]
+    assert continued == list(range(continued[0], continued[0] + 8))
+    assert loader_profile.live.images_per_second == pytest.approx(4 / 0.014)
+    assert sum(loader_profile.step_part_seconds.values()) == pytest.approx(0.014)
 
 
 class _Plain:
@@ -199,7 +199,7 @@ class _Plain:
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         for first in range(0, 600, 4):
-            yield torch.stack([self.items[first + place] for place in range(4)])
+            yield torch.stack([self.items[first + offset] for offset in range(4)])
 
 
 def test_a_loader_without_batches_is_refused(clock: Clock) -> None:

@@ -41,14 +41,19 @@ def labels_in(rows: RowsOnly, batch: list[int]) -> Counter[int]:
 def test_quotas_hold_in_every_batch_of_every_rank_and_in_the_last_one(
     real: int, fake: int, real_share: int, fake_share: int, units: int, ranks: int, shuffle: Any
 ) -> None:
-    rows, unit = rows_of(real, fake), real_share + fake_share
+    rows, set_size = rows_of(real, fake), real_share + fake_share
     quotas = Quotas({"real": real_share, "fake": fake_share})
     for rank in range(ranks):
-        order = order_of(rows, units * unit, shuffle, window_images=128, balance=quotas, rank=rank, num_replicas=ranks)
+        order = order_of(
+            rows, units * set_size, shuffle, window_images=128, balance=quotas, rank=rank, num_replicas=ranks
+        )
         batches = batches_of(order)
         assert len(batches) == len(order) > 0
         for batch in batches:
-            assert labels_in(rows, batch) == {0: real_share * len(batch) // unit, 1: fake_share * len(batch) // unit}
+            assert labels_in(rows, batch) == {
+                0: real_share * len(batch) // set_size,
+                1: fake_share * len(batch) // set_size,
+            }
             assert batch
 
 
@@ -57,11 +62,11 @@ def test_quotas_hold_in_every_batch_of_every_rank_and_in_the_last_one(
 def test_over_many_epochs_all_rows_of_a_value_come_equally_often(real: int, fake: int, shuffle: Any) -> None:
     rows = rows_of(real, fake)
     order = order_of(rows, 4, shuffle, window_images=128, balance=EVEN)
-    seen: Counter[int] = Counter(dict.fromkeys(range(len(rows)), 0))
+    counts: Counter[int] = Counter(dict.fromkeys(range(len(rows)), 0))
     for number in range(7):
-        seen.update(order.rows(number).tolist())
+        counts.update(order.rows(number).tolist())
         for group in (range(real), range(real, real + fake)):
-            times = [seen[row] for row in group]
+            times = [counts[row] for row in group]
             assert max(times) - min(times) <= 1
 
 
@@ -138,26 +143,26 @@ def test_weights_that_are_none_are_refused(weights: Any) -> None:
 def test_weights_draw_each_value_as_often_as_they_say() -> None:
     rows = rows_of(100, 300, 600)
     order = order_of(rows, 10, balance=Weights({"a": 4.0, "c": 0.5}, column="method"))
-    drawn: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for number in range(20):
-        drawn += labels_in(rows, order.rows(number).tolist())
+        counts += labels_in(rows, order.rows(number).tolist())
     assert order.num_images == 1000
     for label, weight in ((0, 400), (1, 300), (2, 300)):
-        assert drawn[label] == pytest.approx(20_000 * weight / 1000, rel=0.05)
+        assert counts[label] == pytest.approx(20_000 * weight / 1000, rel=0.05)
 
 
 def test_a_weight_of_zero_leaves_out_and_rows_of_one_weight_come_alike_often() -> None:
     order = order_of(rows_of(10, 10), 10, balance=Weights({"real": 0.0}))
-    drawn = Counter(row for number in range(500) for row in order.rows(number).tolist())
-    assert set(drawn) == set(range(10, 20))
-    assert sum((times - 1000) ** 2 / 1000 for times in drawn.values()) < 30  # chi2, 9 degrees of freedom
+    counts = Counter(row for number in range(500) for row in order.rows(number).tolist())
+    assert set(counts) == set(range(10, 20))
+    assert sum((times - 1000) ** 2 / 1000 for times in counts.values()) < 30  # chi2, 9 degrees of freedom
 
 
 def test_rows_without_the_column_weigh_one() -> None:
     rows = RowsOnly({"label": [0, 1], "method": [None, "a"]})
     order = order_of(rows, 2, balance=Weights({"a": 3.0}, column="method"))
-    drawn = Counter(row for number in range(1000) for row in order.rows(number).tolist())
-    assert drawn[1] / drawn[0] == pytest.approx(3, rel=0.15)
+    counts = Counter(row for number in range(1000) for row in order.rows(number).tolist())
+    assert counts[1] / counts[0] == pytest.approx(3, rel=0.15)
 
 
 @pytest.mark.parametrize(

@@ -33,14 +33,14 @@ def video(name: str, frames: list[int], source: str | None = None, track: int = 
 
 
 def rows_of(*videos: list[dict[str, Any]]) -> RowsOnly:
-    rows = [row for each in videos for row in each]
+    rows = [row for clip in videos for row in clip]
     return RowsOnly({name: [row[name] for row in rows] for name in rows[0]})
 
 
 def pairs_of(rows: RowsOnly, **options: Any) -> list[tuple[int, int]]:
     """(row of the real, row of the fake) in the order of an epoch."""
-    flat = order_of(rows, 2, balance=Pairs(), **options).rows(0).tolist()
-    return list(zip(flat[::2], flat[1::2], strict=True))
+    epoch_rows = order_of(rows, 2, balance=Pairs(), **options).rows(0).tolist()
+    return list(zip(epoch_rows[::2], epoch_rows[1::2], strict=True))
 
 
 frames = st.lists(st.integers(0, 30), max_size=12)
@@ -51,24 +51,24 @@ frames = st.lists(st.integers(0, 30), max_size=12)
 def test_each_fake_follows_the_nearest_frame_of_its_source(
     reals: tuple[list[int], list[int]], fakes: list[tuple[str, list[int]]]
 ) -> None:
-    real = {name: held for name, held in zip("ab", reals, strict=True) if held}
-    wanted = [(source, frame) for source, held in fakes for frame in held if source in real]
-    videos = [video(name, held) for name, held in real.items()]
-    videos += [video(f"fake {number}", held, source) for number, (source, held) in enumerate(fakes)]
-    if not wanted:
+    real = {name: frame_list for name, frame_list in zip("ab", reals, strict=True) if frame_list}
+    expected = [(source, frame) for source, frame_list in fakes for frame in frame_list if source in real]
+    videos = [video(name, frame_list) for name, frame_list in real.items()]
+    videos += [video(f"fake {number}", frame_list, source) for number, (source, frame_list) in enumerate(fakes)]
+    if not expected:
         with pytest.raises(UsageError, match="Pairs: no fake of these rows has rows of its source"):
             pairs_of(rows_of(*videos, video("c", [1])))
         return
     rows = rows_of(*videos)
-    column = rows.index._columns
-    found = Counter()
-    for first, second in pairs_of(rows):
-        source, frame = column["source_id"][second], column["frame_index"][second]
-        assert column["video_id"][first] == source
-        away = abs(column["frame_index"][first] - frame)
-        assert away == min(abs(other - frame) for other in real[source])
-        found[source, frame] += 1
-    assert found == Counter(wanted)
+    columns = rows.index._columns
+    counts = Counter()
+    for real_row, fake_row in pairs_of(rows):
+        source, frame = columns["source_id"][fake_row], columns["frame_index"][fake_row]
+        assert columns["video_id"][real_row] == source
+        distance = abs(columns["frame_index"][real_row] - frame)
+        assert distance == min(abs(candidate - frame) for candidate in real[source])
+        counts[source, frame] += 1
+    assert counts == Counter(expected)
 
 
 def test_of_two_frames_as_near_the_earlier_one_is_taken() -> None:
@@ -77,8 +77,10 @@ def test_of_two_frames_as_near_the_earlier_one_is_taken() -> None:
 
 
 def test_of_two_people_in_a_frame_the_one_of_the_same_number_is_taken() -> None:
-    two = [*video("a", [4, 8]), *video("a", [4, 8], track=1)]
-    rows = rows_of(two, video("x", [4, 7, 9], "a"), video("y", [4, 7, 9], "a", track=1), video("z", [5], "a", track=2))
+    two_people = [*video("a", [4, 8]), *video("a", [4, 8], track=1)]
+    rows = rows_of(
+        two_people, video("x", [4, 7, 9], "a"), video("y", [4, 7, 9], "a", track=1), video("z", [5], "a", track=2)
+    )
     partner = {fake: real for real, fake in pairs_of(rows)}
     assert [partner[fake] for fake in range(4, 10)] == [0, 1, 1, 2, 3, 3]
     assert partner[10] in (0, 2)  # nobody has its number: whoever is in the nearest frame
@@ -93,18 +95,18 @@ def test_a_person_of_another_number_in_the_same_frame_is_nearer_than_the_same_on
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 5), st.sampled_from(["full", "window", False]))
 def test_every_batch_of_every_rank_is_real_fake_real_fake(fakes: int, half: int, ranks: int, shuffle: Any) -> None:
     rows = rows_of(video("a", list(range(7))), video("x", list(range(fakes)), "a"))
-    seen: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for rank in range(ranks):
         order = order_of(rows, 2 * half, shuffle, window_images=128, balance=Pairs(), rank=rank, num_replicas=ranks)
         for batch in batches_of(order):
             assert [rows.index._columns["label"][row] for row in batch] == [0, 1] * (len(batch) // 2)
-            seen.update(batch[1::2])
+            counts.update(batch[1::2])
     repeated = order.padded_images // 2
-    assert sum(seen.values()) == fakes + repeated
-    assert set(seen) == set(range(7, 7 + fakes))
+    assert sum(counts.values()) == fakes + repeated
+    assert set(counts) == set(range(7, 7 + fakes))
 
 
-def test_a_window_of_pairs_holds_as_many_images_as_was_said() -> None:
+def test_a_window_of_pairs_holds_as_many_images_as_was_requested() -> None:
     rows = rows_of(video("a", list(range(1024))), video("x", list(range(1024)), "a"))
     order = order_of(rows, 16, "window", window_images=512, balance=Pairs())
     for window in order.windows(0):
@@ -123,9 +125,9 @@ def test_fakes_without_rows_of_their_source_are_left_out_and_counted(tmp_path: P
 
 
 def test_a_loader_of_pairs_hands_out_each_fake_once_after_its_source(dataset: Path) -> None:
-    thinned = [[("label", "==", 1)], [("frame_index", "in", [0, 5, 9])]]
+    filters = [[("label", "==", 1)], [("frame_index", "in", [0, 5, 9])]]
     loader = FaceDataLoader(
-        dataset, balance=Pairs(), image_size=8, batch_size=16, fields=FIELDS, filters=thinned, num_workers=0
+        dataset, balance=Pairs(), image_size=8, batch_size=16, fields=FIELDS, filters=filters, num_workers=0
     )
     assert loader.describe().notes == ()
     stored = stored_rows(dataset)
@@ -135,7 +137,7 @@ def test_a_loader_of_pairs_hands_out_each_fake_once_after_its_source(dataset: Pa
         for real, fake in zip(batch["row"][::2].tolist(), batch["row"][1::2].tolist(), strict=True):
             assert stored[real]["video_id"] == stored[fake]["source_id"]
             frame = stored[fake]["frame_index"]
-            assert stored[real]["frame_index"] == min((0, 5, 9), key=lambda other: abs(other - frame))
+            assert stored[real]["frame_index"] == min((0, 5, 9), key=lambda candidate: abs(candidate - frame))
             fakes[fake] += 1
     assert set(fakes.values()) == {1}
     assert len(fakes) == 25 + 30

@@ -39,14 +39,14 @@ def most_in_a_step(rows: RowsOnly, epoch: int, ranks: int = 1, **options: Any) -
     orders = [order_of(rows, rank=rank, num_replicas=ranks, **options) for rank in range(ranks)]
     most = 0
     for step in range(len(orders[0])):
-        held: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for order in orders:
-            held.update(rows.index._columns["video_id"][row] for row in order.request(epoch, step).rows)
-        most = max(most, *held.values())
+            counts.update(rows.index._columns["video_id"][row] for row in order.request(epoch, step).rows)
+        most = max(most, *counts.values())
     return most
 
 
-def refused_with(rows: RowsOnly, **options: Any) -> int:
+def smallest_accepted(rows: RowsOnly, **options: Any) -> int:
     """The smallest `max_per_video` that is promised to work, by the refusal of a smaller one; 1 if 1 is not refused."""
     try:
         _ = order_of(rows, max_per_video=1, **options).bound_balance
@@ -61,15 +61,17 @@ def test_the_refusal_names_the_smallest_that_works_and_it_holds_in_every_epoch(
     frames: list[int], batch_size: int
 ) -> None:
     rows = rows_of(*((count, 0) for count in frames))
-    least = refused_with(rows, batch_size=batch_size)
+    smallest = smallest_accepted(rows, batch_size=batch_size)
     for epoch in range(4):
-        assert most_in_a_step(rows, epoch, batch_size=batch_size, max_per_video=least) <= least
-    if least > 1:
-        with pytest.raises(UsageError, match=f"max_per_video={least - 1}: .*try max_per_video={least}, or frames_per"):
-            _ = order_of(rows, batch_size, max_per_video=least - 1).bound_balance
+        assert most_in_a_step(rows, epoch, batch_size=batch_size, max_per_video=smallest) <= smallest
+    if smallest > 1:
+        with pytest.raises(
+            UsageError, match=f"max_per_video={smallest - 1}: .*try max_per_video={smallest}, or frames_per"
+        ):
+            _ = order_of(rows, batch_size, max_per_video=smallest - 1).bound_balance
         # No order at all could do better: some step would have to hold fewer of the largest video.
         steps = -(-sum(frames) // batch_size)
-        assert least >= -(-max(frames) // steps)
+        assert smallest >= -(-max(frames) // steps)
 
 
 @examples(60)
@@ -77,16 +79,16 @@ def test_the_refusal_names_the_smallest_that_works_and_it_holds_in_every_epoch(
 def test_with_quotas_what_is_promised_holds_in_every_epoch(real: list[int], fake: list[int], half: int) -> None:
     rows = rows_of(*((count, 0) for count in real), *((count, 1) for count in fake))
     options: dict[str, Any] = {"batch_size": 2 * half, "balance": EVEN}
-    least = refused_with(rows, **options)
+    smallest = smallest_accepted(rows, **options)
     for epoch in range(6):
-        assert most_in_a_step(rows, epoch, max_per_video=least, **options) <= least
+        assert most_in_a_step(rows, epoch, max_per_video=smallest, **options) <= smallest
 
 
 def test_a_stream_that_runs_over_the_ends_of_epochs_is_thought_of() -> None:
     # Each epoch draws 15 of 16 real rows: at times both of a video twice, four in three batches.
     rows = rows_of(*((2, 0) for _ in range(8)), *((1, 1) for _ in range(14)))
     options: dict[str, Any] = {"batch_size": 10, "balance": EVEN}
-    assert refused_with(rows, **options) == 2
+    assert smallest_accepted(rows, **options) == 2
     most = [most_in_a_step(rows, epoch, max_per_video=2, **options) for epoch in range(30)]
     assert set(most) == {1, 2}
 
@@ -98,9 +100,9 @@ def test_with_pairs_it_counts_the_real_videos_which_their_fakes_cannot_exceed(
 ) -> None:
     rows = rows_of((frames, 0), *((count, 1) for count in fakes))
     options: dict[str, Any] = {"batch_size": 2 * half, "balance": Pairs()}
-    least = refused_with(rows, **options)
-    assert least == min(half, sum(fakes))  # all fakes are of one video
-    assert most_in_a_step(rows, 0, max_per_video=least, **options) <= least
+    smallest = smallest_accepted(rows, **options)
+    assert smallest == min(half, sum(fakes))  # all fakes are of one video
+    assert most_in_a_step(rows, 0, max_per_video=smallest, **options) <= smallest
 
 
 def test_it_holds_over_all_ranks_of_a_step_together() -> None:
@@ -139,12 +141,12 @@ def test_a_window_smaller_than_a_step_is_made_a_step_long() -> None:
     assert sorted(order.rows(0).tolist()) == list(range(1200))
 
 
-@pytest.mark.parametrize(("given", "shuffle"), [(0, True), (-1, True), (2, False)])
-def test_a_bound_that_cannot_be_meant_is_refused(given: int, shuffle: bool) -> None:
+@pytest.mark.parametrize(("limit", "shuffle"), [(0, True), (-1, True), (2, False)])
+def test_a_bound_that_cannot_be_meant_is_refused(limit: int, shuffle: bool) -> None:
     with pytest.raises(
-        UsageError, match=f"max_per_video={given}: {'needs shuffle' if given > 0 else 'must be at least 1'}"
+        UsageError, match=f"max_per_video={limit}: {'needs shuffle' if limit > 0 else 'must be at least 1'}"
     ):
-        order_of(10, 4, shuffle, max_per_video=given)
+        order_of(10, 4, shuffle, max_per_video=limit)
 
 
 def test_the_loader_refuses_when_it_is_made_and_else_keeps_its_word(dataset: Path) -> None:

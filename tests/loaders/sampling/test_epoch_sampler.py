@@ -35,9 +35,9 @@ def test_every_rank_takes_the_steps_that_len_says_before_the_first(
     count: int, batch_size: int, ranks: int, drop_last: bool
 ) -> None:
     orders = ranks_of(count, ranks, batch_size=batch_size, drop_last=drop_last)
-    whole, rest = divmod(count, batch_size * ranks)
+    full_steps, remainder = divmod(count, batch_size * ranks)
     for order in orders:
-        assert len(order) == whole + (bool(rest) and not drop_last)
+        assert len(order) == full_steps + (bool(remainder) and not drop_last)
         assert len(list(order)) == len(order)
 
 
@@ -47,26 +47,26 @@ def test_the_ranks_share_each_step_and_repeat_only_where_there_is_too_little_for
     count: int, batch_size: int, ranks: int, drop_last: bool
 ) -> None:
     orders = ranks_of(count, ranks, batch_size=batch_size, drop_last=drop_last)
-    whole = orders[0].rows(0).tolist()
-    seen: list[int] = []
+    all_rows = orders[0].rows(0).tolist()
+    used: list[int] = []
     padded = 0
     for step in range(len(orders[0])):
         parts = [order.request(0, step).rows.tolist() for order in orders]
         assert max(map(len, parts)) - min(map(len, parts)) <= 1
         assert 1 <= min(map(len, parts)) <= max(map(len, parts)) <= batch_size
-        wanted = whole[step * batch_size * ranks :][: batch_size * ranks]
+        expected = all_rows[step * batch_size * ranks :][: batch_size * ranks]
         together = [row for part in parts for row in part]
-        assert together[: len(wanted)] == wanted
-        padded += len(together) - len(wanted)
-        if len(together) > len(wanted):
-            assert len(wanted) < ranks
+        assert together[: len(expected)] == expected
+        padded += len(together) - len(expected)
+        if len(together) > len(expected):
+            assert len(expected) < ranks
             assert len(together) == ranks
-            assert together[len(wanted) :] == (whole * ranks)[: len(together) - len(wanted)]
-        seen += wanted
+            assert together[len(expected) :] == (all_rows * ranks)[: len(together) - len(expected)]
+        used += expected
     assert padded == orders[0].padded_images
-    assert len(whole) - len(seen) == orders[0].dropped_images
-    assert sorted(seen) == sorted(whole[: len(seen)])
-    assert len(set(seen)) == len(seen)
+    assert len(all_rows) - len(used) == orders[0].dropped_images
+    assert sorted(used) == sorted(all_rows[: len(used)])
+    assert len(set(used)) == len(used)
 
 
 @examples(50)
@@ -87,17 +87,17 @@ def test_sets_of_quotas_are_never_torn_apart_between_ranks(real: int, fake: int,
 def test_ranks_that_share_a_global_batch_see_the_order_that_one_rank_sees(shuffle: Any, balance: Any) -> None:
     rows = RowsOnly({"label": [number % 3 == 0 for number in range(500)]})
     options: dict[str, Any] = {"shuffle": shuffle, "window_images": 150} | ({"balance": balance} if balance else {})
-    (alone,) = ranks_of(rows, 1, batch_size=32, **options)
+    (single_rank,) = ranks_of(rows, 1, batch_size=32, **options)
     for ranks in (2, 4):
         orders = ranks_of(rows, ranks, batch_size=32 // ranks, **options)
-        assert len(orders[0]) == len(alone)
-        for epoch, step in ((0, 0), (0, 7), (0, len(alone) - 1), (3, 2)):
+        assert len(orders[0]) == len(single_rank)
+        for epoch, step in ((0, 0), (0, 7), (0, len(single_rank) - 1), (3, 2)):
             requests = [order.request(epoch, step) for order in orders]
-            whole = alone.request(epoch, step)
-            assert np.concatenate([request.rows for request in requests]).tolist() == whole.rows.tolist()
+            single_request = single_rank.request(epoch, step)
+            assert np.concatenate([request.rows for request in requests]).tolist() == single_request.rows.tolist()
             assert (
                 np.concatenate([request.global_positions for request in requests]).tolist()
-                == whole.global_positions.tolist()
+                == single_request.global_positions.tolist()
             )
 
 
@@ -108,7 +108,7 @@ def test_places_number_the_images_of_a_step_over_all_ranks() -> None:
     assert [request.global_positions.tolist() for request in last] == [[0], [1], [2]]
 
 
-def test_what_is_repeated_or_dropped_is_said(dataset: Path) -> None:
+def test_what_is_repeated_or_dropped_is_reported(dataset: Path) -> None:
     options: dict[str, Any] = {"num_replicas": 4, "rank": 1, "num_workers": 0, "image_size": 8}
     padded = FaceDataLoader(dataset, batch_size=15, **options).describe()
     assert (padded.batches, padded.padded_images, padded.dropped_images) == (2, 0, 0)  # 107 = 60 + 47
@@ -131,8 +131,8 @@ def test_the_batches_of_all_ranks_are_the_split_with_each_row_once(dataset: Path
     ]
     epochs = [list(loader) for loader in loaders]
     assert {len(epoch) for epoch in epochs} == {len(loaders[0])} == {5}
-    seen = [row for epoch in epochs for row in rows_seen(epoch)]
-    assert sorted(seen) == [number for number, row in enumerate(stored_rows(dataset)) if row["split"] == "train"]
+    rows = [row for epoch in epochs for row in rows_seen(epoch)]
+    assert sorted(rows) == [number for number, row in enumerate(stored_rows(dataset)) if row["split"] == "train"]
     assert [len(epoch[-1]["row"]) for epoch in epochs] == [4, 4, 3]  # 107 = 4 * 24 + 11
 
 
@@ -143,10 +143,10 @@ def test_length_is_exact_before_the_first_batch_while_it_goes_on_and_after_a_res
     assert len(loader) == 11
     state = loader.state_dict()
     assert 1 + sum(1 for _ in batches) == 11
-    other = FaceDataLoader(dataset, batch_size=10, image_size=8, num_workers=0)
-    other.load_state_dict(state)
-    assert len(other) == 11
-    assert [sum(1 for _ in other), sum(1 for _ in other)] == [10, 11]
+    resumed = FaceDataLoader(dataset, batch_size=10, image_size=8, num_workers=0)
+    resumed.load_state_dict(state)
+    assert len(resumed) == 11
+    assert [sum(1 for _ in resumed), sum(1 for _ in resumed)] == [10, 11]
 
 
 def test_a_ticket_says_what_to_make_and_holds_nothing() -> None:

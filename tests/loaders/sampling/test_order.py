@@ -103,7 +103,7 @@ def test_neighbours_in_the_index_are_no_neighbours_in_a_batch() -> None:
 
 def test_keys_tell_their_parts_apart() -> None:
     parts = [(1, 23), (12, 3), ("1", "2", "3"), ("1", "23", ""), (None,), ("",), (123,)]
-    assert len({derive_key(*each) for each in parts}) == len(parts)
+    assert len({derive_key(*part) for part in parts}) == len(parts)
 
 
 # ---- an epoch's order
@@ -159,7 +159,7 @@ def test_a_window_is_filled_with_stretches_of_the_disk(count: int, window: int, 
     shuffling = Shuffling(mode="window", window_images=window)
     order = shuffling(np.arange(count, dtype=np.uint32), key)
     assert np.sort(order).tolist() == list(range(count))
-    parts = [order[one] for one in shuffling.windows(count)]
+    parts = [order[indices] for indices in shuffling.windows(count)]
     assert [len(part) for part in parts[:-1]] == [window] * (len(parts) - 1)
     assert len(parts[-1]) <= window
     for part in parts:
@@ -168,8 +168,8 @@ def test_a_window_is_filled_with_stretches_of_the_disk(count: int, window: int, 
         assert runs <= len(part) // BLOCK_ROWS + 3
     in_windows = Counter((int(row) // BLOCK_ROWS, number) for number, part in enumerate(parts) for row in part)
     for block in range(-(-count // BLOCK_ROWS)):
-        where = [number for held, number in in_windows if held == block]
-        assert max(where) - min(where) <= 1
+        windows_of_block = [number for held_block, number in in_windows if held_block == block]
+        assert max(windows_of_block) - min(windows_of_block) <= 1
 
 
 def test_windows_take_their_blocks_from_the_whole_dataset_and_mix_them_inside() -> None:
@@ -209,7 +209,7 @@ def test_dealing_videos_out_keeps_every_item_and_no_batch_has_more_of_one_than_m
 
 
 @pytest.mark.parametrize(
-    ("sizes", "per_batch", "least"),
+    ("sizes", "per_batch", "smallest"),
     [
         ([], 4, 0),
         ([5], 8, 5),
@@ -221,10 +221,10 @@ def test_dealing_videos_out_keeps_every_item_and_no_batch_has_more_of_one_than_m
         ([10, 1, 1], 4, 4),
     ],
 )
-def test_the_least_of_one_video_that_a_batch_has_to_hold(sizes: list[int], per_batch: int, least: int) -> None:
-    assert min_possible_per_batch(np.array(sizes, np.int64), per_batch) == least
+def test_the_least_of_one_video_that_a_batch_has_to_hold(sizes: list[int], per_batch: int, smallest: int) -> None:
+    assert min_possible_per_batch(np.array(sizes, np.int64), per_batch) == smallest
     codes = np.repeat(np.arange(len(sizes)), sizes)
-    assert {max_per_batch(codes[spread_videos(codes, per_batch, key)], per_batch) for key in range(50)} == {least}
+    assert {max_per_batch(codes[spread_videos(codes, per_batch, key)], per_batch) for key in range(50)} == {smallest}
 
 
 def test_dealt_out_rows_are_mixed_between_and_within_batches() -> None:

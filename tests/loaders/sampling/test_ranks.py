@@ -47,15 +47,15 @@ def faces(dataset: Path, **options: Any) -> list[str]:
     return [face for batch in batches for face in batch["face_id"]]
 
 
-def flat(saw: RankSaw, epoch: int) -> list[str]:
-    return [face for step in saw.epochs[epoch] for face in step]
+def faces_of(rank: RankSaw, epoch: int) -> list[str]:
+    return [face for step in rank.epochs[epoch] for face in step]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_every_rank_takes_as_many_steps_as_it_said_before_the_first(runs: Runs, name: str) -> None:
-    assert len({saw.length for saw in runs[name]}) == 1
-    for saw in runs[name]:
-        assert [len(steps) for steps in saw.epochs] == [saw.length] * 2
+def test_every_rank_takes_as_many_steps_as_it_stated_before_the_first(runs: Runs, name: str) -> None:
+    assert len({rank.length for rank in runs[name]}) == 1
+    for rank in runs[name]:
+        assert [len(steps) for steps in rank.epochs] == [rank.length] * 2
 
 
 @pytest.mark.parametrize(("name", "split"), [("train", "train"), ("window", "train"), ("a row over", "val")])
@@ -65,7 +65,7 @@ def test_together_the_ranks_see_every_face_once_and_the_stated_few_twice(
     stored = faces(dataset, split=split)
     assert len(stored) == ROWS[split]
     for epoch in range(2):
-        union = Counter(face for saw in runs[name] for face in flat(saw, epoch))
+        union = Counter(face for rank in runs[name] for face in faces_of(rank, epoch))
         assert union.keys() == set(stored)
         assert union.total() == len(stored) + runs[name][0].padded
         assert max(union.values()) <= 2
@@ -74,62 +74,62 @@ def test_together_the_ranks_see_every_face_once_and_the_stated_few_twice(
 def test_only_where_a_step_has_fewer_faces_than_ranks_some_come_twice(runs: Runs) -> None:
     ranks = len(runs["train"])
     assert [runs[name][0].padded for name in ("train", "a row over", "two rows")] == [0, ranks - 1, ranks - 2]
-    assert [len(flat(saw, 0)) for saw in runs["two rows"]] == [1] * ranks
+    assert [len(faces_of(rank, 0)) for rank in runs["two rows"]] == [1] * ranks
 
 
 def test_ranks_differ_by_at_most_one_image_a_step(runs: Runs) -> None:
     for name in ("train", "window", "a row over"):
-        for step in zip(*(saw.epochs[0] for saw in runs[name]), strict=True):
+        for step in zip(*(rank.epochs[0] for rank in runs[name]), strict=True):
             sizes = [len(part) for part in step]
             assert max(sizes) - min(sizes) <= 1
 
 
 def test_drop_last_leaves_out_what_does_not_fill_a_step_on_all_ranks(runs: Runs, dataset: Path) -> None:
-    saw = runs["drop_last"]
-    step = 16 * len(saw)
-    assert saw[0].length == ROWS["train"] // step
-    assert {len(part) for one in saw for part in one.epochs[0]} == {16}
-    union = Counter(face for one in saw for face in flat(one, 0))
+    ranks = runs["drop_last"]
+    step = 16 * len(ranks)
+    assert ranks[0].length == ROWS["train"] // step
+    assert {len(part) for rank in ranks for part in rank.epochs[0]} == {16}
+    union = Counter(face for rank in ranks for face in faces_of(rank, 0))
     assert union.total() == len(union) == ROWS["train"] // step * step
 
 
 def test_quotas_are_exact_on_every_rank_in_every_step(runs: Runs) -> None:
-    for saw in runs["quotas"]:
-        for labels in (step for epoch in saw.labels for step in epoch):
+    for rank in runs["quotas"]:
+        for labels in (step for epoch in rank.labels for step in epoch):
             assert labels.count(1) == 3 * labels.count(0) > 0
 
 
 def test_pairs_stay_together_on_every_rank(runs: Runs) -> None:
-    for saw in runs["pairs"]:
-        for labels in (step for epoch in saw.labels for step in epoch):
+    for rank in runs["pairs"]:
+        for labels in (step for epoch in rank.labels for step in epoch):
             assert labels == [0, 1] * (len(labels) // 2)
             assert labels
 
 
 def test_epochs_differ_and_no_rank_keeps_its_part(runs: Runs) -> None:
-    for saw in runs["train"]:
-        assert flat(saw, 0) != flat(saw, 1)
-        assert set(flat(saw, 0)) != set(flat(saw, 1))
+    for rank in runs["train"]:
+        assert faces_of(rank, 0) != faces_of(rank, 1)
+        assert set(faces_of(rank, 0)) != set(faces_of(rank, 1))
 
 
 def test_no_rows_are_no_steps_on_any_rank(runs: Runs) -> None:
-    for saw in runs["no rows"]:
-        assert (saw.length, saw.epochs) == (0, [[], []])
+    for rank in runs["no rows"]:
+        assert (rank.length, rank.epochs) == (0, [[], []])
 
 
 def test_the_ranks_steps_put_together_are_the_steps_of_a_single_rank(runs: Runs, dataset: Path) -> None:
     for name, batch_size in (("train", 16), ("window", 16), ("quotas", 8), ("pairs", 6)):
-        saw = runs[name]
-        options = {**SETTINGS[name], "batch_size": batch_size * len(saw), "num_workers": 0}
+        ranks = runs[name]
+        options = {**SETTINGS[name], "batch_size": batch_size * len(ranks), "num_workers": 0}
         alone = [list(batch["face_id"]) for batch in loader(dataset, **options)]
         together = [
-            [face for part in step for face in part] for step in zip(*(one.epochs[0] for one in saw), strict=True)
+            [face for part in step for face in part] for step in zip(*(rank.epochs[0] for rank in ranks), strict=True)
         ]
-        whole = len(alone) - 1  # the last step may have been filled up
-        assert together[:whole] == alone[:whole]
+        num_steps = len(alone) - 1  # the last step may have been filled up
+        assert together[:num_steps] == alone[:num_steps]
 
 
 def test_ranks_with_workers_see_what_they_see_without(dataset: Path, tmp_path: Path) -> None:
     settings = [{"batch_size": 16}, {"batch_size": 16, "num_workers": 1}]
-    for alone, helped in in_ranks(2, go_through, tmp_path / "group", dataset, settings):
-        assert helped == alone
+    for without_workers, with_workers in in_ranks(2, go_through, tmp_path / "group", dataset, settings):
+        assert with_workers == without_workers

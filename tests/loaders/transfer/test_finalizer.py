@@ -36,13 +36,15 @@ def loader_of(out: Path, **options: Any) -> FaceDataLoader:
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 def test_batches_come_on_the_device_they_were_wanted_on(dataset: Path, device: str, dtype: Any) -> None:
     options: dict[str, Any] = {"dtype": dtype, "fields": ("image", "label", "landmarks", "hull", "face_id")}
-    for batch, wanted in zip(loader_of(dataset, device=device, **options), loader_of(dataset, **options), strict=True):
+    for batch, expected in zip(
+        loader_of(dataset, device=device, **options), loader_of(dataset, **options), strict=True
+    ):
         for tensor in (batch["image"], batch["label"], batch["landmarks"], *batch["hull"]):
             assert tensor.device.type == device
-        assert batch["face_id"] == wanted["face_id"]
+        assert batch["face_id"] == expected["face_id"]
         assert batch["image"].is_contiguous(memory_format=torch.channels_last)
-        torch.testing.assert_close(batch["image"].cpu(), wanted["image"], rtol=0, atol=1e-6)
-        assert torch.equal(batch["label"].cpu(), wanted["label"])
+        torch.testing.assert_close(batch["image"].cpu(), expected["image"], rtol=0, atol=1e-6)
+        assert torch.equal(batch["label"].cpu(), expected["label"])
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -50,11 +52,13 @@ def test_a_prefetcher_is_the_loader_on_a_device(dataset: Path, device: str) -> N
     loader = loader_of(dataset)
     prefetched = DevicePrefetcher(loader, device)
     assert len(prefetched) == len(loader) == 6
-    wanted = list(loader_of(dataset))
-    for number, ((images, labels), (other, their_labels)) in enumerate(zip(prefetched, wanted, strict=True)):
+    expected = list(loader_of(dataset))
+    for number, ((images, labels), (expected_images, expected_labels)) in enumerate(
+        zip(prefetched, expected, strict=True)
+    ):
         assert images.device.type == labels.device.type == device
-        torch.testing.assert_close(images.cpu(), other, rtol=0, atol=1e-6)
-        assert torch.equal(labels.cpu(), their_labels)
+        torch.testing.assert_close(images.cpu(), expected_images, rtol=0, atol=1e-6)
+        assert torch.equal(labels.cpu(), expected_labels)
         assert prefetched.state_dict()["images"] == 20 * ((number + 1) % 6)
     assert prefetched.stats().images == 107
     prefetched.set_epoch(0)
@@ -70,8 +74,8 @@ def test_a_prefetcher_over_a_loader_that_has_begun_is_refused(dataset: Path) -> 
 
 
 def test_a_prefetcher_copies_like_any_object(dataset: Path) -> None:
-    again = pickle.loads(pickle.dumps(DevicePrefetcher(loader_of(dataset, fields=("image", "row")), "cpu")))
-    assert rows_seen(again) == rows_seen(loader_of(dataset, fields=("image", "row")))
+    reloaded = pickle.loads(pickle.dumps(DevicePrefetcher(loader_of(dataset, fields=("image", "row")), "cpu")))
+    assert rows_seen(reloaded) == rows_seen(loader_of(dataset, fields=("image", "row")))
 
 
 @pytest.mark.parametrize("as_dict", [True, False])
@@ -86,9 +90,9 @@ def test_a_worker_batch_becomes_what_the_loop_gets(as_dict: bool, dtype: str) ->
         pool=None, dtype=dtype, channels_last=True, as_dict=as_dict, device=None, pin_memory=False
     )
     for step, (batch, count) in enumerate(finalizer(iter(worker_batches))):
-        wanted = normalise(images + step) if dtype == "float32" else (images + step).movedim(-1, -3)
+        expected = normalise(images + step) if dtype == "float32" else (images + step).movedim(-1, -3)
         assert count == 2
-        assert torch.equal(images_of(batch), wanted)
+        assert torch.equal(images_of(batch), expected)
         assert (batch["label"] if as_dict else batch[1]).tolist() == [step, 1]
         if as_dict:
             assert batch["names"] == ["a", None]
@@ -107,10 +111,10 @@ class VirtualHostMemory:
 
     def __call__(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         in_copies = {block.data_ptr() for block, _, _ in self._pending}
-        for one in list(self._alive):
-            if one[0]() is None and one[1].data_ptr() not in in_copies:
-                self._alive.remove(one)
-                self._free.append(one[1])
+        for entry in list(self._alive):
+            if entry[0]() is None and entry[1].data_ptr() not in in_copies:
+                self._alive.remove(entry)
+                self._free.append(entry[1])
         block = self._free.pop()  # the last one that came back, as a cache does; IndexError where all are in use
         array = block.numpy().view()
         self._alive.append((weakref.ref(array), block))
@@ -173,12 +177,12 @@ def test_host_memory_is_that_of_torchs_allocator_which_waits_for_copies() -> Non
 
 
 def test_what_a_collate_fn_made_is_handed_on_as_it_is() -> None:
-    made = object()
+    collated = object()
     finalizer = BatchFinalizer(
         pool=None, dtype="float32", channels_last=True, as_dict=False, device="cpu", pin_memory=False
     )
-    ((batch, count),) = list(finalizer(iter([WorkerBatch(0, 5, None, collated=made)])))
-    assert batch is made
+    ((batch, count),) = list(finalizer(iter([WorkerBatch(0, 5, None, collated=collated)])))
+    assert batch is collated
     assert count == 5
 
 
@@ -190,9 +194,9 @@ def test_on_cuda_batches_may_be_kept_and_are_right_after_later_ones_came(
     loader = loader_of(dataset, device="cuda", batch_size=4, **options)
     kept = [batch[0] for batch in loader]
     torch.cuda.synchronize()
-    wanted = [batch[0] for batch in loader_of(dataset, batch_size=4, **{**options, "num_workers": 0})]
-    for one, other in zip(kept, wanted, strict=True):
-        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=1e-6)
+    expected = [batch[0] for batch in loader_of(dataset, batch_size=4, **{**options, "num_workers": 0})]
+    for images, expected_images in zip(kept, expected, strict=True):
+        torch.testing.assert_close(images.cpu(), expected_images, rtol=0, atol=1e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -48,7 +48,7 @@ def worker_pids(batches: FaceDataLoader) -> list[int]:
 
 
 @contextmanager
-def dies(said: str) -> Iterator[None]:
+def worker_dies(message: str) -> Iterator[None]:
     """The body has to raise `WorkerDiedError` with that in its message, within half a minute."""
 
     def hung(*_: object) -> None:
@@ -57,7 +57,7 @@ def dies(said: str) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, hung)
     signal.alarm(SECONDS)
     try:
-        with pytest.raises(WorkerDiedError, match=said):
+        with pytest.raises(WorkerDiedError, match=message):
             yield
     finally:
         signal.alarm(0)
@@ -69,18 +69,18 @@ def test_a_worker_that_is_killed_in_mid_epoch_ends_the_run_with_its_number_and_t
     dataset: Path, start: str
 ) -> None:
     batches = loader(dataset, num_workers=2, multiprocessing_context=start)
-    running = iter(batches)
-    next(running)
+    iterator = iter(batches)
+    next(iterator)
     victim = worker_pids(batches)[1]
-    with dies(rf"worker {victim} was killed by signal 9"):
+    with worker_dies(rf"worker {victim} was killed by signal 9"):
         os.kill(victim, signal.SIGKILL)
-        list(running)
+        list(iterator)
 
 
-@pytest.mark.parametrize(("deed", "said"), [("kill", "was killed by signal 9"), ("exit", "ended with code 7")])
-def test_a_transform_that_ends_its_process_ends_the_run(dataset: Path, deed: str, said: str) -> None:
-    batches = loader(dataset, num_workers=2, transform=poisoned(deed, dataset, 6))
-    with dies(rf"worker \d+ {said}"):
+@pytest.mark.parametrize(("action", "message"), [("kill", "was killed by signal 9"), ("exit", "ended with code 7")])
+def test_a_transform_that_ends_its_process_ends_the_run(dataset: Path, action: str, message: str) -> None:
+    batches = loader(dataset, num_workers=2, transform=poisoned(action, dataset, 6))
+    with worker_dies(rf"worker \d+ {message}"):
         list(batches)
 
 
@@ -89,7 +89,7 @@ def test_a_worker_that_was_killed_between_two_epochs_is_missed_at_the_next(datas
     list(batches)
     victim = worker_pids(batches)[0]
     os.kill(victim, signal.SIGKILL)
-    with dies(rf"worker {victim} was killed by signal 9"):
+    with worker_dies(rf"worker {victim} was killed by signal 9"):
         list(batches)
 
 
@@ -102,27 +102,27 @@ def test_after_a_ctrl_c_that_the_script_caught_the_next_epoch_goes_on_with_the_s
         forkserver.ensure_running()
         start = "forkserver"
     batches = loader(dataset, num_workers=2, multiprocessing_context=start)
-    whole = seen(batches)
+    expected = seen(batches)
     iterator = iter(batches)
     next(iterator)
     iterator.close()
-    before = worker_pids(batches)
-    for pid in before:
+    pids = worker_pids(batches)
+    for pid in pids:
         os.kill(pid, signal.SIGINT)  # as the terminal does to all processes of the group
     batches.set_epoch(0)
-    assert seen(batches) == whole
-    assert worker_pids(batches) == before
+    assert seen(batches) == expected
+    assert worker_pids(batches) == pids
 
 
 def test_new_workers_take_the_place_of_those_that_died_and_the_epoch_goes_on_where_it_stood(dataset: Path) -> None:
     batches = loader(dataset, num_workers=2)
-    running = iter(batches)
-    had = seen([next(running)])
+    iterator = iter(batches)
+    received = seen([next(iterator)])
     os.kill(worker_pids(batches)[0], signal.SIGKILL)
-    with dies("was killed"):
-        for batch in running:  # what was made before comes yet
-            had += seen([batch])
-    assert [*had, *seen(batches)] == seen(loader(dataset, num_workers=0))
+    with worker_dies("was killed"):
+        for batch in iterator:  # what was made before comes yet
+            received += seen([batch])
+    assert [*received, *seen(batches)] == seen(loader(dataset, num_workers=0))
 
 
 @pytest.mark.parametrize("start", ["forkserver", "spawn"])
@@ -132,35 +132,35 @@ def test_a_worker_that_is_killed_while_it_sends_leaves_nobody_waiting(dataset: P
     ahead = {"split": None, "batch_size": 4, "prefetch_factor": 45}
     options = {**ahead, "fields": LARGE, "multiprocessing_context": start}
     batches = loader(dataset, num_workers=2, **options)
-    running = iter(batches)
-    next(running)
+    iterator = iter(batches)
+    next(iterator)
     workers = worker_pids(batches)
     stuck: Counter[int] = Counter()
 
-    def one_is_stuck() -> bool:  # and not just passing through, perhaps with its last batch
+    def worker_is_stuck() -> bool:  # and not just passing through, perhaps with its last batch
         for pid in workers:
             stuck[pid] = stuck[pid] + 1 if is_sending(pid) else 0
         return max(stuck.values()) >= 20
 
-    wait_until(one_is_stuck, "a full pipe")
+    wait_until(worker_is_stuck, "a full pipe")
     victim = stuck.most_common(1)[0][0]
-    with dies(rf"worker {victim} was killed by signal 9"):
+    with worker_dies(rf"worker {victim} was killed by signal 9"):
         os.kill(victim, signal.SIGKILL)
-        list(running)
+        list(iterator)
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("started", [None, StartsLate()], ids=["all", "but for one"])
-def test_when_the_fork_server_is_killed_the_run_ends(dataset: Path, started: StartsLate | None) -> None:
+@pytest.mark.parametrize("worker_init_fn", [None, StartsLate()], ids=["all", "but for one"])
+def test_when_the_fork_server_is_killed_the_run_ends(dataset: Path, worker_init_fn: StartsLate | None) -> None:
     """Python takes its workers for dead then, and torch's look for the server that is there when they have started."""
-    batches = loader(dataset, num_workers=2, worker_init_fn=started)
-    running = iter(batches)
-    next(running)
+    batches = loader(dataset, num_workers=2, worker_init_fn=worker_init_fn)
+    iterator = iter(batches)
+    next(iterator)
     workers = [psutil.Process(pid) for pid in worker_pids(batches)]
     os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
     assert psutil.wait_procs(workers, timeout=SECONDS)[1] == []
-    with dies(r"worker \d+ ended"):
-        list(running)
+    with worker_dies(r"worker \d+ ended"):
+        list(iterator)
     assert len(list(loader(dataset, num_workers=1))) == 11
 
 
@@ -170,11 +170,11 @@ def test_when_the_fork_server_is_killed_the_run_ends(dataset: Path, started: Sta
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_exception_in_a_transform_comes_with_its_own_type_and_text(dataset: Path, workers: int) -> None:
     batches = loader(dataset, num_workers=workers, transform=poisoned("raise", dataset, 6))
-    running = iter(batches)
-    had = [next(running) for _ in range(6)]
-    assert len(had) == 6
+    iterator = iter(batches)
+    received = [next(iterator) for _ in range(6)]
+    assert len(received) == 6
     with pytest.raises(ZeroDivisionError, match="a bug in the transform"):
-        next(running)
+        next(iterator)
 
 
 def test_an_exception_that_cannot_be_made_of_a_text_still_says_what_it_was(dataset: Path) -> None:
@@ -198,13 +198,13 @@ for batch in FaceDataLoader({out!r}, image_size=32, num_workers=1):
 
 
 @pytest.mark.chaos
-def test_a_script_without_a_main_guard_is_told_of_it(dataset: Path, tmp_path: Path) -> None:
+def test_a_script_without_a_main_guard_is_pointed_to_it(dataset: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(MAIN_GUARD_HINT.format(out=str(dataset)))
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode != 0
-    assert "if __name__ == '__main__':" in done.stderr
-    assert "worker" in done.stderr.splitlines()[-1]
+    process = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
+    assert process.returncode != 0
+    assert "if __name__ == '__main__':" in process.stderr
+    assert "worker" in process.stderr.splitlines()[-1]
 
 
 @pytest.mark.chaos

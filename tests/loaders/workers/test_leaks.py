@@ -59,12 +59,12 @@ def training(request: pytest.FixtureRequest, dataset: Path, tmp_path: Path) -> I
 # ---- after a kill
 
 
-def kill_and_look(training: psutil.Popen, *also: psutil.Process) -> tuple[list[psutil.Process], set[Path]]:
+def kill_and_list_leftovers(training: psutil.Popen, *others: psutil.Process) -> tuple[list[psutil.Process], set[Path]]:
     """Processes and names of shared memory that are left some time after the training process was killed."""
     tree = training.children(recursive=True)
     names = set().union(*(shared_names(process) for process in (training, *tree)))
     assert names
-    for process in (training, *also):
+    for process in (training, *others):
         process.kill()
     training.wait()
     _, alive = psutil.wait_procs(tree, timeout=DEADLINE_SECONDS)
@@ -91,13 +91,13 @@ def test_when_training_is_killed_in_mid_epoch_no_process_and_no_shared_memory_is
         assert [len(threads_of(process)) for process in forks] == [1]
     if "full pipe" in request.node.callspec.id:
         wait_until(lambda: any(is_sending(process.pid) for process in tree), "a full pipe")
-    assert kill_and_look(training) == ([], set())
+    assert kill_and_list_leftovers(training) == ([], set())
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("training", [{}], ids=[""], indirect=True)
 def test_when_all_is_killed_at_once_nothing_is_left_but_empty_semaphores(training: psutil.Popen) -> None:
-    alive, names = kill_and_look(training, *training.children(recursive=True))
+    alive, names = kill_and_list_leftovers(training, *training.children(recursive=True))
     sizes = [name.stat().st_size for name in names]
     for name in names:
         name.unlink()
@@ -111,8 +111,8 @@ def test_when_all_is_killed_at_once_nothing_is_left_but_empty_semaphores(trainin
 
 def test_what_the_fork_server_imports_starts_no_thread() -> None:
     code = "import facefeed.loaders.workers.preload, albumentations, os, sys; print(len(os.listdir('/proc/self/task')))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "1\n"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout == "1\n"
 
 
 # ---- epoch by epoch
@@ -131,21 +131,22 @@ class Held:
     @classmethod
     def by(cls, batches: FaceDataLoader | None = None) -> Held:
         gc.collect()
-        me = psutil.Process()
+        process = psutil.Process()
         workers = [] if batches is None or batches._iterator is None else batches._iterator._workers
         return cls(
-            descriptors=me.num_fds(),
+            descriptors=process.num_fds(),
             of_workers=tuple(psutil.Process(worker.pid).num_fds() for worker in workers),
-            processes=len(me.children(recursive=True)),
-            threads=me.num_threads(),
-            shared=len(shared_names(me)),
+            processes=len(process.children(recursive=True)),
+            threads=process.num_threads(),
+            shared=len(shared_names(process)),
         )
 
     def exceeds(self, other: Held) -> bool:
-        mine, its = (
-            (one.descriptors, *one.of_workers, one.processes, one.threads, one.shared) for one in (self, other)
+        own, earlier = (
+            (usage.descriptors, *usage.of_workers, usage.processes, usage.threads, usage.shared)
+            for usage in (self, other)
         )
-        return any(more > less for more, less in zip(mine, its, strict=True))
+        return any(held > held_before for held, held_before in zip(own, earlier, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_after_ten_epochs_no_more_is_held_than_after_two(dataset: Path, options:
         list(batches)
     early = Held.by(batches)
     for epoch in range(8):
-        for step, batch in enumerate(batches):  # noqa: B007 (held, and let go of below)
+        for step, batch in enumerate(batches):  # noqa: B007 (held, and released below)
             if epoch % 2 and step == 6:
                 break
         del batch
@@ -173,15 +174,15 @@ def test_after_ten_epochs_no_more_is_held_than_after_two(dataset: Path, options:
 
 
 def test_loaders_that_are_let_go_leave_nothing_open(dataset: Path) -> None:
-    def one(steps: int) -> None:
-        running = iter(loader(dataset, num_workers=1))
+    def iterate(steps: int) -> None:
+        iterator = iter(loader(dataset, num_workers=1))
         for _ in range(steps):
-            next(running)
+            next(iterator)
 
-    one(1)
+    iterate(1)
     early = Held.by()
     for steps in (0, 1, 5, 11):
-        one(steps)
+        iterate(steps)
     wait_until(lambda: not Held.by().exceeds(early), "as much as after one loader")
 
 
@@ -200,8 +201,8 @@ for _ in range(3):
 late = Held.by()
 print(late.exceeds(early), early, late)
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, str(dataset)],
         capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": python_path(__file__)},
     )  # fmt: skip
-    assert done.stdout.startswith("False "), done.stdout
+    assert process.stdout.startswith("False "), process.stdout

@@ -41,7 +41,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(dataset: Path) -> list[list[Seen]]:
+def uninterrupted(dataset: Path) -> list[list[Seen]]:
     """The first epochs, made without workers."""
     batches = loader(dataset, num_workers=0, transform=Noise())
     return [seen(batches) for _ in range(6)]
@@ -52,7 +52,7 @@ def processes(batches: FaceDataLoader) -> list[psutil.Process]:
     return [psutil.Process(worker.pid) for worker in batches._iterator._workers]
 
 
-def gone(process: psutil.Process) -> bool:
+def has_ended(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
@@ -61,60 +61,62 @@ def gone(process: psutil.Process) -> bool:
 
 @pytest.mark.parametrize(("start", "persistent"), [("forkserver", True), ("forkserver", False), ("spawn", True)])
 def test_workers_give_the_batches_that_no_workers_give(
-    dataset: Path, undisturbed: list[list[Seen]], start: str, persistent: bool
+    dataset: Path, uninterrupted: list[list[Seen]], start: str, persistent: bool
 ) -> None:
     batches = loader(
         dataset, num_workers=2, transform=Noise(), multiprocessing_context=start, persistent_workers=persistent
     )
     epochs = 2 if start == "forkserver" else 1
-    assert [seen(batches) for _ in range(epochs)] == undisturbed[:epochs]
+    assert [seen(batches) for _ in range(epochs)] == uninterrupted[:epochs]
 
 
-@pytest.mark.parametrize("wanted", ["fork", multiprocessing.get_context("fork"), "thread"])
-def test_fork_is_refused_with_what_to_take(dataset: Path, wanted: Any) -> None:
+@pytest.mark.parametrize("start_method", ["fork", multiprocessing.get_context("fork"), "thread"])
+def test_fork_is_refused_with_what_to_take(dataset: Path, start_method: Any) -> None:
     with pytest.raises(UsageError, match=r"'forkserver'.* or 'spawn'"):
-        loader(dataset, num_workers=1, multiprocessing_context=wanted)
+        loader(dataset, num_workers=1, multiprocessing_context=start_method)
 
 
 @pytest.mark.parametrize("persistent", [True, False])
 def test_epochs_that_are_broken_off_leave_no_trace_in_the_next(
-    dataset: Path, undisturbed: list[list[Seen]], persistent: bool
+    dataset: Path, uninterrupted: list[list[Seen]], persistent: bool
 ) -> None:
     batches = loader(dataset, num_workers=2, transform=Noise(), persistent_workers=persistent)
     kept: list[Any] = []
     for epoch, steps in enumerate((1, 7, 2, 3)):
         batches.set_epoch(epoch)
-        running: Any = iter(batches)
-        kept.append([next(running) for _ in range(steps)])
-        assert seen(kept[epoch]) == undisturbed[epoch][:steps]
+        iterator: Any = iter(batches)
+        kept.append([next(iterator) for _ in range(steps)])
+        assert seen(kept[epoch]) == uninterrupted[epoch][:steps]
         if epoch % 2:
-            running = None  # as `break` does; else the next iter() ends it
-    running = None
+            iterator = None  # as `break` does; else the next iter() ends it
+    iterator = None
     batches.set_epoch(4)
-    assert seen(batches) == undisturbed[4]
-    assert [seen(had) for had in kept] == [undisturbed[epoch][: len(had)] for epoch, had in enumerate(kept)]
+    assert seen(batches) == uninterrupted[4]
+    assert [seen(received) for received in kept] == [
+        uninterrupted[epoch][: len(received)] for epoch, received in enumerate(kept)
+    ]
 
 
-def test_batches_that_are_kept_stay_as_they_were(dataset: Path, undisturbed: list[list[Seen]]) -> None:
+def test_batches_that_are_kept_stay_as_they_were(dataset: Path, uninterrupted: list[list[Seen]]) -> None:
     batches = loader(dataset, num_workers=2, transform=Noise())
     kept = [list(batches) for _ in range(2)]
-    assert [seen(epoch) for epoch in kept] == undisturbed[:2]
+    assert [seen(epoch) for epoch in kept] == uninterrupted[:2]
     del kept[0][::2]
     kept.append(list(batches))
-    assert [seen(kept[0]), seen(kept[1]), seen(kept[2])] == [undisturbed[0][1::2], undisturbed[1], undisturbed[2]]
+    assert [seen(kept[0]), seen(kept[1]), seen(kept[2])] == [uninterrupted[0][1::2], uninterrupted[1], uninterrupted[2]]
 
 
-def test_two_loaders_at_once_do_not_disturb_each_other(dataset: Path, undisturbed: list[list[Seen]]) -> None:
+def test_two_loaders_at_once_do_not_disturb_each_other(dataset: Path, uninterrupted: list[list[Seen]]) -> None:
     train = loader(dataset, num_workers=1, transform=Noise())
     val = loader(dataset, split="val", batch_size=5, num_workers=1)
-    had = seen(loader(dataset, split="val", batch_size=5, num_workers=0))
+    expected = seen(loader(dataset, split="val", batch_size=5, num_workers=0))
     for epoch in range(2):
-        saw = []
+        received = []
         for step, batch in enumerate(train):
-            saw += seen([batch])
+            received += seen([batch])
             if step % 5 == 2:
-                assert seen(val) == had
-        assert saw == undisturbed[epoch]
+                assert seen(val) == expected
+        assert received == uninterrupted[epoch]
 
 
 def test_two_iterations_of_one_loader_at_once_are_not_taken_for_a_short_epoch(dataset: Path) -> None:
@@ -135,7 +137,7 @@ def test_the_users_own_start_runs_in_each_worker_which_has_one_thread_to_work_wi
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
-def test_a_worker_makes_as_many_batches_ahead_as_it_was_told(dataset: Path, tmp_path: Path, ahead: int) -> None:
+def test_a_worker_makes_as_many_batches_ahead_as_it_is_set_to(dataset: Path, tmp_path: Path, ahead: int) -> None:
     counted = CountedImages(tmp_path / "images")
     batches = loader(dataset, num_workers=1, prefetch_factor=ahead, transform=counted)
     for taken, _ in enumerate(batches, start=1):
@@ -146,39 +148,39 @@ def test_a_worker_makes_as_many_batches_ahead_as_it_was_told(dataset: Path, tmp_
 
 
 def test_a_batch_that_does_not_come_in_time_is_an_error(dataset: Path, tmp_path: Path) -> None:
-    go_on = tmp_path / "go on"
-    batches = loader(dataset, num_workers=1, timeout=1, transform=Hold(poisoned("hold", dataset, 5), go_on))
+    go_file = tmp_path / "go on"
+    batches = loader(dataset, num_workers=1, timeout=1, transform=Hold(poisoned("hold", dataset, 5), go_file))
     with pytest.raises(RuntimeError, match="timed out after 1 seconds"):
         list(batches)
-    go_on.touch()
+    go_file.touch()
 
 
 def test_a_loader_that_is_let_go_takes_its_workers_with_it(dataset: Path) -> None:
     batches = loader(dataset, num_workers=2)
-    running = iter(batches)
-    next(running)
+    iterator = iter(batches)
+    next(iterator)
     workers = processes(batches)
-    del batches, running
+    del batches, iterator
     gc.collect()
-    wait_until(lambda: all(map(gone, workers)), "the end of the workers")
+    wait_until(lambda: all(map(has_ended, workers)), "the end of the workers")
 
 
 # ---- how many there are
 
 
-def in_a_process_with(cores: set[int], **environment: str) -> int:
+def default_workers_with(cores: set[int], **environment: str) -> int:
     """The default number of workers of a process that may run on some cores."""
     code = f"import os; os.sched_setaffinity(0, {cores})\n"
     code += "from facefeed.loaders.workers.processes import default_num_workers; print(default_num_workers())"
     environment = {**{name: value for name, value in os.environ.items() if name != "LOCAL_WORLD_SIZE"}, **environment}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    return int(done.stdout)
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return int(process.stdout)
 
 
 def test_there_is_a_worker_a_core_that_the_process_may_use() -> None:
     allowed = os.sched_getaffinity(0)
-    assert in_a_process_with({min(allowed)}) == 1
-    assert in_a_process_with(allowed) == min(len(allowed), usable_cores())
+    assert default_workers_with({min(allowed)}) == 1
+    assert default_workers_with(allowed) == min(len(allowed), usable_cores())
 
 
 def test_ctrl_c_reaches_the_loaders_process_and_none_that_it_starts() -> None:
@@ -189,8 +191,8 @@ def test_ctrl_c_reaches_the_loaders_process_and_none_that_it_starts() -> None:
         "    lines = dict(line.split(':', 1) for line in open(f'/proc/{pid}/status'))\n"
         "    print(int(lines['SigBlk'], 16) >> 1 & 1 or int(lines['SigIgn'], 16) >> 1 & 1)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    own, *others = done.stdout.split()
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    own, *others = process.stdout.split()
     assert own == "0"
     assert others == ["1", "1"]  # the fork server, whose workers are as it is, and Python's resource tracker
 
@@ -207,8 +209,8 @@ for _ in range(2):
 print(forkserver._forkserver._preload_modules)
 """
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['facefeed.loaders.workers.preload', 'slow_to_import']"
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "['facefeed.loaders.workers.preload', 'slow_to_import']"
 
 
 def test_a_temporary_folder_whose_path_is_too_long_for_a_socket_is_named_with_the_way_out(tmp_path: Path) -> None:
@@ -216,5 +218,5 @@ def test_a_temporary_folder_whose_path_is_too_long_for_a_socket_is_named_with_th
     folder.mkdir()
     code = "from facefeed.loaders.workers.processes import worker_context; worker_context(None)"
     environment = {**os.environ, "TMPDIR": str(folder)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert done.stderr.splitlines()[-1].startswith(f"facefeed.pipeline.errors.UsageError: TMPDIR={folder}: too long")
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert process.stderr.splitlines()[-1].startswith(f"facefeed.pipeline.errors.UsageError: TMPDIR={folder}: too long")

@@ -42,8 +42,8 @@ def test_images_side_by_side_are_one_read_and_small_gaps_are_read_through() -> N
     index = index_of(("a", 0, 100), ("a", 100, 50), ("a", 150 + 64 * KIB, 10), ("a", 161 + 128 * KIB, 20), ("b", 0, 7))
     assert runs_of(index, 0, 1) == [("a", 0, 150)]
     assert runs_of(index, 0, 1, 2) == [("a", 0, 160 + 64 * KIB)]  # a gap of 64 KiB
-    far = 161 + 128 * KIB
-    assert runs_of(index, 3, 1, 4, 2, 0) == [("a", 0, 160 + 64 * KIB), ("a", far, far + 20), ("b", 0, 7)]
+    after_gap = 161 + 128 * KIB
+    assert runs_of(index, 3, 1, 4, 2, 0) == [("a", 0, 160 + 64 * KIB), ("a", after_gap, after_gap + 20), ("b", 0, 7)]
     assert runs_of(index, 4) == [("b", 0, 7)]
     assert runs_of(index, 0, 0, 1, 1, 1) == [("a", 0, 150)]
     assert runs_of(index) == []
@@ -60,13 +60,13 @@ def test_runs_hold_every_image_and_no_byte_twice(gaps: list[tuple[int, int]], da
         end += size
     index = index_of(*images)
     rows = data.draw(st.lists(st.integers(0, len(images) - 1), max_size=40))
-    found = runs_of(index, *rows)
+    runs = runs_of(index, *rows)
     for row in rows:
         name, offset, size = images[row]
-        assert sum(run[0] == name and run[1] <= offset and offset + size <= run[2] for run in found) == 1
-    assert found == sorted(found)
-    for (name, _, end), (other, start, _) in itertools.pairwise(found):
-        assert name != other or start - end > 64 * KIB
+        assert sum(run[0] == name and run[1] <= offset and offset + size <= run[2] for run in runs) == 1
+    assert runs == sorted(runs)
+    for (name, _, end), (next_name, start, _) in itertools.pairwise(runs):
+        assert name != next_name or start - end > 64 * KIB
 
 
 # ---- the thread
@@ -83,14 +83,14 @@ def test_windows_are_read_one_after_another_and_the_thread_ends_with_its_owner(
     reads: queue.Queue[tuple[Path, int, int]] = queue.Queue()
     monkeypatch.setattr(module, "_read", lambda *run: reads.put(run))
     index = Index(dataset)
-    before = set(threading.enumerate())
+    threads_before = set(threading.enumerate())
     ahead = ReadAhead(dataset, index)
-    (thread,) = set(threading.enumerate()) - before
+    (thread,) = set(threading.enumerate()) - threads_before
     windows = [np.array(rows, np.uint32) for rows in ([40, 3, 4], [100, 101], [0])]
     for window in windows:
         ahead.submit(window)
-    wanted = [(dataset / name, start, end) for window in windows for name, start, end in byte_runs(index, window)]
-    assert [reads.get(timeout=PATIENCE_SECONDS) for _ in wanted] == wanted
+    expected = [(dataset / name, start, end) for window in windows for name, start, end in byte_runs(index, window)]
+    assert [reads.get(timeout=PATIENCE_SECONDS) for _ in expected] == expected
     del ahead
     gc.collect()
     thread.join(PATIENCE_SECONDS)
@@ -128,13 +128,13 @@ class FakeReadAhead:
 
 
 @pytest.fixture
-def created(monkeypatch: pytest.MonkeyPatch) -> list[FakeReadAhead]:
+def readaheads(monkeypatch: pytest.MonkeyPatch) -> list[FakeReadAhead]:
     FakeReadAhead.instances = []
     monkeypatch.setattr(request_preparer, "ReadAhead", FakeReadAhead)
     return FakeReadAhead.instances
 
 
-def windowed(count: int, batch_size: int, **options: Any) -> EpochSampler:
+def windowed_sampler(count: int, batch_size: int, **options: Any) -> EpochSampler:
     order = order_of(count, batch_size, **{"shuffle": "window", "window_images": 128, **options})
     source: Any = SimpleNamespace(out=Path("/nowhere"), index=order.dataset.index, pool=None)
     order.prepare_request = RequestPreparer(source)
@@ -144,55 +144,55 @@ def windowed(count: int, batch_size: int, **options: Any) -> EpochSampler:
 @pytest.mark.parametrize("batch_size", [1, 16, 50, 100, 128, 200, 300, 1000])
 @pytest.mark.parametrize("count", [100, 128, 700])
 def test_each_window_is_submitted_once_in_order_and_before_its_first_batch(
-    created: list[FakeReadAhead], count: int, batch_size: int
+    readaheads: list[FakeReadAhead], count: int, batch_size: int
 ) -> None:
-    order = windowed(count, batch_size)
+    order = windowed_sampler(count, batch_size)
     for epoch in range(2):
         windows = [window.tolist() for window in order.windows(epoch)]
-        start = len(created[0].windows) if created else 0
+        start = len(readaheads[0].windows) if readaheads else 0
         order.set_epoch(epoch)
         for request in order:
-            known = created[0].windows[start:]
-            assert known == windows[: len(known)]
-            assert set(request.rows.tolist()) <= {row for window in known for row in window}
-        assert created[0].windows[start:] == windows
-    assert len(created) == 1
+            submitted = readaheads[0].windows[start:]
+            assert submitted == windows[: len(submitted)]
+            assert set(request.rows.tolist()) <= {row for window in submitted for row in window}
+        assert readaheads[0].windows[start:] == windows
+    assert len(readaheads) == 1
 
 
-def test_only_the_current_window_and_the_next_are_submitted(created: list[FakeReadAhead]) -> None:
-    order = windowed(1280, 32)
+def test_only_the_current_window_and_the_next_are_submitted(readaheads: list[FakeReadAhead]) -> None:
+    order = windowed_sampler(1280, 32)
     for request in order:
-        assert len(created[0].windows) <= request.step * 32 // 128 + 2
+        assert len(readaheads[0].windows) <= request.step * 32 // 128 + 2
 
 
-def test_after_a_resume_reading_starts_with_the_current_window(created: list[FakeReadAhead]) -> None:
-    order = windowed(1280, 32)
+def test_after_a_resume_reading_starts_with_the_current_window(readaheads: list[FakeReadAhead]) -> None:
+    order = windowed_sampler(1280, 32)
     order.position = 3, 21 * 32
     list(order)
-    assert created[0].windows == [window.tolist() for window in order.windows(3)[5:]]
+    assert readaheads[0].windows == [window.tolist() for window in order.windows(3)[5:]]
 
 
-def test_going_back_reads_again(created: list[FakeReadAhead]) -> None:
-    order = windowed(640, 64)
+def test_going_back_reads_again(readaheads: list[FakeReadAhead]) -> None:
+    order = windowed_sampler(640, 64)
     list(order)
     order.position = 0, 0
     list(order)
-    assert created[0].windows == 2 * [window.tolist() for window in order.windows(0)]
+    assert readaheads[0].windows == 2 * [window.tolist() for window in order.windows(0)]
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_without_windows_nothing_is_read_ahead(created: list[FakeReadAhead], shuffle: bool) -> None:
-    list(windowed(700, 32, shuffle=shuffle))
-    assert created == []
+def test_without_windows_nothing_is_read_ahead(readaheads: list[FakeReadAhead], shuffle: bool) -> None:
+    list(windowed_sampler(700, 32, shuffle=shuffle))
+    assert readaheads == []
 
 
-def test_windows_follow_the_batches_where_videos_are_counted(created: list[FakeReadAhead]) -> None:
+def test_windows_follow_the_batches_where_videos_are_counted(readaheads: list[FakeReadAhead]) -> None:
     rows = RowsOnly({"label": [0] * 1000, "video_id": [f"video {number // 2}" for number in range(1000)]})
     order = order_of(rows, 50, "window", window_images=128, max_per_video=2)
     source: Any = SimpleNamespace(out=Path("/nowhere"), index=rows.index, pool=None)
     order.prepare_request = RequestPreparer(source)
     list(order)
-    assert [len(window) for window in created[0].windows] == [150] * 6 + [100]
+    assert [len(window) for window in readaheads[0].windows] == [150] * 6 + [100]
 
 
 def test_a_loader_with_windows_hands_out_every_row(dataset: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_loader_with_windows_hands_out_every_row(dataset: Path) -> None:
         fields=("image", "row"),
         num_workers=0,
     )
-    seen = rows_seen(loader)
-    assert sorted(seen) == [number for number, row in enumerate(stored_rows(dataset)) if row["split"] == "train"]
-    assert seen != sorted(seen)
-    assert seen != rows_seen(loader)
+    rows = rows_seen(loader)
+    assert sorted(rows) == [number for number, row in enumerate(stored_rows(dataset)) if row["split"] == "train"]
+    assert rows != sorted(rows)
+    assert rows != rows_seen(loader)

@@ -153,14 +153,16 @@ def test_of_an_aligned_dataset_it_shows_the_faces_upright_too(tmp_path: Path, sm
     clip(tmp_path / "src/real/leaning.mp4", "astronaut", change=leaning)
     out = precomputed(tmp_path / "src", tmp_path / "out", align=True, smooth=smooth)
     naive = OnTheFlyFaces(tmp_path / "src", out, image_size=SIDE)
-    stored, lying = FaceDataset(out, image_size=SIDE), OnTheFlyFaces(tmp_path / "src", out, image_size=SIDE)
-    lying.align = lying.smooth = False
+    stored, unaligned = FaceDataset(out, image_size=SIDE), OnTheFlyFaces(tmp_path / "src", out, image_size=SIDE)
+    unaligned.align = unaligned.smooth = False
     assert len(naive) == len(stored) == len(range(0, FRAMES, EVERY))
     for position in range(len(stored)):
         kept = stored[position][0]
-        apart, apart_if_lying = (float(((one[position][0] - kept) * LEVELS).abs().mean()) for one in (naive, lying))
-        assert apart < 4
-        assert apart_if_lying > 4 * apart
+        difference, difference_unaligned = (
+            float(((dataset[position][0] - kept) * LEVELS).abs().mean()) for dataset in (naive, unaligned)
+        )
+        assert difference < 4
+        assert difference_unaligned > 4 * difference
 
 
 @pytest.mark.parametrize(
@@ -175,8 +177,8 @@ def test_of_an_aligned_dataset_it_shows_the_faces_upright_too(tmp_path: Path, sm
 def test_a_frame_of_a_real_video_is_the_one_that_precompute_saw(media: Path, name: str) -> None:
     with MediaReader() as reader:
         for frame in reader.frames(media / name, Sampling(frames=12)):
-            found = read_frame(media / name, frame.frame_index, frame.pts_seconds)
-            assert np.array_equal(found, frame.rgb), frame.frame_index
+            decoded = read_frame(media / name, frame.frame_index, frame.pts_seconds)
+            assert np.array_equal(decoded, frame.rgb), frame.frame_index
 
 
 def test_a_table_stands_for_the_folder_that_it_lies_in(copy: Path, out: Path) -> None:
@@ -219,18 +221,18 @@ def test_frames_do_not_pile_up_in_memory(src: Path, out: Path) -> None:
     try:
         for position in range(len(naive)):
             naive[position]
-        assert sum(1 for one in gc.get_objects() if type(one) is av.VideoFrame) <= 1
+        assert sum(1 for obj in gc.get_objects() if type(obj) is av.VideoFrame) <= 1
     finally:
         gc.enable()
 
 
 @pytest.mark.parametrize(
-    ("boxes", "said"),
+    ("boxes", "message"),
     [((), "no face was found where"), ([(0.0, 0.0, 0.05, 0.05)], r"no face that overlaps \[\d+, \d+, \d+, \d+\] was")],
 )
-def test_a_face_that_is_not_found_again_is_named_not_replaced(src: Path, out: Path, boxes: Any, said: str) -> None:
+def test_a_face_that_is_not_found_again_is_named_not_replaced(src: Path, out: Path, boxes: Any, message: str) -> None:
     naive = OnTheFlyFaces(src, out, split=None, detector=FixedBoxDetector(boxes))
-    with pytest.raises(UsageError, match=said) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         naive[position_of(out, "real/plain.mp4", 5)]
     for part in ("real/plain.mp4, frame 5", str(src), str(out), "FixedBoxDetector"):
         assert part in str(caught.value)
@@ -242,7 +244,7 @@ def copy(src: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("real/plain.mp4", None, "unreadable: ENOENT"),
         ("real/plain.mp4", b"no video at all" * 100, "not_video"),
@@ -250,7 +252,7 @@ def copy(src: Path, tmp_path: Path) -> Path:
     ],
 )
 def test_a_source_that_has_changed_is_told_by_the_videos_name(
-    copy: Path, out: Path, name: str, content: bytes | None, said: str
+    copy: Path, out: Path, name: str, content: bytes | None, message: str
 ) -> None:
     path = copy / name
     path.unlink()
@@ -258,7 +260,7 @@ def test_a_source_that_has_changed_is_told_by_the_videos_name(
         write_video(path, [scene(0, "hopper")] * 3, codec="mpeg4")
     elif content is not None:
         path.write_bytes(content)
-    with pytest.raises(UsageError, match=said) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         OnTheFlyFaces(copy, out, split=None)[position_of(out, name, 10)]
     assert f"{name}, frame 10" in str(caught.value)
 

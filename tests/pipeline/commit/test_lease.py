@@ -137,11 +137,11 @@ def test_a_lease_that_another_host_keeps_renewing_is_respected(lease: Path, cloc
 
 def test_a_driver_that_was_killed_on_another_host_is_waited_for_and_then_replaced(lease: Path, clock: Clock) -> None:
     forge(lease, host="node17", age_seconds=20)
-    told: list[str] = []
-    with hold_lease(lease, told.append):
+    messages: list[str] = []
+    with hold_lease(lease, messages.append):
         assert holder(lease)["host"] == socket.gethostname()
     assert STALE_SECONDS - 20 <= clock.slept < STALE_SECONDS
-    (sentence,) = told
+    (sentence,) = messages
     for part in ("process 4711 on node17", "40 s"):
         assert part in sentence
 

@@ -106,15 +106,15 @@ def test_no_flipped_byte_passes_with_other_values(tmp_path: Path) -> None:
     path = attempt(tmp_path, rows=100)
     column = pq.read_metadata(path).row_group(0).column(0)
     start = column.dictionary_page_offset or column.data_page_offset
-    whole, found = path.read_bytes(), 0
+    whole, detected = path.read_bytes(), 0
     for position in range(start, start + column.total_compressed_size):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
         try:
             check_unit_file(path, "u1", "c1", 100)
             assert pq.read_table(path)["x"].to_pylist() == list(range(100))  # a page's header has slack of its own
         except CorruptDataError:
-            found += 1
-    assert found > column.total_compressed_size / 2
+            detected += 1
+    assert detected > column.total_compressed_size / 2
 
 
 @pytest.mark.parametrize("fault", [errno.EIO, errno.ESTALE], ids=errno.errorcode.get)
@@ -182,7 +182,7 @@ def worker(tmp_path: Path, make_source: MakeSource, small_options: Options) -> t
 
 def timeless(receipt: Receipt) -> Receipt:
     """But for what adoption cannot know: how long the inputs took."""
-    return replace(receipt, inputs=[replace(one, seconds=0.0) for one in receipt.inputs])
+    return replace(receipt, inputs=[replace(outcome, seconds=0.0) for outcome in receipt.inputs])
 
 
 def unit_run(job: JobSpec, unit: Unit) -> Receipt:
@@ -196,8 +196,8 @@ def unit_run(job: JobSpec, unit: Unit) -> Receipt:
 def test_a_unit_leaves_one_file_one_receipt_and_no_attempt(worker: tuple[JobSpec, Unit]) -> None:
     job, unit = worker
     receipt = unit_run(job, unit)
-    assert [one.outcome for one in receipt.inputs] == ["ok", "ok"]
-    assert (receipt.rows, [one.faces for one in receipt.inputs]) == (10, [5, 5])
+    assert [outcome.outcome for outcome in receipt.inputs] == ["ok", "ok"]
+    assert (receipt.rows, [outcome.faces for outcome in receipt.inputs]) == (10, [5, 5])
     path = job.out / str(receipt.file)
     assert (receipt.bytes, receipt.sha256) == (path.stat().st_size, sha256_of(path))
     assert Receipt.from_json(job.paths.receipt(unit.unit_id).read_bytes(), where="") == receipt

@@ -57,13 +57,13 @@ def test_every_image_lies_where_the_index_says(copy: Path, monkeypatch: pytest.M
     monkeypatch.setattr(module, "_BATCH_ROWS", batch_rows)
     assert rebuild_index_file(copy)
     index = Index(copy)
-    found = []
+    images = []
     for row in range(len(index)):
         with (copy / index.value("file", row)).open("rb") as file:
             file.seek(index.value("image_offset", row))
-            found.append((index.value("face_id", row), file.read(index.value("image_bytes", row))))
+            images.append((index.value("face_id", row), file.read(index.value("image_bytes", row))))
     wanted = stored(copy)
-    assert found == list(zip(wanted["face_id"].to_pylist(), wanted["image"].to_pylist(), strict=True))
+    assert images == list(zip(wanted["face_id"].to_pylist(), wanted["image"].to_pylist(), strict=True))
 
 
 @pytest.mark.parametrize("batch_rows", [7, 65_536])
@@ -95,7 +95,7 @@ def test_rows_are_found_in_columns_with_nulls(copy: Path, monkeypatch: pytest.Mo
     methods = stored(copy)["method"].to_pylist()
     assert set(methods) == {None, "swap", "talk"}
     for method in ("swap", "talk"):
-        wanted = [row for row, found in enumerate(methods) if found == method]
+        wanted = [row for row, row_method in enumerate(methods) if row_method == method]
         assert index.rows_where("method", method).tolist() == wanted
     # A column of nothing but nulls has an empty dictionary.
     assert index.column("compression").null_count == len(index)
@@ -253,7 +253,7 @@ def test_the_dataset_of_these_tests_has_what_they_need(dataset: Path) -> None:
 
 def test_killed_at_any_moment_between_index_and_manifest_a_dataset_stays_readable(copy: Path) -> None:
     run_state, before = open_run_state(copy), Manifest.read(copy)
-    _, unit, receipt = next(one for one in run_state.finished_units() if one[2].file)
+    _, unit, receipt = next(finished for finished in run_state.finished_units() if finished[2].file)
     other = replace(receipt, sha256="0" * 64)  # another state, as far as the account goes
     run_state.paths.receipt(unit.unit_id).write_text(other.to_json())
     after = build_manifest(run_state, before.config, [], missing=0)
@@ -262,7 +262,7 @@ def test_killed_at_any_moment_between_index_and_manifest_a_dataset_stays_readabl
     assert Index(copy).fingerprint == before.fingerprint, "killed here, the old manifest has its old index"
     run_state.paths.manifest.write_text(after.to_json())
     assert Index(copy).fingerprint == after.fingerprint, "killed here, the new manifest has its new index"
-    assert not [one for one in verify(copy).findings if one.kind == "index"]
+    assert not [finding for finding in verify(copy).findings if finding.kind == "index"]
     publish_manifest(run_state.paths, after)
     assert Index(copy).fingerprint == after.fingerprint
     assert [path.name for path in copy.glob("index*")] == ["index.arrow"]

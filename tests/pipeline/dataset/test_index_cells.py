@@ -50,9 +50,9 @@ MIXED = [390, 0, 6, 7, 8, 200, 7, 390, 13, 14]
 def test_numbers_come_in_the_order_they_are_asked_for(whole_and_in_batches: Rows, name: str) -> None:
     index, rows = whole_and_in_batches
     wanted = [rows[row][name] for row in MIXED]
-    found = index.numbers(name, MIXED)
-    assert found.tolist() == wanted
-    assert found.dtype == index.numbers(name, []).dtype
+    values = index.numbers(name, MIXED)
+    assert values.tolist() == wanted
+    assert values.dtype == index.numbers(name, []).dtype
     assert [index.number(name, row) for row in MIXED] == wanted
     assert index.numbers(name, np.array(MIXED, np.uint32)).tolist() == wanted
     assert index.numbers(name, 3).tolist() == [rows[3][name]]
@@ -111,8 +111,8 @@ def test_points_cannot_be_written_to_by_mistake(dataset: Path) -> None:
 
 def test_batches_are_all_rows_in_order(whole_and_in_batches: Rows) -> None:
     index, rows = whole_and_in_batches
-    found = [row for batch in index.batches(["face_id", "label"]) for row in batch.to_pylist()]
-    assert found == [{name: row[name] for name in ("face_id", "label")} for row in rows]
+    batched_rows = [row for batch in index.batches(["face_id", "label"]) for row in batch.to_pylist()]
+    assert batched_rows == [{name: row[name] for name in ("face_id", "label")} for row in rows]
 
 
 def test_reading_cells_does_not_wait_for_pandas_which_pyarrow_would_import(dataset: Path) -> None:

@@ -38,7 +38,7 @@ def outcomes(draw: st.DrawFn) -> InputOutcome:
 def receipt_of(inputs: list[InputOutcome]) -> Receipt:
     return Receipt(
         unit="u" * 32, config_hash="c", outcome="done", supersedes=["old"], file="faces/train/u.parquet",
-        rows=sum(one.faces for one in inputs), bytes=9, sha256="0" * 64, inputs=inputs,
+        rows=sum(outcome.faces for outcome in inputs), bytes=9, sha256="0" * 64, inputs=inputs,
     )  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def test_a_receipt_with_any_wrong_byte_is_named_or_still_adds_up(place: int, byt
     except CorruptDataError as error:
         assert str(error).startswith("here: not a receipt")  # noqa: PT017 (most bytes do, a digit elsewhere may not)
     else:
-        assert receipt.rows == sum(one.faces for one in receipt.inputs)
+        assert receipt.rows == sum(outcome.faces for outcome in receipt.inputs)
         assert receipt.outcome in {"done", "split"}
         assert count_inputs(receipt.inputs, {}, 0)["total"] == 2
 
@@ -195,6 +195,8 @@ def test_every_input_is_counted_once(inputs: list[InputOutcome], refused: dict[s
     assert counts["total"] == len(inputs) + sum(refused.values()), "what is missing is no input"
     assert counts["missing"] == missing
     for reason in REASONS:
-        failed = sum((one.outcome, one.reason) == ("failed", reason) for one in inputs) + refused.get(reason, 0)
+        failed = sum((outcome.outcome, outcome.reason) == ("failed", reason) for outcome in inputs) + refused.get(
+            reason, 0
+        )
         assert counts["failed"].get(reason, 0) == failed
     assert list(counts["failed"]) == sorted(counts["failed"])

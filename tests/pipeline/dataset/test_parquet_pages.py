@@ -232,12 +232,12 @@ def inside(path: Path, damaged: Callable[[bytearray], None]) -> bool:
     damaged(content)
     path.write_bytes(content)
     try:
-        offsets, found = image_byte_ranges(path)
+        offsets, lengths = image_byte_ranges(path)
     except CorruptDataError:
         return False
     assert (offsets >= 0).all()
-    assert (offsets + found <= len(content)).all()
-    return found.tolist() == [len(image) for image in SMALL]
+    assert (offsets + lengths <= len(content)).all()
+    return lengths.tolist() == [len(image) for image in SMALL]
 
 
 @examples(150, same_fixtures=True)
@@ -250,14 +250,14 @@ def test_damage_in_an_image_page_never_gives_other_lengths(small: Path, tmp_path
     def damaged(content: bytearray) -> None:
         content[place] ^= byte
 
-    offsets, found = image_byte_ranges(small)
-    in_a_value = any(offset <= place < offset + size for offset, size in zip(offsets, found, strict=True))
+    offsets, lengths = image_byte_ranges(small)
+    in_a_value = any(offset <= place < offset + size for offset, size in zip(offsets, lengths, strict=True))
     right = inside(copy, damaged)
     # Values and the page's checksum (which `verify` reads) are not looked at here; all else must be noticed.
     assert right or not in_a_value
     if right:
-        again, _ = image_byte_ranges(copy)
-        assert (again == offsets).all()
+        copy_offsets, _ = image_byte_ranges(copy)
+        assert (copy_offsets == offsets).all()
 
 
 @examples(150, same_fixtures=True)

@@ -104,13 +104,13 @@ def test_hugging_face_reads_the_folder_and_its_three_splits(faces: Path, tmp_pat
     command = [sys.executable, "-c", HUGGING_FACE, str(faces), str(tmp_path / "cache")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["counts"] == {
+    output = json.loads(done.stdout.splitlines()[-1])
+    assert output["counts"] == {
         "train": [ROWS["train"], ["train"]],
         "validation": [ROWS["val"], ["val"]],
         "test": [ROWS["test"], ["test"]],
     }
-    check_face({**told["row"], "image": bytes.fromhex(told["row"]["image"])})
+    check_face({**output["row"], "image": bytes.fromhex(output["row"]["image"])})
 
 
 def test_labels_are_named_in_the_files_themselves(faces: Path) -> None:

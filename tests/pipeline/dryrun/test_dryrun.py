@@ -84,11 +84,11 @@ def guess(
 
 def test_what_was_measured_on_a_few_is_scaled_to_all() -> None:
     units = units_of(*[1000] * 100)
-    found = guess(units, [tried(unit, pace=3.0, faces_a_frame=0.5) for unit in units[:10]])
-    assert found.seconds.likely == pytest.approx(300)
-    assert found.faces.likely == pytest.approx(500)
-    assert found.size_bytes.likely == pytest.approx(5_000_000 + 100 * 9_000)  # each unit's file has a footer
-    assert (found.inputs, found.probed) == (100, 10)
+    estimate = guess(units, [tried(unit, pace=3.0, faces_a_frame=0.5) for unit in units[:10]])
+    assert estimate.seconds.likely == pytest.approx(300)
+    assert estimate.faces.likely == pytest.approx(500)
+    assert estimate.size_bytes.likely == pytest.approx(5_000_000 + 100 * 9_000)  # each unit's file has a footer
+    assert (estimate.inputs, estimate.probed) == (100, 10)
 
 
 def test_start_and_end_come_once_and_slots_share_the_rest() -> None:
@@ -120,27 +120,27 @@ def test_two_inputs_out_of_a_thousand_say_little() -> None:
 
 def test_what_was_tried_whole_is_known_but_for_the_machine_s_pace() -> None:
     units = units_of(*range(100, 1100, 100))
-    found = guess(units, [tried(unit, pace=1.0 + number) for number, unit in enumerate(units)])
-    assert found.seconds.likely == pytest.approx(
+    estimate = guess(units, [tried(unit, pace=1.0 + number) for number, unit in enumerate(units)])
+    assert estimate.seconds.likely == pytest.approx(
         sum(size * (1 + number) for number, size in enumerate(range(100, 1100, 100))) / 1000
     )
-    assert found.seconds.high == pytest.approx(1.2 * found.seconds.likely, rel=0.05)
-    assert found.seconds.low == pytest.approx(found.seconds.likely / 1.2, rel=0.05)
-    assert found.faces.low == pytest.approx(0.95 * found.faces.likely)
+    assert estimate.seconds.high == pytest.approx(1.2 * estimate.seconds.likely, rel=0.05)
+    assert estimate.seconds.low == pytest.approx(estimate.seconds.likely / 1.2, rel=0.05)
+    assert estimate.faces.low == pytest.approx(0.95 * estimate.faces.likely)
 
 
 def test_fakes_that_are_compared_are_scaled_by_their_own_kind() -> None:
     units = units_of(*[1000] * 10)
     paired = {"v5", "v6", "v7", "v8", "v9"}
     probed = [tried(units[0], pace=10.0), tried(units[5], pace=1.0, paired=True)]
-    found = guess(units, probed, is_paired=lambda entry: entry.video_id in paired)
-    assert found.seconds.likely == pytest.approx(5 * 10 + 5 * 1)
+    estimate = guess(units, probed, is_paired=lambda entry: entry.video_id in paired)
+    assert estimate.seconds.likely == pytest.approx(5 * 10 + 5 * 1)
 
 
 def test_a_kind_that_was_not_tried_goes_at_the_pace_of_the_other() -> None:
     units = units_of(*[1000] * 10)
-    found = guess(units, [tried(units[0], pace=4.0)], is_paired=lambda _: True)
-    assert found.seconds.likely == pytest.approx(40)
+    estimate = guess(units, [tried(units[0], pace=4.0)], is_paired=lambda _: True)
+    assert estimate.seconds.likely == pytest.approx(40)
 
 
 def test_a_damaged_video_that_was_tried_to_its_end_is_known_whole() -> None:
@@ -193,8 +193,8 @@ def test_what_a_worker_does_once_is_measured_apart_from_its_trials(monkeypatch: 
 
 def test_a_forecast_comes_back_from_its_file() -> None:
     units = units_of(1000, 2000)
-    found = guess(units, [tried(unit, pace=2.0) for unit in units])
-    assert Forecast.from_json(json.loads(json.dumps(found.to_json()))) == found
+    estimate = guess(units, [tried(unit, pace=2.0) for unit in units])
+    assert Forecast.from_json(json.loads(json.dumps(estimate.to_json()))) == estimate
 
 
 # --- the whole of it
@@ -228,14 +228,14 @@ def test_nothing_is_made_and_the_word_is_good(
     assert made.forecast.faces.likely == pytest.approx(summary.manifest.rows)
     assert made.forecast.faces.low <= summary.manifest.rows <= made.forecast.faces.high
     report.print_summary(summary, src, out)
-    said = capsys.readouterr().err
+    messages = capsys.readouterr().err
     assert re.search(
-        r"the dry run, with 2 workers, said .* and .*; it took .* \([+-]\d+ %\) and made .* \([+-]\d+ %\)", said
-    ), said
+        r"the dry run, with 2 workers, said .* and .*; it took .* \([+-]\d+ %\) and made .* \([+-]\d+ %\)", messages
+    ), messages
 
-    again = run_dry(src, out, small_options, cluster_address)
-    assert (again.forecast, again.survey.new, exit_code(again, 0)) == (None, 0, 0)
-    print_dry_run(again, src, 0)
+    second_run = run_dry(src, out, small_options, cluster_address)
+    assert (second_run.forecast, second_run.survey.new, exit_code(second_run, 0)) == (None, 0, 0)
+    print_dry_run(second_run, src, 0)
     assert "nothing to do" in capsys.readouterr().err
 
 
@@ -321,12 +321,12 @@ def test_what_failed_while_it_was_tried_is_told(
     src = make_source("real/a.mp4")
     (src / "real" / "broken.mp4").write_bytes(b"not a video" * 100)
     made = run_dry(src, tmp_path / "out", small_options, cluster_address)
-    assert [(one.video_id, one.reason) for one in made.failures] == [("real/broken.mp4", "not_video")]
+    assert [(failure.video_id, failure.reason) for failure in made.failures] == [("real/broken.mp4", "not_video")]
     print_dry_run(made, src, 1)
-    said = capsys.readouterr().err
-    assert "failed 1 of the 2 that were tried: 1 not_video" in said
-    assert "real/broken.mp4: not_video: " in said
-    assert "next: the same command without --dry-run" in said
+    messages = capsys.readouterr().err
+    assert "failed 1 of the 2 that were tried: 1 not_video" in messages
+    assert "real/broken.mp4: not_video: " in messages
+    assert "next: the same command without --dry-run" in messages
 
 
 def test_where_nothing_can_be_tried_there_is_no_forecast_and_no_trace_of_one(
@@ -343,10 +343,10 @@ def test_where_nothing_can_be_tried_there_is_no_forecast_and_no_trace_of_one(
     assert (made.forecast, made.pending) == (None, 1)
     assert not out.exists()
     print_dry_run(made, src, 0)
-    said = capsys.readouterr().err
-    assert "none of the inputs could be tried" in said
-    assert "failed 1 of the 1 that were tried: 1 crashed" in said
-    assert "would end with exit 3" in said
+    messages = capsys.readouterr().err
+    assert "none of the inputs could be tried" in messages
+    assert "failed 1 of the 1 that were tried: 1 crashed" in messages
+    assert "would end with exit 3" in messages
     assert exit_code(made, 0) == 3
 
 
@@ -389,9 +389,9 @@ def test_pairs_and_what_is_missing_are_told(
     made = run_dry(table, tmp_path / "out", small_options, cluster_address)
     assert (made.survey.fakes, made.survey.without_original) == (2, 1)
     print_dry_run(made, table, 0)
-    said = capsys.readouterr().err
-    assert "1 of 2 inputs that name an original have it here" in said
-    assert "lost.mp4" in said
+    messages = capsys.readouterr().err
+    assert "1 of 2 inputs that name an original have it here" in messages
+    assert "lost.mp4" in messages
 
 
 def test_the_command_says_it_in_tables_and_in_json(
@@ -401,9 +401,9 @@ def test_the_command_says_it_in_tables_and_in_json(
     arguments = ["precompute", str(src), str(tmp_path / "out"), "--dry-run", "--json", "--scheduler", cluster_address]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 3, done.stderr  # frames that show their numbers have no face
-    said = json.loads(done.stdout.splitlines()[-1])
-    assert said["survey"]["inputs"] == 2
-    assert set(said["forecast"]["seconds"]) == set(Range.__slots__)
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures["survey"]["inputs"] == 2
+    assert set(figures["forecast"]["seconds"]) == set(Range.__slots__)
     assert "forecast for" in done.stderr
     assert "time" in done.stderr
     assert "disk" in done.stderr

@@ -80,9 +80,9 @@ def test_what_fails_before_it_is_read_is_weighed_against_what_may_fail(unreadabl
 def test_what_failed_while_it_was_tried_is_weighed_against_what_may_fail(
     made: DryRunResult, allowed: int, why: str
 ) -> None:
-    found = expected_failure(made, allowed)
-    assert why in found
-    assert bool(found) == bool(why)
+    failure = expected_failure(made, allowed)
+    assert why in failure
+    assert bool(failure) == bool(why)
     assert exit_code(made, allowed) == (3 if why else 0)
 
 
@@ -143,12 +143,12 @@ def test_where_every_input_fails_the_dry_run_ends_as_the_run_does(
     command = ["precompute", str(src.parent), str(tmp_path / "out"), "--scheduler", cluster_address, "--json", *given]
     tried, done = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
     assert (tried.exit_code, done.exit_code) == (3, 3)
-    said = re.sub(r"\s+", " ", tried.stderr)
-    assert "failed 3 of the 3 that were tried: 2 not_video, 1 empty" in said
-    assert "real/a.mp4: not_video" in said
-    assert "would end with exit 3: all of the 3 inputs that were tried failed" in said
-    assert "leave them out of SRC" in said
-    assert "next:" not in said
+    messages = re.sub(r"\s+", " ", tried.stderr)
+    assert "failed 3 of the 3 that were tried: 2 not_video, 1 empty" in messages
+    assert "real/a.mp4: not_video" in messages
+    assert "would end with exit 3: all of the 3 inputs that were tried failed" in messages
+    assert "leave them out of SRC" in messages
+    assert "next:" not in messages
     figures = json.loads(tried.stdout.splitlines()[-1])
     assert (figures["exit"], figures["tried"], figures["failed_of_tried"]) == (3, 3, {"empty": 1, "not_video": 2})
 
@@ -162,10 +162,10 @@ def test_one_failure_too_many_ends_the_dry_run_as_it_ends_the_run(
     command = ["precompute", str(src), str(tmp_path / "out"), "--scheduler", cluster_address]
     tried, done = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
     assert (tried.exit_code, done.exit_code) == (3, 3)
-    said = re.sub(r"\s+", " ", tried.stderr)
-    assert "2 of the 4 inputs that were tried failed; at most 1 may fail (--max-failed)" in said
-    for one in (tried, done):
-        assert "--max-failed 2" not in one.stderr, "the other two have no face"
+    messages = re.sub(r"\s+", " ", tried.stderr)
+    assert "2 of the 4 inputs that were tried failed; at most 1 may fail (--max-failed)" in messages
+    for result in (tried, done):
+        assert "--max-failed 2" not in result.stderr, "the other two have no face"
 
 
 def test_where_no_face_is_found_the_dry_run_ends_as_the_run_does(
@@ -174,14 +174,20 @@ def test_where_no_face_is_found_the_dry_run_ends_as_the_run_does(
     src = make_source("real/a.mp4", "real/b.mp4")
     command = ["precompute", str(src), str(tmp_path / "out"), "--scheduler", cluster_address, "--json"]
     # Again when all is done, since the run then ends so again.
-    tried, done, again = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], [], ["--dry-run"]))
-    assert (tried.exit_code, done.exit_code, again.exit_code) == (3, 3, 3)
-    assert json.loads(tried.stdout.splitlines()[-1])["exit"] == 3
-    for one, which in ((tried, "the 2 inputs that were tried"), (done, "2 inputs"), (again, "2 inputs")):
-        said = re.sub(r"\s+", " ", one.stderr)
-        assert f"no face in any of {which}" in said
-        assert "need a lower --min-face or --min-score" in said
-        assert "next:" not in said
+    dry_result, full_result, second_dry_result = (
+        CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], [], ["--dry-run"])
+    )
+    assert (dry_result.exit_code, full_result.exit_code, second_dry_result.exit_code) == (3, 3, 3)
+    assert json.loads(dry_result.stdout.splitlines()[-1])["exit"] == 3
+    for result, which in (
+        (dry_result, "the 2 inputs that were tried"),
+        (full_result, "2 inputs"),
+        (second_dry_result, "2 inputs"),
+    ):
+        messages = re.sub(r"\s+", " ", result.stderr)
+        assert f"no face in any of {which}" in messages
+        assert "need a lower --min-face or --min-score" in messages
+        assert "next:" not in messages
 
 
 def test_a_leak_beside_too_many_refused_inputs_ends_the_dry_run_as_it_ends_the_run(
@@ -197,6 +203,6 @@ def test_a_leak_beside_too_many_refused_inputs_ends_the_dry_run_as_it_ends_the_r
     command = ["precompute", str(table), str(tmp_path / "out"), "--scheduler", cluster_address]
     tried, done = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
     assert (tried.exit_code, done.exit_code) == (3, 3)
-    said = re.sub(r"\s+", " ", tried.stderr)
-    assert "would be refused: " in said
-    assert "would end with exit 3: 2 of 4 inputs have failed, or fail before they are read" in said
+    messages = re.sub(r"\s+", " ", tried.stderr)
+    assert "would be refused: " in messages
+    assert "would end with exit 3: 2 of 4 inputs have failed, or fail before they are read" in messages

@@ -45,7 +45,7 @@ def entry(name: str, source: str | None = None) -> Entry:
 
 
 def names(families: list[list[Entry]]) -> list[str]:
-    return ["".join(one.video_id for one in family) for family in families]
+    return ["".join(member.video_id for member in family) for family in families]
 
 
 def test_neighbours_that_were_made_from_each_other_are_one_family() -> None:
@@ -73,12 +73,12 @@ def job_of(root: Path, out: Path, detector: Any, **more: Any) -> JobSpec:
 def run(job: JobSpec, entries: Sequence[Entry], decoders: int) -> tuple[list[dict[str, Any]], list[InputOutcome]]:
     """Rows in the order of the file, and what became of the inputs, but for how long they took."""
     worker = UnitWorker(job, decoders=decoders)
-    told: list[InputOutcome] = []
-    receipt = worker.run(Unit.make(entries, "train", config_hash=job.config_hash, salt="0"), told.append)
+    reported: list[InputOutcome] = []
+    receipt = worker.run(Unit.make(entries, "train", config_hash=job.config_hash, salt="0"), reported.append)
     worker.close()
-    assert told == receipt.inputs
+    assert reported == receipt.inputs
     rows = pq.read_table(job.out / str(receipt.file)).to_pylist() if receipt.file else []
-    return rows, [replace(one, seconds=0.0) for one in receipt.inputs]
+    return rows, [replace(outcome, seconds=0.0) for outcome in receipt.inputs]
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +98,12 @@ def test_three_decoders_make_the_file_that_one_makes(films: Path, tmp_path: Path
     (first, first_fake), (second, second_fake) = ([entry_of(films, clip) for clip in pair]
                                                   for pair in pairs_of_sample()[:2])  # fmt: skip
     text, missing = replace(first, video_id="text.mp4"), replace(first, video_id="gone.mp4")
-    cut, cut_fake = (replace(one, video_id=f"cut-{one.video_id}") for one in (first, first_fake))
+    cut, cut_fake = (replace(video, video_id=f"cut-{video.video_id}") for video in (first, first_fake))
     entries = [text, second, second_fake, missing, first, first_fake, cut_fake, cut]
     expected = run(job_of(films, tmp_path / "1", FixedBoxDetector()), entries, 1)
     assert run(job_of(films, tmp_path / "3", FixedBoxDetector()), entries, 3) == expected
     rows, outcomes = expected
-    assert [one.reason for one in outcomes] == [
+    assert [outcome.reason for outcome in outcomes] == [
         "not_video", None, None, "unreadable", None, None, "truncated", "truncated"
     ]  # fmt: skip
     assert {row["video_id"] for row in rows if row["mask"]} == {first_fake.video_id, second_fake.video_id}
@@ -111,7 +111,7 @@ def test_three_decoders_make_the_file_that_one_makes(films: Path, tmp_path: Path
 
 def test_what_is_gone_from_the_source_is_kept_on_any_lane(make_source: MakeSource, tmp_path: Path) -> None:
     source = make_source("a.mp4", "b.mp4", "c.mp4", "d.mp4")
-    entries = [replace(one, label=0) for one in list_source(source).entries]
+    entries = [replace(video, label=0) for video in list_source(source).entries]
     tables = []
     for decoders in (1, 3):
         job = job_of(source, tmp_path / str(decoders), FixedBoxDetector())
@@ -119,11 +119,11 @@ def test_what_is_gone_from_the_source_is_kept_on_any_lane(make_source: MakeSourc
         worker = UnitWorker(job, decoders=decoders)
         worker.run(first)
         shutil.move(source / "b.mp4", tmp_path / "b.mp4")
-        again = Unit.make(entries, "train", config_hash=job.config_hash, salt="1", supersedes=[first.unit_id])
-        receipt = worker.run(again)
+        replacement = Unit.make(entries, "train", config_hash=job.config_hash, salt="1", supersedes=[first.unit_id])
+        receipt = worker.run(replacement)
         shutil.move(tmp_path / "b.mp4", source / "b.mp4")
         tables.append(pq.read_table(job.out / str(receipt.file)))
-        assert [one.outcome for one in receipt.inputs] == ["ok"] * 4
+        assert [outcome.outcome for outcome in receipt.inputs] == ["ok"] * 4
         worker.close()
     assert tables[0] == tables[1]
     assert tables[0]["video_id"].to_pylist() == [f"{name}.mp4" for name in "abcd" for _ in range(5)]
@@ -226,7 +226,9 @@ def test_rows_that_wait_to_be_written_take_no_more_memory_than_their_bound_in_al
         for number in range(2)
         for fake in range(12)
     ]
-    family = sorted([*unit.inputs, *fakes], key=lambda one: (one.source_id or one.video_id, one.source_id or ""))
+    family = sorted(
+        [*unit.inputs, *fakes], key=lambda video: (video.source_id or video.video_id, video.source_id or "")
+    )
     assert worker.run(Unit.make(family, "train", config_hash=worker.job.config_hash, salt="0")).rows == 5 * 26
     assert 0 < max(held) <= 64 << 10
     assert list(worker.job.paths.temporary.iterdir()) == []
@@ -244,7 +246,7 @@ def test_a_video_that_takes_long_does_not_stop_the_other_lane_at_once(tmp_path: 
 
     worker = unfilmed(job_of(tmp_path, tmp_path / "out", FixedBoxDetector()), 2, opened)
     receipt = worker.run(unit_of(worker.job, 6))
-    assert [one.outcome for one in receipt.inputs] == ["ok"] * 6
+    assert [outcome.outcome for outcome in receipt.inputs] == ["ok"] * 6
     rows = pq.read_table(worker.job.out / str(receipt.file))["video_id"].to_pylist()
     assert rows == [f"{number}.mp4" for number in range(6) for _ in range(5)]
     worker.close()
@@ -253,8 +255,8 @@ def test_a_video_that_takes_long_does_not_stop_the_other_lane_at_once(tmp_path: 
 def test_a_video_that_takes_its_decoder_down_hurts_no_lane_beside_it(make_source: MakeSource, tmp_path: Path) -> None:
     source = make_source(*(f"{name}.mp4" for name in ("a", "b", "poison", "y", "z")))
     job = job_of(source, tmp_path / "out", FixedBoxDetector(), limits=DecoderLimits(command=faulty_child("segfault")))
-    rows, outcomes = run(job, [replace(one, label=0) for one in list_source(source).entries], 3)
-    assert [(one.outcome, one.reason) for one in outcomes] == [
+    rows, outcomes = run(job, [replace(video, label=0) for video in list_source(source).entries], 3)
+    assert [(outcome.outcome, outcome.reason) for outcome in outcomes] == [
         ("ok", None), ("ok", None), ("failed", "crashed"), ("ok", None), ("ok", None)
     ]  # fmt: skip
     assert [row["video_id"] for row in rows[::5]] == ["a.mp4", "b.mp4", "y.mp4", "z.mp4"]
@@ -290,8 +292,8 @@ def test_closed_in_mid_unit_every_lane_ends_and_nothing_is_left(make_source: Mak
     with pytest.raises(StoppedError, match="this worker was stopped"):
         worker.run(Unit.make(list_source(source).entries, "train", config_hash=job.config_hash, salt="0"))
     dask.join()
-    for one in set(threading.enumerate()) - before:
-        one.join(PATIENCE_SECONDS)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(PATIENCE_SECONDS)
     assert set(threading.enumerate()) <= before
     assert len(set(child_pids)) == 3
     assert not any(Path(f"/proc/{pid}").exists() for pid in child_pids)
@@ -339,7 +341,7 @@ def test_a_unit_that_fails_is_not_worked_to_its_end_first(tmp_path: Path, monkey
     monkeypatch.setattr(decode_pool, "wait", wait)
     worker = unfilmed(job_of(tmp_path, tmp_path / "out", FixedBoxDetector()), 2, on_open)
     first, *family = unit_of(worker.job, 4).inputs
-    made_from_another = [replace(one, source_id="gone.mp4") for one in family]
+    made_from_another = [replace(video, source_id="gone.mp4") for video in family]
     with pytest.raises(ZeroDivisionError, match="a bug in the reader"):
         worker.run(Unit.make([first, *made_from_another], "train", config_hash=worker.job.config_hash, salt="0"))
     assert sorted(opened) == ["0.mp4", "1.mp4"]
@@ -381,10 +383,13 @@ def test_a_worker_that_was_dealt_a_gpu_feeds_it_by_all_of_its_cores(make_source:
     source = make_source(*(f"{name}.mp4" for name in "abcd"))
     job = job_of(source, tmp_path / "out", FixedBoxDetector())
     unit = Unit.make(
-        [replace(one, label=0) for one in list_source(source).entries], "train", config_hash=job.config_hash, salt="0"
+        [replace(video, label=0) for video in list_source(source).entries],
+        "train",
+        config_hash=job.config_hash,
+        salt="0",
     )
     with local_client(1) as client, install_unit_workers(client, job, ["0"], local=True) as plugin:
         counts = client.run(lambda dask_worker: len(dask_worker.plugins[plugin].unit_worker._pool._pipelines))
         receipt = client.submit(run_unit, unit, plugin, pure=False).result()
     assert list(counts.values()) == [min(usable_cores(), 8)]
-    assert [(one.video_id, one.faces) for one in receipt.inputs] == [(f"{name}.mp4", 5) for name in "abcd"]
+    assert [(outcome.video_id, outcome.faces) for outcome in receipt.inputs] == [(f"{name}.mp4", 5) for name in "abcd"]

@@ -30,10 +30,10 @@ class Heard:
     retired: list[str] = field(default_factory=list)
 
     def on_receipt(self, receipt: Receipt) -> None:
-        for one in receipt.inputs:
-            self.ok += one.outcome == "ok"
-            if one.outcome == "failed":
-                self.failed[one.video_id] += 1
+        for outcome in receipt.inputs:
+            self.ok += outcome.outcome == "ok"
+            if outcome.outcome == "failed":
+                self.failed[outcome.video_id] += 1
 
     def on_lost(self, unit: Unit, reason: str, action: str) -> None:
         self.lost += 1
@@ -61,9 +61,9 @@ def units_of(count: int, size: int) -> list[Unit]:
 
 
 def run(pool: SimulatedWorkerPool, units: list[Unit]) -> Heard:
-    heard = Heard()
-    UnitScheduler(cast("Any", pool), pool.job, heard, clock=pool.clock).run(units)
-    return heard
+    reported = Heard()
+    UnitScheduler(cast("Any", pool), pool.job, reported, clock=pool.clock).run(units)
+    return reported
 
 
 def on_worker(*names: str, kind: str = "RuntimeError") -> Fault:
@@ -71,7 +71,7 @@ def on_worker(*names: str, kind: str = "RuntimeError") -> Fault:
 
 
 def on_input(*names: str, kind: str = "ZeroDivisionError") -> Fault:
-    return lambda unit, worker: kind if {one.video_id for one in unit.inputs} & set(names) else None
+    return lambda unit, worker: kind if {entry.video_id for entry in unit.inputs} & set(names) else None
 
 
 @pytest.mark.parametrize("kind", ["RuntimeError", "lost"])
@@ -90,8 +90,8 @@ def test_a_worker_that_is_cured_by_a_new_process_goes_on_working(job: JobSpec) -
     heard = run(pool, units_of(40, 1))
     assert (heard.ok, heard.failed, heard.retired) == (40, {}, [])
     assert pool.restarts == ["0"]
-    again = [unit for unit, address in pool.ran if address == "tcp://worker:0"]
-    assert len(again) == 1
+    first_process_units = [unit for unit, address in pool.ran if address == "tcp://worker:0"]
+    assert len(first_process_units) == 1
     assert "0" in {name for name, address in workers_of(pool) if address != "tcp://worker:0"}
 
 
@@ -185,7 +185,7 @@ def test_where_only_broken_inputs_are_left_to_do_the_next_run_ends(job: JobSpec,
     pool = SimulatedWorkerPool(job, workers, lambda unit, worker: kind)
     heard = Heard()
     UnitScheduler(cast("Any", pool), job, heard, finished=33, clock=pool.clock).run(left)
-    assert heard.failed == {one.video_id: 1 for unit in left for one in unit.inputs}
+    assert heard.failed == {entry.video_id: 1 for unit in left for entry in unit.inputs}
     assert heard.retired == []
 
 

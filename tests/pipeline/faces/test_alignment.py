@@ -64,7 +64,7 @@ def test_points_that_show_no_face_show_no_tilt(landmarks: NDArray[np.float64]) -
 
 
 @dataclass
-class Told:
+class ScriptedDetector:
     """A detector that finds what it is told, frame by frame."""
 
     faces: Sequence[Faces]
@@ -82,7 +82,12 @@ def rows_of(frames: Sequence[Frame], faces: Sequence[Faces], **options: Any) -> 
     """The rows that precompute writes of these frames with these faces."""
     chosen = Options(keep=KEEP, **options)
     job = JobSpec(
-        root=Path(), out=Path(), options=chosen, detector=Told(faces), labels=("real", "fake"), config_hash=""
+        root=Path(),
+        out=Path(),
+        options=chosen,
+        detector=ScriptedDetector(faces),
+        labels=("real", "fake"),
+        config_hash="",
     )
     batches = RowBuilder(job).batches(Entry(video_id="a.mp4"), "train", frames)
     return [row for batch in batches for row in batch.to_pylist()]
@@ -167,10 +172,10 @@ def test_smoothed_rows_hold_the_detectors_boxes_and_a_steadier_square() -> None:
         assert [row[name] for row in smooth] == [row[name] for row in plain]
     before, after = (np.array([row["crop_xyxy"] for row in rows]).std(axis=0) for rows in (plain, smooth))
     assert (after < 0.6 * before).all()
-    for row, one in zip(smooth, faces, strict=True):
+    for row, detection in zip(smooth, faces, strict=True):
         left, top, right, _ = row["crop_xyxy"]
         scale = row["width"] / (right - left)
-        np.testing.assert_allclose(row["landmarks"], (one.landmarks[0] - (left, top)) * scale, atol=1e-3)
+        np.testing.assert_allclose(row["landmarks"], (detection.landmarks[0] - (left, top)) * scale, atol=1e-3)
 
 
 @pytest.mark.parametrize("size", [64, 300])
@@ -209,13 +214,13 @@ def test_the_command_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch, flags:
 
     monkeypatch.setattr("facefeed.pipeline.precompute.precompute", precompute)
     CliRunner().invoke(main, ["precompute", "src", "out", *flags])
-    assert [(one.align, one.smooth) for one in chosen] == [("--align" in flags, "--smooth" in flags)]
+    assert [(options.align, options.smooth) for options in chosen] == [("--align" in flags, "--smooth" in flags)]
 
 
 def test_rows_of_either_setting_are_never_mixed_with_others() -> None:
     configs = [
-        Options(align=align, smooth=smooth).to_config(Told([]), ("real",))
+        Options(align=align, smooth=smooth).to_config(ScriptedDetector([]), ("real",))
         for align in (False, True)
         for smooth in (False, True)
     ]
-    assert all(one != other for place, one in enumerate(configs) for other in configs[:place])
+    assert all(config != other for place, config in enumerate(configs) for other in configs[:place])

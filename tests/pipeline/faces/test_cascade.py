@@ -149,12 +149,12 @@ def test_no_candidate_is_lost_or_doubled_where_tiles_meet(
     level = torch.from_numpy(resized_by_torch(faces, height, width)).permute(2, 0, 1)[None]
     offsets, scores = PNet().eval()(level)
     boxes, _ = generateBoundingBox(offsets.detach(), scores[:, 1].detach(), 1.0, 0.6)
-    found = batch_of(faces, nets, device_nets).pnet([(height, width)])
+    candidates = batch_of(faces, nets, device_nets).pnet([(height, width)])
     assert len(boxes) > 50
     expected = ((boxes[:, [1, 0]] - 1) / 2).long()
-    assert torch.stack([found.rows, found.columns], 1).tolist() == expected.tolist()
-    np.testing.assert_allclose(found.scores, boxes[:, 4], atol=1e-5)
-    np.testing.assert_allclose(found.offsets, boxes[:, 5:], atol=1e-5)
+    assert torch.stack([candidates.rows, candidates.columns], 1).tolist() == expected.tolist()
+    np.testing.assert_allclose(candidates.scores, boxes[:, 4], atol=1e-5)
+    np.testing.assert_allclose(candidates.offsets, boxes[:, 5:], atol=1e-5)
 
 
 @BOTH
@@ -173,8 +173,8 @@ def test_windows_are_resized_and_scored_as_by_facenet(
         *outputs, scores = expected(torch.from_numpy(np.stack(crops)).permute(0, 3, 1, 2))
         ours, *rest = network(frames, torch.from_numpy(inside))
         np.testing.assert_allclose(ours, scores[:, 1].detach(), atol=2e-5)
-        for one, other in zip(rest, outputs, strict=True):
-            np.testing.assert_allclose(one, other.detach(), atol=2e-5)
+        for actual, reference in zip(rest, outputs, strict=True):
+            np.testing.assert_allclose(actual, reference.detach(), atol=2e-5)
 
 
 def test_a_batch_on_a_device_gives_the_results_of_single_frames(faces: Rgb, device_nets: DeviceNetworks) -> None:
@@ -184,8 +184,8 @@ def test_a_batch_on_a_device_gives_the_results_of_single_frames(faces: Rgb, devi
         alone = [detect_faces(DeviceFrameBatch([rgb], device_nets), 40)[0] for rgb in frames]
     assert len(together[0][0]) > 5
     for some, others in zip(together, alone, strict=True):
-        for one, other in zip(some, others, strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-3)
+        for batched, single in zip(some, others, strict=True):
+            np.testing.assert_allclose(batched, single, atol=1e-3)
 
 
 @BOTH
@@ -196,9 +196,9 @@ def test_the_whole_cascade_finds_what_facenets_finds_in_its_order(
     expected = [kind().eval() for kind in (PNet, RNet, ONet)]
     with torch.inference_mode():
         (boxes,), (points,) = detect_face(faces, min_face_px, *expected, [0.6, 0.7, 0.7], 0.709, torch.device("cpu"))
-        ((found, scores, landmarks),) = detect_faces(batch_of(faces, nets, device_nets), min_face_px)
+        ((detected, scores, landmarks),) = detect_faces(batch_of(faces, nets, device_nets), min_face_px)
     assert len(boxes) > 5
-    np.testing.assert_allclose(found, boxes[:, :4].astype(np.float32), atol=2e-3)
+    np.testing.assert_allclose(detected, boxes[:, :4].astype(np.float32), atol=2e-3)
     np.testing.assert_allclose(scores, boxes[:, 4].astype(np.float32), atol=1e-5)
     np.testing.assert_allclose(landmarks, points.astype(np.float32), atol=2e-3)
 
@@ -230,7 +230,7 @@ def test_detections_in_rois_are_those_of_the_full_search(
         whole = [detect_faces(CpuFrameBatch(rgb, nets), 20)[0] for rgb in frames]
         sides = [(boxes[:, 2:] - boxes[:, :2]).repeat(2, 1) for boxes, *_ in whole]
         boxes = np.concatenate([boxes + shift * side for (boxes, *_), side in zip(whole, sides, strict=True)])
-        rois = rois_at(np.repeat([0, 1], [len(one[0]) for one in whole]), boxes)
+        rois = rois_at(np.repeat([0, 1], [len(detections[0]) for detections in whole]), boxes)
         near = detect_in_rois(batch_of(frames, rois, nets, device_nets), rois, 20)
     for (boxes, scores, landmarks), (near_boxes, _, near_landmarks) in zip(whole, near, strict=True):
         apart = np.abs(boxes[:, None] - near_boxes).max(-1) / (boxes[:, 2] - boxes[:, 0])[:, None]
@@ -251,7 +251,7 @@ def test_rois_without_a_face_give_no_detections(
         [0, 1, 1, 1, 1], [(10, 10, 50, 50), (-40, -40, 0, 0), (70, 50, 400, 300), (500, 5, 540, 45), (5, 5, 5, 5)]
     )
     with torch.inference_mode():
-        assert [len(found) for found, *_ in detect_in_rois(batch_of(frames, rois, nets, device_nets), rois, 20)] == [
+        assert [len(boxes) for boxes, *_ in detect_in_rois(batch_of(frames, rois, nets, device_nets), rois, 20)] == [
             0,
             0,
         ]
@@ -260,8 +260,8 @@ def test_rois_without_a_face_give_no_detections(
 def test_a_window_outside_of_the_frame_is_empty_however_far_it_lies() -> None:
     far = [[-50, 5, -10, 20], [5, 70, 20, 90], [1e30, 5, 2e30, 9], [-1e30, 1, 1e30, 50], [float("nan")] * 4]
     first, second, third, all_of_it, none = clip_to_frame(torch.tensor(far), torch.tensor([80, 60]))
-    for one in (first, second, third, none):
-        assert (one[2:] <= one[:2]).any()
+    for window in (first, second, third, none):
+        assert (window[2:] <= window[:2]).any()
     assert all_of_it.tolist() == [0, 0, 80, 50]
 
 

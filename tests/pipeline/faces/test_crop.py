@@ -213,6 +213,6 @@ def test_what_was_cut_can_be_cut_again_from_what_a_row_holds() -> None:
     rgb = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
     square = CropSquare.around((91.3, 40.2, 150.1, 120.9), 0.3, 11.987654321)
     left, top, right, _ = (int(edge) for edge in square.xyxy)
-    again = CropSquare(left, top, right - left, float(np.float32(square.degrees)))
-    assert again == square
-    np.testing.assert_array_equal(again.crop(rgb, 100)[0], square.crop(rgb, 100)[0])
+    rebuilt = CropSquare(left, top, right - left, float(np.float32(square.degrees)))
+    assert rebuilt == square
+    np.testing.assert_array_equal(rebuilt.crop(rgb, 100)[0], square.crop(rgb, 100)[0])

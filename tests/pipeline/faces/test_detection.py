@@ -72,9 +72,9 @@ def test_an_invalid_filter_is_refused(options: dict[str, float]) -> None:
 
 def test_the_fake_scales_its_box_with_the_frame() -> None:
     detector: FaceDetector = FixedBoxDetector([(0.25, 0.25, 0.75, 0.75)])
-    (found,) = detector.detect([np.zeros((200, 100, 3), np.uint8)])
-    assert found.boxes_xyxy.tolist() == [[25, 50, 75, 150]]
-    left_eye, right_eye, nose, left_mouth, right_mouth = found.landmarks[0]
+    (detected,) = detector.detect([np.zeros((200, 100, 3), np.uint8)])
+    assert detected.boxes_xyxy.tolist() == [[25, 50, 75, 150]]
+    left_eye, right_eye, nose, left_mouth, right_mouth = detected.landmarks[0]
     assert left_eye[0] < nose[0] < right_eye[0]
     assert left_mouth[0] < right_mouth[0]
     assert left_eye[1] < nose[1] < left_mouth[1]
@@ -82,14 +82,14 @@ def test_the_fake_scales_its_box_with_the_frame() -> None:
 
 def test_the_fake_works_at_any_size_and_with_no_box() -> None:
     frames = [np.zeros(shape, np.uint8) for shape in [(1, 1, 3), (2, 500, 3)]]
-    assert [len(found) for found in FixedBoxDetector().detect(frames)] == [1, 1]
-    assert [len(found) for found in FixedBoxDetector([]).detect(frames)] == [0, 0]
+    assert [len(detected) for detected in FixedBoxDetector().detect(frames)] == [1, 1]
+    assert [len(detected) for detected in FixedBoxDetector([]).detect(frames)] == [0, 0]
     assert FixedBoxDetector().detect([]) == []
 
 
 def test_the_fakes_fingerprint_follows_its_boxes() -> None:
-    one, other = FixedBoxDetector(), FixedBoxDetector([(0.0, 0.0, 1.0, 1.0)])
-    assert one.fingerprint == FixedBoxDetector().fingerprint != other.fingerprint
+    default, other = FixedBoxDetector(), FixedBoxDetector([(0.0, 0.0, 1.0, 1.0)])
+    assert default.fingerprint == FixedBoxDetector().fingerprint != other.fingerprint
     assert pickle.loads(pickle.dumps(other)) == other
 
 

@@ -65,8 +65,8 @@ def show(*people: Person, where: NDArray[np.uint8] = STUDIO) -> tuple[NDArray[np
 
 
 def faces_of(boxes: list[Any]) -> Faces:
-    found = np.array(boxes, np.float32).reshape(-1, 4)
-    return Faces(found, np.ones(len(found), np.float32), landmarks_in_box(found))
+    boxes_xyxy = np.array(boxes, np.float32).reshape(-1, 4)
+    return Faces(boxes_xyxy, np.ones(len(boxes_xyxy), np.float32), landmarks_in_box(boxes_xyxy))
 
 
 def anna(x: float, y: float = 150, side: float = 80) -> Person:
@@ -78,7 +78,7 @@ def grace(x: float, y: float = 150, side: float = 80) -> Person:
 
 
 def ids(tracker: Tracker, pts_seconds: float, *people: Person, where: NDArray[np.uint8] = STUDIO) -> list[int]:
-    return [int(one) for one in tracker.update(*show(*people, where=where), pts_seconds)]
+    return [int(track_id) for track_id in tracker.update(*show(*people, where=where), pts_seconds)]
 
 
 @pytest.mark.parametrize("every", [1, 5, 10])
@@ -213,11 +213,13 @@ def test_ids_are_unique_in_a_frame_and_number_the_first_appearances(
     known = -1
     for frame, raw in enumerate(video):
         faces = faces_of([(x, y, x + w, y + h) for x, y, w, h in raw])
-        found, again = (tracker.update(STREET if frame % 3 else STUDIO, faces, frame * 0.4) for tracker in trackers)
-        assert found.dtype == np.int32
-        assert found.tolist() == again.tolist()
-        assert len(set(found.tolist())) == len(faces)
-        new = sorted(one for one in found.tolist() if one > known)
+        track_ids, other_ids = (
+            tracker.update(STREET if frame % 3 else STUDIO, faces, frame * 0.4) for tracker in trackers
+        )
+        assert track_ids.dtype == np.int32
+        assert track_ids.tolist() == other_ids.tolist()
+        assert len(set(track_ids.tolist())) == len(faces)
+        new = sorted(track_id for track_id in track_ids.tolist() if track_id > known)
         assert new == list(range(known + 1, known + 1 + len(new)))
         known += len(new)
 
@@ -248,15 +250,15 @@ def test_values_that_are_no_time_are_refused() -> None:
 
 def tracked(path: Path, frames: range, min_face_px: int) -> list[list[int]]:
     """The ids of each frame of a real clip, found by the real detector, from left to right."""
-    detector, tracker, found = MTCNNDetector(min_face_px=min_face_px, device="cpu"), Tracker(), []
+    detector, tracker, ids_by_frame = MTCNNDetector(min_face_px=min_face_px, device="cpu"), Tracker(), []
     with av.open(str(path)) as container:
         for frame in itertools.islice(container.decode(video=0), frames.start, frames.stop, frames.step):
             rgb = frame.to_ndarray(format="rgb24")
             (faces,) = detector.detect([rgb])
             faces = faces.select(faces.scores > 0.9)
             track_ids = tracker.update(rgb, faces, frame.time or 0.0)
-            found.append(track_ids[np.argsort(faces.boxes_xyxy[:, 0])].tolist())
-    return found
+            ids_by_frame.append(track_ids[np.argsort(faces.boxes_xyxy[:, 0])].tolist())
+    return ids_by_frame
 
 
 @pytest.mark.parametrize(
@@ -269,13 +271,13 @@ def tracked(path: Path, frames: range, min_face_px: int) -> list[list[int]]:
     ids=lambda value: Path(str(value)).name,
 )
 def test_a_real_clip_has_as_many_ids_as_people(media: Path, clip: str, people: int) -> None:
-    found = tracked(media / clip, range(0, 80, 8), 60)
-    assert {one for frame in found for one in frame} == set(range(people))
+    ids_by_frame = tracked(media / clip, range(0, 80, 8), 60)
+    assert {track_id for frame in ids_by_frame for track_id in frame} == set(range(people))
 
 
 def test_after_a_real_cut_from_one_face_to_four_others_four_ids_are_new(media: Path) -> None:
     before, after = 3, 4  # frames 196 to 206 show a singer, 211 to 226 his audience
-    found = tracked(media / "face_recognition/examples/short_hamilton_clip.mp4", range(196, 227, 5), 40)
-    assert found[:before] == [[0]] * before
-    assert sorted(found[before]) == [1, 2, 3, 4]
-    assert found[before:] == [found[before]] * after
+    ids_by_frame = tracked(media / "face_recognition/examples/short_hamilton_clip.mp4", range(196, 227, 5), 40)
+    assert ids_by_frame[:before] == [[0]] * before
+    assert sorted(ids_by_frame[before]) == [1, 2, 3, 4]
+    assert ids_by_frame[before:] == [ids_by_frame[before]] * after

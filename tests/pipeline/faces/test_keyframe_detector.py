@@ -59,9 +59,9 @@ def walk(count: int, step_px: float, *, first: int = 0, last: int = 10_000) -> l
     return frames
 
 
-def assert_the_same(found: Sequence[Faces], right: Sequence[Faces]) -> None:
+def assert_the_same(actual: Sequence[Faces], expected: Sequence[Faces]) -> None:
     """Every sure face, where it is; and no others."""
-    for number, (ours, theirs) in enumerate(zip(found, right, strict=True)):
+    for number, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
         assert len(ours) == len(theirs), f"frame {number}"
         np.testing.assert_allclose(ours.boxes_xyxy, theirs.boxes_xyxy, atol=8)
         if len(ours):
@@ -96,13 +96,13 @@ def test_on_real_clips_mtcnns_certain_faces_are_found_and_no_others(
         pytest.skip(f"test media are not here: {path}")
     with av.open(str(path)) as container:
         frames = [frame.to_ndarray(format="rgb24") for frame in itertools.islice(container.decode(video=0), 48)]
-    found, right = tracking.detect(frames), exact.detect(frames)
+    actual, expected = tracking.detect(frames), exact.detect(frames)
     sure = missed = 0
-    for number, (ours, theirs) in enumerate(zip(found, right, strict=True)):
+    for number, (ours, theirs) in enumerate(zip(actual, expected, strict=True)):
         strong = theirs.select(theirs.scores > 0.95)
         sure += len(strong)
         missed += sum(not overlaps(box, ours.boxes_xyxy) for box in strong.boxes_xyxy)
-        around = np.concatenate([faces.boxes_xyxy for faces in right[max(number - 2, 0) : number + 3]])
+        around = np.concatenate([faces.boxes_xyxy for faces in expected[max(number - 2, 0) : number + 3]])
         assert all(overlaps(box, around) for box in ours.boxes_xyxy), f"frame {number}"
     assert sure > 40
     assert missed <= 0.05 * sure
@@ -123,16 +123,16 @@ def test_pictures_of_all_sizes_may_come_together(tracking: TrackingDetector, exa
 
 
 def test_a_single_frame_is_searched_completely(tracking: TrackingDetector, exact: MTCNNDetector) -> None:
-    (found,), (right,) = (detector.detect(walk(1, 0)) for detector in (tracking, exact))
-    np.testing.assert_array_equal(found.boxes_xyxy, right.boxes_xyxy)
+    (actual,), (expected,) = (detector.detect(walk(1, 0)) for detector in (tracking, exact))
+    np.testing.assert_array_equal(actual.boxes_xyxy, expected.boxes_xyxy)
 
 
 def test_the_same_frames_give_the_same_faces_whatever_came_before(tracking: TrackingDetector) -> None:
     frames = walk(20, 4.0)
     before = tracking.detect(frames)
     tracking.detect(walk(9, 11.0, first=3))
-    for one, other in zip(before, tracking.detect(frames), strict=True):
-        np.testing.assert_allclose(one.boxes_xyxy, other.boxes_xyxy, atol=1e-2)
+    for earlier, later in zip(before, tracking.detect(frames), strict=True):
+        np.testing.assert_allclose(earlier.boxes_xyxy, later.boxes_xyxy, atol=1e-2)
 
 
 def test_the_fingerprint_differs_from_mtcnns_and_it_can_be_pickled(tracking: TrackingDetector) -> None:

@@ -74,12 +74,12 @@ def portraits() -> dict[str, NDArray[np.uint8]]:
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: Path(clip).name)
 def test_it_finds_what_facenet_finds(clip: str, detector: MTCNNDetector, facenet: Any) -> None:
     shown = frames(clip)
-    for rgb, found in zip(shown, detector.detect(shown), strict=True):
+    for rgb, faces in zip(shown, detector.detect(shown), strict=True):
         boxes, scores, landmarks = facenet.detect(rgb, landmarks=True)
         order = np.argsort(-scores.astype(np.float32), kind="stable")  # facenet's own order is by area
-        np.testing.assert_allclose(found.boxes_xyxy, boxes[order].astype(np.float32), atol=2e-3)
-        np.testing.assert_allclose(found.scores, scores[order].astype(np.float32), atol=1e-5)
-        np.testing.assert_allclose(found.landmarks, landmarks[order].astype(np.float32), atol=2e-3)
+        np.testing.assert_allclose(faces.boxes_xyxy, boxes[order].astype(np.float32), atol=2e-3)
+        np.testing.assert_allclose(faces.scores, scores[order].astype(np.float32), atol=1e-5)
+        np.testing.assert_allclose(faces.landmarks, landmarks[order].astype(np.float32), atol=2e-3)
 
 
 def test_frames_of_all_sizes_may_come_together(detector: MTCNNDetector) -> None:
@@ -91,25 +91,25 @@ def test_frames_of_all_sizes_may_come_together(detector: MTCNNDetector) -> None:
         portraits_["hopper"][::2, ::2],
     ]
     together = detector.detect(frames)
-    assert [len(found) > 0 for found in together] == [True, False, True, True]
-    for rgb, found in zip(frames, together, strict=True):
+    assert [len(faces) > 0 for faces in together] == [True, False, True, True]
+    for rgb, faces in zip(frames, together, strict=True):
         (alone,) = detector.detect([rgb])
-        np.testing.assert_array_equal(found.boxes_xyxy, alone.boxes_xyxy)
-        np.testing.assert_array_equal(found.landmarks, alone.landmarks)
+        np.testing.assert_array_equal(faces.boxes_xyxy, alone.boxes_xyxy)
+        np.testing.assert_array_equal(faces.landmarks, alone.landmarks)
     assert detector.detect([]) == []
 
 
 def test_it_works_in_a_process_that_was_forked_after_it_was_used(detector: MTCNNDetector) -> None:
     """As a loader's workers are, and after training: the threads that torch computes with are not in the fork."""
     rgb = portraits()["astronaut"]
-    found, _ = detector.detect([rgb] * 2)
+    faces, _ = detector.detect([rgb] * 2)
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     torch.randn(1 << 20).exp()
     with multiprocessing.get_context("fork").Pool(1) as pool:
         (there,) = pool.apply_async(detector.detect, ([rgb],)).get(timeout=60)
     torch.set_num_threads(threads)
-    np.testing.assert_allclose(there.boxes_xyxy, found.boxes_xyxy, atol=1e-3)
+    np.testing.assert_allclose(there.boxes_xyxy, faces.boxes_xyxy, atol=1e-3)
 
 
 def test_it_works_in_a_process_that_was_forked_before_it_was_used_but_after_torch_was() -> None:
@@ -153,8 +153,8 @@ from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 MTCNNDetector(device="cpu").detect([numpy.zeros((90, 90, 3), numpy.uint8)])
 print([name for name in sys.modules if name.startswith("openvino_telemetry")])
 """
-    told = in_a_process_of_its_own(code, {"HOME": str(tmp_path)})
-    assert (told, list(tmp_path.iterdir())) == ("[]", [])
+    output = in_a_process_of_its_own(code, {"HOME": str(tmp_path)})
+    assert (output, list(tmp_path.iterdir())) == ("[]", [])
 
 
 def test_memory_does_not_grow_with_the_sizes_that_come_by() -> None:
@@ -183,16 +183,16 @@ def test_a_gpu_finds_what_the_cpu_finds(detector: MTCNNDetector) -> None:
     frames = list(portraits().values()) * 3
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         on_gpu = MTCNNDetector(device="cuda").detect(frames)
-    for found, other in zip(on_gpu, detector.detect(frames), strict=True):
-        np.testing.assert_allclose(found.boxes_xyxy, other.boxes_xyxy, atol=0.05)
-        np.testing.assert_allclose(found.landmarks, other.landmarks, atol=0.05)
+    for gpu_faces, cpu_faces in zip(on_gpu, detector.detect(frames), strict=True):
+        np.testing.assert_allclose(gpu_faces.boxes_xyxy, cpu_faces.boxes_xyxy, atol=0.05)
+        np.testing.assert_allclose(gpu_faces.landmarks, cpu_faces.landmarks, atol=0.05)
 
 
 @pytest.mark.parametrize("name", ["astronaut", "hopper"])
 def test_a_portrait_is_found_with_its_parts_in_place(name: str, detector: MTCNNDetector) -> None:
-    found = FaceFilter(max_faces=1)(detector.detect([portraits()[name]])[0])
-    assert found.scores[0] > 0.999
-    landmarks = found.landmarks[0]
+    faces = FaceFilter(max_faces=1)(detector.detect([portraits()[name]])[0])
+    assert faces.scores[0] > 0.999
+    landmarks = faces.landmarks[0]
     left_eye, right_eye, nose, left_mouth, right_mouth = landmarks
     assert left_eye[0] < nose[0] < right_eye[0]
     assert left_mouth[0] < nose[0] < right_mouth[0]
@@ -216,9 +216,9 @@ def test_no_size_of_frame_is_too_odd(size: tuple[int, int], noise: bool, detecto
     shape = (*size, 3)
     rgb = np.random.default_rng(0).integers(0, 256, shape, np.uint8) if noise else np.zeros(shape, np.uint8)
     for frame in (rgb, rgb.transpose(1, 0, 2)):
-        (found,) = detector.detect([frame])
+        (faces,) = detector.detect([frame])
         if min(size) < 40 or not noise:
-            assert len(found) == 0
+            assert len(faces) == 0
 
 
 def test_a_face_that_fills_a_small_frame_is_found(detector: MTCNNDetector) -> None:
@@ -232,22 +232,22 @@ def test_a_frame_gives_the_same_faces_again_and_in_another_process(detector: MTC
     copy: MTCNNDetector = pickle.loads(pickle.dumps(detector))
     assert len(pickle.dumps(detector)) < 1000  # the weights stay at home
     (first,) = detector.detect([rgb])
-    for again in detector.detect([rgb, view]) + copy.detect([rgb]):
-        np.testing.assert_array_equal(again.boxes_xyxy, first.boxes_xyxy)
-        np.testing.assert_array_equal(again.landmarks, first.landmarks)
+    for faces in detector.detect([rgb, view]) + copy.detect([rgb]):
+        np.testing.assert_array_equal(faces.boxes_xyxy, first.boxes_xyxy)
+        np.testing.assert_array_equal(faces.landmarks, first.landmarks)
 
 
 def test_two_faces_come_by_falling_score(detector: MTCNNDetector) -> None:
     rgb = portraits()["astronaut"]
-    (found,) = detector.detect([np.hstack([rgb // 3, rgb])])
-    assert len(found) >= 2
-    assert (np.diff(found.scores) <= 0).all()
+    (faces,) = detector.detect([np.hstack([rgb // 3, rgb])])
+    assert len(faces) >= 2
+    assert (np.diff(faces.scores) <= 0).all()
 
 
 def test_the_fingerprint_follows_the_settings_not_the_device(tmp_path: Path) -> None:
-    one = MTCNNDetector(min_face_px=40, device="cpu").fingerprint
-    assert one == MTCNNDetector(min_face_px=40).fingerprint
-    assert one != MTCNNDetector(min_face_px=41).fingerprint
+    fingerprint = MTCNNDetector(min_face_px=40, device="cpu").fingerprint
+    assert fingerprint == MTCNNDetector(min_face_px=40).fingerprint
+    assert fingerprint != MTCNNDetector(min_face_px=41).fingerprint
 
 
 def test_a_face_smaller_than_the_networks_window_is_refused() -> None:

@@ -31,12 +31,12 @@ def framing(
 
 
 def smooth(framings: Iterable[FrameBoxes], margin: float = MARGIN) -> list[FrameBoxes]:
-    return [framing for _, framing in smooth_boxes(((None, one) for one in framings), margin)]
+    return [framing for _, framing in smooth_boxes(((None, frame_boxes) for frame_boxes in framings), margin)]
 
 
 def placed(framings: Iterable[FrameBoxes], face: int = 0) -> NDArray[np.float64]:
     """(frames, 3): centre x, centre y, side of one face."""
-    boxes = np.array([one.boxes_xyxy[face] for one in framings])
+    boxes = np.array([frame_boxes.boxes_xyxy[face] for frame_boxes in framings])
     low, high = boxes[:, :2], boxes[:, 2:]
     return np.column_stack([(low + high) / 2, (high - low).max(axis=1)])
 
@@ -62,10 +62,10 @@ def test_a_head_that_moves_steadily_is_followed_without_lag() -> None:
 
 def test_the_detectors_own_boxes_stay_what_they_are() -> None:
     shaky = shaken(30)
-    kept = [one.boxes_xyxy.copy() for one in shaky]
+    kept = [frame_boxes.boxes_xyxy.copy() for frame_boxes in shaky]
     smooth(shaky)
-    for one, boxes in zip(shaky, kept, strict=True):
-        np.testing.assert_array_equal(one.boxes_xyxy, boxes)
+    for frame_boxes, boxes in zip(shaky, kept, strict=True):
+        np.testing.assert_array_equal(frame_boxes.boxes_xyxy, boxes)
 
 
 @examples(60)
@@ -109,13 +109,13 @@ def test_a_face_seen_once_among_others_stays_where_it_is() -> None:
 
 def test_frames_without_faces_come_through() -> None:
     seen = [framing(0), framing(1, (0, 50, 50, 20)), framing(2)]
-    assert [len(one.boxes_xyxy) for one in smooth(seen)] == [0, 1, 0]
+    assert [len(frame_boxes.boxes_xyxy) for frame_boxes in smooth(seen)] == [0, 1, 0]
 
 
 def test_a_tilt_is_smoothed_the_short_way_round() -> None:
     tilts = [179.0, -179.0] * 10
     after = smooth(framing(number, (0, 50, 50, 20), degrees=tilt) for number, tilt in enumerate(tilts))
-    assert all(abs(one.degrees[0]) > 179 for one in after)
+    assert all(abs(frame_boxes.degrees[0]) > 179 for frame_boxes in after)
 
 
 @pytest.mark.parametrize("rate", [2.5, 25, 240])
@@ -129,9 +129,9 @@ def test_every_frame_is_yielded_in_order_with_its_payload_and_few_are_buffered(r
             yield number, framing(number, (0, 100, 100, 50), rate=rate)
 
     given = 0
-    for number, one in smooth_boxes(frames(), MARGIN):
+    for number, frame_boxes in smooth_boxes(frames(), MARGIN):
         assert number == given
-        assert one.pts_seconds == number / rate
+        assert frame_boxes.pts_seconds == number / rate
         given += 1
         assert taken - given <= 7
     assert given == 40
@@ -141,5 +141,5 @@ def test_time_that_jumps_back_does_no_harm() -> None:
     times = [0.0, 0.04, 0.08, 6.5, 0.0, 0.04]
     seen = [FrameBoxes(time, np.zeros(1, np.int32), np.array([[0.0, 0, 50, 50]]), np.zeros(1)) for time in times]
     after = smooth(seen)
-    assert [one.pts_seconds for one in after] == times
-    np.testing.assert_allclose([one.boxes_xyxy[0] for one in after], [[0, 0, 50, 50]] * 6)
+    assert [frame_boxes.pts_seconds for frame_boxes in after] == times
+    np.testing.assert_allclose([frame_boxes.boxes_xyxy[0] for frame_boxes in after], [[0, 0, 50, 50]] * 6)

@@ -37,10 +37,10 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def real() -> Path:
     """YuNet's own model file: the one that FACEFEED_YUNET names, or one among the real media."""
     named = os.environ.get("FACEFEED_YUNET")
-    found = Path(named) if named else next(MEDIA.glob("**/face_detection_yunet*.onnx"), None)
-    if found is None:
+    path = Path(named) if named else next(MEDIA.glob("**/face_detection_yunet*.onnx"), None)
+    if path is None:
         pytest.skip("no model file of YuNet's is here; FACEFEED_YUNET names one")
-    return found
+    return path
 
 
 @pytest.fixture(params=["stand_in", "real"])
@@ -63,28 +63,28 @@ def rgb_of(portrait: PortraitName) -> NDArray[np.uint8]:
 
 
 def assert_same(some: Sequence[Faces], others: Sequence[Faces]) -> None:
-    for one, other in zip(some, others, strict=True):
-        np.testing.assert_array_equal(one.boxes_xyxy, other.boxes_xyxy)
-        np.testing.assert_array_equal(one.scores, other.scores)
-        np.testing.assert_array_equal(one.landmarks, other.landmarks)
+    for actual, expected in zip(some, others, strict=True):
+        np.testing.assert_array_equal(actual.boxes_xyxy, expected.boxes_xyxy)
+        np.testing.assert_array_equal(actual.scores, expected.scores)
+        np.testing.assert_array_equal(actual.landmarks, expected.landmarks)
 
 
 # --- what is found
 
 
 def test_a_face_lies_where_the_network_says_as_corners_and_not_as_a_corner_and_a_size(stand_in: Path) -> None:
-    (found,) = unshrunk(stand_in).detect([blue_pixels(160, 120, (64, 40, 255))])
+    (faces,) = unshrunk(stand_in).detect([blue_pixels(160, 120, (64, 40, 255))])
     width, height = BOX_PX
     middle_x, middle_y = 64 + 4, 40 + 4
     corners = [middle_x - width / 2, middle_y - height / 2, middle_x + width / 2, middle_y + height / 2]
-    np.testing.assert_allclose(found.boxes_xyxy, [corners], atol=1e-4)
-    assert found.scores.tolist() == [1.0]
+    np.testing.assert_allclose(faces.boxes_xyxy, [corners], atol=1e-4)
+    assert faces.scores.tolist() == [1.0]
 
 
 def test_the_points_come_as_the_viewer_sees_them_the_left_eye_first(stand_in: Path) -> None:
-    (found,) = unshrunk(stand_in).detect([blue_pixels(160, 120, (64, 40, 255))])
-    np.testing.assert_allclose(found.landmarks, [np.add(POINTS_PX, (64, 40))], atol=1e-4)
-    left_eye, right_eye, nose, left_corner, right_corner = found.landmarks[0]
+    (faces,) = unshrunk(stand_in).detect([blue_pixels(160, 120, (64, 40, 255))])
+    np.testing.assert_allclose(faces.landmarks, [np.add(POINTS_PX, (64, 40))], atol=1e-4)
+    left_eye, right_eye, nose, left_corner, right_corner = faces.landmarks[0]
     assert left_eye[0] < nose[0] < right_eye[0]
     assert left_corner[0] < nose[0] < right_corner[0]
     assert max(left_eye[1], right_eye[1]) < nose[1] < min(left_corner[1], right_corner[1])
@@ -92,14 +92,14 @@ def test_the_points_come_as_the_viewer_sees_them_the_left_eye_first(stand_in: Pa
 
 def test_the_surest_face_comes_first(stand_in: Path) -> None:
     blues = {16: 200, 64: 250, 112: 225}
-    (found,) = unshrunk(stand_in).detect([blue_pixels(160, 120, *((x, 40, blue) for x, blue in blues.items()))])
-    np.testing.assert_allclose(found.scores, np.array([250, 225, 200]) / 255, atol=1e-5)
-    np.testing.assert_allclose(found.boxes_xyxy[:, 0] + BOX_PX[0] / 2 - 4, [64, 112, 16], atol=1e-4)
+    (faces,) = unshrunk(stand_in).detect([blue_pixels(160, 120, *((x, 40, blue) for x, blue in blues.items()))])
+    np.testing.assert_allclose(faces.scores, np.array([250, 225, 200]) / 255, atol=1e-5)
+    np.testing.assert_allclose(faces.boxes_xyxy[:, 0] + BOX_PX[0] / 2 - 4, [64, 112, 16], atol=1e-4)
 
 
 def test_overlapping_detections_of_one_face_are_suppressed(stand_in: Path) -> None:
-    (found,) = unshrunk(stand_in).detect([blue_pixels(160, 120, (64, 40, 240), (72, 40, 255), (64, 48, 230))])
-    assert found.scores.tolist() == [1.0]
+    (faces,) = unshrunk(stand_in).detect([blue_pixels(160, 120, (64, 40, 240), (72, 40, 255), (64, 48, 230))])
+    assert faces.scores.tolist() == [1.0]
 
 
 def test_faces_below_min_score_are_dropped(stand_in: Path) -> None:
@@ -127,11 +127,11 @@ def test_detections_that_are_not_finite_are_dropped(tmp_path: Path) -> None:
 def test_a_large_min_face_px_shrinks_the_frame_and_boxes_are_in_frame_pixels(stand_in: Path) -> None:
     rgb = np.zeros((67, 101, 3), np.uint8)
     rgb[12:20, 28:38] = (0, 0, 255)  # the pixel at (16, 8) of a frame half as large, and some round it
-    (found,) = YuNetDetector(stand_in, min_face_px=48).detect([rgb])
+    (faces,) = YuNetDetector(stand_in, min_face_px=48).detect([rgb])
     px = np.array([101 / 50, 67 / 34])
     half, middle = np.array(BOX_PX) / 2, np.array([16 + 4, 8 + 4])
-    np.testing.assert_allclose(found.boxes_xyxy, [[*(middle - half) * px, *(middle + half) * px]], rtol=1e-5)
-    np.testing.assert_allclose(found.landmarks, [np.add(POINTS_PX, (16, 8)) * px], rtol=1e-5)
+    np.testing.assert_allclose(faces.boxes_xyxy, [[*(middle - half) * px, *(middle + half) * px]], rtol=1e-5)
+    np.testing.assert_allclose(faces.landmarks, [np.add(POINTS_PX, (16, 8)) * px], rtol=1e-5)
 
 
 def test_a_small_min_face_px_never_enlarges_the_frame(stand_in: Path) -> None:
@@ -144,9 +144,9 @@ def test_no_size_of_frame_is_too_odd(model: Path, least: int) -> None:
     sizes = [(1, 1), (1, 300), (300, 1), (2, 3), (7, 33), (31, 32), (33, 31), (64, 64), (127, 255)]
     frames = [make(*size) for size in sizes for make in (noise, lambda *of: np.zeros((*of, 3), np.uint8))]
     detector: FaceDetector = YuNetDetector(model, min_face_px=least, min_score=0.3)
-    found = detector.detect(frames)
-    assert len(found) == len(frames)
-    assert all(isinstance(faces, Faces) for faces in found)
+    detected = detector.detect(frames)
+    assert len(detected) == len(frames)
+    assert all(isinstance(faces, Faces) for faces in detected)
     assert detector.detect([]) == []
 
 
@@ -174,10 +174,10 @@ def test_a_view_of_a_frame_is_as_good_as_a_copy(model: Path) -> None:
 @pytest.mark.parametrize("times", [0.5, 1.0, 2.0])
 def test_a_portrait_is_found_with_its_parts_in_place(real: Path, name: PortraitName, times: float) -> None:
     rgb = np.asarray(cv2.resize(rgb_of(name), None, fx=times, fy=times, interpolation=cv2.INTER_AREA), np.uint8)
-    found = FaceFilter(max_faces=1, min_score=0.7)(YuNetDetector(real).detect([rgb])[0]).scaled(1 / times)
+    detected = FaceFilter(max_faces=1, min_score=0.7)(YuNetDetector(real).detect([rgb])[0]).scaled(1 / times)
     (face,) = load_portrait(name).faces
-    assert len(found) == 1
-    assert np.hypot(*(found.landmarks[0] - face.landmarks).T).max() < 0.25 * face.eye_distance
+    assert len(detected) == 1
+    assert np.hypot(*(detected.landmarks[0] - face.landmarks).T).max() < 0.25 * face.eye_distance
 
 
 # --- the model travels
@@ -204,18 +204,18 @@ def test_the_fingerprint_follows_what_the_result_depends_on(
 ) -> None:
     renamed = tmp_path / "renamed.onnx"
     renamed.write_bytes(stand_in.read_bytes())
-    one = YuNetDetector(stand_in).fingerprint
-    assert one.startswith(f"yunet-{cv2.__version__}-")
-    assert YuNetDetector(str(renamed), min_face_px=40).fingerprint == one
+    fingerprint = YuNetDetector(stand_in).fingerprint
+    assert fingerprint.startswith(f"yunet-{cv2.__version__}-")
+    assert YuNetDetector(str(renamed), min_face_px=40).fingerprint == fingerprint
     assert YuNetDetector(stand_in, min_score=1).fingerprint == YuNetDetector(stand_in, min_score=1.0).fingerprint
     others = [
         YuNetDetector(stand_in, min_face_px=41),
         YuNetDetector(stand_in, min_score=0.71),
         YuNetDetector(write_stand_in(tmp_path / "other.onnx", dx=0.4)),
     ]
-    assert len({one, *(other.fingerprint for other in others)}) == 4
+    assert len({fingerprint, *(other.fingerprint for other in others)}) == 4
     monkeypatch.setattr(cv2, "__version__", "4.9.0")
-    assert YuNetDetector(stand_in).fingerprint not in {one, *(other.fingerprint for other in others)}
+    assert YuNetDetector(stand_in).fingerprint not in {fingerprint, *(other.fingerprint for other in others)}
 
 
 # --- what is refused
@@ -295,8 +295,8 @@ def test_videos_are_precomputed_with_it_and_the_manifest_says_so(
         chosen = ["--frames", "3", "--faces", "2", "--min-score", "0.5", "--scheduler", cluster_address, "--json"]
         return CliRunner().invoke(main, ["precompute", str(src), str(out), *chosen, *more])
 
-    told = run("--detector", f"yunet:{stand_in.name}", "--dry-run")
-    assert told.exit_code == 0, told.stderr
+    dry_result = run("--detector", f"yunet:{stand_in.name}", "--dry-run")
+    assert dry_result.exit_code == 0, dry_result.stderr
     done = run("--detector", f"yunet:{stand_in.name}")
     assert done.exit_code == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])

@@ -57,14 +57,16 @@ def copy(dataset: Path, tmp_path: Path) -> Path:
     return copy_dataset(dataset, tmp_path / "out")
 
 
-def made(folder: Path, *units: tuple[str, tuple[Clip, ...]]) -> Path:
+def build_dataset(folder: Path, *units: tuple[str, tuple[Clip, ...]]) -> Path:
     make_dataset(folder / "made", units)
     return folder / "made"
 
 
 def run(out: Path, *arguments: Any) -> Result:
     options = ["--page", out.parent / "inspect.html", *arguments]
-    return CliRunner(env={"COLUMNS": str(SCREEN_COLUMNS)}).invoke(inspect, [str(one) for one in (out, *options)])
+    return CliRunner(env={"COLUMNS": str(SCREEN_COLUMNS)}).invoke(
+        inspect, [str(argument) for argument in (out, *options)]
+    )
 
 
 def figures(out: Path) -> dict[str, Any]:
@@ -121,26 +123,26 @@ def test_measures_are_those_of_the_rows(dataset: Path) -> None:
         rows = [row for row in rows_of(dataset) if LABELS[row["label"]] == label]
         for key, value in of_row.items():
             spread = group.measures[key]
-            known = [found for row in rows if (found := value(row)) is not None]
+            known = [measured for row in rows if (measured := value(row)) is not None]
             if not known:
                 assert spread is None
                 continue
             assert spread is not None
             assert spread.known == len(known)
             wanted = np.quantile(known, (0, 0.05, 0.5, 0.95, 1))
-            found = (spread.least, spread.p05, spread.median, spread.p95, spread.most)
-            assert found == pytest.approx(wanted, rel=1e-5)
+            measured = (spread.least, spread.p05, spread.median, spread.p95, spread.most)
+            assert measured == pytest.approx(wanted, rel=1e-5)
 
 
 def test_statistics_do_not_depend_on_the_batch_size_of_the_index(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = figures(copy)
     monkeypatch.setattr(index_module, "_BATCH_ROWS", 7)
     assert rebuild_index_file(copy)
-    again = figures(copy)
+    after = figures(copy)
     for changing in ("bytes", "page_bytes"):
         before.pop(changing)
-        again.pop(changing)
-    assert again == before
+        after.pop(changing)
+    assert after == before
 
 
 def test_headings_are_not_truncated_where_methods_and_grades_vary(
@@ -154,7 +156,7 @@ def test_headings_are_not_truncated_where_methods_and_grades_vary(
         return replace(entry, method="DeepFakeDetection" if entry.label else None, compression=grade)
 
     monkeypatch.setattr(Clip, "entry", graded)
-    done = run(made(tmp_path, ("train", (ANNA, SWAP, BERT))))
+    done = run(build_dataset(tmp_path, ("train", (ANNA, SWAP, BERT))))
     heading = next(line for line in done.stderr.splitlines() if line.startswith("split"))
     assert heading.split() == ["split", "class", "method", "compression", "faces", "videos", "faces", "a", "video"]
 
@@ -162,16 +164,16 @@ def test_headings_are_not_truncated_where_methods_and_grades_vary(
 def test_programs_read_one_object(dataset: Path) -> None:
     done = run(dataset, "--json")
     [line] = done.stdout.splitlines()
-    found = json.loads(line)
-    assert found["exit"] == 0
-    assert found["fingerprint"] == Manifest.read(dataset).fingerprint
-    assert found["inputs"] == INPUTS
-    assert found["whole"]["rows"] == sum(ROWS.values())
-    assert {group["split"] for group in found["groups"]} == set(ROWS)
-    assert [one["reason"] for one in found["failures"]] == ["outside_root", "truncated"]
-    assert found["crossing"] == {"count": 0, "first": []}
-    page = Path(found["page"])
-    assert page.stat().st_size == found["page_bytes"]
+    summary = json.loads(line)
+    assert summary["exit"] == 0
+    assert summary["fingerprint"] == Manifest.read(dataset).fingerprint
+    assert summary["inputs"] == INPUTS
+    assert summary["whole"]["rows"] == sum(ROWS.values())
+    assert {group["split"] for group in summary["groups"]} == set(ROWS)
+    assert [failure["reason"] for failure in summary["failures"]] == ["outside_root", "truncated"]
+    assert summary["crossing"] == {"count": 0, "first": []}
+    page = Path(summary["page"])
+    assert page.stat().st_size == summary["page_bytes"]
 
 
 def test_a_small_dataset_fits_on_one_screen(dataset: Path) -> None:
@@ -191,17 +193,17 @@ def test_ten_thousand_failures_are_counted_and_the_first_named(copy: Path) -> No
     [line] = [line for line in lines if "broken/00000" in line]
     assert line.split()[:4] == ["failed:", "not_video", "10,000", "broken/00000-of-a-very-long-name.mp4,"]
     assert max(map(len, lines[1:-1])) <= SCREEN_COLUMNS  # the others name paths
-    found = json.loads(done.stdout)
-    assert found["inputs"]["failed"]["not_video"] == 10_000
-    assert len(found["failures"]) == 100
+    summary = json.loads(done.stdout)
+    assert summary["inputs"]["failed"]["not_video"] == 10_000
+    assert len(summary["failures"]) == 100
 
 
 def with_failures(out: Path, count: int) -> None:
     """As if that many inputs had been refused."""
     manifest = Manifest.read(out)
     refused = [
-        {"video_id": f"broken/{one:05}-of-a-very-long-name.mp4", "reason": "not_video", "detail": "no media"}
-        for one in range(count)
+        {"video_id": f"broken/{number:05}-of-a-very-long-name.mp4", "reason": "not_video", "detail": "no media"}
+        for number in range(count)
     ]
     inputs = {**manifest.inputs, "failed": {**manifest.inputs["failed"], "not_video": count}}
     inputs["total"] += count
@@ -219,10 +221,10 @@ WHOLE = tuple(
 
 
 def test_a_sound_dataset_has_only_ok_findings(tmp_path: Path) -> None:
-    found = findings_by_level(made(tmp_path, *WHOLE))
-    assert "No original and no known person is in more than one split." in found["ok"]
-    assert "Every split has faces of every class." in found["ok"]
-    assert "cannot be checked" not in found["warning"]
+    findings = findings_by_level(build_dataset(tmp_path, *WHOLE))
+    assert "No original and no known person is in more than one split." in findings["ok"]
+    assert "Every split has faces of every class." in findings["ok"]
+    assert "cannot be checked" not in findings["warning"]
 
 
 def nothing_named(monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
@@ -237,25 +239,27 @@ def test_where_no_original_and_no_person_is_named_nothing_is_reported_as_ok(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing_named(monkeypatch)
-    found = findings_by_level(made(tmp_path, ("train", (ANNA, BERT)), ("val", (SWAP,)), ("test", (BERT_SWAP,))))
-    assert "is in more than one split" not in found.get("ok", "")
-    assert "Originals are known for 0 of the 2 videos not labelled real: " in found["warning"]
-    assert "People are known for 0 of 4 videos: " in found["warning"]
-    assert found["warning"].count("cannot be checked") == 2
+    findings = findings_by_level(
+        build_dataset(tmp_path, ("train", (ANNA, BERT)), ("val", (SWAP,)), ("test", (BERT_SWAP,)))
+    )
+    assert "is in more than one split" not in findings.get("ok", "")
+    assert "Originals are known for 0 of the 2 videos not labelled real: " in findings["warning"]
+    assert "People are known for 0 of 4 videos: " in findings["warning"]
+    assert findings["warning"].count("cannot be checked") == 2
 
 
 def test_what_is_known_of_clips_alone_is_not_reported_of_originals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing_named(monkeypatch, footage="clip07")
-    found = findings_by_level(made(tmp_path, ("train", (ANNA, SWAP))))
-    assert "No recording is in more than one split." in found["ok"]
-    assert found["warning"].count("cannot be checked") == 2
+    findings = findings_by_level(build_dataset(tmp_path, ("train", (ANNA, SWAP))))
+    assert "No recording is in more than one split." in findings["ok"]
+    assert findings["warning"].count("cannot be checked") == 2
     monkeypatch.setattr(
         Clip, "entry", lambda clip: Entry(video_id=clip.name, label=1, source_id="x", footage="y", kin=("z",))
     )
-    found = findings_by_level(made(tmp_path / "all", ("train", (ANNA,))))
-    assert "No original, no recording and no known person is in more than one split." in found["ok"]
+    findings = findings_by_level(build_dataset(tmp_path / "all", ("train", (ANNA,))))
+    assert "No original, no recording and no known person is in more than one split." in findings["ok"]
 
 
 def test_a_fake_without_an_original_among_others_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,9 +267,9 @@ def test_a_fake_without_an_original_among_others_is_counted(tmp_path: Path, monk
     monkeypatch.setattr(
         Clip, "entry", lambda clip: replace(entry(clip), source_id=None) if clip == BERT_SWAP else entry(clip)
     )
-    found = findings_by_level(made(tmp_path, ("train", (ANNA, SWAP, BERT_SWAP))))
-    assert "No known person is in more than one split." in found["ok"]
-    assert "Originals are known for 1 of the 2 videos not labelled real: " in found["warning"]
+    findings = findings_by_level(build_dataset(tmp_path, ("train", (ANNA, SWAP, BERT_SWAP))))
+    assert "No known person is in more than one split." in findings["ok"]
+    assert "Originals are known for 1 of the 2 videos not labelled real: " in findings["warning"]
 
 
 def test_of_people_who_are_known_for_few_inputs_nothing_is_reported_as_ok(
@@ -273,11 +277,11 @@ def test_of_people_who_are_known_for_few_inputs_nothing_is_reported_as_ok(
 ) -> None:
     entry = Clip.entry
     monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), identity="anna" if clip == ANNA else None))
-    found = findings_by_level(made(tmp_path, ("train", (ANNA, SWAP, BERT, BERT_SWAP))))
-    assert "person" not in found["ok"]
-    assert "No original is in more than one split." in found["ok"]
+    findings = findings_by_level(build_dataset(tmp_path, ("train", (ANNA, SWAP, BERT, BERT_SWAP))))
+    assert "person" not in findings["ok"]
+    assert "No original is in more than one split." in findings["ok"]
     known = "People are known for 1 of 4 videos: whether a person is in more than one split cannot be checked for"
-    assert known in found["warning"]
+    assert known in findings["warning"]
 
 
 @pytest.mark.parametrize(
@@ -291,18 +295,18 @@ def test_recordings_that_are_guessed_from_file_names_are_not_reported_as_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, footage: str, level: str, words: str
 ) -> None:
     nothing_named(monkeypatch, footage=footage)
-    out = made(tmp_path, ("train", tuple(Clip(f"real/clip07/{number:04}.png", 1) for number in range(3))))
-    found = findings_by_level(out)
-    assert words in found[level]
-    assert ("recording" in found.get("ok", "")) == (level == "ok")
+    out = build_dataset(tmp_path, ("train", tuple(Clip(f"real/clip07/{number:04}.png", 1) for number in range(3))))
+    findings = findings_by_level(out)
+    assert words in findings[level]
+    assert ("recording" in findings.get("ok", "")) == (level == "ok")
 
 
 def test_recordings_that_are_known_for_few_inputs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = Clip.entry
     monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), footage="f" if clip == ANNA else None))
-    found = findings_by_level(made(tmp_path, ("train", (ANNA, SWAP, BERT))))
-    assert "recording" not in found["ok"]
-    assert "Recordings are known for 1 of 3 videos: " in found["warning"]
+    findings = findings_by_level(build_dataset(tmp_path, ("train", (ANNA, SWAP, BERT))))
+    assert "recording" not in findings["ok"]
+    assert "Recordings are known for 1 of 3 videos: " in findings["warning"]
 
 
 def test_where_no_row_names_its_recording_none_is_reported_as_ok(
@@ -310,13 +314,13 @@ def test_where_no_row_names_its_recording_none_is_reported_as_ok(
 ) -> None:
     entry = Clip.entry
     monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), footage=clip.name))  # as a table's empty cell
-    found = findings_by_level(made(tmp_path, ("train", (ANNA, SWAP, BERT))))
-    assert "recording" not in found["ok"]
-    assert "Recordings are known for 0 of 3 videos: " in found["warning"]
+    findings = findings_by_level(build_dataset(tmp_path, ("train", (ANNA, SWAP, BERT))))
+    assert "recording" not in findings["ok"]
+    assert "Recordings are known for 0 of 3 videos: " in findings["warning"]
 
 
 def test_an_original_in_two_splits_is_an_error(tmp_path: Path) -> None:
-    out = made(tmp_path, ("train", (ANNA, BERT)), ("test", (SWAP,)))
+    out = build_dataset(tmp_path, ("train", (ANNA, BERT)), ("test", (SWAP,)))
     assert "1 original is in more than one split: real/anna.mp4 in train and test." in findings_by_level(out)["error"]
     assert "1 person is in more than one split: person of anna in train and test." in findings_by_level(out)["error"]
     assert figures(out)["crossing"]["first"] == [
@@ -326,7 +330,7 @@ def test_an_original_in_two_splits_is_an_error(tmp_path: Path) -> None:
 
 
 def test_two_fakes_of_an_original_that_is_not_there_must_not_be_in_two_splits(tmp_path: Path) -> None:
-    out = made(tmp_path, ("train", (SWAP,)), ("val", (Clip("fake/anna-talk.mp4", 6),)))
+    out = build_dataset(tmp_path, ("train", (SWAP,)), ("val", (Clip("fake/anna-talk.mp4", 6),)))
     assert "real/anna.mp4 in train and val" in findings_by_level(out)["error"]
 
 
@@ -335,38 +339,38 @@ def test_a_person_whose_face_was_used_for_a_fake_must_not_be_in_another_split(
 ) -> None:
     entry = Clip.entry
     monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), kin=("the donor",)))
-    out = made(tmp_path, ("train", (ANNA,)), ("test", (BERT,)))
+    out = build_dataset(tmp_path, ("train", (ANNA,)), ("test", (BERT,)))
     assert "1 person is in more than one split: the donor in train and test." in findings_by_level(out)["error"]
 
 
 def test_a_split_without_one_class_is_an_error(tmp_path: Path) -> None:
-    out = made(tmp_path, ("train", (ANNA, SWAP)), ("val", (BERT,)))
+    out = build_dataset(tmp_path, ("train", (ANNA, SWAP)), ("val", (BERT,)))
     assert "val has no fake faces." in findings_by_level(out)["error"]
     assert "There is no test split." in findings_by_level(out)["warning"]
 
 
 def test_a_class_without_faces_and_one_that_outweighs_the_others_are_named(tmp_path: Path) -> None:
     split_up = ("train", (ANNA,)), ("val", (BERT,)), ("test", (Clip("real/cleo.mp4", 5),))
-    found = findings_by_level(made(tmp_path, *split_up))
-    assert "Nowhere are there fake faces." in found["error"]
-    assert "Every split has faces of every class." not in found["ok"]
-    out = made(tmp_path / "other", ("train", (Clip("real/anna.mp4", 45), Clip("fake/anna-swap.mp4", 5))))
+    findings = findings_by_level(build_dataset(tmp_path, *split_up))
+    assert "Nowhere are there fake faces." in findings["error"]
+    assert "Every split has faces of every class." not in findings["ok"]
+    out = build_dataset(tmp_path / "other", ("train", (Clip("real/anna.mp4", 45), Clip("fake/anna-swap.mp4", 5))))
     assert "real has 9 times as many faces as fake." in findings_by_level(out)["warning"]
 
 
 def test_small_faces_failures_and_missing_videos_are_reported(dataset: Path) -> None:
-    found = findings_by_level(dataset)
-    assert "100 % of the faces are smaller than 60 px." in found["warning"]
-    assert "2 videos listed in metadata are absent on disk." in found["warning"]
-    assert "2 of 13 inputs failed: 1 outside_root, 1 truncated." in found["error"]
+    findings = findings_by_level(dataset)
+    assert "100 % of the faces are smaller than 60 px." in findings["warning"]
+    assert "2 videos listed in metadata are absent on disk." in findings["warning"]
+    assert "2 of 13 inputs failed: 1 outside_root, 1 truncated." in findings["error"]
 
 
 def test_partial_videos_are_named_with_what_they_lack(tmp_path: Path) -> None:
-    out = made(tmp_path, *WHOLE, ("train", (Clip("real/scratched.mp4", 6, "partial"),)))
+    out = build_dataset(tmp_path, *WHOLE, ("train", (Clip("real/scratched.mp4", 6, "partial"),)))
     assert "1 of 8 inputs lack 1 damaged frame: real/scratched.mp4." in findings_by_level(out)["warning"]
-    found = figures(out)
-    assert (found["inputs"]["ok"], found["inputs"]["partial"]) == (6, 1)
-    assert [(one["video_id"], one["frames_wanted"], one["frames_decoded"]) for one in found["partial"]] == [
+    summary = figures(out)
+    assert (summary["inputs"]["ok"], summary["inputs"]["partial"]) == (6, 1)
+    assert [(video["video_id"], video["frames_wanted"], video["frames_decoded"]) for video in summary["partial"]] == [
         ("real/scratched.mp4", 7, 6)
     ]
     assert Manifest.read(out).splits["train"]["videos"] == 3
@@ -374,40 +378,40 @@ def test_partial_videos_are_named_with_what_they_lack(tmp_path: Path) -> None:
 
 
 def test_one_video_that_outweighs_the_others_is_named(tmp_path: Path) -> None:
-    clips = (Clip("real/long.mp4", 30), *(Clip(f"real/short{one}.mp4", 2) for one in range(10)))
+    clips = (Clip("real/long.mp4", 30), *(Clip(f"real/short{number}.mp4", 2) for number in range(10)))
     assert (
         "One video gives 60 % of all faces: real/long.mp4."
-        in findings_by_level(made(tmp_path, ("train", clips)))["warning"]
+        in findings_by_level(build_dataset(tmp_path, ("train", clips)))["warning"]
     )
 
 
 def test_people_who_were_left_out_of_the_draw_may_be_in_every_split(tmp_path: Path) -> None:
-    found = inspect_dataset(made(tmp_path, ("train", (ANNA,)), ("test", (Clip("real/anna.mkv", 6),))))
-    dropped = replace(found.outcomes, dropped_identities=frozenset({"person of anna"}))
+    inspection = inspect_dataset(build_dataset(tmp_path, ("train", (ANNA,)), ("test", (Clip("real/anna.mkv", 6),))))
+    dropped = replace(inspection.outcomes, dropped_identities=frozenset({"person of anna"}))
     reported = {
-        one.level: one.what
-        for one in collect_findings(found.statistics, dropped, pictures_read=1, pictures_unreadable=0)
-        if "person" in one.what
+        finding.level: finding.what
+        for finding in collect_findings(inspection.statistics, dropped, pictures_read=1, pictures_unreadable=0)
+        if "person" in finding.what
     }
     assert reported == {"warning": "1 person who links over 30 % of all videos may be in every split: person of anna."}
 
 
 def test_measures_that_separate_classes_without_their_content_are_named(tmp_path: Path) -> None:
-    found = inspect_dataset(made(tmp_path, *WHOLE))
-    blurred = replace(found.statistics.classes["real"].measures["sharpness"], median=20.0)  # type: ignore[type-var]
-    classes = dict(found.statistics.classes)
+    inspection = inspect_dataset(build_dataset(tmp_path, *WHOLE))
+    blurred = replace(inspection.statistics.classes["real"].measures["sharpness"], median=20.0)  # type: ignore[type-var]
+    classes = dict(inspection.statistics.classes)
     classes["real"] = replace(classes["real"], measures={**classes["real"].measures, "sharpness": blurred})
     reported = [
-        one.what
-        for one in collect_findings(
-            replace(found.statistics, classes=classes), found.outcomes, pictures_read=1, pictures_unreadable=0
+        finding.what
+        for finding in collect_findings(
+            replace(inspection.statistics, classes=classes), inspection.outcomes, pictures_read=1, pictures_unreadable=0
         )
     ]
     assert any(
-        one.startswith("fake faces are ") and one.endswith("times sharper than real ones (medians).")
-        for one in reported
+        line.startswith("fake faces are ") and line.endswith("times sharper than real ones (medians).")
+        for line in reported
     )
-    assert not any("larger" in one for one in reported)
+    assert not any("larger" in line for line in reported)
 
 
 @pytest.mark.parametrize(
@@ -434,13 +438,13 @@ def test_a_fake_s_face_is_paired_by_its_place_in_the_same_frame(
 
 
 def test_fakes_that_could_not_be_compared_with_their_original_are_named(tmp_path: Path) -> None:
-    found = inspect_dataset(made(tmp_path, *WHOLE))
-    assert not any("no mask" in one.what for one in found.findings)
-    lacking = replace(found.outcomes, manifest=replace(found.outcomes.manifest, faces_without_mask=74))
+    inspection = inspect_dataset(build_dataset(tmp_path, *WHOLE))
+    assert not any("no mask" in finding.what for finding in inspection.findings)
+    lacking = replace(inspection.outcomes, manifest=replace(inspection.outcomes.manifest, faces_without_mask=74))
     reported = [
-        (one.level, one.what)
-        for one in collect_findings(found.statistics, lacking, pictures_read=1, pictures_unreadable=0)
-        if "no mask" in one.what
+        (finding.level, finding.what)
+        for finding in collect_findings(inspection.statistics, lacking, pictures_read=1, pictures_unreadable=0)
+        if "no mask" in finding.what
     ]
     assert reported == [("warning", "74 faces of fakes have no mask, although their original is there.")]
 
@@ -452,9 +456,9 @@ def test_a_class_may_be_anything_and_a_label_unknown(tmp_path: Path, monkeypatch
     moods = ("calm", "angry", "sad [red]")
     monkeypatch.setattr(assets_dataset, "LABELS", moods)
     monkeypatch.setattr(Clip, "entry", lambda clip: Entry(video_id=clip.name, label=clip.frames - 3))
-    out = made(tmp_path, ("train", tuple(Clip(f"{frames}.mp4", frames) for frames in (2, 3, 4))))
-    found = figures(out)
-    assert {label: group["rows"] for label, group in found["classes"].items()} == {
+    out = build_dataset(tmp_path, ("train", tuple(Clip(f"{frames}.mp4", frames) for frames in (2, 3, 4))))
+    summary = figures(out)
+    assert {label: group["rows"] for label, group in summary["classes"].items()} == {
         "calm": 3, "angry": 4, "sad [red]": 0, "unknown": 2,
     }  # fmt: skip
     assert "2 faces (22 %) have no known label." in findings_by_level(out)["warning"]
@@ -470,7 +474,7 @@ def test_a_class_called_unknown_is_distinguished_from_faces_without_a_label(
 ) -> None:
     monkeypatch.setattr(assets_dataset, "LABELS", ("calm", "unknown"))
     monkeypatch.setattr(Clip, "entry", lambda clip: Entry(video_id=clip.name, label=clip.frames - 3))
-    out = made(tmp_path, ("train", tuple(Clip(f"{frames}.mp4", frames) for frames in (2, 3, 4))))
+    out = build_dataset(tmp_path, ("train", tuple(Clip(f"{frames}.mp4", frames) for frames in (2, 3, 4))))
     rows = {label: group["rows"] for label, group in figures(out)["classes"].items()}
     assert rows == {"calm": 3, "unknown": 4, "no label": 2}
     assert {kind.label: group.rows for kind, group in inspect_dataset(out).statistics.groups.items()} == rows
@@ -486,24 +490,24 @@ def test_very_many_classes_still_make_one_page_and_a_few_lines(tmp_path: Path, m
     monkeypatch.setattr(
         Clip, "entry", lambda clip: Entry(video_id=clip.name, label=int(clip.name.removesuffix(".mp4")))
     )
-    out = made(
+    out = build_dataset(
         tmp_path, ("train", tuple(Clip(f"{number}.mp4", 2 + number % 3) for number in range(60))), ("val", (SIXTY,))
     )
-    found = inspect_dataset(out)
-    assert sum(map(len, found.sheets.random.values())) <= 192
-    assert len(found.sheets.random) == 61
-    assert {len(one.fractions) for one in found.histograms} == {8}
+    inspection = inspect_dataset(out)
+    assert sum(map(len, inspection.sheets.random.values())) <= 192
+    assert len(inspection.sheets.random) == 61
+    assert {len(histogram.fractions) for histogram in inspection.histograms} == {8}
     assert len(run(out).stderr.splitlines()) < 3 * SCREEN_LINES
     assert "val has no faces of 60 classes: mood 0, mood 1, mood 2 and 57 more." in findings_by_level(out)["error"]
     assert "Nowhere are there faces of 39 classes: mood 61" in findings_by_level(out)["error"]
 
 
 def test_a_dataset_without_rows_is_shown_as_that(tmp_path: Path) -> None:
-    out = made(tmp_path, ("train", NO_ROWS))
+    out = build_dataset(tmp_path, ("train", NO_ROWS))
     done = run(out, "--json")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert (found["whole"]["rows"], found["groups"]) == (0, [])
+    summary = json.loads(done.stdout)
+    assert (summary["whole"]["rows"], summary["groups"]) == (0, [])
     assert "The dataset holds no faces." in done.stderr
     assert "The dataset holds no faces." in (tmp_path / "inspect.html").read_text(encoding="utf-8")
 
@@ -557,21 +561,21 @@ def test_a_file_that_is_gone_breaks_nothing(copy: Path) -> None:
     done = run(copy, "--json")
     assert done.exit_code == 0, done.output
     assert 0 < json.loads(done.stdout)["pictures"]["unreadable"] < json.loads(done.stdout)["pictures"]["shown"]
-    (finding,) = [one for one in json.loads(done.stdout)["findings"] if "pictures" in one["what"]]
+    (finding,) = [entry for entry in json.loads(done.stdout)["findings"] if "pictures" in entry["what"]]
     assert "gone" in finding["what"]
     assert "damaged" not in done.stderr
     assert "delete" not in done.stderr, "there is nothing to delete"
 
 
 def test_a_unit_that_was_split_counts_once(tmp_path: Path) -> None:
-    out = made(tmp_path, ("train", HALVED))
+    out = build_dataset(tmp_path, ("train", HALVED))
     assert figures(out)["whole"]["rows"] == 21
     assert finish_dataset(out).rows == 21
 
 
 def test_names_that_a_terminal_would_act_on_are_shown_as_they_are(tmp_path: Path) -> None:
     nasty = "\x1b[2J[red]:boom:"
-    out = made(tmp_path, ("train", (Clip(f"real/{nasty}.mp4", 3), Clip(f"real/{nasty}2.mp4", 3, "truncated"))))
+    out = build_dataset(tmp_path, ("train", (Clip(f"real/{nasty}.mp4", 3), Clip(f"real/{nasty}2.mp4", 3, "truncated"))))
     text = run(out).stderr
     assert "\x1b" not in text
     assert r"\x1b[2J[red]:boom:2.mp4" in text

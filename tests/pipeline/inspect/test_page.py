@@ -85,15 +85,15 @@ def inspection(out: Path) -> Inspection:
 def pages(out: Path, inspection: Inspection, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     make_dataset(folder / "none", (("train", NO_ROWS),))
-    made = {
+    inspections = {
         "whole": inspection,
         "empty": inspect_dataset(folder / "none"),
         "failures": inspect_dataset(with_failures(out, folder / "many")),
     }
-    found = {name: folder / f"{name}.html" for name in made}
-    for name, one in made.items():
-        assert write_page(one, found[name]) == found[name].stat().st_size < 5e6
-    return found
+    paths = {name: folder / f"{name}.html" for name in inspections}
+    for name, inspected in inspections.items():
+        assert write_page(inspected, paths[name]) == paths[name].stat().st_size < 5e6
+    return paths
 
 
 def with_failures(out: Path, copy: Path) -> Path:
@@ -101,8 +101,8 @@ def with_failures(out: Path, copy: Path) -> Path:
     assets_dataset.copy_dataset(out, copy)
     manifest = Manifest.read(copy)
     refused = [
-        {"video_id": f"broken/{one:05}.mp4", "reason": "not_video", "detail": f"holds no media at all: {'x' * 80}"}
-        for one in range(FAILURES)
+        {"video_id": f"broken/{number:05}.mp4", "reason": "not_video", "detail": f"holds no media at all: {'x' * 80}"}
+        for number in range(FAILURES)
     ]
     refused[-1]["video_id"] = EVIL
     inputs = {**manifest.inputs, "failed": {**manifest.inputs["failed"], "not_video": FAILURES}}
@@ -150,8 +150,8 @@ def chromium() -> str:
 
 @pytest.fixture(scope="module")
 def seen(chromium: str, pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    found = looked_at(chromium, list(pages.values()), tmp_path_factory.mktemp("browser"), hover={})
-    return {name: found[path] for name, path in pages.items()}
+    results = looked_at(chromium, list(pages.values()), tmp_path_factory.mktemp("browser"), hover={})
+    return {name: results[path] for name, path in pages.items()}
 
 
 @pytest.mark.parametrize("name", ["whole", "empty", "failures"])
@@ -219,7 +219,7 @@ def test_ten_thousand_failures_are_scrolled_and_searched_at_once(
     assert f"real/{NASTY}2.mp4" in result["last"]["lines"][-1]
     assert result["one"] == {"found": f"1 of {FAILURES + 2:,}", "lines": ["broken/07777.mp4"]}
     assert result["evil"]["lines"] == [EVIL]
-    assert result["both"]["lines"] == [f"broken/0123{one}.mp4" for one in range(10)]
+    assert result["both"]["lines"] == [f"broken/0123{number}.mp4" for number in range(10)]
     assert result["none"] == {"found": f"0 of {FAILURES + 2:,}", "lines": []}
     assert result["reason"]["lines"] == [f"real/{NASTY}2.mp4"]
     assert result["width"] <= 1280
@@ -297,16 +297,16 @@ def test_every_class_is_shown_at_random_and_always_the_same(out: Path, inspectio
     assert {label: len(pictures) for label, pictures in random.items()} == {"real": 24, "fake": 24}
     index = Index(out)
     for label, pictures in random.items():
-        assert len({one.row for one in pictures}) == 24
-        assert {index.labels[index.value("label", one.row)] for one in pictures} == {label}
-    again = inspect_dataset(out).sheets
-    assert [one.uri for one in again.random["fake"]] == [one.uri for one in random["fake"]]
+        assert len({picture.row for picture in pictures}) == 24
+        assert {index.labels[index.value("label", picture.row)] for picture in pictures} == {label}
+    reloaded = inspect_dataset(out).sheets
+    assert [picture.uri for picture in reloaded.random["fake"]] == [picture.uri for picture in random["fake"]]
 
 
 def test_the_worst_faces_are_the_worst_of_as_many_videos_as_there_are(out: Path, inspection: Inspection) -> None:
     index = Index(out)
     for sheet in inspection.sheets.lowest:
-        rows = [one.row for one in sheet.pictures]
+        rows = [picture.row for picture in sheet.pictures]
         videos = [index.value("video_id", row) for row in rows]
         assert len(rows) == 8
         assert len(set(videos)) == 5
@@ -325,16 +325,16 @@ def test_a_fake_stands_beside_the_same_face_of_its_source_with_its_mask(out: Pat
     index, sheets = Index(out), inspection.sheets
     assert len(sheets.changed) == 2  # one a video
     assert len(sheets.unchanged) == 2
-    for one in [*sheets.changed, *sheets.unchanged]:
-        assert one.source.video_id == index.value("source_id", one.fake.row)
+    for pair in [*sheets.changed, *sheets.unchanged]:
+        assert pair.source.video_id == index.value("source_id", pair.fake.row)
         for same in ("frame_index", "crop_xyxy"):
-            assert index.value(same, one.source.row) == index.value(same, one.fake.row)
-        mask = pixels_of(one.fake.mask_uri)[..., 3] > 0
-        assert mask.shape == pixels_of(one.fake.uri).shape[:2]
-        assert mask.mean() == pytest.approx(index.value("manipulated", one.fake.row), abs=1e-6)
-        assert one.manipulated == pytest.approx(mask.mean(), abs=1e-6)
-        same = index.value("track_id", one.fake.row) == 1 or index.value("frame_index", one.fake.row) % 4 == 0
-        assert (one in sheets.unchanged) == same
+            assert index.value(same, pair.source.row) == index.value(same, pair.fake.row)
+        mask = pixels_of(pair.fake.mask_uri)[..., 3] > 0
+        assert mask.shape == pixels_of(pair.fake.uri).shape[:2]
+        assert mask.mean() == pytest.approx(index.value("manipulated", pair.fake.row), abs=1e-6)
+        assert pair.manipulated == pytest.approx(mask.mean(), abs=1e-6)
+        same = index.value("track_id", pair.fake.row) == 1 or index.value("frame_index", pair.fake.row) % 4 == 0
+        assert (pair in sheets.unchanged) == same
 
 
 def test_a_mask_is_that_of_its_row_also_where_a_row_group_ends(out: Path) -> None:
@@ -352,13 +352,13 @@ def test_a_mask_is_that_of_its_row_also_where_a_row_group_ends(out: Path) -> Non
 def test_a_damaged_mask_is_counted_and_its_fake_shown_without_it(out: Path, tmp_path: Path) -> None:
     copy = assets_dataset.copy_dataset(out, tmp_path / "out")
     index = Index(copy)
-    for one in inspect_dataset(copy).sheets.changed:
-        with (copy / index.value("file", one.fake.row)).open("r+b") as file:
-            file.seek(index.value("mask_offset", one.fake.row) + 16)
+    for pair in inspect_dataset(copy).sheets.changed:
+        with (copy / index.value("file", pair.fake.row)).open("r+b") as file:
+            file.seek(index.value("mask_offset", pair.fake.row) + 16)
             file.write(b"damaged")
     sheets = inspect_dataset(copy).sheets
-    assert {one.fake.row for one in sheets.changed} == set(sheets.unreadable)
-    assert all(one.fake.uri and one.fake.mask_uri is None for one in sheets.changed)
+    assert {pair.fake.row for pair in sheets.changed} == set(sheets.unreadable)
+    assert all(pair.fake.uri and pair.fake.mask_uri is None for pair in sheets.changed)
 
 
 def test_fakes_that_were_never_compared_are_shown_with_the_reason(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ def test_a_strip_shows_each_track_in_the_order_of_time(out: Path, inspection: In
     for strip in inspection.sheets.strips:
         assert list(strip.tracks) == [0, 1]
         for track, pictures in strip.tracks.items():
-            rows = [one.row for one in pictures if one is not None]
+            rows = [picture.row for picture in pictures if picture is not None]
             assert {index.value("track_id", row) for row in rows} == {track}
             assert {index.value("video_id", row) for row in rows} == {strip.video_id}
             frames = [index.value("frame_index", row) for row in rows]
@@ -408,7 +408,7 @@ def test_videos_in_which_ids_may_switch_are_shown_first(tmp_path: Path) -> None:
 
     def detect(_: Any, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
         boxes = [[*shown.values()][rgb[0, 0, 0]](rgb[0, 0, 1]) for rgb in frames]
-        return [FixedBoxDetector(one).detect([rgb])[0] for one, rgb in zip(boxes, frames, strict=True)]
+        return [FixedBoxDetector(frame_boxes).detect([rgb])[0] for frame_boxes, rgb in zip(boxes, frames, strict=True)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assets_dataset, "_picture", picture)
@@ -421,21 +421,21 @@ def test_videos_in_which_ids_may_switch_are_shown_first(tmp_path: Path) -> None:
         "two.mp4": 2,
         "jumps.mp4": 1,
     }
-    found = track_strips(index, videos, np.random.default_rng(0), count=3, max_tracks=1, max_frames=4)
-    assert [videos.names[one.video] for one in found] == ["jumps.mp4", "two.mp4", "still.mp4"]
-    assert [one.num_more_tracks for one in found] == [1, 1, 0]
-    assert [one.rows.shape for one in found] == [(1, 4)] * 3
-    assert [sorted(set(one.frames)) for one in found] == [one.frames for one in found]
-    assert all((one.rows >= 0).all() for one in found)
+    strips = track_strips(index, videos, np.random.default_rng(0), count=3, max_tracks=1, max_frames=4)
+    assert [videos.names[strip.video] for strip in strips] == ["jumps.mp4", "two.mp4", "still.mp4"]
+    assert [strip.num_more_tracks for strip in strips] == [1, 1, 0]
+    assert [strip.rows.shape for strip in strips] == [(1, 4)] * 3
+    assert [sorted(set(strip.frames)) for strip in strips] == [strip.frames for strip in strips]
+    assert all((strip.rows >= 0).all() for strip in strips)
 
 
 def test_every_histogram_counts_every_face_of_a_class_once(inspection: Inspection) -> None:
-    names = [one.name for one in inspection.histograms]
+    names = [histogram.name for histogram in inspection.histograms]
     assert names == ["face size, px", "crop size, px", "score", "sharpness", "manipulated, %", "faces a video"]
-    for one in inspection.histograms:
-        assert one.fractions.keys() == {"real", "fake"} or one.name == "manipulated, %"
-        for fraction in one.fractions.values():
-            assert len(fraction) == len(one.edges) - 1 == len(one.bin_ranges)
+    for histogram in inspection.histograms:
+        assert histogram.fractions.keys() == {"real", "fake"} or histogram.name == "manipulated, %"
+        for fraction in histogram.fractions.values():
+            assert len(fraction) == len(histogram.edges) - 1 == len(histogram.bin_ranges)
             assert fraction.sum() == pytest.approx(1)
 
 
@@ -461,13 +461,13 @@ def test_damaged_images_leave_a_note_where_they_would_be(out: Path, tmp_path: Pa
             byte = file.read(1)[0]
             file.seek(-1, io.SEEK_CUR)
             file.write(bytes([byte ^ 0x10]))  # it still decodes, to something else
-    found = inspect_dataset(copy)
-    shown = {one.row for pictures in found.sheets.random.values() for one in pictures}
-    assert {row for row in shown if row in found.sheets.unreadable} == {row for row in shown if row % 2 == 0}
-    write_page(found, tmp_path / "a.html")
+    inspected = inspect_dataset(copy)
+    shown = {picture.row for pictures in inspected.sheets.random.values() for picture in pictures}
+    assert {row for row in shown if row in inspected.sheets.unreadable} == {row for row in shown if row % 2 == 0}
+    write_page(inspected, tmp_path / "a.html")
     page = Page(tmp_path / "a.html")
     assert (
-        f"{len(found.sheets.unreadable)} of the {len(found.sheets.rows_read)} pictures that were read are damaged"
+        f"{len(inspected.sheets.unreadable)} of the {len(inspected.sheets.rows_read)} pictures that were read are damaged"
         in page.words[""]
     )
     assert "The stored image is damaged" in page.words["faces"]

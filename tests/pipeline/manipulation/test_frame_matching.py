@@ -60,11 +60,11 @@ class Counting:
         return self.inner.fingerprint
 
     def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
-        found = self.inner.detect(frames)
+        detected = self.inner.detect(frames)
         if self.frames >= self.turns_at:
-            found = [faces.select(np.arange(len(faces))[::-1]) for faces in found]
+            detected = [faces.select(np.arange(len(faces))[::-1]) for faces in detected]
         self.frames += len(frames)
-        return found
+        return detected
 
 
 def run(
@@ -83,7 +83,7 @@ def run(
     receipt = worker.run(Unit.make(entries, "train", config_hash=config_hash, salt="0"))
     worker.close()
     rows = pq.read_table(out / str(receipt.file)).to_pylist()
-    by_video = {one.video_id: [row for row in rows if row["video_id"] == one.video_id] for one in entries}
+    by_video = {video.video_id: [row for row in rows if row["video_id"] == video.video_id] for video in entries}
     return receipt, by_video, detector
 
 
@@ -203,7 +203,7 @@ def test_faces_that_cannot_be_compared_are_counted(tmp_path: Path) -> None:
     receipt, rows, _ = run(tmp_path, [ORIGINAL, FAKE], Sampling(every=1))
     compared = [row["pts_seconds"] for row in rows["fake.mp4"] if row["mask"]]
     assert compared == pytest.approx(gap)
-    assert [one.faces_without_mask for one in receipt.inputs] == [0, len(CLIP) - len(gap)]
+    assert [outcome.faces_without_mask for outcome in receipt.inputs] == [0, len(CLIP) - len(gap)]
     missing = entry("fake.mp4", "never/downloaded.mp4")
     receipt, rows, _ = run(tmp_path, [missing], Sampling(every=1))
     assert {row["mask"] for row in rows["fake.mp4"]} == {None}

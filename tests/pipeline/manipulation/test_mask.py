@@ -56,15 +56,15 @@ def recompressed(rgb: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
 
 def compared(fake: NDArray[np.uint8], source: NDArray[np.uint8]) -> ManipulationMask:
     """All of two pictures."""
-    found = manipulation_mask(fake, source, CropSquare(0, 0, len(fake)), size_px=256, faces_xyxy=FACE)
-    assert found is not None
-    return found
+    result = manipulation_mask(fake, source, CropSquare(0, 0, len(fake)), size_px=256, faces_xyxy=FACE)
+    assert result is not None
+    return result
 
 
 def test_equal_crops_differ_nowhere() -> None:
-    found = compared(picture(0), picture(0))
-    assert not found.mask.any()
-    assert found.changed_fraction == 0.0
+    result = compared(picture(0), picture(0))
+    assert not result.mask.any()
+    assert result.changed_fraction == 0.0
 
 
 @pytest.mark.parametrize("quality", [95, 75, 50])
@@ -77,9 +77,9 @@ def test_a_changed_area_is_found_where_it_is() -> None:
     fake, truth = source.copy(), np.zeros(source.shape[:2], np.bool_)
     truth[40:90, 30:80] = True
     fake[truth] = picture(3)[truth]
-    found = compared(recompressed(fake, 75), recompressed(source, 75))
-    assert iou(found.mask, truth) > 0.8
-    assert found.changed_fraction == pytest.approx(found.mask.mean())
+    result = compared(recompressed(fake, 75), recompressed(source, 75))
+    assert iou(result.mask, truth) > 0.8
+    assert result.changed_fraction == pytest.approx(result.mask.mean())
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_a_mask_is_as_large_as_its_crop_and_lies_where_the_crop_does(square: Cro
     cv2.circle(truth, (62, 52), 16, 255, -1)
     fake = np.where(truth[..., None] > 0, 255 - source, source).astype(np.uint8)
     for size_px in (256, 40):
-        found = manipulation_mask(fake, source, square, size_px=size_px, faces_xyxy=FACE)
-        assert found is not None
+        result = manipulation_mask(fake, source, square, size_px=size_px, faces_xyxy=FACE)
+        assert result is not None
         crop, _ = square.crop(np.dstack([truth] * 3), size_px)
-        assert found.mask.shape == crop.shape[:2]
+        assert result.mask.shape == crop.shape[:2]
         inside = crop[..., 0] > 127
         if inside.mean() > 0.1 and square.side > 1:
-            assert iou(found.mask, inside) > 0.75
+            assert iou(result.mask, inside) > 0.75
 
 
 def test_pictures_of_two_scenes_cannot_be_compared() -> None:
@@ -240,7 +240,7 @@ def rows_of(made: UnitWorker, *entries: Entry) -> dict[str, list[dict[str, Any]]
     """The rows of one unit by video."""
     unit = Unit.make(entries, "train", config_hash=made.job.config_hash, salt="0")
     receipt = made.run(unit)
-    assert all(one.outcome != "failed" or one.reason == "truncated" for one in receipt.inputs), receipt
+    assert all(outcome.outcome != "failed" or outcome.reason == "truncated" for outcome in receipt.inputs), receipt
     rows = pq.read_table(made.job.out / receipt.file).to_pylist() if receipt.file else []
     made.close()
     return {entry.video_id: [row for row in rows if row["video_id"] == entry.video_id] for entry in entries}
@@ -295,9 +295,9 @@ def test_an_original_that_is_in_no_unit_is_looked_up_in_the_source(
     together, _ = worker(films, out)
     alone, detector = worker(films, tmp_path / "alone")
     expected = rows_of(together, entry_of(films, original), entry_of(films, fake))[fake.name]
-    found = rows_of(alone, entry_of(films, fake))[fake.name]
-    assert found == expected
-    assert len(detector.seen) == len(found), "its faces are not looked for"
+    rows = rows_of(alone, entry_of(films, fake))[fake.name]
+    assert rows == expected
+    assert len(detector.seen) == len(rows), "its faces are not looked for"
 
 
 def test_a_fake_whose_original_is_missing_has_no_mask(films: Path, out: Path, pair: tuple[Clip, Clip]) -> None:

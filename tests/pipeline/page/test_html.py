@@ -48,11 +48,11 @@ def test_text_in_a_figure_cannot_leave_its_script_element(tmp_path: Path) -> Non
 def test_a_bar_chart_has_every_bar_its_whisker_and_the_reference_within_its_axis() -> None:
     bars = [Bar(name="a", value=2.0, lower=1.0, upper=9.0, text="two"), Bar(name="b", value=3.0)]
     fig = bar_chart(bars, "GB", reference=12.0)
-    [drawn] = [one for one in fig.renderers if isinstance(one.glyph, HBar)]
+    [drawn] = [renderer for renderer in fig.renderers if isinstance(renderer.glyph, HBar)]
     assert list(drawn.data_source.data["value"]) == [2.0, 3.0]
-    [whisker] = [one for one in fig.center if isinstance(one, Whisker)]
+    [whisker] = [annotation for annotation in fig.center if isinstance(annotation, Whisker)]
     assert list(whisker.source.data["upper"]) == [9.0]
-    assert [one.location for one in fig.center if isinstance(one, Span)] == [12.0]
+    assert [annotation.location for annotation in fig.center if isinstance(annotation, Span)] == [12.0]
     assert fig.x_range.end > 12.0
     assert bar_chart(bars[1:], "GB", least_end=50.0).x_range.end > 50.0
 

@@ -89,9 +89,9 @@ class Dataset:
 
     def outcomes(self) -> dict[str, str | None]:
         """Reason or None of every input; fails where one has two outcomes."""
-        found = [(one.video_id, one.reason) for _, one in self.run_state.outcomes()]
-        assert len(dict(found)) == len(found), "an input is counted twice"
-        return dict(found)
+        pairs = [(outcome.video_id, outcome.reason) for _, outcome in self.run_state.outcomes()]
+        assert len(dict(pairs)) == len(pairs), "an input is counted twice"
+        return dict(pairs)
 
 
 @pytest.fixture
@@ -160,8 +160,8 @@ def test_a_new_time_of_the_same_content_is_recorded_and_nothing_is_done(dataset:
     _, units = dataset.run(FOUR)
     dataset.work(units)
     now = [replace(entry, mtime_ns=2) for entry in FOUR]
-    changes, again = dataset.run(now, same=names(units[0]))
-    assert (changes, again) == (Changes(touched=now), [])
+    changes, new_units = dataset.run(now, same=names(units[0]))
+    assert (changes, new_units) == (Changes(touched=now), [])
     assert dataset.run(now) == (Changes(), []), "known now: nobody is asked about the content"
     on_disk = Plan.load(dataset.paths)
     assert [entry for entry, _ in on_disk.planned_videos().values()] == now
@@ -194,10 +194,10 @@ def test_neighbours_of_a_changed_input_are_reused_and_its_fakes_are_not(dataset:
     _, units = dataset.run(first)
     dataset.work(units, {"bad.mp4": "crashed"})
     now = [video("a.mp4", mtime_ns=2), *first[1:3], first[4]]
-    _, (again,) = dataset.run(now)
-    assert set(again.reuses) == {"b.mp4", "gone.mp4", "bad.mp4"}
-    assert {entry.video_id for entry in again.inputs_to_decode} == {"a.mp4", "a-swap.mp4"}
-    dataset.work([again], {"bad.mp4": "crashed"})
+    _, (replacement,) = dataset.run(now)
+    assert set(replacement.reuses) == {"b.mp4", "gone.mp4", "bad.mp4"}
+    assert {entry.video_id for entry in replacement.inputs_to_decode} == {"a.mp4", "a-swap.mp4"}
+    dataset.work([replacement], {"bad.mp4": "crashed"})
     later = [*now[:1], replace(now[1], mtime_ns=5), *now[2:]]
     _, (retried,) = dataset.run(later, retry=lambda _: True)
     assert {entry.video_id for entry in retried.inputs_to_decode} == {"a-swap.mp4", "bad.mp4"}
@@ -210,11 +210,11 @@ def test_what_only_concerns_splits_is_planned_anew_without_decoding_anything(
     _, units = dataset.run([*FOUR, fake("swap.mp4", "a.mp4")])
     dataset.work(units)
     now = [*(replace(entry, **change) for entry in FOUR), fake("swap.mp4", "a.mp4")]
-    changes, (again,) = dataset.run(now)
+    changes, (replacement,) = dataset.run(now)
     assert [entry.video_id for entry in changes.changed] == ["a.mp4", "b.mp4", "c.mp4", "d.mp4"]
-    assert set(again.inputs) == set(now)
-    assert again.inputs_to_decode == ()
-    dataset.work([again])
+    assert set(replacement.inputs) == set(now)
+    assert replacement.inputs_to_decode == ()
+    dataset.work([replacement])
     assert dataset.run(now) == (Changes(), [])
 
 
@@ -249,10 +249,10 @@ def test_what_is_gone_is_said_and_kept(dataset: Dataset) -> None:
 def test_a_gone_sibling_of_a_changed_input_stays_accounted_for(dataset: Dataset) -> None:
     _, units = dataset.run(FOUR)
     dataset.work(units)
-    changes, (again,) = dataset.run([video("b.mp4", mtime_ns=9), *FOUR[2:]])
-    assert (changes.gone, [one.video_id for one in changes.changed]) == (["a.mp4"], ["b.mp4"])
-    assert names(again) == ["a.mp4", "b.mp4", "c.mp4", "d.mp4"]
-    dataset.work([again], {"a.mp4": "unreadable"})
+    changes, (replacement,) = dataset.run([video("b.mp4", mtime_ns=9), *FOUR[2:]])
+    assert (changes.gone, [entry.video_id for entry in changes.changed]) == (["a.mp4"], ["b.mp4"])
+    assert names(replacement) == ["a.mp4", "b.mp4", "c.mp4", "d.mp4"]
+    dataset.work([replacement], {"a.mp4": "unreadable"})
     assert dataset.outcomes() == {"a.mp4": "unreadable", "b.mp4": None, "c.mp4": None, "d.mp4": None}
 
 
@@ -294,7 +294,7 @@ def test_a_later_video_between_two_splits_is_refused_with_its_reason(dataset: Da
     dataset.run(old)
     changes, units = dataset.run([*old, video("c.mp4", source_id="b.mp4", identity="ann")])
     assert not units
-    assert [(one.video_id, one.problem) for one in changes.refused] == [("c.mp4", "bridges_splits")]
+    assert [(entry.video_id, entry.problem) for entry in changes.refused] == [("c.mp4", "bridges_splits")]
     assert "fixed" in str(changes.refused[0].detail)
 
 
@@ -337,8 +337,8 @@ def test_all_failures_of_a_unit_replace_it_and_some_do_not(dataset: Dataset) -> 
 def test_failures_are_tried_again_by_reason(dataset: Dataset) -> None:
     _, units = dataset.run(FOUR)
     dataset.work(units, {"a.mp4": "crashed", "b.mp4": "timeout"})
-    _, again = dataset.run(FOUR, retry=lambda reason: reason == "timeout")
-    assert [names(unit) for unit in again] == [["b.mp4"]]
+    _, retried = dataset.run(FOUR, retry=lambda reason: reason == "timeout")
+    assert [names(unit) for unit in retried] == [["b.mp4"]]
     _, none = dataset.run(FOUR, retry=lambda reason: reason == "truncated")
     assert none == []
 
@@ -347,14 +347,14 @@ def test_what_failed_can_be_tried_any_number_of_times(dataset: Dataset) -> None:
     _, units = dataset.run(FOUR)
     dataset.work(units, {"a.mp4": "crashed"})
     for _ in range(3):
-        _, again = dataset.run(FOUR, retry=lambda _: True)
-        assert [names(unit) for unit in again] == [["a.mp4"]]
-        assert again[0].unit_id not in {unit.unit_id for unit in units}
-        dataset.work(again, {"a.mp4": "crashed"})
-        units += again
+        _, retried = dataset.run(FOUR, retry=lambda _: True)
+        assert [names(unit) for unit in retried] == [["a.mp4"]]
+        assert retried[0].unit_id not in {unit.unit_id for unit in units}
+        dataset.work(retried, {"a.mp4": "crashed"})
+        units += retried
     assert dataset.outcomes()["a.mp4"] == "crashed"
-    _, again = dataset.run(FOUR, retry=lambda _: True)
-    dataset.work(again)
+    _, retried = dataset.run(FOUR, retry=lambda _: True)
+    dataset.work(retried)
     assert dataset.outcomes()["a.mp4"] is None
     assert dataset.run(FOUR, retry=lambda _: True)[1] == []
 
@@ -362,8 +362,8 @@ def test_what_failed_can_be_tried_any_number_of_times(dataset: Dataset) -> None:
 def test_a_failed_input_that_was_mended_goes_with_its_unit_once(dataset: Dataset) -> None:
     _, units = dataset.run(FOUR)
     dataset.work(units, {"a.mp4": "crashed"})
-    _, again = dataset.run([video("a.mp4", mtime_ns=2), *FOUR[1:]], retry=lambda _: True)
-    assert [names(unit) for unit in again] == [["a.mp4", "b.mp4", "c.mp4", "d.mp4"]]
+    _, retried = dataset.run([video("a.mp4", mtime_ns=2), *FOUR[1:]], retry=lambda _: True)
+    assert [names(unit) for unit in retried] == [["a.mp4", "b.mp4", "c.mp4", "d.mp4"]]
 
 
 def test_a_change_after_a_retry_leaves_what_the_retry_took_over(dataset: Dataset) -> None:

@@ -118,8 +118,8 @@ def test_halves_together_are_the_whole_and_always_the_same(count: int) -> None:
     assert names(first) + names(last) == names(unit)
     assert abs(len(first.inputs) - len(last.inputs)) <= 1
     assert {first.split, last.split} == {"val"}
-    again = Unit.make(videos(*range(count)), "val", config_hash="c", salt="0", supersedes=["old"])
-    assert again.halves("c") == (first, last), "another run must find the parts that this one planned"
+    repeated = Unit.make(videos(*range(count)), "val", config_hash="c", salt="0", supersedes=["old"])
+    assert repeated.halves("c") == (first, last), "another run must find the parts that this one planned"
     assert len({unit.unit_id, first.unit_id, last.unit_id}) == 3
 
 
@@ -303,7 +303,7 @@ def plan_a_hundred_thousand(out: str) -> None:
     entries = hundred_thousand()
     assigned = assign_splits(entries, ratio=SplitRatio(), seed=0)
     units = group_units(
-        entries, assigned.split_of, config_hash="c", salt="0", cost_seconds=lambda one: one.size_bytes / 1e6
+        entries, assigned.split_of, config_hash="c", salt="0", cost_seconds=lambda entry: entry.size_bytes / 1e6
     )
     part = PlanPart(config={}, units=tuple(units), dropped_identities=tuple(assigned.dropped_identities))
     Plan().append(paths, part)
@@ -324,4 +324,4 @@ def test_a_hundred_thousand_videos_are_planned_in_little_memory(paths: OutPaths)
         for entry in unit.inputs:
             splits[entry.source_id or entry.video_id].add(unit.split)
     assert len(splits) == 20_000
-    assert {len(found) for found in splits.values()} == {1}
+    assert {len(used_splits) for used_splits in splits.values()} == {1}

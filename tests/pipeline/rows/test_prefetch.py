@@ -91,7 +91,7 @@ def test_an_error_arrives_where_its_item_would_have(thread: ThreadPoolExecutor) 
 def test_given_up_half_way_it_waits_for_the_item_under_way_and_closes_what_makes_them(
     thread: ThreadPoolExecutor,
 ) -> None:
-    told: list[str] = []
+    events: list[str] = []
     begun, leaving = threading.Event(), threading.Event()
 
     def items() -> Iterator[int]:
@@ -99,10 +99,10 @@ def test_given_up_half_way_it_waits_for_the_item_under_way_and_closes_what_makes
             yield 0
             begun.set()
             assert leaving.wait(PATIENCE_SECONDS)
-            told.append("made")
+            events.append("made")
             yield 1
         finally:
-            told.append("closed")
+            events.append("closed")
 
     def leave_half_way(numbers: Iterator[int]) -> None:
         for _ in numbers:
@@ -112,8 +112,8 @@ def test_given_up_half_way_it_waits_for_the_item_under_way_and_closes_what_makes
 
     with prefetch_one(items(), thread) as numbers:
         leave_half_way(numbers)
-    told.append("left")
-    assert told == ["made", "closed", "left"]
+    events.append("left")
+    assert events == ["made", "closed", "left"]
 
 
 def test_after_its_thread_was_let_go_there_is_no_next_item_and_nothing_hangs() -> None:
@@ -273,7 +273,7 @@ def unit_of(job: JobSpec, entries: Sequence[Entry]) -> Unit:
 
 def timeless(receipt: Receipt) -> list[Any]:
     """What became of the inputs, but for how long they took."""
-    return [replace(one, seconds=0.0) for one in receipt.inputs]
+    return [replace(outcome, seconds=0.0) for outcome in receipt.inputs]
 
 
 @pytest.fixture(scope="module")
@@ -294,8 +294,8 @@ def test_rows_are_those_of_one_stage_after_the_other(
 ) -> None:
     original, fake = pairs_of_sample()[0]
     whole = [entry_of(films, clip) for clip in (original, fake)]
-    cut = [replace(one, video_id=f"cut-{one.video_id}", source_id=one.source_id and f"cut-{one.source_id}")
-           for one in whole]  # fmt: skip
+    cut = [replace(entry, video_id=f"cut-{entry.video_id}", source_id=entry.source_id and f"cut-{entry.source_id}")
+           for entry in whole]  # fmt: skip
     cut_fake_of_whole = replace(cut[1], source_id=original.name)
     entries = [*whole, cut_fake_of_whole, *cut] if together else [whole[1]]
     made = {}
@@ -311,8 +311,8 @@ def test_rows_are_those_of_one_stage_after_the_other(
 
 
 def assert_nothing_is_left(worker: UnitWorker, threads_before: set[threading.Thread]) -> None:
-    for one in set(threading.enumerate()) - threads_before:
-        one.join(PATIENCE_SECONDS)
+    for new_thread in set(threading.enumerate()) - threads_before:
+        new_thread.join(PATIENCE_SECONDS)
     assert set(threading.enumerate()) <= threads_before
     paths = worker.job.paths
     assert [*paths.receipts.iterdir(), *paths.temporary.iterdir(), *paths.faces.rglob("*.parquet")] == []
@@ -383,7 +383,7 @@ def test_an_interrupt_in_mid_video_leaves_nothing_half_done_and_the_next_unit_is
     with pytest.raises(KeyboardInterrupt):
         worker.run(unit)
     assert list(worker.job.paths.temporary.iterdir()) == list(worker.job.paths.receipts.iterdir()) == []
-    assert [one.outcome for one in worker.run(unit).inputs] == ["ok", "ok"]
+    assert [outcome.outcome for outcome in worker.run(unit).inputs] == ["ok", "ok"]
     worker.close()
 
 

@@ -41,8 +41,8 @@ class Source(MediaReader):
         """Writes a file, and lists it."""
         path = self.root / name
         path.write_bytes(content)
-        found = path.stat()
-        return Entry(video_id=name, size_bytes=found.st_size, mtime_ns=found.st_mtime_ns, label=0)
+        stat = path.stat()
+        return Entry(video_id=name, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, label=0)
 
     def frames(self, path: Path, sampling: Sampling, also: Sequence[int] = ()) -> Iterator[Frame]:
         self.decoded.append(path.name)
@@ -94,7 +94,9 @@ def first(job: JobSpec, source: Source) -> tuple[Unit, Receipt]:
 
 
 def next_unit(job: JobSpec, source: Source, before: Unit, changed: str) -> Unit:
-    entries = [source.write(one.video_id, b"\xc8" * 5) if one.video_id == changed else one for one in before.inputs]
+    entries = [
+        source.write(entry.video_id, b"\xc8" * 5) if entry.video_id == changed else entry for entry in before.inputs
+    ]
     reuses = [name for name in NAMES if name != changed]
     return Unit.make(
         entries, "train", config_hash=job.config_hash, salt="1", supersedes=[before.unit_id], reuses=reuses
@@ -109,10 +111,10 @@ def test_only_the_changed_input_is_decoded_and_its_neighbours_rows_are_the_same_
     assert source.decoded == ["b.mp4"]
     after = rows(job, receipt)
     assert [after[name].equals(before[name]) for name in NAMES] == [True, False, True]
-    assert [(one.video_id, one.reused, one.faces) for one in receipt.inputs] == [
+    assert [(outcome.video_id, outcome.reused, outcome.faces) for outcome in receipt.inputs] == [
         ("a.mp4", True, 2), ("b.mp4", False, 2), ("c.mp4", True, 2),
     ]  # fmt: skip
-    assert [one.sha256 for one in receipt.inputs] == [
+    assert [outcome.sha256 for outcome in receipt.inputs] == [
         hashlib.sha256((source.root / name).read_bytes()).hexdigest() for name in NAMES
     ]
 
@@ -131,14 +133,14 @@ def test_rows_of_a_damaged_file_are_made_anew(
     receipt = work(job, source, next_unit(job, source, first[0], "b.mp4"))
     assert source.decoded == [*NAMES]
     assert rows(job, receipt)["a.mp4"].equals(before["a.mp4"])
-    assert not any(one.reused for one in receipt.inputs)
+    assert not any(outcome.reused for outcome in receipt.inputs)
 
 
 def test_an_input_that_changes_while_it_is_decoded_gets_no_hash(job: JobSpec, source: Source) -> None:
     entries = [source.write(name, b"x" * 9) for name in NAMES]
     source.on_open = lambda path: path.name == "b.mp4" and path.write_bytes(b"y" * 9)
     receipt = work(job, source, Unit.make(entries, "train", config_hash=job.config_hash, salt="0"))
-    assert [one.sha256 is None for one in receipt.inputs] == [False, True, False]
+    assert [outcome.sha256 is None for outcome in receipt.inputs] == [False, True, False]
 
 
 def test_inputs_of_the_same_content_are_told_from_changed_ones_by_all_of_their_bytes(
@@ -163,10 +165,10 @@ def test_a_receipt_without_hashes_vouches_for_no_content(
     """As every receipt is that was written before hashes were kept."""
     path = job.paths.receipt(first[0].unit_id)
     text = "\n".join(line for line in path.read_text().splitlines() if "reused" not in line)
-    for one in first[1].inputs:
-        text = text.replace(f',\n   "sha256": "{one.sha256}",', "")
+    for outcome in first[1].inputs:
+        text = text.replace(f',\n   "sha256": "{outcome.sha256}",', "")
     path.write_text(text)
-    assert [one.sha256 for one in Receipt.from_json(path.read_bytes(), where="").inputs] == [None] * 3
+    assert [outcome.sha256 for outcome in Receipt.from_json(path.read_bytes(), where="").inputs] == [None] * 3
     plan = Plan()
     plan.append(job.paths, PlanPart(config={}, units=(first[0],)))
     entries = [source.write(name, bytes([number]) * 9) for number, name in enumerate(NAMES)]

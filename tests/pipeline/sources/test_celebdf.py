@@ -87,10 +87,10 @@ def test_videos_in_a_folder_of_their_own_beside_frames_are_the_same_videos(celeb
         (root / folder / "frames/0000.png").touch()
     shutil.copyfile(celebdf / LIST, root / LIST)
     plain, repacked = list_source(celebdf), list_source(root)
-    said = {
+    listed = {
         entry.video_id.replace("videos/", ""): (entry.label, entry.split, entry.people) for entry in repacked.entries
     }
-    assert said == {entry.video_id: (entry.label, entry.split, entry.people) for entry in plain.entries}
+    assert listed == {entry.video_id: (entry.label, entry.split, entry.people) for entry in plain.entries}
     fake = by_name(repacked)["Celeb-synthesis/videos/id0_id1_0000.mp4"]
     assert fake.source_id == "Celeb-real/videos/id0_0000.mp4"
     assert repacked.missing == []
@@ -101,9 +101,9 @@ def test_videos_in_a_folder_of_their_own_beside_frames_are_the_same_videos(celeb
 
 
 def test_what_the_list_names_is_test_and_everything_else_train(celebdf: Path) -> None:
-    found = {entry.video_id: entry.split for entry in list_source(celebdf).entries}
-    assert {name for name, split in found.items() if split == "test"} == set(CLEAN_TEST)
-    assert set(found.values()) == {"train", "test"}, "the official protocol has no val"
+    splits = {entry.video_id: entry.split for entry in list_source(celebdf).entries}
+    assert {name for name, split in splits.items() if split == "test"} == set(CLEAN_TEST)
+    assert set(splits.values()) == {"train", "test"}, "the official protocol has no val"
 
 
 def test_a_list_that_says_fake_of_a_real_folder_is_refused(mine: Path) -> None:
@@ -150,7 +150,7 @@ def test_without_the_list_splits_are_drawn_and_nobody_is_in_two(mine: Path) -> N
     for entry in listing.entries:
         for person in [part for part in Path(entry.video_id).stem.split("_") if part.startswith("id")]:
             where.setdefault(person, set()).add(assigned.split_of[entry.video_id])
-    assert {person: found for person, found in where.items() if len(found) > 1} == {}
+    assert {person: used_splits for person, used_splits in where.items() if len(used_splits) > 1} == {}
 
 
 # --- parts of it

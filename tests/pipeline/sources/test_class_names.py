@@ -79,14 +79,14 @@ def test_three_ids_are_numbered_by_value_and_unknown_ones_are_shown(
     shown = subprocess.run(
         [sys.executable, "-m", "facefeed.loaders", str(out)], capture_output=True, text=True, check=True
     ).stdout
-    told = dict.fromkeys(("7", "12", "100", "unknown"), 0)
+    counts = dict.fromkeys(("7", "12", "100", "unknown"), 0)
     for line in shown.splitlines():
         for part in line.split("(")[1].split(")")[0].split(", "):
             count, _, name = part.partition(" ")
-            if name in told:
-                told[name] += int(count)
-    held = Counter(("7", "12", "100", "unknown")[row["label"]] for row in rows)
-    assert told == held
+            if name in counts:
+                counts[name] += int(count)
+    expected = Counter(("7", "12", "100", "unknown")[row["label"]] for row in rows)
+    assert counts == expected
 
 
 def test_the_run_says_how_many_of_each_class_it_found(emotions: Path) -> None:

@@ -43,12 +43,12 @@ def change_metadata(root: Path, part: str, change: dict[str, dict[str, Any]]) ->
 
 
 def test_every_video_of_all_parts_has_its_label_and_its_original_in_its_own_part(dfdc: Path) -> None:
-    found = by_name(list_source(dfdc))
-    assert found.keys() == {*ORIGINALS, "test_videos/zzz.mp4"}
+    entries = by_name(list_source(dfdc))
+    assert entries.keys() == {*ORIGINALS, "test_videos/zzz.mp4"}
     for name, original in ORIGINALS.items():
         part = name.split("/")[0]
-        assert found[name].label == int(original is not None)
-        assert found[name].source_id == (f"{part}/{original}" if original else None)
+        assert entries[name].label == int(original is not None)
+        assert entries[name].source_id == (f"{part}/{original}" if original else None)
 
 
 def test_test_videos_without_labels_are_unknown_and_no_failure(dfdc: Path) -> None:
@@ -58,9 +58,9 @@ def test_test_videos_without_labels_are_unknown_and_no_failure(dfdc: Path) -> No
 
 def test_an_original_that_another_part_holds_is_found_there(mine: Path) -> None:
     change_metadata(mine, "dfdc_train_part_1", {"ggg.mp4": {"label": "FAKE", "original": "hhh.mp4"}})
-    found = by_name(list_source(mine))
-    assert found["dfdc_train_part_1/ggg.mp4"].source_id == "dfdc_train_part_49/hhh.mp4"
-    splits = assign_splits(list(found.values()), ratio=SplitRatio(train=34, val=33, test=33), seed=0).split_of
+    entries = by_name(list_source(mine))
+    assert entries["dfdc_train_part_1/ggg.mp4"].source_id == "dfdc_train_part_49/hhh.mp4"
+    splits = assign_splits(list(entries.values()), ratio=SplitRatio(train=34, val=33, test=33), seed=0).split_of
     assert splits["dfdc_train_part_1/ggg.mp4"] == splits["dfdc_train_part_49/iii.mp4"]
 
 
@@ -122,4 +122,4 @@ def test_the_columns_of_the_dataset_say_what_the_metadata_says(
         assert row["label"] == (int(original is not None) if name in ORIGINALS else -1)
         assert row["source_id"] == (f"{name.split('/')[0]}/{original}" if original else None)
         splits.setdefault(row["source_id"] or name, set()).add(row["split"])
-    assert {name: found for name, found in splits.items() if len(found) > 1} == {}
+    assert {name: used_splits for name, used_splits in splits.items() if len(used_splits) > 1} == {}

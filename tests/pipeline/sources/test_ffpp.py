@@ -51,7 +51,7 @@ def people_across_splits(entries: Iterable[Entry], splits: dict[str, str]) -> se
         kind = "actor" if "__" in stem else "youtube"
         for number in stem.split("__")[0].split("_"):
             where[f"{kind} {number}"].add(splits[entry.video_id])
-    return {name for name, found in where.items() if len(found) > 1}
+    return {name for name, used_splits in where.items() if len(used_splits) > 1}
 
 
 # --- what is recognised
@@ -304,7 +304,9 @@ def test_the_columns_of_the_dataset_say_what_the_folders_say(
         assert entry.split in (None, row["split"])
     splits = {row["video_id"]: row["split"] for row in rows}
     assert people_across_splits(listed.values(), splits) == set()
-    again = precompute(ffpp, tmp_path / "out", options=options, detector=FixedBoxDetector(), scheduler=cluster_address)
-    assert (again.totals.inputs, again.changes.changed) == (0, []), (
+    second_run = precompute(
+        ffpp, tmp_path / "out", options=options, detector=FixedBoxDetector(), scheduler=cluster_address
+    )
+    assert (second_run.totals.inputs, second_run.changes.changed) == (0, []), (
         "what the plan kept of each video is what it was told"
     )

@@ -36,16 +36,16 @@ def in_several(listing: Listing, clip_of: dict[str, str]) -> list[str]:
     splits = defaultdict(set)
     for name, split in splits_of(listing).items():
         splits[clip_of[name]].add(split)
-    return [clip for clip, found in splits.items() if len(found) > 1]
+    return [clip for clip, used_splits in splits.items() if len(used_splits) > 1]
 
 
 def groups(listing: Listing) -> list[list[str]]:
     """What stays together, by the last part of each name; images alone are left out."""
-    found = defaultdict(list)
+    names_by_footage = defaultdict(list)
     for entry in listing.entries:
         if entry.footage:
-            found[entry.footage].append(entry.video_id.rpartition("/")[2])
-    return sorted(names for names in found.values() if len(names) > 1)
+            names_by_footage[entry.footage].append(entry.video_id.rpartition("/")[2])
+    return sorted(names for names in names_by_footage.values() if len(names) > 1)
 
 
 def test_frames_of_one_clip_are_never_in_two_splits(tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_faceforensics_of_extracted_frames_says_what_its_clips_are_called(tmp_pa
 
 def test_the_number_of_a_frame_is_nobody_s_name(tmp_path: Path) -> None:
     names = ["original_sequences/youtube/c23/frames/033/097.png", "original_sequences/youtube/c23/frames/talk/033.png"]
-    found = by_name(list_source(lay(tmp_path, names)))
-    assert [found[name].people for name in names] == [("youtube/033",), ()]
+    entries = by_name(list_source(lay(tmp_path, names)))
+    assert [entries[name].people for name in names] == [("youtube/033",), ()]
 
 
 def test_the_official_splits_count_for_frames_too(tmp_path: Path) -> None:

@@ -122,14 +122,16 @@ def links(tmp_path: Path, *targets: str) -> Path:
 def test_the_fewest_folders_that_admit_all_are_named_ready_for_a_shell(
     tmp_path: Path, targets: list[str], advised: list[str]
 ) -> None:
-    said = "\n".join(listing_warnings(list_source(links(tmp_path, *targets))))
-    options = said[said.index("--allow-root") : said.index(" reads them")]
+    warnings = "\n".join(listing_warnings(list_source(links(tmp_path, *targets))))
+    options = warnings[warnings.index("--allow-root") : warnings.index(" reads them")]
     assert shlex.split(options) == [word for folder in advised for word in ("--allow-root", folder)]
 
 
 def test_of_very_many_folders_the_first_are_named_and_the_others_counted(tmp_path: Path) -> None:
-    said = "\n".join(listing_warnings(list_source(links(tmp_path, *(f"/disk{number}/v/1.mp4" for number in range(9))))))
-    assert "--allow-root /disk0/v --allow-root /disk1/v --allow-root /disk2/v and 6 more folders" in said
+    warnings = "\n".join(
+        listing_warnings(list_source(links(tmp_path, *(f"/disk{number}/v/1.mp4" for number in range(9)))))
+    )
+    assert "--allow-root /disk0/v --allow-root /disk1/v --allow-root /disk2/v and 6 more folders" in warnings
 
 
 def test_the_folders_of_all_linked_folders_are_named_at_once(tmp_path: Path) -> None:

@@ -19,32 +19,32 @@ def lay(root: Path, *names: str) -> Path:
     return root
 
 
-def told(src: Path) -> str:
+def warnings(src: Path) -> str:
     return "\n".join(listing_warnings(list_source(src)))
 
 
 def test_inputs_without_a_label_are_counted_with_what_would_give_one(tmp_path: Path) -> None:
     deep = [f"sets/Celeb-DF/Celeb-synthesis/id0_id1_{number:04}.mp4" for number in range(3)]
-    said = told(lay(tmp_path, "real/a.mp4", *deep))
-    assert "3 of 4 inputs have no label" in said
-    assert "real" in said
-    assert "path,label" in said
+    messages = warnings(lay(tmp_path, "real/a.mp4", *deep))
+    assert "3 of 4 inputs have no label" in messages
+    assert "real" in messages
+    assert "path,label" in messages
 
 
 def test_nothing_is_said_of_what_is_known(tmp_path: Path) -> None:
     src = lay(tmp_path, "real/a.mp4", "fake/b.mp4")
     (src / "t.csv").write_text("path,label,source,identity\nreal/a.mp4,real,,anna\nfake/b.mp4,fake,real/a.mp4,bert\n")
-    assert told(src / "t.csv") == ""
+    assert warnings(src / "t.csv") == ""
 
 
 def test_a_source_that_names_no_original_and_nobody_is_told_of(tmp_path: Path) -> None:
     src = lay(tmp_path, "real/a.mp4", "fake/a.mp4")
-    assert "cannot be checked" in told(src)
-    assert "originals are known for 0 of the 1 input not labelled real" in told(src)
-    assert "people are known for 0 of 2 inputs" in told(src)
+    assert "cannot be checked" in warnings(src)
+    assert "originals are known for 0 of the 1 input not labelled real" in warnings(src)
+    assert "people are known for 0 of 2 inputs" in warnings(src)
     (src / "t.csv").write_text("path,label,source\nreal/a.mp4,real,\nfake/a.mp4,fake,real/a.mp4\n")
-    assert "originals" not in told(src / "t.csv")
-    assert "people are known for 0 of 2 inputs" in told(src / "t.csv")
+    assert "originals" not in warnings(src / "t.csv")
+    assert "people are known for 0 of 2 inputs" in warnings(src / "t.csv")
 
 
 def test_originals_and_people_that_are_known_for_few_inputs_are_counted(tmp_path: Path) -> None:
@@ -54,54 +54,58 @@ def test_originals_and_people_that_are_known_for_few_inputs_are_counted(tmp_path
     rows = [f"{label}/{number}.mp4,{label},," for label in ("real", "fake") for number in range(1, 10)]
     rows += ["real/0.mp4,real,,anna", "fake/0.mp4,fake,real/0.mp4,"]
     (src / "t.csv").write_text("\n".join(["path,label,source,identity", *rows]))
-    said = told(src / "t.csv")
-    assert "originals are known for 1 of the 10 inputs not labelled real" in said
-    assert "people are known for 1 of 20 inputs: whether a person is in more than one split cannot be checked" in said
-    assert "a table with the column identity" in said
+    messages = warnings(src / "t.csv")
+    assert "originals are known for 1 of the 10 inputs not labelled real" in messages
+    assert (
+        "people are known for 1 of 20 inputs: whether a person is in more than one split cannot be checked" in messages
+    )
+    assert "a table with the column identity" in messages
 
 
 def test_an_original_of_an_original_does_not_stand_for_one_that_a_fake_lacks(tmp_path: Path) -> None:
     src = lay(tmp_path, "a.mp4", "b.mp4", "c.mp4", "d.mp4")
     (src / "t.csv").write_text("path,label,source\na.mp4,real,\nb.mp4,real,a.mp4\nc.mp4,fake,\n")
-    assert "originals are known for 0 of the 1 input not labelled real" in told(src / "t.csv")
+    assert "originals are known for 0 of the 1 input not labelled real" in warnings(src / "t.csv")
     (src / "t.csv").write_text("path,label,source\na.mp4,x,\nb.mp4,x,a.mp4\nc.mp4,x,b.mp4\nd.mp4,y,\n")
-    assert "originals are known for 1 of 2 inputs" in told(src / "t.csv")
+    assert "originals are known for 1 of 2 inputs" in warnings(src / "t.csv")
 
 
 def test_a_class_of_real_videos_may_have_any_of_its_usual_names(tmp_path: Path) -> None:
     src = lay(tmp_path, "a.mp4", "b.mp4")
     (src / "t.csv").write_text("path,label\na.mp4,pristine\nb.mp4,deepfakes\n")
-    assert "originals are known for 0 of the 1 input not labelled real" in told(src / "t.csv")
+    assert "originals are known for 0 of the 1 input not labelled real" in warnings(src / "t.csv")
 
 
 def test_clips_that_are_guessed_from_file_names_are_counted(tmp_path: Path) -> None:
     src = lay(tmp_path, *(f"real/clip07/{number:04}.png" for number in range(5)), "real/IMG_0001.jpg")
-    assert "recordings are known for 0 of 6 inputs and guessed from file names for 5" in told(src)
+    assert "recordings are known for 0 of 6 inputs and guessed from file names for 5" in warnings(src)
     (src / "t.csv").write_text(
         "path,label,identity,footage\n" + "".join(f"real/clip07/{number:04}.png,real,a,x\n" for number in range(5))
     )
-    assert told(src / "t.csv") == ""
+    assert warnings(src / "t.csv") == ""
 
 
 def test_a_column_footage_that_is_empty_in_all_rows_says_nothing_of_recordings(tmp_path: Path) -> None:
     src = lay(tmp_path, "a.mp4", "b.mp4", "c.png")
     (src / "t.csv").write_text("path,label,identity,footage\na.mp4,real,a,\nb.mp4,real,b,\nc.png,real,c,\n")
-    assert "recordings are known for 0 of 3 inputs: " in told(src / "t.csv")
+    assert "recordings are known for 0 of 3 inputs: " in warnings(src / "t.csv")
     (src / "t.csv").write_text("path,label,identity,footage\na.mp4,real,a,x\nb.mp4,real,b,\nc.png,real,c,\n")
-    assert told(src / "t.csv") == "", "in a column that is filled in, a row without is alone"
+    assert warnings(src / "t.csv") == "", "in a column that is filled in, a row without is alone"
 
 
 def test_of_emotions_originals_are_not_asked_for(tmp_path: Path) -> None:
     src = lay(tmp_path, "a.mp4", "b.mp4")
     (src / "t.csv").write_text("path,label,identity\na.mp4,calm,anna\nb.mp4,sad,bert\n")
-    assert told(src / "t.csv") == ""
+    assert warnings(src / "t.csv") == ""
 
 
 def test_inputs_outside_are_counted_with_the_option_that_admits_them(tmp_path: Path) -> None:
     src = lay(tmp_path / "src", "real/a.mp4")
     (src / "real/b.mp4").symlink_to(lay(tmp_path / "store", "b.mp4") / "b.mp4")
-    said = told(src)
-    assert f"1 of 2 inputs lie outside SRC and fail as outside_root; --allow-root {tmp_path}/store reads them" in said
+    messages = warnings(src)
+    assert (
+        f"1 of 2 inputs lie outside SRC and fail as outside_root; --allow-root {tmp_path}/store reads them" in messages
+    )
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

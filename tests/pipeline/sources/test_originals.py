@@ -54,14 +54,14 @@ def test_celeb_df_s_originals_are_found_under_another_suffix(
     assert after.missing == []
     assert original_in_another_split(after) == []
 
-    def told(listing: Listing) -> dict[str, object]:
+    def summarize(listing: Listing) -> dict[str, object]:
         stem = {name: str(PurePosixPath(name).with_suffix("")) for name in by_name(listing)}
         return {
             stem[name]: (entry.label, entry.split, entry.people, entry.source_id and stem[entry.source_id])
             for name, entry in by_name(listing).items()
         }
 
-    assert told(after) == told(before), "the list too is of the same videos"
+    assert summarize(after) == summarize(before), "the list too is of the same videos"
 
 
 @pytest.mark.parametrize("suffix", [".MP4", ".mkv"])
@@ -95,17 +95,17 @@ def test_names_in_capitals_show_the_same_people(
     tmp_path: Path, footage: Footage, real: str, fake: str, people: tuple[str, ...]
 ) -> None:
     root = footage.lay(tmp_path, real=[f"Celeb-real/{real}"], fake=[f"Celeb-synthesis/{fake}"])
-    found = by_name(list_source(root))
-    assert found[f"Celeb-real/{real}"].people == ("id2",)
-    assert found[f"Celeb-synthesis/{fake}"].people == people
-    assert found[f"Celeb-synthesis/{fake}"].source_id == f"Celeb-real/{real}"
+    entries = by_name(list_source(root))
+    assert entries[f"Celeb-real/{real}"].people == ("id2",)
+    assert entries[f"Celeb-synthesis/{fake}"].people == people
+    assert entries[f"Celeb-synthesis/{fake}"].source_id == f"Celeb-real/{real}"
 
 
 def test_of_two_originals_the_one_with_the_fakes_suffix_is_meant(tmp_path: Path, footage: Footage) -> None:
     reals = ["Celeb-real/id0_0000.avi", "Celeb-real/id0_0000.mkv", "Celeb-real/id0_0000.mp4"]
     fakes = ["Celeb-synthesis/id0_id1_0000.mp4", "Celeb-synthesis/id0_id2_0000.webm"]
-    found = by_name(list_source(footage.lay(tmp_path, real=reals, fake=fakes)))
-    assert [found[name].source_id for name in fakes] == ["Celeb-real/id0_0000.mp4", "Celeb-real/id0_0000.avi"]
+    entries = by_name(list_source(footage.lay(tmp_path, real=reals, fake=fakes)))
+    assert [entries[name].source_id for name in fakes] == ["Celeb-real/id0_0000.mp4", "Celeb-real/id0_0000.avi"]
 
 
 def test_an_original_that_is_nowhere_has_the_fakes_suffix_and_is_missing_once(tmp_path: Path, footage: Footage) -> None:

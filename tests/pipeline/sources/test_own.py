@@ -67,11 +67,11 @@ class Broken:
 def test_the_guides_example_lists_what_it_says(interviews: Path, example: Path) -> None:
     listing = list_source(interviews, load_layout(example))
     assert listing.format_class_counts() == "13 real, 2 fake"
-    found = {entry.video_id: entry for entry in listing.entries}
-    assert len(found) == 7 + len(BYSTANDERS)
-    fake = found["ann/monday.as_bob.mp4"]
+    entries = {entry.video_id: entry for entry in listing.entries}
+    assert len(entries) == 7 + len(BYSTANDERS)
+    fake = entries["ann/monday.as_bob.mp4"]
     assert (fake.label, fake.source_id, fake.identity, fake.kin) == (1, "ann/monday.mp4", "bob", ("ann",))
-    assert found["eve/friday.mp4"].people == ("eve",)
+    assert entries["eve/friday.mp4"].people == ("eve",)
 
 
 def test_the_guides_example_makes_a_dataset_from_python_and_from_the_command_line(

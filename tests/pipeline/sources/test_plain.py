@@ -32,18 +32,20 @@ def mine(folders: Path, tmp_path: Path) -> Path:
     return root
 
 
-def said(listing: Listing) -> dict[str, tuple[str | None, str]]:
+def splits_and_labels(listing: Listing) -> dict[str, tuple[str | None, str]]:
     return {entry.video_id: (entry.split, LABELS[entry.label]) for entry in listing.entries}
 
 
 def test_folders_and_table_say_what_they_hold(mine: Path) -> None:
     folder, table = list_source(mine), list_source(mine / "t.csv")
     assert (folder.layout, table.layout) == ("folder", "table")
-    assert said(folder) == said(table) == FOLDERS
+    assert splits_and_labels(folder) == splits_and_labels(table) == FOLDERS
     for entry in table.entries:
         row = TABLE[entry.video_id]
-        told = (entry.source_id, entry.identity, entry.method, entry.compression, entry.dataset)
-        assert told == tuple(row[key] or None for key in ("source", "identity", "method", "compression", "dataset"))
+        attributes = (entry.source_id, entry.identity, entry.method, entry.compression, entry.dataset)
+        assert attributes == tuple(
+            row[key] or None for key in ("source", "identity", "method", "compression", "dataset")
+        )
 
 
 @pytest.mark.parametrize("gone", range(2))
@@ -53,7 +55,7 @@ def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: P
     for name in lost:
         (mine / name).unlink()
     half = list_source(mine / src)
-    assert said(half) == {path: told for path, told in FOLDERS.items() if path not in lost}
+    assert splits_and_labels(half) == {path: expected for path, expected in FOLDERS.items() if path not in lost}
     assert sorted(half.missing) == (lost if src == "t.csv" else [])
 
 
@@ -75,8 +77,8 @@ def test_an_original_or_a_person_on_both_sides_of_a_tables_split_is_a_leak(
 
 
 def test_a_video_that_a_table_puts_into_val_and_test_is_refused(mine: Path) -> None:
-    again = TABLE["test/real/i.mp4"] | {"split": "val"}
-    write_table(mine / "t.csv", [*TABLE.values(), again])
+    duplicate = TABLE["test/real/i.mp4"] | {"split": "val"}
+    write_table(mine / "t.csv", [*TABLE.values(), duplicate])
     with pytest.raises(UsageError, match=r"names 'test/real/i\.mp4' more than once"):
         list_source(mine / "t.csv")
 

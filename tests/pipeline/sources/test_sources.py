@@ -29,9 +29,9 @@ def put(root: Path, *names: str, size: int = 3) -> Path:
 
 
 def by_name(listing: Listing) -> dict[str, Entry]:
-    found = {entry.video_id: entry for entry in listing.entries}
-    assert len(found) == len(listing.entries), "an input is listed twice"
-    return found
+    entries = {entry.video_id: entry for entry in listing.entries}
+    assert len(entries) == len(listing.entries), "an input is listed twice"
+    return entries
 
 
 def part(root: Path, name: str, metadata: dict[str, Any] | str, *files: str) -> Path:
@@ -93,9 +93,9 @@ def test_dfdc_gives_labels_and_originals_with_their_part(tmp_path: Path) -> None
     part(tmp_path, "dfdc_train_part_0", {"a.mp4": real(), "b.mp4": fake("a.mp4")}, "a.mp4", "b.mp4")
     part(tmp_path, "dfdc_train_part_1", {"c.mp4": fake("d.mp4")}, "c.mp4", "stranger.mp4")
     listing = list_source(tmp_path)
-    found = by_name(listing)
+    entries = by_name(listing)
     assert listing.labels == ("real", "fake")
-    assert {name: (entry.label, entry.source_id) for name, entry in found.items()} == {
+    assert {name: (entry.label, entry.source_id) for name, entry in entries.items()} == {
         "dfdc_train_part_0/a.mp4": (0, None),
         "dfdc_train_part_0/b.mp4": (1, "dfdc_train_part_0/a.mp4"),
         "dfdc_train_part_1/c.mp4": (1, "dfdc_train_part_1/d.mp4"),
@@ -119,9 +119,9 @@ def test_dfdc_s_splits_are_used_once_two_are_named(tmp_path: Path) -> None:
 
 def test_one_dfdc_part_is_a_source_of_its_own(tmp_path: Path) -> None:
     part(tmp_path, "dfdc_train_part_7", {"a.mp4": real(), "b.mp4": fake("a.mp4")}, "a.mp4", "b.mp4")
-    found = by_name(list_source(tmp_path / "dfdc_train_part_7"))
-    assert found["b.mp4"].source_id == "a.mp4"
-    assert found["a.mp4"].label == 0
+    entries = by_name(list_source(tmp_path / "dfdc_train_part_7"))
+    assert entries["b.mp4"].source_id == "a.mp4"
+    assert entries["a.mp4"].label == 0
 
 
 def test_what_only_metadata_knows_is_missing_and_no_failure(tmp_path: Path) -> None:
@@ -181,9 +181,9 @@ def test_no_metadata_reaches_outside_the_source(tmp_path: Path) -> None:
 
 def test_up_and_down_again_inside_the_source_is_fine(tmp_path: Path) -> None:
     part(tmp_path, "dfdc_train_part_0", {"x/../a.mp4": real(), "..b.mp4": real()}, "a.mp4", "..b.mp4", "x/c.mp4")
-    found = by_name(list_source(tmp_path))
-    assert found["dfdc_train_part_0/a.mp4"].label == 0
-    assert found["dfdc_train_part_0/..b.mp4"].problem is None
+    entries = by_name(list_source(tmp_path))
+    assert entries["dfdc_train_part_0/a.mp4"].label == 0
+    assert entries["dfdc_train_part_0/..b.mp4"].problem is None
 
 
 def test_a_name_too_long_for_the_disk_is_counted(tmp_path: Path) -> None:
@@ -217,11 +217,11 @@ def test_folders_name_the_class(tmp_path: Path, path: str, label: int) -> None:
 
 
 def test_split_folders_count_where_two_are_named(tmp_path: Path) -> None:
-    one = put(tmp_path / "one", "train/real/a.mp4", "train/fake/b.mp4")
-    assert {entry.split for entry in list_source(one).entries} == {None}
+    src = put(tmp_path / "one", "train/real/a.mp4", "train/fake/b.mp4")
+    assert {entry.split for entry in list_source(src).entries} == {None}
     names = ["training/real/a.mp4", "real/Validation/b.mp4", "testing/c.mp4", "real/d.mp4"]
-    found = by_name(list_source(put(tmp_path / "three", *names)))
-    assert [found[name].split for name in names] == ["train", "val", "test", None]
+    entries = by_name(list_source(put(tmp_path / "three", *names)))
+    assert [entries[name].split for name in names] == ["train", "val", "test", None]
 
 
 def test_hidden_files_are_skipped_and_no_media_are_counted(tmp_path: Path) -> None:
@@ -256,16 +256,18 @@ def test_links_out_of_the_source_are_named_and_not_followed(tmp_path: Path) -> N
 def test_a_source_that_is_itself_a_link_is_fine(tmp_path: Path) -> None:
     put(tmp_path / "there", "real/a.mp4")
     (tmp_path / "src").symlink_to(tmp_path / "there")
-    assert [(one.video_id, one.problem) for one in list_source(tmp_path / "src").entries] == [("real/a.mp4", None)]
+    assert [(entry.video_id, entry.problem) for entry in list_source(tmp_path / "src").entries] == [
+        ("real/a.mp4", None)
+    ]
 
 
 def test_a_name_that_is_not_utf8_is_a_counted_problem(tmp_path: Path) -> None:
     put(tmp_path, "a.mp4")
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/b\xff.mp4")).write_bytes(b"x")
-    found = by_name(list_source(tmp_path))
-    assert found["b\\xff.mp4"].problem == "unreadable"
-    assert "not UTF-8" in str(found["b\\xff.mp4"].detail)
-    assert found["a.mp4"].problem is None
+    entries = by_name(list_source(tmp_path))
+    assert entries["b\\xff.mp4"].problem == "unreadable"
+    assert "not UTF-8" in str(entries["b\\xff.mp4"].detail)
+    assert entries["a.mp4"].problem is None
 
 
 @pytest.mark.parametrize(
@@ -279,9 +281,9 @@ def test_any_name_is_kept_as_it_is(tmp_path: Path, name: str) -> None:
 
 def test_the_order_is_the_same_however_the_files_came(tmp_path: Path) -> None:
     names = ["b/1.mp4", "a/2.mp4", "c.mp4", "a/1.mp4", "B/x.mp4"]
-    one = list_source(put(tmp_path / "one", *names))
-    two = list_source(put(tmp_path / "two", *reversed(names)))
-    assert [entry.video_id for entry in one.entries] == [entry.video_id for entry in two.entries]
+    first = list_source(put(tmp_path / "one", *names))
+    second = list_source(put(tmp_path / "two", *reversed(names)))
+    assert [entry.video_id for entry in first.entries] == [entry.video_id for entry in second.entries]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

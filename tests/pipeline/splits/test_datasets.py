@@ -72,7 +72,9 @@ def celebdf(*, listed: bool) -> list[Entry]:
     draw = random.Random(2)
     people = [f"id{number}" for number in range(59)]
     swaps = draw.sample([(*pair, take) for pair in permutations(people, 2) for take in range(10)], 5639)
-    entries = [Entry(video_id=f"Celeb-real/{one}_{take:04}.mp4", identity=one) for one in people for take in range(10)]
+    entries = [
+        Entry(video_id=f"Celeb-real/{person}_{take:04}.mp4", identity=person) for person in people for take in range(10)
+    ]
     entries += [
         Entry(
             video_id=f"Celeb-synthesis/{target}_{source}_{take:04}.mp4", label=1, identity=source, kin=(target,),
@@ -105,11 +107,11 @@ def crossing(entries: Sequence[Entry], assigned: Assignment) -> dict[str, set[st
             where["footage", entry.footage].add(split)
         for person in entry.people:
             where["person", person].add(split)
-    found: dict[str, set[str]] = defaultdict(set)
+    names_by_kind: dict[str, set[str]] = defaultdict(set)
     for (kind, name), splits in where.items():
         if len(splits) > 1:
-            found[kind].add(name)
-    return found
+            names_by_kind[kind].add(name)
+    return names_by_kind
 
 
 def shares(assigned: Assignment) -> dict[str, float]:

@@ -58,7 +58,7 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["verify", *map(str, arguments)])
 
 
-def found(out: Path) -> dict[str, str]:
+def check_findings(out: Path) -> dict[str, str]:
     """`what` to `where` of all findings, after the command was seen to exit 1 and to name each of them."""
     verdict = verify(out)
     result = run(out)
@@ -182,14 +182,14 @@ def test_a_changed_byte_in_an_image_is_found_by_hash_and_page(copy: Path) -> Non
     content = bytearray(path.read_bytes())
     content[index.value("image_offset", row) + 50] ^= 1
     path.write_bytes(content)
-    assert found(copy) == {"hash": name(copy, path), "content": name(copy, path)}
+    assert check_findings(copy) == {"hash": name(copy, path), "content": name(copy, path)}
 
 
 @pytest.mark.parametrize("left", [0.0, 0.3, 0.999])
 def test_a_truncated_file_is_found(copy: Path, left: float) -> None:
     path = long_file(copy)
     path.write_bytes(path.read_bytes()[: int(left * path.stat().st_size)])
-    kinds = found(copy)
+    kinds = check_findings(copy)
     assert kinds["size"] == kinds["hash"] == kinds["content"] == name(copy, path)
 
 
@@ -198,7 +198,7 @@ def test_a_missing_file_is_one_finding_with_one_remedy(copy: Path) -> None:
     path.unlink()
     (finding,) = verify(copy).findings
     assert (finding.kind, finding.location, finding.detail) == ("file", name(copy, path), "missing")
-    assert found(copy) == {"file": name(copy, path)}
+    assert check_findings(copy) == {"file": name(copy, path)}
     last = run(copy).stderr.replace("\n", " ")
     assert "1 finding in" in last
     assert "precompute" in last
@@ -209,7 +209,7 @@ def test_a_missing_file_is_one_finding_with_one_remedy(copy: Path) -> None:
 def test_a_file_that_nobody_accounts_for_is_found(copy: Path, where: str) -> None:
     (copy / where).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(long_file(copy), copy / where)
-    assert found(copy) == {"stranger": where}
+    assert check_findings(copy) == {"stranger": where}
 
 
 def test_two_files_that_changed_places_are_found(copy: Path) -> None:
@@ -217,7 +217,10 @@ def test_two_files_that_changed_places_are_found(copy: Path) -> None:
     content = a.read_bytes(), b.read_bytes()
     a.write_bytes(content[1])
     b.write_bytes(content[0])
-    assert {one.location for one in verify(copy).findings if one.kind == "hash"} == {name(copy, a), name(copy, b)}
+    assert {finding.location for finding in verify(copy).findings if finding.kind == "hash"} == {
+        name(copy, a),
+        name(copy, b),
+    }
 
 
 def rewritten(out: Path, change: Callable[[pa.Table], pa.Table], *, rows_too: bool = False) -> str:
@@ -248,13 +251,13 @@ def test_a_rewritten_file_that_says_the_same_is_whole(copy: Path) -> None:
 def test_a_row_of_another_split_is_found(copy: Path) -> None:
     where = rewritten(copy, lambda table: replaced(table, "split", ["test", *["train"] * (len(table) - 1)]))
     finish_dataset(copy)
-    assert found(copy) == {"split": where}
+    assert check_findings(copy) == {"split": where}
 
 
 def test_a_wrong_checksum_of_an_image_is_found_and_its_face_named(copy: Path) -> None:
     where = rewritten(copy, lambda table: replaced(table, "image_crc32", [7, *table["image_crc32"].to_pylist()[1:]]))
     finish_dataset(copy)
-    assert found(copy) == {"image": f"{where}: {LONG[0].name}/0/0"}
+    assert check_findings(copy) == {"image": f"{where}: {LONG[0].name}/0/0"}
 
 
 def test_a_swapped_image_is_found(copy: Path) -> None:
@@ -266,7 +269,7 @@ def test_a_swapped_image_is_found(copy: Path) -> None:
     where = rewritten(copy, swap)
     finish_dataset(copy)
     findings = verify(copy).findings
-    assert [one.location for one in findings if one.kind == "image"] == [
+    assert [finding.location for finding in findings if finding.kind == "image"] == [
         f"{where}: {LONG[0].name}/{n}/0" for n in (0, 1)
     ]
 
@@ -278,7 +281,7 @@ def test_a_face_that_stands_there_twice_is_found(copy: Path) -> None:
 
     where = rewritten(copy, twice)
     finish_dataset(copy)
-    assert found(copy) == {"duplicate": where}
+    assert check_findings(copy) == {"duplicate": where}
 
 
 def test_rows_of_a_video_that_are_too_few_are_found(copy: Path) -> None:
@@ -288,8 +291,8 @@ def test_rows_of_a_video_that_are_too_few_are_found(copy: Path) -> None:
 
     where = rewritten(copy, renamed)
     finish_dataset(copy)
-    assert {one.location for one in verify(copy).findings} == {f"{where}: {clip.name}" for clip in LONG}
-    assert found(copy).keys() == {"rows"}
+    assert {finding.location for finding in verify(copy).findings} == {f"{where}: {clip.name}" for clip in LONG}
+    assert check_findings(copy).keys() == {"rows"}
 
 
 SCHEMAS: dict[str, Callable[[pa.Table], pa.Table]] = {
@@ -306,19 +309,19 @@ SCHEMAS: dict[str, Callable[[pa.Table], pa.Table]] = {
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_a_file_of_another_schema_is_found(copy: Path, kind: str) -> None:
     where = rewritten(copy, SCHEMAS[kind])
-    assert found(copy)["schema"] == where
+    assert check_findings(copy)["schema"] == where
 
 
 def test_a_video_in_two_units_is_found(tmp_path: Path) -> None:
-    again = Clip(LONG[0].name, 4)
-    make_dataset(tmp_path / "out", (("train", (LONG[0],)), ("train", TEST), ("train", (again, TEST[0]))))
+    duplicate = Clip(LONG[0].name, 4)
+    make_dataset(tmp_path / "out", (("train", (LONG[0],)), ("train", TEST), ("train", (duplicate, TEST[0]))))
     first, second, _ = open_run_state(tmp_path / "out").plan.units()
-    findings = [one for one in verify(tmp_path / "out").findings if one.kind == "duplicate"]
+    findings = [finding for finding in verify(tmp_path / "out").findings if finding.kind == "duplicate"]
     wanted = {
         f"faces/train/{first.unit_id}.parquet: {LONG[0].name}",
         f"faces/train/{second.unit_id}.parquet: {TEST[0].name}",
     }
-    assert {one.location for one in findings} == wanted
+    assert {finding.location for finding in findings} == wanted
     assert run(tmp_path / "out").exit_code == 1
 
 
@@ -332,14 +335,14 @@ def receipt(out: Path) -> Path:
 def test_a_missing_receipt_is_found(copy: Path) -> None:
     path = receipt(copy)
     path.unlink()
-    assert found(copy) == {"receipt": name(copy, path)}
+    assert check_findings(copy) == {"receipt": name(copy, path)}
     assert len(verify(copy).findings) == 1
 
 
 @pytest.mark.parametrize("left", ["", "{", "[]", "null", "7", "{}", '{"version": 1}', "[" * 100_000, "\0\xff"])
 def test_a_damaged_receipt_is_found(copy: Path, left: str) -> None:
     receipt(copy).write_text(left)
-    assert found(copy)["receipt"] == name(copy, receipt(copy))
+    assert check_findings(copy)["receipt"] == name(copy, receipt(copy))
 
 
 def _rows(data: dict[str, Any]) -> None:
@@ -374,22 +377,22 @@ def test_a_lying_receipt_is_found(copy: Path, lie: str) -> None:
     what, change = LIES[lie]
     edit_json(receipt(copy), change)
     findings = verify(copy).findings
-    named = [one.location for one in findings if one.kind == what]
+    named = [finding.location for finding in findings if finding.kind == what]
     assert any(receipt(copy).stem in where for where in named), findings
-    found(copy)
+    check_findings(copy)
 
 
 def test_a_split_receipt_that_names_other_halves_is_found(copy: Path) -> None:
     (path,) = [path for path in (copy / "receipts").iterdir() if json.loads(path.read_bytes())["outcome"] == "split"]
     edit_json(path, lambda data: data.update(children=data["children"][::-1]))
-    assert found(copy) == {"receipt": name(copy, path)}
+    assert check_findings(copy) == {"receipt": name(copy, path)}
 
 
 def test_a_half_without_a_receipt_is_found(copy: Path) -> None:
     (path,) = [path for path in (copy / "receipts").iterdir() if json.loads(path.read_bytes())["outcome"] == "split"]
     half = json.loads(path.read_bytes())["children"][0]
     (copy / "receipts" / f"{half}.json").unlink()
-    assert found(copy)["receipt"] == f"receipts/{half}.json"
+    assert check_findings(copy)["receipt"] == f"receipts/{half}.json"
 
 
 # ---- plan and manifest
@@ -408,9 +411,9 @@ FIGURES: dict[str, Callable[[dict[str, Any]], object]] = {
 @pytest.mark.parametrize("figure", FIGURES)
 def test_a_wrong_figure_in_the_manifest_is_found(copy: Path, figure: str) -> None:
     edit_json(copy / "manifest.json", FIGURES[figure])
-    details = [one.detail for one in verify(copy).findings if one.kind == "account"]
+    details = [finding.detail for finding in verify(copy).findings if finding.kind == "account"]
     assert any(detail.startswith(f"{figure}: says ") for detail in details)
-    assert found(copy)["account"] == "manifest.json"
+    assert check_findings(copy)["account"] == "manifest.json"
 
 
 NO_MANIFESTS: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -430,7 +433,7 @@ NO_MANIFESTS: dict[str, Callable[[dict[str, Any]], object]] = {
 @pytest.mark.parametrize("kind", NO_MANIFESTS)
 def test_a_manifest_that_is_none_is_found(copy: Path, kind: str) -> None:
     edit_json(copy / "manifest.json", NO_MANIFESTS[kind])
-    found(copy)
+    check_findings(copy)
     assert run(copy, "--rebuild-index").exit_code == 1
 
 
@@ -466,8 +469,8 @@ def _meaning(text: bytes) -> Any:
 
     def strip(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: strip(one) for key, one in value.items() if key not in once}
-        return [strip(one) for one in value] if isinstance(value, list) else value
+            return {key: strip(item) for key, item in value.items() if key not in once}
+        return [strip(item) for item in value] if isinstance(value, list) else value
 
     meaning = strip(data)
     for refused in meaning.get("refused", []) if isinstance(meaning, dict) else []:
@@ -478,17 +481,17 @@ def _meaning(text: bytes) -> Any:
 @pytest.mark.parametrize("left", ["", "[]", "{", "7", '{"version": 1, "units": 3}'])
 def test_a_damaged_plan_is_found(copy: Path, left: str) -> None:
     (copy / "plan" / "0.json").write_text(left)
-    assert found(copy) == {"plan": str(copy)}
+    assert check_findings(copy) == {"plan": str(copy)}
 
 
 def test_a_plan_part_of_another_name_is_found(copy: Path) -> None:
     (copy / "plan" / "copy.json").write_text("{}")
-    assert found(copy) == {"plan": str(copy)}
+    assert check_findings(copy) == {"plan": str(copy)}
 
 
 def test_a_plan_that_is_gone_is_found(copy: Path) -> None:
     shutil.rmtree(copy / "plan")
-    kinds = found(copy)
+    kinds = check_findings(copy)
     assert {"stranger", "account"} <= kinds.keys()
 
 
@@ -514,7 +517,7 @@ def test_a_plan_that_has_lost_its_last_part_is_found(copy: Path) -> None:
     next_plan_part(copy)
     finish_dataset(copy)
     (copy / "plan" / "1.json").unlink()
-    assert found(copy) == {"plan": "plan"}
+    assert check_findings(copy) == {"plan": "plan"}
     assert "1 part, the manifest accounts for 2" in run(copy).stderr
 
 
@@ -568,7 +571,7 @@ def test_a_changed_byte_of_the_index_is_found_or_changes_nothing(copy: Path, dat
     finally:
         path.unlink()
         path.write_bytes(whole)
-    assert {one.kind for one in verdict.findings} <= {"index"}
+    assert {finding.kind for finding in verdict.findings} <= {"index"}
 
 
 def damage_index(out: Path, how: str) -> None:
@@ -599,7 +602,7 @@ def _read_index(path: Path) -> pa.Table:
 @pytest.mark.parametrize("how", ["missing", "empty", "truncated", "of another dataset", "with labels the wrong way"])
 def test_a_damaged_index_is_found_and_mended(copy: Path, how: str) -> None:
     damage_index(copy, how)
-    assert found(copy) == {"index": "index.arrow"}
+    assert check_findings(copy) == {"index": "index.arrow"}
     (finding,) = verify(copy).findings
     assert "--rebuild-index" in finding.remedy
     result = run(copy, "--rebuild-index", "--json")

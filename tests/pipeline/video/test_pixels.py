@@ -248,7 +248,7 @@ def expected_rgb(nits: npt.NDArray[Any], primaries: int, *, tone_mapped: bool = 
     """What a BT.709 display of 203 cd/m2 (BT.1886) is given for a patch that emits `nits` of each primary."""
     gain = shown_nits(nits.max()) / nits.max() if tone_mapped and nits.max() > 0 else 1.0
     linear = np.array(TO_BT709[primaries]) @ (nits * gain / 203)
-    return [round(float(one)) for one in 255 * np.clip(linear, 0, 1) ** (1 / 2.4)]
+    return [round(float(value)) for value in 255 * np.clip(linear, 0, 1) ** (1 / 2.4)]
 
 
 def write_patches(
@@ -289,8 +289,8 @@ def far_off(shown: list[list[int]], expected: list[list[int]]) -> int:
 
 
 COLOURED_NITS = [  # of BT.2020's primaries; skin, a lamp, sky, and what no BT.709 display can show
-    np.array(one, float)
-    for one in ((75, 52, 40), (900, 700, 420), (30, 60, 160), (5, 80, 5), (300, 20, 10), (12, 12, 12))
+    np.array(nits, float)
+    for nits in ((75, 52, 40), (900, 700, 420), (30, 60, 160), (5, 80, 5), (300, 20, 10), (12, 12, 12))
 ]
 
 
@@ -323,7 +323,7 @@ def test_high_dynamic_range_without_primaries_is_that_of_bt2020(reader: MediaRea
 @pytest.mark.parametrize("primaries", [BT2020, P3])
 def test_a_wide_gamut_of_standard_range_keeps_its_hues(reader: MediaReader, tmp_path: Path, primaries: int) -> None:
     colours_nits = [nits * 203 / 1000 for nits in COLOURED_NITS]
-    path = write_patches(tmp_path / "wide.mp4", [(one / 203) ** (1 / 2.4) for one in colours_nits], BT709, primaries)
+    path = write_patches(tmp_path / "wide.mp4", [(nits / 203) ** (1 / 2.4) for nits in colours_nits], BT709, primaries)
     expected = [expected_rgb(nits, primaries, tone_mapped=False) for nits in colours_nits]
     assert far_off(patches(first(reader, path)), expected) <= 2
 

@@ -112,9 +112,9 @@ def test_the_child_inherits_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path:
     with MediaReader() as reader:
         list(reader.frames(path, ALL))
         environment = Path(f"/proc/{reader.child_pid}/environ").read_bytes().split(b"\0")
-    names = {one.partition(b"=")[0].decode() for one in environment if one}
+    names = {variable.partition(b"=")[0].decode() for variable in environment if variable}
     assert "LC_TIME" in names
-    assert {one for one in names if one in os.environ and not one.startswith(("LC_", "PYTHON"))} <= {
+    assert {name for name in names if name in os.environ and not name.startswith(("LC_", "PYTHON"))} <= {
         "HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TZ", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"
     }  # fmt: skip
 

@@ -56,16 +56,16 @@ def noisy(number: int) -> Any:
 
 
 def outcomes(reader: MediaReader, data: bytes, path: Path) -> set[str]:
-    found = set()
+    results = set()
     for cut in range(1, NUM_CUTS + 1):
         path.write_bytes(data[: len(data) * cut // (NUM_CUTS + 1)])
         try:
             list(reader.frames(path, ALL))
         except InputError as error:
-            found.add(error.reason if error.frames_decoded <= error.frames_wanted else "miscounted")
+            results.add(error.reason if error.frames_decoded <= error.frames_wanted else "miscounted")
         else:
-            found.add(f"ok at cut {cut}")
-    return found
+            results.add(f"ok at cut {cut}")
+    return results
 
 
 @pytest.mark.parametrize("name", STATES_ITS_SIZE)

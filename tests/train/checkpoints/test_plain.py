@@ -82,12 +82,12 @@ def test_so_is_resuming_validating_and_testing_from_one(
 
 @pytest.mark.parametrize("way", ["old torch", "pickle", "pickle of protocol 4", "alone"])
 def test_nothing_runs_in_whatever_way_it_was_written(tmp_path: Path, way: str) -> None:
-    path, held = tmp_path / "evil.ckpt", {"state_dict": {}, "more": Payload(tmp_path / "owned")}
+    path, contents = tmp_path / "evil.ckpt", {"state_dict": {}, "more": Payload(tmp_path / "owned")}
     if way == "old torch":
-        torch.save(held, path, _use_new_zipfile_serialization=False)
+        torch.save(contents, path, _use_new_zipfile_serialization=False)
     else:
         protocol = 4 if way == "pickle of protocol 4" else 2
-        path.write_bytes(pickle.dumps(held["more"] if way == "alone" else held, protocol=protocol))
+        path.write_bytes(pickle.dumps(contents["more"] if way == "alone" else contents, protocol=protocol))
     with pytest.raises(UsageError, match=r"evil.ckpt: (asks for posix.mkdir to be run|is no checkpoint)"):
         plain.read_checkpoint(path)
     assert not (tmp_path / "owned").exists()
@@ -123,28 +123,28 @@ def test_a_file_that_is_cut_short_or_damaged_anywhere_is_refused(saved: Path, tm
         plain.read_checkpoint(path)
 
 
-def test_what_is_no_checkpoint_is_told_so_in_one_line(tmp_path: Path) -> None:
-    def told(path: Path) -> str:
+def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
+    def refusal(path: Path) -> str:
         with pytest.raises(UsageError) as refused:
             load_classifier(path)
         assert "\n" not in str(refused.value)
         return str(refused.value).removeprefix(f"{path}: ")
 
     path = tmp_path / "it"
-    assert told(path).startswith("No such file or directory; give a file that training saved")
-    assert told(tmp_path).startswith("Is a directory; ")
+    assert refusal(path).startswith("No such file or directory; give a file that training saved")
+    assert refusal(tmp_path).startswith("Is a directory; ")
     path.write_text("{}")
-    assert "damaged" in told(path)
+    assert "damaged" in refusal(path)
     torch.save({"weights": torch.zeros(2)}, path)
-    assert told(path).startswith("is no checkpoint, it holds no state_dict; ")
+    assert refusal(path).startswith("is no checkpoint, it holds no state_dict; ")
     torch.save({"state_dict": {}, "hyper_parameters": {"width": 3}}, path)
-    assert told(path).startswith("holds another kind of module than FaceClassifier; ")
+    assert refusal(path).startswith("holds another kind of module than FaceClassifier; ")
     torch.save({"state_dict": {}, "hyper_parameters": {"options": {"backbone": "test_efficientnet"}}}, path)
-    assert told(path).startswith("holds no FaceClassifier of this version: ")
+    assert refusal(path).startswith("holds no FaceClassifier of this version: ")
     torch.save({"state_dict": {}, "hyper_parameters": {"options": {"backbone": "hf-hub:somebody/network"}}}, path)
-    assert "timm" in told(path)
+    assert "timm" in refusal(path)
     torch.save({"state_dict": {}, "hyper_parameters": {"options": {"depth": 3}}}, path)
-    assert told(path).startswith("holds no FaceClassifier of this version: ")
+    assert refusal(path).startswith("holds no FaceClassifier of this version: ")
 
 
 def test_a_classifier_of_pretrained_weights_is_loaded_without_fetching_them(
@@ -153,9 +153,9 @@ def test_a_classifier_of_pretrained_weights_is_loaded_without_fetching_them(
     import huggingface_hub.constants  # noqa: PLC0415
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    held = plain.read_checkpoint(saved)
-    held["hyper_parameters"]["options"]["pretrained"] = True
-    torch.save(held, tmp_path / "last.ckpt")
+    checkpoint = plain.read_checkpoint(saved)
+    checkpoint["hyper_parameters"]["options"]["pretrained"] = True
+    torch.save(checkpoint, tmp_path / "last.ckpt")
     assert load_classifier(tmp_path / "last.ckpt").options.pretrained
 
 

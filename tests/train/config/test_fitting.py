@@ -31,7 +31,7 @@ V100, T4, P100, A100 = (
 
 
 @pytest.mark.parametrize(
-    ("machine", "wanted"),
+    ("machine", "expected"),
     [
         (V100, "fp16,channels_last,fused,compile,clip:1"),
         (T4, "fp16,channels_last,fused,compile,clip:1"),
@@ -39,33 +39,33 @@ V100, T4, P100, A100 = (
         (card("T4", (7, 5), compiler=None), "fp16,channels_last,fused,clip:1"),
     ],
 )
-def test_the_default_recipe_falls_back_to_what_the_card_has_and_says_so(machine: Machine, wanted: str) -> None:
+def test_the_default_recipe_falls_back_to_what_the_card_has_and_says_so(machine: Machine, expected: str) -> None:
     from facefeed.train.config.options import ModelOptions  # noqa: PLC0415
     from facefeed.train.model.face_classifier import FaceClassifier  # noqa: PLC0415
 
-    found, notes = fit_to_machine(RECIPES["fast"](), machine)
-    assert found.levers == wanted
+    fitted, notes = fit_to_machine(RECIPES["fast"](), machine)
+    assert fitted.levers == expected
     (note,) = notes
-    for part in (machine.gpus[0], "tf32 left out", wanted):
+    for part in (machine.gpus[0], "tf32 left out", expected):
         assert part in note
     module = FaceClassifier(ModelOptions(backbone="test_resnet"))
-    assert levers.refusals(levers.parse(found.levers), module, machine) == []
+    assert levers.refusals(levers.parse(fitted.levers), module, machine) == []
 
 
-def test_where_a_recipe_runs_as_it_is_nothing_is_said() -> None:
+def test_where_a_recipe_runs_as_it_is_there_is_no_note() -> None:
     for machine, name in ((A100, "fast"), (T4, "small-gpu"), (Machine(), "quick"), (V100, "baseline")):
         assert fit_to_machine(RECIPES[name](), machine) == (RECIPES[name](), ())
 
 
 def test_levers_that_a_user_names_are_left_to_be_refused() -> None:
-    named = with_overrides(RECIPES["fast"](), ["levers=bf16,clip:1"])
-    assert fit_to_machine(named, V100) == (named, ())
+    overridden = with_overrides(RECIPES["fast"](), ["levers=bf16,clip:1"])
+    assert fit_to_machine(overridden, V100) == (overridden, ())
 
 
 def test_a_recipe_that_was_given_its_ranks_falls_back_as_well() -> None:
-    given = with_overrides(RECIPES["multi-gpu"](), [f"levers=ddp:4:2,{RECIPES['fast']().levers}"])
-    found, _ = fit_to_machine(given, card("V100", (7, 0), count=4))
-    assert found.levers == "ddp:4:2,fp16,channels_last,fused,compile,clip:1"
+    overridden = with_overrides(RECIPES["multi-gpu"](), [f"levers=ddp:4:2,{RECIPES['fast']().levers}"])
+    fitted, _ = fit_to_machine(overridden, card("V100", (7, 0), count=4))
+    assert fitted.levers == "ddp:4:2,fp16,channels_last,fused,compile,clip:1"
 
 
 def test_multi_gpu_is_fast_on_all_gpus() -> None:
@@ -75,17 +75,17 @@ def test_multi_gpu_is_fast_on_all_gpus() -> None:
 
 def test_on_several_gpus_a_recipe_for_one_says_that_the_others_are_idle() -> None:
     eight = card("A100", (8, 0), count=8)
-    found, (note,) = fit_to_machine(RECIPES["fast"](), eight)
-    assert found == RECIPES["fast"]()
+    fitted, (note,) = fit_to_machine(RECIPES["fast"](), eight)
+    assert fitted == RECIPES["fast"]()
     assert note.startswith("8 GPUs, of which this run uses one")
     assert "--recipe multi-gpu" in note
     assert fit_to_machine(RECIPES["multi-gpu"](), eight)[1] == ()
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_is_said_of_the_config_is_shown_and_kept_with_it(tmp_path: Path) -> None:
-    told, run = io.StringIO(), tmp_path / "run"
+def test_notes_on_the_config_are_shown_and_kept_with_it(tmp_path: Path) -> None:
+    output, run = io.StringIO(), tmp_path / "run"
     out = small_dataset(tmp_path / "out")
-    train(out, config(steps=1), run, console=Console(file=told, soft_wrap=True), notes=["fp16 instead of bf16"])
-    assert told.getvalue().splitlines()[0] == "fp16 instead of bf16"
+    train(out, config(steps=1), run, console=Console(file=output, soft_wrap=True), notes=["fp16 instead of bf16"])
+    assert output.getvalue().splitlines()[0] == "fp16 instead of bf16"
     assert json.loads((run / "config.json").read_text())["notes"] == ["fp16 instead of bf16"]

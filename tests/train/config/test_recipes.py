@@ -37,12 +37,12 @@ def test_the_levers_of_a_recipe_go_together(name: str) -> None:
 
 def test_the_names_of_recipes_are_there_without_what_is_heavy() -> None:
     code = "import sys, facefeed.train.cli; print({'torch', 'lightning', 'timm'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout == "set()\n"
 
 
 @pytest.mark.parametrize(
-    ("given", "key", "value"),
+    ("override", "key", "value"),
     [
         ("epochs=3", "epochs", 3),
         ("epochs = 1_000", "epochs", 1000),
@@ -60,10 +60,10 @@ def test_the_names_of_recipes_are_there_without_what_is_heavy() -> None:
         ("levers=", "levers", ""),
     ],
 )
-def test_a_value_is_read_as_the_type_of_its_setting(given: str, key: str, value: object) -> None:
-    found = flat_settings(with_overrides(RECIPES["quick"](), [given]))[key]
-    assert found == value
-    assert type(found) is type(value)
+def test_a_value_is_read_as_the_type_of_its_setting(override: str, key: str, value: object) -> None:
+    actual = flat_settings(with_overrides(RECIPES["quick"](), [override]))[key]
+    assert actual == value
+    assert type(actual) is type(value)
 
 
 def test_several_are_set_at_once_and_all_others_stay() -> None:
@@ -76,7 +76,7 @@ def test_several_are_set_at_once_and_all_others_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("overrides", "message"),
     [
         (["epoch=3"], r"epoch: no such setting; did you mean epochs\?"),
         (["backbone=vit"], r"backbone: no such setting; did you mean model\.backbone\?"),
@@ -101,9 +101,9 @@ def test_several_are_set_at_once_and_all_others_stay() -> None:
         (["levers=bf17"], "bf17: there is no lever 'bf17'; try bf16"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_what_could(given: list[str], message: str) -> None:
+def test_what_cannot_be_meant_is_refused_with_what_could(overrides: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        with_overrides(RECIPES["quick"](), given)
+        with_overrides(RECIPES["quick"](), overrides)
 
 
 @pytest.mark.parametrize(

@@ -27,26 +27,26 @@ SUBJECT = Subject(out="out", videos="videos", module=None)
 
 def test_a_ladder_of_real_processes_is_measured_and_ends_with_one_json_object(tmp_path: Path) -> None:
     page = tmp_path / "ladder.html"
-    given = ["--module", f"{MODULE}:OnItsOwn", "--levers", "fp16,bf16", "--repeats", "1", "--steps", "2"]
+    args = ["--module", f"{MODULE}:OnItsOwn", "--levers", "fp16,bf16", "--repeats", "1", "--steps", "2"]
     code = "from facefeed.train.ladder.cli import ladder; ladder()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *given, "--page", str(page), "--json"], capture_output=True, text=True, check=False
+    completed = subprocess.run(
+        [sys.executable, "-c", code, *args, "--page", str(page), "--json"], capture_output=True, text=True, check=False
     )
-    found = json.loads(done.stdout)  # what the module prints does not come here
-    rungs = {one["name"]: one for one in found["rungs"]}
+    report = json.loads(completed.stdout)  # what the module prints does not come here
+    rungs = {rung["name"]: rung for rung in report["rungs"]}
     refused = dict.fromkeys([NAIVE, PRECOMPUTED, "fp16,bf16", BEST], "refused")
-    assert {name: one["outcome"] for name, one in rungs.items()} == {**refused, "as it is": "ran"}
+    assert {name: rung["outcome"] for name, rung in rungs.items()} == {**refused, "as it is": "ran"}
     assert rungs["as it is"]["measured"][0]["steps"] == 2
     assert "of one kind (precision)" in rungs["fp16,bf16"]["reason"]
-    assert (done.returncode, found["exit"]) == (0, 0)
+    assert (completed.returncode, report["exit"]) == (0, 0)
     assert "of one kind (precision)" in page.read_text()
-    assert str(page) in done.stderr
-    (event,) = (json.loads(line) for line in done.stderr.split("\n") if line.startswith("{"))
+    assert str(page) in completed.stderr
+    (event,) = (json.loads(line) for line in completed.stderr.split("\n") if line.startswith("{"))
     assert (event["rung"], event["done"], event["of"]) == ("as it is", 1, 1)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ([], "give OUT, or --module PATH:CLASS"),
         (["out", "--steps", "0"], "must be a number of at least 1, or 'epoch'"),
@@ -57,10 +57,10 @@ def test_a_ladder_of_real_processes_is_measured_and_ends_with_one_json_object(tm
         (["out", "--recipe", "slow"], "slow"),
     ],
 )
-def test_what_cannot_be_meant_is_said_at_once(given: list[str], said: str) -> None:
-    result = CliRunner().invoke(ladder, given)
+def test_what_cannot_be_meant_is_refused_at_once(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(ladder, arguments)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 # ---- between the command and its processes
@@ -88,9 +88,9 @@ class NoProcesses(FakeRungRunner):
         return super().measure(rung, repeat)
 
 
-def report_of(processes: Any, levers: tuple[str, ...], *, as_json: bool = False, **given: Any) -> Any:
+def report_of(processes: Any, levers: tuple[str, ...], *, as_json: bool = False, **extra: Any) -> Any:
     return measure_ladder(
-        processes, levers, **{"named": (), "repeats": 2, **given}, progress=Progress(stderr_console(), as_json=as_json)
+        processes, levers, **{"named": (), "repeats": 2, **extra}, progress=Progress(stderr_console(), as_json=as_json)
     )
 
 
@@ -125,7 +125,7 @@ def test_progress_for_a_program_is_an_object_a_repeat_also_for_one_that_failed(
 ) -> None:
     report_of(NoProcesses(broken={"bf16": 0}), ("bf16",), repeats=1, as_json=True)
     events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [one["rung"] for one in events] == [NAIVE, PRECOMPUTED, "bf16"]
+    assert [event["rung"] for event in events] == [NAIVE, PRECOMPUTED, "bf16"]
     assert events[1] == {
         "event": "repeat",
         "rung": PRECOMPUTED,

@@ -48,32 +48,32 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def measured(request: RungRequest) -> tuple[Measurement, list[tuple[int, int]]]:
     from facefeed.train.ladder.rung.measure import measure  # noqa: PLC0415 (Lightning, which takes seconds)
 
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(request, Path(folder), lambda *step: told.append(step))
-    return Measurement(**{**found, "memory": PeakMemory(**found["memory"])}), told
+        result = measure(request, Path(folder), lambda *step: progress.append(step))
+    return Measurement(**{**result, "memory": PeakMemory(**result["memory"])}), progress
 
 
 def test_a_rung_trains_on_the_faces_and_says_what_came_of_it(out: str) -> None:
     subject = replace(FACES, out=out)
-    found, told = measured(RungRequest(subject=subject, task="measure", steps=6))
-    assert found.steps == 6
-    assert (found.steps_per_epoch, found.samples) == (7, 6 * 16)
-    assert found.seconds > 0
-    assert {"val/auc", "val/accuracy", "val/loss"} <= found.metrics.keys()
-    assert found.loss is not None
-    assert 0 < found.loss < 0.8
-    assert found.memory.host_bytes >= found.memory.host_before_bytes > 0  # what this process did before may be its peak
-    assert (found.memory.allocated_bytes is None) == (not torch.cuda.is_available())
+    rung, progress = measured(RungRequest(subject=subject, task="measure", steps=6))
+    assert rung.steps == 6
+    assert (rung.steps_per_epoch, rung.samples) == (7, 6 * 16)
+    assert rung.seconds > 0
+    assert {"val/auc", "val/accuracy", "val/loss"} <= rung.metrics.keys()
+    assert rung.loss is not None
+    assert 0 < rung.loss < 0.8
+    assert rung.memory.host_bytes >= rung.memory.host_before_bytes > 0  # what this process did before may be its peak
+    assert (rung.memory.allocated_bytes is None) == (not torch.cuda.is_available())
     # An epoch's end lies within what is measured, so the warm-up has seen one. At the end, a batch of validation.
-    assert told == [*((step, 13) for step in range(14)), (13, 13)]
+    assert progress == [*((step, 13) for step in range(14)), (13, 13)]
 
 
 def test_all_rungs_see_the_same_and_another_round_something_else(out: str) -> None:
     subject = replace(FACES, out=out)
     losses = [
-        measured(RungRequest(subject=subject, task="measure", levers=taken, steps=1, repeat=repeat))[0].loss
-        for taken, repeat in (((), 0), (("clip:1000",), 0), ((), 1))
+        measured(RungRequest(subject=subject, task="measure", levers=lever_texts, steps=1, repeat=repeat))[0].loss
+        for lever_texts, repeat in (((), 0), (("clip:1000",), 0), ((), 1))
     ]
     assert losses[0] == losses[1]
     assert losses[0] != losses[2]
@@ -87,40 +87,40 @@ def test_the_best_weights_are_kept_where_they_are_removed_with_the_rung(out: str
 
 def test_a_users_module_gets_images_and_labels(out: str) -> None:
     subject = Subject(out=out, videos=None, module=f"{MODULES}:OfFaces", recipe="quick", changes=SMALL[1:])
-    found, _ = measured(RungRequest(subject=subject, task="measure", steps=2))
-    assert found.metrics.keys() == {"valid_acc"}
+    result, _ = measured(RungRequest(subject=subject, task="measure", steps=2))
+    assert result.metrics.keys() == {"valid_acc"}
 
 
 def test_a_users_module_with_its_own_batches_is_trained_on_them() -> None:
-    found, _ = measured(RungRequest(subject=OWN, task="measure", data="own", steps=3))
-    assert (found.steps, found.samples, found.steps_per_epoch) == (3, 24, 12)
-    assert found.metrics == {}
-    assert found.devices == 1
+    result, _ = measured(RungRequest(subject=OWN, task="measure", data="own", steps=3))
+    assert (result.steps, result.samples, result.steps_per_epoch) == (3, 24, 12)
+    assert result.metrics == {}
+    assert result.devices == 1
 
 
 def test_the_loss_of_accumulated_batches_is_that_of_a_batch() -> None:
-    alone, four = (
-        measured(RungRequest(subject=OWN, task="measure", data="own", levers=taken, steps=4))[0]
-        for taken in ((), ("accumulate:4",))
+    single, accumulated = (
+        measured(RungRequest(subject=OWN, task="measure", data="own", levers=lever_texts, steps=4))[0]
+        for lever_texts in ((), ("accumulate:4",))
     )
-    assert alone.loss is not None
-    assert four.loss == pytest.approx(alone.loss)
+    assert single.loss is not None
+    assert accumulated.loss == pytest.approx(single.loss)
 
 
 def test_an_epoch_is_measured_whole_if_that_is_asked_for() -> None:
-    found, told = measured(RungRequest(subject=OWN, task="measure", data="own", steps=None))
-    assert found.is_whole_epoch
-    assert found.steps == 12
-    assert told[-1] == (17, 17)
+    result, progress = measured(RungRequest(subject=OWN, task="measure", data="own", steps=None))
+    assert result.is_whole_epoch
+    assert result.steps == 12
+    assert progress[-1] == (17, 17)
 
 
-def test_what_goes_wrong_in_the_module_is_told_by_its_name(tmp_path: Path) -> None:
+def test_what_goes_wrong_in_the_module_is_reported_by_its_name(tmp_path: Path) -> None:
     subject = replace(OWN, module=f"{MODULES}:Breaks")
-    found = reply(RungRequest(subject=subject, task="measure", data="own", steps=20), tmp_path, lambda *_: None)
-    assert re.fullmatch(r"ValueError: step 3 is one too many \(assets_ladder_modules\.py:\d+\)", found["failed"]), found
+    body = reply(RungRequest(subject=subject, task="measure", data="own", steps=20), tmp_path, lambda *_: None)
+    assert re.fullmatch(r"ValueError: step 3 is one too many \(assets_ladder_modules\.py:\d+\)", body["failed"]), body
 
 
-def test_what_cannot_be_meant_is_told_apart_from_what_breaks(tmp_path: Path) -> None:
+def test_what_cannot_be_meant_is_distinguished_from_what_breaks(tmp_path: Path) -> None:
     nowhere = replace(OWN, module="nowhere.py:Net")
     refused, failed = (
         reply(RungRequest(subject=nowhere, task=task), tmp_path, lambda *_: None)  # type: ignore[arg-type]
@@ -134,11 +134,11 @@ def test_what_cannot_be_meant_is_told_apart_from_what_breaks(tmp_path: Path) -> 
 def test_rungs_that_share_the_work_do_so_over_all_devices_and_the_others_have_one(text: str, devices: Any) -> None:
     from facefeed.train.ladder.rung.measure import _arguments  # noqa: PLC0415 (Lightning, which takes seconds)
 
-    taken = levers.parse(text)
-    given = _arguments(RungRequest(subject=OWN, task="measure", data="own", steps=3), taken)
-    for lever in taken:
-        given |= lever.arguments()
-    assert given.get("devices", "auto") == devices  # Lightning's own default is all that there are
+    parsed = levers.parse(text)
+    arguments = _arguments(RungRequest(subject=OWN, task="measure", data="own", steps=3), parsed)
+    for lever in parsed:
+        arguments |= lever.arguments()
+    assert arguments.get("devices", "auto") == devices  # Lightning's own default is all that there are
 
 
 # ---- the clock
@@ -161,10 +161,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     from facefeed.train.ladder.rung import stopwatch  # noqa: PLC0415
     from facefeed.train.starvation import data_wait  # noqa: PLC0415
 
-    moved = Clock()
-    monkeypatch.setattr(data_wait, "clock", moved)
-    monkeypatch.setattr(stopwatch, "clock", moved)
-    return moved
+    fake_clock = Clock()
+    monkeypatch.setattr(data_wait, "clock", fake_clock)
+    monkeypatch.setattr(stopwatch, "clock", fake_clock)
+    return fake_clock
 
 
 def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, **length: Any) -> Any:
@@ -205,7 +205,7 @@ def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, **length: Any) -
     return watch
 
 
-def test_the_warm_up_is_left_out_and_what_an_epochs_end_takes_is_told_apart(clock: Clock, tmp_path: Path) -> None:
+def test_the_warm_up_is_left_out_and_an_epochs_end_is_measured_apart(clock: Clock, tmp_path: Path) -> None:
     watch = timed(clock, tmp_path, item_seconds=0.005, steps=8)
     assert watch.warm_up_seconds == pytest.approx(2 * 5.0 + 3 * 0.010 + 5 * 0.010)
     assert (watch.steps, watch.samples, watch.steps_per_epoch) == (8, 16, 15)
@@ -232,34 +232,34 @@ def test_a_slow_loaders_fit_is_short(clock: Clock, tmp_path: Path) -> None:
 def test_every_lever_can_run_here_or_says_why_not(out: str) -> None:
     from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
 
-    found = probe(RungRequest(subject=replace(FACES, out=out), task="probe", levers=LADDER_TEXTS))
-    assert found["refusals"].keys() == {"", *LADDER_TEXTS}
-    assert found["refusals"][""] == found["refusals"]["accumulate:4"] == []
+    answer = probe(RungRequest(subject=replace(FACES, out=out), task="probe", levers=LADDER_TEXTS))
+    assert answer["refusals"].keys() == {"", *LADDER_TEXTS}
+    assert answer["refusals"][""] == answer["refusals"]["accumulate:4"] == []
     if not torch.cuda.is_available():
-        assert all(found["refusals"][text] for text in ("fp16", "tf32", "zero:2", "fsdp", "ddp"))
-    assert (found["recipe"], found["own_data"]) == ("quick", False)
-    assert found["parameters"] > 1000
+        assert all(answer["refusals"][text] for text in ("fp16", "tf32", "zero:2", "fsdp", "ddp"))
+    assert (answer["recipe"], answer["own_data"]) == ("quick", False)
+    assert answer["parameters"] > 1000
 
 
 def test_a_recipes_own_levers_are_one_more_rung(out: str) -> None:
     from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
 
     subject = replace(FACES, out=out, changes=(*SMALL, "levers=clip:1,channels_last"))
-    found = probe(RungRequest(subject=subject, task="probe", levers=("bf16",)))
-    assert found["recipe_levers"] == "clip:1,channels_last"
-    assert found["refusals"].keys() == {"", "bf16", "clip:1,channels_last"}
+    answer = probe(RungRequest(subject=subject, task="probe", levers=("bf16",)))
+    assert answer["recipe_levers"] == "clip:1,channels_last"
+    assert answer["refusals"].keys() == {"", "bf16", "clip:1,channels_last"}
 
 
 def test_what_cannot_be_together_is_left_out_of_a_set_with_the_reason() -> None:
     from facefeed.train.ladder.rung.probe import combine  # noqa: PLC0415
 
-    found = combine(RungRequest(subject=OWN, task="combine", levers=("bf16", "clip:1", "fp16", "clip:1,bf16")))
-    assert found["levers"] == ("bf16", "clip:1")
-    assert "fp16" in found["left_out"]["fp16"]
+    combination = combine(RungRequest(subject=OWN, task="combine", levers=("bf16", "clip:1", "fp16", "clip:1,bf16")))
+    assert combination["levers"] == ("bf16", "clip:1")
+    assert "fp16" in combination["left_out"]["fp16"]
 
 
 @pytest.mark.parametrize(
-    ("module", "given", "said"),
+    ("module", "has_out", "message"),
     [
         ("nowhere.py:Net", False, "nowhere.py is not there; name a file that is"),
         (f"{MODULES}:Nothing", False, "no LightningModule of the name 'Nothing'; it has"),
@@ -271,11 +271,13 @@ def test_what_cannot_be_together_is_left_out_of_a_set_with_the_reason() -> None:
         (f"{MODULES}:OfFaces", False, "give OUT"),
     ],
 )
-def test_a_module_that_cannot_be_used_is_refused_with_the_reason(out: str, module: str, given: bool, said: str) -> None:
+def test_a_module_that_cannot_be_used_is_refused_with_the_reason(
+    out: str, module: str, has_out: bool, message: str
+) -> None:
     from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
 
-    subject = replace(OWN, module=module, out=out if given else None)
-    with pytest.raises(UsageError, match=said):
+    subject = replace(OWN, module=module, out=out if has_out else None)
+    with pytest.raises(UsageError, match=message):
         probe(RungRequest(subject=subject, task="probe"))
 
 

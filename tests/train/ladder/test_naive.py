@@ -82,16 +82,16 @@ def test_it_trains_a_few_steps_on_faces_made_from_the_videos_and_extrapolates_th
 ) -> None:
     from facefeed.train.ladder.rung.measure import measure  # noqa: PLC0415 (Lightning, which takes seconds)
 
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     request = RungRequest(subject=subject, task="measure", data="naive", steps=1000)
-    found = measure(request, tmp_path, lambda *step: told.append(step))
-    assert told == [(step, 5) for step in range(6)]  # whatever others are measured by
-    assert (found["steps"], found["samples"]) == (4, 8)
-    assert found["steps_per_epoch"] == 2 * FRAMES / 2  # OUT's, not that of its own endless sampler
-    assert found["stall_share"] is not None
+    result = measure(request, tmp_path, lambda *step: progress.append(step))
+    assert progress == [(step, 5) for step in range(6)]  # whatever others are measured by
+    assert (result["steps"], result["samples"]) == (4, 8)
+    assert result["steps_per_epoch"] == 2 * FRAMES / 2  # OUT's, not that of its own endless sampler
+    assert result["stall_share"] is not None
 
 
-def test_the_wrong_videos_are_told(subject: Subject, tmp_path: Path) -> None:
+def test_the_wrong_videos_are_refused(subject: Subject, tmp_path: Path) -> None:
     from facefeed.train.ladder.rung.measure import measure  # noqa: PLC0415
 
     request = RungRequest(subject=replace(subject, videos=str(tmp_path)), task="measure", data="naive", steps=1)

@@ -31,7 +31,7 @@ ESCAPE = "\x1b[2J"
 SUBJECT = Subject(out="out", videos="videos", module=None, recipe="quick", changes=("data.batch_size=16",))
 
 
-def report_of(ladder: Ladder, subject: Subject = SUBJECT, **given: object) -> Report:
+def report_of(ladder: Ladder, subject: Subject = SUBJECT, **overrides: object) -> Report:
     values = {
         "steps": 20,
         "repeats": 3,
@@ -39,7 +39,7 @@ def report_of(ladder: Ladder, subject: Subject = SUBJECT, **given: object) -> Re
         "machine": {"gpus": (), "cores": 2},
         "parameters": 11_000_000,
     }
-    return Report(ladder=ladder, subject=subject, **{**values, **given})  # type: ignore[arg-type]
+    return Report(ladder=ladder, subject=subject, **{**values, **overrides})  # type: ignore[arg-type]
 
 
 def whole() -> Report:
@@ -60,8 +60,8 @@ def nasty() -> Report:
 def on_a_gpu() -> Report:
     rows = []
     for name, levers, speed, size in (("as it is", "", 10.0, 9_000_000_000), ("fp16", "fp16", 21.0, 5_000_000_000)):
-        one = measured(speed, gpu_bytes=size)
-        rows.append(Row(Rung(name=name, data="own", levers=levers), {0: one, 1: one}))
+        measurement = measured(speed, gpu_bytes=size)
+        rows.append(Row(Rung(name=name, data="own", levers=levers), {0: measurement, 1: measurement}))
     return report_of(Ladder(rows), replace(SUBJECT, out=None, module="nets.py:UNet"), machine={"gpus": ("H200",)})
 
 
@@ -87,10 +87,10 @@ MADE = {"whole": whole, "nasty": nasty, "gpu": on_a_gpu, "broken": broken, "noth
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    found = {name: folder / f"{name} <script>.html" for name in MADE}
+    paths = {name: folder / f"{name} <script>.html" for name in MADE}
     for name, make in MADE.items():
-        assert write_page(make(), found[name]) == found[name].stat().st_size < 4e6
-    return found
+        assert write_page(make(), paths[name]) == paths[name].stat().st_size < 4e6
+    return paths
 
 
 class Page(HTMLParser):
@@ -120,10 +120,10 @@ def test_the_page_opens_in_a_browser_without_complaint_and_asks_no_network(
 ) -> None:
     program = needs_program(next((name for name in PROGRAMS if shutil.which(name)), PROGRAMS[0]))
     seen: dict[Path, Seen] = looked_at(program, list(pages.values()), tmp_path, hover={})
-    for path, found in seen.items():
-        assert (found.complaints, found.requests) == ([], []), path
-        assert all(content <= window for window, content in found.widths.items()), path  # nothing sticks out
-        assert found.widths.keys() == {LAPTOP, PHONE}
+    for path, view in seen.items():
+        assert (view.complaints, view.requests) == ([], []), path
+        assert all(content <= window for window, content in view.widths.items()), path  # nothing sticks out
+        assert view.widths.keys() == {LAPTOP, PHONE}
     assert len(seen[pages["whole"]].drawn) == 3
     assert min(seen[pages["whole"]].drawn.values()) > 20
 
@@ -139,8 +139,8 @@ def test_names_are_shown_and_never_run(pages: dict[str, Path]) -> None:
 
 def test_nothing_on_a_page_comes_from_elsewhere(pages: dict[str, Path]) -> None:
     for path in pages.values():
-        given = [value for _, attrs in Page(path).tags for name, value in attrs.items() if name in ("src", "href")]
-        assert given == ["data:,"]
+        links = [value for _, attrs in Page(path).tags for name, value in attrs.items() if name in ("src", "href")]
+        assert links == ["data:,"]
         style = path.read_text().partition("</style>")[0]
         assert "url(" not in style
 
@@ -158,18 +158,18 @@ def test_the_page_tells_what_came_of_it_and_of_every_rung(pages: dict[str, Path]
 
 
 def test_bars_are_as_long_as_what_they_stand_for() -> None:
-    shown = {section.key: section for section in sections(on_a_gpu().ladder)}
+    sections_by_key = {section.key: section for section in sections(on_a_gpu().ladder)}
     values = {}
     for key in ("epochs", "levers", "memory"):
-        [fig] = shown[key].plots.values()
-        [bars] = [one for one in fig.renderers if isinstance(one.glyph, HBar)]
+        [fig] = sections_by_key[key].plots.values()
+        [bars] = [renderer for renderer in fig.renderers if isinstance(renderer.glyph, HBar)]
         values[key] = list(bars.data_source.data["value"])
     assert values["epochs"][1] / values["epochs"][0] == pytest.approx(10 / 21, rel=1e-3)
     assert values["levers"] == [pytest.approx(2.1, rel=1e-3)]
     assert values["memory"] == [pytest.approx(9.0), pytest.approx(5.0)]
 
 
-def test_a_page_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--page"):
         write_page(nothing(), tmp_path / "no folder" / "page.html")
 
@@ -177,7 +177,7 @@ def test_a_page_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 # ---- the terminal, and programs
 
 
-def shown(report: Report) -> str:
+def console_text(report: Report) -> str:
     console = Console(file=io.StringIO(), width=80, highlight=False, soft_wrap=True, emoji=False)
     show(report, console)
     assert isinstance(console.file, io.StringIO)
@@ -185,7 +185,7 @@ def shown(report: Report) -> str:
 
 
 def test_the_table_fits_a_terminal_of_80_columns() -> None:
-    lines = shown(whole()).split("\n")
+    lines = console_text(whole()).split("\n")
     table = lines[: next(number for number, line in enumerate(lines) if not line.strip())]
     assert max(map(len, table[:-2])) <= 80
     bf16 = next(line for line in table if line.startswith("bf16"))
@@ -206,34 +206,34 @@ def test_the_table_fits_a_terminal_of_80_columns() -> None:
 
 
 def test_the_terminal_says_what_did_not_run_and_what_to_do_next() -> None:
-    told = " ".join(shown(whole()).split())
-    assert "fsdp refused: fsdp: there is no GPU" in told
-    assert "checkpointing failed: checkpointing broke" in told
-    assert "next: facefeed train out --recipe quick" in told
-    assert "training without levers did not run" in shown(nothing())
+    text = " ".join(console_text(whole()).split())
+    assert "fsdp refused: fsdp: there is no GPU" in text
+    assert "checkpointing failed: checkpointing broke" in text
+    assert "next: facefeed train out --recipe quick" in text
+    assert "training without levers did not run" in console_text(nothing())
 
 
 def test_the_next_command_sets_nothing_twice() -> None:
     subject = replace(SUBJECT, changes=("levers=clip:1", "epochs=3"))
-    told = shown(replace(whole(), subject=subject))
-    assert "next: facefeed train out --recipe quick --set epochs=3 --set levers=bf16,compile\n" in told
+    text = console_text(replace(whole(), subject=subject))
+    assert "next: facefeed train out --recipe quick --set epochs=3 --set levers=bf16,compile\n" in text
 
 
-def test_a_module_of_ones_own_is_told_the_line_to_use() -> None:
-    told = shown(on_a_gpu())
-    assert "next: module, trainer = levers.trainer(module, levers.parse('fp16'))" in told
-    assert "9.0 GB" in told  # of the GPU, not of the host
+def test_for_a_module_of_ones_own_the_line_to_use_is_shown() -> None:
+    text = console_text(on_a_gpu())
+    assert "next: module, trainer = levers.trainer(module, levers.parse('fp16'))" in text
+    assert "9.0 GB" in text  # of the GPU, not of the host
 
 
 def test_a_terminal_is_not_acted_on() -> None:
-    told = shown(nasty())
-    assert ESCAPE not in told
-    assert r"\x1b[2J" in told
+    text = console_text(nasty())
+    assert ESCAPE not in text
+    assert r"\x1b[2J" in text
 
 
 def test_all_figures_are_there_for_programs() -> None:
-    found = json.loads(json.dumps(figures(whole()), allow_nan=False))
-    rungs_by_name = {one["name"]: one for one in found["rungs"]}
+    report = json.loads(json.dumps(figures(whole()), allow_nan=False))
+    rungs_by_name = {rung["name"]: rung for rung in report["rungs"]}
     assert rungs_by_name["bf16"]["speed_up"]["median"] == pytest.approx(1.5)
     assert rungs_by_name["bf16"]["speed_up_over_naive"]["median"] == pytest.approx(300)
     assert rungs_by_name["bf16"]["pays"]
@@ -241,20 +241,20 @@ def test_all_figures_are_there_for_programs() -> None:
     assert len(rungs_by_name["bf16"]["measured"]) == 3
     assert rungs_by_name["bf16"]["auc"]["median"] == pytest.approx(0.61)
     assert rungs_by_name["fsdp"]["outcome"] == "refused"
-    assert found["best_set"]["levers"] == ["bf16", "compile"]
-    assert found["fastest"]["levers"] == "bf16,compile"
-    assert (found["schema"], found["exit"]) == (1, 1)  # since one failed
+    assert report["best_set"]["levers"] == ["bf16", "compile"]
+    assert report["fastest"]["levers"] == "bf16,compile"
+    assert (report["schema"], report["exit"]) == (1, 1)  # since one failed
 
 
 def test_a_loss_that_is_not_finite_is_seen_and_pays_nothing(pages: dict[str, Path]) -> None:
     words = Page(pages["broken"]).words
     assert "not finite" in words
     assert "No lever is faster here than none" in words
-    found = json.loads(json.dumps(figures(broken()), allow_nan=False))
-    assert not found["rungs"][1]["pays"]
-    assert [one["loss"] for one in found["rungs"]] == [{"least": 0.5, "median": 0.5, "most": 0.5}, None]
-    assert found["rungs"][1]["measured"][0]["loss"] is None
-    assert found["exit"] == 0
+    report = json.loads(json.dumps(figures(broken()), allow_nan=False))
+    assert not report["rungs"][1]["pays"]
+    assert [rung["loss"] for rung in report["rungs"]] == [{"least": 0.5, "median": 0.5, "most": 0.5}, None]
+    assert report["rungs"][1]["measured"][0]["loss"] is None
+    assert report["exit"] == 0
 
 
 def test_a_ladder_on_several_devices_says_how_many_each_rung_had() -> None:
@@ -263,10 +263,10 @@ def test_a_ladder_on_several_devices_says_how_many_each_rung_had() -> None:
         for name, levers, devices in (("as it is", "", 1), ("ddp", "ddp", 4), ("zero:2", "zero:2", 4))
     ]
     report = report_of(Ladder(rows))
-    assert [one["devices"] for one in figures(report)["rungs"]] == [1, 4, 4]
-    told = io.StringIO()
-    show(report, Console(file=told, width=80))
-    assert {"rung", "dev"} <= set(told.getvalue().splitlines()[0].split())
-    alone = io.StringIO()
-    show(report_of(Ladder(rows[:1])), Console(file=alone, width=80))
-    assert "dev" not in alone.getvalue().splitlines()[0].split()
+    assert [rung["devices"] for rung in figures(report)["rungs"]] == [1, 4, 4]
+    output = io.StringIO()
+    show(report, Console(file=output, width=80))
+    assert {"rung", "dev"} <= set(output.getvalue().splitlines()[0].split())
+    single_output = io.StringIO()
+    show(report_of(Ladder(rows[:1])), Console(file=single_output, width=80))
+    assert "dev" not in single_output.getvalue().splitlines()[0].split()

@@ -29,15 +29,17 @@ def child(body: str) -> list[str]:
     return [sys.executable, "-c", f"{begin}\n{textwrap.dedent(body)}"]
 
 
-def test_what_it_answers_comes_back_and_its_steps_are_told() -> None:
-    told: list[tuple[int, int]] = []
+def test_what_it_answers_comes_back_and_its_steps_are_reported() -> None:
+    progress: list[tuple[int, int]] = []
     body = """
         print("1 3"); print("what a module prints"); print("2 3", flush=True)
         answered.write_text(json.dumps({"asked": json.loads(asked.read_text())}))
     """
-    found = run_process('{"a": 1}', patience_seconds=LONG, on_step=lambda *step: told.append(step), command=child(body))
-    assert found == {"asked": {"a": 1}}
-    assert told == [(1, 3), (2, 3)]
+    answer = run_process(
+        '{"a": 1}', patience_seconds=LONG, on_step=lambda *step: progress.append(step), command=child(body)
+    )
+    assert answer == {"asked": {"a": 1}}
+    assert progress == [(1, 3), (2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -84,24 +86,24 @@ def test_whom_it_started_is_gone_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_terminals_interrupt_ends_it_and_leaves_nobody(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    asking = asker(pid)
+    caller = start_caller(pid)
     wait_until(pid.exists, "the process started")
-    asking.send_signal(signal.SIGINT)
-    assert asking.wait(LONG) != 0
+    caller.send_signal(signal.SIGINT)
+    assert caller.wait(LONG) != 0
     assert is_gone(int(pid.read_text()))
 
 
 def test_a_real_rungs_process_ends_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
     """The one that asked was killed, and could end nothing itself."""
     pid = tmp_path / "pid"
-    asking = asker(pid, "from facefeed.train.ladder.rung.worker import _end_with_parent; _end_with_parent()")
+    caller = start_caller(pid, "from facefeed.train.ladder.rung.worker import _end_with_parent; _end_with_parent()")
     wait_until(pid.exists, "the process started")
-    asking.kill()
-    asking.wait()
+    caller.kill()
+    caller.wait()
     wait_until(lambda: is_gone(int(pid.read_text())), "the process ended")
 
 
-def asker(pid: Path, body: str = "time.sleep(1000)") -> subprocess.Popen[bytes]:
+def start_caller(pid: Path, body: str = "time.sleep(1000)") -> subprocess.Popen[bytes]:
     """A process that asks one that never answers and writes its number to `pid`."""
     written = (
         f"part = pathlib.Path({str(pid) + '.part'!r}); part.write_text(str(os.getpid())); part.rename({str(pid)!r})"

@@ -54,7 +54,7 @@ def test_a_lever_with_several_reasons_shows_all_of_them() -> None:
 def test_repeats_are_interleaved_and_every_other_round_goes_down() -> None:
     runner = FakeRungRunner()
     run_ladder(rungs(("bf16", "clip:1"), refused={}), runner, repeats=3)
-    rounds = [[name for name, number in runner.asked if number == one] for one in range(3)]
+    rounds = [[name for name, number in runner.asked if number == repeat] for repeat in range(3)]
     up = [NAIVE, PRECOMPUTED, "bf16", "clip:1"]
     assert rounds == [up, up[::-1], up]
     assert [number for _, number in runner.asked] == sorted(number for _, number in runner.asked)
@@ -72,15 +72,15 @@ def test_there_is_no_best_set_where_no_lever_was_asked_for() -> None:
     assert [row.rung.name for row in ladder.rows] == [NAIVE, PRECOMPUTED]
 
 
-def test_what_there_is_so_far_is_told_after_every_repeat() -> None:
-    told: list[int] = []
+def test_what_there_is_so_far_is_reported_after_every_repeat() -> None:
+    counts: list[int] = []
     run_ladder(
         rungs(()),
         FakeRungRunner(),
         repeats=2,
-        on_update=lambda so_far: told.append(sum(len(row.repeats) for row in so_far.rows)),
+        on_update=lambda so_far: counts.append(sum(len(row.repeats) for row in so_far.rows)),
     )
-    assert told == [1, 2, 3, 4]
+    assert counts == [1, 2, 3, 4]
 
 
 # ---- what breaks
@@ -119,27 +119,27 @@ def test_the_set_fails_alone_where_nobody_can_say_what_goes_together() -> None:
 
 
 def test_an_epoch_is_worked_out_from_steps_with_each_steps_share_of_its_end() -> None:
-    one = measured(100.0, steps=20, steps_per_epoch=400, ending_seconds=4.0)
-    assert one.seconds == 2.0
-    assert one.epoch_seconds == pytest.approx(400 * 0.1 + 4.0)
-    assert one.samples_per_second == pytest.approx(4000 / 44.0)
-    assert not one.is_whole_epoch
+    measurement = measured(100.0, steps=20, steps_per_epoch=400, ending_seconds=4.0)
+    assert measurement.seconds == 2.0
+    assert measurement.epoch_seconds == pytest.approx(400 * 0.1 + 4.0)
+    assert measurement.samples_per_second == pytest.approx(4000 / 44.0)
+    assert not measurement.is_whole_epoch
     assert measured(100.0, steps=20, steps_per_epoch=20).is_whole_epoch
 
 
 def test_what_has_no_end_has_no_epoch() -> None:
-    one = measured(100.0, steps_per_epoch=None, ending_seconds=4.0)
-    assert one.epoch_seconds is None
-    assert one.samples_per_second == pytest.approx(100.0)
+    measurement = measured(100.0, steps_per_epoch=None, ending_seconds=4.0)
+    assert measurement.epoch_seconds is None
+    assert measurement.samples_per_second == pytest.approx(100.0)
 
 
 def test_a_speed_up_is_of_medians_and_its_spread_spans_any_two_repeats() -> None:
     base, fast = Row(Rung(name=PRECOMPUTED, data="precomputed")), Row(Rung(name="x", data="precomputed", levers="x"))
     base.repeats = dict(enumerate(map(measured, (100.0, 110.0, 90.0))))
     fast.repeats = dict(enumerate(map(measured, (150.0, 132.0, 180.0))))
-    found = fast.speed_up(base)
-    assert found is not None
-    assert (found.least, found.median, found.most) == pytest.approx((132 / 110, 150 / 100, 180 / 90))
+    speed_up = fast.speed_up(base)
+    assert speed_up is not None
+    assert (speed_up.least, speed_up.median, speed_up.most) == pytest.approx((132 / 110, 150 / 100, 180 / 90))
     assert fast.pays(base)
 
 
@@ -165,10 +165,10 @@ def test_the_best_set_is_held_against_the_naive_rung_by_way_of_the_base() -> Non
     assert over.median == pytest.approx(190 / 0.5)
 
 
-def test_a_metric_is_found_by_its_name_and_what_could_not_be_said_is_left_out() -> None:
+def test_a_metric_is_found_by_its_name_and_one_that_is_nan_is_left_out() -> None:
     row = Row(Rung(name="x", data="own"))
-    named = {"val/video_auc": 0.9, "val/auc": 0.7, "valid_acc": 0.6}
-    row.repeats = {0: measured(1.0, metrics=named), 1: measured(1.0, metrics={"val/auc": math.nan})}
+    metrics = {"val/video_auc": 0.9, "val/auc": 0.7, "valid_acc": 0.6}
+    row.repeats = {0: measured(1.0, metrics=metrics), 1: measured(1.0, metrics={"val/auc": math.nan})}
     assert row.metric("auc") == Spread(0.7, 0.7, 0.7)
     assert row.metric("accuracy", "acc") == Spread(0.6, 0.6, 0.6)
     assert row.metric("recall") is None
@@ -205,7 +205,7 @@ def test_one_lever_alone_that_pays_is_the_best_set_and_is_not_measured_twice() -
     assert max(number for _, number in runner.asked) == 1
 
 
-def test_a_single_lever_is_told_where_it_beats_the_set() -> None:
+def test_a_single_lever_is_the_fastest_where_it_beats_the_set() -> None:
     speeds = {"naive": 0.5, "": 100, "bf16": 150, "compile": 130, "bf16,compile": 120}
     ladder = run_ladder(rungs(("bf16", "compile"), refused={}), FakeRungRunner(speeds=speeds), repeats=2)
     assert row_of(ladder, BEST).outcome == "ran"

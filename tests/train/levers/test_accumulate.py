@@ -28,34 +28,36 @@ def data(batch_size: int) -> Any:
 
 
 def means(losses: list[float], *sizes: int) -> list[float]:
-    left = list(losses)
-    return [sum(left.pop(0) for _ in range(size)) / size for size in sizes]
+    remaining = list(losses)
+    return [sum(remaining.pop(0) for _ in range(size)) / size for size in sizes]
 
 
 @pytest.mark.parametrize("configure", [sgd, adamw])
 def test_four_batches_a_step_are_the_steps_of_a_batch_four_times_as_large(configure: Any) -> None:
     """In float64, where only the order of sums differs: to 1e-12 of the loss, and of the largest weight."""
-    parts, whole = module(configure), module(configure)
-    steps = fit(parts, "accumulate:4", data(4), max_epochs=4).global_step
-    assert steps == fit(whole, "", data(16), max_epochs=4).global_step == 8
-    assert means(parts.losses, *[4, 2] * 4) == pytest.approx(whole.losses, rel=1e-12)
-    for name, weight in weights(whole).items():
-        torch.testing.assert_close(weights(parts)[name], weight, rtol=0, atol=1e-12)
+    accumulated, full_batch = module(configure), module(configure)
+    steps = fit(accumulated, "accumulate:4", data(4), max_epochs=4).global_step
+    assert steps == fit(full_batch, "", data(16), max_epochs=4).global_step == 8
+    assert means(accumulated.losses, *[4, 2] * 4) == pytest.approx(full_batch.losses, rel=1e-12)
+    for name, weight in weights(full_batch).items():
+        torch.testing.assert_close(weights(accumulated)[name], weight, rtol=0, atol=1e-12)
 
 
 def test_lightning_alone_would_make_a_last_short_group_too_small() -> None:
-    alone, whole = module(sgd), module(sgd)
+    lightning_only, full_batch = module(sgd), module(sgd)
     trainer = quietly(Trainer, **cpu(accumulate_grad_batches=4))
-    quietly(trainer.fit, alone, data(4))
-    fit(whole, "", data(16))
-    assert (weights(alone)["net.1.weight"] - weights(whole)["net.1.weight"]).abs().max() > 1e-4
+    quietly(trainer.fit, lightning_only, data(4))
+    fit(full_batch, "", data(16))
+    assert (weights(lightning_only)["net.1.weight"] - weights(full_batch)["net.1.weight"]).abs().max() > 1e-4
 
 
 def test_a_gradient_is_clipped_once_all_of_it_is_there() -> None:
-    parts, whole = module(sgd), module(sgd)
-    fit(parts, "accumulate:4,clip:0.1", data(4))
-    fit(whole, "clip:0.1", data(16))
-    torch.testing.assert_close(weights(parts)["net.1.weight"], weights(whole)["net.1.weight"], rtol=0, atol=1e-12)
+    accumulated, full_batch = module(sgd), module(sgd)
+    fit(accumulated, "accumulate:4,clip:0.1", data(4))
+    fit(full_batch, "clip:0.1", data(16))
+    torch.testing.assert_close(
+        weights(accumulated)["net.1.weight"], weights(full_batch)["net.1.weight"], rtol=0, atol=1e-12
+    )
 
 
 class Sparing(Foreign):
@@ -68,8 +70,8 @@ class Sparing(Foreign):
 def test_a_batch_without_a_loss_does_not_make_the_others_smaller() -> None:
     sparing, dense = Sparing(perceptron().double(), sgd), module(sgd)
     fit(sparing, "accumulate:3", data(4))
-    kept: Any = [batch for number, batch in enumerate(data(4)) if number % 3 != 2]
-    fit(dense, "accumulate:2", DataLoader(kept, batch_size=None))
+    batches: Any = [batch for number, batch in enumerate(data(4)) if number % 3 != 2]
+    fit(dense, "accumulate:2", DataLoader(batches, batch_size=None))
     torch.testing.assert_close(weights(sparing)["net.1.weight"], weights(dense)["net.1.weight"], rtol=0, atol=1e-12)
 
 
@@ -82,6 +84,6 @@ def test_an_interval_of_validation_counts_steps(interval: Any, validations: int)
             self.count += 1
 
     counting = Counting(perceptron().double(), sgd)
-    given = {} if interval is None else {"val_check_interval": interval}
-    fit(counting, "accumulate:4", images(96, 4, torch.float64), val=data(8), num_sanity_val_steps=0, **given)
+    options = {} if interval is None else {"val_check_interval": interval}
+    fit(counting, "accumulate:4", images(96, 4, torch.float64), val=data(8), num_sanity_val_steps=0, **options)
     assert counting.count == validations

@@ -18,27 +18,27 @@ from torch.autograd.graph import saved_tensors_hooks
 
 def saved_bytes(net: torch.nn.Module, inputs: Any) -> int:
     """What autograd keeps of a forward pass beside the parameters: counted, since memory in use is not."""
-    own = {one.untyped_storage().data_ptr() for one in (*net.parameters(), *net.buffers())}
-    kept: dict[int, int] = {}
+    parameter_storages = {tensor.untyped_storage().data_ptr() for tensor in (*net.parameters(), *net.buffers())}
+    saved: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in parameter_storages:
+            saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         outputs = net(inputs)
     del outputs
-    return sum(kept.values())
+    return sum(saved.values())
 
 
 def backward(net: torch.nn.Module, inputs: Any) -> dict[str, torch.Tensor]:
     torch.manual_seed(7)  # dropout
     outputs = net(inputs)
     getattr(outputs, "logits", outputs).square().sum().backward()
-    found = {f"gradient of {name}": one.grad for name, one in net.named_parameters() if one.grad is not None}
-    return {**found, **dict(net.named_buffers())}
+    gradients = {f"gradient of {name}": p.grad for name, p in net.named_parameters() if p.grad is not None}
+    return {**gradients, **dict(net.named_buffers())}
 
 
 def residual() -> torch.nn.Module:
@@ -100,32 +100,32 @@ def test_gradients_and_running_figures_are_the_same_and_less_is_kept(name: str) 
     make, draw, share = NETS[name]
     torch.manual_seed(3)
     inputs = draw()
-    plain, again = make().train(), make().train()
-    names = list(again.state_dict())
-    CHECKPOINTING.apply(Foreign(again))
-    kept = {id(net): quietly(saved_bytes, copy.deepcopy(net), inputs) for net in (plain, again)}
-    assert kept[id(again)] < share * kept[id(plain)]
-    expected, found = quietly(backward, plain, inputs), quietly(backward, again, inputs)
-    assert expected.keys() == found.keys()
-    for one, value in expected.items():
-        assert torch.equal(found[one], value), one
-    assert list(again.state_dict()) == names
+    plain, checkpointed = make().train(), make().train()
+    names = list(checkpointed.state_dict())
+    CHECKPOINTING.apply(Foreign(checkpointed))
+    sizes = {id(net): quietly(saved_bytes, copy.deepcopy(net), inputs) for net in (plain, checkpointed)}
+    assert sizes[id(checkpointed)] < share * sizes[id(plain)]
+    expected, actual = quietly(backward, plain, inputs), quietly(backward, checkpointed, inputs)
+    assert expected.keys() == actual.keys()
+    for key, value in expected.items():
+        assert torch.equal(actual[key], value), key
+    assert list(checkpointed.state_dict()) == names
 
 
 def test_a_fit_is_the_same_step_for_step() -> None:
-    plain, again = Foreign(small()), Foreign(small())
+    plain, checkpointed = Foreign(small()), Foreign(small())
     fit(plain, "", val=images(8), max_epochs=2)
-    fit(again, "checkpointing", val=images(8), max_epochs=2)
-    assert again.losses == plain.losses
+    fit(checkpointed, "checkpointing", val=images(8), max_epochs=2)
+    assert checkpointed.losses == plain.losses
     for name, value in weights(plain).items():
-        assert torch.equal(weights(again)[name], value), name
+        assert torch.equal(weights(checkpointed)[name], value), name
 
 
 def test_frozen_first_layers_and_bf16_go_with_it() -> None:
-    plain, again = Foreign(small()), Foreign(small())
+    plain, checkpointed = Foreign(small()), Foreign(small())
     fit(plain, "bf16,freeze:net.0|net.1")
-    fit(again, "bf16,freeze:net.0|net.1,checkpointing")
-    assert again.losses == plain.losses
+    fit(checkpointed, "bf16,freeze:net.0|net.1,checkpointing")
+    assert checkpointed.losses == plain.losses
 
 
 def test_applied_again_it_is_as_before_and_it_can_be_copied_and_pickled() -> None:

@@ -1,4 +1,4 @@
-"""What a user notices of what is watched: the best weights kept, an early end, the same run twice, memory told."""
+"""What a user notices of what is watched: the best weights kept, an early end, the same run twice, memory reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_best_weights_are_kept_whichever_way_is_better(name: str, best: floa
     trainer = watched(module, f"best:{name}", tmp_path)
     saved = Path(trainer.checkpoint_callback.best_model_path)
     assert saved.name == "best.ckpt"
-    assert [one.name for one in saved.parent.iterdir()] == ["best.ckpt"]
+    assert [file.name for file in saved.parent.iterdir()] == ["best.ckpt"]
     assert float(trainer.checkpoint_callback.best_model_score) == pytest.approx(best)
     assert torch.load(saved, weights_only=True)["epoch"] == module.figures.index(best)
 
@@ -63,12 +63,12 @@ def test_it_stops_once_nothing_got_better_for_long_enough(
 
 
 @pytest.mark.parametrize("text", ["best:val/acu", "early_stop:val/acu"])
-def test_a_metric_that_nobody_logs_is_told_with_those_that_are(text: str, tmp_path: Path) -> None:
+def test_a_metric_that_nobody_logs_is_refused_with_those_that_are(text: str, tmp_path: Path) -> None:
     with pytest.raises(LeverError, match=f"{text}: nobody logs 'val/acu'; what is logged: train_loss, val/auc"):
         watched(Told("val/auc", *[0.5] * 6), text, tmp_path)
 
 
-def test_a_module_without_validation_is_told_the_same_after_an_epoch() -> None:
+def test_a_module_without_validation_is_refused_alike_after_an_epoch() -> None:
     with pytest.raises(LeverError, match=r"early_stop:val_loss:2: nobody logs 'val_loss'; what is logged: train_loss"):
         fit(Foreign(perceptron()), "early_stop:val_loss:2", images(4))
 
@@ -79,14 +79,14 @@ def test_checkpoints_that_are_switched_off_are_no_place_for_the_best() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "wanted"),
+    ("metric", "expected"),
     [
         ("val/loss", "min"), ("val/log_loss", "min"), ("logloss", "min"), ("val/video_auc", "max"), ("eer", "min"),
         ("accuracy", "max"), ("top-1-error", "min"), ("career_score", "max"),
     ],
 )  # fmt: skip
-def test_the_name_of_a_metric_says_which_way_is_better(metric: str, wanted: str) -> None:
-    assert mode(metric) == wanted
+def test_the_name_of_a_metric_says_which_way_is_better(metric: str, expected: str) -> None:
+    assert mode(metric) == expected
 
 
 class Drawing(Foreign):
@@ -120,9 +120,9 @@ def test_two_runs_are_the_same_bit_for_bit_and_another_seed_is_another_run(monke
     random.seed(5)
     torch.manual_seed(5)
     losses, drawn, trained = run("deterministic:3")
-    again = run("deterministic:3")
-    assert (losses, drawn) == again[:2]
-    assert all(torch.equal(one, again[2][name]) for name, one in trained.items())
+    second_run = run("deterministic:3")
+    assert (losses, drawn) == second_run[:2]
+    assert all(torch.equal(weight, second_run[2][name]) for name, weight in trained.items())
     assert run("deterministic:4")[0] != losses
     assert not torch.are_deterministic_algorithms_enabled()
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"]
@@ -155,9 +155,9 @@ print(before["host_bytes"], alone["host_bytes"], both["host_bytes"], after["host
 """
 
 
-def test_the_most_memory_is_told_with_that_of_children_and_does_not_go_down() -> None:
-    done = subprocess.run([sys.executable, "-c", _MEMORY], capture_output=True, text=True, check=True)
-    *sizes, allocated = done.stdout.split()
+def test_the_peak_of_memory_counts_children_and_does_not_go_down() -> None:
+    completed = subprocess.run([sys.executable, "-c", _MEMORY], capture_output=True, text=True, check=True)
+    *sizes, allocated = completed.stdout.split()
     before, alone, both, after = map(int, sizes)
     assert alone >= before + (290 << 20)
     assert both >= alone + (200 << 20)
@@ -168,5 +168,5 @@ def test_the_most_memory_is_told_with_that_of_children_and_does_not_go_down() ->
 def test_the_state_of_adamw_is_8_bytes_a_weight_and_a_count() -> None:
     module = Foreign(perceptron())
     (optimizer,) = fit(module, "", images(4)).optimizers
-    numbers = sum(one.numel() for one in module.parameters())
+    numbers = sum(parameter.numel() for parameter in module.parameters())
     assert levers.optimizer_state_bytes(optimizer) == 8 * numbers + 4 * len(list(module.parameters()))

@@ -65,7 +65,7 @@ def scripted() -> Any:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 @pytest.mark.parametrize(
-    ("make", "machine", "told"),
+    ("make", "machine", "message"),
     [
         (lambda: Foreign(Broken()), Machine(), "there is no C++ compiler"),
         (Bare, HERE, "calls no network that is a part of it"),
@@ -77,6 +77,6 @@ def scripted() -> Any:
         ),
     ],
 )
-def test_what_cannot_be_compiled_is_refused(make: Any, machine: Machine, told: str) -> None:
+def test_what_cannot_be_compiled_is_refused(make: Any, machine: Machine, message: str) -> None:
     (reason,) = levers.refusals(levers.parse("compile"), make(), machine)
-    assert told in reason
+    assert message in reason

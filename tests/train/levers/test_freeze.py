@@ -47,8 +47,8 @@ def test_a_batchnorm_whose_weights_alone_are_named_stays_in_eval_too() -> None:
 def test_the_optimizer_gets_only_the_rest_and_no_gradient_is_made() -> None:
     module = Foreign(small())
     trainer = fit(module, "freeze:net.0*|net.1*|net.3*")
-    held = {id(one) for group in trainer.optimizers[0].param_groups for one in group["params"]}
-    rest = {name for name, one in module.named_parameters() if id(one) in held}
+    parameter_ids = {id(parameter) for group in trainer.optimizers[0].param_groups for parameter in group["params"]}
+    rest = {name for name, parameter in module.named_parameters() if id(parameter) in parameter_ids}
     assert rest == {"net.4.weight", "net.4.bias", "net.8.weight", "net.8.bias"}
     assert len(trainer.optimizers[0].state) == 4
     assert module.net[0].weight.grad is None
@@ -85,16 +85,16 @@ def test_the_table_lists_what_each_pattern_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "told"),
+    ("pattern", "message"),
     [
         ("8", r"'8' fits no module and no parameter; try net.8, or '\*.8' for all such"),
         ("net.1.weigth", "names here are such as net.1.weight"),
         ("layer1*", "names here are such as net, net.0"),
     ],
 )
-def test_a_pattern_that_fits_nothing_is_refused_with_near_names(pattern: str, told: str) -> None:
+def test_a_pattern_that_fits_nothing_is_refused_with_near_names(pattern: str, message: str) -> None:
     (reason,) = levers.refusals(levers.parse(f"freeze:net.0|{pattern}"), Foreign(small()))
-    with pytest.raises(LeverError, match=told):
+    with pytest.raises(LeverError, match=message):
         raise LeverError(reason)
 
 
@@ -102,7 +102,7 @@ def of_the_head(module: Foreign) -> Any:
     return lambda _: torch.optim.SGD(module.net[8].parameters(), 0.1)
 
 
-def test_what_leaves_the_optimizer_nothing_is_told() -> None:
+def test_what_leaves_the_optimizer_nothing_is_refused() -> None:
     module = Foreign(small())
     module.configure = of_the_head(module)
     with pytest.raises(LeverError, match="leaves nothing of what configure_optimizers gives its SGD"):
@@ -118,5 +118,5 @@ def test_a_frozen_module_can_be_copied_and_pickled_and_frozen_again() -> None:
         assert not other.net[1].training
         assert module.net[1] is not other.net[1].train()
         assert other.net[1].train() is other.net[1]
-        held = other.configure_optimizers().param_groups[0]["params"]
-        assert {id(one) for one in held} == {id(one) for one in other.parameters() if one.requires_grad}
+        parameters = other.configure_optimizers().param_groups[0]["params"]
+        assert {id(p) for p in parameters} == {id(p) for p in other.parameters() if p.requires_grad}

@@ -77,21 +77,21 @@ class _Save(lightning.Callback):
 def _run(strategy: str, data: Any, folder: Path, name: str, ckpt_path: Path | None = None) -> dict[str, Any]:
     """A fit, with a validation after it, and what it left."""
     module = _Module()
-    given = {"callbacks": [_Save(folder / f"{name}.ckpt")], "use_distributed_sampler": False, "num_sanity_val_steps": 0}
-    trainer = fit(module, f"{strategy}{LEVERS}", data, val=data, ckpt_path=ckpt_path, max_epochs=2, **given)
+    extra = {"callbacks": [_Save(folder / f"{name}.ckpt")], "use_distributed_sampler": False, "num_sanity_val_steps": 0}
+    trainer = fit(module, f"{strategy}{LEVERS}", data, val=data, ckpt_path=ckpt_path, max_epochs=2, **extra)
     trainer.save_checkpoint(folder / f"{name}-end.ckpt")
     for saved in (None, folder / f"{name}-end.ckpt"):  # loads while the weights are gathered for the validation before
         quietly(trainer.validate, module, data, ckpt_path=saved, verbose=False)
     (optimizer,) = trainer.strategy.optimizers
     return {
         "losses": module.losses, "seen": module.seen, "gathered": trainer.strategy.lightning_module_state_dict(),
-        "held": sum(one.numel() for one in map(_local, module.parameters())),
+        "held": sum(tensor.numel() for tensor in map(_local, module.parameters())),
         "decaying": [len(group["params"]) for group in optimizer.param_groups if group["weight_decay"]],
     }  # fmt: skip
 
 
-def _local(one: Any) -> torch.Tensor:
-    return one.to_local() if hasattr(one, "to_local") else one
+def _local(parameter: Any) -> torch.Tensor:
+    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
 
 def on_a_rank(folder: str) -> None:
@@ -101,7 +101,7 @@ def on_a_rank(folder: str) -> None:
     fsdp_strategy.MIN_UNIT_PARAMETERS = 90  # of a network this small
     path, rank = Path(folder), int(os.environ["LOCAL_RANK"])
     data = DataLoader(Subset(images(48, 8, torch.float64).dataset, range(rank, 48, 2)), 4)
-    told = {
+    report = {
         "whole": _run("fsdp:2,", data, path, "whole"),
         "resumed": _run("fsdp:2,", data, path, "resumed", path / "whole.ckpt"),
         "from alone": _run("fsdp:2,", data, path, "from alone", path / "alone.ckpt"),
@@ -110,69 +110,71 @@ def on_a_rank(folder: str) -> None:
     try:
         fit(_Module(lose=2), "fsdp:2", data, callbacks=[FiniteGuard(patience=4)], use_distributed_sampler=False)
     except NonFiniteError as error:
-        told["lost"] = str(error)
-    torch.save(told, path / f"rank{rank}.pt")
+        report["lost"] = str(error)
+    torch.save(report, path / f"rank{rank}.pt")
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+def single_process(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
     """What one process comes to, with the batches of both ranks; and the folder."""
     path = tmp_path_factory.mktemp("fsdp")
     return _run("", images(48, 8, torch.float64), path, "alone"), path
 
 
 @pytest.fixture(scope="module")
-def ranks(alone: tuple[dict[str, Any], Path]) -> list[dict[str, Any]]:
+def ranks(single_process: tuple[dict[str, Any], Path]) -> list[dict[str, Any]]:
     """What two ranks come to, by rank."""
-    folder = alone[1]
+    folder = single_process[1]
     stage = {"run": f"{__file__}:on_a_rank", "ranks": 2, "arguments": {"folder": str(folder)}}
     assert in_processes(stage) == [[0, 0]]
     return [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]
 
 
-def _same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+def _same(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
     """Weights are, to 1e-12; the buffer is of the rank's own batches."""
-    assert one.keys() == other.keys()
-    for name in one.keys() - {"net.seen"}:
-        torch.testing.assert_close(one[name], other[name], rtol=0, atol=1e-12)
+    assert actual.keys() == expected.keys()
+    for name in actual.keys() - {"net.seen"}:
+        torch.testing.assert_close(actual[name], expected[name], rtol=0, atol=1e-12)
 
 
 def test_losses_and_weights_are_those_of_one_process_with_decay_clipping_and_accumulation(
-    alone: tuple[dict[str, Any], Path], ranks: list[dict[str, Any]]
+    single_process: tuple[dict[str, Any], Path], ranks: list[dict[str, Any]]
 ) -> None:
     """In float64. Rank 1 begins with other weights than rank 0, whose weights count."""
-    first, second = (one["whole"] for one in ranks)
-    _same(first["gathered"], alone[0]["gathered"])
-    assert first["decaying"] == alone[0]["decaying"] == [4]
-    means = [(one + other) / 2 for one, other in zip(first["losses"], second["losses"], strict=True)]
-    assert means == pytest.approx(alone[0]["losses"], abs=1e-12)
+    first, second = (report["whole"] for report in ranks)
+    _same(first["gathered"], single_process[0]["gathered"])
+    assert first["decaying"] == single_process[0]["decaying"] == [4]
+    means = [(a + b) / 2 for a, b in zip(first["losses"], second["losses"], strict=True)]
+    assert means == pytest.approx(single_process[0]["losses"], abs=1e-12)
     assert first["losses"] != second["losses"]
 
 
 def test_each_rank_keeps_a_part_and_validates_with_the_buffers_of_rank_0(
-    alone: tuple[dict[str, Any], Path], ranks: list[dict[str, Any]]
+    single_process: tuple[dict[str, Any], Path], ranks: list[dict[str, Any]]
 ) -> None:
-    first, second = (one["whole"] for one in ranks)
-    assert first["held"] + second["held"] == alone[0]["held"]
-    assert second["held"] > 0.4 * alone[0]["held"]
+    first, second = (report["whole"] for report in ranks)
+    assert first["held"] + second["held"] == single_process[0]["held"]
+    assert second["held"] > 0.4 * single_process[0]["held"]
     assert second["gathered"] == {}
-    assert first["seen"] == second["seen"] != alone[0]["seen"]
+    assert first["seen"] == second["seen"] != single_process[0]["seen"]
     assert float(first["gathered"]["net.seen"]) == first["seen"][-1] != 0
 
 
 def test_one_checkpoint_file_resumes_on_two_ranks_and_on_one_process(
-    alone: tuple[dict[str, Any], Path], ranks: list[dict[str, Any]]
+    single_process: tuple[dict[str, Any], Path], ranks: list[dict[str, Any]]
 ) -> None:
     """The second epoch, from the file that the first one left: every way comes to the same weights."""
-    undisturbed, folder = alone
+    undisturbed, folder = single_process
     assert ranks[0]["resumed"]["losses"] == ranks[0]["whole"]["losses"][6:]
-    for name, one in ranks[0]["whole"]["gathered"].items():
-        assert torch.equal(ranks[0]["resumed"]["gathered"][name], one)
+    for name, weight in ranks[0]["whole"]["gathered"].items():
+        assert torch.equal(ranks[0]["resumed"]["gathered"][name], weight)
     _same(ranks[0]["from alone"]["gathered"], undisturbed["gathered"])
-    back = _run("", images(48, 8, torch.float64), folder, "back", folder / "whole.ckpt")
-    _same(back["gathered"], undisturbed["gathered"])
-    saved, wanted = (plain.read_checkpoint(folder / f"{name}.ckpt")["optimizer_states"] for name in ("whole", "alone"))
-    torch.testing.assert_close(saved, wanted, rtol=0, atol=1e-12)
+    continued = _run("", images(48, 8, torch.float64), folder, "back", folder / "whole.ckpt")
+    _same(continued["gathered"], undisturbed["gathered"])
+    saved, expected = (
+        plain.read_checkpoint(folder / f"{name}.ckpt")["optimizer_states"] for name in ("whole", "alone")
+    )
+    torch.testing.assert_close(saved, expected, rtol=0, atol=1e-12)
 
 
 def test_a_loss_that_is_no_number_on_one_rank_stops_both_alike(ranks: list[dict[str, Any]]) -> None:

@@ -57,9 +57,9 @@ def test_too_many_in_a_row_stop_it_with_the_first_of_them_and_the_last_finite_lo
     assert f"; the last finite loss was {last:.6g}. Lower the learning rate" in str(stopped.value)
     assert len(module.losses) == 8
     assert stopped.value.exit_code == 1
-    told = {"nonfinite_steps": 4, "scaler_skips": 0, "kept_statistics": 0, "step": 5}
-    told["last_finite_loss"] = pytest.approx(last)
-    assert stopped.value.figures == told
+    expected = {"nonfinite_steps": 4, "scaler_skips": 0, "kept_statistics": 0, "step": 5}
+    expected["last_finite_loss"] = pytest.approx(last)
+    assert stopped.value.figures == expected
     json.dumps(stopped.value.figures)
 
 
@@ -153,7 +153,7 @@ def test_clipping_comes_after_the_scale_is_taken_out(text: str, precision: str, 
 
 
 def length(parameters: Any) -> torch.Tensor:
-    return torch.nn.utils.get_total_norm([one.grad for one in parameters])
+    return torch.nn.utils.get_total_norm([parameter.grad for parameter in parameters])
 
 
 @pytest.mark.parametrize("patience", [0, -1, 1.5, True, None])
@@ -179,7 +179,7 @@ class Overflowed(Spoilt):
 
 
 def statistics(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: one.clone() for name, one in module.named_buffers() if "running" in name}
+    return {name: buffer.clone() for name, buffer in module.named_buffers() if "running" in name}
 
 
 def test_a_batch_that_is_not_finite_leaves_batchnorms_running_statistics_as_they_were() -> None:
@@ -187,8 +187,8 @@ def test_a_batch_that_is_not_finite_leaves_batchnorms_running_statistics_as_they
     guarded(spoilt, guard)
     guarded(other, FiniteGuard(), limit_train_batches=19)
     assert guard.figures()["kept_statistics"] == 1
-    found, wanted = statistics(spoilt), statistics(other)
-    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    actual, expected = statistics(spoilt), statistics(other)
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 def test_running_statistics_go_on_after_a_batch_that_is_not_finite() -> None:
@@ -197,7 +197,9 @@ def test_running_statistics_go_on_after_a_batch_that_is_not_finite() -> None:
     guarded(module, guard)
     assert guard.figures() == {"nonfinite_steps": 1, "scaler_skips": 0, "kept_statistics": 1}
     after = statistics(module)
-    assert all(bool(one.isfinite().all()) and not torch.equal(one, before[name]) for name, one in after.items())
+    assert all(
+        bool(buffer.isfinite().all()) and not torch.equal(buffer, before[name]) for name, buffer in after.items()
+    )
 
 
 # ---- what it costs

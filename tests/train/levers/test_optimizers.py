@@ -68,7 +68,7 @@ def on_a_plateau(parameters: Any) -> Any:
 @pytest.mark.parametrize(
     "configure",
     [alone, listed, beside_schedulers, named, by_step, warmed_up, on_a_plateau],
-    ids=lambda one: one.__name__,
+    ids=lambda function: function.__name__,
 )
 def test_whatever_a_module_configures_its_rates_and_groups_stay(text: str, configure: Any) -> None:
     """torch's warnings are errors here: of schedulers that lost their optimizer there is none."""
@@ -116,7 +116,7 @@ def test_several_optimizers_and_who_holds_them_go_on(text: str) -> None:
     fit(plain, "", max_epochs=2)
     trainer = fit(changed, text, max_epochs=2)
     assert changed.losses == pytest.approx(plain.losses, rel=0.05)
-    kinds = [type(one).__name__ for one in trainer.optimizers]
+    kinds = [type(optimizer).__name__ for optimizer in trainer.optimizers]
     assert kinds == (["AdamW", "Adam"] if text == "fused" else ["AdamW8bit", "Adam8bit"])
 
 
@@ -133,7 +133,7 @@ def test_a_fused_step_is_the_same_step(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "configure", "told"),
+    ("text", "configure", "message"),
     [
         ("fused", torch.optim.RMSprop, "fused: RMSprop has no fused form"),
         ("fused", lambda parameters: torch.optim.AdamW(parameters, differentiable=True), "AdamW cannot be fused"),
@@ -141,9 +141,11 @@ def test_a_fused_step_is_the_same_step(kind: Any) -> None:
         ("adamw8bit", lambda parameters: torch.optim.AdamW(parameters, amsgrad=True), "has no amsgrad=True"),
     ],
 )
-def test_an_optimizer_that_cannot_become_so_is_told_before_the_first_step(text: str, configure: Any, told: str) -> None:
+def test_an_optimizer_that_cannot_become_so_is_refused_before_the_first_step(
+    text: str, configure: Any, message: str
+) -> None:
     module = Foreign(perceptron(), configure)
-    with pytest.raises(LeverError, match=told):
+    with pytest.raises(LeverError, match=message):
         fit(module, text)
     assert module.losses == []
 
@@ -169,34 +171,34 @@ def sentences() -> Any:
 def test_8_bit_state_takes_a_quarter_and_that_of_embeddings_stays_whole() -> None:
     """Of 8,192 weights: 2 bytes each, a scale of 4 for every 256 of both averages, and two tables of 256 numbers."""
     needs("adamw8bit")
-    whole, small = Words(), Words()
-    before = optimizer_state_bytes(fit(whole, "", sentences(), max_epochs=5).optimizers[0])
-    optimizer = fit(small, "adamw8bit", sentences(), max_epochs=5).optimizers[0]
-    state = {name: optimizer.state[one] for name, one in small.named_parameters()}
+    full, eight_bit = Words(), Words()
+    before = optimizer_state_bytes(fit(full, "", sentences(), max_epochs=5).optimizers[0])
+    optimizer = fit(eight_bit, "adamw8bit", sentences(), max_epochs=5).optimizers[0]
+    state = {name: optimizer.state[parameter] for name, parameter in eight_bit.named_parameters()}
     assert type(state["words.weight"]["exp_avg"]) is torch.Tensor
     assert type(state["net.0.weight"]["exp_avg"]) is not torch.Tensor
-    layer = torch.optim.AdamW([small.net[0].weight])
-    layer.state[small.net[0].weight] = state["net.0.weight"]
+    layer = torch.optim.AdamW([eight_bit.net[0].weight])
+    layer.state[eight_bit.net[0].weight] = state["net.0.weight"]
     blocks = 8192 // 256
     assert optimizer_state_bytes(layer) <= 2 * (8192 + 4 * blocks) + 2 * 4 * 256 + 8
     assert before - optimizer_state_bytes(optimizer) == 8 * 8192 + 4 - optimizer_state_bytes(layer)
-    assert small.losses == pytest.approx(whole.losses, abs=0.02)
-    assert small.losses[-1] < 0.5 * small.losses[0]
+    assert eight_bit.losses == pytest.approx(full.losses, abs=0.02)
+    assert eight_bit.losses[-1] < 0.5 * eight_bit.losses[0]
 
 
 @pytest.mark.parametrize("text", BOTH)
 def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(text: str, tmp_path: Path) -> None:
     needs(text)
-    whole, half, rest = (Foreign(perceptron(), warmed_up) for _ in range(3))
+    uninterrupted, first_half, resumed = (Foreign(perceptron(), warmed_up) for _ in range(3))
     data = images(8)
-    fit(whole, text, data, max_epochs=4)
-    trainer = fit(half, text, data, max_epochs=2)
+    fit(uninterrupted, text, data, max_epochs=4)
+    trainer = fit(first_half, text, data, max_epochs=2)
     trainer.save_checkpoint(tmp_path / "half.ckpt")
-    fit(rest, text, data, max_epochs=4, ckpt_path=tmp_path / "half.ckpt")
-    assert rest.losses == whole.losses[4:]
-    assert rest.rates == whole.rates[4:]
-    for name, weight in weights(whole).items():
-        assert torch.equal(weights(rest)[name], weight)
+    fit(resumed, text, data, max_epochs=4, ckpt_path=tmp_path / "half.ckpt")
+    assert resumed.losses == uninterrupted.losses[4:]
+    assert resumed.rates == uninterrupted.rates[4:]
+    for name, weight in weights(uninterrupted).items():
+        assert torch.equal(weights(resumed)[name], weight)
 
 
 @pytest.mark.parametrize("text", BOTH)
@@ -205,8 +207,8 @@ def test_a_module_can_be_copied_pickled_and_trained_again(text: str) -> None:
     module, _ = with_levers(Foreign(perceptron(), alone), text)
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         optimizer = other.configure_optimizers()
-        mine = {id(one) for one in other.parameters()}
-        assert {id(one) for group in optimizer.param_groups for one in group["params"]} == mine
+        parameter_ids = {id(parameter) for parameter in other.parameters()}
+        assert {id(parameter) for group in optimizer.param_groups for parameter in group["params"]} == parameter_ids
     for _ in range(2):
         fit(module, text)
     assert quietly(module.configure_optimizers).state == {}

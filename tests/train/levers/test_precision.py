@@ -32,16 +32,16 @@ def test_bf16_trains_as_fp32_does_within_noise() -> None:
     assert max(map(_distance, full, half)) < 0.2 * max(map(_distance, full, other))
 
 
-def _distance(one: float, other: float) -> float:
-    return abs(one - other)
+def _distance(first: float, second: float) -> float:
+    return abs(first - second)
 
 
 def test_weights_and_their_updates_stay_at_32_bits() -> None:
     module = Foreign(small())
     trainer = fit(module, "bf16")
-    assert {one.dtype for one in module.parameters()} == {torch.float32}
+    assert {parameter.dtype for parameter in module.parameters()} == {torch.float32}
     state = trainer.optimizers[0].state
-    assert {value.dtype for one in state.values() for value in one.values()} == {torch.float32}
+    assert {value.dtype for parameter_state in state.values() for value in parameter_state.values()} == {torch.float32}
 
 
 class Probabilities(Foreign):
@@ -54,7 +54,7 @@ class Functional(Foreign):
     def training_step(self, batch: Any, _: int) -> torch.Tensor:
         images, labels = batch
         guess = torch.sigmoid(self.net(images))[:, 0]
-        losses = [functional.binary_cross_entropy(one, label.float()) for one, label in zip(guess, labels, strict=True)]
+        losses = [functional.binary_cross_entropy(p, label.float()) for p, label in zip(guess, labels, strict=True)]
         return torch.stack(losses).mean()
 
 
@@ -114,13 +114,13 @@ def test_tf32_is_on_in_the_fit_alone_also_after_an_error() -> None:
 
 
 def test_channels_last_changes_strides_and_no_result() -> None:
-    plain, laid = Foreign(small()), Foreign(small())
-    before = weights(laid)
+    plain, converted = Foreign(small()), Foreign(small())
+    before = weights(converted)
     fit(plain, "", max_epochs=2)
-    fit(laid, "channels_last", max_epochs=2)
-    assert laid.net[3].weight.is_contiguous(memory_format=torch.channels_last)
+    fit(converted, "channels_last", max_epochs=2)
+    assert converted.net[3].weight.is_contiguous(memory_format=torch.channels_last)
     assert not plain.net[3].weight.is_contiguous(memory_format=torch.channels_last)
-    assert laid.losses == pytest.approx(plain.losses, rel=1e-3)
-    assert weights(laid).keys() == before.keys()
+    assert converted.losses == pytest.approx(plain.losses, rel=1e-3)
+    assert weights(converted).keys() == before.keys()
     (reason,) = levers.refusals(levers.parse("channels_last"), Foreign(perceptron()))
     assert "has no convolutions of images" in reason

@@ -30,15 +30,15 @@ class Trained(Foreign):
 
 def on_a_rank(folder: str) -> None:
     """Runs in both processes."""
-    module, told = Trained(), ""
+    module, message = Trained(), ""
     rank = int(os.environ.get("LOCAL_RANK", "0"))
-    mine = DataLoader(Subset(images(96, 8, torch.float64).dataset, range(rank, 96, 2)), 4)
+    loader = DataLoader(Subset(images(96, 8, torch.float64).dataset, range(rank, 96, 2)), 4)
     try:
-        fit(module, "ddp:2", mine, callbacks=[FiniteGuard(patience=4)], use_distributed_sampler=False)
+        fit(module, "ddp:2", loader, callbacks=[FiniteGuard(patience=4)], use_distributed_sampler=False)
     except NonFiniteError as error:
-        told = str(error)
-    kept = {"weights": module.kept, "losses": module.losses, "told": told}
-    torch.save(kept, Path(folder, f"rank{rank}.pt"))
+        message = str(error)
+    report = {"weights": module.kept, "losses": module.losses, "told": message}
+    torch.save(report, Path(folder, f"rank{rank}.pt"))
 
 
 def test_two_ranks_are_one_with_both_their_batches_and_stop_together_where_one_is_lost(tmp_path: Path) -> None:
@@ -51,13 +51,13 @@ def test_two_ranks_are_one_with_both_their_batches_and_stop_together_where_one_i
     assert in_processes(stage) == [[0, 0]]
     first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in (0, 1))
 
-    alone = Trained()
-    fit(alone, "", images(96, 8, torch.float64))
-    for name, weight in alone.kept.items():
+    single_process = Trained()
+    fit(single_process, "", images(96, 8, torch.float64))
+    for name, weight in single_process.kept.items():
         assert torch.equal(first["weights"][name], second["weights"][name])
         torch.testing.assert_close(first["weights"][name], weight, rtol=0, atol=1e-12)
-    means = [(one + other) / 2 for one, other in zip(first["losses"], second["losses"], strict=True)]
-    torch.testing.assert_close(means[: STEPS + 1], alone.losses[: STEPS + 1], rtol=0, atol=1e-12)
+    means = [(a + b) / 2 for a, b in zip(first["losses"], second["losses"], strict=True)]
+    torch.testing.assert_close(means[: STEPS + 1], single_process.losses[: STEPS + 1], rtol=0, atol=1e-12)
 
     assert len(first["losses"]) == len(second["losses"]) == 12
     assert first["told"].startswith("loss or gradient is NaN or infinite in 6 steps in a row, from step 6 on; the last")

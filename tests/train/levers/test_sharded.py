@@ -47,16 +47,18 @@ def test_deepspeed_reads_what_each_stage_says(text: str, stage: int, offloads: s
     """By DeepSpeed's own reading of the strategy's configuration, with what the Trainer would add to it."""
     from deepspeed.runtime.config import DeepSpeedConfig  # noqa: PLC0415 (it may not be there)
 
-    made = strategy(text)
-    assert made.strategy_name == "deepspeed"
-    read = DeepSpeedConfig({**made.config, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2})
-    zero = read.zero_config
-    assert int(zero.stage) == read.zero_optimization_stage == stage
-    found = {name for name in ("offload_optimizer", "offload_param") if getattr(zero, name) is not None}
-    assert found == offloads
-    assert {str(getattr(zero, name).device) for name in found} <= {"OffloadDeviceEnum.cpu", "cpu"}
-    assert read.zero_allow_untested_optimizer
-    assert not read.zero_force_ds_cpu_optimizer  # the module's own optimizer steps on the host
+    zero_strategy = strategy(text)
+    assert zero_strategy.strategy_name == "deepspeed"
+    parsed = DeepSpeedConfig(
+        {**zero_strategy.config, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}
+    )
+    zero = parsed.zero_config
+    assert int(zero.stage) == parsed.zero_optimization_stage == stage
+    offloaded = {name for name in ("offload_optimizer", "offload_param") if getattr(zero, name) is not None}
+    assert offloaded == offloads
+    assert {str(getattr(zero, name).device) for name in offloaded} <= {"OffloadDeviceEnum.cpu", "cpu"}
+    assert parsed.zero_allow_untested_optimizer
+    assert not parsed.zero_force_ds_cpu_optimizer  # the module's own optimizer steps on the host
 
 
 @pytest.mark.parametrize("text", ["ddp", "fsdp", "zero:2", "zero:3:offload"])
@@ -99,18 +101,18 @@ class _Engine(torch.nn.Module):
         )
 
         files = sorted(Path(folder, "checkpoint").iterdir())
-        held = [TorchCheckpointEngine().load(str(file)) for file in files]
-        held.append(torch.load(files[-1], weights_only=False))  # as its zero_to_fp32 does, for a test at stage 3
-        return str(folder), held[-1]
+        contents = [TorchCheckpointEngine().load(str(file)) for file in files]
+        contents.append(torch.load(files[-1], weights_only=False))  # as its zero_to_fp32 does, for a test at stage 3
+        return str(folder), contents[-1]
 
 
 def _resumed(folder: Path) -> dict[str, Any]:
-    made = strategy("zero:2")
+    zero_strategy = strategy("zero:2")
     module = Foreign(perceptron())
     module.trainer = types.SimpleNamespace(state=types.SimpleNamespace(fn=TrainerFn.FITTING))
-    made.connect(module)
-    made.model = _Engine()
-    loaded: dict[str, Any] = made.load_checkpoint(folder)
+    zero_strategy.connect(module)
+    zero_strategy.model = _Engine()
+    loaded: dict[str, Any] = zero_strategy.load_checkpoint(folder)
     return loaded
 
 
@@ -147,11 +149,11 @@ def test_values_of_deepspeeds_own_in_a_checkpoint_of_zero_are_read(deepspeed: An
         "param_slice_mappings": [{"weight": fragment_address(numel=6, start=2)}], "moments": torch.arange(6.0),
     }  # fmt: skip
     torch.save({"optimizer_state_dict": state}, folder / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
-    held = _resumed(tmp_path / "last.ckpt")["optimizer_state_dict"]
-    assert held["loss_scaler"].cur_scale == 2.0**16
-    assert held["zero_stage"] is ZeroStageEnum.gradients
-    assert held["param_slice_mappings"] == [{"weight": fragment_address(numel=6, start=2)}]
-    assert torch.equal(held["moments"], torch.arange(6.0))
+    loaded = _resumed(tmp_path / "last.ckpt")["optimizer_state_dict"]
+    assert loaded["loss_scaler"].cur_scale == 2.0**16
+    assert loaded["zero_stage"] is ZeroStageEnum.gradients
+    assert loaded["param_slice_mappings"] == [{"weight": fragment_address(numel=6, start=2)}]
+    assert torch.equal(loaded["moments"], torch.arange(6.0))
 
 
 class _ByGetattr:
@@ -194,14 +196,14 @@ ON_A_GPU = (
 @pytest.mark.parametrize("text", ON_A_GPU)
 def test_it_trains_on_a_gpu(text: str, tmp_path: Path) -> None:
     module = Foreign(small(), lambda parameters: torch.optim.AdamW(parameters, 1e-2))
-    taken = levers.parse(text)
-    reasons = levers.refusals(taken, module)
+    parsed = levers.parse(text)
+    reasons = levers.refusals(parsed, module)
     if reasons:
         pytest.skip("; ".join(reasons))
     guard = levers.FiniteGuard()
     options = cpu(accelerator="gpu", max_epochs=20, callbacks=[guard], default_root_dir=tmp_path)
-    options = options if {"zero", "fsdp"} & {one.name for one in taken} else {"devices": 1, **options}
-    module, trainer = levers.trainer(module, taken, **options)
+    options = options if {"zero", "fsdp"} & {lever.name for lever in parsed} else {"devices": 1, **options}
+    module, trainer = levers.trainer(module, parsed, **options)
     trainer.fit(module, images(32, 8))
     assert module.losses[-1] < 0.8 * module.losses[0]
     assert guard.figures()["nonfinite_steps"] == 0

@@ -43,7 +43,7 @@ def test_every_lever_reads_what_it_writes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("bf61", "there is no lever 'bf61'; try bf16"),
         ("bf16,,fused", "has an empty part"),
@@ -63,13 +63,13 @@ def test_every_lever_reads_what_it_writes() -> None:
         ("fp16:32", "must be fp16"),
     ],
 )
-def test_a_text_that_cannot_be_meant_is_told_with_its_form(text: str, told: str) -> None:
-    with pytest.raises(LeverError, match=told.replace("|", r"\|")):
+def test_a_text_that_cannot_be_meant_is_refused_with_its_form(text: str, message: str) -> None:
+    with pytest.raises(LeverError, match=message.replace("|", r"\|")):
         parse(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "machine", "told"),
+    ("text", "machine", "message"),
     [
         ("fp16", BARE, "a CPU has no scaled fp16 .* take bf16"),
         ("bf16", TURING, "RTX 2080 Ti has compute capability 7.5, and bf16 needs 8.0 .* take fp16"),
@@ -99,9 +99,9 @@ def test_a_text_that_cannot_be_meant_is_told_with_its_form(text: str, told: str)
         ("checkpointing,zero:3,freeze:net.0*", AMPERE, "DeepSpeed frees frozen weights"),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_reason(text: str, machine: Machine, told: str) -> None:
+def test_what_cannot_work_is_refused_with_the_reason(text: str, machine: Machine, message: str) -> None:
     (reason,) = levers.refusals(parse(text), Foreign(small()), machine)
-    with pytest.raises(LeverError, match=told):
+    with pytest.raises(LeverError, match=message):
         raise LeverError(reason)
 
 
@@ -137,14 +137,14 @@ def test_where_a_module_optimizes_manually_what_the_trainer_would_do_is_refused(
     assert levers.refusals(parse("adamw8bit,checkpointing,bf16,freeze:net.0*"), Manual(), AMPERE) == []
 
 
-def test_all_reasons_are_told_at_once_and_nothing_was_changed() -> None:
+def test_all_reasons_are_reported_at_once_and_nothing_was_changed() -> None:
     module = Foreign(small())
     before = dict(vars(module))
     with pytest.raises(LeverError) as refused:
         with_levers(module, "fp16,fsdp,freeze:nothing,fused")
-    told = refused.value.figures["refusals"]
-    assert len(told) == 3
-    assert str(refused.value) == "\n".join(told)
+    reasons = refused.value.figures["refusals"]
+    assert len(reasons) == 3
+    assert str(refused.value) == "\n".join(reasons)
     assert refused.value.exit_code == 2
     assert vars(module) == before
 
@@ -161,7 +161,7 @@ class Own(lightning.Callback):
 def test_callbacks_of_the_user_and_of_levers_ride_together() -> None:
     own = Own()
     _, trainer = with_levers(Foreign(small()), "best:val_loss,accumulate:2", callbacks=own, enable_checkpointing=True)
-    names = [type(one).__name__ for one in trainer.callbacks]
+    names = [type(callback).__name__ for callback in trainer.callbacks]
     assert own in trainer.callbacks
     assert {"ModelCheckpoint", "ShortGroupRescaling"} <= set(names)
     assert trainer.accumulate_grad_batches == 2
@@ -197,12 +197,12 @@ def test_there_are_no_other_names() -> None:
 def test_sync_batchnorm_is_for_several_ranks_on_gpus() -> None:
     module = Foreign(small())
     assert levers.refusals(parse("ddp,sync_batchnorm"), module, AMPERE) == []
-    for text, machine, told in (
+    for text, machine, message in (
         ("sync_batchnorm", AMPERE, "no lever shares out the work"),
         ("ddp:2,sync_batchnorm", BARE, "on GPUs alone"),
     ):
         (reason,) = levers.refusals(parse(text), module, machine)
-        assert told in reason
+        assert message in reason
     (reason,) = levers.refusals(parse("ddp,sync_batchnorm"), Foreign(torch.nn.Linear(2, 2)), AMPERE)
     assert "has no BatchNorm" in reason
 
@@ -215,7 +215,7 @@ def test_sync_batchnorm_leaves_names_weights_and_activations_as_they_were() -> N
     before, names = module.net(images), list(module.state_dict())
     (lever,) = parse("sync_batchnorm")
     changed = lever.apply(module)
-    assert sum(isinstance(one, torch.nn.SyncBatchNorm) for one in changed.modules()) > 5
+    assert sum(isinstance(layer, torch.nn.SyncBatchNorm) for layer in changed.modules()) > 5
     assert list(changed.state_dict()) == names
     assert torch.equal(changed.net(images), before)
 

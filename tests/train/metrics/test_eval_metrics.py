@@ -18,11 +18,11 @@ CLASSES = ("real", "fake")
 def auc(scores: list[float], positive: list[bool]) -> float:
     """The share of (positive, negative) pairs in the right order; a tie is half."""
     pairs = [
-        (one, other)
-        for (one, is_one), (other, is_other) in product(zip(scores, positive, strict=True), repeat=2)
-        if is_one and not is_other
+        (score, other)
+        for (score, is_positive), (other, is_other_positive) in product(zip(scores, positive, strict=True), repeat=2)
+        if is_positive and not is_other_positive
     ]
-    return sum((one > other) + 0.5 * (one == other) for one, other in pairs) / len(pairs)
+    return sum((score > other) + 0.5 * (score == other) for score, other in pairs) / len(pairs)
 
 
 def softmax(logits: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -39,7 +39,7 @@ def scored(
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[torch.Tensor, torch.Tensor, list[str], list[str | None]]:
+def predictions() -> tuple[torch.Tensor, torch.Tensor, list[str], list[str | None]]:
     """Logits in eighths, so that there are ties, and exact ones; eight videos, and three ways of faking."""
     generator = torch.Generator().manual_seed(0)
     of_video = torch.randint(0, 8, (120,), generator=generator)
@@ -50,8 +50,8 @@ def made() -> tuple[torch.Tensor, torch.Tensor, list[str], list[str | None]]:
     return logits, labels, [f"video {int(video)}" for video in of_video], methods
 
 
-def test_figures_of_faces_are_those_of_their_definitions(made: Any) -> None:
-    logits, labels, videos, methods = made
+def test_figures_of_faces_are_those_of_their_definitions(predictions: Any) -> None:
+    logits, labels, videos, methods = predictions
     figures = scored(logits, labels, videos, methods).result()
     p, truth = softmax(logits), labels.numpy()
     right = p.argmax(1) == truth
@@ -61,16 +61,16 @@ def test_figures_of_faces_are_those_of_their_definitions(made: Any) -> None:
     assert figures["accuracy_real"] == pytest.approx(right[truth == 0].mean())
     assert figures["accuracy_fake"] == pytest.approx(right[truth == 1].mean())
     for method in ("swap", "talk", "blend"):
-        of_method = np.array([one == method for one in methods])
+        of_method = np.array([face_method == method for face_method in methods])
         assert figures[f"accuracy_method_{method}"] == pytest.approx(right[of_method].mean())
 
 
-def test_figures_of_videos_are_those_of_the_mean_probability_of_their_faces(made: Any) -> None:
-    logits, labels, videos, methods = made
+def test_figures_of_videos_are_those_of_the_mean_probability_of_their_faces(predictions: Any) -> None:
+    logits, labels, videos, methods = predictions
     scores = scored(logits, labels, videos, methods)
     p, figures = softmax(logits), scores.result()
     names = sorted(set(videos))
-    mean = np.array([p[[one == name for one in videos]].mean(0) for name in names])
+    mean = np.array([p[[video == name for video in videos]].mean(0) for name in names])
     truth = np.array([labels[videos.index(name)] for name in names])
     assert len(scores.videos) == 8
     assert figures["video_auc"] == pytest.approx(auc(mean[:, 1].tolist(), (truth == 1).tolist()), abs=1e-6)
@@ -83,25 +83,27 @@ def test_with_more_classes_the_auc_is_the_mean_of_each_against_all_others() -> N
     logits, labels = torch.randn(60, 3, generator=generator), torch.randint(0, 3, (60,), generator=generator)
     scores = scored(logits, labels, classes=("real", "swap", "talk"))
     p, truth = softmax(logits), labels.numpy()
-    wanted = np.mean([auc(p[:, number].tolist(), (truth == number).tolist()) for number in range(3)])
-    assert scores.result()["auc"] == pytest.approx(wanted, abs=1e-6)
+    expected = np.mean([auc(p[:, number].tolist(), (truth == number).tolist()) for number in range(3)])
+    assert scores.result()["auc"] == pytest.approx(expected, abs=1e-6)
     assert scores.faces.confusion.tolist() == [
-        [int(((truth == true) & (p.argmax(1) == said)).sum()) for said in range(3)] for true in range(3)
+        [int(((truth == label) & (p.argmax(1) == predicted)).sum()) for predicted in range(3)] for label in range(3)
     ]
-    without = scored(logits[truth != 2], labels[truth != 2], classes=("real", "swap", "talk"))
-    kept = p[truth != 2], truth[truth != 2]
-    wanted = np.mean([auc(kept[0][:, number].tolist(), (kept[1] == number).tolist()) for number in range(2)])
-    assert without.result()["auc"] == pytest.approx(wanted, abs=1e-6)
+    two_classes = scored(logits[truth != 2], labels[truth != 2], classes=("real", "swap", "talk"))
+    remaining = p[truth != 2], truth[truth != 2]
+    expected = np.mean(
+        [auc(remaining[0][:, number].tolist(), (remaining[1] == number).tolist()) for number in range(2)]
+    )
+    assert two_classes.result()["auc"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_one_logit_is_that_of_the_second_class_against_the_first(made: Any) -> None:
-    logits, labels, videos, methods = made
-    one = scored(logits[:, 1:] - logits[:, :1], labels, videos, methods).result()
-    assert one == pytest.approx(scored(logits, labels, videos, methods).result(), rel=1e-5)
+def test_one_logit_is_that_of_the_second_class_against_the_first(predictions: Any) -> None:
+    logits, labels, videos, methods = predictions
+    figures = scored(logits[:, 1:] - logits[:, :1], labels, videos, methods).result()
+    assert figures == pytest.approx(scored(logits, labels, videos, methods).result(), rel=1e-5)
 
 
-def test_batches_and_their_order_make_no_difference(made: Any) -> None:
-    logits, labels, videos, methods = made
+def test_batches_and_their_order_make_no_difference(predictions: Any) -> None:
+    logits, labels, videos, methods = predictions
     order = torch.randperm(120, generator=torch.Generator().manual_seed(2))
     parts = EvalMetrics(CLASSES)
     for places in order.split(7):
@@ -110,7 +112,7 @@ def test_batches_and_their_order_make_no_difference(made: Any) -> None:
     assert parts.result() == pytest.approx(scored(logits, labels, videos, methods).result())
 
 
-def test_what_is_said_with_certainty_is_still_ranked_and_its_loss_is_finite() -> None:
+def test_what_is_predicted_with_certainty_is_still_ranked_and_its_loss_is_finite() -> None:
     logits = torch.tensor([[0.0, 50.0], [0.0, 60.0], [0.0, 900.0], [0.0, 70.0]])
     figures = scored(logits, [0, 1, 1, 0], ["a", "b", "b", "c"]).result()
     assert figures["auc"] == 0.75
@@ -133,8 +135,8 @@ def test_an_auc_of_one_class_and_figures_of_videos_that_nobody_knows_are_left_ou
     assert len(scored(logits, [1, 1], ["a", None]).videos) == 1
 
 
-def test_a_face_that_came_twice_counts_once_where_its_row_is_known(made: Any) -> None:
-    logits, labels, videos, methods = made
+def test_a_face_that_came_twice_counts_once_where_its_row_is_known(predictions: Any) -> None:
+    logits, labels, videos, methods = predictions
     rows = torch.arange(120)
     twice = scored(logits, labels, videos, methods, rows=rows)
     twice.add(logits[:9], labels[:9], videos[:9], methods[:9], rows=rows[:9])
@@ -142,13 +144,13 @@ def test_a_face_that_came_twice_counts_once_where_its_row_is_known(made: Any) ->
     assert len(twice.faces) == 120
 
 
-def test_a_curve_runs_from_corner_to_corner_and_never_back(made: Any) -> None:
-    logits, labels, *_ = made
+def test_a_curve_runs_from_corner_to_corner_and_never_back(predictions: Any) -> None:
+    logits, labels, *_ = predictions
     curve = scored(logits, labels).faces.roc(1)
     assert curve is not None
     for rates in (curve.fpr.tolist(), curve.tpr.tolist()):
         assert (rates[0], rates[-1]) == (0, 1)
-        assert all(one <= other for one, other in pairwise(rates))
+        assert all(rate <= next_rate for rate, next_rate in pairwise(rates))
 
 
 def test_labels_that_no_class_has_and_mixed_ones_are_refused() -> None:

@@ -96,20 +96,20 @@ def test_the_rate_goes_by_optimizer_steps_also_where_batches_are_accumulated(out
         seen = Losses()
         model = classifier(warmup_steps=2, schedule="linear", learning_rate=0.01)
         trainer(max_epochs=2, accumulate_grad_batches=accumulated, callbacks=[seen]).fit(model, data(out))
-        wanted = [
+        expected = [
             0.01 * learning_rate_factor(step, warmup_steps=2, total_steps=steps, kind="linear") for step in range(steps)
         ]
-        assert seen.rates == pytest.approx(wanted)
+        assert seen.rates == pytest.approx(expected)
 
 
 def test_a_strategy_that_lays_parameters_out_flat_does_not_take_their_decay() -> None:
     model = classifier(weight_decay=0.2)
-    wanted = [len(group["params"]) for group in model.configure_optimizers()["optimizer"].param_groups]
+    expected = [len(group["params"]) for group in model.configure_optimizers()["optimizer"].param_groups]
     for parameter in model.parameters():
         parameter.data = parameter.data.flatten()
     groups = model.configure_optimizers()["optimizer"].param_groups
     assert [group["weight_decay"] for group in groups] == [0.2, 0.0]
-    assert [len(group["params"]) for group in groups] == wanted
+    assert [len(group["params"]) for group in groups] == expected
 
 
 def test_norms_biases_and_what_is_frozen_do_not_decay() -> None:
@@ -117,7 +117,9 @@ def test_norms_biases_and_what_is_frozen_do_not_decay() -> None:
     model.backbone.net.patch_embed.requires_grad_(False)
     optimizer = model.configure_optimizers()["optimizer"]
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    decaying_parameters, others = ({names[id(one)] for one in group["params"]} for group in optimizer.param_groups)
+    decaying_parameters, others = (
+        {names[id(parameter)] for parameter in group["params"]} for group in optimizer.param_groups
+    )
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.2, 0.0]
     assert {"backbone.net.head.weight", "backbone.net.blocks.0.mlp.fc1.weight"} <= decaying_parameters
     assert {"backbone.net.pos_embed", "backbone.net.norm.weight", "backbone.net.head.bias"} <= others
@@ -129,14 +131,14 @@ def test_norms_biases_and_what_is_frozen_do_not_decay() -> None:
 
 def test_faces_of_unknown_label_change_nothing() -> None:
     images, labels = noise(8, 2)
-    told = []
+    results = []
     for unknown in (torch.zeros(0, 3, 32, 32), torch.full((4, 3, 32, 32), 9.0)):
         model = classifier().eval()
-        every = torch.cat([labels, torch.full((len(unknown),), -1)])
-        loss = model._loss(model(torch.cat([images, unknown])), every)
+        all_labels = torch.cat([labels, torch.full((len(unknown),), -1)])
+        loss = model._loss(model(torch.cat([images, unknown])), all_labels)
         loss.backward()
-        told.append((loss.detach(), model.backbone.net.conv_stem.weight.grad))
-    torch.testing.assert_close(told[0], told[1])
+        results.append((loss.detach(), model.backbone.net.conv_stem.weight.grad))
+    torch.testing.assert_close(results[0], results[1])
 
 
 def test_three_classes_are_learned_and_scored(tmp_path: Path) -> None:
@@ -233,7 +235,7 @@ def test_roc_and_confusion_are_pictures_in_tensorboard_and_on_disk(out: Path, tm
 # ---- what cannot be
 
 
-def test_an_unknown_backbone_is_told_with_near_names() -> None:
+def test_an_unknown_backbone_is_refused_with_near_names() -> None:
     with pytest.raises(UsageError, match=r"backbone='resnet_18': timm .* has no network of this name; try resnet18, "):
         classifier(backbone="resnet_18")
     with pytest.raises(UsageError, match=r"timm.list_models\(\) names all"):
@@ -244,7 +246,7 @@ def test_an_unknown_backbone_is_told_with_near_names() -> None:
         classifier(backbone="resnet18.nope")
 
 
-def test_pretrained_weights_that_cannot_be_had_are_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretrained_weights_that_cannot_be_had_are_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub.constants  # noqa: PLC0415
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -267,7 +269,7 @@ def test_pretrained_weights_see_pixels_normalised_as_they_knew_them() -> None:
         assert torch.equal(plain(as_loaded), plain.backbone.net(as_loaded))
 
 
-def test_a_size_classes_or_labels_that_do_not_fit_are_told_before_the_first_step(out: Path) -> None:
+def test_a_size_classes_or_labels_that_do_not_fit_are_refused_before_the_first_step(out: Path) -> None:
     for backbone, usual in (("test_vit3", 160), ("test_coatnet", 160)):
         with pytest.raises(UsageError, match=f"image_size=32: {backbone} cannot take it .* take image_size={usual}, "):
             trainer(max_steps=1).fit(classifier(backbone=backbone), data(out))
@@ -329,5 +331,5 @@ def test_one_logit_is_for_two_classes() -> None:
 
 def test_options_are_made_without_importing_what_trains() -> None:
     code = "import sys, json, facefeed.train.config.options; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {name.split(".")[0] for name in json.loads(done.stdout)} & {"lightning", "torch", "timm"} == set()
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name.split(".")[0] for name in json.loads(completed.stdout)} & {"lightning", "torch", "timm"} == set()

@@ -21,11 +21,11 @@ def softmax(row: list[float]) -> list[float]:
     return [math.exp(value) / total for value in row]
 
 
-def by_hand(logits: torch.Tensor, wanted: list[list[float]], gamma: float = 0.0) -> float:
-    """Mean of - sum over classes of wanted (1 - p)^gamma log p."""
+def by_hand(logits: torch.Tensor, targets: list[list[float]], gamma: float = 0.0) -> float:
+    """Mean of - sum over classes of target (1 - p)^gamma log p."""
     losses = [
         -sum(share * (1 - p) ** gamma * math.log(p) for share, p in zip(shares, softmax(row), strict=True))
-        for row, shares in zip(logits.tolist(), wanted, strict=True)
+        for row, shares in zip(logits.tolist(), targets, strict=True)
     ]
     return sum(losses) / len(losses)
 
@@ -39,31 +39,31 @@ def one_hot(labels: torch.Tensor, classes: int, smoothing: float = 0.0) -> list[
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_cross_entropy_and_focal_loss_are_as_their_papers_have_them(smoothing: float) -> None:
-    wanted = one_hot(LABELS, 3, smoothing)
-    told = classification_loss(LOGITS, LABELS, kind="ce", label_smoothing=smoothing)
-    assert told.item() == pytest.approx(by_hand(LOGITS, wanted), rel=1e-5)
-    torch.testing.assert_close(told, nn.functional.cross_entropy(LOGITS, LABELS, label_smoothing=smoothing))
+    targets = one_hot(LABELS, 3, smoothing)
+    loss = classification_loss(LOGITS, LABELS, kind="ce", label_smoothing=smoothing)
+    assert loss.item() == pytest.approx(by_hand(LOGITS, targets), rel=1e-5)
+    torch.testing.assert_close(loss, nn.functional.cross_entropy(LOGITS, LABELS, label_smoothing=smoothing))
     for gamma in (0.0, 0.5, 2.0, 5.0):
-        told = classification_loss(LOGITS, LABELS, kind="focal", focal_gamma=gamma, label_smoothing=smoothing)
-        assert told.item() == pytest.approx(by_hand(LOGITS, wanted, gamma), rel=1e-4)
+        loss = classification_loss(LOGITS, LABELS, kind="focal", focal_gamma=gamma, label_smoothing=smoothing)
+        assert loss.item() == pytest.approx(by_hand(LOGITS, targets, gamma), rel=1e-4)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_binary_cross_entropy_is_that_of_one_logit(smoothing: float) -> None:
     labels = torch.tensor([1, 0, 0, 1])
-    told = classification_loss(TWO, labels, kind="bce", label_smoothing=smoothing)
-    both = torch.cat([torch.zeros_like(TWO), TWO], dim=1)
-    assert told.item() == pytest.approx(by_hand(both, one_hot(labels, 2, smoothing)), rel=1e-5)
+    loss = classification_loss(TWO, labels, kind="bce", label_smoothing=smoothing)
+    two_logits = torch.cat([torch.zeros_like(TWO), TWO], dim=1)
+    assert loss.item() == pytest.approx(by_hand(two_logits, one_hot(labels, 2, smoothing)), rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bce", "ce", "focal"])
 def test_a_float_label_is_the_probability_of_the_second_class(kind: Any) -> None:
     logits = TWO if kind == "bce" else LOGITS[:, :2]
-    both = torch.cat([torch.zeros_like(TWO), TWO], dim=1) if kind == "bce" else logits
+    two_logits = torch.cat([torch.zeros_like(TWO), TWO], dim=1) if kind == "bce" else logits
     shares = torch.tensor([0.25, 1.0, 0.0, 0.6])
-    told = classification_loss(logits, shares, kind=kind)
-    wanted = [[1 - share, share] for share in shares.tolist()]
-    assert told.item() == pytest.approx(by_hand(both, wanted, 2.0 if kind == "focal" else 0.0), rel=1e-4)
+    loss = classification_loss(logits, shares, kind=kind)
+    targets = [[1 - share, share] for share in shares.tolist()]
+    assert loss.item() == pytest.approx(by_hand(two_logits, targets, 2.0 if kind == "focal" else 0.0), rel=1e-4)
     whole = torch.tensor([0, 1, 1, 0])
     torch.testing.assert_close(
         classification_loss(logits, whole.float(), kind=kind), classification_loss(logits, whole, kind=kind)
@@ -75,19 +75,19 @@ def test_a_float_label_is_the_probability_of_the_second_class(kind: Any) -> None
 def test_faces_of_unknown_label_take_no_part_and_leave_no_gradient(kind: Any, dtype: torch.dtype) -> None:
     logits = (TWO if kind == "bce" else LOGITS[:, :2]).clone().requires_grad_()
     labels = torch.tensor([0, -1, 1, -1], dtype=dtype)
-    told = classification_loss(logits, labels, kind=kind, label_smoothing=0.1)
+    loss = classification_loss(logits, labels, kind=kind, label_smoothing=0.1)
     known = classification_loss(logits[[0, 2]], labels[[0, 2]], kind=kind, label_smoothing=0.1)
-    torch.testing.assert_close(told, known)
-    told.backward()
+    torch.testing.assert_close(loss, known)
+    loss.backward()
     assert logits.grad is not None
     assert logits.grad[[1, 3]].abs().max() == 0 < logits.grad[[0, 2]].abs().min()
 
 
 def test_without_any_known_label_the_loss_is_0_and_backward_still_works() -> None:
     logits = LOGITS.clone().requires_grad_()
-    told = classification_loss(logits, torch.full((4,), -1), kind="ce")
-    told.backward()
-    assert told.item() == 0
+    loss = classification_loss(logits, torch.full((4,), -1), kind="ce")
+    loss.backward()
+    assert loss.item() == 0
     assert logits.grad is not None
     assert logits.grad.abs().max() == 0
 
@@ -97,17 +97,17 @@ def test_without_any_known_label_the_loss_is_0_and_backward_still_works() -> Non
 def test_logits_far_out_give_finite_losses_and_gradients(kind: Any, gamma: float) -> None:
     logits = torch.tensor([[300.0, -300.0], [-300.0, 300.0]])[:, : 1 if kind == "bce" else 2].requires_grad_()
     for labels in (torch.tensor([0, 1]), torch.tensor([1, 0])):
-        told = classification_loss(logits, labels, kind=kind, focal_gamma=gamma)
-        (gradient,) = torch.autograd.grad(told, logits)
-        assert told.isfinite()
+        loss = classification_loss(logits, labels, kind=kind, focal_gamma=gamma)
+        (gradient,) = torch.autograd.grad(loss, logits)
+        assert loss.isfinite()
         assert gradient.isfinite().all()
 
 
 def test_half_precision_logits_lose_nothing_to_the_loss_itself() -> None:
     low = LOGITS.bfloat16()
-    told = classification_loss(low, LABELS, kind="ce")
-    assert told.dtype == torch.float32
-    torch.testing.assert_close(told, classification_loss(low.float(), LABELS, kind="ce"))
+    loss = classification_loss(low, LABELS, kind="ce")
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, classification_loss(low.float(), LABELS, kind="ce"))
 
 
 # ---- schedule
@@ -152,7 +152,7 @@ def test_weights_decay_and_norms_biases_scalars_and_what_is_spared_do_not() -> N
     net = _Net()
     names = {id(parameter): name for name, parameter in net.named_parameters()}
     with_decay, others = decay_groups(net, 0.3, decaying_parameters(net, {"position"}))
-    assert {names[id(one)] for one in with_decay["params"]} == {"conv.weight", "head.weight"}
+    assert {names[id(parameter)] for parameter in with_decay["params"]} == {"conv.weight", "head.weight"}
     assert (with_decay["weight_decay"], others["weight_decay"]) == (0.3, 0.0)
     assert len(with_decay["params"]) + len(others["params"]) == len(names)
 
@@ -162,6 +162,6 @@ def test_what_is_frozen_is_in_no_group_and_an_empty_group_is_left_out() -> None:
     net.requires_grad_(False)
     assert decay_groups(net, 0.3, decaying_parameters(net)) == []
     net.head.bias.requires_grad_()
-    (only,) = decay_groups(net, 0.3, decaying_parameters(net))
-    assert only["params"] == [net.head.bias]
-    assert only["weight_decay"] == 0.0
+    (group,) = decay_groups(net, 0.3, decaying_parameters(net))
+    assert group["params"] == [net.head.bias]
+    assert group["weight_decay"] == 0.0

@@ -1,4 +1,4 @@
-"""What a user notices of beginning with other weights: they are there, and what does not fit is said or refused."""
+"""What a user notices of beginning with other weights: they are there, and what does not fit is reported or refused."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def weights(path: str | Path) -> dict[str, torch.Tensor]:
     return plain.read_checkpoint(path)["state_dict"]
 
 
-def same(model: Any, wanted: dict[str, torch.Tensor], *, but: str = "-") -> bool:
-    found = model.state_dict()
-    return all(torch.equal(found[name], one) for name, one in wanted.items() if but not in name)
+def same(model: Any, expected: dict[str, torch.Tensor], *, without: str = "-") -> bool:
+    state = model.state_dict()
+    return all(torch.equal(state[name], weight) for name, weight in expected.items() if without not in name)
 
 
 def test_a_run_begins_with_the_weights_of_another_and_goes_on_without_their_file(
@@ -54,12 +54,12 @@ def test_a_run_begins_with_the_weights_of_another_and_goes_on_without_their_file
     slow = {"model": {"learning_rate": 1e-12}, "init_from": str(file)}
     first, _ = trained(out, run, epochs=1, steps=1, **slow)
     assert first.best_step == 1
-    found, wanted = weights(run / "checkpoints" / "last.ckpt"), weights(file)
-    assert all(torch.allclose(found[name], wanted[name]) for name in wanted if "weight" in name)
+    actual, expected = weights(run / "checkpoints" / "last.ckpt"), weights(file)
+    assert all(torch.allclose(actual[name], expected[name]) for name in expected if "weight" in name)
     (run / "result.json").unlink()
     file.unlink()
-    again, _ = trained(out, run, epochs=1, steps=1, **slow)
-    assert again.steps == 1
+    second_result, _ = trained(out, run, epochs=1, steps=1, **slow)
+    assert second_result.steps == 1
     with pytest.raises(RefusedError, match="init_from"):
         train(out, config(epochs=1, steps=1, model={"learning_rate": 1e-12}), run)
     assert STEPS > 1
@@ -67,31 +67,33 @@ def test_a_run_begins_with_the_weights_of_another_and_goes_on_without_their_file
 
 @pytest.mark.parametrize("kind", ["checkpoint", "weights", "of the network alone", "safetensors"])
 def test_weights_are_taken_from_files_of_every_kind(before: Result, tmp_path: Path, kind: str) -> None:
-    wanted = weights(before.checkpoint)
-    alone = {name.removeprefix("backbone.net."): one for name, one in wanted.items()}
+    expected = weights(before.checkpoint)
+    alone = {name.removeprefix("backbone.net."): weight for name, weight in expected.items()}
     file = tmp_path / ("weights.safetensors" if kind == "safetensors" else "weights.pt")
     if kind == "safetensors":
         save_file(alone, file)
     else:
-        stored = {"checkpoint": torch.load(before.checkpoint, weights_only=True), "weights": wanted}
+        stored = {"checkpoint": torch.load(before.checkpoint, weights_only=True), "weights": expected}
         torch.save(stored.get(kind, alone), file)
     model, note = warm_start(OPTIONS, file)
     assert note is None
-    assert same(model, wanted)
+    assert same(model, expected)
 
 
-def test_a_last_layer_for_other_classes_begins_anew_and_that_is_said(out: Path, before: Result, tmp_path: Path) -> None:
+def test_a_last_layer_for_other_classes_begins_anew_and_that_is_reported(
+    out: Path, before: Result, tmp_path: Path
+) -> None:
     three = ModelOptions(**{**asdict(OPTIONS), "classes": ("real", "fake", "drawn")})
     model, note = warm_start(three, before.checkpoint)
     assert note is not None
     assert "last layer" in note
-    assert same(model, weights(before.checkpoint), but="classifier")
-    told = io.StringIO()
+    assert same(model, weights(before.checkpoint), without="classifier")
+    output = io.StringIO()
     train(
         out, config(steps=1, init_from=before.checkpoint, model={"loss": "bce"}), tmp_path / "run",
-        console=Console(file=told, soft_wrap=True),
+        console=Console(file=output, soft_wrap=True),
     )  # fmt: skip
-    assert told.getvalue().startswith(note)
+    assert output.getvalue().startswith(note)
 
 
 class _Writes:

@@ -56,26 +56,26 @@ def bias(module: Any) -> torch.Tensor:
 
 def statistics(module: Any) -> torch.Tensor:
     """Of the first BatchNorm."""
-    return next(one for name, one in module.named_buffers() if name.endswith("running_mean"))
+    return next(buffer for name, buffer in module.named_buffers() if name.endswith("running_mean"))
 
 
 def is_finite(run: Path, name: str) -> bool:
     stored = plain.read_checkpoint(run / "checkpoints" / name)["state_dict"]
-    return all(bool(one.isfinite().all()) for one in stored.values())
+    return all(bool(tensor.isfinite().all()) for tensor in stored.values())
 
 
 # ---- the best
 
 
 def test_after_a_validation_without_a_number_a_later_one_is_the_best(out: Path, tmp_path: Path) -> None:
-    kept: list[torch.Tensor] = []
+    original_bias: list[torch.Tensor] = []
 
     def spoil(module: Any) -> None:
-        kept.append(bias(module).clone())
+        original_bias.append(bias(module).clone())
         bias(module).fill_(NAN)
 
     spoilt = On("on_validation_start", spoil)
-    mended = On("on_validation_end", lambda module: bias(module).copy_(kept[0]))
+    mended = On("on_validation_end", lambda module: bias(module).copy_(original_bias[0]))
     result, _ = trained(out, tmp_path / "run", spoilt, mended)
     assert result.best_step == 2 * STEPS
     assert result.checkpoint == str(tmp_path / "run" / "checkpoints" / "best.ckpt")
@@ -117,13 +117,13 @@ def test_a_run_none_of_whose_steps_could_be_saved_ends_with_that_sentence(out: P
 def test_a_checkpoint_is_written_every_so_many_minutes_and_at_the_epochs_end(out: Path, tmp_path: Path) -> None:
     run, saved = tmp_path / "run", []
 
-    def look(*_: Any) -> None:
+    def note_step(*_: Any) -> None:
         path = run / "checkpoints" / "last.ckpt"
         saved.append(plain.read_checkpoint(path)["global_step"] if path.exists() else 0)
 
-    looking = lightning.Callback()
-    looking.on_train_batch_start = look  # type: ignore[method-assign]
-    trained(out, run, looking, save_every_minutes=4)  # a step is a minute
+    recorder = lightning.Callback()
+    recorder.on_train_batch_start = note_step  # type: ignore[method-assign]
+    trained(out, run, recorder, save_every_minutes=4)  # a step is a minute
     assert saved == [0, 0, 0, 0, 4, 4, 4, *[STEPS] * 4, STEPS + 4, STEPS + 4, STEPS + 4]
 
 
@@ -152,10 +152,10 @@ def folder(path: Path, text: str) -> None:
 def test_looking_for_a_checkpoint_renames_nothing(tmp_path: Path) -> None:
     folder(tmp_path / ".last.ckpt.before", "one")  # as a kill between the two steps of a publication leaves it
     last = tmp_path / "last.ckpt"
-    found = find_checkpoint(last)
+    checkpoint = find_checkpoint(last)
     assert [path.name for path in tmp_path.iterdir()] == [".last.ckpt.before"]
-    assert found is not None
-    assert (found / "part").read_text() == "one"
+    assert checkpoint is not None
+    assert (checkpoint / "part").read_text() == "one"
     folder(tmp_path / ".last.ckpt", "two")
     publish(tmp_path / ".last.ckpt", last)
     assert [path.name for path in tmp_path.iterdir()] == ["last.ckpt"]
@@ -174,6 +174,6 @@ def test_the_checkpoint_before_is_there_until_the_new_one_has_its_name(
     monkeypatch.setattr(Path, "rename", killed)
     with pytest.raises(LookupError):
         publish(tmp_path / ".last.ckpt", tmp_path / "last.ckpt")
-    found = find_checkpoint(tmp_path / "last.ckpt")
-    assert found is not None
-    assert (found / "part").read_text() == "one"
+    checkpoint = find_checkpoint(tmp_path / "last.ckpt")
+    assert checkpoint is not None
+    assert (checkpoint / "part").read_text() == "one"

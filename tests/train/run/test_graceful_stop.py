@@ -38,7 +38,7 @@ def undrawn() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def whole(out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Steps]:
+def uninterrupted(out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Steps]:
     """A run that nothing disturbs."""
     return trained(out, tmp_path_factory.mktemp("whole") / "run")
 
@@ -47,10 +47,10 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return plain.read_checkpoint(run / "checkpoints" / "last.ckpt")["state_dict"]
 
 
-def same(one: Result, other: Result) -> bool:
+def same(first: Result, second: Result) -> bool:
     """Whether two runs came to the same; what depends on the clock and the place does not count."""
-    told = ("epochs", "steps", "images", "best_step", "val", "test", "val_faces", "val_videos", "test_faces")
-    return all(getattr(one, name) == getattr(other, name) for name in told)
+    fields = ("epochs", "steps", "images", "best_step", "val", "test", "val_faces", "val_videos", "test_faces")
+    return all(getattr(first, name) == getattr(second, name) for name in fields)
 
 
 def stopped(out: Path, run: Path, *callbacks: Any, **changes: Any) -> tuple[StoppedTrainingError, Steps]:
@@ -61,18 +61,18 @@ def stopped(out: Path, run: Path, *callbacks: Any, **changes: Any) -> tuple[Stop
 
 
 def test_a_signal_ends_the_run_after_the_step_and_it_goes_on_as_if_nothing_had_been(
-    out: Path, tmp_path: Path, whole: tuple[Result, Steps]
+    out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps]
 ) -> None:
     run = tmp_path / "run"
     error, first = stopped(out, run, CallAtHook("on_train_batch_start", 5, raising(signal.SIGTERM)))
     assert f"stopped by SIGTERM after step 5, which is saved in {run}; run the same command again" in str(error)
     assert error.figures == {"signal": "SIGTERM", "step": 5, "run": str(run)}
-    result, rest = trained(out, run)
-    assert first + rest == whole[1]
+    result, resumed = trained(out, run)
+    assert first + resumed == uninterrupted[1]
     assert len(first) == 5
-    assert same(result, whole[0])
-    ours, wanted = weights(run), weights(Path(whole[0].run))
-    assert all(torch.equal(ours[name], wanted[name]) for name in wanted)
+    assert same(result, uninterrupted[0])
+    actual, expected = weights(run), weights(Path(uninterrupted[0].run))
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize(
@@ -82,45 +82,45 @@ def test_a_signal_ends_the_run_after_the_step_and_it_goes_on_as_if_nothing_had_b
 def test_the_code_says_who_ended_it_and_signals_do_afterwards_what_they_did(
     out: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    before = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)]
+    before = [signal.getsignal(sig) for sig in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)]
     error, first = stopped(out, tmp_path / "run", CallAtHook("on_train_batch_start", 1, raising(number)))
     assert error.exit_code == code
     assert f"stopped by {number.name} after step 1" in str(error)
     assert len(first) == 1
-    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)] == before
+    assert [signal.getsignal(sig) for sig in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)] == before
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_after_an_epochs_last_step_the_validation_is_made_up_for(
-    out: Path, tmp_path: Path, whole: tuple[Result, Steps], epoch: int
+    out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps], epoch: int
 ) -> None:
     error, first = stopped(
         out, tmp_path / "run", CallAtHook("on_train_batch_start", epoch * STEPS, raising(signal.SIGTERM))
     )
     assert error.figures["step"] == epoch * STEPS
-    result, rest = trained(out, tmp_path / "run")
-    assert first + rest == whole[1]
-    assert same(result, whole[0])
+    result, resumed = trained(out, tmp_path / "run")
+    assert first + resumed == uninterrupted[1]
+    assert same(result, uninterrupted[0])
 
 
 def test_in_a_validation_it_ends_at_once_and_the_validation_begins_anew(
-    out: Path, tmp_path: Path, whole: tuple[Result, Steps]
+    out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps]
 ) -> None:
     error, first = stopped(out, tmp_path / "run", CallAtHook("on_validation_batch_start", 1, raising(signal.SIGTERM)))
     assert error.figures["step"] == STEPS
-    result, rest = trained(out, tmp_path / "run")
-    assert first + rest == whole[1]
-    assert same(result, whole[0])
+    result, resumed = trained(out, tmp_path / "run")
+    assert first + resumed == uninterrupted[1]
+    assert same(result, uninterrupted[0])
 
 
 def test_in_the_test_at_the_end_nothing_is_trained_again(
-    out: Path, tmp_path: Path, whole: tuple[Result, Steps]
+    out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps]
 ) -> None:
     error, first = stopped(out, tmp_path / "run", CallAtHook("on_test_batch_start", 1, raising(signal.SIGTERM)))
     assert error.figures["step"] == 2 * STEPS
-    result, rest = trained(out, tmp_path / "run")
-    assert (first, rest) == (whole[1], [])
-    assert same(result, whole[0])
+    result, resumed = trained(out, tmp_path / "run")
+    assert (first, resumed) == (uninterrupted[1], [])
+    assert same(result, uninterrupted[0])
 
 
 def test_half_a_group_of_accumulated_batches_is_finished_first(out: Path, tmp_path: Path) -> None:
@@ -129,8 +129,8 @@ def test_half_a_group_of_accumulated_batches_is_finished_first(out: Path, tmp_pa
     error, first = stopped(out, run, CallAtHook("on_train_batch_start", 4, raising(signal.SIGTERM)), levers=levers)
     assert error.figures["step"] == 2
     assert len(first) == 6
-    _, rest = trained(out, run, levers=levers)
-    assert first + rest == undisturbed
+    _, resumed = trained(out, run, levers=levers)
+    assert first + resumed == undisturbed
 
 
 def test_before_the_first_step_there_is_nothing_to_save(out: Path, tmp_path: Path) -> None:
@@ -140,7 +140,9 @@ def test_before_the_first_step_there_is_nothing_to_save(out: Path, tmp_path: Pat
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
 
 
-def test_a_second_ctrl_c_does_not_wait_for_the_step(out: Path, tmp_path: Path, whole: tuple[Result, Steps]) -> None:
+def test_a_second_ctrl_c_does_not_wait_for_the_step(
+    out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps]
+) -> None:
     def twice() -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
@@ -149,8 +151,8 @@ def test_a_second_ctrl_c_does_not_wait_for_the_step(out: Path, tmp_path: Path, w
     assert error.exit_code == 130
     assert error.figures["step"] == 3  # the last that was saved
     assert len(first) == 5
-    _, rest = trained(out, tmp_path / "run")
-    assert first[:3] + rest == whole[1]
+    _, resumed = trained(out, tmp_path / "run")
+    assert first[:3] + resumed == uninterrupted[1]
 
 
 def read(path: Path, ranks: int) -> list[Steps]:
@@ -158,16 +160,16 @@ def read(path: Path, ranks: int) -> list[Steps]:
 
 
 def test_killed_in_mid_epoch_it_goes_on_with_the_batches_that_were_left_also_over_ranks(
-    out: Path, tmp_path: Path, whole: tuple[Result, Steps]
+    out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps]
 ) -> None:
     """SIGKILL in one process; of two ranks one alone gets SIGTERM, and both end at the same step; then one is lost."""
 
     def stage(name: str, seen: str, **arguments: Any) -> dict[str, Any]:
-        told = {"out": str(out), "run": str(tmp_path / name), "seen": str(tmp_path / seen), "epochs": 1, **arguments}
+        kwargs = {"out": str(out), "run": str(tmp_path / name), "seen": str(tmp_path / seen), "epochs": 1, **arguments}
         return {
             "run": f"{SUPPORT}/assets_fit.py:session",
             "ranks": 2 if "levers" in arguments else 1,
-            "arguments": told,
+            "arguments": kwargs,
         }
 
     two = {"levers": "ddp:2", "data": {"batch_size": 4}}
@@ -179,14 +181,14 @@ def test_killed_in_mid_epoch_it_goes_on_with_the_batches_that_were_left_also_ove
         stage("two", "then", **two),
     )
     assert codes == [[-signal.SIGKILL], [0], [75, 0], [75, -signal.SIGKILL], [0, 0]]
-    undisturbed = whole[1][:STEPS]
-    (killed,), (rest,) = read(tmp_path / "killed", 1), read(tmp_path / "rest", 1)
+    undisturbed = uninterrupted[1][:STEPS]
+    (killed,), (resumed,) = read(tmp_path / "killed", 1), read(tmp_path / "rest", 1)
     assert killed == undisturbed[:5]
-    assert rest == undisturbed[3:]  # of the checkpoint at step 3
-    first, then = read(tmp_path / "first", 2), read(tmp_path / "then", 2)
-    assert [len(steps) for steps in (*first, *then)] == [4, 4, 3, 3]
+    assert resumed == undisturbed[3:]  # of the checkpoint at step 3
+    first, second = read(tmp_path / "first", 2), read(tmp_path / "then", 2)
+    assert [len(steps) for steps in (*first, *second)] == [4, 4, 3, 3]
     together = [
         [epoch, sorted(faces + others)]
-        for (epoch, faces), (_, others) in zip(first[0] + then[0], first[1] + then[1], strict=True)
+        for (epoch, faces), (_, others) in zip(first[0] + second[0], first[1] + second[1], strict=True)
     ]
     assert together == [[epoch, sorted(faces)] for epoch, faces in undisturbed]

@@ -82,40 +82,40 @@ def saved(
     request: Any, out: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Any], RecordFaces]:
     """Checkpoints of every batch of two epochs in steps of 8 images, the Trainer's options, and the images."""
-    folder, whole = tmp_path_factory.mktemp("saved"), RecordFaces()
-    trainer(max_epochs=2, callbacks=[whole, _SaveEach(folder)], **request.param).fit(_Asking(), data(out))
-    assert len(by_epoch(whole.steps)) == 2 * TRAIN_FACES
-    return folder, request.param, whole
+    folder, recorder = tmp_path_factory.mktemp("saved"), RecordFaces()
+    trainer(max_epochs=2, callbacks=[recorder, _SaveEach(folder)], **request.param).fit(_Asking(), data(out))
+    assert len(by_epoch(recorder.steps)) == 2 * TRAIN_FACES
+    return folder, request.param, recorder
 
 
 @pytest.mark.parametrize("size", [4, 6, 16])
 def test_resumed_from_any_batch_with_another_batch_size_each_image_is_seen_once(
     out: Path, saved: tuple[Path, dict[str, Any], RecordFaces], size: int
 ) -> None:
-    folder, options, whole = saved
+    folder, options, original = saved
     steps_per_epoch = math.ceil(TRAIN_FACES / size)
     for file in sorted(folder.iterdir()):
-        done, rest = int(file.stem.split()[0]), RecordFaces()
-        fit = trainer(max_epochs=2, callbacks=[rest], **options)
+        batches_done, resumed = int(file.stem.split()[0]), RecordFaces()
+        fit = trainer(max_epochs=2, callbacks=[resumed], **options)
         fit.fit(_Asking(), data(out, batch_size=size), ckpt_path=file)
-        images = len(by_epoch(whole.steps[:done]))
-        assert by_epoch(rest.steps) == by_epoch(whole.steps)[images:], file.name
+        images = len(by_epoch(original.steps[:batches_done]))
+        assert by_epoch(resumed.steps) == by_epoch(original.steps)[images:], file.name
         epoch, in_epoch = divmod(images, TRAIN_FACES)
-        left = [math.ceil((TRAIN_FACES - in_epoch) / size), *[steps_per_epoch] * (1 - epoch)] if epoch < 2 else []
-        assert lengths(rest.steps) == left
+        expected = [math.ceil((TRAIN_FACES - in_epoch) / size), *[steps_per_epoch] * (1 - epoch)] if epoch < 2 else []
+        assert lengths(resumed.steps) == expected
         assert fit.current_epoch == 2
 
 
 def test_a_checkpoint_of_the_new_size_goes_on_as_any_other(out: Path, tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     trainer(max_epochs=1, callbacks=[_SaveEach(tmp_path / "first")]).fit(_Asking(), data(out))
-    whole = RecordFaces()
-    fit = trainer(max_epochs=1, callbacks=[whole, _SaveEach(tmp_path)])
+    original = RecordFaces()
+    fit = trainer(max_epochs=1, callbacks=[original, _SaveEach(tmp_path)])
     fit.fit(_Asking(), data(out, batch_size=4), ckpt_path=tmp_path / "first" / "3.ckpt")
-    assert lengths(whole.steps) == [7]
-    rest = RecordFaces()
-    trainer(max_epochs=1, callbacks=[rest]).fit(_Asking(), data(out, batch_size=4), ckpt_path=tmp_path / "2.ckpt")
-    assert rest.steps == whole.steps[2:]
+    assert lengths(original.steps) == [7]
+    resumed = RecordFaces()
+    trainer(max_epochs=1, callbacks=[resumed]).fit(_Asking(), data(out, batch_size=4), ckpt_path=tmp_path / "2.ckpt")
+    assert resumed.steps == original.steps[2:]
 
 
 @pytest.mark.parametrize("size", [4, 16])
@@ -123,34 +123,34 @@ def test_a_run_that_ends_at_a_number_of_steps_comes_to_the_end_of_its_schedule(
     out: Path, tmp_path: Path, size: int
 ) -> None:
     options: dict[str, Any] = {"learning_rate": 0.1, "warmup_steps": 0, "schedule": "linear"}
-    rest = _Rates()
+    resumed = _Rates()
     trainer(max_steps=8, max_epochs=-1, callbacks=[_SaveEach(tmp_path)]).fit(classifier(**options), data(out))
-    trainer(max_steps=8, max_epochs=-1, callbacks=[rest]).fit(
+    trainer(max_steps=8, max_epochs=-1, callbacks=[resumed]).fit(
         classifier(**options), data(out, batch_size=size), ckpt_path=tmp_path / "4.ckpt"
     )
-    assert rest.steps == pytest.approx([0.1 * (8 - step) / 8 for step in range(4, 8)])
+    assert resumed.steps == pytest.approx([0.1 * (8 - step) / 8 for step in range(4, 8)])
 
 
 @pytest.mark.parametrize("size", [4, 16])
 def test_the_learning_rate_is_that_of_a_run_of_the_new_size_at_that_image(out: Path, tmp_path: Path, size: int) -> None:
     options: dict[str, Any] = {"learning_rate": 0.1, "warmup_steps": 4, "schedule": "linear"}
-    wanted, rest = _Rates(), _Rates()
-    trainer(max_epochs=2, callbacks=[wanted]).fit(classifier(**options), data(out, batch_size=size))
+    expected, resumed = _Rates(), _Rates()
+    trainer(max_epochs=2, callbacks=[expected]).fit(classifier(**options), data(out, batch_size=size))
     trainer(max_epochs=1, callbacks=[_SaveEach(tmp_path)]).fit(classifier(**options), data(out))
-    again = [rest, _SaveEach(tmp_path)]
-    trainer(max_epochs=2, callbacks=again).fit(
+    callbacks = [resumed, _SaveEach(tmp_path)]
+    trainer(max_epochs=2, callbacks=callbacks).fit(
         classifier(**options), data(out, batch_size=size), ckpt_path=tmp_path / "4.ckpt"
     )
-    done = 4 * SIZE // size
-    assert rest.steps == pytest.approx(wanted.steps[done:])
+    steps_done = 4 * SIZE // size
+    assert resumed.steps == pytest.approx(expected.steps[steps_done:])
     later = _Rates()
     trainer(max_epochs=2, callbacks=[later]).fit(
         classifier(**options), data(out, batch_size=size), ckpt_path=tmp_path / "3.ckpt"
     )
-    assert later.steps == pytest.approx(wanted.steps[done + 3 :])
+    assert later.steps == pytest.approx(expected.steps[steps_done + 3 :])
 
 
-def test_it_is_said_that_steps_are_of_another_size(out: Path, tmp_path: Path) -> None:
+def test_a_warning_says_that_steps_are_of_another_size(out: Path, tmp_path: Path) -> None:
     trainer(max_epochs=1, callbacks=[_SaveEach(tmp_path)]).fit(_Asking(), data(out))
     with pytest.warns(UserWarning, match="global_batch=4: the checkpoint is of 8 images a step; training continues at"):
         trainer(max_epochs=1).fit(_Asking(), data(out, batch_size=4), ckpt_path=tmp_path / "2.ckpt")
@@ -171,10 +171,10 @@ def test_groups_of_another_size_begin_where_the_epoch_did_so_the_first_may_have_
     out: Path, tmp_path: Path, before: int, batches: int, size: int, group: int, groups: list[int]
 ) -> None:
     trainer(max_epochs=1, accumulate_grad_batches=before, callbacks=[SaveEach(tmp_path)]).fit(_Asking(), data(out))
-    rest = _Groups()
-    fit = trainer(max_epochs=1, accumulate_grad_batches=group, callbacks=[rest, ShortGroupRescaling(group)])
+    resumed = _Groups()
+    fit = trainer(max_epochs=1, accumulate_grad_batches=group, callbacks=[resumed, ShortGroupRescaling(group)])
     fit.fit(_Asking(), data(out, batch_size=size), ckpt_path=tmp_path / f"{batches}.ckpt")
-    assert rest.steps == groups
+    assert resumed.steps == groups
 
 
 def test_a_first_group_of_fewer_batches_is_averaged_over_those(out: Path, tmp_path: Path) -> None:
@@ -187,18 +187,18 @@ def test_a_first_group_of_fewer_batches_is_averaged_over_those(out: Path, tmp_pa
         fit.fit(model, data(out), ckpt_path=tmp_path / "2.ckpt")
         weights.append(model.state_dict())
     assert not torch.equal(weights[0]["head.weight"], before["head.weight"])
-    assert all(map(torch.equal, *(one.values() for one in weights)))
+    assert all(map(torch.equal, *(state.values() for state in weights)))
 
 
 @pytest.mark.parametrize("batches", [3, 4, 5])
 def test_in_mid_group_the_learning_rate_is_that_of_the_group(out: Path, tmp_path: Path, batches: int) -> None:
     options: dict[str, Any] = {"learning_rate": 0.1, "warmup_steps": 0, "schedule": "linear"}
     trainer(max_epochs=1, callbacks=[SaveEach(tmp_path)]).fit(classifier(**options), data(out))
-    wanted, rest = _Rates(), _Rates()
-    trainer(max_epochs=2, accumulate_grad_batches=4, callbacks=[wanted]).fit(
+    expected, resumed = _Rates(), _Rates()
+    trainer(max_epochs=2, accumulate_grad_batches=4, callbacks=[expected]).fit(
         classifier(**options), data(out, batch_size=SIZE // 2)
     )
-    trainer(max_epochs=2, accumulate_grad_batches=4, callbacks=[rest]).fit(
+    trainer(max_epochs=2, accumulate_grad_batches=4, callbacks=[resumed]).fit(
         classifier(**options), data(out, batch_size=SIZE // 2), ckpt_path=tmp_path / f"{batches}.ckpt"
     )
-    assert rest.steps == pytest.approx(wanted.steps[2 * batches :])
+    assert resumed.steps == pytest.approx(expected.steps[2 * batches :])

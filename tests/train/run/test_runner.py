@@ -1,4 +1,4 @@
-"""What a user notices of a run: it learns, its folder holds everything, and what cannot be is said, not done."""
+"""What a user notices of a run: it learns, its folder holds everything, and what cannot be done is refused."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ LOSSES = Losses()
 
 
 @pytest.fixture(scope="module")
-def done(out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+def finished_run(out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
     """A finished run of five epochs."""
     run = tmp_path_factory.mktemp("done") / "run"
     return trained(out, run, LOSSES, epochs=5, model={"learning_rate": 3e-4})[0], run
 
 
 def finite(run: Path) -> bool:
-    held = plain.read_checkpoint(run / "checkpoints" / "last.ckpt")["state_dict"]
-    return all(bool(one.isfinite().all()) for one in held.values())
+    state = plain.read_checkpoint(run / "checkpoints" / "last.ckpt")["state_dict"]
+    return all(bool(tensor.isfinite().all()) for tensor in state.values())
 
 
 # ---- a run that comes to its end
 
 
-def test_the_loss_falls_and_both_logs_and_both_checkpoints_are_there(done: tuple[Result, Path]) -> None:
-    run = done[1]
+def test_the_loss_falls_and_both_logs_and_both_checkpoints_are_there(finished_run: tuple[Result, Path]) -> None:
+    run = finished_run[1]
     (log,) = run.glob("logs/csv/version_0/metrics.csv")
     rows = list(csv.DictReader(log.open()))
     assert len(LOSSES.losses) == 5 * STEPS
@@ -83,8 +83,8 @@ def test_the_loss_falls_and_both_logs_and_both_checkpoints_are_there(done: tuple
     assert {"val_roc.png", "test_confusion.png"} <= {path.name for path in (run / "logs").iterdir()}
 
 
-def test_the_result_says_what_was_done_and_how_well_it_does(done: tuple[Result, Path]) -> None:
-    result, run = done
+def test_the_result_says_what_was_done_and_how_well_it_does(finished_run: tuple[Result, Path]) -> None:
+    result, run = finished_run
     assert (result.epochs, result.steps, result.images) == (5, 5 * STEPS, 5 * TRAIN_FACES)
     assert (result.val_faces, result.val_videos, result.test_faces, result.test_videos) == (VAL_FACES, 3, TEST_FACES, 2)
     assert result.images_per_second is not None
@@ -98,8 +98,8 @@ def test_the_result_says_what_was_done_and_how_well_it_does(done: tuple[Result, 
     assert json.loads((run / "result.json").read_text()) == json.loads(json.dumps(asdict(result)))
 
 
-def test_the_best_checkpoint_is_that_of_the_lowest_loss_in_validation(done: tuple[Result, Path]) -> None:
-    result, run = done
+def test_the_best_checkpoint_is_that_of_the_lowest_loss_in_validation(finished_run: tuple[Result, Path]) -> None:
+    result, run = finished_run
     rows = list(csv.DictReader((run / "logs/csv/version_0/metrics.csv").open()))
     losses = [float(row["val/loss"]) for row in rows if row["val/loss"]]
     assert result.val["val/loss"] == pytest.approx(min(losses))
@@ -108,14 +108,14 @@ def test_the_best_checkpoint_is_that_of_the_lowest_loss_in_validation(done: tupl
     assert plain.read_checkpoint(result.checkpoint)["global_step"] == result.best_step
 
 
-def test_a_finished_run_is_not_trained_again(out: Path, done: tuple[Result, Path]) -> None:
-    result, seen = trained(out, done[1], epochs=5, model={"learning_rate": 3e-4})
+def test_a_finished_run_is_not_trained_again(out: Path, finished_run: tuple[Result, Path]) -> None:
+    result, seen = trained(out, finished_run[1], epochs=5, model={"learning_rate": 3e-4})
     assert seen == []
-    assert asdict(result) == json.loads((done[1] / "result.json").read_text())
+    assert asdict(result) == json.loads((finished_run[1] / "result.json").read_text())
 
 
-def test_the_config_in_the_folder_is_whole(out: Path, done: tuple[Result, Path]) -> None:
-    stored = json.loads((done[1] / "config.json").read_text())
+def test_the_config_in_the_folder_is_whole(out: Path, finished_run: tuple[Result, Path]) -> None:
+    stored = json.loads((finished_run[1] / "config.json").read_text())
     assert stored["config"] == json.loads(json.dumps(asdict(config(epochs=5, model={"learning_rate": 3e-4}))))
     assert stored["dataset"]["path"] == str(out)
     assert len(stored["dataset"]["fingerprint"]) > 8
@@ -176,18 +176,20 @@ def _lost() -> None:
 # ---- settings
 
 
-def test_other_settings_or_faces_are_another_run(out: Path, done: tuple[Result, Path], tmp_path: Path) -> None:
+def test_other_settings_or_faces_are_another_run(out: Path, finished_run: tuple[Result, Path], tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"model.learning_rate: 0.0003 there, 0.001 here; epochs: 5 there, 2 here"):
-        train(out, config(), done[1])
+        train(out, config(), finished_run[1])
     make_dataset(tmp_path / "other", (("train", (Clip("real/zoe.mp4", 9), Clip("fake/zoe-swap.mp4", 9))),))
     with pytest.raises(RefusedError, match=r"the dataset: .*out there, .*other here, with other faces"):
-        train(tmp_path / "other", config(epochs=5, model={"learning_rate": 3e-4}), done[1])
+        train(tmp_path / "other", config(epochs=5, model={"learning_rate": 3e-4}), finished_run[1])
 
 
-def test_what_the_result_does_not_depend_on_may_change(out: Path, done: tuple[Result, Path], tmp_path: Path) -> None:
+def test_what_the_result_does_not_depend_on_may_change(
+    out: Path, finished_run: tuple[Result, Path], tmp_path: Path
+) -> None:
     (tmp_path / "link").symlink_to(out)
     free: dict[str, Any] = {"recipe": "renamed", "save_every_minutes": 50, "data": {"num_workers": 1}}
-    result, _ = trained(tmp_path / "link", done[1], epochs=5, model={"learning_rate": 3e-4}, **free)
+    result, _ = trained(tmp_path / "link", finished_run[1], epochs=5, model={"learning_rate": 3e-4}, **free)
     assert result.steps == 5 * STEPS
 
 
@@ -208,7 +210,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(out: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("text", ["{}", "not json", '{"version": 9, "config": {}, "dataset": {"fingerprint": ""}}'])
-def test_a_config_of_something_else_is_said_to_be_that(out: Path, tmp_path: Path, text: str) -> None:
+def test_a_config_of_something_else_is_refused(out: Path, tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(FacefeedError, match=r"config\.json: is none of facefeed train's"):
         train(out, config(), tmp_path)
@@ -277,10 +279,10 @@ def test_a_rank_that_starts_late_leaves_the_folder_to_the_first(
 
 
 def test_of_a_finished_run_other_ranks_have_nothing_to_tell(
-    out: Path, done: tuple[Result, Path], monkeypatch: pytest.MonkeyPatch
+    out: Path, finished_run: tuple[Result, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "3")
-    assert train(out, config(epochs=5, model={"learning_rate": 3e-4}), done[1]) is None
+    assert train(out, config(epochs=5, model={"learning_rate": 3e-4}), finished_run[1]) is None
 
 
 def test_on_a_full_disk_it_stops_and_the_checkpoint_before_is_whole(out: Path, tmp_path: Path) -> None:
@@ -356,27 +358,27 @@ def test_losses_that_are_no_numbers_end_the_run_with_a_sentence_and_are_not_save
 
 
 def test_in_a_log_it_is_plain_lines(out: Path, tmp_path: Path) -> None:
-    told = io.StringIO()
-    train(out, config(epochs=1), tmp_path / "run", console=Console(file=told, soft_wrap=True))
-    lines = told.getvalue().splitlines()
+    output = io.StringIO()
+    train(out, config(epochs=1), tmp_path / "run", console=Console(file=output, soft_wrap=True))
+    lines = output.getvalue().splitlines()
     assert not any(line.startswith("{") for line in lines)
     assert any(line.startswith("step 1 of 7: epoch 1 of 1, loss ") for line in lines)
     assert any(line.startswith("epoch 1, step 7: val loss ") for line in lines)
 
 
 def test_a_validation_without_a_number_is_shown_as_that(out: Path, tmp_path: Path) -> None:
-    told = io.StringIO()
+    output = io.StringIO()
     spoil = lightning.Callback()
     spoil.on_validation_start = lambda trainer, pl_module: _spoil(pl_module)  # type: ignore[method-assign]
     with pytest.raises(FacefeedError):
         train(
             out, config(epochs=5), tmp_path / "run", callbacks=[spoil], as_json=True,
-            console=Console(file=told, soft_wrap=True),
+            console=Console(file=output, soft_wrap=True),
         )  # fmt: skip
-    events = [json.loads(line) for line in told.getvalue().splitlines()]
-    validated = next(one for one in events if one["event"] == "validated")
+    events = [json.loads(line) for line in output.getvalue().splitlines()]
+    validated = next(event for event in events if event["event"] == "validated")
     assert validated["val/loss"] is None
-    assert any(one["event"] == "warning" and one["warning"].startswith("not saved: ") for one in events)
+    assert any(event["event"] == "warning" and event["warning"].startswith("not saved: ") for event in events)
 
 
 def _spoil(module: Any) -> None:
@@ -384,20 +386,20 @@ def _spoil(module: Any) -> None:
 
 
 def test_for_a_program_it_is_one_json_object_a_line(out: Path, tmp_path: Path) -> None:
-    told = io.StringIO()
-    train(out, config(), tmp_path / "run", console=Console(file=told, soft_wrap=True), as_json=True)
-    events = [json.loads(line) for line in told.getvalue().splitlines()]
-    assert [one["event"] for one in events if one["event"] != "warning"] == ["progress", "validated", "validated"]
+    output = io.StringIO()
+    train(out, config(), tmp_path / "run", console=Console(file=output, soft_wrap=True), as_json=True)
+    events = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert [event["event"] for event in events if event["event"] != "warning"] == ["progress", "validated", "validated"]
     assert {"epoch", "step", "steps", "loss", "images_per_second", "stall", "eta_seconds"} <= events[0].keys()
-    validated = [one for one in events if one["event"] == "validated"]
-    assert [(one["epoch"], one["step"]) for one in validated] == [(0, STEPS), (1, 2 * STEPS)]
-    assert all("val/auc" in one for one in validated)
+    validated = [event for event in events if event["event"] == "validated"]
+    assert [(event["epoch"], event["step"]) for event in validated] == [(0, STEPS), (1, 2 * STEPS)]
+    assert all("val/auc" in event for event in validated)
 
 
 def test_on_a_terminal_it_shows_a_bar_and_a_line_for_each_validation(out: Path, tmp_path: Path) -> None:
-    told = io.StringIO()
-    train(out, config(), tmp_path / "run", console=Console(file=told, force_terminal=True, width=80))
-    text = told.getvalue()
+    output = io.StringIO()
+    train(out, config(), tmp_path / "run", console=Console(file=output, force_terminal=True, width=80))
+    text = output.getvalue()
     assert "14/14" in text
     assert "epoch 1, step 7: val loss " in text
     assert ", AUC of videos " in text
@@ -413,7 +415,7 @@ def test_a_metric_that_nobody_logs_is_refused_before_anything_is_written(lever: 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_result_of_another_version_is_told_with_the_way_out(out: Path, tmp_path: Path) -> None:
+def test_a_result_of_another_version_is_refused_with_the_way_out(out: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     trained(out, run, epochs=1)
     whole = (run / "result.json").read_text()
@@ -422,11 +424,11 @@ def test_a_result_of_another_version_is_told_with_the_way_out(out: Path, tmp_pat
         trained(out, run, epochs=1)
     (run / "result.json").unlink()
     trained(out, run, epochs=1)
-    again, before = json.loads((run / "result.json").read_text()), json.loads(whole)
-    assert (again["test"], again["steps"]) == (before["test"], before["steps"])
+    second_result, first_result = json.loads((run / "result.json").read_text()), json.loads(whole)
+    assert (second_result["test"], second_result["steps"]) == (first_result["test"], first_result["steps"])
 
 
-def test_a_checkpoint_that_was_cut_short_is_told_with_the_way_out(out: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_cut_short_is_refused_with_the_way_out(out: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     trained(out, run, epochs=1)
     (run / "result.json").unlink()

@@ -63,9 +63,9 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return plain.read_checkpoint(run / "checkpoints" / "last.ckpt")["state_dict"]
 
 
-def same(one: Path, other: Path) -> bool:
-    ours, wanted = weights(one), weights(other)
-    return ours.keys() == wanted.keys() and all(torch.equal(ours[name], wanted[name]) for name in wanted)
+def same(first: Path, second: Path) -> bool:
+    actual, expected = weights(first), weights(second)
+    return actual.keys() == expected.keys() and all(torch.equal(actual[name], expected[name]) for name in expected)
 
 
 # ---- one process
@@ -106,13 +106,13 @@ def _lost() -> None:
 def test_a_resumed_run_draws_the_random_numbers_that_were_next(
     out: Path, tmp_path: Path, undisturbed: tuple[Path, list[list[float]]], ending: Any, step: int, lasting: int
 ) -> None:
-    first, rest = Draws(), Draws()
+    first, resumed = Draws(), Draws()
     with pytest.raises((StoppedTrainingError, LookupError)):
         trained(out, tmp_path / "run", first, Moves(), CallAtHook("on_train_batch_start", step, ending), **DROPOUT)
     random.seed(5)
     np.random.seed(5)
-    trained(out, tmp_path / "run", rest, Moves(), **DROPOUT)
-    assert first.steps[:lasting] + rest.steps == undisturbed[1]
+    trained(out, tmp_path / "run", resumed, Moves(), **DROPOUT)
+    assert first.steps[:lasting] + resumed.steps == undisturbed[1]
     assert same(tmp_path / "run", undisturbed[0])
 
 
@@ -155,14 +155,14 @@ def folder(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from a malicious file.
     """
     path = tmp_path_factory.mktemp("runs")
-    evil, asked = RunFolder(path / "evil"), config(epochs=1, **DROPOUT, **TWO)
-    classes = FaceDataModule(out, asked.data).classes
-    with evil.locked(replace(asked, model=replace(asked.model, classes=classes)), out, ranks=2):
+    evil, run_config = RunFolder(path / "evil"), config(epochs=1, **DROPOUT, **TWO)
+    classes = FaceDataModule(out, run_config.data).classes
+    with evil.locked(replace(run_config, model=replace(run_config.model, classes=classes)), out, ranks=2):
         torch.save({"state_dict": {}, "loops": _Writes(path / "written")}, evil.checkpoints / "last.ckpt")
 
     def stage(run: str, name: str, *, ranks: int = 2, **arguments: Any) -> dict[str, Any]:
-        told = {"out": str(out), "run": str(path / run), "name": name, **(TWO if ranks == 2 else {}), **arguments}
-        return {"run": f"{__file__}:on_a_rank", "ranks": ranks, "arguments": told}
+        kwargs = {"out": str(out), "run": str(path / run), "name": name, **(TWO if ranks == 2 else {}), **arguments}
+        return {"run": f"{__file__}:on_a_rank", "ranks": ranks, "arguments": kwargs}
 
     codes = in_processes(
         stage("whole", "whole"),
@@ -191,13 +191,13 @@ def test_killed_and_resumed_under_fsdp_the_weights_are_those_of_a_run_that_nothi
     results = [json.loads((folder / run / "result.json").read_text()) for run in ("killed", "whole")]
     assert results[0]["val"] == results[1]["val"]
     assert results[0]["test"] == results[1]["test"]
-    assert [one.name for one in (folder / "whole" / "checkpoints").iterdir() if one.is_dir()] == []
+    assert [path.name for path in (folder / "whole" / "checkpoints").iterdir() if path.is_dir()] == []
 
 
 def test_ranks_draw_other_random_numbers_and_resume_each_its_own(folder: Path) -> None:
-    whole, rest = draws(folder, "whole", "whole"), draws(folder, "killed", "rest")
-    assert all(one != other for one, other in zip(*whole, strict=True))
-    assert rest == [steps[3:] for steps in whole]  # the checkpoint is that of the third step
+    uninterrupted, resumed = draws(folder, "whole", "whole"), draws(folder, "killed", "rest")
+    assert all(first != second for first, second in zip(*uninterrupted, strict=True))
+    assert resumed == [steps[3:] for steps in uninterrupted]  # the checkpoint is that of the third step
 
 
 def test_one_process_goes_on_with_the_batches_that_two_ranks_left(folder: Path) -> None:
@@ -206,10 +206,10 @@ def test_one_process_goes_on_with_the_batches_that_two_ranks_left(folder: Path) 
 
 
 def test_one_process_goes_on_in_steps_of_half_the_size_with_each_image_once(folder: Path) -> None:
-    left = [face for step in faces(folder, "whole", "whole")[3:] for face in step]
-    rest = faces(folder, "halved", "rest", ranks=1)
-    assert sorted(face for step in rest for face in step) == sorted(left)
-    assert [len(step) for step in rest] == [4] * 7
+    remaining = [face for step in faces(folder, "whole", "whole")[3:] for face in step]
+    resumed = faces(folder, "halved", "rest", ranks=1)
+    assert sorted(face for step in resumed for face in step) == sorted(remaining)
+    assert [len(step) for step in resumed] == [4] * 7
     result = json.loads((folder / "halved" / "result.json").read_text())
     assert (result["epochs"], result["steps"], result["images"]) == (1, 3 + 7, 52)
 
@@ -223,27 +223,27 @@ def test_a_malicious_checkpoint_is_refused_on_all_ranks_and_runs_nothing(folder:
 
 def test_a_run_goes_on_with_other_ranks_if_each_or_all_together_take_as_many_images(out: Path, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    begun = config(levers="ddp:4:2,bf16", data={"batch_size": 4})
-    with folder.locked(begun, out, ranks=8):
+    initial = config(levers="ddp:4:2,bf16", data={"batch_size": 4})
+    with folder.locked(initial, out, ranks=8):
         (folder.checkpoints / "last.ckpt").touch()
     for levers, size, ranks in (("ddp:8:1,bf16", 4, 8), ("fsdp:2:2,bf16", 8, 4), ("bf16", 32, 1)):
-        other = replace(begun, levers=levers, data=replace(begun.data, batch_size=size))
+        other = replace(initial, levers=levers, data=replace(initial.data, batch_size=size))
         folder.check(other, out)
         with folder.locked(other, out, ranks=ranks):
             pass
     for levers, size, ranks in (("ddp:4,bf16", 4, 4), ("bf16", 4, 1), ("ddp:3,bf16", 4, 3)):  # of fewer images
-        fewer = replace(begun, levers=levers, data=replace(begun.data, batch_size=size))
+        fewer = replace(initial, levers=levers, data=replace(initial.data, batch_size=size))
         with folder.locked(fewer, out, ranks=ranks):
             pass
     for ranks, remedy in (
         (4, r"take data\.batch_size=8 for steps of as many, or data\.batch_size=4"),
         (3, "take data"),
     ):
-        other = replace(begun, levers=f"ddp:{ranks},bf16", data=replace(begun.data, batch_size=6))
+        other = replace(initial, levers=f"ddp:{ranks},bf16", data=replace(initial.data, batch_size=6))
         with (
             pytest.raises(RefusedError, match=rf"4 x 8 images .* of 6 x {ranks}; {remedy}"),
             folder.locked(other, out, ranks=ranks),
         ):
             pass
     with pytest.raises(RefusedError, match=r"levers: bf16 there, zero:2,bf16 here"):
-        folder.check(replace(begun, levers="zero:2,bf16"), out)
+        folder.check(replace(initial, levers="zero:2,bf16"), out)

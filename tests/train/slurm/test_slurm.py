@@ -22,25 +22,25 @@ def slurm(*arguments: str) -> Result:
 
 
 def script_of(*arguments: str) -> str:
-    done = slurm(*arguments)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    result = slurm(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
-def asked_of(script: str) -> list[str]:
+def directives(script: str) -> list[str]:
     """The options of sbatch, as it would find them: up to the first command."""
     return [line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH")]
 
 
 def assigned(script: str, name: str) -> list[str]:
     """A list of the script's, as bash reads it."""
-    given = re.search(rf"^{name}=\(.*?\)$", script, re.MULTILINE | re.DOTALL)
-    assert given
-    shown = subprocess.run(
-        ["bash", "-c", f'{given[0]}\nfor one in "${{{name}[@]}}"; do printf "%s\\0" "$one"; done'],
+    match = re.search(rf"^{name}=\(.*?\)$", script, re.MULTILINE | re.DOTALL)
+    assert match
+    completed = subprocess.run(
+        ["bash", "-c", f'{match[0]}\nfor one in "${{{name}[@]}}"; do printf "%s\\0" "$one"; done'],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    return shown.stdout.split("\0")[:-1]
+    return completed.stdout.split("\0")[:-1]
 
 
 def is_bash(script: str) -> bool:
@@ -52,11 +52,11 @@ def test_a_training_asks_for_a_task_a_gpu_and_to_be_brought_back() -> None:
         "train", "faces", "--nodes", "2", "--gpus-per-node", "4", "--time", "1-12", "--partition", "gpu", "--account",
         "lab", "--mem", "200G", "--sbatch", "--qos=low", "--", "--set", "epochs=3",
     )  # fmt: skip
-    asked = asked_of(script)
+    requested = directives(script)
     assert {
         "--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=4", "--cpus-per-task=8", "--time=1-12", "--partition=gpu",
         "--account=lab", "--mem=200G", "--requeue", "--open-mode=append", "--signal=USR1@120", "--qos=low",
-    } < set(asked)  # fmt: skip
+    } < set(requested)  # fmt: skip
     assert script.startswith("#!/bin/bash\n")
     assert is_bash(script)
     assert assigned(script, "python") == [sys.executable]
@@ -64,9 +64,9 @@ def test_a_training_asks_for_a_task_a_gpu_and_to_be_brought_back() -> None:
 
 def test_the_log_lies_in_a_folder_that_is_there() -> None:
     # Where it is not, Slurm ends the job at once and tells nobody.
-    asked = asked_of(script_of("train", "faces"))
-    assert f"--chdir={Path.cwd()}" in asked
-    assert "--output=%x-%j.log" in asked
+    requested = directives(script_of("train", "faces"))
+    assert f"--chdir={Path.cwd()}" in requested
+    assert "--output=%x-%j.log" in requested
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_the_levers_are_those_of_the_nodes_that_were_asked_for(
 
 def test_precompute_gets_a_worker_a_core_or_a_gpu() -> None:
     cores = script_of("precompute", "videos", "faces", "--nodes", "3", "--cpus-per-node", "32", "--", "--every", "5")
-    assert {"--nodes=3", "--ntasks-per-node=32", "--cpus-per-task=1", "--signal=B:USR1@120"} < set(asked_of(cores))
+    assert {"--nodes=3", "--ntasks-per-node=32", "--cpus-per-task=1", "--signal=B:USR1@120"} < set(directives(cores))
     assert assigned(cores, "arguments") == ["videos", "faces", "--every", "5"]
     assert assigned(cores, "gpus_per_task") == []
     gpus = script_of("precompute", "videos", "faces", "--gpus-per-node", "2", "--cpus-per-node", "20")
-    assert {"--ntasks-per-node=2", "--cpus-per-task=10", "--gpus-per-node=2"} < set(asked_of(gpus))
+    assert {"--ntasks-per-node=2", "--cpus-per-task=10", "--gpus-per-node=2"} < set(directives(gpus))
     assert assigned(gpus, "gpus_per_task") == ["--gpus-per-task=1", "--cpu-bind=none"]
     assert is_bash(cores)
     assert is_bash(gpus)
@@ -128,7 +128,7 @@ def test_what_was_given_reaches_the_nodes_as_it_was(name: str) -> None:
     assert assigned(script, "arguments") == [name, "out"]
     assert assigned(script, "python") == ["a", name]
     assert assigned(script, "interface") == ["--interface", f"i{name}"]
-    assert len(asked_of(script)) == 9
+    assert len(directives(script)) == 9
 
 
 def test_odd_folders_are_quoted_as_sbatch_reads_them() -> None:
@@ -165,9 +165,9 @@ def test_what_a_cluster_would_refuse_or_waste_is_refused_before_it_waits_in_a_qu
     options: list[str], message: str
 ) -> None:
     warning = [] if "--warn-seconds" in options else ["--warn-seconds", "240"]
-    done = slurm("train", "faces", *warning, *options)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr
+    result = slurm("train", "faces", *warning, *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -193,9 +193,9 @@ def test_what_a_cluster_would_refuse_or_waste_is_refused_before_it_waits_in_a_qu
     ],
 )  # fmt: skip
 def test_options_that_the_job_itself_would_refuse_are_refused_now(command: list[str], message: str) -> None:
-    done = slurm(*command)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr
+    result = slurm(*command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
 
 
 def test_options_behind_the_command_are_explained_where_the_dashes_were_left_out() -> None:
@@ -204,10 +204,10 @@ def test_options_behind_the_command_are_explained_where_the_dashes_were_left_out
 
 def test_the_script_is_written_where_it_is_wanted(tmp_path: Path) -> None:
     path = tmp_path / "a b.sh"
-    done = slurm("train", "faces", "--script", str(path))
-    assert done.exit_code == 0
+    result = slurm("train", "faces", "--script", str(path))
+    assert result.exit_code == 0
     assert path.read_text() == script_of("train", "faces")
-    assert f"next: sbatch '{path}'" in done.stderr
+    assert f"next: sbatch '{path}'" in result.stderr
 
 
 def test_an_allocation_made_in_python_is_checked_as_well() -> None:
@@ -221,22 +221,24 @@ def test_an_allocation_made_in_python_is_checked_as_well() -> None:
 
 
 def test_a_kind_of_gpu_is_asked_for_and_a_rank_is_still_a_gpu() -> None:
-    asked = asked_of(script_of("train", "faces", "--gpus-per-node", "a100:4"))
-    assert {"--gpus-per-node=a100:4", "--ntasks-per-node=4", "--cpus-per-task=8"} < set(asked)
-    asked = asked_of(script_of("precompute", "videos", "faces", "--gpus-per-node", "nvidia_l4:2"))
-    assert {"--gpus-per-node=nvidia_l4:2", "--ntasks-per-node=2"} < set(asked)
+    requested = directives(script_of("train", "faces", "--gpus-per-node", "a100:4"))
+    assert {"--gpus-per-node=a100:4", "--ntasks-per-node=4", "--cpus-per-task=8"} < set(requested)
+    requested = directives(script_of("precompute", "videos", "faces", "--gpus-per-node", "nvidia_l4:2"))
+    assert {"--gpus-per-node=nvidia_l4:2", "--ntasks-per-node=2"} < set(requested)
 
 
-@pytest.mark.parametrize("given", ["a100", "a100:", "a100:0", "four", "4:a100"])
-def test_a_kind_without_a_number_is_refused(given: str) -> None:
-    done = slurm("train", "faces", "--gpus-per-node", given)
-    assert done.exit_code == 2
-    assert "a100:4" in done.output
+@pytest.mark.parametrize("gpus", ["a100", "a100:", "a100:0", "four", "4:a100"])
+def test_a_kind_without_a_number_is_refused(gpus: str) -> None:
+    result = slurm("train", "faces", "--gpus-per-node", gpus)
+    assert result.exit_code == 2
+    assert "a100:4" in result.output
 
 
 def test_a_ladder_is_one_task_with_all_gpus_of_a_node() -> None:
     script = script_of("ladder", "faces", "--gpus-per-node", "a100:4", "--", "--videos", ".", "--repeats", "2")
-    assert {"--nodes=1", "--ntasks-per-node=1", "--gpus-per-node=a100:4", "--cpus-per-task=32"} < set(asked_of(script))
+    assert {"--nodes=1", "--ntasks-per-node=1", "--gpus-per-node=a100:4", "--cpus-per-task=32"} < set(
+        directives(script)
+    )
     assert assigned(script, "arguments") == ["faces", "--videos", ".", "--repeats", "2"]
     assert is_bash(script)
 

@@ -48,8 +48,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def written(name: str, command: list[str], allocation: list[str], options: list[str]) -> Path:
     """A script by `facefeed slurm`, in this folder."""
     common = ["--cpus-per-node", "1", "--time", "60", "--script", name]
-    done = CliRunner().invoke(main, ["slurm", *command, *common, *allocation, "--", *options])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(main, ["slurm", *command, *common, *allocation, "--", *options])
+    assert result.exit_code == 0, result.output
     return Path(name).resolve()
 
 
@@ -76,11 +76,11 @@ def test_training_on_two_nodes_that_is_preempted_sees_the_same_batches_as_one_th
 
     for rank in (0, 1):
         undisturbed, disturbed = (FaceRecorder.read(seen[name], rank) for name in ("spared", "preempted"))
-        assert [(one["step"], one["faces"]) for one in disturbed] == [
-            (one["step"], one["faces"]) for one in undisturbed
+        assert [(record["step"], record["faces"]) for record in disturbed] == [
+            (record["step"], record["faces"]) for record in undisturbed
         ]
-        assert [one["step"] for one in undisturbed] == list(range(1, STEPS + 1))
-        assert [one["life"] for one in disturbed] == [0] * WAITS_AT + [1] * (STEPS - WAITS_AT)
+        assert [record["step"] for record in undisturbed] == list(range(1, STEPS + 1))
+        assert [record["life"] for record in disturbed] == [0] * WAITS_AT + [1] * (STEPS - WAITS_AT)
     figures = [json.loads((place / f"run {name}" / "result.json").read_text()) for name in seen]
     assert figures[0]["test"] == figures[1]["test"]
     assert f"cut short with status 75; job {first} goes back into the queue" in log

@@ -37,9 +37,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     from facefeed.train.starvation import data_wait  # noqa: PLC0415
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    moved = Clock()
-    monkeypatch.setattr(data_wait, "clock", moved)
-    return moved
+    fake_clock = Clock()
+    monkeypatch.setattr(data_wait, "clock", fake_clock)
+    return fake_clock
 
 
 @dataclass
@@ -53,11 +53,11 @@ class Items(Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return self.length
 
-    def __getitem__(self, wanted: int) -> torch.Tensor:
-        if wanted >= self.length:
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index >= self.length:
             raise IndexError
-        self.clock.pass_by(self.seconds if isinstance(self.seconds, float) else self.seconds(wanted))
-        return torch.tensor([float(wanted)])
+        self.clock.pass_by(self.seconds if isinstance(self.seconds, float) else self.seconds(index))
+        return torch.tensor([float(index)])
 
 
 class Stream(IterableDataset[torch.Tensor]):
@@ -134,12 +134,12 @@ def fitted(clock: Clock, loader: Any, watching: Any, **options: Any) -> Any:
     return logged
 
 
-def told(work: Callable[[], Any]) -> list[str]:
+def warned(work: Callable[[], Any]) -> list[str]:
     """What warnings of ours some work gave."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         work()
-    return [str(one.message) for one in caught if "training waits for data" in str(one.message)]
+    return [str(warning.message) for warning in caught if "training waits for data" in str(warning.message)]
 
 
 # ---- what is logged, on a clock that the test moves
@@ -164,7 +164,7 @@ def test_one_long_wait_among_short_ones_shows_in_the_p99(clock: Clock) -> None:
 def test_a_fed_loop_is_logged_as_0_and_nobody_is_warned(clock: Clock, on_starved: str) -> None:
     logged = []
     loader = DataLoader(Items(clock, 0.0))
-    assert told(lambda: logged.append(fitted(clock, loader, monitor(on_starved=on_starved), max_epochs=3))) == []
+    assert warned(lambda: logged.append(fitted(clock, loader, monitor(on_starved=on_starved), max_epochs=3))) == []
     assert logged[0].of("stall") == [0.0] * 12
     assert logged[0].of("wait_p99_ms") == [0.0] * 12
 
@@ -240,7 +240,7 @@ def test_with_accumulated_gradients_steps_are_batches(clock: Clock) -> None:
 
 def test_without_a_logger_it_still_warns(clock: Clock) -> None:
     fit = trainer(callbacks=[monitor(on_starved="warn")])
-    assert len(told(lambda: fit.fit(Model(lambda: clock.pass_by(STEP)), DataLoader(Items(clock, READ))))) == 1
+    assert len(warned(lambda: fit.fit(Model(lambda: clock.pass_by(STEP)), DataLoader(Items(clock, READ))))) == 1
 
 
 # ---- what it does about it
@@ -250,21 +250,21 @@ def test_the_warning_comes_once_a_fit_and_names_number_beginning_and_remedy(cloc
     # The first window is never judged; the second is fed, so the row begins with the third, after 20 steps.
     items = Items(clock, lambda item: 0.0 if 10 <= item < 20 else READ, length=100)
     watching = monitor(on_starved="warn")
-    (text,) = told(lambda: fitted(clock, DataLoader(items), watching))
+    (text,) = warned(lambda: fitted(clock, DataLoader(items), watching))
     assert text == (
         "stall=75.0%: training waits for data, for more of the time than max_stall=5.0% since step 20, and the device "
         "stands still meanwhile; call `profile(loader, step)` of facefeed.loaders.profiler.profile to see why, "
         "and what would help"
     )
-    assert len(told(lambda: fitted(clock, DataLoader(items), watching))) == 1  # the next fit
+    assert len(warned(lambda: fitted(clock, DataLoader(items), watching))) == 1  # the next fit
 
 
 def test_a_single_starved_window_is_forgiven_and_so_is_the_first(clock: Clock) -> None:
     now_and_then = Items(clock, lambda item: READ if item // 10 % 2 == 0 else 0.0, length=80)
-    assert told(lambda: fitted(clock, DataLoader(now_and_then), monitor(on_starved="warn"))) == []
+    assert warned(lambda: fitted(clock, DataLoader(now_and_then), monitor(on_starved="warn"))) == []
     at_first = Items(clock, lambda item: READ if item < 20 else 0.0, length=80)
-    assert told(lambda: fitted(clock, DataLoader(at_first), monitor(on_starved="warn"))) == []
-    assert len(told(lambda: fitted(clock, DataLoader(at_first), monitor(on_starved="warn", patience=1)))) == 1
+    assert warned(lambda: fitted(clock, DataLoader(at_first), monitor(on_starved="warn"))) == []
+    assert len(warned(lambda: fitted(clock, DataLoader(at_first), monitor(on_starved="warn", patience=1)))) == 1
 
 
 def test_fail_ends_the_run_with_an_error_that_knows_the_figures(clock: Clock) -> None:
@@ -281,7 +281,7 @@ def test_fail_ends_the_run_with_an_error_that_knows_the_figures(clock: Clock) ->
 
 def test_up_to_max_stall_nothing_is_wrong(clock: Clock) -> None:
     loader = DataLoader(Items(clock, READ))
-    assert told(lambda: fitted(clock, loader, monitor(on_starved="fail", max_stall=0.76))) == []
+    assert warned(lambda: fitted(clock, loader, monitor(on_starved="fail", max_stall=0.76))) == []
 
 
 @pytest.mark.parametrize(
@@ -321,12 +321,12 @@ def test_the_users_profiler_still_hears_everything_and_is_left_as_it_was(clock: 
         def stop(self, action: str) -> None:
             self.stopped.append(action)
 
-    own = Own()
-    logged = fitted(clock, DataLoader(Items(clock, READ)), monitor(), profiler=own)
+    profiler = Own()
+    logged = fitted(clock, DataLoader(Items(clock, READ)), monitor(), profiler=profiler)
     assert logged.of("stall") == pytest.approx([SHARE] * 4)
-    assert own.started.count("[_TrainingEpochLoop].train_dataloader_next") == 40
-    assert sorted(own.started) == sorted(own.stopped)
-    assert not {"start", "stop"} & set(vars(own))
+    assert profiler.started.count("[_TrainingEpochLoop].train_dataloader_next") == 40
+    assert sorted(profiler.started) == sorted(profiler.stopped)
+    assert not {"start", "stop"} & set(vars(profiler))
 
 
 def test_after_a_run_that_broke_off_the_same_trainer_begins_anew(clock: Clock) -> None:
@@ -361,7 +361,7 @@ def test_a_fit_that_resumes_a_checkpoint_goes_on_with_windows_of_its_own(clock: 
     logged = Kept()
     fit = trainer(logger=logged, callbacks=[monitor(on_starved="warn")], max_epochs=2)
     path = tmp_path / "epoch=0-step=40.ckpt"
-    (text,) = told(lambda: fit.fit(Model(lambda: clock.pass_by(STEP)), loader, ckpt_path=path))
+    (text,) = warned(lambda: fit.fit(Model(lambda: clock.pass_by(STEP)), loader, ckpt_path=path))
     assert logged.of("stall") == pytest.approx([SHARE] * 4)
     assert logged.steps("stall") == [49, 59, 69, 79]
     assert logged.of("first_batch_seconds") == pytest.approx([READ])
@@ -417,8 +417,8 @@ def test_a_loop_also_waits_while_a_batch_that_is_ready_is_handed_over(clock: Clo
     logged = Kept()
     trainer(logger=logged, callbacks=[monitor()]).fit(Model(step), loader)
     assert logged.of("wait_p99_ms")[1:] == pytest.approx([1, 1, 10])
-    handing = [0.010, 0.010, 0.019]  # seconds in ten steps
-    assert logged.of("stall")[1:] == pytest.approx([taken / (10 * STEP + taken) for taken in handing])
+    handing_seconds = [0.010, 0.010, 0.019]  # seconds in ten steps
+    assert logged.of("stall")[1:] == pytest.approx([seconds / (10 * STEP + seconds) for seconds in handing_seconds])
 
 
 def test_of_a_face_loader_it_is_known_which_batches_were_ready(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,14 +436,14 @@ def test_of_a_face_loader_it_is_known_which_batches_were_ready(dataset: Path, mo
 
 
 def test_of_several_loaders_in_one_nobody_knows_the_ready_batches(clock: Clock) -> None:
-    both = [DataLoader(Items(clock, 0.0), num_workers=1), DataLoader(Items(clock, 0.0))]
+    loaders = [DataLoader(Items(clock, 0.0), num_workers=1), DataLoader(Items(clock, 0.0))]
     logged = Kept()
 
     class First(type(Model(lambda: None))):  # type: ignore[misc]
         def training_step(self, batch: Any, number: int) -> torch.Tensor:
             return super().training_step(batch[0], number)
 
-    trainer(logger=logged, callbacks=[monitor()]).fit(First(), both)
+    trainer(logger=logged, callbacks=[monitor()]).fit(First(), loaders)
     assert logged.of("queue_depth") == []
 
 
@@ -469,7 +469,7 @@ def test_a_face_loader_in_a_trainer_with_a_csv_log(dataset: Path, tmp_path: Path
         name: [float(row[f"starvation/{name}"]) for row in rows if row[f"starvation/{name}"]]
         for name in ("stall", "wait_p99_ms", "queue_depth", "first_batch_seconds")
     }
-    assert [len(found) for found in figures.values()] == [4, 4, 4, 2]
+    assert [len(values) for values in figures.values()] == [4, 4, 4, 2]
     assert all(0 <= share < 1 for share in figures["stall"])
     assert all(wait > 0 for wait in figures["wait_p99_ms"])
     assert all(seconds > 0 for seconds in figures["first_batch_seconds"])
@@ -548,9 +548,9 @@ def test_on_a_real_device_its_own_time_is_measured() -> None:
         def __len__(self) -> int:
             return 40
 
-        def __getitem__(self, wanted: int) -> torch.Tensor:
+        def __getitem__(self, index: int) -> torch.Tensor:
             torch.cuda._sleep(cycles)  # for the device this is what waiting for the host is: time without a step
-            return torch.tensor([float(wanted)])
+            return torch.tensor([float(index)])
 
     logged = Kept()
     fit = trainer(logger=logged, callbacks=[monitor(every_n_steps=20)], accelerator="gpu", devices=1)
@@ -578,18 +578,18 @@ def train_on_ranks(folder: str) -> None:
         fit.fit(model, loader)
     except StarvedError as starved:
         error = str(starved)
-    told = {"rows": logged.rows, "steps": model.steps, "error": error}
-    Path(folder, f"rank{fit.global_rank}.json").write_text(json.dumps(told))
+    report = {"rows": logged.rows, "steps": model.steps, "error": error}
+    Path(folder, f"rank{fit.global_rank}.json").write_text(json.dumps(report))
 
 
 def test_ranks_agree_the_slowest_shows_and_all_stop_at_the_same_step(tmp_path: Path) -> None:
     stage = {"run": f"{__file__}:train_on_ranks", "ranks": 2, "arguments": {"folder": str(tmp_path)}}
     assert in_processes(stage) == [[0, 0]]
-    one, other = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
-    assert one == other
-    assert one["steps"] == 30
-    assert re.search(r"stall=75.0%.* on the slowest rank, which delays all others, .*since step 10", one["error"])
-    (_, first), *windows = one["rows"]
+    report, other_report = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
+    assert report == other_report
+    assert report["steps"] == 30
+    assert re.search(r"stall=75.0%.* on the slowest rank, which delays all others, .*since step 10", report["error"])
+    (_, first), *windows = report["rows"]
     assert first == {"starvation/first_batch_seconds": pytest.approx(READ)}
     assert [step for step, _ in windows] == [9, 19, 29]
     for _, figures in windows:
