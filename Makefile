@@ -66,7 +66,7 @@ types: $(READY)  ## mypy, strict
 	$(BIN)/mypy
 
 unit: $(READY)  ## the tests alone
-	$(BIN)/pytest -m "not chaos and not slurm" --numprocesses 2 --dist loadfile --durations=10
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not chaos and not slurm" --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=10
 
 docs: $(READY)  ## the documentation as pages, docs/_build/index.html; a link that leads nowhere is an error
 	NO_ALBUMENTATIONS_UPDATE=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build

@@ -40,6 +40,8 @@ _TOOLTIP = """(() => {
   const shown = within(document).filter((one) => one.classList.contains("bk-Tooltip")).flatMap((one) => [...(one.shadowRoot ?? one).children]);
   return shown.filter((one) => one.tagName !== "STYLE").map((one) => one.textContent).join(" ");
 })()"""  # noqa: E501
+_IS_READY = """document.readyState === "complete" && (!document.querySelector(".plot")
+  || Boolean(window.Bokeh?.documents.length && Bokeh.documents.every((one) => one.is_idle)))"""
 _NEXT_FRAME = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -135,11 +137,11 @@ class _Tab:
         await self.wide(LAPTOP)
         await self.call("Page.navigate", url=page.as_uri())
         until = time.monotonic() + _PATIENCE_SECONDS
-        while time.monotonic() < until:
-            seen.drawn = await self.value(_DRAWN)
-            if await self.value("document.readyState") == "complete" and all(seen.drawn.values()):
-                break
+        while not await self.value(_IS_READY):
+            assert time.monotonic() < until, f"{page} was not drawn"
             await asyncio.sleep(0.05)
+        await self.value(_NEXT_FRAME)
+        seen.drawn = await self.value(_DRAWN)
         for width in (LAPTOP, PHONE):
             await self.wide(width)
             await self.value(_NEXT_FRAME)

@@ -38,8 +38,8 @@ class _InstrumentedDataset:
             raise AttributeError(name)
         return getattr(self.dataset, name)
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[override]
+    @property  # type: ignore[misc]  # mypy holds `__class__` for an attribute that can be set
+    def __class__(self) -> Any:
         return type(self.dataset)
 
     def __reduce__(self) -> Any:  # pickle's own way asks for `__class__`

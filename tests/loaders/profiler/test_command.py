@@ -74,7 +74,7 @@ def test_a_quick_profile_is_the_verdict_alone(dataset: Path) -> None:
 def test_advice_that_is_a_setting_is_tried_on_request(dataset: Path) -> None:
     transform = A.Compose([A.Lambda(image=slowly)])
     loader = FaceDataLoader(dataset, 5, image_size=16, num_workers=0, transform=transform)
-    loader_profile = profile(loader, SleepingStep(0.003, 0.0), steps=60, verify=True)
+    loader_profile = profile(loader, SleepingStep(0.008, 0.0), steps=60, verify=True)
     tried = [item for item in loader_profile.advice if item.measured_wait_share is not None]
     assert tried
     assert all(item.settings for item in tried)
