@@ -23,19 +23,24 @@ def max_damaged_frames(num_wanted: int, max_damaged_percent: float) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderLimits:
-    """Resources the decoder's child process may use for one file; raises UsageError for invalid values.
+    """Resources the decoder's child process may use for one file.
 
-    deadline_seconds: longest wait for a byte from the child before it counts as hung. While it makes progress it
-        sends a heartbeat every second, so a sparse sampling of a long video does not count as a hang.
-    total_seconds: longest total wait for the child on one file, without the time the caller spends on its frames.
-        Four hours let a 2 h 1080p video pass at 15 frames a second.
-    cpu_seconds: CPU time of the child on one file, all threads together.
-    memory_bytes: address space of the child (RLIMIT_AS), including about 600 MB of its libraries.
-    max_pixels: pixels of one frame, stored or upright, checked before anything is decoded.
-    threads: codec threads; each keeps one more frame in memory.
-    max_damaged_percent: share of the wanted frames of a video that may be damaged, rounded up, but never all. With
-        more the file fails; 0 allows none.
-    command: command line of the child; None runs facefeed's own child with the current Python interpreter.
+    Args:
+        deadline_seconds: longest wait for a byte from the child before it counts as hung. While it makes progress it
+            sends a heartbeat every second, so a sparse sampling of a long video does not count as a hang.
+        total_seconds: longest total wait for the child on one file, without the time the caller spends on its frames.
+            Four hours let a 2 h 1080p video pass at 15 frames a second.
+        cpu_seconds: CPU time of the child on one file, all threads together.
+        memory_bytes: address space of the child (RLIMIT_AS), including about 600 MB of its libraries.
+        max_pixels: pixels of one frame, stored or upright, checked before anything is decoded.
+        threads: codec threads; each keeps one more frame in memory.
+        max_damaged_percent: share of the sampled frames of a video that may be damaged, rounded up, but never all. With
+            more the file fails; 0 allows none.
+        command: command line of the child; None runs facefeed's own child with the current Python interpreter.
+
+    Raises:
+        UsageError: a value is out of range.
+
     """
 
     deadline_seconds: float = 60.0
