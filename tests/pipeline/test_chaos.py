@@ -49,10 +49,10 @@ class Driver:
     def run(self) -> float:
         """Seconds that a run to the end took."""
         started = time.monotonic()
-        done = subprocess.run(
+        result = subprocess.run(
             self._command, env=self._environment, capture_output=True, text=True, check=False, timeout=600
         )
-        assert done.returncode == 0, done.stderr
+        assert result.returncode == 0, result.stderr
         return time.monotonic() - started
 
     def kill_when(self, due: Callable[[float], bool]) -> list[str]:
@@ -111,8 +111,8 @@ def test_killed_in_the_middle_of_the_work_the_next_run_ends_as_if_nothing_had_ha
 ) -> None:
     driver, _, source, script = undisturbed
     for number in (1, 2):
-        struck = Driver(script, source, tmp_path / f"out{number}", "--min-face", "16", "--every", "5")
-        finished = strike_and_go_on(struck, lambda _: len(struck.finished()) >= number, driver.rows())  # noqa: B023
+        killed = Driver(script, source, tmp_path / f"out{number}", "--min-face", "16", "--every", "5")
+        finished = strike_and_go_on(killed, lambda _: len(killed.finished()) >= number, driver.rows())  # noqa: B023
         assert number <= finished < len(driver.finished())
 
 
@@ -133,10 +133,10 @@ def test_killed_at_random_on_the_sample_nothing_is_lost_doubled_or_redone(
 ) -> None:
     driver, whole, source, script = sample_run
     seconds = random.Random(seed).uniform(0, whole)
-    struck = Driver(script, source, tmp_path / "out")
-    finished = strike_and_go_on(struck, lambda passed: passed >= seconds, driver.rows())
+    killed = Driver(script, source, tmp_path / "out")
+    finished = strike_and_go_on(killed, lambda passed: passed >= seconds, driver.rows())
     print(f"killed after {seconds:.1f} of {whole:.1f} s with {finished} units finished")
-    assert Manifest.read(struck.out).rows == driver.rows().num_rows
+    assert Manifest.read(killed.out).rows == driver.rows().num_rows
 
 
 @pytest.mark.chaos
@@ -144,9 +144,9 @@ def test_a_worker_killed_in_mid_unit_costs_nothing(
     sample_run: tuple[Driver, float, Path, Path], tmp_path: Path
 ) -> None:
     driver, _, source, script = sample_run
-    struck = Driver(script, source, tmp_path / "out")
-    process = psutil.Popen(struck._command, env=struck._environment, stderr=subprocess.PIPE, text=True)
-    while not list(struck.out.glob("_tmp/*.inprogress")) and process.is_running():
+    killed = Driver(script, source, tmp_path / "out")
+    process = psutil.Popen(killed._command, env=killed._environment, stderr=subprocess.PIPE, text=True)
+    while not list(killed.out.glob("_tmp/*.inprogress")) and process.is_running():
         time.sleep(0.02)
     # The worker is the process that holds the attempt's file open.
     holders = [
@@ -159,8 +159,8 @@ def test_a_worker_killed_in_mid_unit_costs_nothing(
     _, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     assert '"event": "lost"' in stderr
-    assert struck.rows().equals(driver.rows())
-    assert verify(struck.out).findings == []
+    assert killed.rows().equals(driver.rows())
+    assert verify(killed.out).findings == []
 
 
 @pytest.mark.chaos

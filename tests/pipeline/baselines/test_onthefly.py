@@ -251,7 +251,7 @@ def copy(src: Path, tmp_path: Path) -> Path:
         ("fake/old.avi", b"short", "no_frames: it has no frame 10"),
     ],
 )
-def test_a_source_that_has_changed_is_told_by_the_videos_name(
+def test_a_source_that_has_changed_is_reported_by_the_videos_name(
     copy: Path, out: Path, name: str, content: bytes | None, message: str
 ) -> None:
     path = copy / name

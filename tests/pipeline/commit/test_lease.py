@@ -61,7 +61,7 @@ def holder(lease: Path) -> dict[str, object]:
     return json.loads(text) if text else {}  # type: ignore[no-any-return]
 
 
-def test_a_second_driver_is_refused_and_told_who_the_first_is(lease: Path) -> None:
+def test_a_second_driver_is_refused_with_the_first_one_named(lease: Path) -> None:
     with another_driver(lease) as first:
         with pytest.raises(RefusedError) as caught, hold_lease(lease):
             pytest.fail("both hold it")

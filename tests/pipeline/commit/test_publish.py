@@ -56,10 +56,10 @@ def attempt(folder: Path, *, unit: str = "u1", config: str = "c1", rows: int = 3
 
 
 def test_a_published_file_has_its_name_at_once_and_whole(tmp_path: Path) -> None:
-    made = attempt(tmp_path)
-    digest = publish(made, tmp_path / "train/u1.parquet", "u1", "c1", 3)
+    attempt_path = attempt(tmp_path)
+    digest = publish(attempt_path, tmp_path / "train/u1.parquet", "u1", "c1", 3)
     assert digest == sha256_of(tmp_path / "train/u1.parquet")
-    assert not made.exists()
+    assert not attempt_path.exists()
 
 
 def test_the_second_of_two_attempts_gives_way(tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_no_flipped_byte_passes_with_other_values(tmp_path: Path) -> None:
     path = attempt(tmp_path, rows=100)
     column = pq.read_metadata(path).row_group(0).column(0)
     start = column.dictionary_page_offset or column.data_page_offset
-    whole, detected = path.read_bytes(), 0
+    content, detected = path.read_bytes(), 0
     for position in range(start, start + column.total_compressed_size):
-        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x10]) + whole[position + 1 :])
+        path.write_bytes(content[:position] + bytes([content[position] ^ 0x10]) + content[position + 1 :])
         try:
             check_unit_file(path, "u1", "c1", 100)
             assert pq.read_table(path)["x"].to_pylist() == list(range(100))  # a page's header has slack of its own
@@ -279,7 +279,7 @@ def test_a_second_attempt_that_fails_does_not_undo_the_first(worker: tuple[JobSp
     assert write_receipt(job.paths, nothing) == nothing
 
 
-def test_a_worker_that_is_told_to_stop_in_mid_video_blames_no_video(
+def test_a_worker_that_is_stopped_in_mid_video_blames_no_video(
     worker: tuple[JobSpec, Unit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, unit = worker
@@ -382,23 +382,23 @@ def test_a_commit_that_is_struck_at_any_system_call_shows_no_partial_file(
             sys.exit(error.exit_code)
     """)
     (tmp_path / "work.pickle").write_bytes(pickle.dumps((job, unit)))
-    struck = 0
+    num_faults = 0
     for when in range(1, 6):
         command = [
             strace, "-f", "-o", os.devnull, "-e", f"trace={call}", "-e", f"inject={call}:{fault}:when={when}",
             sys.executable, "-c", code, str(tmp_path / "work.pickle"),
         ]  # fmt: skip
-        done = subprocess.run(command, check=False, timeout=120, stdin=subprocess.DEVNULL, capture_output=True)
+        result = subprocess.run(command, check=False, timeout=120, stdin=subprocess.DEVNULL, capture_output=True)
         for path in job.paths.faces.rglob("*"):
             assert path.is_dir() or check_unit_file(path, unit.unit_id, "c1", 10) == 10
         for path in job.paths.receipts.iterdir():
             receipt = Receipt.from_json(path.read_bytes(), where=str(path))
             assert sha256_of(job.out / str(receipt.file)) == receipt.sha256
-        if done.returncode == 0:
+        if result.returncode == 0:
             break
-        struck += 1
-        assert done.returncode in {75, -signal.SIGKILL, 128 + signal.SIGKILL}, done.stderr
+        num_faults += 1
+        assert result.returncode in {75, -signal.SIGKILL, 128 + signal.SIGKILL}, result.stderr
     else:
         pytest.fail(f"{call} was still struck at its {when}th time")
-    assert struck or call in {"link", "linkat"}  # which of the two names the C library calls is its own affair
+    assert num_faults or call in {"link", "linkat"}  # which of the two names the C library calls is its own affair
     assert json.loads(job.paths.receipt(unit.unit_id).read_bytes())["rows"] == 10

@@ -91,7 +91,7 @@ def test_a_lower_quality_is_smaller(portrait: NDArray[np.uint8]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"format": "gif"}, "format='gif'"),
         ({"quality": 0}, "quality=0"),
@@ -100,8 +100,8 @@ def test_a_lower_quality_is_smaller(portrait: NDArray[np.uint8]) -> None:
         ({"format": "webp", "chroma": "444"}, "webp"),
     ],
 )
-def test_what_a_format_does_not_have_is_refused(options: dict[str, object], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_what_a_format_does_not_have_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         ImageEncoder(**options)  # type: ignore[arg-type]
 
 

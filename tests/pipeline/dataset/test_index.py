@@ -47,9 +47,9 @@ def stored(out: Path) -> pa.Table:
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_column_of_the_index_is_that_of_the_files(dataset: Path, name: str) -> None:
     column = Index(dataset).column(name)
-    wanted = stored(dataset).column(name)
+    expected = stored(dataset).column(name)
     assert len(column) == sum(ROWS.values())
-    assert column.cast(wanted.type).to_pylist() == wanted.to_pylist()
+    assert column.cast(expected.type).to_pylist() == expected.to_pylist()
 
 
 @pytest.mark.parametrize("batch_rows", [7, 256, 391, 65_536])
@@ -62,8 +62,8 @@ def test_every_image_lies_where_the_index_says(copy: Path, monkeypatch: pytest.M
         with (copy / index.value("file", row)).open("rb") as file:
             file.seek(index.value("image_offset", row))
             images.append((index.value("face_id", row), file.read(index.value("image_bytes", row))))
-    wanted = stored(copy)
-    assert images == list(zip(wanted["face_id"].to_pylist(), wanted["image"].to_pylist(), strict=True))
+    expected = stored(copy)
+    assert images == list(zip(expected["face_id"].to_pylist(), expected["image"].to_pylist(), strict=True))
 
 
 @pytest.mark.parametrize("batch_rows", [7, 65_536])
@@ -95,8 +95,8 @@ def test_rows_are_found_in_columns_with_nulls(copy: Path, monkeypatch: pytest.Mo
     methods = stored(copy)["method"].to_pylist()
     assert set(methods) == {None, "swap", "talk"}
     for method in ("swap", "talk"):
-        wanted = [row for row, row_method in enumerate(methods) if row_method == method]
-        assert index.rows_where("method", method).tolist() == wanted
+        expected = [row for row, row_method in enumerate(methods) if row_method == method]
+        assert index.rows_where("method", method).tolist() == expected
     # A column of nothing but nulls has an empty dictionary.
     assert index.column("compression").null_count == len(index)
     assert index.rows_where("compression", "c23").tolist() == []
@@ -105,9 +105,9 @@ def test_rows_are_found_in_columns_with_nulls(copy: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("name", NULLABLE_STRINGS)
 def test_a_null_is_read_as_none(dataset: Path, name: str) -> None:
     index = Index(dataset)
-    wanted = stored(dataset)[name].to_pylist()
-    assert None in wanted
-    assert [index.value(name, row) for row in range(len(index))] == wanted
+    expected = stored(dataset)[name].to_pylist()
+    assert None in expected
+    assert [index.value(name, row) for row in range(len(index))] == expected
 
 
 def test_it_names_labels_and_fingerprint_of_the_manifest(dataset: Path) -> None:
@@ -165,9 +165,9 @@ def test_a_missing_index_says_how_to_make_one(copy: Path) -> None:
 
 def test_a_truncated_index_says_how_to_mend_it(copy: Path) -> None:
     path = copy / "index.arrow"
-    whole = path.read_bytes()
-    for length in [0, 1, 8, 100, len(whole) // 2, len(whole) - 10, len(whole) - 1]:
-        path.write_bytes(whole[:length])
+    content = path.read_bytes()
+    for length in [0, 1, 8, 100, len(content) // 2, len(content) - 10, len(content) - 1]:
+        path.write_bytes(content[:length])
         with pytest.raises(CorruptDataError, match=r"index\.arrow: .*facefeed verify .* --rebuild-index"):
             Index(copy)
 

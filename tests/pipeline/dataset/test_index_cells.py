@@ -49,12 +49,12 @@ MIXED = [390, 0, 6, 7, 8, 200, 7, 390, 13, 14]
 @pytest.mark.parametrize("name", ["label", "frame_index", "pts_seconds", "score", "image_crc32", "height"])
 def test_numbers_come_in_the_order_they_are_asked_for(whole_and_in_batches: Rows, name: str) -> None:
     index, rows = whole_and_in_batches
-    wanted = [rows[row][name] for row in MIXED]
+    expected = [rows[row][name] for row in MIXED]
     values = index.numbers(name, MIXED)
-    assert values.tolist() == wanted
+    assert values.tolist() == expected
     assert values.dtype == index.numbers(name, []).dtype
-    assert [index.number(name, row) for row in MIXED] == wanted
-    assert index.numbers(name, np.array(MIXED, np.uint32)).tolist() == wanted
+    assert [index.number(name, row) for row in MIXED] == expected
+    assert index.numbers(name, np.array(MIXED, np.uint32)).tolist() == expected
     assert index.numbers(name, 3).tolist() == [rows[3][name]]
 
 
@@ -78,9 +78,9 @@ def test_a_null_among_numbers_is_not_a_number(whole_and_in_batches: Rows) -> Non
 def test_codes_are_places_in_the_names(whole_and_in_batches: Rows, name: str) -> None:
     index, rows = whole_and_in_batches
     names = [*index.categories(name), None]
-    wanted = [rows[row][name] for row in MIXED]
-    assert [names[code] for code in index.codes(name, MIXED)] == wanted
-    assert [index.text(name, row) for row in MIXED] == wanted
+    expected = [rows[row][name] for row in MIXED]
+    assert [names[code] for code in index.codes(name, MIXED)] == expected
+    assert [index.text(name, row) for row in MIXED] == expected
     assert len(index.codes(name, [])) == 0
     assert set(names) == {row[name] for row in rows} | {None}
 

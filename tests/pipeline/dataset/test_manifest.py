@@ -159,7 +159,7 @@ def test_a_damaged_manifest_is_named(tmp_path: Path, damage: Callable[[dict[str,
 
 
 @pytest.mark.parametrize(("key", "number"), [("version", 2), ("schema", 1), ("schema", 3)])
-def test_a_dataset_of_another_version_is_told_as_such(tmp_path: Path, key: str, number: int) -> None:
+def test_a_dataset_of_another_version_is_reported_as_such(tmp_path: Path, key: str, number: int) -> None:
     data = json.loads(MANIFEST.to_json())
     with_(key, number)(data)
     (tmp_path / "manifest.json").write_text(json.dumps(data))

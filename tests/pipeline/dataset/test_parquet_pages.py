@@ -196,10 +196,22 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_truncated_file_is_refused_wherever_it_ends(small: Path, tmp_path: Path) -> None:
-    whole = small.read_bytes()
+    content = small.read_bytes()
     path = tmp_path / "cut.parquet"
-    for length in [0, 1, 3, 4, 7, 8, 12, *range(13, len(whole), 97), len(whole) - 8, len(whole) - 4, len(whole) - 1]:
-        path.write_bytes(whole[:length])
+    for length in [
+        0,
+        1,
+        3,
+        4,
+        7,
+        8,
+        12,
+        *range(13, len(content), 97),
+        len(content) - 8,
+        len(content) - 4,
+        len(content) - 1,
+    ]:
+        path.write_bytes(content[:length])
         with pytest.raises(CorruptDataError, match=r"cut\.parquet"):
             image_byte_ranges(path)
 
@@ -213,15 +225,15 @@ def page_bytes(path: Path) -> range:
 
 
 def test_a_wrong_length_is_refused_be_it_longer_or_shorter(small: Path, tmp_path: Path) -> None:
-    whole = small.read_bytes()
+    content = small.read_bytes()
     offsets, _ = image_byte_ranges(small)
     path = tmp_path / "bad.parquet"
     for offset in offsets.tolist():
-        for place in range(offset - 4, offset):
+        for position in range(offset - 4, offset):
             for bit in range(8):
-                bad = bytearray(whole)
-                bad[place] ^= 1 << bit
-                path.write_bytes(bad)
+                damaged_content = bytearray(content)
+                damaged_content[position] ^= 1 << bit
+                path.write_bytes(damaged_content)
                 with pytest.raises(CorruptDataError, match=r"bad\.parquet: column image: page at byte"):
                     image_byte_ranges(path)
 
@@ -243,15 +255,15 @@ def inside(path: Path, damaged: Callable[[bytearray], None]) -> bool:
 @examples(150, same_fixtures=True)
 @given(data=st.data(), byte=st.integers(1, 255))
 def test_damage_in_an_image_page_never_gives_other_lengths(small: Path, tmp_path: Path, data: Any, byte: int) -> None:
-    place = data.draw(st.sampled_from(page_bytes(small)))
+    position = data.draw(st.sampled_from(page_bytes(small)))
     copy = tmp_path / "bad.parquet"
     copy.write_bytes(small.read_bytes())
 
     def damaged(content: bytearray) -> None:
-        content[place] ^= byte
+        content[position] ^= byte
 
     offsets, lengths = image_byte_ranges(small)
-    in_a_value = any(offset <= place < offset + size for offset, size in zip(offsets, lengths, strict=True))
+    in_a_value = any(offset <= position < offset + size for offset, size in zip(offsets, lengths, strict=True))
     right = inside(copy, damaged)
     # Values and the page's checksum (which `verify` reads) are not looked at here; all else must be noticed.
     assert right or not in_a_value
@@ -267,12 +279,12 @@ def test_damage_in_the_footer_is_refused_or_harmless_but_never_a_crash(
 ) -> None:
     content = small.read_bytes()
     footer_bytes = int.from_bytes(content[-8:-4], "little") + 8
-    place = data.draw(st.integers(len(content) - footer_bytes, len(content) - 1))
+    position = data.draw(st.integers(len(content) - footer_bytes, len(content) - 1))
     copy = tmp_path / "bad.parquet"
     copy.write_bytes(content)
 
     def damaged(bad: bytearray) -> None:
-        bad[place] ^= byte
+        bad[position] ^= byte
 
     inside(copy, damaged)
 
@@ -287,13 +299,13 @@ def test_damage_in_the_footer_is_refused_or_harmless_but_never_a_crash(
 def test_a_page_header_of_any_bytes_is_refused_and_never_hangs(
     small: Path, tmp_path: Path, header: bytes, repeats: int
 ) -> None:
-    where = page_bytes(small)
+    page_range = page_bytes(small)
     copy = tmp_path / "bad.parquet"
     copy.write_bytes(small.read_bytes())
 
     def damaged(content: bytearray) -> None:
-        junk = (header * repeats)[: len(where)]
-        content[where.start : where.start + len(junk)] = junk
+        junk = (header * repeats)[: len(page_range)]
+        content[page_range.start : page_range.start + len(junk)] = junk
 
     inside(copy, damaged)
 

@@ -102,9 +102,9 @@ def test_hugging_face_reads_the_folder_and_its_three_splits(faces: Path, tmp_pat
     # In a process of its own, cut off from the network: `datasets` reads its settings when it is imported.
     environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "HF_DATASETS_OFFLINE": "1", "PATH": ""}
     command = [sys.executable, "-c", HUGGING_FACE, str(faces), str(tmp_path / "cache")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    output = json.loads(done.stdout.splitlines()[-1])
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    output = json.loads(result.stdout.splitlines()[-1])
     assert output["counts"] == {
         "train": [ROWS["train"], ["train"]],
         "validation": [ROWS["val"], ["val"]],

@@ -195,7 +195,7 @@ def test_no_more_than_two_families_a_decoder_are_held(tmp_path: Path) -> None:
     worker = unfilmed(job_of(tmp_path, tmp_path / "out", FixedBoxDetector()), 2, opened.append)
 
     def count(_: InputOutcome) -> None:
-        idle = threading.Barrier(2)  # both lanes are through with what they were given
+        idle = threading.Barrier(2)  # both decoders have finished what they were given
         for waiting in [worker._pool._executor.submit(idle.wait, PATIENCE_SECONDS) for _ in range(2)]:
             waiting.result()
         held.append(len(opened) - len(held))

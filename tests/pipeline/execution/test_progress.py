@@ -24,7 +24,7 @@ KEYS = {
 
 
 class Clock:
-    """Time that passes only when told to."""
+    """A clock that is advanced by hand."""
 
     now = 1000.0
 
@@ -166,13 +166,13 @@ def test_a_person_at_a_terminal_sees_a_bar_and_no_json(clock: Clock) -> None:
             Unit(unit_id="v" * 32, split="train", inputs=(Entry(video_id="a"),)), "its worker was lost", "again"
         )
         progress.on_receipt(receipt("w", (0, 0), failed="truncated"))
-    shown = file.getvalue()
-    assert "{" not in shown
-    assert "8 slots" in shown
-    assert "unit vvvvvvvv with 1 input: its worker was lost; again" in shown
-    assert "2/2" in shown
-    assert "5 faces  1.0 frames/s" in shown
-    assert "failed: 1 truncated" in shown
+    output = file.getvalue()
+    assert "{" not in output
+    assert "8 slots" in output
+    assert "unit vvvvvvvv with 1 input: its worker was lost; again" in output
+    assert "2/2" in output
+    assert "5 faces  1.0 frames/s" in output
+    assert "failed: 1 truncated" in output
 
 
 def test_the_bar_begins_where_an_interrupted_run_has_stopped(clock: Clock) -> None:
@@ -233,29 +233,29 @@ def test_a_lost_unit_is_reported_at_once(clock: Clock) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["event", "receipt", "lost"])), max_size=30))
-def test_nothing_is_counted_twice_whatever_is_heard_when(heard: list[tuple[str, str]]) -> None:
+def test_nothing_is_counted_twice_in_whatever_order_events_come(events: list[tuple[str, str]]) -> None:
     file = io.StringIO()
     progress = Progress(Console(file=file, soft_wrap=True))
     progress.expect(inputs=6, done_before=0)
-    under_way, done = dict.fromkeys("abc", 0), set()
+    in_progress, done = dict.fromkeys("abc", 0), set()
     with progress:
-        for unit, what in heard:
+        for unit, what in events:
             if what == "event":
                 progress.on_event(event(unit, frames=1, faces=1))
-                under_way[unit] += unit not in done
+                in_progress[unit] += unit not in done
             elif what == "lost":
                 progress.on_lost(Unit(unit_id=unit, split="train", inputs=()), "why", "then")
-                under_way[unit] = 0
+                in_progress[unit] = 0
             elif unit not in done:
                 progress.on_receipt(receipt(unit, (7, 3), (0, 0)))
                 done.add(unit)
-                under_way[unit] = 0
+                in_progress[unit] = 0
     last = lines(file)[-1]
-    heard_of = sum(under_way.values())
+    num_in_progress = sum(in_progress.values())
     assert (last["inputs"], last["frames"], last["faces"]) == (
-        2 * len(done) + heard_of,
-        7 * len(done) + heard_of,
-        3 * len(done) + heard_of,
+        2 * len(done) + num_in_progress,
+        7 * len(done) + num_in_progress,
+        3 * len(done) + num_in_progress,
     )
     assert (progress.totals.inputs, progress.totals.faces) == (2 * len(done), 3 * len(done))
 

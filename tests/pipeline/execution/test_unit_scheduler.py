@@ -21,7 +21,7 @@ from facefeed.pipeline.sources import Entry
 
 
 @dataclass
-class Heard:
+class Reported:
     """What the stage reported."""
 
     failed: Counter[str] = field(default_factory=Counter)
@@ -44,12 +44,12 @@ class Heard:
 
 @pytest.fixture
 def job(tmp_path: Path) -> JobSpec:
-    made = JobSpec(
+    spec = JobSpec(
         root=tmp_path, out=tmp_path / "out", options=Options(), detector=FixedBoxDetector(), labels=("real",),
         config_hash="c",
     )  # fmt: skip
-    make_folders(made.paths)
-    return made
+    make_folders(spec.paths)
+    return spec
 
 
 def units_of(count: int, size: int) -> list[Unit]:
@@ -60,8 +60,8 @@ def units_of(count: int, size: int) -> list[Unit]:
     ]
 
 
-def run(pool: SimulatedWorkerPool, units: list[Unit]) -> Heard:
-    reported = Heard()
+def run(pool: SimulatedWorkerPool, units: list[Unit]) -> Reported:
+    reported = Reported()
     UnitScheduler(cast("Any", pool), pool.job, reported, clock=pool.clock).run(units)
     return reported
 
@@ -78,17 +78,17 @@ def on_input(*names: str, kind: str = "ZeroDivisionError") -> Fault:
 @pytest.mark.parametrize("bad", [["0"], ["0", "5"]])
 def test_a_broken_worker_costs_no_input(job: JobSpec, bad: list[str], kind: str) -> None:
     pool = SimulatedWorkerPool(job, 8, on_worker(*bad, kind=kind))
-    heard = run(pool, units_of(400, 10))
-    assert (heard.ok, heard.failed) == (4000, {})
-    assert sorted(heard.retired) == [f"worker {name}" for name in bad]
+    reported = run(pool, units_of(400, 10))
+    assert (reported.ok, reported.failed) == (4000, {})
+    assert sorted(reported.retired) == [f"worker {name}" for name in bad]
 
 
 def test_a_worker_that_is_cured_by_a_new_process_goes_on_working(job: JobSpec) -> None:
     pool = SimulatedWorkerPool(
         job, 4, lambda unit, worker: "RuntimeError" if worker.address == "tcp://worker:0" else None
     )
-    heard = run(pool, units_of(40, 1))
-    assert (heard.ok, heard.failed, heard.retired) == (40, {}, [])
+    reported = run(pool, units_of(40, 1))
+    assert (reported.ok, reported.failed, reported.retired) == (40, {}, [])
     assert pool.restarts == ["0"]
     first_process_units = [unit for unit, address in pool.ran if address == "tcp://worker:0"]
     assert len(first_process_units) == 1
@@ -102,8 +102,8 @@ def workers_of(pool: SimulatedWorkerPool) -> list[tuple[str, str]]:
 
 def test_without_a_nanny_a_broken_worker_is_left_out(job: JobSpec) -> None:
     pool = SimulatedWorkerPool(job, 4, on_worker("2"), nannies=False)
-    heard = run(pool, units_of(100, 4))
-    assert (heard.ok, heard.failed, heard.retired) == (400, {}, ["worker 2"])
+    reported = run(pool, units_of(100, 4))
+    assert (reported.ok, reported.failed, reported.retired) == (400, {}, ["worker 2"])
     assert Counter(address for _, address in pool.ran)["tcp://worker:2"] == 3
 
 
@@ -111,8 +111,8 @@ def test_without_a_nanny_a_broken_worker_is_left_out(job: JobSpec) -> None:
 @pytest.mark.parametrize("kind", ["ZeroDivisionError", "lost"])
 def test_an_input_that_breaks_every_worker_is_found_and_costs_nothing_else(job: JobSpec, size: int, kind: str) -> None:
     pool = SimulatedWorkerPool(job, size, on_input("0037.mp4", kind=kind))
-    heard = run(pool, units_of(10, 16))
-    assert (heard.ok, heard.failed, heard.retired) == (159, {"0037.mp4": 1}, [])
+    reported = run(pool, units_of(10, 16))
+    assert (reported.ok, reported.failed, reported.retired) == (159, {"0037.mp4": 1}, [])
 
 
 def test_no_unit_fails_twice_on_the_same_worker_while_there_are_others(job: JobSpec) -> None:
@@ -151,9 +151,9 @@ def test_a_detector_that_breaks_on_much_of_a_set_stops_the_run_and_gives_up_no_i
 
 def test_a_few_broken_inputs_of_many_do_not_stop_the_run(job: JobSpec) -> None:
     bad = [f"{number:04}.mp4" for number in range(100, 4000, 650)]
-    heard = run(SimulatedWorkerPool(job, 8, on_input(*bad)), units_of(400, 10))
-    assert heard.failed == dict.fromkeys(bad, 1)
-    assert heard.ok == 4000 - len(bad)
+    reported = run(SimulatedWorkerPool(job, 8, on_input(*bad)), units_of(400, 10))
+    assert reported.failed == dict.fromkeys(bad, 1)
+    assert reported.ok == 4000 - len(bad)
 
 
 @pytest.mark.parametrize("kind", ["ValueError", "lost"])
@@ -172,10 +172,10 @@ def test_wherever_the_broken_inputs_of_a_set_are_they_alone_are_given_up(
     job: JobSpec, units: int, size: int, bad: range, workers: int, kind: str
 ) -> None:
     names = [f"{number:04}.mp4" for number in bad]
-    heard = run(SimulatedWorkerPool(job, workers, on_input(*names, kind=kind)), units_of(units, size))
-    assert heard.failed == dict.fromkeys(names, 1)
-    assert heard.ok == units * size - len(names)
-    assert heard.retired == []
+    reported = run(SimulatedWorkerPool(job, workers, on_input(*names, kind=kind)), units_of(units, size))
+    assert reported.failed == dict.fromkeys(names, 1)
+    assert reported.ok == units * size - len(names)
+    assert reported.retired == []
 
 
 @pytest.mark.parametrize("kind", ["ValueError", "lost"])
@@ -183,10 +183,10 @@ def test_wherever_the_broken_inputs_of_a_set_are_they_alone_are_given_up(
 def test_where_only_broken_inputs_are_left_to_do_the_next_run_ends(job: JobSpec, workers: int, kind: str) -> None:
     left = units_of(7, 1)
     pool = SimulatedWorkerPool(job, workers, lambda unit, worker: kind)
-    heard = Heard()
-    UnitScheduler(cast("Any", pool), job, heard, finished=33, clock=pool.clock).run(left)
-    assert heard.failed == {entry.video_id: 1 for unit in left for entry in unit.inputs}
-    assert heard.retired == []
+    reported = Reported()
+    UnitScheduler(cast("Any", pool), job, reported, finished=33, clock=pool.clock).run(left)
+    assert reported.failed == {entry.video_id: 1 for unit in left for entry in unit.inputs}
+    assert reported.retired == []
 
 
 def test_a_single_worker_without_a_nanny_tries_nothing_twice_and_says_what_to_start(job: JobSpec) -> None:

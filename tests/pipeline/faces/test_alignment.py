@@ -65,7 +65,7 @@ def test_points_that_show_no_face_show_no_tilt(landmarks: NDArray[np.float64]) -
 
 @dataclass
 class ScriptedDetector:
-    """A detector that finds what it is told, frame by frame."""
+    """A detector that returns the given faces, frame by frame."""
 
     faces: Sequence[Faces]
     fingerprint: str = "told"

@@ -31,7 +31,7 @@ Rgb = NDArray[np.uint8]
 
 
 KEPT: list[OpenVinoNetworks] = []
-"""For good, as the engines keep theirs: once OpenVINO's networks were let go, it hangs in processes forked later."""
+"""For good, as the engines keep theirs: once OpenVINO's networks were released, it hangs in processes forked later."""
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +118,8 @@ def test_pixels_are_resized_also_where_nothing_can_be_written(tmp_path: Path) ->
         "one, edges = np.full((2, 2, 3), 255, np.uint8), np.array([[0, 1]])\n"
         "print(AreaResizer([one])(np.zeros(1, int), edges, edges + 1, edges, edges + 1)[..., :3].min())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.stdout.strip() == str(np.float32(127.5 / 128)), done.stderr
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert result.stdout.strip() == str(np.float32(127.5 / 128)), result.stderr
 
 
 def test_each_network_returns_facenets_outputs(nets: OpenVinoNetworks) -> None:

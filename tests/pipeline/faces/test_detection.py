@@ -27,7 +27,7 @@ def test_printing_faces_shows_shapes_not_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "says"),
+    ("field", "value", "message"),
     [
         ("boxes_xyxy", np.zeros((2, 4), np.float64), "float64"),
         ("boxes_xyxy", np.zeros((3, 4), np.float32), r"\(3, 4\)"),
@@ -37,9 +37,9 @@ def test_printing_faces_shows_shapes_not_data() -> None:
         ("landmarks", np.zeros((2, 10), np.float32), r"\(2, 10\)"),
     ],
 )
-def test_faces_that_break_the_contract_are_refused(field: str, value: object, says: str) -> None:
+def test_faces_that_break_the_contract_are_refused(field: str, value: object, message: str) -> None:
     whole = {name: getattr(faces([1.0, 0.9]), name) for name in ("boxes_xyxy", "scores", "landmarks")}
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=message):
         Faces(**{**whole, field: value})
 
 
@@ -105,6 +105,6 @@ def test_importing_the_room_and_asking_for_a_fingerprint_loads_no_model_library(
         "from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector; print(MTCNNDetector().fingerprint); "
         "sys.exit(bool({'torch', 'cv2', 'facenet_pytorch', 'dask'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("mtcnn-")
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("mtcnn-")

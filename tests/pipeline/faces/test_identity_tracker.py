@@ -40,10 +40,10 @@ STUDIO, STREET, KITCHEN = room(1), room(2), room(3)
 
 
 @cache
-def head(who: str, side: int) -> NDArray[np.uint8]:
+def head(name: str, side: int) -> NDArray[np.uint8]:
     """`side`: of the picture. Names with a prime are other people: the same in other colours and mirrored."""
-    rgb = load_portrait(who.rstrip("'")).image[HEADS[who.rstrip("'")]][..., ::-1]  # type: ignore[arg-type]
-    if who.endswith("'"):
+    rgb = load_portrait(name.rstrip("'")).image[HEADS[name.rstrip("'")]][..., ::-1]  # type: ignore[arg-type]
+    if name.endswith("'"):
         rgb = 255 - rgb[:, ::-1]
     return np.asarray(cv2.resize(rgb, (side, side), interpolation=cv2.INTER_AREA), np.uint8)
 
@@ -52,11 +52,11 @@ def box(x: float, y: float = 150, side: float = 80) -> list[float]:
     return [x - side / 2, y - side / 2, x + side / 2, y + side / 2]
 
 
-def show(*people: Person, where: NDArray[np.uint8] = STUDIO) -> tuple[NDArray[np.uint8], Faces]:
+def show(*people: Person, background: NDArray[np.uint8] = STUDIO) -> tuple[NDArray[np.uint8], Faces]:
     """A frame, and its faces in the order given; who comes first stands before the others."""
-    rgb = where.copy()
-    for who, x, y, side in people[::-1]:
-        picture = head(who, int(2 * side))
+    rgb = background.copy()
+    for name, x, y, side in people[::-1]:
+        picture = head(name, int(2 * side))
         left, top = int(x - side), int(y - side)
         x0, x1, y0, y1 = max(left, 0), min(left + len(picture), WIDTH), max(top, 0), min(top + len(picture), HEIGHT)
         if x0 < x1 and y0 < y1:
@@ -77,8 +77,8 @@ def grace(x: float, y: float = 150, side: float = 80) -> Person:
     return "hopper", x, y, side
 
 
-def ids(tracker: Tracker, pts_seconds: float, *people: Person, where: NDArray[np.uint8] = STUDIO) -> list[int]:
-    return [int(track_id) for track_id in tracker.update(*show(*people, where=where), pts_seconds)]
+def ids(tracker: Tracker, pts_seconds: float, *people: Person, background: NDArray[np.uint8] = STUDIO) -> list[int]:
+    return [int(track_id) for track_id in tracker.update(*show(*people, background=background), pts_seconds)]
 
 
 @pytest.mark.parametrize("every", [1, 5, 10])
@@ -168,17 +168,17 @@ def test_in_an_interview_cut_to_and_fro_each_keeps_the_id(step_seconds: float) -
         for sample in range(4):
             pts_seconds = (4 * number + sample) * step_seconds
             if shot == "anna":
-                assert ids(tracker, pts_seconds, anna(400 + sample), where=STUDIO) == [0]
+                assert ids(tracker, pts_seconds, anna(400 + sample), background=STUDIO) == [0]
             elif shot == "grace":
-                assert ids(tracker, pts_seconds, grace(400 - sample), where=STREET) == [1]
+                assert ids(tracker, pts_seconds, grace(400 - sample), background=STREET) == [1]
             else:
-                assert ids(tracker, pts_seconds, ("hopper'", 402, 150, 80), where=KITCHEN) == [2]
+                assert ids(tracker, pts_seconds, ("hopper'", 402, 150, 80), background=KITCHEN) == [2]
 
 
 def test_after_a_cut_nobody_inherits_the_id_of_whoever_stood_there() -> None:
     tracker = Tracker()
     assert ids(tracker, 0.0, anna(300), grace(500)) == [0, 1]
-    assert ids(tracker, 0.04, ("astronaut'", 300, 150, 80), ("hopper'", 500, 150, 80), where=KITCHEN) == [2, 3]
+    assert ids(tracker, 0.04, ("astronaut'", 300, 150, 80), ("hopper'", 500, 150, 80), background=KITCHEN) == [2, 3]
 
 
 def test_flickering_light_or_a_swaying_camera_starts_no_new_track() -> None:

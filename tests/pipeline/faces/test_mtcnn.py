@@ -61,9 +61,9 @@ def frames(clip: str, every: int = 25, count: int = 2) -> list[NDArray[np.uint8]
 
 
 def in_a_process_of_its_own(code: str, environment: dict[str, str]) -> str:
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
 
 
 def portraits() -> dict[str, NDArray[np.uint8]]:
@@ -73,8 +73,8 @@ def portraits() -> dict[str, NDArray[np.uint8]]:
 
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: Path(clip).name)
 def test_it_finds_what_facenet_finds(clip: str, detector: MTCNNDetector, facenet: Any) -> None:
-    shown = frames(clip)
-    for rgb, faces in zip(shown, detector.detect(shown), strict=True):
+    clip_frames = frames(clip)
+    for rgb, faces in zip(clip_frames, detector.detect(clip_frames), strict=True):
         boxes, scores, landmarks = facenet.detect(rgb, landmarks=True)
         order = np.argsort(-scores.astype(np.float32), kind="stable")  # facenet's own order is by area
         np.testing.assert_allclose(faces.boxes_xyxy, boxes[order].astype(np.float32), atol=2e-3)

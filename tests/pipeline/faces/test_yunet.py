@@ -222,7 +222,7 @@ def test_the_fingerprint_follows_what_the_result_depends_on(
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (None, "No such file or directory; name YuNet's model file"),
         (b"", "cannot run it as YuNet; use a file face_detection_yunet_*.onnx of 2023mar or later"),
@@ -231,7 +231,7 @@ def test_the_fingerprint_follows_what_the_result_depends_on(
     ],
 )
 def test_a_file_that_is_no_yunet_is_refused_in_one_line_before_anything_is_written(
-    content: bytes | str | None, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    content: bytes | str | None, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "model.onnx"
     if isinstance(content, bytes):
@@ -241,33 +241,35 @@ def test_a_file_that_is_no_yunet_is_refused_in_one_line_before_anything_is_writt
     with pytest.raises(UsageError) as caught:
         YuNetDetector(file)
     assert str(caught.value).startswith(f"{file}: ")
-    assert says in str(caught.value)
-    done = CliRunner().invoke(main, ["precompute", str(tmp_path), str(tmp_path / "out"), "--detector", f"yunet:{file}"])
-    assert done.exit_code == 2
-    assert done.stderr == f"facefeed: {caught.value}\n"
+    assert message in str(caught.value)
+    result = CliRunner().invoke(
+        main, ["precompute", str(tmp_path), str(tmp_path / "out"), "--detector", f"yunet:{file}"]
+    )
+    assert result.exit_code == 2
+    assert result.stderr == f"facefeed: {caught.value}\n"
     assert not (tmp_path / "out").exists()
     assert capfd.readouterr().err == "", "OpenCV keeps its own words to itself"
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"min_face_px": 9}, "min_face_px=9: must be at least 10 px; YuNet finds no smaller faces; try 40"),
         ({"min_score": 1.5}, "min_score=1.5: must lie in 0..1; try 0.7"),
         ({"min_score": float("nan")}, "min_score=nan: must lie in 0..1"),
     ],
 )
-def test_invalid_settings_are_refused(stand_in: Path, settings: dict[str, float], says: str) -> None:
+def test_invalid_settings_are_refused(stand_in: Path, settings: dict[str, float], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         YuNetDetector(stand_in, **settings)  # type: ignore[arg-type]
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("given", ["yolo", "yunet", "yunet:", "mtcnn:file.onnx", ""])
 def test_an_unknown_detector_is_refused_with_the_known_ones(given: str, tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, ["precompute", str(tmp_path), str(tmp_path / "out"), "--detector", given])
-    assert done.exit_code == 2
-    assert f"detector={given!r}: must be mtcnn, track, yunet:FILE.onnx" in done.stderr
+    result = CliRunner().invoke(main, ["precompute", str(tmp_path), str(tmp_path / "out"), "--detector", given])
+    assert result.exit_code == 2
+    assert f"detector={given!r}: must be mtcnn, track, yunet:FILE.onnx" in result.stderr
 
 
 # --- a job
@@ -297,14 +299,14 @@ def test_videos_are_precomputed_with_it_and_the_manifest_says_so(
 
     dry_result = run("--detector", f"yunet:{stand_in.name}", "--dry-run")
     assert dry_result.exit_code == 0, dry_result.stderr
-    done = run("--detector", f"yunet:{stand_in.name}")
-    assert done.exit_code == 0, done.stderr
-    figures = json.loads(done.stdout.splitlines()[-1])
+    result = run("--detector", f"yunet:{stand_in.name}")
+    assert result.exit_code == 0, result.stderr
+    figures = json.loads(result.stdout.splitlines()[-1])
     assert figures["inputs"]["ok"] == 2
     assert figures["rows"] > 0
     fingerprint = YuNetDetector(stand_in, min_score=0.5).fingerprint
     assert Manifest.read(out).config["detector"] == fingerprint
-    assert "the dry run, with 2 workers, said" in done.stderr
+    assert "the dry run, with 2 workers, said" in result.stderr
 
     before = {path.name: path.stat().st_mtime_ns for path in OutPaths(out).receipts.iterdir()}
     assert run("--detector", f"yunet:{stand_in}").exit_code == 0

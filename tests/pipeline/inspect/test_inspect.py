@@ -70,9 +70,9 @@ def run(out: Path, *arguments: Any) -> Result:
 
 
 def figures(out: Path) -> dict[str, Any]:
-    done = run(out, "--json")
-    assert done.exit_code == 0, done.output
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    result = run(out, "--json")
+    assert result.exit_code == 0, result.output
+    return dict(json.loads(result.stdout.splitlines()[-1]))
 
 
 def findings_by_level(out: Path) -> dict[str, str]:
@@ -129,9 +129,9 @@ def test_measures_are_those_of_the_rows(dataset: Path) -> None:
                 continue
             assert spread is not None
             assert spread.known == len(known)
-            wanted = np.quantile(known, (0, 0.05, 0.5, 0.95, 1))
+            expected = np.quantile(known, (0, 0.05, 0.5, 0.95, 1))
             measured = (spread.least, spread.p05, spread.median, spread.p95, spread.most)
-            assert measured == pytest.approx(wanted, rel=1e-5)
+            assert measured == pytest.approx(expected, rel=1e-5)
 
 
 def test_statistics_do_not_depend_on_the_batch_size_of_the_index(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,14 +156,14 @@ def test_headings_are_not_truncated_where_methods_and_grades_vary(
         return replace(entry, method="DeepFakeDetection" if entry.label else None, compression=grade)
 
     monkeypatch.setattr(Clip, "entry", graded)
-    done = run(build_dataset(tmp_path, ("train", (ANNA, SWAP, BERT))))
-    heading = next(line for line in done.stderr.splitlines() if line.startswith("split"))
+    result = run(build_dataset(tmp_path, ("train", (ANNA, SWAP, BERT))))
+    heading = next(line for line in result.stderr.splitlines() if line.startswith("split"))
     assert heading.split() == ["split", "class", "method", "compression", "faces", "videos", "faces", "a", "video"]
 
 
 def test_programs_read_one_object(dataset: Path) -> None:
-    done = run(dataset, "--json")
-    [line] = done.stdout.splitlines()
+    result = run(dataset, "--json")
+    [line] = result.stdout.splitlines()
     summary = json.loads(line)
     assert summary["exit"] == 0
     assert summary["fingerprint"] == Manifest.read(dataset).fingerprint
@@ -187,13 +187,13 @@ def test_a_small_dataset_fits_on_one_screen(dataset: Path) -> None:
 
 def test_ten_thousand_failures_are_counted_and_the_first_named(copy: Path) -> None:
     with_failures(copy, 10_000)
-    done = run(copy, "--json")
-    lines = done.stderr.splitlines()
+    result = run(copy, "--json")
+    lines = result.stderr.splitlines()
     assert len(lines) <= SCREEN_LINES
     [line] = [line for line in lines if "broken/00000" in line]
     assert line.split()[:4] == ["failed:", "not_video", "10,000", "broken/00000-of-a-very-long-name.mp4,"]
     assert max(map(len, lines[1:-1])) <= SCREEN_COLUMNS  # the others name paths
-    summary = json.loads(done.stdout)
+    summary = json.loads(result.stdout)
     assert summary["inputs"]["failed"]["not_video"] == 10_000
     assert len(summary["failures"]) == 100
 
@@ -504,20 +504,20 @@ def test_very_many_classes_still_make_one_page_and_a_few_lines(tmp_path: Path, m
 
 def test_a_dataset_without_rows_is_shown_as_that(tmp_path: Path) -> None:
     out = build_dataset(tmp_path, ("train", NO_ROWS))
-    done = run(out, "--json")
-    assert done.exit_code == 0, done.output
-    summary = json.loads(done.stdout)
+    result = run(out, "--json")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
     assert (summary["whole"]["rows"], summary["groups"]) == (0, [])
-    assert "The dataset holds no faces." in done.stderr
+    assert "The dataset holds no faces." in result.stderr
     assert "The dataset holds no faces." in (tmp_path / "inspect.html").read_text(encoding="utf-8")
 
 
 def test_an_unfinished_dataset_says_how_to_finish_it(copy: Path) -> None:
     (copy / "manifest.json").unlink()
-    done = run(copy)
-    assert done.exit_code == 0
-    assert f"facefeed precompute SRC {copy}" in done.stderr
-    assert "--retry-failed does the failed inputs again, --max-failed 1 or more accepts them" in done.stderr
+    result = run(copy)
+    assert result.exit_code == 0
+    assert f"facefeed precompute SRC {copy}" in result.stderr
+    assert "--retry-failed does the failed inputs again, --max-failed 1 or more accepts them" in result.stderr
     assert not (copy.parent / "inspect.html").exists()
 
 
@@ -527,20 +527,20 @@ def test_of_an_unfinished_dataset_all_failures_are_counted_and_the_first_named(
     (copy / "manifest.json").unlink()
     many = [Failure(f"real/{number:04}.mp4", "empty" if number % 3 else "truncated", "cut") for number in range(3000)]
     monkeypatch.setattr(unfinished, "collect_failures", lambda *_: many)
-    done = run(copy, "--json")
-    assert "3,000 inputs failed: 2,000 empty, 1,000 truncated" in done.stderr
-    assert "real/0019.mp4: empty: cut" in done.stderr
-    assert "and 2,980 more" in done.stderr
-    assert len(done.stderr.splitlines()) < 40
-    assert len(json.loads(done.stdout)["failures"]) == 3000
+    result = run(copy, "--json")
+    assert "3,000 inputs failed: 2,000 empty, 1,000 truncated" in result.stderr
+    assert "real/0019.mp4: empty: cut" in result.stderr
+    assert "and 2,980 more" in result.stderr
+    assert len(result.stderr.splitlines()) < 40
+    assert len(json.loads(result.stdout)["failures"]) == 3000
 
 
 def test_an_index_of_another_state_is_refused(copy: Path) -> None:
     manifest = Manifest.read(copy)
     publish_manifest(open_run_state(copy).paths, replace(manifest, fingerprint="0" * 64))
-    done = run(copy)
-    assert isinstance(done.exception, CorruptDataError)
-    assert "--rebuild-index" in str(done.exception)
+    result = run(copy)
+    assert isinstance(result.exception, CorruptDataError)
+    assert "--rebuild-index" in str(result.exception)
 
 
 def test_damaged_images_are_counted_and_break_nothing(copy: Path) -> None:
@@ -549,22 +549,22 @@ def test_damaged_images_are_counted_and_break_nothing(copy: Path) -> None:
         with (copy / index.value("file", row)).open("r+b") as file:
             file.seek(index.value("image_offset", row) + 20)
             file.write(b"\0damaged\0")
-    done = run(copy, "--json")
-    assert done.exit_code == 0, done.output
-    pictures = json.loads(done.stdout)["pictures"]
+    result = run(copy, "--json")
+    assert result.exit_code == 0, result.output
+    pictures = json.loads(result.stdout)["pictures"]
     assert pictures["unreadable"] == pictures["shown"] > 20
-    assert "are damaged" in done.stderr
+    assert "are damaged" in result.stderr
 
 
 def test_a_file_that_is_gone_breaks_nothing(copy: Path) -> None:
     next((copy / "faces" / "test").iterdir()).unlink()
-    done = run(copy, "--json")
-    assert done.exit_code == 0, done.output
-    assert 0 < json.loads(done.stdout)["pictures"]["unreadable"] < json.loads(done.stdout)["pictures"]["shown"]
-    (finding,) = [entry for entry in json.loads(done.stdout)["findings"] if "pictures" in entry["what"]]
+    result = run(copy, "--json")
+    assert result.exit_code == 0, result.output
+    assert 0 < json.loads(result.stdout)["pictures"]["unreadable"] < json.loads(result.stdout)["pictures"]["shown"]
+    (finding,) = [entry for entry in json.loads(result.stdout)["findings"] if "pictures" in entry["what"]]
     assert "gone" in finding["what"]
-    assert "damaged" not in done.stderr
-    assert "delete" not in done.stderr, "there is nothing to delete"
+    assert "damaged" not in result.stderr
+    assert "delete" not in result.stderr, "there is nothing to delete"
 
 
 def test_a_unit_that_was_split_counts_once(tmp_path: Path) -> None:
@@ -583,9 +583,9 @@ def test_names_that_a_terminal_would_act_on_are_shown_as_they_are(tmp_path: Path
 
 def test_a_page_that_cannot_be_written_is_reported_in_one_line(dataset: Path, tmp_path: Path) -> None:
     for page in (tmp_path / "no folder" / "a.html", tmp_path):
-        done = run(dataset, "--page", page)
-        assert isinstance(done.exception, UsageError)
-        assert str(done.exception).startswith(f"--page {page}: cannot be written (")
+        result = run(dataset, "--page", page)
+        assert isinstance(result.exception, UsageError)
+        assert str(result.exception).startswith(f"--page {page}: cannot be written (")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -609,6 +609,6 @@ def test_a_page_for_a_device_or_through_a_link_replaces_neither(dataset: Path, t
 
 
 def test_the_command_is_one_of_facefeeds_and_says_its_options() -> None:
-    shown = CliRunner().invoke(main, ["inspect", "--help"]).output
-    assert "--page" in shown
-    assert "--json" in shown
+    output = CliRunner().invoke(main, ["inspect", "--help"]).output
+    assert "--page" in output
+    assert "--json" in output

@@ -395,7 +395,7 @@ LEFT, RIGHT = (0.05, 0.2, 0.4, 0.7), (0.6, 0.2, 0.95, 0.7)
 
 def test_videos_in_which_ids_may_switch_are_shown_first(tmp_path: Path) -> None:
     """One face that jumps across the frame gets two tracks; two faces side by side have two all the time."""
-    shown = {
+    boxes_by_video = {
         "still.mp4": lambda _: (LEFT,),
         "two.mp4": lambda _: (LEFT, RIGHT),
         "jumps.mp4": lambda number: (RIGHT if number > 3 else LEFT,),
@@ -403,17 +403,17 @@ def test_videos_in_which_ids_may_switch_are_shown_first(tmp_path: Path) -> None:
 
     def picture(clip: Clip, number: int) -> NDArray[np.uint8]:
         frame = np.full((48, 64, 3), 200, np.uint8)
-        frame[0, 0, 0], frame[0, 0, 1] = list(shown).index(clip.name), number
+        frame[0, 0, 0], frame[0, 0, 1] = list(boxes_by_video).index(clip.name), number
         return frame
 
     def detect(_: Any, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
-        boxes = [[*shown.values()][rgb[0, 0, 0]](rgb[0, 0, 1]) for rgb in frames]
+        boxes = [[*boxes_by_video.values()][rgb[0, 0, 0]](rgb[0, 0, 1]) for rgb in frames]
         return [FixedBoxDetector(frame_boxes).detect([rgb])[0] for frame_boxes, rgb in zip(boxes, frames, strict=True)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assets_dataset, "_picture", picture)
         patch.setattr(assets_dataset._NoiseDetector, "detect", detect)
-        make_dataset(tmp_path / "out", (("train", tuple(Clip(name, 9) for name in shown)),))
+        make_dataset(tmp_path / "out", (("train", tuple(Clip(name, 9) for name in boxes_by_video)),))
     index = Index(tmp_path / "out")
     videos = VideoTable.of(index)
     assert dict(zip(videos.names, videos.max_faces_per_frame, strict=True)) == {
@@ -461,13 +461,13 @@ def test_damaged_images_leave_a_note_where_they_would_be(out: Path, tmp_path: Pa
             byte = file.read(1)[0]
             file.seek(-1, io.SEEK_CUR)
             file.write(bytes([byte ^ 0x10]))  # it still decodes, to something else
-    inspected = inspect_dataset(copy)
-    shown = {picture.row for pictures in inspected.sheets.random.values() for picture in pictures}
-    assert {row for row in shown if row in inspected.sheets.unreadable} == {row for row in shown if row % 2 == 0}
-    write_page(inspected, tmp_path / "a.html")
+    result = inspect_dataset(copy)
+    shown_rows = {picture.row for pictures in result.sheets.random.values() for picture in pictures}
+    assert {row for row in shown_rows if row in result.sheets.unreadable} == {row for row in shown_rows if row % 2 == 0}
+    write_page(result, tmp_path / "a.html")
     page = Page(tmp_path / "a.html")
     assert (
-        f"{len(inspected.sheets.unreadable)} of the {len(inspected.sheets.rows_read)} pictures that were read are damaged"
+        f"{len(result.sheets.unreadable)} of the {len(result.sheets.rows_read)} pictures that were read are damaged"
         in page.words[""]
     )
     assert "The stored image is damaged" in page.words["faces"]

@@ -236,13 +236,13 @@ def worker(root: Path, out: Path, faces: Any = MIDDLE, **options: Any) -> tuple[
     return UnitWorker(job), detector
 
 
-def rows_of(made: UnitWorker, *entries: Entry) -> dict[str, list[dict[str, Any]]]:
+def rows_of(unit_worker: UnitWorker, *entries: Entry) -> dict[str, list[dict[str, Any]]]:
     """The rows of one unit by video."""
-    unit = Unit.make(entries, "train", config_hash=made.job.config_hash, salt="0")
-    receipt = made.run(unit)
+    unit = Unit.make(entries, "train", config_hash=unit_worker.job.config_hash, salt="0")
+    receipt = unit_worker.run(unit)
     assert all(outcome.outcome != "failed" or outcome.reason == "truncated" for outcome in receipt.inputs), receipt
-    rows = pq.read_table(made.job.out / receipt.file).to_pylist() if receipt.file else []
-    made.close()
+    rows = pq.read_table(unit_worker.job.out / receipt.file).to_pylist() if receipt.file else []
+    unit_worker.close()
     return {entry.video_id: [row for row in rows if row["video_id"] == entry.video_id] for entry in entries}
 
 
@@ -259,8 +259,8 @@ def truth_of(fake: Clip, row: dict[str, Any]) -> NDArray[np.bool_]:
 
 def test_the_mask_of_a_fake_is_where_the_generator_changed_it(films: Path, out: Path, pair: tuple[Clip, Clip]) -> None:
     original, fake = pair
-    made, _ = worker(films, out)
-    rows = rows_of(made, entry_of(films, original), entry_of(films, fake))
+    unit_worker, _ = worker(films, out)
+    rows = rows_of(unit_worker, entry_of(films, original), entry_of(films, fake))
     assert rows[fake.name]
     for row in rows[fake.name]:
         mask = decode_mask(row["mask"])
@@ -271,17 +271,17 @@ def test_the_mask_of_a_fake_is_where_the_generator_changed_it(films: Path, out: 
 
 def test_real_videos_have_no_mask(films: Path, out: Path, pair: tuple[Clip, Clip]) -> None:
     original, _ = pair
-    made, _ = worker(films, out)
-    rows = rows_of(made, entry_of(films, original))[original.name]
+    unit_worker, _ = worker(films, out)
+    rows = rows_of(unit_worker, entry_of(films, original))[original.name]
     assert {(row["manipulated"], row["mask"]) for row in rows} == {(None, None)}
 
 
-def test_a_face_of_a_fake_that_was_not_changed_can_be_told_apart(
+def test_an_unchanged_face_of_a_fake_can_be_distinguished(
     films: Path, out: Path, two_people: tuple[Clip, Clip]
 ) -> None:
     original, fake = two_people
-    made, _ = worker(films, out, HALVES)
-    rows = rows_of(made, entry_of(films, original), entry_of(films, fake))[fake.name]
+    unit_worker, _ = worker(films, out, HALVES)
+    rows = rows_of(unit_worker, entry_of(films, original), entry_of(films, fake))[fake.name]
     changed = [[row["manipulated"] for row in rows if row["track_id"] == track] for track in (0, 1)]
     by_share = sorted(changed, key=max)
     assert max(by_share[0]) < UNCHANGED, "the other person is as in the original"
@@ -302,9 +302,9 @@ def test_an_original_that_is_in_no_unit_is_looked_up_in_the_source(
 
 def test_a_fake_whose_original_is_missing_has_no_mask(films: Path, out: Path, pair: tuple[Clip, Clip]) -> None:
     _, fake = pair
-    made, _ = worker(films, out)
+    unit_worker, _ = worker(films, out)
     entry = replace(entry_of(films, fake), source_id="never/downloaded.mp4")
-    rows = rows_of(made, entry)[fake.name]
+    rows = rows_of(unit_worker, entry)[fake.name]
     assert rows
     assert {(row["manipulated"], row["mask"]) for row in rows} == {(None, None)}
 
@@ -319,8 +319,8 @@ def test_an_original_that_breaks_off_is_compared_with_nothing(
     data = (films / original.name).read_bytes()
     (root / original.name).write_bytes(data[: len(data) // 2])
     for entries in ([original, fake], [fake]):
-        made, _ = worker(root, out / str(len(entries)))
-        rows = rows_of(made, *(entry_of(root, clip) for clip in entries))[fake.name]
+        unit_worker, _ = worker(root, out / str(len(entries)))
+        rows = rows_of(unit_worker, *(entry_of(root, clip) for clip in entries))[fake.name]
         assert rows
         assert {row["mask"] for row in rows} == {None}
 
@@ -333,8 +333,8 @@ def test_a_source_outside_the_root_is_never_opened(
     root.mkdir()
     shutil.copyfile(films / fake.name, root / fake.name)
     shutil.copyfile(films / original.name, tmp_path / original.name)
-    made, _ = worker(root, out)
-    rows = rows_of(made, replace(entry_of(root, fake), source_id=f"../{original.name}"))[fake.name]
+    unit_worker, _ = worker(root, out)
+    rows = rows_of(unit_worker, replace(entry_of(root, fake), source_id=f"../{original.name}"))[fake.name]
     assert {row["mask"] for row in rows} == {None}
 
 
@@ -345,8 +345,8 @@ def test_with_boxes_source_faces_are_looked_for_in_the_original_alone(
     films: Path, out: Path, pair: tuple[Clip, Clip]
 ) -> None:
     original, fake = pair
-    made, detector = worker(films, out)
-    plain = rows_of(made, entry_of(films, original), entry_of(films, fake))
+    unit_worker, detector = worker(films, out)
+    plain = rows_of(unit_worker, entry_of(films, original), entry_of(films, fake))
     assert len(detector.seen) == len(plain[original.name]) + len(plain[fake.name])
 
     sourced, detector = worker(films, out.with_name("sourced"), boxes="source")
@@ -361,8 +361,8 @@ def test_with_boxes_source_a_fake_without_its_original_has_its_own(
     films: Path, out: Path, pair: tuple[Clip, Clip]
 ) -> None:
     _, fake = pair
-    made, detector = worker(films, out, boxes="source")
-    rows = rows_of(made, replace(entry_of(films, fake), source_id="never/downloaded.mp4"))[fake.name]
+    unit_worker, detector = worker(films, out, boxes="source")
+    rows = rows_of(unit_worker, replace(entry_of(films, fake), source_id="never/downloaded.mp4"))[fake.name]
     assert len(detector.seen) == len(rows) > 0
 
 
@@ -387,8 +387,8 @@ def test_with_boxes_source_a_smaller_fake_has_no_faces_below_the_smallest(
     write_video(root / "small.mp4", small, rate=30)
     tiny = Entry(video_id="small.mp4", size_bytes=1, mtime_ns=1, label=1, source_id=original.name)
     for smallest, faces in ((60, True), (70, False)):
-        made, _ = worker(root, out / str(smallest), boxes="source", keep=FaceFilter(min_face_px=smallest))
-        rows = rows_of(made, entry_of(root, original), tiny)["small.mp4"]
+        unit_worker, _ = worker(root, out / str(smallest), boxes="source", keep=FaceFilter(min_face_px=smallest))
+        rows = rows_of(unit_worker, entry_of(root, original), tiny)["small.mp4"]
         assert bool(rows) == faces, smallest
 
 
@@ -405,8 +405,8 @@ def test_a_fake_of_a_fake_is_compared_and_so_is_the_one_between(
         shutil.copyfile(films / clip.name, root / clip.name)
     shutil.copyfile(films / original.name, root / "last.mp4")
     last = replace(entry_of(root, fake), video_id="last.mp4", source_id=fake.name)
-    made, _ = worker(root, out)
-    rows = rows_of(made, entry_of(root, original), entry_of(root, fake), last)
+    unit_worker, _ = worker(root, out)
+    rows = rows_of(unit_worker, entry_of(root, original), entry_of(root, fake), last)
     for name in (fake.name, "last.mp4"):
         assert all(row["manipulated"] > 0.02 for row in rows[name]), name
 
@@ -415,8 +415,8 @@ def test_a_video_that_is_called_its_own_source_is_compared_with_nothing(
     films: Path, out: Path, pair: tuple[Clip, Clip]
 ) -> None:
     original, _ = pair
-    made, _ = worker(films, out)
-    rows = rows_of(made, replace(entry_of(films, original), source_id=original.name))[original.name]
+    unit_worker, _ = worker(films, out)
+    rows = rows_of(unit_worker, replace(entry_of(films, original), source_id=original.name))[original.name]
     assert {row["mask"] for row in rows} == {None}
 
 
@@ -425,8 +425,8 @@ def test_a_source_whose_name_no_file_can_have_is_missing(
     films: Path, out: Path, pair: tuple[Clip, Clip], source: str
 ) -> None:
     _, fake = pair
-    made, _ = worker(films, out)
-    rows = rows_of(made, replace(entry_of(films, fake), source_id=source))[fake.name]
+    unit_worker, _ = worker(films, out)
+    rows = rows_of(unit_worker, replace(entry_of(films, fake), source_id=source))[fake.name]
     assert {row["mask"] for row in rows} == {None}
 
 
@@ -437,6 +437,6 @@ def test_an_absolute_source_outside_the_root_is_not_opened(
     root = tmp_path / "src"
     root.mkdir()
     shutil.copyfile(films / fake.name, root / fake.name)
-    made, _ = worker(root, out)
-    rows = rows_of(made, replace(entry_of(root, fake), source_id=str(films / original.name)))[fake.name]
+    unit_worker, _ = worker(root, out)
+    rows = rows_of(unit_worker, replace(entry_of(root, fake), source_id=str(films / original.name)))[fake.name]
     assert {row["mask"] for row in rows} == {None}

@@ -62,18 +62,18 @@ def test_items_come_whole_and_in_their_order(thread: ThreadPoolExecutor) -> None
 
 
 def test_the_next_item_is_made_while_one_is_in_hand_and_no_further_one(thread: ThreadPoolExecutor) -> None:
-    made: list[int] = []
+    produced: list[int] = []
 
     def items() -> Iterator[int]:
         for number in range(10):
-            made.append(number)
+            produced.append(number)
             yield number
 
     with prefetch_one(items(), thread) as numbers:
         for number in range(3):
             assert next(numbers) == number
             idle(thread)
-            assert made == list(range(number + 2))
+            assert produced == list(range(number + 2))
 
 
 def test_an_error_arrives_where_its_item_would_have(thread: ThreadPoolExecutor) -> None:
@@ -298,16 +298,16 @@ def test_rows_are_those_of_one_stage_after_the_other(
            for entry in whole]  # fmt: skip
     cut_fake_of_whole = replace(cut[1], source_id=original.name)
     entries = [*whole, cut_fake_of_whole, *cut] if together else [whole[1]]
-    made = {}
+    outputs = {}
     for name in ("at once", "in series"):
         if name == "in series":
             monkeypatch.setattr(row_builder, "prefetch_one", in_series)
         worker = UnitWorker(job_of(films, tmp_path / name, Watched(frames_at_once=3), **options))
         receipt = worker.run(unit_of(worker.job, entries))
-        made[name] = pq.read_table(worker.job.out / str(receipt.file)), timeless(receipt)
+        outputs[name] = pq.read_table(worker.job.out / str(receipt.file)), timeless(receipt)
         worker.close()
-    assert made["at once"] == made["in series"]
-    assert made["at once"][0].num_rows > 10
+    assert outputs["at once"] == outputs["in series"]
+    assert outputs["at once"][0].num_rows > 10
 
 
 def assert_nothing_is_left(worker: UnitWorker, threads_before: set[threading.Thread]) -> None:
@@ -359,7 +359,7 @@ def test_a_closed_worker_starts_nothing_anew(make_source: MakeSource, tmp_path: 
 
 
 @pytest.mark.parametrize("more", [1, -1])
-def test_a_detector_that_does_not_give_one_answer_for_each_frame_is_told_so(
+def test_a_detector_that_does_not_give_one_answer_for_each_frame_is_refused(
     make_source: MakeSource, tmp_path: Path, more: int
 ) -> None:
     source = make_source("real/a.mp4")
@@ -390,11 +390,11 @@ def test_an_interrupt_in_mid_video_leaves_nothing_half_done_and_the_next_unit_is
 def test_a_dry_run_may_end_a_video_early_and_the_next_one_is_whole(make_source: MakeSource, tmp_path: Path) -> None:
     source = make_source("real/a.mp4", "real/b.mp4")
     entries = list_source(source).entries
-    made = input_pipeline.InputPipeline(job_of(source, tmp_path / "out", Watched(frames_at_once=3)))
+    pipeline = input_pipeline.InputPipeline(job_of(source, tmp_path / "out", Watched(frames_at_once=3)))
 
     def two(frames: input_pipeline.FrameIterator) -> input_pipeline.FrameIterator:
         yield from (next(frames) for _ in range(2))
 
-    assert [sum(batch.num_rows for batch in made.batches(entry, "train", [entry], limit))
+    assert [sum(batch.num_rows for batch in pipeline.batches(entry, "train", [entry], limit))
             for entry in entries for limit in (two, iter)] == [2, 5, 2, 5]  # fmt: skip
-    made.close()
+    pipeline.close()

@@ -62,14 +62,14 @@ def source(tmp_path: Path) -> Source:
 def job(tmp_path: Path, small_options: Options) -> JobSpec:
     labels = ("real", "fake")
     config_hash = hash_config(small_options.to_config(FixedBoxDetector(), labels))
-    made = JobSpec(root=tmp_path / "src", out=tmp_path / "out", options=small_options, detector=FixedBoxDetector(),
+    spec = JobSpec(root=tmp_path / "src", out=tmp_path / "out", options=small_options, detector=FixedBoxDetector(),
                labels=labels, config_hash=config_hash)  # fmt: skip
-    make_folders(made.paths)
-    return made
+    make_folders(spec.paths)
+    return spec
 
 
 def work(job: JobSpec, source: Source, unit: Unit) -> Receipt:
-    """Does one unit on one lane."""
+    """Does one unit with one decoder."""
     worker = UnitWorker(job)
     worker.pipeline.reader = source
     source.decoded.clear()
@@ -143,7 +143,7 @@ def test_an_input_that_changes_while_it_is_decoded_gets_no_hash(job: JobSpec, so
     assert [outcome.sha256 is None for outcome in receipt.inputs] == [False, True, False]
 
 
-def test_inputs_of_the_same_content_are_told_from_changed_ones_by_all_of_their_bytes(
+def test_inputs_of_the_same_content_are_distinguished_from_changed_ones_by_all_of_their_bytes(
     job: JobSpec, source: Source, first: tuple[Unit, Receipt]
 ) -> None:
     plan = Plan()

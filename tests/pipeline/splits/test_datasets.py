@@ -99,16 +99,16 @@ def assign(entries: Sequence[Entry], *, allow_leaks: bool = False) -> Assignment
 
 def crossing(entries: Sequence[Entry], assigned: Assignment) -> dict[str, set[str]]:
     """Originals, footage and people with videos in two splits, by kind; written without union-find, as an oracle."""
-    where: dict[tuple[str, str], set[str]] = defaultdict(set)
+    splits_by_name: dict[tuple[str, str], set[str]] = defaultdict(set)
     for entry in entries:
         split = assigned.split_of[entry.video_id]
-        where["original", entry.source_id or entry.video_id].add(split)
+        splits_by_name["original", entry.source_id or entry.video_id].add(split)
         if entry.footage:
-            where["footage", entry.footage].add(split)
+            splits_by_name["footage", entry.footage].add(split)
         for person in entry.people:
-            where["person", person].add(split)
+            splits_by_name["person", person].add(split)
     names_by_kind: dict[str, set[str]] = defaultdict(set)
-    for (kind, name), splits in where.items():
+    for (kind, name), splits in splits_by_name.items():
         if len(splits) > 1:
             names_by_kind[kind].add(name)
     return names_by_kind
@@ -132,9 +132,9 @@ def test_faceforensics_has_nobody_in_two_splits_and_about_the_shares_asked_for()
 @pytest.mark.parametrize("grade", GRADES)
 def test_one_grade_of_faceforensics_is_split_as_all_three_are(grade: str) -> None:
     entries = ffpp()
-    together = assign(entries).split_of
-    alone = assign([entry for entry in entries if entry.compression == grade]).split_of
-    assert alone == {name: together[name] for name in alone}
+    split_of_all = assign(entries).split_of
+    split_of_part = assign([entry for entry in entries if entry.compression == grade]).split_of
+    assert split_of_part == {name: split_of_all[name] for name in split_of_part}
 
 
 def test_actors_who_are_all_linked_are_given_up_by_name_but_no_recording_is_cut() -> None:
@@ -150,8 +150,8 @@ def test_actors_beside_faceforensics_cost_its_people_nothing() -> None:
     assigned = assign(youtube + actors)
     assert {name.split("/")[0] for name in assigned.dropped_identities} == {"actors"}
     assert crossing(youtube, assigned) == {}
-    alone = assign(youtube).split_of
-    assert {name: assigned.split_of[name] for name in alone} == alone
+    split_of_part = assign(youtube).split_of
+    assert {name: assigned.split_of[name] for name in split_of_part} == split_of_part
 
 
 def test_celebrities_who_are_all_linked_are_given_up_by_name_but_no_original_is_cut() -> None:

@@ -307,7 +307,7 @@ def test_a_leak_in_given_splits_stops_unless_it_is_accepted(link: dict[str, Any]
     assert (split_of["a.mp4"], split_of["b.mp4"]) == ("train", "test")
 
 
-def test_a_given_leak_is_told_with_how_many_leak_and_how_splits_are_drawn_instead() -> None:
+def test_a_given_leak_is_reported_with_how_many_leak_and_how_splits_are_drawn_instead() -> None:
     entries = [
         video("a.mp4", identity="ann", split="train"), video("b.mp4", "a.mp4", "bob", "test", kin=("ann",)),
         video("c.mp4", identity="bob", split="val"),

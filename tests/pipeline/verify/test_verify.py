@@ -59,7 +59,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 def check_findings(out: Path) -> dict[str, str]:
-    """`what` to `where` of all findings, after the command was seen to exit 1 and to name each of them."""
+    """Location of each finding by kind, after checking that the command exits 1 and names each of them."""
     verdict = verify(out)
     result = run(out)
     assert result.exit_code == 1
@@ -134,9 +134,9 @@ def test_json_is_one_object_on_the_last_line(dataset: Path, copy: Path) -> None:
 
 
 def test_every_file_is_announced(dataset: Path) -> None:
-    seen: list[str] = []
-    verify(dataset, on_file=seen.append)
-    assert sorted(seen) == [name(dataset, path) for path in files(dataset)]
+    announced: list[str] = []
+    verify(dataset, on_file=announced.append)
+    assert sorted(announced) == [name(dataset, path) for path in files(dataset)]
 
 
 @pytest.mark.parametrize("rebuilding", [[], ["--rebuild-index"]])
@@ -162,16 +162,18 @@ def test_a_folder_without_a_dataset_is_refused(tmp_path: Path, kind: str, rebuil
 @given(data=st.data(), flip=st.integers(1, 255))
 def test_a_changed_byte_anywhere_in_a_file_is_found(copy: Path, data: Any, flip: int) -> None:
     path = data.draw(st.sampled_from(files(copy)))
-    whole = path.read_bytes()
+    content = path.read_bytes()
     # Half of all choices near the end: the footer is small, and where damage is most likely to confuse a reader.
-    place = data.draw(st.one_of(st.integers(0, len(whole) - 1), st.integers(max(0, len(whole) - 9000), len(whole) - 1)))
-    bad = bytearray(whole)
-    bad[place] ^= flip
+    position = data.draw(
+        st.one_of(st.integers(0, len(content) - 1), st.integers(max(0, len(content) - 9000), len(content) - 1))
+    )
+    damaged = bytearray(content)
+    damaged[position] ^= flip
     try:
-        path.write_bytes(bad)
+        path.write_bytes(damaged)
         findings = verify(copy).findings
     finally:
-        path.write_bytes(whole)
+        path.write_bytes(content)
     assert ("hash", name(copy, path)) in {(finding.kind, finding.location) for finding in findings}
 
 
@@ -185,10 +187,10 @@ def test_a_changed_byte_in_an_image_is_found_by_hash_and_page(copy: Path) -> Non
     assert check_findings(copy) == {"hash": name(copy, path), "content": name(copy, path)}
 
 
-@pytest.mark.parametrize("left", [0.0, 0.3, 0.999])
-def test_a_truncated_file_is_found(copy: Path, left: float) -> None:
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.999])
+def test_a_truncated_file_is_found(copy: Path, fraction: float) -> None:
     path = long_file(copy)
-    path.write_bytes(path.read_bytes()[: int(left * path.stat().st_size)])
+    path.write_bytes(path.read_bytes()[: int(fraction * path.stat().st_size)])
     kinds = check_findings(copy)
     assert kinds["size"] == kinds["hash"] == kinds["content"] == name(copy, path)
 
@@ -205,11 +207,11 @@ def test_a_missing_file_is_one_finding_with_one_remedy(copy: Path) -> None:
     assert "delete" not in last, "there is nothing to delete"
 
 
-@pytest.mark.parametrize("where", ["faces/train/other.parquet", "faces/notes.txt", "faces/new/a/b.parquet"])
-def test_a_file_that_nobody_accounts_for_is_found(copy: Path, where: str) -> None:
-    (copy / where).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(long_file(copy), copy / where)
-    assert check_findings(copy) == {"stranger": where}
+@pytest.mark.parametrize("path", ["faces/train/other.parquet", "faces/notes.txt", "faces/new/a/b.parquet"])
+def test_a_file_that_nobody_accounts_for_is_found(copy: Path, path: str) -> None:
+    (copy / path).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(long_file(copy), copy / path)
+    assert check_findings(copy) == {"stranger": path}
 
 
 def test_two_files_that_changed_places_are_found(copy: Path) -> None:
@@ -249,15 +251,15 @@ def test_a_rewritten_file_that_says_the_same_is_whole(copy: Path) -> None:
 
 
 def test_a_row_of_another_split_is_found(copy: Path) -> None:
-    where = rewritten(copy, lambda table: replaced(table, "split", ["test", *["train"] * (len(table) - 1)]))
+    location = rewritten(copy, lambda table: replaced(table, "split", ["test", *["train"] * (len(table) - 1)]))
     finish_dataset(copy)
-    assert check_findings(copy) == {"split": where}
+    assert check_findings(copy) == {"split": location}
 
 
 def test_a_wrong_checksum_of_an_image_is_found_and_its_face_named(copy: Path) -> None:
-    where = rewritten(copy, lambda table: replaced(table, "image_crc32", [7, *table["image_crc32"].to_pylist()[1:]]))
+    location = rewritten(copy, lambda table: replaced(table, "image_crc32", [7, *table["image_crc32"].to_pylist()[1:]]))
     finish_dataset(copy)
-    assert check_findings(copy) == {"image": f"{where}: {LONG[0].name}/0/0"}
+    assert check_findings(copy) == {"image": f"{location}: {LONG[0].name}/0/0"}
 
 
 def test_a_swapped_image_is_found(copy: Path) -> None:
@@ -266,11 +268,11 @@ def test_a_swapped_image_is_found(copy: Path) -> None:
         assert zlib.crc32(images[0]) != zlib.crc32(images[1])
         return replaced(table, "image", [images[1], images[0], *images[2:]])
 
-    where = rewritten(copy, swap)
+    location = rewritten(copy, swap)
     finish_dataset(copy)
     findings = verify(copy).findings
     assert [finding.location for finding in findings if finding.kind == "image"] == [
-        f"{where}: {LONG[0].name}/{n}/0" for n in (0, 1)
+        f"{location}: {LONG[0].name}/{n}/0" for n in (0, 1)
     ]
 
 
@@ -279,9 +281,9 @@ def test_a_face_that_stands_there_twice_is_found(copy: Path) -> None:
         ids = table["face_id"].to_pylist()
         return replaced(table, "face_id", [ids[1], *ids[1:]])
 
-    where = rewritten(copy, twice)
+    location = rewritten(copy, twice)
     finish_dataset(copy)
-    assert check_findings(copy) == {"duplicate": where}
+    assert check_findings(copy) == {"duplicate": location}
 
 
 def test_rows_of_a_video_that_are_too_few_are_found(copy: Path) -> None:
@@ -289,9 +291,9 @@ def test_rows_of_a_video_that_are_too_few_are_found(copy: Path) -> None:
         videos = table["video_id"].to_pylist()
         return replaced(table, "video_id", [videos[-1], *videos[1:]])
 
-    where = rewritten(copy, renamed)
+    location = rewritten(copy, renamed)
     finish_dataset(copy)
-    assert {finding.location for finding in verify(copy).findings} == {f"{where}: {clip.name}" for clip in LONG}
+    assert {finding.location for finding in verify(copy).findings} == {f"{location}: {clip.name}" for clip in LONG}
     assert check_findings(copy).keys() == {"rows"}
 
 
@@ -308,8 +310,8 @@ SCHEMAS: dict[str, Callable[[pa.Table], pa.Table]] = {
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_a_file_of_another_schema_is_found(copy: Path, kind: str) -> None:
-    where = rewritten(copy, SCHEMAS[kind])
-    assert check_findings(copy)["schema"] == where
+    location = rewritten(copy, SCHEMAS[kind])
+    assert check_findings(copy)["schema"] == location
 
 
 def test_a_video_in_two_units_is_found(tmp_path: Path) -> None:
@@ -317,11 +319,11 @@ def test_a_video_in_two_units_is_found(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out", (("train", (LONG[0],)), ("train", TEST), ("train", (duplicate, TEST[0]))))
     first, second, _ = open_run_state(tmp_path / "out").plan.units()
     findings = [finding for finding in verify(tmp_path / "out").findings if finding.kind == "duplicate"]
-    wanted = {
+    expected = {
         f"faces/train/{first.unit_id}.parquet: {LONG[0].name}",
         f"faces/train/{second.unit_id}.parquet: {TEST[0].name}",
     }
-    assert {finding.location for finding in findings} == wanted
+    assert {finding.location for finding in findings} == expected
     assert run(tmp_path / "out").exit_code == 1
 
 
@@ -339,9 +341,9 @@ def test_a_missing_receipt_is_found(copy: Path) -> None:
     assert len(verify(copy).findings) == 1
 
 
-@pytest.mark.parametrize("left", ["", "{", "[]", "null", "7", "{}", '{"version": 1}', "[" * 100_000, "\0\xff"])
-def test_a_damaged_receipt_is_found(copy: Path, left: str) -> None:
-    receipt(copy).write_text(left)
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", "7", "{}", '{"version": 1}', "[" * 100_000, "\0\xff"])
+def test_a_damaged_receipt_is_found(copy: Path, content: str) -> None:
+    receipt(copy).write_text(content)
     assert check_findings(copy)["receipt"] == name(copy, receipt(copy))
 
 
@@ -374,11 +376,11 @@ LIES: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lying_receipt_is_found(copy: Path, lie: str) -> None:
-    what, change = LIES[lie]
+    kind, change = LIES[lie]
     edit_json(receipt(copy), change)
     findings = verify(copy).findings
-    named = [finding.location for finding in findings if finding.kind == what]
-    assert any(receipt(copy).stem in where for where in named), findings
+    locations = [finding.location for finding in findings if finding.kind == kind]
+    assert any(receipt(copy).stem in location for location in locations), findings
     check_findings(copy)
 
 
@@ -442,25 +444,25 @@ def test_a_manifest_that_is_none_is_found(copy: Path, kind: str) -> None:
 def test_no_changed_byte_of_the_account_makes_it_raise(copy: Path, data: Any, flip: int, folder: str) -> None:
     target = copy / folder
     path = target if target.is_file() else data.draw(st.sampled_from(sorted(target.iterdir())))
-    whole = path.read_bytes()
-    place = data.draw(st.integers(0, len(whole) - 1))
-    bad = bytearray(whole)
-    bad[place] ^= flip
+    content = path.read_bytes()
+    position = data.draw(st.integers(0, len(content) - 1))
+    damaged = bytearray(content)
+    damaged[position] ^= flip
     try:
-        path.write_bytes(bad)
+        path.write_bytes(damaged)
         verdict = verify(copy)
     finally:
-        path.write_bytes(whole)
+        path.write_bytes(content)
     assert isinstance(verdict, VerifyResult)
     if folder == "plan":
         # A unit is named by a hash over its inputs, but that is the plan's own word: see `Unit.make`.
         return
-    before, after = _meaning(whole), _meaning(bytes(bad))
+    before, after = _meaning(content), _meaning(bytes(damaged))
     assert verdict.findings or before == after
 
 
 def _meaning(text: bytes) -> Any:
-    """What of a receipt or manifest is told twice; seconds, times, details and the names of the refused are not."""
+    """What of a receipt or manifest is stored twice; seconds, times, details and the names of the refused are not."""
     try:
         data = json.loads(text)
     except ValueError:
@@ -478,9 +480,9 @@ def _meaning(text: bytes) -> Any:
     return meaning
 
 
-@pytest.mark.parametrize("left", ["", "[]", "{", "7", '{"version": 1, "units": 3}'])
-def test_a_damaged_plan_is_found(copy: Path, left: str) -> None:
-    (copy / "plan" / "0.json").write_text(left)
+@pytest.mark.parametrize("content", ["", "[]", "{", "7", '{"version": 1, "units": 3}'])
+def test_a_damaged_plan_is_found(copy: Path, content: str) -> None:
+    (copy / "plan" / "0.json").write_text(content)
     assert check_findings(copy) == {"plan": str(copy)}
 
 
@@ -523,30 +525,30 @@ def test_a_plan_that_has_lost_its_last_part_is_found(copy: Path) -> None:
 
 def test_failures_of_an_unfinished_dataset_are_counted_with_the_ways_out(copy: Path) -> None:
     (copy / "manifest.json").unlink()
-    done = run(copy, "--json")
-    assert done.exit_code == 1
-    text = done.stderr.replace("\n", " ")
+    result = run(copy, "--json")
+    assert result.exit_code == 1
+    text = result.stderr.replace("\n", " ")
     assert "unfinished: 5 of 5 units are done, 0 inputs left to do" in text
     assert "1 input failed: 1 truncated" in text
     assert "--retry-failed does the failed inputs again, --max-failed 1 or more accepts them" in text
-    figures = json.loads(done.stdout)
+    figures = json.loads(result.stdout)
     assert (figures["finished"], figures["pending"], figures["failed"]) == (False, 0, {"truncated": 1})
 
 
 def test_an_unfinished_dataset_without_failures_is_not_advised_to_accept_any(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out", (("train", LONG),))
     (tmp_path / "out/manifest.json").unlink()
-    shown = run(tmp_path / "out").stderr
-    assert "with the same options" in shown
-    assert "-failed" not in shown
+    stderr = run(tmp_path / "out").stderr
+    assert "with the same options" in stderr
+    assert "-failed" not in stderr
 
 
 def test_an_unfinished_dataset_without_a_face_says_what_finds_more(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out", (("train", NO_ROWS),))
     (tmp_path / "out/manifest.json").unlink()
-    shown = run(tmp_path / "out").stderr
-    assert "no face in any of 1 input" in shown
-    assert "--min-face" in shown
+    stderr = run(tmp_path / "out").stderr
+    assert "no face in any of 1 input" in stderr
+    assert "--min-face" in stderr
 
 
 # ---- index
@@ -556,33 +558,33 @@ def test_an_unfinished_dataset_without_a_face_says_what_finds_more(tmp_path: Pat
 @given(data=st.data(), flip=st.integers(1, 255))
 def test_a_changed_byte_of_the_index_is_found_or_changes_nothing(copy: Path, data: Any, flip: int) -> None:
     path = copy / "index.arrow"
-    whole = path.read_bytes()
-    place = data.draw(st.integers(0, len(whole) - 1))
-    bad = bytearray(whole)
-    bad[place] ^= flip
-    wanted = Index(copy).column("image_offset").to_pylist(), Index(copy).column("label").to_pylist()
+    content = path.read_bytes()
+    position = data.draw(st.integers(0, len(content) - 1))
+    damaged = bytearray(content)
+    damaged[position] ^= flip
+    expected = Index(copy).column("image_offset").to_pylist(), Index(copy).column("label").to_pylist()
     try:
         path.unlink()
-        path.write_bytes(bad)
+        path.write_bytes(damaged)
         verdict = verify(copy)
         if not verdict.findings:
             index = Index(copy)
-            assert (index.column("image_offset").to_pylist(), index.column("label").to_pylist()) == wanted
+            assert (index.column("image_offset").to_pylist(), index.column("label").to_pylist()) == expected
     finally:
         path.unlink()
-        path.write_bytes(whole)
+        path.write_bytes(content)
     assert {finding.kind for finding in verdict.findings} <= {"index"}
 
 
-def damage_index(out: Path, how: str) -> None:
+def damage_index(out: Path, damage: str) -> None:
     path = out / "index.arrow"
-    if how == "missing":
+    if damage == "missing":
         path.unlink()
-    elif how == "empty":
+    elif damage == "empty":
         path.write_bytes(b"")
-    elif how == "truncated":
+    elif damage == "truncated":
         path.write_bytes(path.read_bytes()[:-500])
-    elif how == "of another dataset":
+    elif damage == "of another dataset":
         make_dataset(out.parent / "other", (("train", TEST),))
         shutil.copyfile(out.parent / "other" / "index.arrow", path)
     else:
@@ -599,9 +601,9 @@ def _read_index(path: Path) -> pa.Table:
         return reader.read_all()
 
 
-@pytest.mark.parametrize("how", ["missing", "empty", "truncated", "of another dataset", "with labels the wrong way"])
-def test_a_damaged_index_is_found_and_mended(copy: Path, how: str) -> None:
-    damage_index(copy, how)
+@pytest.mark.parametrize("damage", ["missing", "empty", "truncated", "of another dataset", "with labels the wrong way"])
+def test_a_damaged_index_is_found_and_mended(copy: Path, damage: str) -> None:
+    damage_index(copy, damage)
     assert check_findings(copy) == {"index": "index.arrow"}
     (finding,) = verify(copy).findings
     assert "--rebuild-index" in finding.remedy

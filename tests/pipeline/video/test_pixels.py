@@ -131,8 +131,8 @@ def write_colours(path: Path, pix_fmt: str, matrix: int, *, full: bool, tagged: 
 
 def colour_error(rgb: npt.NDArray[np.uint8]) -> int:
     stripe = rgb.shape[1] // len(COLOURS)
-    shown = rgb[rgb.shape[0] // 2, stripe // 2 :: stripe].astype(int)
-    return int(np.abs(shown - np.array(COLOURS)).max())
+    measured = rgb[rgb.shape[0] // 2, stripe // 2 :: stripe].astype(int)
+    return int(np.abs(measured - np.array(COLOURS)).max())
 
 
 @pytest.mark.parametrize(
@@ -284,8 +284,8 @@ def patches(rgb: npt.NDArray[np.uint8]) -> list[list[int]]:
     return [rgb[32, x].tolist() for x in range(16, rgb.shape[1], 32)]
 
 
-def far_off(shown: list[list[int]], expected: list[list[int]]) -> int:
-    return int(np.abs(np.array(shown) - np.array(expected)).max())
+def far_off(actual: list[list[int]], expected: list[list[int]]) -> int:
+    return int(np.abs(np.array(actual) - np.array(expected)).max())
 
 
 COLOURED_NITS = [  # of BT.2020's primaries; skin, a lamp, sky, and what no BT.709 display can show
@@ -300,9 +300,9 @@ def test_high_dynamic_range_comes_as_a_display_of_standard_range_should_show_it(
 ) -> None:
     patches_nits = [np.full(3, nits) for nits in NITS] + COLOURED_NITS
     path = write_patches(tmp_path / "hdr.mp4", [to_signal(nits) for nits in patches_nits], transfer, BT2020)
-    shown = patches(first(reader, path))
-    assert far_off(shown, [expected_rgb(nits, BT2020) for nits in patches_nits]) <= 2
-    grey = [red for red, _, _ in shown[: len(NITS)]]
+    measured = patches(first(reader, path))
+    assert far_off(measured, [expected_rgb(nits, BT2020) for nits in patches_nits]) <= 2
+    grey = [red for red, _, _ in measured[: len(NITS)]]
     assert grey == sorted(grey)
     assert (grey[0], grey[-1]) == (0, 255)
     assert abs(grey[3] - 255 * (50 / 203) ** (1 / 2.4)) <= 2, "below the knee nothing is changed"
@@ -332,10 +332,10 @@ def test_whichever_frames_are_wanted_of_high_dynamic_range_they_look_the_same(
     reader: MediaReader, tmp_path: Path
 ) -> None:
     path = write_patches(tmp_path / "hdr.mp4", [hlg_signal(nits) for nits in COLOURED_NITS], HLG, BT2020, frames=12)
-    all_of_them = [frame.rgb for frame in reader.frames(path, Sampling(every=1))]
-    assert len({rgb.tobytes() for rgb in all_of_them}) == len(COLOURED_NITS)
+    frames_rgb = [frame.rgb for frame in reader.frames(path, Sampling(every=1))]
+    assert len({rgb.tobytes() for rgb in frames_rgb}) == len(COLOURED_NITS)
     for frame in reader.frames(path, Sampling(every=7)):
-        assert (frame.rgb == all_of_them[frame.frame_index]).all()
+        assert (frame.rgb == frames_rgb[frame.frame_index]).all()
 
 
 @pytest.mark.parametrize(("matrix", "name"), [(8, "YCgCo"), (14, "ICtCp")])

@@ -114,5 +114,5 @@ def test_invalid_limits_are_refused(fields: dict[str, object]) -> None:
 
 def test_importing_the_reader_loads_no_decoder() -> None:
     script = "import sys, facefeed.pipeline.video; print({'av', 'torch', 'cv2', 'PIL'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    result = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
