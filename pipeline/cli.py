@@ -53,7 +53,7 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     show_default=True,
     metavar="NAME|FILE.py",
     callback=_layout,
-    help="How SRC is laid out: table, dfdc, ffpp, celebdf, folder, or a file that defines `layout`.",
+    help="How SRC is laid out: table, folder, the name of a published set, or a file that defines `layout`.",
 )
 @click.option(
     "--allow-root",
@@ -70,7 +70,11 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
 @click.option("--faces", type=int, metavar="K", help="Keep the K most confident faces of a frame.  [default: all]")
 @click.option("--min-face", type=int, default=40, show_default=True, metavar="PX", help="Least shorter side of a face.")
 @click.option("--min-score", type=float, default=0.9, show_default=True, help="Least confidence 0..1; 0.7 suits yunet.")
-@click.option("--margin", type=float, default=0.3, show_default=True, help="Added on each side, as a share of the box.")
+@click.option(
+    "--margin",
+    type=float,
+    help="Added on each side, as a share of the box.  [default: 0.3; 0 with --detector whole-frame]",
+)
 @click.option("--size", type=int, default=256, show_default=True, metavar="PX", help="Largest side of a crop.")
 @click.option("--align", is_flag=True, help="Turn each square until its face is upright.")
 @click.option("--smooth", is_flag=True, help="Cut along smoothed tracks: no jitter where frames lie < .25 s apart.")
@@ -88,12 +92,19 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     "--detector",
     default="mtcnn",
     show_default=True,
-    metavar="mtcnn|track|yunet:FILE.onnx",
-    help="Finds faces; track: as mtcnn, but follows them, which is faster.",
+    metavar="mtcnn|track|yunet:FILE.onnx|whole-frame",
+    help="Finds faces; track: as mtcnn, but follows them, which is faster; whole-frame: media that is cropped already.",
 )
 @click.option("--split-ratio", default="80,10,10", show_default=True, help="Train, val, test in percent.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the drawn splits.")
+@click.option(
+    "--splits",
+    type=click.Path(path_type=Path),
+    metavar="FILE.json",
+    help="DeepfakeBench's dataset JSON, or a JSON of paths by split, in place of the source's own splits.",
+)
 @click.option("--allow-leaks", is_flag=True, help="Accept given splits that share originals or people.")
+@click.option("--allow-unlabelled", is_flag=True, help="Accept that most inputs have no label.")
 @click.option(
     "--workers",
     type=int,
@@ -141,7 +152,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     progress = Progress.on_stderr()
     failure_limit = FailureLimit.parse(given["max_failed"])
     limits = DecoderLimits(deadline_seconds=given["timeout"], max_damaged_percent=_percent(given["max_damaged"]))
-    names = ("layout", "allow_roots", "detector", "workers", "scheduler", "allow_leaks")
+    names = ("layout", "allow_roots", "detector", "workers", "scheduler", "splits", "allow_leaks", "allow_unlabelled")
     arguments: dict[str, Any] = {
         "options": _options(given),
         "limits": limits,
@@ -172,6 +183,16 @@ def _dry_run(src: Path, out: Path, arguments: dict[str, Any], failure_limit: Fai
     return exit_code(result, allowed)
 
 
+def _margin(given: float | None, detector: str) -> float:
+    """The default adds nothing round a frame that is a face's crop: it would be black."""
+    from .faces.detectors.by_name import WHOLE_FRAME  # noqa: PLC0415
+    from .planning.options import Options  # noqa: PLC0415
+
+    if given is not None:
+        return given
+    return 0.0 if detector == WHOLE_FRAME else Options.margin
+
+
 def _options(given: dict[str, Any]) -> Options:
     from .dataset.image_codec import ImageEncoder  # noqa: PLC0415
     from .faces import FaceFilter  # noqa: PLC0415
@@ -185,7 +206,7 @@ def _options(given: dict[str, Any]) -> Options:
     return Options(
         sampling=Sampling(**(chosen or {"every": 10})),
         keep=FaceFilter(max_faces=given["faces"], min_face_px=given["min_face"], min_score=given["min_score"]),
-        margin=given["margin"],
+        margin=_margin(given["margin"], given["detector"]),
         size_px=given["size"],
         align=given["align"],
         smooth=given["smooth"],

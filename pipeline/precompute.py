@@ -81,7 +81,9 @@ def precompute(
     limits: DecoderLimits | None = None,
     retry_failed: str | None = None,
     max_failed: FailureLimit | None = None,
+    splits: str | Path | None = None,
     allow_leaks: bool = False,
+    allow_unlabelled: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
     """Turns the videos and images of `src` into the dataset `out`; called again, it resumes where it stopped.
@@ -98,12 +100,14 @@ def precompute(
         limits: of the decoder; None for the defaults.
         retry_failed: a reason whose failed inputs are processed again; "" for all reasons.
         max_failed: how many inputs may fail; None for 1 %.
+        splits: DeepfakeBench's dataset JSON, or a JSON of paths by split, in place of the source's own splits.
         allow_leaks: whether given splits may share originals or people.
+        allow_unlabelled: whether more than half of the inputs of a new dataset may have no label.
         progress: where progress is reported; None for nowhere.
 
     Raises:
         UsageError: an argument cannot be used; nothing was written.
-        RefusedError: another config, another driver, or a leak; nothing was written.
+        RefusedError: another config, another driver, a leak, or inputs without labels; nothing was written.
         StoppedError: stopped half-way; finished units are kept, the same call resumes.
         TooManyFailedError: more inputs failed than allowed; finished units are kept.
 
@@ -113,8 +117,9 @@ def precompute(
     check_cluster_options(workers, scheduler)
     progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
     job, listing, config = prepare_job(
-        src, out, options=options, layout=layout, detector=detector, limits=limits, allow_roots=allow_roots
-    )
+        src, out, options=options, layout=layout, detector=detector, limits=limits, allow_roots=allow_roots,
+        splits=splits, allow_leaks=allow_leaks, allow_unlabelled=allow_unlabelled,
+    )  # fmt: skip
     _announce_source(src, listing, progress)
     make_folders(job.paths)
     expected = load_forecast(job.out)

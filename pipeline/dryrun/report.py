@@ -42,7 +42,8 @@ def print_dry_run(result: DryRunResult, src: Path, allowed: int) -> None:
     """Prints the survey, the forecast and the trials; `allowed`: number of inputs that may fail."""
     console = stderr_console()
     survey = result.survey
-    console.print(escape(printable(f"{src}: layout {survey.layout}")))
+    evidence = f" (found: {survey.recognised_by})" if survey.recognised_by else ""
+    console.print(escape(printable(f"{src}: layout {survey.layout}{evidence}")))
     length = duration_text(3600 * survey.hours)
     hours = "" if not survey.hours else f", {length} of video (by {survey.headers_read:,} headers)"
     todo = "" if survey.new == survey.inputs else f"; {survey.new:,} of them to do"

@@ -71,7 +71,7 @@ def dry_run(
     check_cluster_options(workers, scheduler)
     progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
     called = time.monotonic()
-    job, listing, config = prepare_job(src, out, **settings)
+    job, listing, config = prepare_job(src, out, allow_leaks=allow_leaks, **settings)
     listed = time.monotonic()
     run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
     changes = compare_with_plan(run_state, listing, progress.comparing)

@@ -17,15 +17,16 @@ _MAX_NAMED = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """`by_split[split][label name]` counts inputs. `leak` is what the run would refuse, None where nothing leaks.
-
-    `groups`: how many sets of inputs no split may cut; `largest_group`: inputs in the largest one. `hours` of playing
-    time are those of `headers_read` headers, the rest by their bytes. `missing_files` names the first 100 of `missing`.
-    `fakes`: inputs that name an original; `without_original`: of these, those whose original is not there.
-    `caveats`: what the source does not say, and what OUT holds that another `--max-damaged` has decided.
+    """`recognised_by`: what shows the layout. `by_split[split][label name]` counts inputs. `leak` is what the run
+    would refuse, None where nothing leaks. `groups`: how many sets of inputs no split may cut; `largest_group`:
+    inputs in the largest one. `hours` of playing time are those of `headers_read` headers, the rest by their bytes.
+    `missing_files` names the first 100 of `missing`. `fakes`: inputs that name an original; `without_original`: of
+    these, those whose original is not there. `caveats`: what the source does not say, and what OUT holds that
+    another `--max-damaged` has decided.
     """
 
     layout: str
+    recognised_by: str
     inputs: int
     new: int
     size_bytes: int
@@ -55,6 +56,7 @@ def survey_source(
     sizes = group_sizes([entry for entry, _ in plan.planned_videos().values()], dropped)
     return Survey(
         layout=listing.layout,
+        recognised_by=listing.recognised_by,
         inputs=len(listing.entries),
         new=sum(len(unit.inputs_to_decode) for unit in plan.parts[-1].units),
         size_bytes=sum(entry.size_bytes for entry in listing.entries),

@@ -12,7 +12,7 @@ from ..dataset.manifest import OutPaths
 from ..errors import RefusedError, UsageError
 from ..faces import FaceDetector
 from ..faces.detectors.by_name import make_detector
-from ..sources import Layout, Listing, list_source, resolve_allowed_roots
+from ..sources import Layout, Listing, list_source, refuse_unlabelled, resolve_allowed_roots, with_splits_from
 from ..video import DecoderLimits
 from .incremental import config_differences
 from .options import JobSpec, Options, hash_config
@@ -28,6 +28,9 @@ def prepare_job(
     detector: str | FaceDetector = "mtcnn",
     limits: DecoderLimits | None = None,
     allow_roots: Sequence[str | Path] = (),
+    splits: str | Path | None = None,
+    allow_leaks: bool = False,
+    allow_unlabelled: bool = False,
 ) -> tuple[JobSpec, Listing, dict[str, Any]]:
     """Validates the arguments and lists the source; returns `(job, listing, config)`.
 
@@ -39,10 +42,14 @@ def prepare_job(
         detector: name of a detector, "yunet:FILE.onnx", or a `FaceDetector`.
         limits: limits of the decoder; None for the defaults.
         allow_roots: further folders that links and absolute paths may lead into.
+        splits: a file of splits, in place of the source's own; see `sources.splits_file`.
+        allow_leaks: whether that file may have a clip in train and in another split.
+        allow_unlabelled: whether more than half of the inputs of a new dataset may have no label.
 
     Raises:
         UsageError: where SRC cannot be listed or the detector is unavailable.
-        RefusedError: where OUT holds something else, or a dataset of another config.
+        RefusedError: where OUT holds something else, or a dataset of another config; where most inputs have no label,
+            unless `allow_unlabelled`.
 
     """
     src, out = _resolved(Path(src)), Path(os.path.realpath(out))  # realpath does not raise on a loop of links
@@ -50,18 +57,26 @@ def prepare_job(
     options = options or Options()
     detector = make_detector(detector, options.keep) if isinstance(detector, str) else detector
     listing = list_source(src, layout, allowed=allowed)
+    if splits is not None:
+        listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
     config = options.to_config(detector, listing.labels)
     job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, labels=listing.labels,
         config_hash=hash_config(config), limits=limits or DecoderLimits(),
     )  # fmt: skip
     _check_target(job.paths, config)
+    if not allow_unlabelled and not _has_plan(job.paths):
+        refuse_unlabelled(listing)
     return job, listing, config
 
 
 def _resolved(src: Path) -> Path:
     """Resolves links; of a table only its folder, since paths in a table are relative to where the link lies."""
     return Path(os.path.realpath(src.parent)) / src.name if src.is_file() else Path(os.path.realpath(src))
+
+
+def _has_plan(paths: OutPaths) -> bool:
+    return (paths.plan / "0.json").exists()
 
 
 def _check_target(paths: OutPaths, config: dict[str, Any]) -> None:
@@ -76,7 +91,7 @@ def _check_target(paths: OutPaths, config: dict[str, Any]) -> None:
         raise UsageError(f"OUT={str(paths.root)!r}: is a file; name a folder") from error
     except OSError as error:
         raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name another folder") from error
-    if not (paths.plan / "0.json").exists():
+    if not _has_plan(paths):
         folders = (paths.faces, paths.receipts, paths.plan, paths.temporary)
         ours = {path.name for path in (*folders, paths.lease)}
         if present - ours - {"lost+found"}:

@@ -6,10 +6,11 @@ Must not know: media, plans, datasets on disk.
 | module | what it holds |
 |---|---|
 | layout | the `Layout` protocol, and a user's own |
-| layouts/ | the layouts that ship: dfdc, ffpp, celebdf, folder, table |
+| layouts/ | the layouts that ship: one for each published set, folder, table |
 | listing | `Entry` and `Listing` |
 | media_files, allowed_roots | the search for media files, and the folders that inputs may lie in |
 | image_sequences | which images are frames of one clip |
+| splits_file | splits from a file in place of the source's own |
 | link_coverage, listing_checks | for how many inputs originals, recordings and people are known; warnings |
 
 docs/guides/layouts.md documents what each recognises, and how to write another.
@@ -27,17 +28,24 @@ from .allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
 from .image_sequences import group_frames
 from .layout import Layout, load_layout, read_listing
 from .layouts.celebdf import CelebDF
+from .layouts.class_pairs import FFIW, UADFV
+from .layouts.deeperforensics import DeeperForensics
 from .layouts.dfdc import DFDC
-from .layouts.ffpp import FaceForensics
+from .layouts.dfdc_preview import DFDCPreview
+from .layouts.fakeavceleb import FakeAVCeleb
+from .layouts.ffpp.layout import FaceForensics
 from .layouts.folder import Folder
 from .layouts.nearby import refuse_nearby_dataset
 from .layouts.table import TableFile
 from .link_coverage import LinkCoverage
-from .listing import Entry, Listing, unlabelled_name
-from .listing_checks import listing_warnings
-from .media_files import FoundFile, find_media, find_named
+from .listing import Entry, FoundFile, Listing, unlabelled_name
+from .listing_checks import listing_warnings, refuse_unlabelled
+from .media_files import find_media, find_named
+from .splits_file import with_splits_from
 
-_PUBLISHED: tuple[Layout, ...] = (DFDC(), FaceForensics(), CelebDF())
+_PUBLISHED: tuple[Layout, ...] = (
+    DFDC(), FaceForensics(), CelebDF(), DFDCPreview(), FakeAVCeleb(), DeeperForensics(), UADFV, FFIW,
+)  # fmt: skip
 _SHIPPED: tuple[Layout, ...] = (TableFile(), *_PUBLISHED, Folder())
 _BY_NAME = {layout.name: layout for layout in _SHIPPED}
 LAYOUTS = ("auto", *_BY_NAME)
@@ -56,8 +64,10 @@ __all__ = [
     "list_source",
     "listing_warnings",
     "load_layout",
+    "refuse_unlabelled",
     "resolve_allowed_roots",
     "unlabelled_name",
+    "with_splits_from",
 ]
 
 

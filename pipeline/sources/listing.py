@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, Self
 
 from ..dataset.schema import SPLITS
 from ..errors import Reason, UsageError
@@ -16,6 +17,17 @@ _MAX_CLASSES_SHOWN = 12
 
 _SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
                 "test": "test", "testing": "test"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A media file: path relative to the root (absolute in another allowed folder), size and mtime, or its problem."""
+
+    relative: str
+    size_bytes: int = 0
+    mtime_ns: int = 0
+    problem: Reason | None = None
+    detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +70,14 @@ class Entry:
     problem: Reason | None = None
     detail: str | None = None
 
+    @classmethod
+    def of_file(cls, file: FoundFile, **metadata: Any) -> Self:
+        """The entry of a file that was found, with the other fields by name."""
+        return cls(
+            video_id=file.relative, size_bytes=file.size_bytes, mtime_ns=file.mtime_ns, problem=file.problem,
+            detail=file.detail, **metadata,
+        )  # fmt: skip
+
     @property
     def people(self) -> tuple[str, ...]:
         """Everyone in it: `identity`, then `kin`."""
@@ -78,6 +98,7 @@ class Listing:
         without_splits: in the imperative, how the user removes given splits, so that splits are drawn.
         giving_labels: how inputs without a label get one.
         ignored_columns: columns of a table that have no meaning here.
+        recognised_by: what in the source shows that it has this layout.
 
     """
 
@@ -90,6 +111,7 @@ class Listing:
     without_splits: str = "take the splits out of the source"
     giving_labels: str = "list them in a table: path,label"
     ignored_columns: tuple[str, ...] = ()
+    recognised_by: str = ""
 
     def format_class_counts(self) -> str:
         """Number of entries per class as text: `14 real, 16 fake`."""

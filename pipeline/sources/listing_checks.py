@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..errors import RefusedError
 from .allowed_roots import outside_warning
 from .link_coverage import LinkCoverage
 from .listing import Listing
@@ -15,6 +16,13 @@ def listing_warnings(listing: Listing) -> list[str]:
         outside_warning(listing), _label_warning(listing), *_link_warnings(listing), _column_warning(listing),
     )  # fmt: skip
     return [text for text in warnings if text]
+
+
+def refuse_unlabelled(listing: Listing) -> None:
+    """Raises `RefusedError` where more than half of the inputs have no label."""
+    entries = [entry for entry in listing.entries if not entry.problem]
+    if sum(entry.label < 0 for entry in entries) * 2 > len(entries):
+        raise RefusedError(f"{_label_warning(listing)}; or accept it with --allow-unlabelled")
 
 
 def _label_warning(listing: Listing) -> str | None:

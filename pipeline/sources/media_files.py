@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import Reason
 from .allowed_roots import is_inside, relative_name, resolved_root
+from .listing import FoundFile
 
 VIDEO_SUFFIXES = frozenset(
     [
@@ -43,17 +43,6 @@ FRAME_FOLDERS = frozenset(["frames", "images"])
 """Folders of extracted frames in datasets of videos: inputs only where there are no videos."""
 DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", "masks"}
 """Folders of derived files in datasets of videos: never inputs beside the videos themselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFile:
-    """A media file: path relative to the root (absolute in another allowed folder), size and mtime, or its problem."""
-
-    relative: str
-    size_bytes: int = 0
-    mtime_ns: int = 0
-    problem: Reason | None = None
-    detail: str | None = None
 
 
 def find_media(
@@ -108,6 +97,33 @@ def find_media(
         pending += reversed(subfolders)
 
 
+def find_videos_or_frames(
+    root: Path,
+    ignored: Counter[str],
+    *,
+    is_input: Callable[[FoundFile], bool],
+    skip: Callable[[str], str | None] | None = None,
+    below: str = "",
+    allowed: Sequence[Path] = (),
+) -> list[FoundFile]:
+    """The media of a set of videos, without derived files; where none is an input, extracted frames too.
+
+    is_input: whether a file belongs to the set. The other arguments: see `find_media`.
+    """
+    files: list[FoundFile] = []
+    for derived in (DERIVED_FOLDERS, DERIVED_FOLDERS - FRAME_FOLDERS):
+
+        def skip_derived(folder: str, derived: frozenset[str] = derived) -> str | None:
+            name = folder.rpartition("/")[2]
+            return (skip(folder) if skip else None) or (f"in {name}/" if name in derived else None)
+
+        ignored.clear()
+        files = list(find_media(root, ignored, below=below, skip=skip_derived, allowed=allowed))
+        if any(map(is_input, files)):
+            break
+    return files
+
+
 def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile | None:
     """The file that metadata calls `name`; None where it does not exist; never one outside `root` and `allowed`."""
     if "\0" in name or printable_name(name) != name:
@@ -127,7 +143,7 @@ def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile
 def list_media(root: Path, folder: str) -> list[str]:
     """Sorted paths, relative to `root`, of the media in one folder; empty where it cannot be listed."""
     try:
-        return [f"{folder}/{child.name}" for child in _children(root / folder) if _is_media(child.name)]
+        return [f"{folder}/{child.name}" for child in _children(root / folder) if is_media(child.name)]
     except OSError:
         return []
 
@@ -165,10 +181,10 @@ def _list_file(
 ) -> FoundFile | None:
     """The entry of a file or a link; None where it is not listed."""
     if child.is_symlink() and not is_inside(child.path, roots):
-        is_listed = _is_media(child.name) or _is_folder(child)
+        is_listed = is_media(child.name) or _is_folder(child)
         detail = "a link out of the source"
         return FoundFile(printable_name(relative), problem="outside_root", detail=detail) if is_listed else None
-    if not _is_media(child.name):
+    if not is_media(child.name):
         ignored[_suffix(child.name) or "(no suffix)"] += 1
         return None
     return _stat_file(relative, child.stat)
@@ -206,7 +222,8 @@ def _suffix(name: str) -> str:
     return f".{end.lower()}" if stem and end else ""
 
 
-def _is_media(name: str) -> bool:
+def is_media(name: str) -> bool:
+    """Whether a file is a video or an image by its suffix."""
     return _suffix(name) in MEDIA_SUFFIXES
 
 

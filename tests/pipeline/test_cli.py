@@ -43,10 +43,10 @@ def facefeed(*arguments: object, timeout: float = 120) -> subprocess.CompletedPr
 
 
 def test_help_names_every_command_with_what_it_does() -> None:
-    shown = CliRunner().invoke(main, ["--help"])
-    assert shown.exit_code == 0
+    result = CliRunner().invoke(main, ["--help"])
+    assert result.exit_code == 0
     for command in ("sample", "precompute", "verify"):
-        assert command in shown.stdout
+        assert command in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_help_names_every_command_with_what_it_does() -> None:
         (["--timeout", "0"], "deadline_seconds=0.0: must be finite and above 0; try 60"),
         (["--workers", "0"], "workers=0: must be at least 1"),
         (["--workers", "2", "--scheduler", "tcp://127.0.0.1:1"], "a running cluster has its own workers"),
-        (["--layout", "dfdc"], "layout dfdc needs a folder with metadata.json, or with dfdc_train_part_"),
+        (["--layout", "dfdc"], "layout dfdc needs a folder with metadata.json or labels.csv, or with dfdc_train_part_"),
         (["--layout", "table"], "layout table needs a .csv or .parquet file"),
     ],
 )
@@ -77,9 +77,9 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
     make_source: MakeSource, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     source = make_source("real/a.mp4")
-    done = CliRunner().invoke(main, ["precompute", str(source), str(tmp_path / "out"), *arguments])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr
+    result = CliRunner().invoke(main, ["precompute", str(source), str(tmp_path / "out"), *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -87,13 +87,13 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
 def test_an_out_that_cannot_be_is_one_line_and_exit_2(make_source: MakeSource, tmp_path: Path, out: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    done = CliRunner().invoke(main, ["precompute", str(make_source("real/a.mp4")), str(tmp_path / out), "--json"])
-    assert done.exit_code == 2
-    assert done.stderr.startswith("facefeed: OUT=")
-    assert len(done.stderr.splitlines()) == 1
-    assert json.loads(done.stdout)["exit"] == 2
+    result = CliRunner().invoke(main, ["precompute", str(make_source("real/a.mp4")), str(tmp_path / out), "--json"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("facefeed: OUT=")
+    assert len(result.stderr.splitlines()) == 1
+    assert json.loads(result.stdout)["exit"] == 2
     if out == "file/below":
-        assert f"{str(tmp_path / 'file')!r} is a file" in done.stderr
+        assert f"{str(tmp_path / 'file')!r} is a file" in result.stderr
 
 
 def test_what_a_killed_start_left_of_out_is_taken_up(
@@ -130,9 +130,9 @@ def test_a_timeout_reaches_the_decoder(
 
 
 def test_a_source_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
-    gone = CliRunner().invoke(main, ["precompute", str(tmp_path / "gone"), str(tmp_path / "out")])
-    assert gone.exit_code == 2
-    assert "gone': no such file or folder" in gone.stderr
+    missing = CliRunner().invoke(main, ["precompute", str(tmp_path / "gone"), str(tmp_path / "out")])
+    assert missing.exit_code == 2
+    assert "gone': no such file or folder" in missing.stderr
     (tmp_path / "bare").mkdir()
     bare = CliRunner().invoke(main, ["precompute", str(tmp_path / "bare"), str(tmp_path / "out")])
     assert bare.exit_code == 2
@@ -159,9 +159,9 @@ def test_a_run_in_a_pipe_keeps_standard_output_for_the_figures(
     verified = CliRunner().invoke(main, ["verify", str(out)])
     assert verified.exit_code == 1
     assert "unfinished" in verified.stderr
-    done = facefeed("precompute", source, out, *options, "--max-failed", 1)
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout)
+    result = facefeed("precompute", source, out, *options, "--max-failed", 1)
+    assert result.returncode == 0, result.stderr
+    figures = json.loads(result.stdout)
     assert figures["inputs"] == {
         "total": 3, "ok": 2, "partial": 0, "no_faces": 0, "failed": {"not_video": 1}, "missing": 0,
     }  # fmt: skip
@@ -172,7 +172,7 @@ def test_a_run_in_a_pipe_keeps_standard_output_for_the_figures(
     assert progress[-1]["inputs"] == progress[-1]["inputs_total"] == 3
     assert progress[-1]["failed"] == {"not_video": 1}
     assert progress[-1]["dashboard"].startswith("http://127.0.0.1")
-    assert "[red]broken.mp4: not_video" in done.stderr
+    assert "[red]broken.mp4: not_video" in result.stderr
     assert CliRunner().invoke(main, ["verify", str(out)]).exit_code == 0
     other = facefeed("precompute", source, out, "--frames", 3, "--min-face", 16)
     assert other.returncode == 2
@@ -215,10 +215,10 @@ def test_ctrl_c_stops_cleanly_says_how_to_go_on_and_the_next_run_goes_on(
     while not list(OutPaths(out).receipts.glob("*.json")) and driver.poll() is None:
         time.sleep(0.05)
     os.killpg(driver.pid, sent) if sent == signal.SIGINT else driver.send_signal(sent)
-    _, shown = driver.communicate(timeout=60)
-    assert driver.returncode == 130, shown
-    assert 0 < shown.index('{"event": "stopping"}') < shown.index("interrupted; run the same command again to resume")
-    assert "Traceback" not in shown
+    _, stderr = driver.communicate(timeout=60)
+    assert driver.returncode == 130, stderr
+    assert 0 < stderr.index('{"event": "stopping"}') < stderr.index("interrupted; run the same command again to resume")
+    assert "Traceback" not in stderr
     assert not OutPaths(out).manifest.exists()
     finished = {path.name: path.stat().st_mtime_ns for path in OutPaths(out).receipts.iterdir()}
     assert 1 <= len(finished) < 8
@@ -266,20 +266,20 @@ def test_a_second_ctrl_c_ends_the_driver_its_workers_and_their_decoders_at_once(
     while not any(decodes_for_a_worker(child, driver) for child in driver.children(recursive=True)):
         assert driver.poll() is None
         time.sleep(0.05)
-    below = driver.children(recursive=True)
+    descendants = driver.children(recursive=True)
     os.killpg(driver.pid, signal.SIGINT)
-    heard = ""
-    while '{"event": "stopping"}' not in heard:
-        heard = driver.stderr.readline()
-        assert heard
+    line = ""
+    while '{"event": "stopping"}' not in line:
+        line = driver.stderr.readline()
+        assert line
     os.killpg(driver.pid, signal.SIGINT)
-    _, shown = driver.communicate(timeout=60)
-    assert driver.returncode == 130, shown
-    assert "interrupted;" not in shown, "it has not waited for an end in order"
-    assert psutil.wait_procs(below, timeout=60)[1] == []
+    _, stderr = driver.communicate(timeout=60)
+    assert driver.returncode == 130, stderr
+    assert "interrupted;" not in stderr, "it has not waited for an end in order"
+    assert psutil.wait_procs(descendants, timeout=60)[1] == []
 
 
-def test_a_second_run_on_the_same_out_is_refused_and_told_who_works_there(
+def test_a_second_run_on_the_same_out_is_refused_with_the_running_process_named(
     make_source: MakeSource, tmp_path: Path, slow_driver: Path
 ) -> None:
     source, out = make_source(*(f"real/{number}.mp4" for number in range(12))), tmp_path / "out"

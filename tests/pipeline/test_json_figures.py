@@ -59,7 +59,7 @@ def differences(present: set[str], section: str) -> tuple[set[str], set[str]]:
 
 
 @pytest.fixture
-def made(
+def results(
     tmp_path: Path,
     make_source: MakeSource,
     small_options: Options,
@@ -85,9 +85,9 @@ def made(
 
 
 def test_the_guide_to_figures_has_every_key_of_a_run_a_dry_run_and_a_receipt(
-    made: tuple[DryRunResult, TooManyFailedError, Summary], tmp_path: Path
+    results: tuple[DryRunResult, TooManyFailedError, Summary], tmp_path: Path
 ) -> None:
-    tried, failed, summary = made
+    tried, failed, summary = results
     of_failure = {**failed.figures, "error": "as the command says it", "exit": 3}
     run = {*keys(json.loads(json.dumps(report.summary_json(summary)))), *keys(of_failure)}
     assert differences(run, "A run") == (set(), set())

@@ -119,9 +119,9 @@ def test_every_input_has_exactly_one_outcome(
     }  # fmt: skip
     assert verify(tmp_path / "out").findings == []
     report.print_summary(summary, source, tmp_path / "out")
-    shown = capsys.readouterr().err
-    assert re.search(r"partial\W+1\b", shown)
-    assert "1 partial input, without the damaged frames: real/scratched.mp4" in shown
+    stderr = capsys.readouterr().err
+    assert re.search(r"partial\W+1\b", stderr)
+    assert "1 partial input, without the damaged frames: real/scratched.mp4" in stderr
 
 
 def test_a_video_without_faces_is_counted_apart_from_failures_and_only_such_are_no_dataset(
@@ -329,12 +329,12 @@ def test_a_finished_dataset_is_unfinished_again_after_a_later_run_that_ends_earl
     assert (verdict.findings, verdict.is_finished, verdict.exit_code) == ([], False, 1)
     page = ["--page", str(tmp_path / "inspect.html")]
     for command in (["verify", str(out)], ["inspect", str(out), *page]):
-        shown = CliRunner().invoke(main, command).stderr
-        assert "unfinished: a later run did not come to its end; 3 of 3 units are done, 0 inputs left to do" in shown
-        assert "1 input failed: 1 empty" in shown
-        assert f"run `facefeed precompute SRC {out}` again, with the same options" in shown
-        assert "--retry-failed" in shown
-        assert "--max-failed 1" in shown
+        stderr = CliRunner().invoke(main, command).stderr
+        assert "unfinished: a later run did not come to its end; 3 of 3 units are done, 0 inputs left to do" in stderr
+        assert "1 input failed: 1 empty" in stderr
+        assert f"run `facefeed precompute SRC {out}` again, with the same options" in stderr
+        assert "--retry-failed" in stderr
+        assert "--max-failed 1" in stderr
     assert not (tmp_path / "inspect.html").exists()
     refused = CliRunner().invoke(main, ["verify", str(out), "--rebuild-index"])
     assert refused.exit_code == 2
@@ -362,8 +362,8 @@ def test_an_interrupted_later_run_on_a_dataset_that_did_not_count_its_plan_parts
             run(source)
     verdict = verify(out)
     assert (verdict.findings, verdict.is_finished, verdict.pending) == ([], False, 1)
-    shown = CliRunner().invoke(main, ["inspect", str(out), "--page", str(tmp_path / "inspect.html")]).stderr
-    assert "unfinished: a later run did not come to its end" in shown
+    stderr = CliRunner().invoke(main, ["inspect", str(out), "--page", str(tmp_path / "inspect.html")]).stderr
+    assert "unfinished: a later run did not come to its end" in stderr
     run(source)
     assert (verify(out).findings, verify(out).is_finished) == ([], True)
 
@@ -411,11 +411,11 @@ def test_inputs_that_another_limit_of_damage_decided_are_named_and_redone_on_req
     spoil(source / "real/scratched.mp4", source / "real/a.mp4", range(20, 25))  # one of the five wanted frames
 
     def warnings(max_damaged_percent: float, **given: Any) -> str:
-        shown = io.StringIO()
-        progress = Progress(Console(file=shown, width=10_000, highlight=False))
+        stream = io.StringIO()
+        progress = Progress(Console(file=stream, width=10_000, highlight=False))
         run(source, limits=DecoderLimits(max_damaged_percent=max_damaged_percent), progress=progress,
             max_failed=FailureLimit(count=1), **given)  # fmt: skip
-        events = [json.loads(line) for line in shown.getvalue().splitlines()]
+        events = [json.loads(line) for line in stream.getvalue().splitlines()]
         messages = [
             event["text"] for event in events if event["event"] == "warning" and "--max-damaged" in event["text"]
         ]
@@ -451,8 +451,8 @@ def test_of_a_unit_only_what_another_limit_of_damage_decided_is_judged_anew(
     spoil(source / "real/scratched.mp4", source / "real/a.mp4", range(20, 25))
     run(source, limits=DecoderLimits(max_damaged_percent=20))
     none = DecoderLimits(max_damaged_percent=0)
-    done = run(source, limits=none, retry_failed="decode_error", max_failed=FailureLimit(count=1))
-    assert (done.totals.inputs, len(done.changes.rejudged)) == (1, 1)
+    result = run(source, limits=none, retry_failed="decode_error", max_failed=FailureLimit(count=1))
+    assert (result.totals.inputs, len(result.changes.rejudged)) == (1, 1)
     assert set(table(out)["video_id"].to_pylist()) == {"real/a.mp4", "real/b.mp4"}
     assert verify(out).findings == []
 
@@ -522,17 +522,17 @@ def test_a_detector_that_cannot_be_loaded_stops_the_run_at_once_and_says_why(
     assert run(source).manifest.inputs["ok"] == 1
 
 
-def test_a_script_without_a_main_guard_is_told_so_once_in_a_line(make_source: MakeSource, tmp_path: Path) -> None:
+def test_a_missing_main_guard_is_reported_once_in_one_line(make_source: MakeSource, tmp_path: Path) -> None:
     script, source, out = tmp_path / "script.py", str(make_source("real/a.mp4")), str(tmp_path / "out")
     script.write_text(
         "from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector\n"
         "from facefeed.pipeline.precompute import precompute\n"
         f"precompute({source!r}, {out!r}, detector=FixedBoxDetector(), workers=1)"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 1
-    assert done.stderr.count("Traceback") == 1
-    assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == 1
+    assert result.stderr.count("Traceback") == 1
+    assert "if __name__ == '__main__':" in result.stderr.splitlines()[-1]
 
 
 def test_workers_of_several_threads_are_refused_with_what_to_start_instead(
@@ -621,8 +621,8 @@ def test_failures_of_an_interrupted_run_are_weighed_before_the_next_one_begins(
 
 
 def test_a_set_in_which_all_fails_is_never_a_success(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src/a.mp4").touch()
+    (tmp_path / "src/real").mkdir(parents=True)
+    (tmp_path / "src/real/a.mp4").touch()
     with pytest.raises(TooManyFailedError, match="1 of 1 input failed"):
         run(tmp_path / "src")
 

@@ -90,7 +90,7 @@ def test_the_examples_of_precompute_run(
     detector, with_it = blocks("python", GUIDES / "detectors.md")
 
     def precompute_here(*args: Any, detector: Any = None) -> Any:
-        return precompute(*args, options=small_options, detector=detector or seen["WholeFrame"](), scheduler=address)
+        return precompute(*args, options=small_options, detector=detector or seen["LeftHalf"](), scheduler=address)
 
     seen, address = run(detector), cluster_address
     monkeypatch.setattr("facefeed.pipeline.precompute.precompute", precompute_here)
@@ -103,12 +103,12 @@ def test_the_example_of_a_detector_of_ones_own_works_in_worker_processes(
     make_source: Callable[..., Path], tmp_path: Path, small_options: Options, cluster_address: str
 ) -> None:
     block = next(block for block in blocks("python", GUIDES / "detectors.md") if "def detect" in block)
-    detector: FaceDetector = run(block)["WholeFrame"]()
+    detector: FaceDetector = run(block)["LeftHalf"]()
     source, out = make_source("real/a.mp4"), tmp_path / "out"
     summary = precompute(source, out, options=small_options, detector=detector, scheduler=cluster_address)
-    assert summary.manifest.config["detector"] == "whole-frame-1"
+    assert summary.manifest.config["detector"] == "left-half-1"
     rows = ds.dataset(out / "faces").to_table(columns=["frame_index", "box_xyxy"]).sort_by("frame_index")
-    assert rows["box_xyxy"].to_pylist() == [[0, 0, 160, 120]] * 5
+    assert rows["box_xyxy"].to_pylist() == [[0, 0, 80, 120]] * 5
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's own advice

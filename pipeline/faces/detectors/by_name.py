@@ -7,13 +7,17 @@ from pathlib import Path
 from ...errors import UsageError
 from ..detection import FaceDetector, FaceFilter
 from .cascade.pyramid import WINDOW_PX
+from .fixed import FixedBoxDetector
 from .keyframe_detector import TrackingDetector
 from .mtcnn import MTCNNDetector
 from .yunet import MIN_FACE_PX, YuNetDetector
 
+WHOLE_FRAME = "whole-frame"
+"""Every frame is one face: for media that is cropped already."""
+
 
 def make_detector(name: str, keep: FaceFilter) -> FaceDetector:
-    """Creates the detector `name`: "mtcnn", "track" or "yunet:FILE.onnx"; raises `UsageError` for any other.
+    """Creates the detector `name`: "mtcnn", "track", "yunet:FILE.onnx" or "whole-frame"; else raises `UsageError`.
 
     `keep`: which faces are kept: the detector searches for none that are too small or, with YuNet, too uncertain.
     """
@@ -25,7 +29,9 @@ def make_detector(name: str, keep: FaceFilter) -> FaceDetector:
     if kind == "yunet" and file:
         least_px = max(keep.min_face_px, MIN_FACE_PX)
         return YuNetDetector(Path(file).expanduser(), min_face_px=least_px, min_score=keep.min_score)
+    if name == WHOLE_FRAME:
+        return FixedBoxDetector([(0.0, 0.0, 1.0, 1.0)])
     raise UsageError(
-        f"detector={name!r}: must be mtcnn, track, yunet:FILE.onnx, the model file of OpenCV's YuNet, or your own "
-        "(from Python, an object)"
+        f"detector={name!r}: must be mtcnn, track, yunet:FILE.onnx, the model file of OpenCV's YuNet, {WHOLE_FRAME}, "
+        "or your own (from Python, an object)"
     )

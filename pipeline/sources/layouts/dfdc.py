@@ -1,47 +1,74 @@
 """Layout `dfdc`: parts with a `metadata.json` each, after the DeepFake Detection Challenge (Dolhansky et al. 2020).
 
-Each part's metadata maps a file's name to its label (REAL or FAKE; in the test set `is_fake`), its split, and the
-original a fake was made of.
+    dfdc_train_part_0/metadata.json, dfdc_train_part_0/aagfhgtpmv.mp4        also below train/
+    test/metadata.json, or test/labels.csv with test/videos/aalscayrfi.mp4   also in SRC itself
+
+Metadata maps a file's name to its label (REAL or FAKE; in the test set `is_fake`), its split, and the original a fake
+was made of. `labels.csv`, as the test set is published, has the columns filename and label, of which 1 means fake.
+Where SRC holds parts for training and the test set, these are the splits.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
-from ..media_files import FoundFile, find_media, find_named, path_exists, printable_name
+from ..image_sequences import video_of_frame
+from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name, refuse_duplicates
+from ..media_files import FRAME_FOLDERS, find_named, find_videos_or_frames, path_exists, printable_name
+from .name_matcher import published_path, stem_of
 
 _LABELS = {"REAL": 0, "FAKE": 1}
-_PARTS = ("dfdc_train_part_*", "train_sample_videos")
+_PARTS = ("dfdc_train_part_*", "train_sample_videos", "train/dfdc_train_part_*")
+_TABLE = "labels.csv"
+_COLUMNS = {"filename", "label"}
+_TEST = "test"
 
 
 class DFDC:
     """A folder of parts, or one part. Files that no metadata names are listed too, with label -1."""
 
     name = "dfdc"
-    needs = "a folder with metadata.json, or with dfdc_train_part_*/metadata.json"
+    needs = f"a folder with metadata.json or {_TABLE}, or with dfdc_train_part_*/metadata.json"
 
     def fits(self, src: Path) -> bool:
         """Whether `src` has this layout."""
-        return bool(_parts(src))
+        return src.is_dir() and bool(_parts(src) or _tables(src))
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos of all parts.
 
         Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, or an original is an absolute path.
         """
-        parts = _parts(src)
+        parts, tables = _parts(src), _tables(src)
         ignored: Counter[str] = Counter()
-        on_disk = {file.relative: file for file in find_media(src, ignored, allowed=allowed)}
+        files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
+        on_disk = {file.relative: file for file in files}
+        frames_of: dict[str, list[FoundFile]] = defaultdict(list)
+        for file in files:
+            if video_of_frame(file.relative) != file.relative:
+                frames_of[stem_of(published_path(file.relative))].append(file)
         ignored[".json"] -= len(parts)
+        ignored[".csv"] -= len(tables)
         records = [
             (_prefix(part, src), name, metadata) for part in parts for name, metadata in sorted(_metadata(part).items())
+        ]
+        is_divided = bool(parts and tables) or (len(parts) > 1 and src / _TEST in parts)
+        if is_divided:  # the training set and the test set, side by side
+            records = [
+                (prefix, name, metadata | {"split": "test" if prefix == f"{_TEST}/" else "train"})
+                for prefix, name, metadata in records
+            ]
+        records += [
+            (_prefix(table.parent, src), name, {"label": label, "split": "test"})
+            for table in tables
+            for name, label in _table_labels(table, on_disk, _prefix(table.parent, src)).items()
         ]
         use_splits = has_usable_splits({parse_split_name(str(metadata.get("split"))) for _, _, metadata in records})
         prefixes: dict[str, set[str]] = defaultdict(set)
@@ -52,36 +79,85 @@ class DFDC:
         for prefix, name, metadata in records:
             path = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
             media_file = on_disk.pop(path, None) or find_named(src, path, allowed)
-            if media_file is None:
+            found = [media_file] if media_file else frames_of[stem_of(published_path(path))]
+            if not found:
                 missing.append(path)
                 continue
-            on_disk.pop(media_file.relative, None)
             original = _original(src, prefix, name, metadata, prefixes)
-            entries.append(_entry(media_file, metadata, original, use_splits=use_splits))
+            for file in found:
+                on_disk.pop(file.relative, None)
+                entries.append(_entry(file, metadata, _frame_of(original, file), use_splits=use_splits))
         entries += [
-            Entry(video_id=file.relative, size_bytes=file.size_bytes, mtime_ns=file.mtime_ns, dataset=self.name,
-                  problem=file.problem, detail=file.detail)
+            Entry.of_file(file, dataset=self.name)
             for file in on_disk.values()
         ]  # fmt: skip
         entries.sort(key=lambda entry: entry.video_id)
         refuse_duplicates(src, entries)
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored,
-            without_splits="take `split` out of each metadata.json",
-            giving_labels="no metadata.json names them, or gives them a label",
+            without_splits=f"name {tables[0].parent.name} and the other folder one after the other"
+            if tables
+            else "take `split` out of each metadata.json",
+            giving_labels=f"no metadata.json or {_TABLE} names them, or gives them a label",
+            recognised_by=_recognised_by([*(part / "metadata.json" for part in parts), *tables], src),
         )  # fmt: skip
 
 
 def _parts(src: Path) -> list[Path]:
-    if not src.is_dir():
-        return []
-    if path_exists(src / "metadata.json"):
+    """Folders with metadata."""
+    if _is_metadata(src / "metadata.json"):
         return [src]
-    return sorted(part for kind in _PARTS for part in src.glob(kind) if path_exists(part / "metadata.json"))
+    kinds = [part for kind in _PARTS for part in src.glob(kind)]
+    return sorted(part for part in {*kinds, src / _TEST} if path_exists(part / "metadata.json"))
+
+
+def _is_metadata(path: Path) -> bool:
+    """Whether a file of this name is DFDC's: other sets have a `metadata.json` that is a list."""
+    if not path_exists(path):
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(64).lstrip()[:1] != b"["
+    except OSError:
+        return True  # `read` reports it
+
+
+def _tables(src: Path) -> list[Path]:
+    """The table of the test set, where it is there."""
+    return [path for folder in ("", _TEST) if _has_columns(path := src / folder / _TABLE)]
+
+
+def _has_columns(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return {*next(csv.reader(file), [])} >= _COLUMNS
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return False
+
+
+def _table_labels(path: Path, on_disk: Collection[str], prefix: str) -> dict[str, str]:
+    """File, relative to the table's folder, -> REAL or FAKE; raises `UsageError` where a label is not 0 or 1."""
+    labels = {}
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        for row in csv.DictReader(file):
+            name, label = (row["filename"] or "").strip(), (row["label"] or "").strip()
+            if label not in ("0", "1"):
+                raise UsageError(
+                    f"{path}: label {label!r} of {name!r}: must be 0 or 1; no label of this table is known; fix it, or "
+                    "use --layout folder"
+                )
+            in_videos = f"videos/{name}"
+            labels[name if f"{prefix}{name}" in on_disk else in_videos] = ("REAL", "FAKE")[int(label)]
+    return labels
+
+
+def _recognised_by(files: Sequence[Path], src: Path) -> str:
+    names = [file.relative_to(src).as_posix() for file in files]
+    return ", ".join(names[:2]) + (f" and {len(names) - 2:,} more" if len(names) > 2 else "")
 
 
 def _prefix(part: Path, src: Path) -> str:
-    return "" if part == src else f"{part.name}/"
+    return "" if part == src else f"{part.relative_to(src).as_posix()}/"
 
 
 def _original(src: Path, prefix: str, name: str, metadata: dict[str, Any], prefixes: dict[str, set[str]]) -> str | None:
@@ -97,6 +173,16 @@ def _original(src: Path, prefix: str, name: str, metadata: dict[str, Any], prefi
     original = posixpath.normpath(given)
     candidates = prefixes.get(original, {prefix})
     return printable_name(posixpath.normpath(f"{prefix if prefix in candidates else min(candidates)}{original}"))
+
+
+def _frame_of(original: str | None, file: FoundFile) -> str | None:
+    """The original's frame of the same number where `file` is an extracted frame; else `original`."""
+    if original is None or video_of_frame(file.relative) == file.relative:
+        return original
+    *folders, _, frame = file.relative.split("/")
+    folder = posixpath.dirname(original)
+    inner = folders[-1:] if folders and folders[-1] in FRAME_FOLDERS else []
+    return "/".join([*([folder] if folder else []), *inner, posixpath.splitext(posixpath.basename(original))[0], frame])
 
 
 def _entry(media_file: FoundFile, metadata: dict[str, Any], original: str | None, *, use_splits: bool) -> Entry:

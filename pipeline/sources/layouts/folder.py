@@ -28,15 +28,7 @@ class Folder:
         splits = [_split(file.relative) for file in files]
         use_splits = has_usable_splits(set(splits))
         entries = [
-            Entry(
-                video_id=file.relative,
-                size_bytes=file.size_bytes,
-                mtime_ns=file.mtime_ns,
-                label=_label(file.relative),
-                split=split if use_splits else None,
-                problem=file.problem,
-                detail=file.detail,
-            )
+            Entry.of_file(file, label=_label(file.relative), split=split if use_splits else None)
             for file, split in zip(files, splits, strict=True)
         ]
         return Listing(

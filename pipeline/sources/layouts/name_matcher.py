@@ -7,10 +7,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from ..image_sequences import video_of_frame
+
 
 def stem_of(name: str) -> str:
     """Folder and stem in lower case: the same whatever suffix or case a copy of the video has."""
     return posixpath.splitext(name)[0].lower()
+
+
+def published_path(relative: str) -> str:
+    """Path of a video, or of the one that an extracted frame is of, without a folder for videos above it.
+
+    >>> published_path("Celeb-real/videos/id0_0000.mp4"), published_path("Celeb-real/frames/id0_0000/001.png")
+    ('Celeb-real/id0_0000.mp4', 'Celeb-real/id0_0000.mp4')
+    """
+    *folders, name = video_of_frame(relative).split("/")
+    return "/".join([*(folders[:-1] if folders[-1:] == ["videos"] else folders), name])
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,8 @@ class TableFile:
                 missing.append(row["path"])
                 continue
             entries.append(
-                Entry(
-                    video_id=media_file.relative,
-                    size_bytes=media_file.size_bytes,
-                    mtime_ns=media_file.mtime_ns,
+                Entry.of_file(
+                    media_file,
                     label=numbers[row["label"]],
                     split=_split(src, row) if use_splits else None,
                     source_id=_source_id(src, row),
@@ -71,8 +69,6 @@ class TableFile:
                     dataset=row.get("dataset") or None,
                     method=row.get("method") or None,
                     compression=row.get("compression") or None,
-                    problem=media_file.problem,
-                    detail=media_file.detail,
                 )
             )
         entries.sort(key=lambda entry: entry.video_id)

@@ -213,9 +213,9 @@ def test_nothing_is_made_and_the_word_is_good(
 ) -> None:
     src, out = make_source("real/a.mp4", "real/b.mp4", "fake/c.mp4"), tmp_path / "out"
     (src / "notes.txt").write_text("x")
-    made = run_dry(src, out, small_options, cluster_address)
+    dry_result = run_dry(src, out, small_options, cluster_address)
     assert [path.name for path in tmp_path.iterdir()] == ["src"], "neither OUT nor anything beside it"
-    survey = made.survey
+    survey = dry_result.survey
     assert (survey.inputs, survey.new, survey.leak, survey.missing) == (3, 3, None, 0)
     assert survey.ignored == {".txt": 1}
     assert sum(counts["real"] for counts in survey.by_split.values()) == 2
@@ -223,10 +223,10 @@ def test_nothing_is_made_and_the_word_is_good(
     assert (survey.groups, survey.largest_group) == (3, 1)
 
     summary = precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
-    assert made.forecast is not None
-    assert summary.forecast == made.forecast
-    assert made.forecast.faces.likely == pytest.approx(summary.manifest.rows)
-    assert made.forecast.faces.low <= summary.manifest.rows <= made.forecast.faces.high
+    assert dry_result.forecast is not None
+    assert summary.forecast == dry_result.forecast
+    assert dry_result.forecast.faces.likely == pytest.approx(summary.manifest.rows)
+    assert dry_result.forecast.faces.low <= summary.manifest.rows <= dry_result.forecast.faces.high
     report.print_summary(summary, src, out)
     messages = capsys.readouterr().err
     assert re.search(
@@ -239,7 +239,7 @@ def test_nothing_is_made_and_the_word_is_good(
     assert "nothing to do" in capsys.readouterr().err
 
 
-def test_a_leak_is_told_and_not_stumbled_over(
+def test_a_leak_is_reported_and_does_not_stop_the_forecast(
     tmp_path: Path,
     make_source: MakeSource,
     small_options: Options,
@@ -249,14 +249,14 @@ def test_a_leak_is_told_and_not_stumbled_over(
     src = make_source("a.mp4", "b.mp4")
     table = src / "videos.csv"
     table.write_text("path,label,split,identity\na.mp4,real,train,anna\nb.mp4,real,test,anna\n")
-    made = run_dry(table, tmp_path / "out", small_options, cluster_address)
-    assert made.survey.leak is not None
-    assert "a leak" in made.survey.leak
-    assert exit_code(made, 0) == 1
-    assert made.forecast is not None, "what it would take is told all the same"
-    print_dry_run(made, src, 0)
+    dry_result = run_dry(table, tmp_path / "out", small_options, cluster_address)
+    assert dry_result.survey.leak is not None
+    assert "a leak" in dry_result.survey.leak
+    assert exit_code(dry_result, 0) == 1
+    assert dry_result.forecast is not None, "the forecast is reported all the same"
+    print_dry_run(dry_result, src, 0)
     assert "would be refused" in capsys.readouterr().err
-    assert json.loads(json.dumps(dry_run_json(made, 0)))["exit"] == 1
+    assert json.loads(json.dumps(dry_run_json(dry_result, 0)))["exit"] == 1
 
 
 def test_broken_inputs_are_no_obstacle(
@@ -265,9 +265,9 @@ def test_broken_inputs_are_no_obstacle(
     src = make_source("real/a.mp4")
     (src / "real" / "broken.mp4").write_bytes(b"not a video" * 100)
     (src / "real" / "empty.mp4").write_bytes(b"")
-    made = run_dry(src, tmp_path / "out", small_options, cluster_address)
-    assert made.forecast is not None
-    assert made.forecast.faces.likely == pytest.approx(5)
+    dry_result = run_dry(src, tmp_path / "out", small_options, cluster_address)
+    assert dry_result.forecast is not None
+    assert dry_result.forecast.faces.likely == pytest.approx(5)
 
 
 def test_a_forecast_of_other_inputs_is_not_held_against_the_run(
@@ -300,10 +300,10 @@ def test_of_a_run_that_adds_to_a_dataset_only_what_it_added_is_compared(
     src, out = make_source(*(f"real/{number}.mp4" for number in range(9))), tmp_path / "out"
     precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
     make_source("real/later.mp4")
-    made = run_dry(src, out, small_options, cluster_address)
-    assert (made.pending, made.survey.inputs, made.survey.new) == (1, 10, 1)
+    dry_result = run_dry(src, out, small_options, cluster_address)
+    assert (dry_result.pending, dry_result.survey.inputs, dry_result.survey.new) == (1, 10, 1)
     summary = precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
-    assert made.forecast is not None
+    assert dry_result.forecast is not None
     assert summary.totals.size_bytes < summary.manifest.bytes / 4
     report.print_summary(summary, src, out)
     off = re.search(r"made [\d.]+ kB \(([+-]\d+) %\)", capsys.readouterr().err)
@@ -311,7 +311,7 @@ def test_of_a_run_that_adds_to_a_dataset_only_what_it_added_is_compared(
     assert abs(int(off[1])) < 200, "a file's own overhead is most of so little"
 
 
-def test_what_failed_while_it_was_tried_is_told(
+def test_what_failed_while_it_was_tried_is_reported(
     tmp_path: Path,
     make_source: MakeSource,
     small_options: Options,
@@ -320,9 +320,9 @@ def test_what_failed_while_it_was_tried_is_told(
 ) -> None:
     src = make_source("real/a.mp4")
     (src / "real" / "broken.mp4").write_bytes(b"not a video" * 100)
-    made = run_dry(src, tmp_path / "out", small_options, cluster_address)
-    assert [(failure.video_id, failure.reason) for failure in made.failures] == [("real/broken.mp4", "not_video")]
-    print_dry_run(made, src, 1)
+    dry_result = run_dry(src, tmp_path / "out", small_options, cluster_address)
+    assert [(failure.video_id, failure.reason) for failure in dry_result.failures] == [("real/broken.mp4", "not_video")]
+    print_dry_run(dry_result, src, 1)
     messages = capsys.readouterr().err
     assert "failed 1 of the 2 that were tried: 1 not_video" in messages
     assert "real/broken.mp4: not_video: " in messages
@@ -339,15 +339,15 @@ def test_where_nothing_can_be_tried_there_is_no_forecast_and_no_trace_of_one(
     src, out = make_source("real/a.mp4"), tmp_path / "out"
     poison = write_video(src / "real" / "a.mp4", [numbered(number, *POISON_SIZE[::-1]) for number in range(6)])
     assert poison.exists()
-    made = dry_run(src, out, options=small_options, detector=FaultyDetector("raise"), scheduler=cluster_address)
-    assert (made.forecast, made.pending) == (None, 1)
+    dry_result = dry_run(src, out, options=small_options, detector=FaultyDetector("raise"), scheduler=cluster_address)
+    assert (dry_result.forecast, dry_result.pending) == (None, 1)
     assert not out.exists()
-    print_dry_run(made, src, 0)
+    print_dry_run(dry_result, src, 0)
     messages = capsys.readouterr().err
     assert "none of the inputs could be tried" in messages
     assert "failed 1 of the 1 that were tried: 1 crashed" in messages
     assert "would end with exit 3" in messages
-    assert exit_code(made, 0) == 3
+    assert exit_code(dry_result, 0) == 3
 
 
 def test_what_would_be_retried_is_in_the_forecast(
@@ -370,13 +370,13 @@ def test_where_all_that_is_new_fails_rows_that_stay_make_a_dataset(
     settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
     precompute(table, out, **settings)
     (src / "b.mp4").write_bytes(b"not a video" * 100)
-    made = run_dry(table, out, small_options, cluster_address)
-    assert (made.pending, made.tried, len(made.failures)) == (1, 1, 1)
-    assert exit_code(made, 1) == 0
+    dry_result = run_dry(table, out, small_options, cluster_address)
+    assert (dry_result.pending, dry_result.tried, len(dry_result.failures)) == (1, 1, 1)
+    assert exit_code(dry_result, 1) == 0
     assert precompute(table, out, max_failed=FailureLimit(count=1), **settings).manifest.rows == 5
 
 
-def test_pairs_and_what_is_missing_are_told(
+def test_pairs_and_missing_inputs_are_reported(
     tmp_path: Path,
     make_source: MakeSource,
     small_options: Options,
@@ -386,9 +386,9 @@ def test_pairs_and_what_is_missing_are_told(
     src = make_source("a.mp4", "b.mp4", "c.mp4")
     table = src / "videos.csv"
     table.write_text("path,label,source\na.mp4,real,\nb.mp4,fake,a.mp4\nc.mp4,fake,gone.mp4\nlost.mp4,real,\n")
-    made = run_dry(table, tmp_path / "out", small_options, cluster_address)
-    assert (made.survey.fakes, made.survey.without_original) == (2, 1)
-    print_dry_run(made, table, 0)
+    dry_result = run_dry(table, tmp_path / "out", small_options, cluster_address)
+    assert (dry_result.survey.fakes, dry_result.survey.without_original) == (2, 1)
+    print_dry_run(dry_result, table, 0)
     messages = capsys.readouterr().err
     assert "1 of 2 inputs that name an original have it here" in messages
     assert "lost.mp4" in messages
@@ -399,11 +399,11 @@ def test_the_command_says_it_in_tables_and_in_json(
 ) -> None:
     src = make_source("real/a.mp4", "fake/b.mp4")
     arguments = ["precompute", str(src), str(tmp_path / "out"), "--dry-run", "--json", "--scheduler", cluster_address]
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 3, done.stderr  # frames that show their numbers have no face
-    figures = json.loads(done.stdout.splitlines()[-1])
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 3, result.stderr  # frames that show their numbers have no face
+    figures = json.loads(result.stdout.splitlines()[-1])
     assert figures["survey"]["inputs"] == 2
     assert set(figures["forecast"]["seconds"]) == set(Range.__slots__)
-    assert "forecast for" in done.stderr
-    assert "time" in done.stderr
-    assert "disk" in done.stderr
+    assert "forecast for" in result.stderr
+    assert "time" in result.stderr
+    assert "disk" in result.stderr

@@ -33,7 +33,8 @@ def dry(
     does not fail has a face, unless they are `faceless`.
     """
     survey = Survey(
-        layout="folder", inputs=inputs, new=inputs - refused - bridging - done, size_bytes=0, hours=0, headers_read=0,
+        layout="folder", recognised_by="",
+        inputs=inputs, new=inputs - refused - bridging - done, size_bytes=0, hours=0, headers_read=0,
         by_split={}, groups=inputs, largest_group=1, dropped_identities=[], leak=leak,
         refused=Counter(unreadable=refused, bridges_splits=bridging), missing=0, missing_files=[], ignored=Counter(),
         fakes=0, without_original=0, caveats=[],
@@ -49,13 +50,13 @@ def dry(
 
 @pytest.mark.parametrize(("unreadable", "code"), [(0, 0), (1, 0), (2, 3), (4, 3)])
 def test_what_fails_before_it_is_read_is_weighed_against_what_may_fail(unreadable: int, code: int) -> None:
-    made = dry(4, refused=unreadable, tried=4 - unreadable)
-    assert exit_code(made, 1) == code
-    assert exit_code(made, 4) == (3 if unreadable == 4 else 0), "an empty dataset is never what was asked for"
+    result = dry(4, refused=unreadable, tried=4 - unreadable)
+    assert exit_code(result, 1) == code
+    assert exit_code(result, 4) == (3 if unreadable == 4 else 0), "an empty dataset is never what was asked for"
 
 
 @pytest.mark.parametrize(
-    ("made", "allowed", "why"),
+    ("result", "allowed", "reason"),
     [
         (dry(30, tried=30, failed=1), 1, ""),
         (dry(30, tried=30, failed=2), 1, "2 of the 30 inputs that were tried failed; at most 1 may fail"),
@@ -78,18 +79,18 @@ def test_what_fails_before_it_is_read_is_weighed_against_what_may_fail(unreadabl
     ],
 )
 def test_what_failed_while_it_was_tried_is_weighed_against_what_may_fail(
-    made: DryRunResult, allowed: int, why: str
+    result: DryRunResult, allowed: int, reason: str
 ) -> None:
-    failure = expected_failure(made, allowed)
-    assert why in failure
-    assert bool(failure) == bool(why)
-    assert exit_code(made, allowed) == (3 if why else 0)
+    failure = expected_failure(result, allowed)
+    assert reason in failure
+    assert bool(failure) == bool(reason)
+    assert exit_code(result, allowed) == (3 if reason else 0)
 
 
 def test_the_way_out_names_an_allowance_that_would_do_unless_all_fail() -> None:
-    made = dry(20_000, tried=40, failed=2)
-    assert "--max-failed 1000" in failure_remedy(made, 200)
-    assert exit_code(made, 1000) == 0
+    result = dry(20_000, tried=40, failed=2)
+    assert "--max-failed 1000" in failure_remedy(result, 200)
+    assert exit_code(result, 1000) == 0
     assert "--max-failed" not in failure_remedy(dry(4, tried=4, failed=4), 1)
     assert "--max-failed" not in failure_remedy(dry(4, tried=4, failed=2, faceless=True), 1), (
         "without them there is nothing"
@@ -97,7 +98,7 @@ def test_the_way_out_names_an_allowance_that_would_do_unless_all_fail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "why"),
+    ("result", "reason"),
     [
         (dry(30, tried=12, faceless=True), "no face in any of the 12 inputs that were tried"),
         (dry(30, tried=12, failed=1, faceless=True), "no face in any of the 12 inputs that were tried"),
@@ -108,14 +109,14 @@ def test_the_way_out_names_an_allowance_that_would_do_unless_all_fail() -> None:
         (dry(30, done=20, tried=10, failed=5), ""),
     ],
 )
-def test_where_no_face_is_found_the_run_is_expected_to_fail(made: DryRunResult, why: str) -> None:
-    assert expected_failure(made, 10) == why
-    assert exit_code(made, 10) == (3 if why else 0)
-    assert not why or "--min-face" in failure_remedy(made, 10)
+def test_where_no_face_is_found_the_run_is_expected_to_fail(result: DryRunResult, reason: str) -> None:
+    assert expected_failure(result, 10) == reason
+    assert exit_code(result, 10) == (3 if reason else 0)
+    assert not reason or "--min-face" in failure_remedy(result, 10)
 
 
 @pytest.mark.parametrize(
-    ("made", "code"),
+    ("result", "code"),
     [
         (dry(4, refused=2, tried=2, leak="anna"), 3),
         (dry(4, refused=1, tried=3, leak="anna"), 1),
@@ -125,31 +126,31 @@ def test_where_no_face_is_found_the_run_is_expected_to_fail(made: DryRunResult, 
     ],
 )
 def test_of_a_leak_and_too_many_failures_the_one_that_the_run_meets_first_decides(
-    made: DryRunResult, code: int
+    result: DryRunResult, code: int
 ) -> None:
-    assert exit_code(made, 1) == code
-    assert bool(expected_failure(made, 1)) == (code == 3)
+    assert exit_code(result, 1) == code
+    assert bool(expected_failure(result, 1)) == (code == 3)
 
 
-@pytest.mark.parametrize("given", [[], ["--max-failed", "100%"]])
+@pytest.mark.parametrize("options", [[], ["--max-failed", "100%"]])
 def test_where_every_input_fails_the_dry_run_ends_as_the_run_does(
-    tmp_path: Path, cluster_address: str, given: list[str]
+    tmp_path: Path, cluster_address: str, options: list[str]
 ) -> None:
     src = tmp_path / "src" / "real"
     src.mkdir(parents=True)
     (src / "empty.mp4").write_bytes(b"")
     for name in ("a.mp4", "b.mp4"):
         (src / name).write_bytes(b"not a video" * 100)
-    command = ["precompute", str(src.parent), str(tmp_path / "out"), "--scheduler", cluster_address, "--json", *given]
-    tried, done = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
-    assert (tried.exit_code, done.exit_code) == (3, 3)
-    messages = re.sub(r"\s+", " ", tried.stderr)
+    command = ["precompute", str(src.parent), str(tmp_path / "out"), "--scheduler", cluster_address, "--json", *options]
+    dry_result, full_result = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
+    assert (dry_result.exit_code, full_result.exit_code) == (3, 3)
+    messages = re.sub(r"\s+", " ", dry_result.stderr)
     assert "failed 3 of the 3 that were tried: 2 not_video, 1 empty" in messages
     assert "real/a.mp4: not_video" in messages
     assert "would end with exit 3: all of the 3 inputs that were tried failed" in messages
     assert "leave them out of SRC" in messages
     assert "next:" not in messages
-    figures = json.loads(tried.stdout.splitlines()[-1])
+    figures = json.loads(dry_result.stdout.splitlines()[-1])
     assert (figures["exit"], figures["tried"], figures["failed_of_tried"]) == (3, 3, {"empty": 1, "not_video": 2})
 
 
@@ -160,11 +161,11 @@ def test_one_failure_too_many_ends_the_dry_run_as_it_ends_the_run(
     for name in ("c.mp4", "d.mp4"):
         (src / "real" / name).write_bytes(b"not a video" * 100)
     command = ["precompute", str(src), str(tmp_path / "out"), "--scheduler", cluster_address]
-    tried, done = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
-    assert (tried.exit_code, done.exit_code) == (3, 3)
-    messages = re.sub(r"\s+", " ", tried.stderr)
+    dry_result, full_result = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
+    assert (dry_result.exit_code, full_result.exit_code) == (3, 3)
+    messages = re.sub(r"\s+", " ", dry_result.stderr)
     assert "2 of the 4 inputs that were tried failed; at most 1 may fail (--max-failed)" in messages
-    for result in (tried, done):
+    for result in (dry_result, full_result):
         assert "--max-failed 2" not in result.stderr, "the other two have no face"
 
 
@@ -201,8 +202,8 @@ def test_a_leak_beside_too_many_refused_inputs_ends_the_dry_run_as_it_ends_the_r
     rows = ["a.mp4,real,train,anna", "b.mp4,real,test,anna", "c.mp4,real,train,", "d.mp4,real,test,"]
     table.write_text("\n".join(["path,label,split,identity", *rows]) + "\n")
     command = ["precompute", str(table), str(tmp_path / "out"), "--scheduler", cluster_address]
-    tried, done = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
-    assert (tried.exit_code, done.exit_code) == (3, 3)
-    messages = re.sub(r"\s+", " ", tried.stderr)
+    dry_result, full_result = (CliRunner().invoke(main, [*command, *more]) for more in (["--dry-run"], []))
+    assert (dry_result.exit_code, full_result.exit_code) == (3, 3)
+    messages = re.sub(r"\s+", " ", dry_result.stderr)
     assert "would be refused: " in messages
     assert "would end with exit 3: 2 of 4 inputs have failed, or fail before they are read" in messages

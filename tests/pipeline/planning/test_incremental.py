@@ -146,59 +146,59 @@ def test_new_videos_make_new_units_and_leave_the_old_ones_alone(dataset: Dataset
 def test_a_changed_input_is_done_again_with_its_whole_unit(dataset: Dataset, change: dict[str, Any]) -> None:
     _, first = dataset.run(FOUR)
     dataset.work(first)
-    now = [replace(FOUR[0], **change), *FOUR[1:]]
-    changes, units = dataset.run(now)
+    current = [replace(FOUR[0], **change), *FOUR[1:]]
+    changes, units = dataset.run(current)
     assert [entry.video_id for entry in changes.changed] == ["a.mp4"]
     (unit,) = units
-    assert unit.inputs == tuple(now), "the rows will say what the source says now"
+    assert unit.inputs == tuple(current), "the rows will say what the source says now"
     assert unit.supersedes == (first[0].unit_id,)
     assert list(dataset.plan.units()) == [unit]
-    assert dataset.run(now) == (Changes(), []), "and then it is settled"
+    assert dataset.run(current) == (Changes(), []), "and then it is settled"
 
 
 def test_a_new_time_of_the_same_content_is_recorded_and_nothing_is_done(dataset: Dataset) -> None:
     _, units = dataset.run(FOUR)
     dataset.work(units)
-    now = [replace(entry, mtime_ns=2) for entry in FOUR]
-    changes, new_units = dataset.run(now, same=names(units[0]))
-    assert (changes, new_units) == (Changes(touched=now), [])
-    assert dataset.run(now) == (Changes(), []), "known now: nobody is asked about the content"
+    current = [replace(entry, mtime_ns=2) for entry in FOUR]
+    changes, new_units = dataset.run(current, same=names(units[0]))
+    assert (changes, new_units) == (Changes(touched=current), [])
+    assert dataset.run(current) == (Changes(), []), "known now: nobody is asked about the content"
     on_disk = Plan.load(dataset.paths)
-    assert [entry for entry, _ in on_disk.planned_videos().values()] == now
+    assert [entry for entry, _ in on_disk.planned_videos().values()] == current
     assert list(on_disk.units()) == units, "units keep their names, and with them their files"
-    newer = [replace(now[0], mtime_ns=3), *now[1:]]
+    newer = [replace(current[0], mtime_ns=3), *current[1:]]
     assert [entry.video_id for entry in dataset.run(newer)[0].changed] == ["a.mp4"]
 
 
 def test_a_size_or_label_that_changed_is_a_change_whatever_the_content(dataset: Dataset) -> None:
     _, units = dataset.run(FOUR)
     dataset.work(units)
-    now = [replace(FOUR[0], size_bytes=11), replace(FOUR[1], label=1, mtime_ns=2), *FOUR[2:]]
-    changes, _ = dataset.run(now, same=names(units[0]))
+    current = [replace(FOUR[0], size_bytes=11), replace(FOUR[1], label=1, mtime_ns=2), *FOUR[2:]]
+    changes, _ = dataset.run(current, same=names(units[0]))
     assert ([entry.video_id for entry in changes.changed], changes.touched) == (["a.mp4", "b.mp4"], [])
 
 
 def test_a_time_that_was_recorded_goes_with_its_input_into_a_later_unit(dataset: Dataset) -> None:
     _, units = dataset.run(FOUR)
     dataset.work(units)
-    now = [replace(entry, mtime_ns=2) for entry in FOUR]
-    dataset.run(now, same=names(units[0]))
-    now[0] = replace(now[0], size_bytes=11)
-    _, (unit,) = dataset.run(now)
-    assert unit.inputs == tuple(now)
-    assert dataset.run(now) == (Changes(), [])
+    current = [replace(entry, mtime_ns=2) for entry in FOUR]
+    dataset.run(current, same=names(units[0]))
+    current[0] = replace(current[0], size_bytes=11)
+    _, (unit,) = dataset.run(current)
+    assert unit.inputs == tuple(current)
+    assert dataset.run(current) == (Changes(), [])
 
 
 def test_neighbours_of_a_changed_input_are_reused_and_its_fakes_are_not(dataset: Dataset) -> None:
     first = [video("a.mp4"), fake("a-swap.mp4", "a.mp4"), video("b.mp4"), video("gone.mp4"), video("bad.mp4")]
     _, units = dataset.run(first)
     dataset.work(units, {"bad.mp4": "crashed"})
-    now = [video("a.mp4", mtime_ns=2), *first[1:3], first[4]]
-    _, (replacement,) = dataset.run(now)
+    current = [video("a.mp4", mtime_ns=2), *first[1:3], first[4]]
+    _, (replacement,) = dataset.run(current)
     assert set(replacement.reuses) == {"b.mp4", "gone.mp4", "bad.mp4"}
     assert {entry.video_id for entry in replacement.inputs_to_decode} == {"a.mp4", "a-swap.mp4"}
     dataset.work([replacement], {"bad.mp4": "crashed"})
-    later = [*now[:1], replace(now[1], mtime_ns=5), *now[2:]]
+    later = [*current[:1], replace(current[1], mtime_ns=5), *current[2:]]
     _, (retried,) = dataset.run(later, retry=lambda _: True)
     assert {entry.video_id for entry in retried.inputs_to_decode} == {"a-swap.mp4", "bad.mp4"}
 
@@ -209,13 +209,13 @@ def test_what_only_concerns_splits_is_planned_anew_without_decoding_anything(
 ) -> None:
     _, units = dataset.run([*FOUR, fake("swap.mp4", "a.mp4")])
     dataset.work(units)
-    now = [*(replace(entry, **change) for entry in FOUR), fake("swap.mp4", "a.mp4")]
-    changes, (replacement,) = dataset.run(now)
+    current = [*(replace(entry, **change) for entry in FOUR), fake("swap.mp4", "a.mp4")]
+    changes, (replacement,) = dataset.run(current)
     assert [entry.video_id for entry in changes.changed] == ["a.mp4", "b.mp4", "c.mp4", "d.mp4"]
-    assert set(replacement.inputs) == set(now)
+    assert set(replacement.inputs) == set(current)
     assert replacement.inputs_to_decode == ()
     dataset.work([replacement])
-    assert dataset.run(now) == (Changes(), [])
+    assert dataset.run(current) == (Changes(), [])
 
 
 def test_what_an_unfinished_unit_was_to_decode_is_not_reused_from_before(dataset: Dataset) -> None:
@@ -238,11 +238,11 @@ def test_a_changed_input_leaves_other_units_alone(dataset: Dataset) -> None:
     assert units[0].supersedes == (other.unit_id,)
 
 
-def test_what_is_gone_is_said_and_kept(dataset: Dataset) -> None:
+def test_what_is_gone_is_reported_and_kept(dataset: Dataset) -> None:
     _, units = dataset.run(FOUR)
     dataset.work(units)
-    changes, more = dataset.run(FOUR[1:])
-    assert (changes.gone, more) == (["a.mp4"], [])
+    changes, new_units = dataset.run(FOUR[1:])
+    assert (changes.gone, new_units) == (["a.mp4"], [])
     assert dataset.outcomes().keys() == {"a.mp4", "b.mp4", "c.mp4", "d.mp4"}
 
 
@@ -268,8 +268,8 @@ def test_an_input_with_a_problem_is_refused_and_never_reaches_a_unit(dataset: Da
 def test_a_planned_input_that_now_has_a_problem_counts_as_gone(dataset: Dataset) -> None:
     _, units = dataset.run(FOUR)
     dataset.work(units)
-    changes, more = dataset.run([replace(FOUR[0], problem="unreadable"), *FOUR[1:]])
-    assert (changes.gone, changes.refused, more) == (["a.mp4"], [], [])
+    changes, new_units = dataset.run([replace(FOUR[0], problem="unreadable"), *FOUR[1:]])
+    assert (changes.gone, changes.refused, new_units) == (["a.mp4"], [], [])
 
 
 # --- splits
@@ -283,8 +283,8 @@ def test_a_split_is_fixed_once_planned(dataset: Dataset) -> None:
 
 def test_a_given_split_that_says_what_was_drawn_is_no_change(dataset: Dataset) -> None:
     dataset.run(FOUR)
-    now = [*(replace(entry, split="train") for entry in FOUR), video("t.mp4", split="test")]
-    changes, units = dataset.run(now)
+    current = [*(replace(entry, split="train") for entry in FOUR), video("t.mp4", split="test")]
+    changes, units = dataset.run(current)
     assert not changes.changed
     assert [(names(unit), unit.split) for unit in units] == [(["t.mp4"], "test")]
 
@@ -301,8 +301,8 @@ def test_a_later_video_between_two_splits_is_refused_with_its_reason(dataset: Da
 def test_a_new_video_follows_what_the_source_now_says_of_an_old_one(dataset: Dataset) -> None:
     old = [video("a.mp4", split="train"), video("b.mp4", split="test")]
     dataset.run(old)
-    now = [old[0], replace(old[1], identity="bob"), video("c.mp4", identity="bob")]
-    _, units = dataset.run(now)
+    current = [old[0], replace(old[1], identity="bob"), video("c.mp4", identity="bob")]
+    _, units = dataset.run(current)
     assert {name: unit.split for unit in units for name in names(unit)} == {"b.mp4": "test", "c.mp4": "test"}
 
 
@@ -397,7 +397,7 @@ _CONFIGS = st.dictionaries(st.sampled_from("ab"), _VALUES)
 
 
 @given(_CONFIGS, _CONFIGS)
-def test_no_difference_that_renames_the_config_goes_unsaid(before: dict[str, Any], now: dict[str, Any]) -> None:
+def test_no_difference_that_renames_the_config_goes_unreported(before: dict[str, Any], now: dict[str, Any]) -> None:
     """Or a run that was not refused would do everything again, since no receipt is of its config."""
     assert bool(list(config_differences(before, now))) == (hash_config(before) != hash_config(now))
 

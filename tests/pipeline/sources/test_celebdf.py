@@ -69,12 +69,12 @@ def test_a_name_says_whose_video_and_whose_face_it_is(
     assert (entry.source_id, entry.identity, entry.kin) == (source_id, identity, kin)
 
 
-def test_a_name_that_says_nothing_keeps_its_label_alone(tmp_path: Path, footage: Footage) -> None:
+def test_a_name_of_another_form_keeps_its_label_and_the_people_it_mentions(tmp_path: Path, footage: Footage) -> None:
     names = ["Celeb-real/holiday.mp4", "Celeb-synthesis/id0_0000.mp4", "YouTube-real/id3_0000.mp4"]
     entries = list_source(footage.lay(tmp_path, real=names)).entries
     assert [(entry.label, entry.source_id, entry.people) for entry in entries] == [
         (0, None, ()),
-        (1, None, ()),
+        (1, None, ("id0",)),
         (0, None, ()),
     ]
 
@@ -146,26 +146,26 @@ def test_without_the_list_splits_are_drawn_and_nobody_is_in_two(mine: Path) -> N
     assigned = assign_splits(listing.entries, ratio=SplitRatio(train=40, val=30, test=30), seed=0)
     assert set(assigned.split_of.values()) == {"train", "val", "test"}
     assert assigned.dropped_identities == []
-    where: dict[str, set[str]] = {}
+    splits_by_person: dict[str, set[str]] = {}
     for entry in listing.entries:
         for person in [part for part in Path(entry.video_id).stem.split("_") if part.startswith("id")]:
-            where.setdefault(person, set()).add(assigned.split_of[entry.video_id])
-    assert {person: used_splits for person, used_splits in where.items() if len(used_splits) > 1} == {}
+            splits_by_person.setdefault(person, set()).add(assigned.split_of[entry.video_id])
+    assert {person: used_splits for person, used_splits in splits_by_person.items() if len(used_splits) > 1} == {}
 
 
 # --- parts of it
 
 
-@pytest.mark.parametrize("gone", range(2))
-def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, gone: int) -> None:
-    whole = list_source(mine)
-    lost = {entry.video_id for entry in whole.entries[gone::2]}
-    for name in lost:
+@pytest.mark.parametrize("start", range(2))
+def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, start: int) -> None:
+    full = list_source(mine)
+    removed = {entry.video_id for entry in full.entries[start::2]}
+    for name in removed:
         (mine / name).unlink()
     half = list_source(mine)
-    assert half.entries == [entry for entry in whole.entries if entry.video_id not in lost]
+    assert half.entries == [entry for entry in full.entries if entry.video_id not in removed]
     originals = {entry.source_id for entry in half.entries if entry.source_id}
-    assert half.missing == sorted(lost & (set(CLEAN_TEST) | originals)), (
+    assert half.missing == sorted(removed & (set(CLEAN_TEST) | originals)), (
         "all that the list and the fakes' names tell of"
     )
     assert not any(entry.problem for entry in half.entries)

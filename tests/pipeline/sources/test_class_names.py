@@ -76,11 +76,11 @@ def test_three_ids_are_numbered_by_value_and_unknown_ones_are_shown(
         f"{number}.mp4": number % 3 if number < 6 else -1 for number in range(7)
     }
     assert verify(out).findings == []
-    shown = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "facefeed.loaders", str(out)], capture_output=True, text=True, check=True
     ).stdout
     counts = dict.fromkeys(("7", "12", "100", "unknown"), 0)
-    for line in shown.splitlines():
+    for line in output.splitlines():
         for part in line.split("(")[1].split(")")[0].split(", "):
             count, _, name = part.partition(" ")
             if name in counts:

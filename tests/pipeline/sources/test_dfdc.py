@@ -81,18 +81,18 @@ def test_the_test_set_says_is_fake_instead_of_a_label(mine: Path) -> None:
     assert [(entry.label, entry.problem) for entry in entries] == [(0, None), (1, None), (-1, "unknown_label")]
 
 
-@pytest.mark.parametrize("gone", range(2))
-def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, gone: int) -> None:
+@pytest.mark.parametrize("start", range(2))
+def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, start: int) -> None:
     # With this seed no split is ever empty: then a video would move there, whichever is nearest.
     ratio = SplitRatio(train=34, val=33, test=33)
-    whole = list_source(mine)
-    before = assign_splits(whole.entries, ratio=ratio, seed=1).split_of
-    lost = {entry.video_id for entry in whole.entries[gone::2]} & ORIGINALS.keys()
-    for name in lost:
+    full = list_source(mine)
+    before = assign_splits(full.entries, ratio=ratio, seed=1).split_of
+    removed = {entry.video_id for entry in full.entries[start::2]} & ORIGINALS.keys()
+    for name in removed:
         (mine / name).unlink()
     half = list_source(mine)
-    assert sorted(half.missing) == sorted(lost)
-    assert half.entries == [entry for entry in whole.entries if entry.video_id not in lost]
+    assert sorted(half.missing) == sorted(removed)
+    assert half.entries == [entry for entry in full.entries if entry.video_id not in removed]
     after = assign_splits(half.entries, ratio=ratio, seed=1).split_of
     assert after == {name: before[name] for name in after}
 

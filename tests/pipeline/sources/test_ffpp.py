@@ -45,13 +45,13 @@ def split_of(listing: Listing) -> dict[str, str]:
 
 def people_across_splits(entries: Iterable[Entry], splits: dict[str, str]) -> set[str]:
     """Everyone whose video, or a fake made with whom, lies in two splits; read from the files' names alone."""
-    where: dict[str, set[str]] = defaultdict(set)
+    splits_by_person: dict[str, set[str]] = defaultdict(set)
     for entry in entries:
         stem = Path(entry.video_id).stem
         kind = "actor" if "__" in stem else "youtube"
         for number in stem.split("__")[0].split("_"):
-            where[f"{kind} {number}"].add(splits[entry.video_id])
-    return {name for name, used_splits in where.items() if len(used_splits) > 1}
+            splits_by_person[f"{kind} {number}"].add(splits[entry.video_id])
+    return {name for name, used_splits in splits_by_person.items() if len(used_splits) > 1}
 
 
 # --- what is recognised
@@ -165,9 +165,9 @@ def test_a_folder_of_landmarks_alone_says_what_it_holds(tmp_path: Path) -> None:
     [FAKES, f"{FAKES}/Deepfakes", f"{FAKES}/Deepfakes/raw", f"{FAKES}/NeuralTextures/c23/videos", "original_sequences"],
 )
 def test_a_part_says_the_same_of_its_files_as_the_whole(ffpp: Path, part: str) -> None:
-    whole, some = list_source(ffpp), list_source(ffpp / part)
-    assert some.root == whole.root
-    assert some.entries == [entry for entry in whole.entries if entry.video_id.startswith(part)]
+    full, some = list_source(ffpp), list_source(ffpp / part)
+    assert some.root == full.root
+    assert some.entries == [entry for entry in full.entries if entry.video_id.startswith(part)]
     assert some.missing == []
 
 
@@ -175,16 +175,16 @@ def test_a_folder_of_masks_is_not_taken_for_videos_of_a_method(ffpp: Path) -> No
     assert list_source(ffpp / FAKES / "Deepfakes/masks").layout == "folder"
 
 
-@pytest.mark.parametrize("gone", range(2))
-def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, gone: int) -> None:
-    whole = list_source(mine)
-    lost = {entry.video_id for entry in whole.entries[gone::2] if "actors" not in str(entry.people)}
-    for name in lost:
+@pytest.mark.parametrize("start", range(2))
+def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, start: int) -> None:
+    full = list_source(mine)
+    removed = {entry.video_id for entry in full.entries[start::2] if "actors" not in str(entry.people)}
+    for name in removed:
         (mine / name).unlink()
     half = list_source(mine)
-    assert half.missing == sorted(lost)
-    assert half.entries == [entry for entry in whole.entries if entry.video_id not in lost]
-    before, after = split_of(whole), split_of(half)
+    assert half.missing == sorted(removed)
+    assert half.entries == [entry for entry in full.entries if entry.video_id not in removed]
+    before, after = split_of(full), split_of(half)
     assert after == {name: before[name] for name in after}
 
 
@@ -308,5 +308,5 @@ def test_the_columns_of_the_dataset_say_what_the_folders_say(
         ffpp, tmp_path / "out", options=options, detector=FixedBoxDetector(), scheduler=cluster_address
     )
     assert (second_run.totals.inputs, second_run.changes.changed) == (0, []), (
-        "what the plan kept of each video is what it was told"
+        "what the plan kept of each video is what it was given"
     )

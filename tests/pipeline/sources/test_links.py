@@ -51,10 +51,10 @@ def test_a_farm_of_links_is_refused_at_once_and_the_folder_to_allow_is_named(sna
 
 @pytest.mark.parametrize("flags", [[], ["--dry-run"]])
 def test_the_command_refuses_what_leads_out_and_leaves_no_out(snapshot: Path, tmp_path: Path, flags: list[str]) -> None:
-    done = CliRunner().invoke(main, ["precompute", str(snapshot), str(tmp_path / "out"), *flags])
-    assert done.exit_code == 2
-    assert "--allow-root" in done.stderr
-    assert "--max-failed" not in done.stderr
+    result = CliRunner().invoke(main, ["precompute", str(snapshot), str(tmp_path / "out"), *flags])
+    assert result.exit_code == 2
+    assert "--allow-root" in result.stderr
+    assert "--max-failed" not in result.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -91,7 +91,7 @@ def test_absolute_paths_in_a_table_are_named_by_their_place(tmp_path: Path) -> N
     assert listing.missing == []
 
 
-def test_a_table_of_absolute_paths_is_told_which_folder_to_allow(tmp_path: Path) -> None:
+def test_for_a_table_of_absolute_paths_the_folder_to_allow_is_named(tmp_path: Path) -> None:
     put(tmp_path, "store/x/a.mp4", "store/y/b.mp4")
     src = table(tmp_path / "in", f"{tmp_path}/store/x/a.mp4,real,", f"{tmp_path}/store/y/b.mp4,real,")
     with pytest.raises(UsageError, match=f"--allow-root {tmp_path}/store$"):
@@ -184,7 +184,7 @@ def test_a_link_that_came_to_lead_elsewhere_is_not_followed(tmp_path: Path) -> N
     put(tmp_path, "store/a.mp4", "secret/a.mp4", "src/b.mp4")
     link = tmp_path / "src/a.mp4"
     link.symlink_to(tmp_path / "store/a.mp4")
-    job, _, _ = prepare_job(tmp_path / "src", tmp_path / "out", allow_roots=[tmp_path / "store"])
+    job, _, _ = prepare_job(tmp_path / "src", tmp_path / "out", allow_roots=[tmp_path / "store"], allow_unlabelled=True)
     inputs = InputPipeline(job)
     try:
         assert inputs.path_of("a.mp4") == link
@@ -206,7 +206,7 @@ def test_a_run_that_allows_more_adds_what_it_left_out(
     (src / "real/two.mp4").symlink_to(store / "two.mp4")
     given: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
     assert precompute(src, out, **given).manifest.inputs["failed"] == {"outside_root": 1}
-    done = precompute(src, out, **given, allow_roots=[store])
-    assert (done.manifest.inputs["ok"], done.manifest.inputs["failed"], done.totals.inputs) == (2, {}, 1)
+    result = precompute(src, out, **given, allow_roots=[store])
+    assert (result.manifest.inputs["ok"], result.manifest.inputs["failed"], result.totals.inputs) == (2, {}, 1)
     videos = ds.dataset(out / "faces").to_table(columns=["video_id"])["video_id"].to_pylist()
     assert set(videos) == {"real/one.mp4", "real/two.mp4"}

@@ -24,20 +24,20 @@ def warnings(src: Path) -> str:
 
 
 def test_inputs_without_a_label_are_counted_with_what_would_give_one(tmp_path: Path) -> None:
-    deep = [f"sets/Celeb-DF/Celeb-synthesis/id0_id1_{number:04}.mp4" for number in range(3)]
+    deep = [f"downloads/id0_id1_{number:04}.mp4" for number in range(3)]
     messages = warnings(lay(tmp_path, "real/a.mp4", *deep))
     assert "3 of 4 inputs have no label" in messages
     assert "real" in messages
     assert "path,label" in messages
 
 
-def test_nothing_is_said_of_what_is_known(tmp_path: Path) -> None:
+def test_there_is_no_warning_about_what_is_known(tmp_path: Path) -> None:
     src = lay(tmp_path, "real/a.mp4", "fake/b.mp4")
     (src / "t.csv").write_text("path,label,source,identity\nreal/a.mp4,real,,anna\nfake/b.mp4,fake,real/a.mp4,bert\n")
     assert warnings(src / "t.csv") == ""
 
 
-def test_a_source_that_names_no_original_and_nobody_is_told_of(tmp_path: Path) -> None:
+def test_a_source_that_names_no_original_and_no_person_is_reported(tmp_path: Path) -> None:
     src = lay(tmp_path, "real/a.mp4", "fake/a.mp4")
     assert "cannot be checked" in warnings(src)
     assert "originals are known for 0 of the 1 input not labelled real" in warnings(src)
@@ -110,10 +110,10 @@ def test_inputs_outside_are_counted_with_the_option_that_admits_them(tmp_path: P
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_a_warning_reaches_people_and_programs(is_terminal: bool) -> None:
-    shown = io.StringIO()
-    Progress(Console(file=shown, force_terminal=is_terminal, width=200, highlight=False)).warn("no [label]")
+    stream = io.StringIO()
+    Progress(Console(file=stream, force_terminal=is_terminal, width=200, highlight=False)).warn("no [label]")
     if is_terminal:
-        assert "\x1b[33m" in shown.getvalue()
-        assert "warning: no [label]" in shown.getvalue()
+        assert "\x1b[33m" in stream.getvalue()
+        assert "warning: no [label]" in stream.getvalue()
     else:
-        assert json.loads(shown.getvalue()) == {"event": "warning", "text": "no [label]"}
+        assert json.loads(stream.getvalue()) == {"event": "warning", "text": "no [label]"}

@@ -155,8 +155,8 @@ def test_an_absolute_original_in_dfdc_s_metadata_is_refused_by_name(
     footage.lay(folder, real=["orig.mp4"], fake=["f.mp4"])
     metadata = {"orig.mp4": {"label": "REAL"}, "f.mp4": {"label": "FAKE", "original": f"{folder}/orig.mp4"}}
     (folder / "metadata.json").write_text(json.dumps(metadata))
-    says = rf"{folder}/metadata\.json: original '{folder}/orig\.mp4' of 'f\.mp4': is an absolute path"
-    with pytest.raises(UsageError, match=says):
+    pattern = rf"{folder}/metadata\.json: original '{folder}/orig\.mp4' of 'f\.mp4': is an absolute path"
+    with pytest.raises(UsageError, match=pattern):
         list_source(tmp_path)
 
 

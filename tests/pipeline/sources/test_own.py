@@ -1,4 +1,4 @@
-"""What a user notices of a layout of their own: the guide's example works, and mistakes are told without a trace."""
+"""A layout of the user's own: the guide's example works, and mistakes are reported without a traceback."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def example(tmp_path: Path) -> Path:
 
 
 class Broken:
-    """A layout that lists whatever it is told."""
+    """A layout that lists the given entries."""
 
     name = "broken"
     needs = "anything"
@@ -96,8 +96,8 @@ def test_the_guides_example_makes_a_dataset_from_python_and_from_the_command_lin
     assert len(splits) == 1, "ann and bob are in one video, so all of theirs are in one split"
     monkeypatch.setattr("facefeed.pipeline.planning.validation.make_detector", lambda *_: FixedBoxDetector())
     command = ["precompute", str(interviews), str(tmp_path / "out2"), "--layout", str(example), "--frames", "1"]
-    done = CliRunner().invoke(main, [*command, "--scheduler", cluster_address])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(main, [*command, "--scheduler", cluster_address])
+    assert result.exit_code == 0, result.output
     assert Manifest.read(tmp_path / "out2").inputs["total"] == 15
 
 
@@ -117,7 +117,7 @@ def test_every_layout_that_comes_along_keeps_the_protocol(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "defines no `layout`; it must be an object with name, needs, fits, read: docs/guides/layouts.md"),
         ("layout = 7", "its `layout` lacks name, needs, fits, read"),
@@ -128,21 +128,21 @@ def test_every_layout_that_comes_along_keeps_the_protocol(tmp_path: Path) -> Non
         ("1 / 0", r"cannot be run \(ZeroDivisionError: division by zero in line 1 of mine\.py\)"),
     ],
 )
-def test_a_file_that_defines_no_layout_is_told_what_is_missing(tmp_path: Path, text: str, says: str) -> None:
+def test_for_a_file_without_a_layout_it_is_named_what_is_missing(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "mine.py").write_text(text)
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=message):
         load_layout(tmp_path / "mine.py")
-    done = CliRunner().invoke(main, ["precompute", "src", "out", "--layout", str(tmp_path / "mine.py")])
-    assert done.exit_code == 2
-    assert len(done.stderr.splitlines()) == 1
+    result = CliRunner().invoke(main, ["precompute", "src", "out", "--layout", str(tmp_path / "mine.py")])
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_file_that_is_not_there_and_a_name_that_is_none_are_told_apart(tmp_path: Path) -> None:
-    gone = CliRunner().invoke(main, ["precompute", str(tmp_path), "out", "--layout", "gone.py"])
-    assert (gone.exit_code, "--layout gone.py: no such file" in gone.stderr) == (2, True)
+def test_a_missing_file_and_an_unknown_name_are_distinguished(tmp_path: Path) -> None:
+    missing = CliRunner().invoke(main, ["precompute", str(tmp_path), "out", "--layout", "gone.py"])
+    assert (missing.exit_code, "--layout gone.py: no such file" in missing.stderr) == (2, True)
     other = CliRunner().invoke(main, ["precompute", str(tmp_path), str(tmp_path / "out"), "--layout", "ffp"])
     assert other.exit_code == 2
-    assert "layout='ffp': must be one of auto, table, dfdc, ffpp, celebdf, folder, or your own" in other.stderr
+    assert "layout='ffp': must be one of auto, table, dfdc, ffpp, celebdf, dfdcp, fakeavceleb, " in other.stderr
 
 
 def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "says"),
+    ("layout", "message"),
     [
         (Broken(Entry(video_id="a"), Entry(video_id="a")), "lists 'a' more than once"),
         (Broken(Entry(video_id="/etc/a.mp4")), "'/etc/a.mp4': must be a path below the root"),
@@ -176,8 +176,8 @@ def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:
         (Broken(Entry(video_id="a"), labels=("x", "x")), "must be 1 to 128 different names"),
     ],
 )
-def test_a_broken_promise_is_named_before_anything_is_written(tmp_path: Path, layout: Broken, says: str) -> None:
-    with pytest.raises(UsageError, match=f"layout broken: .*{says}"):
+def test_a_broken_promise_is_named_before_anything_is_written(tmp_path: Path, layout: Broken, message: str) -> None:
+    with pytest.raises(UsageError, match=f"layout broken: .*{message}"):
         list_source(tmp_path, layout)
 
 
@@ -186,7 +186,7 @@ def test_an_original_by_the_absolute_path_of_an_input_would_be_tied_to_nothing(t
         list_source(tmp_path, Broken(Entry(video_id="a", source_id=f"{tmp_path}/b.mp4"), Entry(video_id="b.mp4")))
 
 
-def test_a_source_that_the_layout_does_not_fit_is_told_what_it_needs(tmp_path: Path) -> None:
+def test_for_a_source_that_the_layout_does_not_fit_its_needs_are_named(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with pytest.raises(UsageError, match=r"other': layout broken needs anything"):
         list_source(tmp_path / "other", Broken())
@@ -211,7 +211,7 @@ def test_an_error_in_a_layouts_own_code_is_one_line_with_its_place(
         list_source(tmp_path, layout)
 
 
-def test_what_is_no_listing_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_listing_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layout = Broken()
     monkeypatch.setattr(layout, "read", lambda *_: ["a.mp4"], raising=False)
     with pytest.raises(UsageError, match="read returned list; must be a Listing"):

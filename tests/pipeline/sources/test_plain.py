@@ -48,15 +48,15 @@ def test_folders_and_table_say_what_they_hold(mine: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("gone", range(2))
+@pytest.mark.parametrize("start", range(2))
 @pytest.mark.parametrize("src", [".", "t.csv"])
-def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, src: str, gone: int) -> None:
-    lost = sorted(FOLDERS)[gone::2]
-    for name in lost:
+def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, src: str, start: int) -> None:
+    removed = sorted(FOLDERS)[start::2]
+    for name in removed:
         (mine / name).unlink()
     half = list_source(mine / src)
-    assert splits_and_labels(half) == {path: expected for path, expected in FOLDERS.items() if path not in lost}
-    assert sorted(half.missing) == (lost if src == "t.csv" else [])
+    assert splits_and_labels(half) == {path: expected for path, expected in FOLDERS.items() if path not in removed}
+    assert sorted(half.missing) == (removed if src == "t.csv" else [])
 
 
 @pytest.mark.parametrize(

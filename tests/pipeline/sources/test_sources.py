@@ -52,7 +52,7 @@ def fake(original: str, **more: Any) -> dict[str, Any]:
 # --- every layout
 
 
-def test_what_is_not_there_and_what_holds_nothing_is_said_at_once(tmp_path: Path) -> None:
+def test_a_missing_or_empty_source_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere.*no such"):
         list_source(tmp_path / "nowhere")
     put(tmp_path / "empty", "notes.txt")
@@ -403,7 +403,7 @@ def test_a_table_reaches_nothing_outside_its_folder(tmp_path: Path, write_table:
 
 
 @pytest.mark.parametrize(
-    ("columns", "says"),
+    ("columns", "message"),
     [
         ({"path": ["a.mp4"]}, "lacks the column label"),
         ({"label": ["real"], "file": ["a.mp4"]}, "lacks the column path; it has 'label', 'file'"),
@@ -425,15 +425,15 @@ def test_a_table_reaches_nothing_outside_its_folder(tmp_path: Path, write_table:
     ],
 )
 def test_a_table_that_cannot_be_meant_is_refused(
-    tmp_path: Path, write_table: WriteTable, columns: dict[str, list[str]], says: str
+    tmp_path: Path, write_table: WriteTable, columns: dict[str, list[str]], message: str
 ) -> None:
     put(tmp_path, "a.mp4")
-    with pytest.raises(UsageError, match=says) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         list_source(write_table(tmp_path, columns))
     assert str(tmp_path / "t.") in str(caught.value)
 
 
-def test_columns_that_mean_nothing_are_said_once_to_be_ignored(tmp_path: Path, write_table: WriteTable) -> None:
+def test_unknown_columns_are_reported_once_as_ignored(tmp_path: Path, write_table: WriteTable) -> None:
     put(tmp_path, "a.mp4")
     columns = {
         "path": ["a.mp4"],

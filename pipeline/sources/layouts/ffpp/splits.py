@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...dataset.schema import SPLITS
-from ...errors import UsageError
-from ..listing import has_usable_splits
-from ..media_files import path_exists
+from ....dataset.schema import SPLITS
+from ....errors import UsageError
+from ...listing import has_usable_splits
+from ...media_files import path_exists
 
 _REMEDY = "fix it, or take the split files away so that splits are drawn"
 

@@ -1,0 +1,111 @@
+"""Layout `deeperforensics`: DeeperForensics-1.0 (Jiang et al. 2020).
+
+    source_videos/M101/BlendShape/camera_down/...mp4          an actor in the studio: real
+    manipulated_videos/end_to_end/033_M101.mp4                FaceForensics++'s video 033 with the face of M101
+    lists/splits/{train,val,test}.txt                         names of manipulated videos
+
+Every folder of manipulated_videos has the same fakes under another distortion; these are versions of one recording.
+The originals of the fakes are those of FaceForensics++, and are not in the set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...dataset.schema import SPLITS
+from ...errors import UsageError
+from ..image_sequences import video_of_frame
+from ..listing import Entry, FoundFile, Listing, has_usable_splits
+from ..media_files import find_videos_or_frames, list_folders, path_exists
+from .name_matcher import NameMatcher, stem_of
+from .spelling import by_spelling, check_spelling
+
+_LABELS = {"source_videos": 0, "manipulated_videos": 1}
+_LISTS = "lists/splits"
+_FAKE = re.compile(r"(\d{3})_([MW]\d{3})", re.IGNORECASE)
+_ACTOR = re.compile(r"[MW]\d{3}", re.IGNORECASE)
+
+
+class DeeperForensics:
+    """The two folders, or one of them. Splits are given where two or more lists are there; actors have none."""
+
+    name = "deeperforensics"
+    needs = f"a folder with {' or '.join(_LABELS)}"
+
+    def fits(self, src: Path) -> bool:
+        """Whether `src` has this layout."""
+        return bool(_folders(src))
+
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
+        """Lists the videos, or the extracted frames.
+
+        Raises `UsageError` where a list cannot be read, or names a video that another one names.
+        """
+        label_of = _folders(src)
+        check_spelling(src, list_folders(src), _LABELS, label_of)
+        split_of, lists = _read_splits(src)
+        ignored: Counter[str] = Counter()
+
+        def is_input(file: FoundFile) -> bool:
+            return file.relative.split("/")[0] in label_of
+
+        files = find_videos_or_frames(src, ignored, is_input=is_input, allowed=allowed)
+        entries = [_entry(file, label_of, split_of) for file in files if is_input(file)]
+        ignored["media beside the folders"] += len(files) - len(entries)
+        ignored[".txt"] -= len(lists)
+        folders = {
+            video_of_frame(entry.video_id).rpartition("/")[0]
+            for entry in entries
+            if entry.label and _FAKE.fullmatch(stem_of(video_of_frame(entry.video_id)).rpartition("/")[2])
+        }
+        on_disk = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries)
+        listed = {f"{folder}/{stem.upper()}.mp4" for folder in folders for stem in split_of}
+        return Listing(
+            layout=self.name, root=src, labels=("real", "fake"), entries=entries,
+            missing=sorted(on_disk.missing(listed).values()), ignored=+ignored,
+            without_splits=f"take {', '.join(lists)} away", recognised_by=", ".join([*label_of, *lists]),
+        )  # fmt: skip
+
+
+def _folders(src: Path) -> dict[str, int]:
+    return by_spelling(list_folders(src), _LABELS) if src.is_dir() else {}
+
+
+def _read_splits(src: Path) -> tuple[dict[str, str], list[str]]:
+    """Split by stem, and the lists that were read."""
+    split_of: dict[str, str] = {}
+    lists = [f"{_LISTS}/{split}.txt" for split in SPLITS if path_exists(src / _LISTS / f"{split}.txt")]
+    for name in lists:
+        try:
+            lines = (src / name).read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{src / name}: cannot be read ({error}); fix it, or take it away") from error
+        split = Path(name).stem
+        for stem in (stem_of(line.strip()).rpartition("/")[2] for line in lines if line.strip()):
+            if split_of.setdefault(stem, split) != split:
+                raise UsageError(
+                    f"{src / name}: {stem!r} is in {split_of[stem]}.txt too: a leak; fix it, or take the lists away"
+                )
+    return (split_of if has_usable_splits(set(split_of.values())) else {}), lists
+
+
+def _entry(file: FoundFile, label_of: dict[str, int], split_of: dict[str, str]) -> Entry:
+    top, *between, name = video_of_frame(file.relative).split("/")
+    label, stem = label_of[top], stem_of(name)
+    if not label:
+        actor = next((part.upper() for part in between if _ACTOR.fullmatch(part)), None)
+        return Entry.of_file(file, label=label, identity=actor, dataset="deeperforensics")
+    fake = _FAKE.fullmatch(stem)
+    return Entry.of_file(
+        file,
+        label=label,
+        split=split_of.get(stem),
+        footage=f"deeperforensics/{stem}" if fake else None,
+        identity=fake[2].upper() if fake else None,
+        kin=(f"youtube/{fake[1]}",) if fake else (),
+        dataset="deeperforensics",
+        method=between[0] if between else None,
+    )

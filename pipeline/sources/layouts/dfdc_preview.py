@@ -1,0 +1,102 @@
+"""Layout `dfdcp`: the preview of the DeepFake Detection Challenge (Dolhansky et al. 2019).
+
+    dataset.json        {"method_A/1224068/1224068_A/643049_1224068_A_0.mp4": {"label": "fake", "set": "train",
+                         "target_id": "1224068", "swapped_id": "643049", "augmentations": []}, ...}
+    original_videos/..., method_A/..., method_B/...         in some copies with a folder `videos` in each
+
+`target_id` is whose video it is, `swapped_id` whose face was put into it; both count as being in it.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+from ..image_sequences import video_of_frame
+from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
+from ..media_files import find_videos_or_frames, path_exists
+from .name_matcher import published_path, stem_of
+
+_TABLE = "dataset.json"
+_FOLDERS = ("original_videos", "method_A", "method_B")
+_LABELS = {"real": 0, "fake": 1}
+
+
+class DFDCPreview:
+    """The three folders with `dataset.json`, which gives labels, splits and people; other media get label -1."""
+
+    name = "dfdcp"
+    needs = f"a folder with {_TABLE} and {', '.join(_FOLDERS)}"
+
+    def fits(self, src: Path) -> bool:
+        """Whether `src` has this layout."""
+        return path_exists(src / _TABLE) and any(path_exists(src / folder) for folder in _FOLDERS)
+
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
+        """Lists the videos, or the extracted frames.
+
+        Raises `UsageError` where `dataset.json` is not of the set's form.
+        """
+        records = _records(src / _TABLE)
+        ignored: Counter[str] = Counter()
+        files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
+        ignored[".json"] -= 1
+        use_splits = has_usable_splits({parse_split_name(str(record.get("set"))) for record in records.values()})
+        entries = [_entry(file, records.get(_key(file.relative)), use_splits=use_splits) for file in files]
+        on_disk = {_key(entry.video_id) for entry in entries}
+        return Listing(
+            layout=self.name, root=src, labels=("real", "fake"), entries=entries,
+            missing=sorted(record["path"] for key, record in records.items() if key not in on_disk), ignored=+ignored,
+            without_splits=f"take `set` out of {_TABLE}", giving_labels=f"{_TABLE} does not name them",
+            recognised_by=f"{_TABLE}, {', '.join(folder for folder in _FOLDERS if path_exists(src / folder))}",
+        )  # fmt: skip
+
+
+def _key(path: str) -> str:
+    """The method's folder and the video's own name: copies differ in the folders between them."""
+    video = stem_of(published_path(path))
+    return f"{video.partition('/')[0]}/{posixpath.basename(video)}"
+
+
+def _records(path: Path) -> dict[str, dict[str, Any]]:
+    """Records by `_key`, each with its own `path`."""
+    consequence = "no label of this set is known; fix it, or use --layout folder"
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; {consequence}") from error
+    except (RecursionError, ValueError) as error:
+        raise UsageError(f"{path}: not JSON ({error}); {consequence}") from error
+    if not isinstance(data, dict) or not all(isinstance(record, dict) for record in data.values()):
+        raise UsageError(f"{path}: must map each video's path to an object; {consequence}")
+    for name, record in data.items():
+        if record.get("label") not in _LABELS:
+            raise UsageError(f"{path}: label {record.get('label')!r} of {name!r}: must be real or fake; {consequence}")
+    records = {_key(name): {**record, "path": name} for name, record in data.items()}
+    if len(records) < len(data):
+        raise UsageError(f"{path}: names a video of one folder twice; {consequence}")
+    return records
+
+
+def _entry(file: FoundFile, record: Mapping[str, Any] | None, *, use_splits: bool) -> Entry:
+    if record is None:
+        return Entry.of_file(file, dataset="dfdcp")
+    label = _LABELS[record["label"]]
+    target, face = (str(person) if (person := record.get(key)) else None for key in ("target_id", "swapped_id"))
+    identity = (face if label else None) or target
+    folder = file.relative.partition("/")[0]
+    return Entry.of_file(
+        file,
+        label=label,
+        split=parse_split_name(str(record.get("set"))) if use_splits else None,
+        footage=_key(file.relative) if video_of_frame(file.relative) != file.relative else None,
+        identity=identity,
+        kin=tuple(person for person in (target, face) if person and person != identity),
+        dataset="dfdcp",
+        method=folder if label else None,
+    )

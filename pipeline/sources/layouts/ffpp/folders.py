@@ -1,0 +1,174 @@
+"""The two ways in which folders of FaceForensics++ lie: as published, and flat, as on Kaggle."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Self
+
+from ...listing import FoundFile
+from ...media_files import DERIVED_FOLDERS, FRAME_FOLDERS, list_folders, path_exists
+from ..spelling import by_spelling, check_spelling
+from .names import GRADES, METHODS, VideoName
+
+_ORIGINALS, _FAKES = "original_sequences", "manipulated_sequences"
+_VIDEO_FOLDERS = {"videos", *FRAME_FOLDERS}
+_FLAT: dict[str, str | None] = {"original": None, **{method: method for method in METHODS}}
+_GRADE_IN_NAME = re.compile(r"(?<![a-z0-9])(raw|c0|c23|c40)(?![a-z0-9])", re.IGNORECASE)
+_MAX_DEPTH = 2  # below a method's folder: a grade and `videos`
+_MAX_NAMES_TRIED = 50  # a folder of the set holds a thousand videos, and one name of them is enough
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the folders above a video say of it; `published`: whether the set has such folders."""
+
+    label: int
+    people: str | None
+    method: str | None
+    compression: str | None
+    published: bool
+
+    def holds(self, name: VideoName) -> bool:
+        """Whether the published set has a video of this form of name here."""
+        return self.published and name.is_of(self.method) and self.people in (None, name.people)
+
+
+@dataclass(frozen=True)
+class FfppTree:
+    """`original_sequences` and `manipulated_sequences`, as published."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, src: Path) -> Self | None:
+        """The set that `src` is, or is a folder of."""
+        if path_exists(src / _ORIGINALS) or path_exists(src / _FAKES):
+            return cls(src)
+        here = src.absolute()
+        for folder in (here, *here.parents):
+            if folder.name in (_ORIGINALS, _FAKES):
+                return None if DERIVED_FOLDERS.intersection(here.relative_to(folder).parts) else cls(folder.parent)
+        return None
+
+    @property
+    def recognised_by(self) -> str:
+        """By what the set was found."""
+        return " and ".join(name for name in (_ORIGINALS, _FAKES) if path_exists(self.root / name))
+
+    def check_spelling(self) -> None:
+        """Raises `UsageError` where one of the two folders is absent and another is nearly called so."""
+        present = [name for name in (_ORIGINALS, _FAKES) if path_exists(self.root / name)]
+        check_spelling(self.root, list_folders(self.root), (_ORIGINALS, _FAKES), present)
+
+    def is_input(self, file: FoundFile) -> bool:
+        """Whether a media file belongs to the set."""
+        return file.relative.split("/")[0] in (_ORIGINALS, _FAKES)
+
+    def skip(self, folder: str) -> str | None:
+        """Name to count the files of a folder beside the set under; None for a folder of the set."""
+        top = folder.partition("/")[0]
+        return None if top in (_ORIGINALS, _FAKES, "splits") else f"in {top}/"
+
+    def place(self, folders: Sequence[str]) -> Place:
+        """What the folders between the root and a video say of it."""
+        label = int(folders[0] == _FAKES)
+        group = folders[1] if len(folders) > 1 else None
+        grade = folders[2] if len(folders) > 2 else ""
+        return Place(
+            label=label,
+            people=None if label else group,
+            method=group if label else None,
+            compression=GRADES.get(grade),
+            published=len(folders) == 4 and grade in GRADES and folders[3] in _VIDEO_FOLDERS,
+        )
+
+    def originals(self, folders: Sequence[str], name: VideoName) -> str | None:
+        """The folder of the originals of fakes in these folders; None where the set has none."""
+        return f"{_ORIGINALS}/{name.people}/{folders[2]}/{folders[3]}"
+
+
+@dataclass(frozen=True)
+class FfppFlat:
+    """A folder for the originals and one for each method; a grade and `videos` may lie between them and the videos.
+
+    Of `DeepFakeDetection` the originals are not among these: `original` has the videos of youtube alone.
+    """
+
+    root: Path
+    recognised_by: str
+    _method_of: dict[str, str | None] = field(repr=False)
+
+    @classmethod
+    def of(cls, src: Path) -> Self | None:
+        """The set that `src` is, or is a folder of; a method's folder must hold a video that is named as published."""
+        here = src.absolute()
+        if {_ORIGINALS, _FAKES}.intersection(here.parts):  # published folders, of which these are no part
+            return None
+        if flat := cls._at(src):
+            return flat
+        above = ((folder.parent, folder.name) for folder in (here, *here.parents[:_MAX_DEPTH]))
+        return next((flat for root, name in above if by_spelling([name], _FLAT) and (flat := cls._at(root))), None)
+
+    @classmethod
+    def _at(cls, root: Path) -> Self | None:
+        try:
+            names = list_folders(root)
+        except OSError:
+            return None
+        method_of = by_spelling(names, _FLAT)
+        proof = next((name for name, method in method_of.items() if method and _holds(root / name, method)), None)
+        if proof is None:
+            return None
+        return cls(root, f"folders called {', '.join(method_of)}, and the names of videos in {proof}", method_of)
+
+    def check_spelling(self) -> None:
+        """Raises `UsageError` where a folder is nearly called as one of the set that is not there."""
+        check_spelling(self.root, list_folders(self.root), _FLAT, self._method_of)
+
+    def is_input(self, file: FoundFile) -> bool:
+        """Whether a media file belongs to the set."""
+        return file.relative.split("/")[0] in self._method_of and "/" in file.relative
+
+    def skip(self, folder: str) -> str | None:
+        """Name to count the files of a folder beside the set under; None for a folder of the set."""
+        top = folder.partition("/")[0]
+        return None if top in self._method_of or top in ("splits", "csv") else f"in {top}/"
+
+    def place(self, folders: Sequence[str]) -> Place:
+        """What the folders between the root and a video say of it."""
+        method = self._method_of[folders[0]]
+        between = [folder for folder in folders[1:] if folder not in _VIDEO_FOLDERS]
+        grade = between[0] if between else (_GRADE_IN_NAME.findall(self.root.absolute().name) or [""])[-1]
+        return Place(
+            label=int(method is not None),
+            people=None if method else "youtube",
+            method=method,
+            compression=GRADES.get(grade.lower()),
+            published=len(between) <= 1 and all(folder in GRADES for folder in between),
+        )
+
+    def originals(self, folders: Sequence[str], name: VideoName) -> str | None:
+        """The folder of the originals of fakes in these folders; None where the set has none."""
+        if name.people != "youtube":
+            return None
+        top = next((folder for folder, method in self._method_of.items() if method is None), "original")
+        return "/".join([top, *folders[1:]])
+
+
+def _holds(folder: Path, method: str) -> bool:
+    """Whether a folder, or one in it for a grade or for videos, has a video or a folder named as the method's."""
+    kinds = ("", *_VIDEO_FOLDERS)
+    for inner in (*kinds, *(f"{grade}/{kind}" for grade in GRADES for kind in kinds)):
+        try:
+            with os.scandir(folder / inner) as children:
+                stems = [child.name.partition(".")[0] for child in islice(children, _MAX_NAMES_TRIED)]
+        except OSError:
+            continue
+        if any((name := VideoName.parse(stem)) and name.is_of(method) for stem in stems):
+            return True
+    return False

@@ -1,0 +1,133 @@
+"""Layout `ffpp`: FaceForensics++ (Rössler et al. 2019), with FaceShifter and the DeepFakeDetection set.
+
+As the authors' script downloads it (`FfppTree`):
+
+    original_sequences/{youtube,actors}/{raw,c23,c40}/videos/033.mp4, 01__kitchen_pan.mp4
+    manipulated_sequences/<method>/{raw,c23,c40}/videos/<target>_<source>.mp4
+
+As it is shared elsewhere, on Kaggle above all (`FfppFlat`):
+
+    FaceForensics++_C23/original/033.mp4
+    FaceForensics++_C23/<method>/<target>_<source>.mp4
+
+Beside the folders, or in splits/: {train,val,test}.json, lists of pairs [["720", "672"], ...]. Where there are no
+videos, extracted frames are read: `frames/033_097/0001.png` for `videos/033_097.mp4`.
+
+`<target>_<source>` is the target's video with the source's face (Deepfakes, FaceSwap, FaceShifter, DeepFakeDetection),
+or with the target's own face moved as the source moves (Face2Face, NeuralTextures). Both people count as being in it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...image_sequences import video_of_frame
+from ...listing import Entry, FoundFile, Listing
+from ...media_files import find_videos_or_frames, list_media
+from ..name_matcher import NameMatcher
+from .folders import FfppFlat, FfppTree
+from .names import SWAPS, VideoName, mentioned_identities
+from .splits import OfficialSplits, read_splits
+
+FfppFolders = FfppTree | FfppFlat
+
+
+class FaceForensics:
+    """The whole set, or any folder within it: the folders above SRC are taken into account.
+
+    A file in an unknown place or of an unknown name keeps the label of its folder, and its columns stay null; splits
+    still keep it together with the people whom its name mentions.
+    """
+
+    name = "ffpp"
+    needs = "a folder with original_sequences or manipulated_sequences, or with a folder a method, or one within"
+
+    def fits(self, src: Path) -> bool:
+        """Whether `src` has this layout."""
+        return src.is_dir() and _folders(src) is not None
+
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
+        """Lists the videos, or the extracted frames.
+
+        Raises `UsageError` where the official splits cannot be read, or list a video in two splits, or where the folder
+        of a method is nearly called as published.
+        """
+        folders = _folders(src)
+        assert folders is not None  # since `fits` is true
+        folders.check_spelling()
+        root = folders.root
+        inner = "" if root == src else src.absolute().relative_to(root).as_posix()
+        official = read_splits(root)
+        ignored: Counter[str] = Counter()
+        files = find_videos_or_frames(
+            root, ignored, is_input=folders.is_input, skip=folders.skip, below=inner, allowed=allowed
+        )
+        named = [_entry(file, folders, official) for file in files if folders.is_input(file)]
+        entries = _with_originals_on_disk(named, root)
+        ignored["media beside the sequences"] += len(files) - len(entries)
+        ignored[".json"] -= 0 if inner else len(official.files)
+        on_disk = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries)
+        missing = on_disk.missing(_expected(entries, official)).values()
+        return Listing(
+            layout=self.name, root=root, labels=("real", "fake"), entries=entries,
+            missing=sorted(name for name in missing if not inner or name.startswith(f"{inner}/")), ignored=+ignored,
+            without_splits=f"take {', '.join(official.files)} away", recognised_by=folders.recognised_by,
+        )  # fmt: skip
+
+
+def _folders(src: Path) -> FfppFolders | None:
+    return FfppTree.of(src) or FfppFlat.of(src)
+
+
+def _with_originals_on_disk(entries: list[Entry], root: Path) -> list[Entry]:
+    """Replaces each `source_id` by the original's name on disk, also where SRC is only a part of the set."""
+    folders = {posixpath.dirname(entry.source_id) for entry in entries if entry.source_id}
+    on_disk = NameMatcher.from_paths(name for folder in sorted(folders) for name in list_media(root, folder))
+    return [replace(entry, source_id=on_disk.find(entry.source_id)) if entry.source_id else entry for entry in entries]
+
+
+def _entry(media_file: FoundFile, folders: FfppFolders, official: OfficialSplits) -> Entry:
+    *above, file = media_file.relative.split("/")
+    stem, dot, end = file.rpartition(".")
+    is_extracted_frame = video_of_frame(media_file.relative) != media_file.relative
+    if is_extracted_frame:  # its folder has the name of the video
+        stem, dot, end = above.pop(), "/", file
+    place = folders.place(above)
+    name = VideoName.parse(stem)
+    known = name if name and place.holds(name) else None
+    originals = folders.originals(above, known) if known and known.source else None
+    identity = known.identities()[-1 if place.method in SWAPS else 0] if known else None
+    people = name.identities() if name else mentioned_identities(stem)
+    return Entry.of_file(
+        media_file,
+        label=place.label,
+        split=official.split(name.target, name.source) if name and name.people == "youtube" else None,
+        source_id=f"{originals}/{known.recording}{dot}{end}" if known and originals else None,
+        footage=f"{name.people}/{name.recording}".lower() if name else None,
+        identity=identity,
+        kin=tuple(person for person in people if person != identity),
+        dataset="ffpp",
+        method=place.method,
+        compression=place.compression,
+    )
+
+
+def _expected(entries: Iterable[Entry], official: OfficialSplits) -> set[str]:
+    """Videos that should be on disk: originals of the fakes, and what the official splits list for each folder."""
+    originals = {video_of_frame(entry.source_id) for entry in entries if entry.source_id}
+    folders = {
+        (entry.label, video_of_frame(entry.video_id).rpartition("/")[0])
+        for entry in entries
+        if entry.identity and entry.identity.startswith("youtube/")
+    }
+    listed = {
+        f"{folder}/{stem}.mp4"
+        for label, folder in folders
+        for pair in official.pairs
+        for stem in (("_".join(pair), "_".join(reversed(pair))) if label else pair)
+    }
+    return originals | listed

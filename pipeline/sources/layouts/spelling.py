@@ -1,0 +1,57 @@
+"""Folder names as people spell them: case, hyphens, underscores and spaces do not count; what is nearly right does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TypeVar
+
+from ...errors import UsageError
+
+_MIN_SIMILARITY = 0.8  # 0..1: `NeuralTexture` is meant to be NeuralTextures, `FaceSwap` is not FaceShifter
+
+T = TypeVar("T")
+
+
+def spelling_key(name: str) -> str:
+    """The same for all spellings of a name that differ in case, hyphens, underscores and spaces alone.
+
+    >>> spelling_key("Youtube-real") == spelling_key("YouTube_Real")
+    True
+    """
+    return re.sub(r"[\W_]+", "", name).casefold()
+
+
+def by_spelling(names: Iterable[str], known: Mapping[str, T]) -> dict[str, T]:
+    """Those of `names` that are spellings of a key of `known`, with its value."""
+    values = {spelling_key(name): value for name, value in known.items()}
+    return {name: values[key] for name in names if (key := spelling_key(name)) in values}
+
+
+def misspelt(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """Those of `names` that are nearly, but not certainly, one of `known`, with the name that is meant.
+
+    >>> misspelt(["NeuralTexture", "Face2Face", "csv"], ["NeuralTextures", "Face2Face"])
+    {'NeuralTexture': 'NeuralTextures'}
+    """
+    name_of = {spelling_key(name): name for name in known}
+    return {
+        name: name_of[near[0]]
+        for name in names
+        if (key := spelling_key(name)) not in name_of and (near := get_close_matches(key, name_of, 1, _MIN_SIMILARITY))
+    }
+
+
+def check_spelling(root: Path, folders: Iterable[str], known: Iterable[str], present: Collection[str]) -> None:
+    """Raises `UsageError` where one of `folders` is nearly called as one of `known` of which there is no spelling.
+
+    `present`: spellings of `known` that are there.
+    """
+    keys = set(map(spelling_key, present))
+    for name, meant in misspelt(folders, [name for name in known if spelling_key(name) not in keys]).items():
+        raise UsageError(
+            f"{root}: has a folder {name!r}, did you mean {meant!r}? Its videos would be left out; rename it, or take "
+            "it out"
+        )

@@ -1,0 +1,96 @@
+"""What a user notices of splits from a file: DeepfakeBench's own are taken, its leaks are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assets_layouts import Footage, lay_celebdf, lay_ffpp
+from facefeed.pipeline.errors import RefusedError, UsageError
+from facefeed.pipeline.sources import list_source
+from facefeed.pipeline.sources.splits_file import with_splits_from
+
+FRAMES = "D:\\sets\\FaceForensics++\\manipulated_sequences\\Deepfakes\\c23\\frames"
+
+
+def write(tmp_path: Path, data: Any) -> Path:
+    path = tmp_path / "splits.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+def clip(path: str) -> dict[str, Any]:
+    return {"label": "FF-DF", "frames": [f"{path}/{number:03}.png" for number in range(3)]}
+
+
+def ffpp_json() -> dict[str, Any]:
+    real = "/data/rgb/FaceForensics++/original_sequences/youtube/c23/frames"
+    return {
+        "FaceForensics++": {
+            "FF-DF": {
+                "train": {"c23": {"033_097": clip(f"{FRAMES}\\033_097")}},
+                "val": {"c23": {"720_672": clip(f"{FRAMES}\\720_672")}},
+                "test": {"c23": {"720_672": clip(f"{FRAMES}\\720_672")}},
+            },
+            "FF-real": {"train": {"c23": {"033": clip(f"{real}/033")}}},
+        }
+    }
+
+
+def test_deepfakebenchs_json_gives_the_splits_of_its_clips_wherever_it_was_written(
+    tmp_path: Path, footage: Footage
+) -> None:
+    listing = list_source(lay_ffpp(tmp_path / "ffpp", footage))
+    given = with_splits_from(listing, write(tmp_path, ffpp_json()), allow_leaks=False)
+    assert {entry.video_id: entry.split for entry in given.entries if entry.split} == {
+        "manipulated_sequences/Deepfakes/c23/videos/033_097.mp4": "train",
+        "manipulated_sequences/Deepfakes/c23/videos/720_672.mp4": "test",
+        "original_sequences/youtube/c23/videos/033.mp4": "train",
+    }
+
+
+def test_a_clip_in_train_and_test_is_named_and_is_test_where_leaks_are_allowed(
+    tmp_path: Path, footage: Footage
+) -> None:
+    listing = list_source(lay_celebdf(tmp_path / "Celeb-DF-v2", footage, test=None))
+    folder = "./datasets/Celeb-DF-v2/Celeb-real/frames/id0_0000"
+    path = write(
+        tmp_path, {"Celeb-DF-v2": {"real": {split: {"id0_0000": clip(folder)} for split in ("train", "val", "test")}}}
+    )
+    with pytest.raises(RefusedError, match=r"1 clips are in train and in val or test: '.*celeb-real/id0_0000'"):
+        with_splits_from(listing, path, allow_leaks=False)
+    given = with_splits_from(listing, path, allow_leaks=True)
+    assert {entry.video_id: entry.split for entry in given.entries if entry.split} == {
+        "Celeb-real/id0_0000.mp4": "test"
+    }
+
+
+def test_lists_of_paths_by_split_are_taken_too(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path / "src", real=["real/a.mp4", "real/b.mp4"], fake=["fake/a.mp4"])
+    path = write(tmp_path, {"train": ["real/a.mp4", "fake/a.mp4"], "test": ["b.mp4"]})
+    given = with_splits_from(list_source(src), path, allow_leaks=False)
+    assert {entry.video_id: entry.split for entry in given.entries} == {
+        "real/a.mp4": "train", "fake/a.mp4": "train", "real/b.mp4": "test",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [({"real": ["a.mp4"]}, "has no clips below train, val, test"), ([], "has no clips below"),
+     ({"train": ["elsewhere/z.mp4"]}, r"names none of the 1 inputs \(its first: 'elsewhere/z'")],
+)  # fmt: skip
+def test_a_file_without_splits_of_the_inputs_is_refused(
+    tmp_path: Path, footage: Footage, data: Any, message: str
+) -> None:
+    listing = list_source(footage.lay(tmp_path / "src", real=["real/a.mp4"]))
+    with pytest.raises(UsageError, match=message):
+        with_splits_from(listing, write(tmp_path, data), allow_leaks=False)
+
+
+def test_a_name_that_may_be_two_clips_of_different_splits_is_refused(tmp_path: Path, footage: Footage) -> None:
+    listing = list_source(footage.lay(tmp_path / "src", real=["a.mp4"]))
+    path = write(tmp_path, {"train": ["one/a.mp4"], "test": ["other/a.mp4"]})
+    with pytest.raises(UsageError, match=r"has several clips that 'a.mp4' may be, in different splits"):
+        with_splits_from(listing, path, allow_leaks=False)
