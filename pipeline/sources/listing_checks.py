@@ -9,11 +9,12 @@ from .listing import Listing
 
 
 def listing_warnings(listing: Listing) -> list[str]:
-    """One sentence each on inputs outside the allowed roots, inputs without a label, splits that cannot be checked
-    for leaks, and ignored columns of a table.
+    """One sentence each on inputs outside the allowed roots, inputs without a label, a class that is absent, splits
+    that cannot be checked for leaks, and ignored columns of a table.
     """
     warnings = (
-        outside_warning(listing), _label_warning(listing), *_link_warnings(listing), _column_warning(listing),
+        outside_warning(listing), _label_warning(listing), _class_warning(listing), *_link_warnings(listing),
+        _column_warning(listing),
     )  # fmt: skip
     return [text for text in warnings if text]
 
@@ -32,6 +33,19 @@ def _label_warning(listing: Listing) -> str | None:
         return None
     have = "has" if unknown == 1 else "have"
     return f"{unknown:,} of {len(entries):,} inputs {have} no label (layout {listing.layout}): {listing.giving_labels}"
+
+
+def _class_warning(listing: Listing) -> str | None:
+    """Of a published set: it has all of its classes, so that one is absent means that a folder is."""
+    if not listing.recognised_by:
+        return None
+    present = {entry.label for entry in listing.entries}
+    absent = [name for label, name in enumerate(listing.labels) if label not in present]
+    if not absent or present == {-1}:
+        return None
+    left_out = ", ".join(f"{count:,} {what}" for what, count in listing.ignored.most_common(3))
+    beside = f"; left out: {left_out}" if left_out else ""
+    return f"no input is {' or '.join(absent)} (layout {listing.layout}, found: {listing.recognised_by}){beside}"
 
 
 def _link_warnings(listing: Listing) -> list[str]:

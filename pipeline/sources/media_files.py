@@ -115,7 +115,7 @@ def find_videos_or_frames(
 
         def skip_derived(folder: str, derived: frozenset[str] = derived) -> str | None:
             name = folder.rpartition("/")[2]
-            return (skip(folder) if skip else None) or (f"in {name}/" if name in derived else None)
+            return (skip(folder) if skip else None) or (f"in {name}/" if name.lower() in derived else None)
 
         ignored.clear()
         files = list(find_media(root, ignored, below=below, skip=skip_derived, allowed=allowed))
@@ -225,6 +225,11 @@ def _suffix(name: str) -> str:
 def is_media(name: str) -> bool:
     """Whether a file is a video or an image by its suffix."""
     return _suffix(name) in MEDIA_SUFFIXES
+
+
+def is_linked_folder(file: FoundFile) -> bool:
+    """Whether it stands for a folder that a link out of the source leads to."""
+    return file.problem == "outside_root" and not is_media(file.relative)
 
 
 def is_image(name: str) -> bool:

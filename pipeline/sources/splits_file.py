@@ -19,10 +19,12 @@ from typing import Any
 from ..dataset.schema import SPLITS
 from ..errors import RefusedError, UsageError
 from .image_sequences import video_of_frame
+from .layouts.spelling import spelling_key
 from .listing import Entry, Listing, parse_split_name
-from .media_files import FRAME_FOLDERS
+from .media_files import FRAME_FOLDERS, is_media
 
-_NEUTRAL_FOLDERS = {"videos", *FRAME_FOLDERS}
+_NEUTRAL_FOLDERS = {"videos", *FRAME_FOLDERS, "raw", "c0", "c23", "c40", "youtube", "actors"}
+_SAME = {"original_sequences": "original"}  # as FaceForensics++ is called on Kaggle
 _MAX_NAMED = 3
 
 Parts = tuple[str, ...]
@@ -89,7 +91,9 @@ def _refuse_leaks(path: Path, splits_of: dict[Parts, set[str]]) -> None:
 def _clip_parts(path: str) -> Parts:
     """Folders and stem in lower case, from the left, without folders for videos and frames."""
     *folders, name = path.replace("\\", "/").lower().split("/")
-    return (*(folder for folder in folders if folder and folder not in _NEUTRAL_FOLDERS), name.partition(".")[0])
+    keys = (_SAME.get(folder, folder) for folder in folders if folder not in _NEUTRAL_FOLDERS)
+    stem = name.rpartition(".")[0] if is_media(name) else name
+    return (*filter(None, map(spelling_key, keys)), stem)
 
 
 def _read(path: Path) -> dict[Parts, set[str]]:

@@ -96,7 +96,7 @@ CELEBDF_PP = PublishedSet(
             label=1, split="test", source_id="Celeb-real/id0_0000.mp4", identity="id1", kin=("id0",), method="GHOST"
         ),
         "Celeb-synthesis/FaceReenact/LIA/id1_id0_0000.mp4": Columns(
-            label=1, split="train", source_id="Celeb-real/id1_0000.mp4", identity="id0", kin=("id1",), method="LIA"
+            label=1, split="train", kin=("id1", "id0"), method="LIA"
         ),
         "Celeb-synthesis/TalkingFace/FLOAT/id0_0000_driven_by_id2.mp4": Columns(
             label=1, split="test", kin=("id0", "id2"), method="FLOAT"

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from ...errors import UsageError
 from ..image_sequences import video_of_frame
 from ..listing import Entry, FoundFile, Listing
-from ..media_files import find_videos_or_frames, is_image, list_folders, path_exists
+from ..media_files import find_videos_or_frames, is_image, is_linked_folder, list_folders
 from .name_matcher import NameMatcher, published_path, stem_of
 from .spelling import by_spelling, check_spelling
 
@@ -55,7 +55,8 @@ class CelebDF:
         """
         published_name = _folders(src)
         check_spelling(src, list_folders(src), _LABELS, published_name)
-        test_names = _test_list(src / _LIST) if path_exists(src / _LIST) else None
+        test_list = next((path for path in sorted(src.iterdir()) if path.name.lower() == _LIST.lower()), None)
+        test_names = None if test_list is None else _test_list(test_list)
         ignored: Counter[str] = Counter()
 
         def is_input(file: FoundFile) -> bool:
@@ -66,9 +67,11 @@ class CelebDF:
 
         files = find_videos_or_frames(src, ignored, is_input=is_input, skip=skip, allowed=allowed)
         test_stems = None if test_names is None else {stem_of(name) for name in test_names}
-        videos = [_Video.parse(file, published_name) for file in files if is_input(file)]
+        inputs = [file for file in files if is_input(file)]
+        videos = [_Video.parse(file, published_name) for file in inputs if not is_linked_folder(file)]
         real_folder = next((name for name, known in published_name.items() if known == "Celeb-real"), "Celeb-real")
-        named = [video.entry(test_stems, real_folder) for video in videos]
+        named = [Entry.of_file(file) for file in inputs if is_linked_folder(file)]
+        named += [video.entry(test_stems, real_folder) for video in videos]
         on_disk = NameMatcher.from_paths(entry.video_id for entry in named)
         entries = [
             replace(entry, source_id=on_disk.find(entry.source_id)) if entry.source_id else entry for entry in named
@@ -137,9 +140,10 @@ class _Video:
         stem = PurePosixPath(self.published).stem
         real = _REAL.fullmatch(stem) if self.folder == "Celeb-real" else None
         fake = _FAKE.fullmatch(stem) if self.folder == "Celeb-synthesis" else None
-        original = f"{fake[1]}_{fake[3]}" if self.known and fake else None
+        is_swap = self.kind_and_method[:1] in ((), ("FaceSwap",))
+        original = f"{fake[1]}_{fake[3]}" if self.known and fake and is_swap else None
         recording = original or (stem if real else None)
-        identity = real[1].lower() if real else fake[2].lower() if fake else None
+        identity = real[1].lower() if real else fake[2].lower() if fake and is_swap else None
         people = [] if self.folder == "YouTube-real" else dict.fromkeys(map(str.lower, _PERSON.findall(stem)))
         is_test = self.known and test_stems is not None and stem_of(self.published) in test_stems
         return Entry.of_file(

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from ..image_sequences import video_of_frame
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
-from ..media_files import find_media, find_videos_or_frames, list_folders
-from .name_matcher import NameMatcher, published_path
+from ..media_files import find_media, find_videos_or_frames, is_linked_folder, list_folders
+from .name_matcher import NameMatcher, published_path, stem_of
 
 _MAX_NAMES_TRIED = 50
 
@@ -47,9 +47,20 @@ class ClassPairs:
         return has_folders and self._has_splits(src) and self._has_fakes(src)
 
     def _has_fakes(self, src: Path) -> bool:
+        """Whether the first fakes have the set's names, and one of them an original."""
         media = find_media(src, Counter(), below=self.fake)
-        names = [Path(video_of_frame(file.relative)).stem for file in islice(media, _MAX_NAMES_TRIED)]
-        return bool(names) and all(map(self.fake_stem.fullmatch, names))
+        paths = [published_path(file.relative) for file in islice(media, _MAX_NAMES_TRIED)]
+        matches = [self.fake_stem.fullmatch(Path(path).stem) for path in paths]
+        if not paths or not all(matches):
+            return False
+        originals = NameMatcher.from_paths(
+            published_path(file.relative) for file in find_media(src, Counter(), below=self.real)
+        )
+        return not self.needs_splits or any(
+            stem_of("/".join([self.real, *path.split("/")[1:-1], match[1]])) in originals.paths_by_stem
+            for path, match in zip(paths, matches, strict=True)
+            if match
+        )
 
     def _has_splits(self, src: Path) -> bool:
         return not self.needs_splits or any(map(parse_split_name, list_folders(src / self.fake)))
@@ -66,7 +77,12 @@ class ClassPairs:
         ignored["media beside the folders"] += len(files) - len(inputs)
         splits = {parse_split_name(name) for folder in (self.real, self.fake) for name in list_folders(src / folder)}
         on_disk = NameMatcher.from_paths(file.relative for file in inputs)
-        entries = [self._entry(file, on_disk, use_splits=has_usable_splits(splits)) for file in inputs]
+        entries = [
+            Entry.of_file(file)
+            if is_linked_folder(file)
+            else self._entry(file, on_disk, use_splits=has_usable_splits(splits))
+            for file in inputs
+        ]
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, ignored=+ignored,
             missing=sorted(

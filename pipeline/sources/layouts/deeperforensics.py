@@ -19,7 +19,7 @@ from ...dataset.schema import SPLITS
 from ...errors import UsageError
 from ..image_sequences import video_of_frame
 from ..listing import Entry, FoundFile, Listing, has_usable_splits
-from ..media_files import find_videos_or_frames, list_folders, path_exists
+from ..media_files import find_videos_or_frames, is_linked_folder, list_folders, path_exists
 from .name_matcher import NameMatcher, stem_of
 from .spelling import by_spelling, check_spelling
 
@@ -53,13 +53,17 @@ class DeeperForensics:
             return file.relative.split("/")[0] in label_of
 
         files = find_videos_or_frames(src, ignored, is_input=is_input, allowed=allowed)
-        entries = [_entry(file, label_of, split_of) for file in files if is_input(file)]
+        entries = [
+            Entry.of_file(file) if is_linked_folder(file) else _entry(file, label_of, split_of)
+            for file in files
+            if is_input(file)
+        ]
         ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".txt"] -= len(lists)
         folders = {
             video_of_frame(entry.video_id).rpartition("/")[0]
             for entry in entries
-            if entry.label and _FAKE.fullmatch(stem_of(video_of_frame(entry.video_id)).rpartition("/")[2])
+            if entry.label == 1 and _FAKE.fullmatch(stem_of(video_of_frame(entry.video_id)).rpartition("/")[2])
         }
         on_disk = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries)
         listed = {f"{folder}/{stem.upper()}.mp4" for folder in folders for stem in split_of}

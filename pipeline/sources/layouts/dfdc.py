@@ -27,7 +27,7 @@ from .name_matcher import published_path, stem_of
 _LABELS = {"REAL": 0, "FAKE": 1}
 _PARTS = ("dfdc_train_part_*", "train_sample_videos", "train/dfdc_train_part_*")
 _TABLE = "labels.csv"
-_COLUMNS = {"filename", "label"}
+_COLUMNS = ("filename", "label")
 _TEST = "test"
 
 
@@ -46,7 +46,8 @@ class DFDC:
 
         Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, or an original is an absolute path.
         """
-        parts, tables = _parts(src), _tables(src)
+        tables = _tables(src)
+        parts = [part for part in _parts(src) if part / _TABLE not in tables]  # which says the same, and more
         ignored: Counter[str] = Counter()
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
         on_disk = {file.relative: file for file in files}
@@ -79,7 +80,8 @@ class DFDC:
         for prefix, name, metadata in records:
             path = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
             media_file = on_disk.pop(path, None) or find_named(src, path, allowed)
-            found = [media_file] if media_file else frames_of[stem_of(published_path(path))]
+            in_videos = on_disk.get(f"{prefix}videos/{name}")
+            found = [file for file in (media_file, in_videos) if file][:1] or frames_of[stem_of(published_path(path))]
             if not found:
                 missing.append(path)
                 continue
@@ -112,14 +114,15 @@ def _parts(src: Path) -> list[Path]:
 
 
 def _is_metadata(path: Path) -> bool:
-    """Whether a file of this name is DFDC's: other sets have a `metadata.json` that is a list."""
+    """Whether a file of this name is DFDC's: that of other sets is a list, or says nothing of labels."""
     if not path_exists(path):
         return False
     try:
-        with path.open("rb") as file:
-            return file.read(64).lstrip()[:1] != b"["
-    except OSError:
+        data = json.loads(path.read_bytes())
+    except (OSError, RecursionError, ValueError):
         return True  # `read` reports it
+    records = data.values() if isinstance(data, dict) else ()
+    return any(isinstance(record, dict) and record.keys() & {"label", "is_fake"} for record in records)
 
 
 def _tables(src: Path) -> list[Path]:
@@ -128,11 +131,14 @@ def _tables(src: Path) -> list[Path]:
 
 
 def _has_columns(path: Path) -> bool:
+    """Whether a table is DFDC's: its files have bare names, and labels 0 or 1."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return {*next(csv.reader(file), [])} >= _COLUMNS
+            row = next(csv.DictReader(file), {})
     except (OSError, UnicodeDecodeError, csv.Error):
         return False
+    name, label = (str(row.get(column) or "").strip() for column in _COLUMNS)
+    return bool(name) and "/" not in name and label in {"0", "1"}
 
 
 def _table_labels(path: Path, on_disk: Collection[str], prefix: str) -> dict[str, str]:

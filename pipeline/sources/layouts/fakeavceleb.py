@@ -20,12 +20,13 @@ from pathlib import Path
 
 from ...errors import UsageError
 from ..listing import Entry, FoundFile, Listing
-from ..media_files import find_videos_or_frames, is_media, list_folders, path_exists
+from ..media_files import find_videos_or_frames, is_linked_folder, is_media, list_folders, path_exists
 from .name_matcher import NameMatcher, published_path, stem_of
 from .spelling import by_spelling, check_spelling
 
 _ORIGINALS = "RealVideo-RealAudio"
 _LABELS = {_ORIGINALS: 0, "RealVideo-FakeAudio": 0, "FakeVideo-RealAudio": 1, "FakeVideo-FakeAudio": 1}
+_FOLDERS = {name: name for name in _LABELS}
 _TABLE = "meta_data.csv"
 _RECORDING = re.compile(r"(\d+)(?:_|$)")
 _PERSON = re.compile(r"id\d+")
@@ -56,7 +57,11 @@ class FakeAVCeleb:
             return file.relative.split("/")[0] in label_of
 
         files = find_videos_or_frames(src, ignored, is_input=is_input, allowed=allowed)
-        entries = [_entry(file, label_of, rows) for file in files if is_input(file)]
+        entries = [
+            Entry.of_file(file) if is_linked_folder(file) else _entry(file, label_of, rows)
+            for file in files
+            if is_input(file)
+        ]
         ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".csv"] -= bool(rows)
         on_disk = NameMatcher.from_paths(published_path(entry.video_id) for entry in entries)
@@ -111,9 +116,10 @@ def _entry(file: FoundFile, label_of: dict[str, int], rows: dict[str, _Row]) -> 
     video = published_path(file.relative)
     top, *between, name = video.split("/")
     person = next((part for part in reversed(between) if _PERSON.fullmatch(part)), None)
-    row = rows.get(stem_of(video))
-    is_original = by_spelling([top], {_ORIGINALS: True}).get(top, False)
-    recording = _RECORDING.match(name)
+    published_top = by_spelling([top], _FOLDERS)[top]
+    row = rows.get(stem_of("/".join([published_top, *between, name])))
+    is_original = published_top == _ORIGINALS
+    recording = _RECORDING.match(Path(name).stem)
     method = None if is_original else row.method if row else None
     shows_person = is_original or (row is not None and row.method in _KEEP_THE_FACE)
     people = dict.fromkeys([*([person] if person else []), *(row.people if row else _PERSON.findall(name))])

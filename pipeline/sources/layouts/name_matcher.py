@@ -22,7 +22,7 @@ def published_path(relative: str) -> str:
     ('Celeb-real/id0_0000.mp4', 'Celeb-real/id0_0000.mp4')
     """
     *folders, name = video_of_frame(relative).split("/")
-    return "/".join([*(folders[:-1] if folders[-1:] == ["videos"] else folders), name])
+    return "/".join([*(folders[:-1] if folders and folders[-1].lower() == "videos" else folders), name])
 
 
 @dataclass(frozen=True)

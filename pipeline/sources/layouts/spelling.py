@@ -49,9 +49,16 @@ def check_spelling(root: Path, folders: Iterable[str], known: Iterable[str], pre
 
     `present`: spellings of `known` that are there.
     """
-    keys = set(map(spelling_key, present))
-    for name, meant in misspelt(folders, [name for name in known if spelling_key(name) not in keys]).items():
-        raise UsageError(
-            f"{root}: has a folder {name!r}, did you mean {meant!r}? Its videos would be left out; rename it, or take "
-            "it out"
-        )
+    keys, known_names = set(map(spelling_key, present)), list(known)
+    own = set(map(spelling_key, known_names))
+    others = [name for name in folders if spelling_key(name) not in own]
+    for name, meant in misspelt(others, [name for name in known_names if spelling_key(name) not in keys]).items():
+        refuse_misspelt(root, name, meant)
+
+
+def refuse_misspelt(root: Path, name: str, meant: str) -> None:
+    """Raises `UsageError`."""
+    raise UsageError(
+        f"{root}: has a folder {name!r}, did you mean {meant!r}? Its videos would be left out; rename it, or take "
+        "it out"
+    )

@@ -6,10 +6,19 @@ import shutil
 from pathlib import Path
 
 import pytest
-from assets_layouts import Footage
-from assets_published import CELEBDF_PP, FFPP_KAGGLE, PUBLISHED_SETS, Columns, PublishedSet
+from assets_layouts import Footage, lay_ffpp
+from assets_published import (
+    CELEBDF_PP,
+    DEEPERFORENSICS,
+    FAKEAVCELEB,
+    FFPP_KAGGLE,
+    PUBLISHED_SETS,
+    UADFV,
+    Columns,
+    PublishedSet,
+)
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.sources import Listing, list_source
+from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings
 from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 
 sets = pytest.mark.parametrize("published", PUBLISHED_SETS.values(), ids=list(PUBLISHED_SETS))
@@ -127,3 +136,129 @@ def test_a_copy_of_part_of_a_set_in_it_is_not_searched_again(tmp_path: Path, foo
     shutil.copytree(src, src / "backup" / "set")
     with pytest.raises(UsageError, match=r"holds a ffpp set in 'FaceForensics\+\+_C23': name that folder"):
         list_source(tmp_path / "outer")
+
+
+def by_name(listing: Listing) -> dict[str, Entry]:
+    return {entry.video_id: entry for entry in listing.entries}
+
+
+@pytest.mark.parametrize("kept", [("RealVideo-RealAudio", "FakeVideo-RealAudio"), ("FakeVideo-FakeAudio",)])
+def test_some_folders_of_fakeavceleb_are_read_without_the_others(
+    tmp_path: Path, footage: Footage, kept: tuple[str, ...]
+) -> None:
+    src = FAKEAVCELEB.lay(tmp_path, footage)
+    for folder in {name.split("/")[0] for name in FAKEAVCELEB.files} - {*kept}:
+        shutil.rmtree(src / folder)
+    listing = list_source(src)
+    assert columns_of(listing) == {
+        name: columns for name, columns in FAKEAVCELEB.files.items() if name.split("/")[0] in kept
+    }
+
+
+def test_folders_of_fakeavceleb_in_another_case_have_the_methods_of_the_table(tmp_path: Path, footage: Footage) -> None:
+    src = FAKEAVCELEB.lay(tmp_path, footage)
+    (src / "FakeVideo-RealAudio").rename(src / "fakevideo_realaudio")
+    entry = next(entry for name, entry in by_name(list_source(src)).items() if name.startswith("fakevideo_realaudio"))
+    assert (entry.label, entry.method) == (1, "faceswap")
+
+
+def test_frames_of_an_original_and_of_its_fakes_are_one_recording(tmp_path: Path, footage: Footage) -> None:
+    src = tmp_path / "FakeAVCeleb"
+    person = "African/men/id00076"
+    for clip in (f"RealVideo-RealAudio/{person}/00109", f"FakeVideo-RealAudio/{person}/00109_id00166_wFV"):
+        footage.lay(src, real=[f"{clip}/001.jpg"])
+    assert {entry.footage for entry in list_source(src).entries} == {"fakeavceleb/id00076/00109"}
+
+
+@pytest.mark.parametrize(
+    ("published", "folder"),
+    [(FFPP_KAGGLE, "Deepfakes"), (CELEBDF_PP, "Celeb-synthesis"), (FAKEAVCELEB, "FakeVideo-FakeAudio"),
+     (DEEPERFORENSICS, "source_videos"), (UADFV, "real")],
+)  # fmt: skip
+def test_a_linked_folder_outside_is_refused_with_the_folder_to_allow(
+    tmp_path: Path, footage: Footage, published: PublishedSet, folder: str
+) -> None:
+    src = published.lay(tmp_path, footage)
+    shutil.move(src / folder, tmp_path / "elsewhere")
+    (src / folder).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=f"--allow-root {tmp_path}/elsewhere"):
+        list_source(src)
+    listing = list_source(src, allowed=[tmp_path / "elsewhere"])
+    assert {entry.label for entry in listing.entries} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("folder", "misspelt", "says"),
+    [("original_sequences", "original-sequences", "did you mean 'original_sequences'"),
+     ("original_sequences", "Original_Sequences", "did you mean 'original_sequences'"),
+     ("manipulated_sequences/NeuralTextures", "manipulated_sequences/NeuralTexture", "did you mean 'NeuralTextures'")],
+)  # fmt: skip
+def test_a_folder_of_the_published_ffpp_that_is_misspelt_is_refused(
+    tmp_path: Path, footage: Footage, folder: str, misspelt: str, says: str
+) -> None:
+    src = lay_ffpp(tmp_path / "ffpp", footage)
+    (src / folder).rename(src / misspelt)
+    with pytest.raises(UsageError, match=says):
+        list_source(src)
+
+
+def test_methods_and_compressions_of_the_published_ffpp_may_be_in_any_case(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path, fake=["manipulated_sequences/deepfakes/C23/videos/033_097.mp4"])
+    (entry,) = list_source(src).entries
+    assert (entry.method, entry.compression, entry.identity) == ("Deepfakes", "c23", "youtube/097")
+
+
+def test_a_celeb_df_whose_list_and_video_folders_are_in_another_case_keeps_its_test_set(
+    tmp_path: Path, footage: Footage
+) -> None:
+    src = footage.lay(tmp_path, real=["Celeb-real/Videos/id0_0000.mp4", "Celeb-real/Videos/id1_0000.mp4"])
+    (src / "list_of_testing_videos.txt").write_text("1 Celeb-real/id0_0000.mp4\n")
+    assert [entry.split for entry in list_source(src).entries] == ["test", "train"]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_dfdcs_test_set_with_table_and_metadata_has_each_video_once(
+    tmp_path: Path, footage: Footage, beside: bool
+) -> None:
+    src = footage.lay(tmp_path, real=["a.mp4" if beside else "videos/a.mp4"])
+    (src / "metadata.json").write_text('{"a.mp4": {"is_fake": 1, "augmentations": {}}}')
+    for table in ("filename,label\na.mp4,1\n", None):
+        if table:
+            (src / "labels.csv").write_text(table)
+        else:
+            (src / "labels.csv").unlink()
+        listing = list_source(src)
+        assert ([entry.label for entry in listing.entries], listing.missing) == ([1], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("labels.csv", "filename,label\nreal/a.mp4,1\nfake/b.mp4,0\n"), ("labels.csv", "filename,label\na.mp4,REAL\n"),
+     ("metadata.json", "{}"), ("metadata.json", '{"info": {"v": 1}}'), ("metadata.json", '[{"file": "a.mp4"}]')],
+)  # fmt: skip
+def test_a_table_or_metadata_of_ones_own_does_not_make_folders_of_classes_a_dfdc(
+    tmp_path: Path, footage: Footage, name: str, text: str
+) -> None:
+    src = footage.lay(tmp_path, real=["real/a.mp4"], fake=["fake/b.mp4"])
+    (src / name).write_text(text)
+    listing = list_source(src)
+    assert (listing.layout, [entry.label for entry in listing.entries]) == ("folder", [1, 0])
+
+
+def test_other_files_beside_the_videos_do_not_hide_a_set(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path, real=["original/033.mp4"], fake=["Deepfakes/033_097.mp4"])
+    for number in range(200):
+        (src / f"Deepfakes/log_{number}.txt").touch()
+    assert list_source(src).layout == "ffpp"
+
+
+def test_where_a_class_of_a_set_is_absent_a_warning_says_what_was_left_out(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path, real=["real/033.mp4", "real/097.mp4"], fake=["Deepfakes/033_097.mp4"])
+    warnings = "\n".join(listing_warnings(list_source(src)))
+    assert "no input is real (layout ffpp, found: folders called Deepfakes" in warnings
+    assert "left out: 2 in real/" in warnings
+
+
+def test_pairs_of_other_names_in_source_and_target_are_no_ffiw(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path, real=["source/train/a.mp4"], fake=["target/train/b.mp4"])
+    assert list_source(src).layout == "folder"

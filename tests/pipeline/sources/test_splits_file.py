@@ -45,9 +45,13 @@ def test_deepfakebenchs_json_gives_the_splits_of_its_clips_wherever_it_was_writt
     listing = list_source(lay_ffpp(tmp_path / "ffpp", footage))
     given = with_splits_from(listing, write(tmp_path, ffpp_json()), allow_leaks=False)
     assert {entry.video_id: entry.split for entry in given.entries if entry.split} == {
-        "manipulated_sequences/Deepfakes/c23/videos/033_097.mp4": "train",
-        "manipulated_sequences/Deepfakes/c23/videos/720_672.mp4": "test",
-        "original_sequences/youtube/c23/videos/033.mp4": "train",
+        f"{folder}/{name}.mp4": split
+        for grade in ("c23", "raw")  # of one film all are in one split
+        for folder, name, split in (
+            (f"manipulated_sequences/Deepfakes/{grade}/videos", "033_097", "train"),
+            (f"manipulated_sequences/Deepfakes/{grade}/videos", "720_672", "test"),
+            (f"original_sequences/youtube/{grade}/videos", "033", "train"),
+        )
     }
 
 
@@ -59,7 +63,7 @@ def test_a_clip_in_train_and_test_is_named_and_is_test_where_leaks_are_allowed(
     path = write(
         tmp_path, {"Celeb-DF-v2": {"real": {split: {"id0_0000": clip(folder)} for split in ("train", "val", "test")}}}
     )
-    with pytest.raises(RefusedError, match=r"1 clips are in train and in val or test: '.*celeb-real/id0_0000'"):
+    with pytest.raises(RefusedError, match=r"1 clips are in train and in val or test: '.*celebreal/id0_0000'"):
         with_splits_from(listing, path, allow_leaks=False)
     given = with_splits_from(listing, path, allow_leaks=True)
     assert {entry.video_id: entry.split for entry in given.entries if entry.split} == {
@@ -94,3 +98,16 @@ def test_a_name_that_may_be_two_clips_of_different_splits_is_refused(tmp_path: P
     path = write(tmp_path, {"train": ["one/a.mp4"], "test": ["other/a.mp4"]})
     with pytest.raises(UsageError, match=r"has several clips that 'a.mp4' may be, in different splits"):
         with_splits_from(listing, path, allow_leaks=False)
+
+
+def test_the_copy_of_ffpp_on_kaggle_takes_the_splits_of_the_published_tree(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path / "ffpp_C23", real=["original/033.mp4"], fake=["Deepfakes/033_097.mp4"])
+    given = with_splits_from(list_source(src), write(tmp_path, ffpp_json()), allow_leaks=False)
+    assert [entry.split for entry in given.entries] == ["train", "train"]
+
+
+def test_names_with_dots_are_names(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path / "src", real=["real/v1.1.mp4", "real/v1.2.mp4", "real/v1.3.mp4"])
+    path = write(tmp_path, {"train": ["real/v1.1.mp4"], "test": ["real/v1.2.mp4"]})
+    given = with_splits_from(list_source(src), path, allow_leaks=False)
+    assert [entry.split for entry in given.entries] == ["train", "test", None]

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Self
 
 from ...listing import FoundFile
-from ...media_files import DERIVED_FOLDERS, FRAME_FOLDERS, list_folders, path_exists
-from ..spelling import by_spelling, check_spelling
+from ...media_files import DERIVED_FOLDERS, FRAME_FOLDERS, is_media, list_folders, path_exists
+from ..spelling import by_spelling, check_spelling, refuse_misspelt
 from .names import GRADES, METHODS, VideoName
 
 _ORIGINALS, _FAKES = "original_sequences", "manipulated_sequences"
+_TREE = {name: name for name in (_ORIGINALS, _FAKES)}
+_METHODS = {method: method for method in METHODS}
 _VIDEO_FOLDERS = {"videos", *FRAME_FOLDERS}
 _FLAT: dict[str, str | None] = {"original": None, **{method: method for method in METHODS}}
 _GRADE_IN_NAME = re.compile(r"(?<![a-z0-9])(raw|c0|c23|c40)(?![a-z0-9])", re.IGNORECASE)
@@ -47,11 +49,11 @@ class FfppTree:
     @classmethod
     def of(cls, src: Path) -> Self | None:
         """The set that `src` is, or is a folder of."""
-        if path_exists(src / _ORIGINALS) or path_exists(src / _FAKES):
+        here = Path(os.path.abspath(src))  # noqa: PTH100 (links stay, but `..` goes: it leads out of the set)
+        if by_spelling(_folders_of(here), _TREE):
             return cls(src)
-        here = src.absolute()
         for folder in (here, *here.parents):
-            if folder.name in (_ORIGINALS, _FAKES):
+            if folder.name in _TREE:
                 return None if DERIVED_FOLDERS.intersection(here.relative_to(folder).parts) else cls(folder.parent)
         return None
 
@@ -61,9 +63,16 @@ class FfppTree:
         return " and ".join(name for name in (_ORIGINALS, _FAKES) if path_exists(self.root / name))
 
     def check_spelling(self) -> None:
-        """Raises `UsageError` where one of the two folders is absent and another is nearly called so."""
-        present = [name for name in (_ORIGINALS, _FAKES) if path_exists(self.root / name)]
-        check_spelling(self.root, list_folders(self.root), (_ORIGINALS, _FAKES), present)
+        """Raises `UsageError` where a folder is nearly called as one of the two, or as a method that is not there."""
+        names = list_folders(self.root)
+        for name, meant in by_spelling(names, _TREE).items():
+            if name != meant:
+                refuse_misspelt(self.root, name, meant)
+        check_spelling(self.root, names, _TREE, names)
+        fakes = self.root / _FAKES
+        if fakes.is_dir():
+            methods = list_folders(fakes)
+            check_spelling(fakes, methods, METHODS, by_spelling(methods, _METHODS))
 
     def is_input(self, file: FoundFile) -> bool:
         """Whether a media file belongs to the set."""
@@ -78,13 +87,13 @@ class FfppTree:
         """What the folders between the root and a video say of it."""
         label = int(folders[0] == _FAKES)
         group = folders[1] if len(folders) > 1 else None
-        grade = folders[2] if len(folders) > 2 else ""
+        grade = folders[2].lower() if len(folders) > 2 else ""
         return Place(
             label=label,
             people=None if label else group,
-            method=group if label else None,
+            method=by_spelling([group], _METHODS).get(group, group) if label and group else None,
             compression=GRADES.get(grade),
-            published=len(folders) == 4 and grade in GRADES and folders[3] in _VIDEO_FOLDERS,
+            published=len(folders) == 4 and grade in GRADES and folders[3].lower() in _VIDEO_FOLDERS,
         )
 
     def originals(self, folders: Sequence[str], name: VideoName) -> str | None:
@@ -106,7 +115,7 @@ class FfppFlat:
     @classmethod
     def of(cls, src: Path) -> Self | None:
         """The set that `src` is, or is a folder of; a method's folder must hold a video that is named as published."""
-        here = src.absolute()
+        here = Path(os.path.abspath(src))  # noqa: PTH100
         if {_ORIGINALS, _FAKES}.intersection(here.parts):  # published folders, of which these are no part
             return None
         if flat := cls._at(src):
@@ -116,11 +125,7 @@ class FfppFlat:
 
     @classmethod
     def _at(cls, root: Path) -> Self | None:
-        try:
-            names = list_folders(root)
-        except OSError:
-            return None
-        method_of = by_spelling(names, _FLAT)
+        method_of = by_spelling(_folders_of(root), _FLAT)
         proof = next((name for name, method in method_of.items() if method and _holds(root / name, method)), None)
         if proof is None:
             return None
@@ -132,7 +137,7 @@ class FfppFlat:
 
     def is_input(self, file: FoundFile) -> bool:
         """Whether a media file belongs to the set."""
-        return file.relative.split("/")[0] in self._method_of and "/" in file.relative
+        return file.relative.split("/")[0] in self._method_of
 
     def skip(self, folder: str) -> str | None:
         """Name to count the files of a folder beside the set under; None for a folder of the set."""
@@ -160,13 +165,22 @@ class FfppFlat:
         return "/".join([top, *folders[1:]])
 
 
+def _folders_of(root: Path) -> list[str]:
+    """Folders directly below `root`; none where it cannot be listed."""
+    try:
+        return list_folders(root)
+    except OSError:
+        return []
+
+
 def _holds(folder: Path, method: str) -> bool:
     """Whether a folder, or one in it for a grade or for videos, has a video or a folder named as the method's."""
     kinds = ("", *_VIDEO_FOLDERS)
     for inner in (*kinds, *(f"{grade}/{kind}" for grade in GRADES for kind in kinds)):
         try:
             with os.scandir(folder / inner) as children:
-                stems = [child.name.partition(".")[0] for child in islice(children, _MAX_NAMES_TRIED)]
+                names = (child.name for child in children if is_media(child.name) or child.is_dir())
+                stems = [name.partition(".")[0] for name in islice(names, _MAX_NAMES_TRIED)]
         except OSError:
             continue
         if any((name := VideoName.parse(stem)) and name.is_of(method) for stem in stems):

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from ...image_sequences import video_of_frame
 from ...listing import Entry, FoundFile, Listing
-from ...media_files import find_videos_or_frames, list_media
+from ...media_files import find_videos_or_frames, is_linked_folder, list_media
 from ..name_matcher import NameMatcher
 from .folders import FfppFlat, FfppTree
 from .names import SWAPS, VideoName, mentioned_identities
@@ -66,7 +66,11 @@ class FaceForensics:
         files = find_videos_or_frames(
             root, ignored, is_input=folders.is_input, skip=folders.skip, below=inner, allowed=allowed
         )
-        named = [_entry(file, folders, official) for file in files if folders.is_input(file)]
+        named = [
+            Entry.of_file(file) if is_linked_folder(file) else _entry(file, folders, official)
+            for file in files
+            if folders.is_input(file)
+        ]
         entries = _with_originals_on_disk(named, root)
         ignored["media beside the sequences"] += len(files) - len(entries)
         ignored[".json"] -= 0 if inner else len(official.files)
