@@ -9,6 +9,7 @@ Must not know: media, plans, datasets on disk.
 | layouts/ | the layouts that ship: one for each published set, folder, table |
 | listing | `Entry` and `Listing` |
 | media_files, allowed_roots | the search for media files, and the folders that inputs may lie in |
+| json_files | JSON that comes with a source |
 | image_sequences | which images are frames of one clip |
 | splits_file | splits from a file in place of the source's own |
 | link_coverage, listing_checks | for how many inputs originals, recordings and people are known; warnings |

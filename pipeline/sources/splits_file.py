@@ -9,7 +9,6 @@ A clip is an input whose path ends alike: folders for videos and frames, and wha
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import Any
 from ..dataset.schema import SPLITS
 from ..errors import RefusedError, UsageError
 from .image_sequences import video_of_frame
+from .json_files import read_json
 from .layouts.spelling import spelling_key
 from .listing import Entry, Listing, parse_split_name
 from .media_files import FRAME_FOLDERS, is_media
@@ -98,12 +98,7 @@ def _clip_parts(path: str) -> Parts:
 
 def _read(path: Path) -> dict[Parts, set[str]]:
     """Splits of each clip."""
-    try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"--splits {path}: {error.strerror}; name a JSON file") from error
-    except (RecursionError, ValueError) as error:
-        raise UsageError(f"--splits {path}: not JSON ({error}); name DeepfakeBench's dataset JSON") from error
+    data = read_json(path, "name one of DeepfakeBench's dataset JSONs as --splits")
     splits_of: dict[Parts, set[str]] = defaultdict(set)
     for split, clip in _clips(data, None):
         splits_of[_clip_parts(clip)].add(split)

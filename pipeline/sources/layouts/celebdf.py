@@ -21,7 +21,7 @@ from ..image_sequences import video_of_frame
 from ..listing import Entry, FoundFile, Listing
 from ..media_files import find_videos_or_frames, is_image, is_linked_folder, list_folders
 from .name_matcher import NameMatcher, published_path, stem_of
-from .spelling import by_spelling, check_spelling
+from .spelling import by_spelling, check_spelling, folders_spelt_as
 
 _LABELS = {"Celeb-real": 0, "YouTube-real": 0, "Celeb-synthesis": 1}
 _FOLDERS = {name: name for name in _LABELS}
@@ -45,7 +45,7 @@ class CelebDF:
 
     def fits(self, src: Path) -> bool:
         """Whether `src` has this layout."""
-        return bool(_folders(src))
+        return bool(folders_spelt_as(src, _FOLDERS))
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos, or the extracted frames.
@@ -53,7 +53,7 @@ class CelebDF:
         Raises `UsageError` where the list of test videos cannot be read, or contradicts the folders, or where a folder
         is nearly called as published.
         """
-        published_name = _folders(src)
+        published_name = folders_spelt_as(src, _FOLDERS)
         check_spelling(src, list_folders(src), _LABELS, published_name)
         test_list = next((path for path in sorted(src.iterdir()) if path.name.lower() == _LIST.lower()), None)
         test_names = None if test_list is None else _test_list(test_list)
@@ -95,14 +95,6 @@ def dataset_root(src: Path) -> Path | None:
     here = src.absolute()
     inner = here.parent if here.name == "videos" else here
     return inner.parent if by_spelling([inner.name], _FOLDERS) else None
-
-
-def _folders(src: Path) -> dict[str, str]:
-    """Folders of the set, with the names that they are published by."""
-    try:
-        return by_spelling(list_folders(src), _FOLDERS) if src.is_dir() else {}
-    except OSError:
-        return {}
 
 
 def _top(relative: str) -> str:

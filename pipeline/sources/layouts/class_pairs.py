@@ -26,6 +26,14 @@ from .name_matcher import NameMatcher, published_path, stem_of
 _MAX_NAMES_TRIED = 50
 
 
+def _folders_of(folder: Path) -> list[str]:
+    """None where it cannot be listed."""
+    try:
+        return list_folders(folder)
+    except OSError:
+        return []
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClassPairs:
     """A set of pairs: `real` and `fake` are its folders, both with videos of the same names.
@@ -63,7 +71,7 @@ class ClassPairs:
         )
 
     def _has_splits(self, src: Path) -> bool:
-        return not self.needs_splits or any(map(parse_split_name, list_folders(src / self.fake)))
+        return not self.needs_splits or any(map(parse_split_name, _folders_of(src / self.fake)))
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos, or the extracted frames."""
@@ -75,7 +83,7 @@ class ClassPairs:
         files = find_videos_or_frames(src, ignored, is_input=is_input, allowed=allowed)
         inputs = [file for file in files if is_input(file)]
         ignored["media beside the folders"] += len(files) - len(inputs)
-        splits = {parse_split_name(name) for folder in (self.real, self.fake) for name in list_folders(src / folder)}
+        splits = {parse_split_name(name) for folder in (self.real, self.fake) for name in _folders_of(src / folder)}
         on_disk = NameMatcher.from_paths(file.relative for file in inputs)
         entries = [
             Entry.of_file(file)

@@ -21,7 +21,7 @@ from ..image_sequences import video_of_frame
 from ..listing import Entry, FoundFile, Listing, has_usable_splits
 from ..media_files import find_videos_or_frames, is_linked_folder, list_folders, path_exists
 from .name_matcher import NameMatcher, stem_of
-from .spelling import by_spelling, check_spelling
+from .spelling import check_spelling, folders_spelt_as
 
 _LABELS = {"source_videos": 0, "manipulated_videos": 1}
 _LISTS = "lists/splits"
@@ -37,14 +37,14 @@ class DeeperForensics:
 
     def fits(self, src: Path) -> bool:
         """Whether `src` has this layout."""
-        return bool(_folders(src))
+        return bool(folders_spelt_as(src, _LABELS))
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos, or the extracted frames.
 
         Raises `UsageError` where a list cannot be read, or names a video that another one names.
         """
-        label_of = _folders(src)
+        label_of = folders_spelt_as(src, _LABELS)
         check_spelling(src, list_folders(src), _LABELS, label_of)
         split_of, lists = _read_splits(src)
         ignored: Counter[str] = Counter()
@@ -72,10 +72,6 @@ class DeeperForensics:
             missing=sorted(on_disk.missing(listed).values()), ignored=+ignored,
             without_splits=f"take {', '.join(lists)} away", recognised_by=", ".join([*label_of, *lists]),
         )  # fmt: skip
-
-
-def _folders(src: Path) -> dict[str, int]:
-    return by_spelling(list_folders(src), _LABELS) if src.is_dir() else {}
 
 
 def _read_splits(src: Path) -> tuple[dict[str, str], list[str]]:

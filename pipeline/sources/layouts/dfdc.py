@@ -20,6 +20,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ..image_sequences import video_of_frame
+from ..json_files import read_json
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name, refuse_duplicates
 from ..media_files import FRAME_FOLDERS, find_named, find_videos_or_frames, path_exists, printable_name
 from .name_matcher import published_path, stem_of
@@ -219,12 +220,7 @@ def _label(metadata: dict[str, Any]) -> int | None:
 def _metadata(part: Path) -> dict[str, dict[str, Any]]:
     path = part / "metadata.json"
     consequence = "no label of this part is known; fix it, or use --layout folder"
-    try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; {consequence}") from error
-    except (RecursionError, ValueError) as error:
-        raise UsageError(f"{path}: not JSON ({error}); {consequence}") from error
+    data = read_json(path, consequence)
     if not isinstance(data, dict) or not all(isinstance(value, dict) for value in data.values()):
         raise UsageError(f"{path}: must map each file's name to an object; {consequence}")
     return data

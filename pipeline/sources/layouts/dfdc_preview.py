@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 from ...errors import UsageError
 from ..image_sequences import video_of_frame
+from ..json_files import read_json
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
 from ..media_files import find_videos_or_frames, path_exists
 from .name_matcher import published_path, stem_of
@@ -66,12 +66,7 @@ def _key(path: str) -> str:
 def _records(path: Path) -> dict[str, dict[str, Any]]:
     """Records by `_key`, each with its own `path`."""
     consequence = "no label of this set is known; fix it, or use --layout folder"
-    try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; {consequence}") from error
-    except (RecursionError, ValueError) as error:
-        raise UsageError(f"{path}: not JSON ({error}); {consequence}") from error
+    data = read_json(path, consequence)
     if not isinstance(data, dict) or not all(isinstance(record, dict) for record in data.values()):
         raise UsageError(f"{path}: must map each video's path to an object; {consequence}")
     for name, record in data.items():

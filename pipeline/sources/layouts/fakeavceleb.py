@@ -22,7 +22,7 @@ from ...errors import UsageError
 from ..listing import Entry, FoundFile, Listing
 from ..media_files import find_videos_or_frames, is_linked_folder, is_media, list_folders, path_exists
 from .name_matcher import NameMatcher, published_path, stem_of
-from .spelling import by_spelling, check_spelling
+from .spelling import by_spelling, check_spelling, folders_spelt_as
 
 _ORIGINALS = "RealVideo-RealAudio"
 _LABELS = {_ORIGINALS: 0, "RealVideo-FakeAudio": 0, "FakeVideo-RealAudio": 1, "FakeVideo-FakeAudio": 1}
@@ -41,14 +41,14 @@ class FakeAVCeleb:
 
     def fits(self, src: Path) -> bool:
         """Whether `src` has this layout."""
-        return bool(_folders(src))
+        return bool(folders_spelt_as(src, _LABELS))
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos of the four folders.
 
         Raises `UsageError` where `meta_data.csv` cannot be read, or a folder is nearly called as published.
         """
-        label_of = _folders(src)
+        label_of = folders_spelt_as(src, _LABELS)
         check_spelling(src, list_folders(src), _LABELS, label_of)
         rows = _read_table(src / _TABLE) if path_exists(src / _TABLE) else {}
         ignored: Counter[str] = Counter()
@@ -71,10 +71,6 @@ class FakeAVCeleb:
             missing=sorted(on_disk.missing(expected).values()), ignored=+ignored,
             recognised_by=", ".join([*label_of, *([_TABLE] if rows else [])]),
         )  # fmt: skip
-
-
-def _folders(src: Path) -> dict[str, int]:
-    return by_spelling(list_folders(src), _LABELS) if src.is_dir() else {}
 
 
 @dataclass(frozen=True, slots=True)

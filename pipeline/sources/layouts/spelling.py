@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...errors import UsageError
+from ..media_files import list_folders
 
 _MIN_SIMILARITY = 0.8  # 0..1: `NeuralTexture` is meant to be NeuralTextures, `FaceSwap` is not FaceShifter
 
@@ -28,6 +29,14 @@ def by_spelling(names: Iterable[str], known: Mapping[str, T]) -> dict[str, T]:
     """Those of `names` that are spellings of a key of `known`, with its value."""
     values = {spelling_key(name): value for name, value in known.items()}
     return {name: values[key] for name in names if (key := spelling_key(name)) in values}
+
+
+def folders_spelt_as(root: Path, known: Mapping[str, T]) -> dict[str, T]:
+    """Folders directly below `root` that are spellings of a key of `known`; none where it cannot be listed."""
+    try:
+        return by_spelling(list_folders(root), known)
+    except OSError:
+        return {}
 
 
 def misspelt(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:

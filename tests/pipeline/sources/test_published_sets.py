@@ -18,7 +18,7 @@ from assets_published import (
     PublishedSet,
 )
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings
+from facefeed.pipeline.sources import Entry, Listing, detect_layout, list_source, listing_warnings
 from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 
 sets = pytest.mark.parametrize("published", PUBLISHED_SETS.values(), ids=list(PUBLISHED_SETS))
@@ -262,3 +262,16 @@ def test_where_a_class_of_a_set_is_absent_a_warning_says_what_was_left_out(tmp_p
 def test_pairs_of_other_names_in_source_and_target_are_no_ffiw(tmp_path: Path, footage: Footage) -> None:
     src = footage.lay(tmp_path, real=["source/train/a.mp4"], fake=["target/train/b.mp4"])
     assert list_source(src).layout == "folder"
+
+
+def test_a_folder_that_may_not_be_listed_is_no_set_and_no_crash(
+    tmp_path: Path, footage: Footage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sets = [published.lay(tmp_path / str(number), footage) for number, published in enumerate(PUBLISHED_SETS.values())]
+
+    def refuse(folder: Path) -> None:
+        raise PermissionError(folder)
+
+    monkeypatch.setattr("facefeed.pipeline.sources.media_files._children", refuse)
+    for src in sets:
+        detect_layout(src)

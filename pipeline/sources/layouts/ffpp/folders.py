@@ -12,7 +12,7 @@ from typing import Self
 
 from ...listing import FoundFile
 from ...media_files import DERIVED_FOLDERS, FRAME_FOLDERS, is_media, list_folders, path_exists
-from ..spelling import by_spelling, check_spelling, refuse_misspelt
+from ..spelling import by_spelling, check_spelling, folders_spelt_as, refuse_misspelt
 from .names import GRADES, METHODS, VideoName
 
 _ORIGINALS, _FAKES = "original_sequences", "manipulated_sequences"
@@ -50,7 +50,7 @@ class FfppTree:
     def of(cls, src: Path) -> Self | None:
         """The set that `src` is, or is a folder of."""
         here = Path(os.path.abspath(src))  # noqa: PTH100 (links stay, but `..` goes: it leads out of the set)
-        if by_spelling(_folders_of(here), _TREE):
+        if folders_spelt_as(here, _TREE):
             return cls(src)
         for folder in (here, *here.parents):
             if folder.name in _TREE:
@@ -125,7 +125,7 @@ class FfppFlat:
 
     @classmethod
     def _at(cls, root: Path) -> Self | None:
-        method_of = by_spelling(_folders_of(root), _FLAT)
+        method_of = folders_spelt_as(root, _FLAT)
         proof = next((name for name, method in method_of.items() if method and _holds(root / name, method)), None)
         if proof is None:
             return None
@@ -163,14 +163,6 @@ class FfppFlat:
             return None
         top = next((folder for folder, method in self._method_of.items() if method is None), "original")
         return "/".join([top, *folders[1:]])
-
-
-def _folders_of(root: Path) -> list[str]:
-    """Folders directly below `root`; none where it cannot be listed."""
-    try:
-        return list_folders(root)
-    except OSError:
-        return []
 
 
 def _holds(folder: Path, method: str) -> bool:

@@ -44,7 +44,7 @@ class FaceForensics:
     """
 
     name = "ffpp"
-    needs = "a folder with original_sequences or manipulated_sequences, or with a folder a method, or one within"
+    needs = "a folder with original_sequences or manipulated_sequences, or with a folder for each method, or one within"
 
     def fits(self, src: Path) -> bool:
         """Whether `src` has this layout."""

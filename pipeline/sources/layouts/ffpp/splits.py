@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from ....dataset.schema import SPLITS
 from ....errors import UsageError
+from ...json_files import read_json
 from ...listing import has_usable_splits
 from ...media_files import path_exists
 
@@ -57,12 +57,7 @@ def _split_files(root: Path, folder: str) -> dict[str, str]:
 
 
 def _pairs(path: Path) -> list[tuple[str, str]]:
-    try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; {_REMEDY}") from error
-    except (RecursionError, ValueError) as error:
-        raise UsageError(f"{path}: not JSON ({error}); {_REMEDY}") from error
+    data = read_json(path, _REMEDY)
     for pair in data if isinstance(data, list) else [data]:
         if not isinstance(pair, list) or len(pair) != 2 or not all(map(_is_number, pair)):
             raise UsageError(f'{path}: {str(pair)[:60]}: must be pairs such as ["033", "097"]; {_REMEDY}')
