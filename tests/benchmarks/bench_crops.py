@@ -47,7 +47,11 @@ def archive(folder: Path) -> Path:
         source = folder / "videos"
         make_sample(source)
     command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(source), str(folder / "out")]
-    subprocess.run([*command, "--margin", "0.8", "--size", "512", "--every", "2"], check=True, stdout=sys.stderr)
+    subprocess.run(
+        [*command, "--margin", "0.8", "--size", "512", "--every", "2", "--allow-unlabelled"],
+        check=True,
+        stdout=sys.stderr,
+    )
     return folder / "out"
 
 
