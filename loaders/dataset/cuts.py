@@ -144,9 +144,27 @@ class ProtocolCrop:
             side = max(1, round(crop.shape[0] * scale))
             crop = cv2.resize(crop, (side, side), interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False)
             to_image = self._from(side)
+        (left, top), part = self._needed_part(crop, to_image)
+        (a, b, across), (c, d, down) = to_image.tolist()
+        moved = np.array([[a, b, a * left + b * top + across], [c, d, c * left + d * top + down]])
         size = (self.side_px, self.side_px)
         target = into if into is not None and into.shape == (*size, 3) else None
-        return cv2.warpAffine(crop, _between_centres(to_image), size, dst=target)  # type: ignore[no-any-return]
+        # OpenCV warps four channels in less than half of the time of three.
+        warped = cv2.warpAffine(cv2.cvtColor(part, cv2.COLOR_RGB2RGBA), _between_centres(moved), size)
+        image: NDArray[np.uint8] = cv2.cvtColor(warped, cv2.COLOR_RGBA2RGB, dst=target)
+        return image
+
+    def _needed_part(self, crop: NDArray[np.uint8], to_image: Affine) -> tuple[tuple[int, int], NDArray[np.uint8]]:
+        """The part of a crop that its image shows, at least one pixel, and the part's upper left corner."""
+        (a, b, across), (c, d, down) = to_image.tolist()
+        area = (a * d - b * c) or math.inf
+        ends = [(x - across, y - down) for x in (0, self.side_px) for y in (0, self.side_px)]
+        xs = [(d * x - b * y) / area for x, y in ends]
+        ys = [(a * y - c * x) / area for x, y in ends]
+        height, width = crop.shape[:2]
+        left, right = _clipped(min(xs), max(xs), width)
+        top, bottom = _clipped(min(ys), max(ys), height)
+        return (left, top), crop[top:bottom, left:right]
 
     def points(self, face: Face) -> Face:
         """See `Cut`. A region becomes the bounding box of its moved corners."""
@@ -167,6 +185,12 @@ class ProtocolCrop:
     def _from(self, side_px: int) -> Affine:
         """The map to the image from a version of the stored crop that has another side."""
         return np.column_stack([self.to_image[:, :2] * (self.stored_px / side_px), self.to_image[:, 2]])
+
+
+def _clipped(first: float, last: float, length: int) -> tuple[int, int]:
+    """The whole px from `first` to `last` and what interpolation reads beside them, within 0 .. `length`."""
+    start = min(max(math.floor(first) - 2, 0), length - 1)
+    return start, max(min(math.ceil(last) + 2, length), start + 1)
 
 
 def _scale_of(to_image: Affine) -> float:
