@@ -68,7 +68,7 @@ def test_of_a_set_without_masks_nothing_changes() -> None:
     assert config["mask"] == mask.METHOD
     assert "masks" not in config
     assert hash_config(config) == hash_config(config_of(Options(masks="source")))
-    assert config_of(Options(), has_own_masks=True)["mask"] == f"own-32, else {mask.METHOD}"
+    assert config_of(Options(), has_own_masks=True)["mask"] == f"own-24, else {mask.METHOD}"
     with pytest.raises(UsageError, match="masks='none': must be own or source"):
         Options(masks="none")  # type: ignore[arg-type]
 
@@ -84,7 +84,7 @@ def test_the_ids_of_units_without_own_masks_are_what_they_were() -> None:
 def test_masks_that_come_later_are_refused_with_both_ways_out(run: Run, add_masks: Callable[..., None]) -> None:
     before = run().manifest
     add_masks()
-    with pytest.raises(RefusedError, match=r"mask: lab.* there, own-32, else lab.* now\).*--masks source goes on"):
+    with pytest.raises(RefusedError, match=r"mask: lab.* there, own-24, else lab.* now\).*--masks source goes on"):
         run()
     continued = run(masks="source")
     assert (continued.manifest.fingerprint, continued.totals.inputs) == (before.fingerprint, 0)

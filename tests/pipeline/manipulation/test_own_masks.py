@@ -178,7 +178,7 @@ def test_a_mask_of_another_frame_rate_is_matched_by_time(ffpp: Path) -> None:
 
 
 def test_a_face_model_rendered_in_grey_is_marked_with_its_shadows(ffpp: Path) -> None:
-    shades = np.tile(np.linspace(48, 250, 8).astype(np.uint8).repeat(5), (40, 1))
+    shades = np.tile(np.linspace(40, 250, 8).astype(np.uint8).repeat(5), (40, 1))
     masks = [marked(number) for number in range(FRAMES)]
     for number, mask in enumerate(masks):
         mask[34:74, 30 + 2 * number : 70 + 2 * number] = shades[..., None]
