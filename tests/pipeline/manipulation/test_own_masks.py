@@ -98,7 +98,8 @@ def run(
 
 
 def listed(root: Path) -> list[Entry]:
-    return list_source(root).entries
+    """The entries as a plan orders them: the original first."""
+    return sorted(list_source(root).entries, key=lambda entry: entry.source_id is not None)
 
 
 def agreement(row: dict[str, Any], truth: Rgb) -> float:
