@@ -138,7 +138,7 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
 
 
 _ENTRY_DEFAULTS = _as_dict(Entry(video_id=""))
-_LATER_FIELDS = ("mask_id", "mask_size_bytes")
+_LATER_FIELDS = ("mask_id", "mask_size_bytes", "fake_segments", "outside_label")
 
 
 def _content(entry: Entry) -> dict[str, Any]:
@@ -152,7 +152,10 @@ def _without_defaults(entry: Entry) -> dict[str, Any]:
 
 
 def _parse_entry(data: dict[str, Any]) -> Entry:
-    return Entry(**{**data, "kin": tuple(data.get("kin", ()))})  # JSON has no tuples
+    known: dict[str, Any] = {"kin": tuple(data.get("kin", ()))}  # JSON has no tuples
+    if (segments := data.get("fake_segments")) is not None:
+        known["fake_segments"] = tuple((start, end) for start, end in segments)
+    return Entry(**{**data, **known})
 
 
 @dataclass

@@ -52,6 +52,9 @@ class Entry:
         compression: the dataset's own grade.
         mask_id: path of its own mask, a video or image that says what is manipulated in it; relative as `video_id` is.
         mask_size_bytes: size of that file; where it changes, as after a broken download, the input is done again.
+        fake_segments: when it is fake, as (start, end) in seconds, end excluded; its other frames have the label
+            `outside_label`. None: `label` holds for all frames.
+        outside_label: label of the frames outside `fake_segments`.
         problem: reason why it must not be opened.
         detail: that reason, for people.
 
@@ -71,6 +74,8 @@ class Entry:
     compression: str | None = None
     mask_id: str | None = None
     mask_size_bytes: int = 0
+    fake_segments: tuple[tuple[float, float], ...] | None = None
+    outside_label: int = -1
     problem: Reason | None = None
     detail: str | None = None
 
@@ -89,6 +94,12 @@ class Entry:
     def without_mask(self) -> Self:
         """The entry without an own mask."""
         return replace(self, mask_id=None, mask_size_bytes=0) if self.mask_id else self
+
+    def label_at(self, pts_seconds: float) -> int:
+        """Label of the frame that is presented at that time."""
+        if self.fake_segments is None or any(start <= pts_seconds < end for start, end in self.fake_segments):
+            return self.label
+        return self.outside_label
 
     @property
     def people(self) -> tuple[str, ...]:
