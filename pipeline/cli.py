@@ -89,6 +89,13 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     help="source: take a fake's faces from its original's same frame.",
 )
 @click.option(
+    "--masks",
+    type=click.Choice(["own", "source"]),
+    default="own",
+    show_default=True,
+    help="own: a fake's mask from SRC, where SRC has one, else by comparison with its original; source: by comparison.",
+)
+@click.option(
     "--detector",
     default="mtcnn",
     show_default=True,
@@ -221,6 +228,7 @@ def _options(given: dict[str, Any]) -> Options:
         align=given["align"],
         smooth=given["smooth"],
         boxes=given["boxes"],
+        masks=given["masks"],
         image=ImageEncoder(format=given["image_format"], quality=given["quality"], chroma=given["chroma"]),
         split_ratio=SplitRatio.parse(given["split_ratio"]),
         seed=given["seed"],

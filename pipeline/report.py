@@ -15,6 +15,7 @@ from .console import duration_text, plural, printable, stderr_console
 from .dataset.manifest import OutPaths
 
 if TYPE_CHECKING:
+    from .dataset.manifest import Manifest
     from .dryrun.forecast import Forecast
     from .planning.incremental import Changes
     from .precompute import Summary
@@ -36,6 +37,8 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         "bytes": manifest.bytes,
         "inputs": manifest.inputs,
         "faces_without_mask": manifest.faces_without_mask,
+        "faces_with_own_mask": manifest.faces_with_own_mask,
+        "own_masks_unused": manifest.own_masks_unused,
         "failures": [failure._asdict() for failure in summary.failures],
         "missing_files": summary.listing.missing[:_MOST_IN_JSON],
         "ignored_files": dict(summary.listing.ignored),
@@ -132,6 +135,7 @@ def _remarks(summary: Summary) -> list[str]:
         lines.append(f"{count}, without the damaged frames: {_first_names(summary.partial)}")
     if listing.missing:
         lines.append(f"listed in metadata, but absent on disk: {_first_names(listing.missing)}")
+    lines += _own_masks(summary.manifest)
     lines += _without_mask(summary.manifest.faces_without_mask)
     lines += _changes(summary.changes)
     if summary.orphans:
@@ -159,12 +163,25 @@ def _changes(changes: Changes) -> list[str]:
     return [f"{text}: {plural(len(inputs), 'input')}" for inputs, text in remarks if inputs]
 
 
+def _own_masks(manifest: Manifest) -> list[str]:
+    lines = []
+    if manifest.faces_with_own_mask:
+        lines.append(f"masks of the set's own: {plural(manifest.faces_with_own_mask, 'face')}")
+    if unused := manifest.own_masks_unused:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in unused.items())
+        lines.append(
+            f"masks of the set's own that could not be used: {reasons}; the fakes were compared with their originals, "
+            "where these are there; own_mask_problem in the receipts names them"
+        )
+    return lines
+
+
 def _without_mask(count: int) -> list[str]:
     if not count:
         return []
     return [
-        f"{count:,} faces of fakes have no mask, although their original is there: it has no frame of the same moment, "
-        "cannot be read, or differs all over; faces_without_mask in the receipts counts them by video"
+        f"{count:,} faces of fakes have no mask, although there is an original or an own mask: it has no frame of the "
+        "same moment, cannot be read, or differs all over; faces_without_mask in the receipts counts them by video"
     ]
 
 

@@ -117,6 +117,7 @@ def build_manifest(run_state: RunState, config: dict[str, Any], refused: Sequenc
     """
     splits: dict[str, Counter[str]] = {}
     totals: Counter[str] = Counter()
+    unused: Counter[str] = Counter()
 
     def outcomes() -> Iterator[InputOutcome]:
         for planned, unit, receipt in run_state.finished_units():
@@ -124,7 +125,8 @@ def build_manifest(run_state: RunState, config: dict[str, Any], refused: Sequenc
             for outcome in receipt.inputs:
                 if run_state.unit_of_video[outcome.video_id] == planned.unit_id:
                     counts = splits.setdefault(unit.split, Counter())
-                    totals.update(without_mask=outcome.faces_without_mask)
+                    totals.update(without_mask=outcome.faces_without_mask, own_mask=outcome.faces_with_own_mask)
+                    unused.update([outcome.own_mask_problem.partition(":")[0]] if outcome.own_mask_problem else [])
                     counts.update(rows=outcome.faces, videos=int(outcome.faces > 0))
                     yield outcome
 
@@ -139,6 +141,8 @@ def build_manifest(run_state: RunState, config: dict[str, Any], refused: Sequenc
         bytes=totals["bytes"],
         inputs=inputs,
         faces_without_mask=totals["without_mask"],
+        faces_with_own_mask=totals["own_mask"],
+        own_masks_unused=dict(sorted(unused.items())),
         refused=[{"video_id": entry.video_id, "reason": entry.problem, "detail": entry.detail} for entry in refused],
         plan_parts=len(run_state.plan.parts),
         schema=int(config["schema"]),

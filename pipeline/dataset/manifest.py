@@ -87,11 +87,13 @@ class InputOutcome:
 
     `outcome`: "ok" (has faces), "no_faces", "partial" (some sampled frames are damaged; with or without faces) or
     "failed". `reason` (see `errors.Reason`) and `detail`: why it failed, or why frames of a partial one are missing.
-    `frames_wanted`: frames that were sampled. `faces_without_mask`: of a fake whose original exists, how many of its
-    `faces` could not be compared with it. `seconds`: processing time. `max_damaged_percent`: the limit that was applied
-    to an input with damaged frames; None for all others, and in receipts from before it was recorded. `sha256`: of the
-    file's bytes as decoded; None where they changed meanwhile or could not be read. `reused`: its rows were copied from
-    a superseded unit; nothing was decoded.
+    `frames_wanted`: frames that were sampled. `faces_without_mask`: of a fake that has a mask of its own or whose
+    original exists, how many of its `faces` have no mask. `faces_with_own_mask`: how many have theirs from the set.
+    `own_mask_problem`: why the mask that the set gives was not used: a reason, perhaps with a detail; else None.
+    `seconds`: processing time. `max_damaged_percent`: the limit that was applied to an input with damaged frames; None
+    for all others, and in receipts from before it was recorded. `sha256`: of the file's bytes as decoded; None where
+    they changed meanwhile or could not be read. `reused`: its rows were copied from a superseded unit; nothing was
+    decoded.
     """
 
     video_id: str
@@ -104,6 +106,8 @@ class InputOutcome:
     frames_decoded: int = 0
     faces: int = 0
     faces_without_mask: int = 0
+    faces_with_own_mask: int = 0
+    own_mask_problem: str | None = None
     seconds: float = 0.0
     max_damaged_percent: float | None = None
     sha256: str | None = None
@@ -176,9 +180,10 @@ class Manifest:
     """Totals of a finished dataset; `inputs.total = ok + partial + no_faces + failed` always holds.
 
     `refused`: the failed inputs that never reached a unit, and so are in no receipt. `faces_without_mask`: of fakes
-    whose original exists, how many faces could not be compared with it. `plan_parts`: how many parts of the plan the
-    manifest covers; where the plan has more, a later run is unfinished. None in manifests from before it was recorded.
-    `schema`: version of the schema of its files.
+    that have a mask of their own or whose original exists, how many faces have no mask. `faces_with_own_mask`: how many
+    faces have their mask from the set itself. `own_masks_unused`: inputs whose own mask was not used, by reason.
+    `plan_parts`: how many parts of the plan the manifest covers; where the plan has more, a later run is unfinished.
+    None in manifests from before it was recorded. `schema`: version of the schema of its files.
     """
 
     fingerprint: str
@@ -190,6 +195,8 @@ class Manifest:
     bytes: int
     inputs: dict[str, Any]
     faces_without_mask: int = 0
+    faces_with_own_mask: int = 0
+    own_masks_unused: dict[str, int] = field(default_factory=dict)
     refused: list[dict[str, str | None]] = field(default_factory=list)
     plan_parts: int | None = None
     schema: int = SCHEMA_VERSION

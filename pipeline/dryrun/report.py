@@ -133,10 +133,13 @@ def _remarks(survey: Survey) -> list[str]:
     if survey.dropped_identities:
         names = ", ".join(survey.dropped_identities[:_MAX_NAMED])
         lines.append(f"identities that link over 30 % of all videos are dropped from the split: {names}")
+    if survey.own_masks:
+        lines.append(f"masks of the set's own are here for {plural(survey.own_masks, 'input')}")
     if survey.fakes:
+        compared = "will be compared with it" + (", unless they have a mask of their own" if survey.own_masks else "")
         lines.append(
             f"{survey.fakes - survey.without_original:,} of {survey.fakes:,} inputs that name an original have it "
-            "here, and will be compared with it"
+            f"here, and {compared}"
         )
     if survey.missing:
         named = ", ".join(survey.missing_files[:_MAX_NAMED]) + (", ..." if survey.missing > _MAX_NAMED else "")

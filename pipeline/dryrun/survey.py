@@ -21,8 +21,8 @@ class Survey:
     would refuse, None where nothing leaks. `groups`: how many sets of inputs no split may cut; `largest_group`:
     inputs in the largest one. `hours` of playing time are those of `headers_read` headers, the rest by their bytes.
     `missing_files` names the first 100 of `missing`. `fakes`: inputs that name an original; `without_original`: of
-    these, those whose original is not there. `caveats`: what the source does not say, and what OUT holds that
-    another `--max-damaged` has decided.
+    these, those whose original is not there. `own_masks`: inputs with a mask of their own. `caveats`: what the source
+    does not say, and what OUT holds that another `--max-damaged` has decided.
     """
 
     layout: str
@@ -43,6 +43,7 @@ class Survey:
     ignored: Counter[str]
     fakes: int
     without_original: int
+    own_masks: int
     caveats: list[str]
 
 
@@ -73,6 +74,7 @@ def survey_source(
         ignored=listing.ignored,
         fakes=len(fakes),
         without_original=sum(entry.source_id not in present for entry in fakes),
+        own_masks=sum(entry.mask_id is not None for entry in listing.entries),
         caveats=[*listing_warnings(listing), *caveats],
     )
 

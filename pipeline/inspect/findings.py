@@ -220,10 +220,17 @@ def _face_quality(statistics: Statistics) -> Iterator[Finding]:
 
 
 def _missing_masks(outcomes: Outcomes) -> Iterator[Finding]:
+    if unused := outcomes.manifest.own_masks_unused:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in unused.items())
+        yield Finding(
+            "warning",
+            f"Masks of the set's own that could not be used: {reasons}.",
+            "The fakes were compared with their sources, where these are there; see own_mask_problem.",
+        )
     if count := outcomes.manifest.faces_without_mask:
         yield Finding(
             "warning",
-            f"{plural(count, 'face')} of fakes {_have(count)} no mask, although their original is there.",
+            f"{plural(count, 'face')} of fakes {_have(count)} no mask, although there is an original or an own mask.",
             "It has no frame of the same moment, cannot be read, or differs all over; see faces_without_mask.",
         )
 

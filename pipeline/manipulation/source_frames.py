@@ -130,12 +130,17 @@ class AlignedSourceFrames:
         return _resized(self._cache.read_rgb(cached), cached.tracked, frame.rgb.shape[:2])
 
 
+def has_same_aspect(size: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether a frame of `size` (height, width) can be resized to the size `other` without distortion."""
+    return abs(size[1] * other[0] / size[0] - other[1]) <= _ROUNDING_PX
+
+
 def _resized(rgb: NDArray[np.uint8], tracked: TrackedFaces | None, size: tuple[int, ...]) -> AlignedSourceFrame | None:
     """A source frame with its faces at `size` (height, width); None where the aspect ratio differs."""
     (height, width), (source_height, source_width) = size, rgb.shape[:2]
     if (source_height, source_width) == (height, width):
         return AlignedSourceFrame(rgb, tracked)
-    if abs(source_width * height / source_height - width) > _ROUNDING_PX:
+    if not has_same_aspect((source_height, source_width), size):
         return None
     scale = width / source_width
     interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC

@@ -15,11 +15,12 @@ from ..dataset.manifest import OutPaths
 from ..dataset.schema import SCHEMA_VERSION
 from ..errors import UsageError
 from ..faces import FaceDetector, FaceFilter
-from ..manipulation import mask
+from ..manipulation import mask, own_masks
 from ..splits.assignment import SplitRatio
 from ..video import DecoderLimits, Sampling
 
 Boxes = Literal["own", "source"]
+Masks = Literal["own", "source"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,8 @@ class Options:
         align: whether crops are rotated until faces are upright.
         smooth: whether crops follow a smoothed track.
         boxes: "source" takes the boxes of a fake from the same frame of its original, where that is known.
+        masks: "own" takes the masks that the set gives, where it gives them, and compares all other fakes with their
+            originals; "source" compares all of them.
         image: how crops are encoded.
         split_ratio: shares of train, val and test where splits are drawn.
         seed: of drawn splits.
@@ -50,6 +53,7 @@ class Options:
     align: bool = False
     smooth: bool = False
     boxes: Boxes = "own"
+    masks: Masks = "own"
     image: ImageEncoder = field(default_factory=ImageEncoder)
     split_ratio: SplitRatio = field(default_factory=SplitRatio)
     seed: int = 0
@@ -61,11 +65,22 @@ class Options:
             raise UsageError(f"size={self.size_px}: must be 16 to 4096 px; try 256")
         if self.boxes not in get_args(Boxes):
             raise UsageError(f"boxes={self.boxes!r}: must be own or source; try own")
+        if self.masks not in get_args(Masks):
+            raise UsageError(f"masks={self.masks!r}: must be own or source; try own")
 
     def to_config(
-        self, detector: FaceDetector, labels: tuple[str, ...], columns: Mapping[str, str] = MappingProxyType({})
+        self,
+        detector: FaceDetector,
+        labels: tuple[str, ...],
+        columns: Mapping[str, str] = MappingProxyType({}),
+        *,
+        has_own_masks: bool = False,
     ) -> dict[str, Any]:
-        """The config: everything that rows depend on, as JSON values. `columns`: the source's own, kind by name."""
+        """The config: everything that rows depend on, as JSON values.
+
+        `columns`: the source's own, kind by name. `has_own_masks`: whether some input has a mask of its own that is
+        used. Without any, the config is what it was before own masks were read, so that datasets from then go on.
+        """
         image = self.image
         return {
             "schema": SCHEMA_VERSION,
@@ -82,7 +97,7 @@ class Options:
             "align": self.align,
             "smooth": self.smooth,
             "boxes": self.boxes,
-            "mask": mask.METHOD,
+            "mask": f"{own_masks.METHOD}, else {mask.METHOD}" if has_own_masks else mask.METHOD,
             "format": image.format,
             "quality": image.quality,
             "chroma": image.chroma,

@@ -52,7 +52,7 @@ class Unit:
     ) -> Self:
         """Creates a unit whose id is a hash of its content; `salt` distinguishes another attempt at the same inputs."""
         entries = tuple(inputs)
-        content = json.dumps([config_hash, salt, split, [_as_dict(entry) for entry in entries]], sort_keys=True)
+        content = json.dumps([config_hash, salt, split, [_content(entry) for entry in entries]], sort_keys=True)
         unit_id = hashlib.sha256(content.encode()).hexdigest()[:32]
         return cls(
             unit_id=unit_id,
@@ -138,6 +138,13 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
 
 
 _ENTRY_DEFAULTS = _as_dict(Entry(video_id=""))
+_LATER_FIELDS = ("mask_id", "mask_size_bytes", "fake_segments", "outside_label", "values")
+
+
+def _content(entry: Entry) -> dict[str, Any]:
+    """What a unit's id depends on; without later fields at their defaults, so that units from before keep their ids."""
+    unset = {name for name in _LATER_FIELDS if getattr(entry, name) == _ENTRY_DEFAULTS[name]}
+    return {name: value for name, value in _as_dict(entry).items() if name not in unset}
 
 
 def _without_defaults(entry: Entry) -> dict[str, Any]:

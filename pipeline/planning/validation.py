@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ..dataset.manifest import OutPaths
 from ..errors import RefusedError, UsageError
 from ..faces import FaceDetector
 from ..faces.detectors.by_name import make_detector
+from ..manipulation import own_masks
 from ..sources import (
     Layout,
     Listing,
@@ -70,13 +72,21 @@ def prepare_job(
     if splits is not None:
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
     listing = with_columns(listing, columns)
-    config = options.to_config(detector, listing.labels, listing.columns)
+    if options.masks == "source":
+        listing = replace(listing, entries=[entry.without_mask() for entry in listing.entries])
+    recorded = _recorded_config(OutPaths(out))
+    # Masks that are gone since then are replaced by comparisons, input by input.
+    has_own_masks = any(entry.mask_id for entry in listing.entries) or (
+        options.masks == "own" and _has_own_masks(recorded or {})
+    )
+    config = options.to_config(detector, listing.labels, listing.columns, has_own_masks=has_own_masks)
+    if recorded is not None:
+        _refuse_other_config(out, recorded, config)
     job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, labels=listing.labels,
         columns=listing.columns, config_hash=hash_config(config), limits=limits or DecoderLimits(),
     )  # fmt: skip
-    _check_target(job.paths, config)
-    if not allow_unlabelled and not _has_plan(job.paths):
+    if not allow_unlabelled and recorded is None:
         refuse_unlabelled(listing)
     return job, listing, config
 
@@ -90,8 +100,8 @@ def _has_plan(paths: OutPaths) -> bool:
     return (paths.plan / "0.json").exists()
 
 
-def _check_target(paths: OutPaths, config: dict[str, Any]) -> None:
-    """Refuses an OUT that holds other files, or a dataset of another config."""
+def _recorded_config(paths: OutPaths) -> dict[str, Any] | None:
+    """The config of the dataset that OUT holds, None for a new one; refuses an OUT that holds other files."""
     above = next((folder for folder in paths.root.parents if os.path.lexists(folder)), None)
     if above is not None and not above.is_dir():
         what = "a file" if above.is_file() else "no folder"
@@ -107,13 +117,27 @@ def _check_target(paths: OutPaths, config: dict[str, Any]) -> None:
         ours = {path.name for path in (*folders, paths.lease)}
         if present - ours - {"lost+found"}:
             raise RefusedError(f"OUT={str(paths.root)!r}: holds files that are no facefeed dataset; name a new folder")
+        return None
+    return Plan.load(paths).parts[0].config
+
+
+def _refuse_other_config(out: Path, recorded: dict[str, Any], config: dict[str, Any]) -> None:
+    """Raises `RefusedError` where OUT was made with another config."""
+    if not (lines := list(config_differences(recorded, config))):
         return
-    parts = Plan.load(paths).parts
-    if parts and (lines := list(config_differences(parts[0].config, config))):
-        raise RefusedError(
-            f"OUT={str(paths.root)!r}: was made with other settings ({'; '.join(lines)}); rows of two settings are "
-            "never mixed: name a new OUT, or use the settings it was made with"
-        )
+    remedy = ""
+    if _has_own_masks(config) and not _has_own_masks(recorded):
+        remedy = "; --masks source goes on without the masks that SRC has of its own"
+    elif _has_own_masks(recorded) and not _has_own_masks(config):
+        remedy = "; without --masks source, masks that SRC has of its own are used as before"
+    raise RefusedError(
+        f"OUT={str(out)!r}: was made with other settings ({'; '.join(lines)}); rows of two settings are never mixed: "
+        f"name a new OUT, or use the settings it was made with{remedy}"
+    )
+
+
+def _has_own_masks(config: dict[str, Any]) -> bool:
+    return str(config.get("mask", "")).startswith(own_masks.METHOD)
 
 
 def check_cluster_options(workers: int | None, scheduler: str | None) -> None:

@@ -1,4 +1,4 @@
-"""From one input to its outcome and rows: the decoder process, the detector and the cache of source frames."""
+"""From one input to its outcome and rows: the decoder process, the detector, the own mask, the cached source frames."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ..planning.plan import Unit
 from ..sources import Entry, is_inside
 from ..sources.media_files import path_exists
 from ..video import Frame, FrameTimes, MediaReader
+from .own_masks import OwnMask, OwnMaskLoader, expects_source
 from .reuse import SupersededRows
 from .row_builder import RowBuilder
 from .spools import Spool, SpoolMemory
@@ -49,6 +50,8 @@ class InputPipeline:
         self._row_builder = RowBuilder(job)
         self._source = CurrentSource(self._decode_source)
         self.reader = MediaReader(job.limits)
+        self._own_mask_loader = OwnMaskLoader(job, self.reader, self._row_builder, self.path_of)
+        self._own_mask = OwnMask()  # of the input in progress
         self.schema: pa.Schema = self._row_builder.schema
         self._superseded = SupersededRows(job, self.schema)
         self._closed = False
@@ -97,14 +100,15 @@ class InputPipeline:
                 sha256=None if error.reason == "timeout" else self._sha256(path, before),
                 frames_wanted=error.frames_wanted, frames_decoded=error.frames_decoded, seconds=_seconds_since(started),
             ))  # fmt: skip
-        reader = self.reader
+        reader, own_mask = self.reader, self._own_mask
         outcome = InputOutcome(
             **common, outcome="partial" if reader.last_damage else "ok" if faces else "no_faces", faces=faces,
             reason="decode_error" if reader.last_damage else None, detail=reader.last_damage or None,
             max_damaged_percent=max_damaged_percent if reader.last_damage else None,
             frames_wanted=reader.last_frames_wanted, frames_decoded=reader.last_frames_decoded,
             sha256=self._sha256(path, before), seconds=_seconds_since(started),
-            faces_without_mask=without_mask if self.has_source(entry) else 0,
+            faces_without_mask=without_mask if entry.mask_id or self.has_source(entry) else 0,
+            faces_with_own_mask=faces - without_mask if own_mask.frames else 0, own_mask_problem=own_mask.problem_text,
         )  # fmt: skip
         return ProcessedInput(outcome, _read_batches(spool))
 
@@ -148,19 +152,24 @@ class InputPipeline:
             InputError: the input failed; batches that were yielded before must be dropped.
 
         """
-        source_cache = self._source_cache(entry, family)
-        has_fakes = any(other.source_id == entry.video_id for other in family if other != entry)
-        own_cache = self._new_cache(entry.video_id, family) if has_fakes else None
-        frames = limit_frames(self._frames(entry.video_id, own_cache.extra_indices if own_cache else ()))
-        try:
-            yield from self._row_builder.batches(entry, split, frames, source_cache=source_cache, own_cache=own_cache)
-        except InputError:
-            if own_cache is not None:
-                own_cache.discard()  # nothing is compared with a source that failed
-            raise
-        finally:
-            if own_cache is not None:
-                self._source.replace(own_cache)
+        with closing(self._own_mask_loader.load(entry, self._raise_if_no_input_at_fault)) as own_mask:
+            self._own_mask = own_mask
+            needs_source = own_mask.frames is None or expects_source(entry, self._job.options)
+            source_cache = self._source_cache(entry, family) if needs_source else None
+            fakes = self._fakes_to_compare(entry.video_id, family)
+            own_cache = self._new_cache(entry.video_id, fakes) if fakes else None
+            frames = limit_frames(self._frames(entry.video_id, own_cache.extra_indices if own_cache else ()))
+            try:
+                yield from self._row_builder.batches(
+                    entry, split, frames, source_cache=source_cache, own_cache=own_cache, own_mask=own_mask.frames
+                )
+            except InputError:
+                if own_cache is not None:
+                    own_cache.discard()  # nothing is compared with a source that failed
+                raise
+            finally:
+                if own_cache is not None:
+                    self._source.replace(own_cache)
 
     def release(self) -> None:
         """Frees the cached source frames and all rows of processed inputs; no thread may be using the pipeline."""
@@ -178,19 +187,24 @@ class InputPipeline:
         """Whether `entry` is a fake whose source video is known and exists, readable or not."""
         return entry.source_id not in (None, entry.video_id) and self.file_exists(entry.source_id)
 
+    def _fakes_to_compare(self, video_id: str, family: Sequence[Entry]) -> set[str]:
+        fakes = [other for other in family if other.source_id == video_id != other.video_id]
+        return {fake.video_id for fake in fakes if expects_source(fake, self._job.options)}
+
     def _source_cache(self, entry: Entry, family: Sequence[Entry]) -> SourceFrameCache | None:
         """The cached frames of the video that a fake was made from, where that is known and exists."""
         if entry.source_id in (None, entry.video_id):
             return None
         cache = self._source.get(entry.source_id)
-        if cache is None and self.file_exists(entry.source_id):
-            cache = self._new_cache(entry.source_id, [entry, *family])
+        is_expected = expects_source(entry, self._job.options)
+        is_cached = cache is not None and (is_expected or entry.video_id in cache.matches)
+        if not is_cached and self.file_exists(entry.source_id):
+            cache = self._new_cache(entry.source_id, {entry.video_id, *self._fakes_to_compare(entry.source_id, family)})
             self._source.load(cache)
         return cache
 
-    def _new_cache(self, video_id: str, family: Sequence[Entry]) -> SourceFrameCache:
-        """An empty cache for a source, with the frame indices that its fakes in `family` need."""
-        fakes = {other.video_id for other in family if other.source_id == video_id != other.video_id}
+    def _new_cache(self, video_id: str, fakes: set[str]) -> SourceFrameCache:
+        """An empty cache for a source, with the frame indices that its `fakes` need."""
         own = self._frame_times(video_id)
         times_of = {fake: self._frame_times(fake) for fake in sorted(fakes)} if own else {}
         matches = {fake: match_frames(times, own) for fake, times in times_of.items() if own and times}

@@ -1,4 +1,4 @@
-"""Builds record batches from the frames of one input: detect, track, crop, hull, compare, encode.
+"""Builds record batches from the frames of one input: detect, track, crop, hull, mask, encode.
 
 Three stages overlap, each on a thread of its own and one batch of frames ahead of the next: reading frames from the
 decoder process, detecting faces, and building the rows, which runs on the caller's thread.
@@ -7,7 +7,7 @@ decoder process, detecting faces, and building the rows, which runs on the calle
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -27,6 +27,7 @@ from ..faces.geometry.regions import region_boxes, sharpness
 from ..faces.geometry.smoothing import FrameBoxes, smooth_boxes
 from ..faces.identity.tracker import Tracker
 from ..manipulation.mask import ManipulationMask, encode_mask, manipulation_mask
+from ..manipulation.own_masks import OwnMaskFrames, crop_own_mask
 from ..manipulation.source_frames import AlignedSourceFrame, AlignedSourceFrames, SourceFrameCache, TrackedFaces
 from ..planning.options import JobSpec
 from ..sources import Entry
@@ -69,7 +70,7 @@ class RowBuilder:
         self.read_executor.shutdown(wait=False)
         self._detect_executor.shutdown(wait=False)
 
-    def prefetched(self, frames: Iterator[Frame]) -> Iterator[Frame]:
+    def prefetched(self, frames: Iterator[Frame]) -> Generator[Frame, None, None]:
         """Yields `frames`, each of them read while the one before is processed."""
         with prefetch_one(frames, self.read_executor) as prefetched:
             yield from prefetched
@@ -122,6 +123,7 @@ class RowBuilder:
         *,
         source_cache: SourceFrameCache | None = None,
         own_cache: SourceFrameCache | None = None,
+        own_mask: OwnMaskFrames | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yields the rows of `entry` in the order of its frames, as record batches of a few frames each.
 
@@ -131,6 +133,7 @@ class RowBuilder:
             frames: its frames, in order.
             source_cache: frames of the video that `entry` was made from.
             own_cache: stores frames and faces of `entry` for its fakes; its `extra_indices` give no rows.
+            own_mask: what the set says is manipulated in `entry`, in place of a comparison.
 
         """
         options = self._options
@@ -142,7 +145,7 @@ class RowBuilder:
             for number, (frame_faces, frame_boxes) in enumerate(
                 smooth_boxes(analyzed, options.margin) if options.smooth else analyzed, 1
             ):
-                rows += self._frame_rows(entry, split, frame_faces, frame_boxes)
+                rows += self._frame_rows(entry, split, frame_faces, frame_boxes, own_mask)
                 if number % _BATCH_FRAMES == 0 and rows:
                     yield pa.RecordBatch.from_pylist(rows, schema=self.schema)
                     rows = []
@@ -211,27 +214,41 @@ class RowBuilder:
         kept = self._options.keep.passing_indices(tracked.faces)  # filtered anew: a fake may be smaller than its source
         return TrackedFaces(tracked.faces.select(kept), tracked.track_ids[kept])
 
-    def _manipulation_mask(self, frame_faces: _FrameFaces, square: CropSquare) -> ManipulationMask | None:
-        if frame_faces.source_frame is None:
-            return None
-        size_px, boxes_xyxy = self._options.size_px, frame_faces.faces.boxes_xyxy
-        source_rgb = frame_faces.source_frame.rgb
-        return manipulation_mask(frame_faces.frame.rgb, source_rgb, square, size_px=size_px, faces_xyxy=boxes_xyxy)
+    def _masks(
+        self, frame_faces: _FrameFaces, squares: Iterable[CropSquare], own_mask: OwnMaskFrames | None
+    ) -> Iterator[ManipulationMask | None]:
+        """Yields the mask of each square: the own one where the input has one, else by comparison, else None."""
+        frame, size_px = frame_faces.frame, self._options.size_px
+        own = own_mask.for_frame(frame) if own_mask is not None and len(frame_faces.faces) else None
+        source = frame_faces.source_frame if own_mask is None else None
+        for square in squares:
+            if own is not None:
+                yield crop_own_mask(own, square, size_px=size_px)
+            elif source is not None:
+                boxes_xyxy = frame_faces.faces.boxes_xyxy
+                yield manipulation_mask(frame.rgb, source.rgb, square, size_px=size_px, faces_xyxy=boxes_xyxy)
+            else:
+                yield None
 
     def _frame_rows(
-        self, entry: Entry, split: str, frame_faces: _FrameFaces, frame_boxes: FrameBoxes
+        self,
+        entry: Entry,
+        split: str,
+        frame_faces: _FrameFaces,
+        frame_boxes: FrameBoxes,
+        own_mask: OwnMaskFrames | None,
     ) -> Iterator[dict[str, Any]]:
         options, frame, faces = self._options, frame_faces.frame, frame_faces.faces
         hulls = self._landmarker(frame.rgb, faces)
-        squares = map(CropSquare.around, frame_boxes.boxes_xyxy, repeat(options.margin), frame_boxes.degrees)
+        squares = [*map(CropSquare.around, frame_boxes.boxes_xyxy, repeat(options.margin), frame_boxes.degrees)]
+        masks = self._masks(frame_faces, squares, own_mask)
         frame_height, frame_width = frame.rgb.shape[:2]
-        for box, score, landmarks, hull, track_id, square in zip(
-            faces.boxes_xyxy, faces.scores, faces.landmarks, hulls, frame_boxes.track_ids, squares, strict=True
+        for box, score, landmarks, hull, track_id, square, manipulation in zip(
+            faces.boxes_xyxy, faces.scores, faces.landmarks, hulls, frame_boxes.track_ids, squares, masks, strict=True
         ):
             crop, scale = square.crop(frame.rgb, options.size_px)
             landmarks_in_crop = square.to_crop(landmarks, scale)
             hull_in_crop = square.to_crop(hull, scale)
-            manipulation = self._manipulation_mask(frame_faces, square)
             image = options.image(crop)
             yield {
                 "face_id": f"{entry.video_id}/{frame.frame_index}/{track_id}",

@@ -137,14 +137,22 @@ def _broken_promise_of_entry(entry: Entry, listing: Listing, allowed: Sequence[P
         return f"label={entry.label!r}: must be -1 or a position in {labels!r}"
     if entry.split not in (None, *SPLITS):
         return f"split={entry.split!r}: must be one of {', '.join(SPLITS)}, or None"
+    if broken := _broken_reference(entry, listing, allowed):
+        return broken
+    if not isinstance(entry.kin, tuple):
+        return f"kin={entry.kin!r}: must be a tuple of names"
+    return None
+
+
+def _broken_reference(entry: Entry, listing: Listing, allowed: Sequence[Path]) -> str | None:
     if (
         entry.source_id
         and entry.source_id[0] == "/"
         and Path(entry.source_id).is_relative_to(resolved_root(listing.root))
     ):
         return f"source_id={entry.source_id!r}: must be a path below the root, as the original's video_id is"
-    if not isinstance(entry.kin, tuple):
-        return f"kin={entry.kin!r}: must be a tuple of names"
+    if entry.mask_id is not None and _invalid_video_id(entry.mask_id, allowed):
+        return f"mask_id={entry.mask_id!r}: must be a path below the root, without . and .. in it"
     return None
 
 

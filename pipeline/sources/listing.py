@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -50,6 +50,8 @@ class Entry:
         dataset: name of the dataset.
         method: how a fake was made.
         compression: the dataset's own grade.
+        mask_id: path of its own mask, a video or image that says what is manipulated in it; relative as `video_id` is.
+        mask_size_bytes: size of that file; where it changes, as after a broken download, the input is done again.
         fake_segments: when it is fake, as (start, end) in seconds, end excluded; its other frames have the label
             `outside_label`. None: `label` holds for all frames.
         outside_label: label of the frames outside `fake_segments`.
@@ -71,6 +73,8 @@ class Entry:
     dataset: str | None = None
     method: str | None = None
     compression: str | None = None
+    mask_id: str | None = None
+    mask_size_bytes: int = 0
     fake_segments: tuple[tuple[float, float], ...] | None = None
     outside_label: int = -1
     values: tuple[str | int | float | None, ...] = ()
@@ -84,6 +88,14 @@ class Entry:
             video_id=file.relative, size_bytes=file.size_bytes, mtime_ns=file.mtime_ns, problem=file.problem,
             detail=file.detail, **metadata,
         )  # fmt: skip
+
+    def with_mask(self, mask: FoundFile) -> Self:
+        """The entry with a file as its own mask."""
+        return replace(self, mask_id=mask.relative, mask_size_bytes=mask.size_bytes)
+
+    def without_mask(self) -> Self:
+        """The entry without an own mask."""
+        return replace(self, mask_id=None, mask_size_bytes=0) if self.mask_id else self
 
     def label_at(self, pts_seconds: float) -> int:
         """Label of the frame that is presented at that time."""

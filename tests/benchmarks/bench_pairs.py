@@ -1,12 +1,13 @@
 """How well masks of manipulation agree with the truth, what recompression alone does to them, and what pairs cost.
 
-    python tests/benchmarks/bench_pairs.py [--media DIR] [--lanes truth noise swap boxes] [--repeats 3]
+    python tests/benchmarks/bench_pairs.py [--media DIR] [--lanes truth noise swap boxes masks] [--repeats 3]
 
 Prints one JSON object. truth: IoU with the generator's hulls on every pair of the sample, per face. noise: clips
 encoded at two grades and compared with themselves: share of the crop that counts as changed, by crf of the original
 and of the fake. swap: a real face swap and its aligned target (roop's own example), as they are and encoded anew, each
 at its own grade. boxes: a unit of one original and three fakes, `--boxes own` and
-`source` in turn: seconds, and how many frames were searched.
+`source` in turn: seconds, and how many frames were searched. masks: the same unit without any mask (`none`), compared
+with its original (`source`), and with a mask video for each fake (`own`), in turn: seconds, and frames a second.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -176,6 +178,49 @@ def boxes(media: Path, repeats: int) -> dict[str, Any]:
     return {"fakes": 3, "seconds": lanes, "saved": 1 - source / own}
 
 
+def masks(media: Path, repeats: int) -> dict[str, Any]:
+    """One original and three fakes, each of which has a mask video; in the clip's size and three times as large."""
+    import cv2  # noqa: PLC0415
+
+    small = list(first_frames(media / CLIPS[0], 250))
+    large = [cv2.resize(rgb, None, fx=3, fy=3, interpolation=cv2.INTER_CUBIC) for rgb in small[:100]]
+    found = {}
+    for frames in (small, large):
+        seconds, sampled = _masks_seconds(frames, repeats), 4 * len(frames[::10])
+        height, width = frames[0].shape[:2]
+        pace = {lane: sampled / statistics.median(taken) for lane, taken in seconds.items()}
+        found[f"{width} x {height} px"] = {"sampled_frames": sampled, "seconds": seconds, "frames_per_second": pace}
+    return found
+
+
+def _masks_seconds(frames: list[Any], repeats: int) -> dict[str, list[float]]:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        encode(root / "original.mp4", frames, 18)
+        alone = [entry(root, "original.mp4")]
+        for number in range(3):
+            encode(root / f"fake{number}.mp4", frames, 23)
+            encode(root / f"mask{number}.mp4", list(marked(frames)), 23)
+            alone.append(entry(root, f"fake{number}.mp4"))
+        compared = [alone[0], *(replace(fake, label=1, source_id="original.mp4") for fake in alone[1:])]
+        own = [alone[0], *(replace(fake, mask_id=f"mask{number}.mp4") for number, fake in enumerate(compared[1:]))]
+        lanes: dict[str, list[float]] = {"none": [], "source": [], "own": []}
+        for _ in range(repeats):
+            for lane, entries in {"none": alone, "source": compared, "own": own}.items():
+                lanes[lane].append(rows_of(root, entries)[1])
+    return lanes
+
+
+def marked(frames: list[Any]) -> Iterator[Any]:
+    """White squares over black that go to and fro, of a third of the frames' height."""
+    for number, rgb in enumerate(frames):
+        mask = np.zeros_like(rgb)
+        height, width = rgb.shape[:2]
+        left = round((width - height / 3) * (0.5 + 0.2 * np.sin(number / 20)))
+        mask[height // 3 : 2 * height // 3, left : left + height // 3] = 255
+        yield mask
+
+
 def first_frames(path: Path, count: int = 100) -> Iterator[Any]:
     with MediaReader() as reader:
         for number, frame in enumerate(reader.frames(path, Sampling(every=1))):
@@ -212,7 +257,7 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--media", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "media")
-    parser.add_argument("--lanes", nargs="+", default=["truth", "noise", "swap", "boxes"])
+    parser.add_argument("--lanes", nargs="+", default=["truth", "noise", "swap", "boxes", "masks"])
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -222,8 +267,8 @@ def main() -> None:
             lanes[lane] = f"skipped: {arguments.media} is not there"
         elif lane == "truth":
             lanes[lane] = truth()
-        elif lane == "boxes":
-            lanes[lane] = boxes(arguments.media, arguments.repeats)
+        elif lane in ("boxes", "masks"):
+            lanes[lane] = {"boxes": boxes, "masks": masks}[lane](arguments.media, arguments.repeats)
         else:
             lanes[lane] = {"noise": noise, "swap": swap}[lane](arguments.media)
     print(json.dumps({"benchmark": "pairs", "lanes": lanes}))

@@ -34,9 +34,9 @@ class LowestFaces:
 
 @dataclass(frozen=True)
 class PairPictures:
-    """A fake and its source. `manipulated`: fraction of the crop that differs; None where they were not compared."""
+    """A fake and its source, if that has rows. `manipulated`: fraction of the crop in its mask; None without one."""
 
-    source: Picture
+    source: Picture | None
     fake: Picture
     manipulated: float | None
 
@@ -53,7 +53,7 @@ class StripPictures:
 
 @dataclass(frozen=True)
 class ContactSheets:
-    """All pictures of the page. `random`: by class. `num_fakes`, `num_compared`: see `SourcePairs`.
+    """All pictures of the page. `random`: by class. `num_fakes`, `num_with_mask`: see `SourcePairs`.
 
     `rows_read`, `unreadable`, `missing_rows`: see `PictureReader`.
     """
@@ -63,7 +63,7 @@ class ContactSheets:
     changed: list[PairPictures]
     unchanged: list[PairPictures]
     num_fakes: int
-    num_compared: int
+    num_with_mask: int
     strips: list[StripPictures]
     rows_read: set[int]
     unreadable: dict[int, str]
@@ -86,7 +86,7 @@ class ContactSheets:
             changed=[_pair_pictures(pair, reader) for pair in pairs.changed],
             unchanged=[_pair_pictures(pair, reader) for pair in pairs.unchanged],
             num_fakes=pairs.num_fakes,
-            num_compared=pairs.num_compared,
+            num_with_mask=pairs.num_with_mask,
             strips=[
                 _strip_pictures(strip, videos, index, reader)
                 for strip in track_strips(
@@ -111,7 +111,7 @@ def _lowest(index: Index, videos: VideoTable, reader: PictureReader) -> list[Low
 
 def _pair_pictures(pair: SourcePair, reader: PictureReader) -> PairPictures:
     return PairPictures(
-        source=reader.read(pair.source, _SIDE_PX, outline=True),
+        source=None if pair.source is None else reader.read(pair.source, _SIDE_PX, outline=True),
         fake=reader.read(pair.fake, _SIDE_PX, outline=True, mask=True),
         manipulated=pair.manipulated,
     )

@@ -19,29 +19,33 @@ _CANDIDATES_PER_PAIR: Final = 8  # a source may lack the frame
 
 
 class SourcePair(NamedTuple):
-    """Rows of a fake's face and of its source's; `manipulated` is None where they were not compared."""
+    """Rows of a fake's face and of its source's; `manipulated` is None where the fake has no mask.
+
+    `source` is None where the dataset has no rows of the source, but the fake has a mask of its own.
+    """
 
     fake: int
-    source: int
+    source: int | None
     manipulated: float | None
 
 
 class SourcePairs(NamedTuple):
     """`unchanged`: pairs whose `manipulated` is below `MANIPULATED_THRESHOLD`; `changed`: all others.
 
-    `num_fakes`: faces that were made from a source; `num_compared`: those of them that were compared with it.
+    `num_fakes`: faces that were made from a source or have a mask; `num_with_mask`: those of them that have a mask.
     """
 
     changed: list[SourcePair]
     unchanged: list[SourcePair]
     num_fakes: int
-    num_compared: int
+    num_with_mask: int
 
 
 def find_source_pairs(index: Index, videos: VideoTable, rng: Rng, count: int) -> SourcePairs:
     """Up to `count` changed and `count` unchanged pairs, from as many videos and methods as possible."""
-    is_fake = code_column(index, "source_id") >= 0
     manipulated = MANIPULATED.values(index)
+    has_mask = ~np.isnan(manipulated)
+    is_fake = (code_column(index, "source_id") >= 0) | has_mask
     is_unchanged = is_fake & (manipulated < MANIPULATED_THRESHOLD)
     video_index = {name: number for number, name in enumerate(videos.names)}
     frame_of_row = integer_column(index, "frame_index")
@@ -50,14 +54,14 @@ def find_source_pairs(index: Index, videos: VideoTable, rng: Rng, count: int) ->
         for row in fakes_by_method(index, rng, mask, _CANDIDATES_PER_PAIR * count).tolist():
             video = video_index.get(index.text("source_id", row) or "", -1)
             source = matching_source_row(index, np.flatnonzero(videos.video_of_row == video), frame_of_row, row)
-            if source is not None:
-                yield SourcePair(row, source, None if np.isnan(manipulated[row]) else float(manipulated[row]))
+            if source is not None or (video < 0 and has_mask[row]):
+                yield SourcePair(row, source, float(manipulated[row]) if has_mask[row] else None)
 
     return SourcePairs(
         changed=list(islice(pairs(is_fake & ~is_unchanged), count)),
         unchanged=list(islice(pairs(is_unchanged), count)),
         num_fakes=int(is_fake.sum()),
-        num_compared=int((~np.isnan(manipulated)).sum()),
+        num_with_mask=int(has_mask.sum()),
     )
 
 

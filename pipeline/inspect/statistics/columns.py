@@ -83,7 +83,7 @@ MANIPULATED: Final = Measure(
     "manipulated",
     "manipulated",
     "%",
-    "share of the crop that differs from the source's same frame",
+    "share of the crop that differs from the source's same frame, or that the set's own mask marks",
     "manipulated",
     _to_floats,
 )

@@ -1,9 +1,9 @@
-"""Layout `table`: a CSV or Parquet file, one row per input: `path,label[,split,source,identity,footage,method,...]`.
+"""Layout `table`: a CSV or Parquet file, one row per input: `path,label[,split,source,mask,identity,footage,...]`.
 
-Paths and sources are relative to the table's own folder. Where there is a column `footage`, rows of one footage stay in
-one split, and a row without one forms a group of its own. `fake_segments`, such as [[1.2, 3.4]] in seconds, says which
-frames of a video have its label; the others are real. Beside `emotions.csv`, `emotions.classes.txt` may name the
-classes, one a line, in the order of their numbers.
+Paths, sources and masks are relative to the table's own folder. Where there is a column `footage`, rows of one footage
+stay in one split, and a row without one forms a group of its own. `fake_segments`, such as [[1.2, 3.4]] in seconds,
+says which frames of a video have its label; the others are real. Beside `emotions.csv`, `emotions.classes.txt` may name
+the classes, one a line, in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .class_names import ClassNames
 
 _MIN_SIMILARITY = 0.8  # 0..1: `labels` and `splitt` are misspelt columns, `label_id` is not
 _REQUIRED = ("path", "label")
-_OPTIONAL = ("split", "source", "identity", "footage", "method", "compression", "dataset", "fake_segments")
+_OPTIONAL = ("split", "source", "mask", "identity", "footage", "method", "compression", "dataset", "fake_segments")
 
 
 class TableFile:
@@ -63,21 +63,25 @@ class TableFile:
             if media_file is None:
                 missing.append(row["path"])
                 continue
-            entries.append(
-                Entry.of_file(
-                    media_file,
-                    label=numbers[row["label"]],
-                    split=_split(src, row) if use_splits else None,
-                    source_id=_source_id(src, row),
-                    footage=row["footage"] or media_file.relative if "footage" in row else None,
-                    identity=row.get("identity") or None,
-                    dataset=row.get("dataset") or None,
-                    method=row.get("method") or None,
-                    compression=row.get("compression") or None,
-                    values=tuple(values),
-                    **_segments(src, row, classes.names),
-                )
+            entry = Entry.of_file(
+                media_file,
+                label=numbers[row["label"]],
+                split=_split(src, row) if use_splits else None,
+                source_id=_source_id(src, row),
+                footage=row["footage"] or media_file.relative if "footage" in row else None,
+                identity=row.get("identity") or None,
+                dataset=row.get("dataset") or None,
+                method=row.get("method") or None,
+                compression=row.get("compression") or None,
+                values=tuple(values),
+                **_segments(src, row, classes.names),
             )
+            if mask_name := row.get("mask"):
+                if mask := find_named(src.parent, mask_name, allowed):
+                    entry = entry.with_mask(mask)
+                else:
+                    missing.append(mask_name)
+            entries.append(entry)
         entries.sort(key=lambda entry: entry.video_id)
         refuse_duplicates(src, entries)
         return Listing(

@@ -446,7 +446,7 @@ def test_fakes_that_could_not_be_compared_with_their_original_are_named(tmp_path
         for finding in collect_findings(inspection.statistics, lacking, pictures_read=1, pictures_unreadable=0)
         if "no mask" in finding.what
     ]
-    assert reported == [("warning", "74 faces of fakes have no mask, although their original is there.")]
+    assert reported == [("warning", "74 faces of fakes have no mask, although there is an original or an own mask.")]
 
 
 # ---- whatever a dataset is like

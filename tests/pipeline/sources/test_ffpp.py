@@ -69,8 +69,51 @@ def test_every_video_of_the_set_is_listed_once_with_the_label_of_its_folder(ffpp
     assert listing.missing == []
 
 
-def test_masks_and_extracted_frames_are_no_inputs_and_are_counted(ffpp: Path) -> None:
-    assert list_source(ffpp).ignored == {"in masks/": len(fakes_of(PAIRS)), "in images/": 3}
+def test_extracted_frames_are_no_inputs_and_are_counted(ffpp: Path) -> None:
+    assert list_source(ffpp).ignored == {"in images/": 3}
+
+
+# --- masks
+
+
+def test_a_fake_s_mask_is_the_video_of_its_name_whatever_its_compression(ffpp: Path) -> None:
+    entries = list_source(ffpp).entries
+    masks = {entry.video_id: entry.mask_id for entry in entries if entry.mask_id}
+    expected = {
+        f"{FAKES}/Deepfakes/{grade}/videos/{name}.mp4": f"{FAKES}/Deepfakes/masks/videos/{name}.mp4"
+        for grade in ("c23", "raw")
+        for name in fakes_of(PAIRS)
+    }
+    assert masks == expected
+    assert not {*expected.values()} & {entry.video_id for entry in entries}, "a mask is no input"
+    assert all(entry.mask_size_bytes == (ffpp / entry.mask_id).stat().st_size for entry in entries if entry.mask_id)
+
+
+def test_masks_are_found_beside_a_part_of_the_set(ffpp: Path) -> None:
+    listing = list_source(ffpp / FAKES / "Deepfakes/c23/videos")
+    assert {Path(str(entry.mask_id)).name for entry in listing.entries} == {f"{name}.mp4" for name in fakes_of(PAIRS)}
+    assert listing.ignored == {}
+
+
+def test_masks_of_deepfakedetection_are_found_by_the_whole_name(mine: Path) -> None:
+    fake = "01_02__kitchen_pan__YVGY8LOK.mp4"
+    mask = mine / FAKES / "DeepFakeDetection/masks/videos" / fake
+    mask.parent.mkdir(parents=True)
+    mask.touch()
+    masks = {entry.mask_id for entry in list_source(mine).entries if entry.method == "DeepFakeDetection"}
+    assert masks == {None, mask.relative_to(mine).as_posix()}
+
+
+def test_masks_that_belong_to_no_fake_here_are_counted_as_ignored(mine: Path) -> None:
+    (mine / FAKES / "Deepfakes/masks/videos/000_001.mp4").touch()
+    (mine / FAKES / "Deepfakes/masks/readme.txt").touch()
+    assert list_source(mine).ignored == {"in images/": 3, "in masks/": 2}
+
+
+def test_a_flat_copy_may_have_masks_in_the_folder_of_a_method(tmp_path: Path, footage: Footage) -> None:
+    masks = [f"Deepfakes/masks/videos/{name}.mp4" for name in fakes_of(PAIRS)]
+    flat = footage.lay(tmp_path / "c23", fake=[f"Deepfakes/{name}.mp4" for name in fakes_of(PAIRS)] + masks)
+    assert sorted(str(entry.mask_id) for entry in list_source(flat).entries) == sorted(masks)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from ..spelling import by_spelling, check_spelling, folders_spelt_as, refuse_mis
 from .names import GRADES, METHODS, VideoName
 
 _ORIGINALS, _FAKES = "original_sequences", "manipulated_sequences"
+MASKS = "masks/videos"
+"""Folder of the mask videos below a method's; FaceShifter and the originals have none."""
 _TREE = {name: name for name in (_ORIGINALS, _FAKES)}
 _METHODS = {method: method for method in METHODS}
 _VIDEO_FOLDERS = {"videos", *FRAME_FOLDERS}
@@ -100,6 +102,10 @@ class FfppTree:
         """The folder of the originals of fakes in these folders; None where the set has none."""
         return f"{_ORIGINALS}/{name.people}/{folders[2]}/{folders[3]}"
 
+    def masks(self, folders: Sequence[str]) -> str:
+        """The folder of the mask videos of fakes in these folders: the same for all grades."""
+        return f"{folders[0]}/{folders[1]}/{MASKS}"
+
 
 @dataclass(frozen=True)
 class FfppFlat:
@@ -163,6 +169,10 @@ class FfppFlat:
             return None
         top = next((folder for folder, method in self._method_of.items() if method is None), "original")
         return "/".join([top, *folders[1:]])
+
+    def masks(self, folders: Sequence[str]) -> str:
+        """The folder of the mask videos of fakes in these folders: the same for all grades."""
+        return f"{folders[0]}/{MASKS}"
 
 
 def _holds(folder: Path, method: str) -> bool:

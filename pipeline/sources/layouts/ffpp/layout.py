@@ -4,6 +4,7 @@ As the authors' script downloads it (`FfppTree`):
 
     original_sequences/{youtube,actors}/{raw,c23,c40}/videos/033.mp4, 01__kitchen_pan.mp4
     manipulated_sequences/<method>/{raw,c23,c40}/videos/<target>_<source>.mp4
+    manipulated_sequences/<method>/masks/videos/<target>_<source>.mp4           one mask video for all three grades
 
 As it is shared elsewhere, on Kaggle above all (`FfppFlat`):
 
@@ -27,8 +28,8 @@ from pathlib import Path
 
 from ...image_sequences import video_of_frame
 from ...listing import Entry, FoundFile, Listing
-from ...media_files import find_videos_or_frames, is_linked_folder, list_media
-from ..name_matcher import NameMatcher
+from ...media_files import find_named, find_videos_or_frames, is_linked_folder, list_media
+from ..name_matcher import NameMatcher, stem_of
 from .folders import FfppFlat, FfppTree
 from .names import SWAPS, VideoName, mentioned_identities
 from .splits import OfficialSplits, read_splits
@@ -71,8 +72,10 @@ class FaceForensics:
             for file in files
             if folders.is_input(file)
         ]
-        entries = _with_originals_on_disk(named, root)
+        entries = _with_masks_on_disk(_with_originals_on_disk(named, root), root, allowed)
         ignored["media beside the sequences"] += len(files) - len(entries)
+        masks = {entry.mask_id for entry in entries if entry.mask_id}
+        ignored["in masks/"] -= sum(not inner or name.startswith(f"{inner}/") for name in masks)
         ignored[".json"] -= 0 if inner else len(official.files)
         on_disk = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries)
         missing = on_disk.missing(_expected(entries, official)).values()
@@ -94,6 +97,20 @@ def _with_originals_on_disk(entries: list[Entry], root: Path) -> list[Entry]:
     return [replace(entry, source_id=on_disk.find(entry.source_id)) if entry.source_id else entry for entry in entries]
 
 
+def _with_masks_on_disk(entries: list[Entry], root: Path, allowed: Sequence[Path]) -> list[Entry]:
+    """Replaces each `mask_id` by the mask's name on disk, or takes it out where there is no mask."""
+    folders = {posixpath.dirname(entry.mask_id) for entry in entries if entry.mask_id}
+    on_disk = NameMatcher.from_paths(name for folder in sorted(folders) for name in list_media(root, folder))
+
+    def with_mask(entry: Entry) -> Entry:
+        if entry.mask_id is None or stem_of(entry.mask_id) not in on_disk.paths_by_stem:
+            return entry.without_mask()
+        mask = find_named(root, on_disk.find(entry.mask_id), allowed)
+        return entry.with_mask(mask) if mask else entry.without_mask()
+
+    return [with_mask(entry) for entry in entries]
+
+
 def _entry(media_file: FoundFile, folders: FfppFolders, official: OfficialSplits) -> Entry:
     *above, file = media_file.relative.split("/")
     stem, dot, end = file.rpartition(".")
@@ -104,6 +121,7 @@ def _entry(media_file: FoundFile, folders: FfppFolders, official: OfficialSplits
     name = VideoName.parse(stem)
     known = name if name and place.holds(name) else None
     originals = folders.originals(above, known) if known and known.source else None
+    has_mask = known is not None and known.source is not None and not is_extracted_frame
     identity = known.identities()[-1 if place.method in SWAPS else 0] if known else None
     people = name.identities() if name else mentioned_identities(stem)
     return Entry.of_file(
@@ -117,6 +135,7 @@ def _entry(media_file: FoundFile, folders: FfppFolders, official: OfficialSplits
         dataset="ffpp",
         method=place.method,
         compression=place.compression,
+        mask_id=f"{folders.masks(above)}/{stem}{dot}{end}" if has_mask else None,
     )
 
 
