@@ -35,7 +35,7 @@ def _field(name: str, type_: pa.DataType, description: str, *, nullable: bool = 
 
 _FIELDS = (
     _field("face_id", pa.string(), "unique: <video_id>/<frame_index>/<track_id>"),
-    _field("video_id", pa.string(), "path of the video or image below SRC, or absolute where it lies outside it"),
+    _field("video_id", pa.string(), "path of the video, image or folder of frames below SRC, or absolute outside it"),
     _field("source_id", pa.string(), "video_id of the real video a fake was made from", nullable=True),
     _field("identity", pa.string(), "who it shows", nullable=True),
     _field("dataset", pa.string(), "name of the dataset, e.g. dfdc", nullable=True),
@@ -44,7 +44,7 @@ _FIELDS = (
     _field("split", pa.string(), "train, val or test"),
     _field("label", pa.int8(), "index into the schema metadata's facefeed.labels; -1: unknown"),
     _field("frame_index", pa.int32(), "ordinal of the frame in presentation order, from 0"),
-    _field("pts_seconds", pa.float64(), "seconds: true presentation time"),
+    _field("pts_seconds", pa.float64(), "seconds: true presentation time; of a folder of frames: see layouts"),
     _field("frame_width", pa.int32(), "px, of the upright frame"),
     _field("frame_height", pa.int32(), "px, of the upright frame"),
     _field("track_id", pa.int32(), "the same person through the video, from 0"),

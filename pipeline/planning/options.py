@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -25,7 +25,7 @@ class Options:
     """Options that determine the rows. Every field is part of the config; rows of two configs are never mixed.
 
     Args:
-        sampling: which frames are searched for faces.
+        sampling: which frames are searched for faces, and the times of clips of images.
         keep: which of a frame's faces are kept.
         margin: padding on each side of the face box, as a share of its longer side.
         size_px: largest side of a crop.
@@ -41,7 +41,7 @@ class Options:
 
     """
 
-    sampling: Sampling = field(default_factory=lambda: Sampling(every=10))
+    sampling: Sampling = field(default_factory=Sampling.default)
     keep: FaceFilter = field(default_factory=FaceFilter)
     margin: float = 0.3
     size_px: int = 256
@@ -66,7 +66,7 @@ class Options:
         return {
             "schema": SCHEMA_VERSION,
             "labels": list(labels),
-            "sampling": _as_floats(self.sampling.as_dict(), "fps"),
+            **_sampling_config(self.sampling),
             "detector": detector.fingerprint,
             "faces": self.keep.max_faces,
             "min_face_px": self.keep.min_face_px,
@@ -84,6 +84,17 @@ class Options:
             "split_ratio": list(self.split_ratio.shares),
             "seed": self.seed,
         }
+
+
+def _sampling_config(sampling: Sampling) -> dict[str, Any]:
+    """The config of a sampling; what it says of clips of images only where that is not what it says without options."""
+    usual = sampling.of_videos()
+    config: dict[str, Any] = {"sampling": _as_floats(replace(usual, all_images=False).as_dict(), "fps")}
+    if sampling.all_images != usual.all_images:
+        config["all_images"] = sampling.all_images
+    if sampling.fps_of_images is not None:
+        config["fps_of_images"] = float(sampling.fps_of_images)
+    return config
 
 
 def _as_floats(values: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Unit:
     ) -> Self:
         """Creates a unit whose id is a hash of its content; `salt` distinguishes another attempt at the same inputs."""
         entries = tuple(inputs)
-        content = json.dumps([config_hash, salt, split, [_as_dict(entry) for entry in entries]], sort_keys=True)
+        content = json.dumps([config_hash, salt, split, [_hashed_fields(entry) for entry in entries]], sort_keys=True)
         unit_id = hashlib.sha256(content.encode()).hexdigest()[:32]
         return cls(
             unit_id=unit_id,
@@ -83,13 +83,15 @@ class Unit:
 class PlanPart:
     """One ``plan/<n>.json``.
 
-    `mtime_updates`: new `mtime_ns` by video id, of planned inputs whose content was verified to be unchanged.
+    `mtime_updates`: new `mtime_ns` by video id, of planned inputs whose content was verified to be unchanged;
+    `digest_updates`: new `images_digest` of those of them that are clips of images.
     """
 
     config: dict[str, Any]
     units: tuple[Unit, ...]
     dropped_identities: tuple[str, ...] = ()
     mtime_updates: Mapping[str, int] = field(default_factory=dict)
+    digest_updates: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, paths: OutPaths, number: int) -> None:
         """Writes part `number` durably; raises `FileExistsError` where it already exists."""
@@ -104,6 +106,7 @@ class PlanPart:
             "dropped_identities": self.dropped_identities,
             "units": units,
             "times": self.mtime_updates,
+            "digests": self.digest_updates,
         }
         target = paths.plan / f"{number}.json"
         write_durably(target, json.dumps(data), paths.temporary, replace=False)
@@ -125,6 +128,7 @@ class PlanPart:
                 units=units,
                 dropped_identities=tuple(data["dropped_identities"]),
                 mtime_updates=dict(data.get("times", {})),
+                digest_updates=dict(data.get("digests", {})),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{path}: not a plan ({error})") from error
@@ -138,6 +142,13 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
 
 
 _ENTRY_DEFAULTS = _as_dict(Entry(video_id=""))
+_FIELDS_OF_CLIPS = ("num_images", "images_digest")
+
+
+def _hashed_fields(entry: Entry) -> dict[str, Any]:
+    """Fields that a unit's id depends on: units of files keep the ids that they had before there were clips."""
+    values = _as_dict(entry)
+    return values if entry.num_images else {name: values[name] for name in values if name not in _FIELDS_OF_CLIPS}
 
 
 def _without_defaults(entry: Entry) -> dict[str, Any]:
@@ -192,7 +203,8 @@ class Plan:
                     videos |= {entry.video_id: (entry, unit.split) for entry in unit.inputs}
             for video_id in part.mtime_updates.keys() & videos.keys():
                 entry, split = videos[video_id]
-                videos[video_id] = replace(entry, mtime_ns=part.mtime_updates[video_id]), split
+                digest = part.digest_updates.get(video_id, entry.images_digest)
+                videos[video_id] = replace(entry, mtime_ns=part.mtime_updates[video_id], images_digest=digest), split
         return videos
 
     def dropped_identities(self) -> set[str]:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..console import plural
 from ..dataset.manifest import OutPaths
 from ..errors import RefusedError, UsageError
 from ..faces import FaceDetector
 from ..faces.detectors.by_name import make_detector
-from ..sources import Layout, Listing, list_source, refuse_unlabelled, resolve_allowed_roots, with_splits_from
+from ..sources import (
+    Entry,
+    Layout,
+    Listing,
+    list_source,
+    refuse_unlabelled,
+    resolve_allowed_roots,
+    with_clips,
+    with_splits_from,
+)
 from ..video import DecoderLimits
 from .incremental import config_differences
 from .options import JobSpec, Options, hash_config
@@ -47,9 +58,10 @@ def prepare_job(
         allow_unlabelled: whether more than half of the inputs of a new dataset may have no label.
 
     Raises:
-        UsageError: where SRC cannot be listed or the detector is unavailable.
-        RefusedError: where OUT holds something else, or a dataset of another config; where most inputs have no label,
-            unless `allow_unlabelled`.
+        UsageError: where SRC cannot be listed, the detector is unavailable, or frames per second are wanted of images
+            whose times are unknown.
+        RefusedError: where OUT holds something else, a dataset of another config, or frames of a clip as inputs of
+            their own; where most inputs have no label, unless `allow_unlabelled`.
 
     """
     src, out = _resolved(Path(src)), Path(os.path.realpath(out))  # realpath does not raise on a loop of links
@@ -59,12 +71,15 @@ def prepare_job(
     listing = list_source(src, layout, allowed=allowed)
     if splits is not None:
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
+    plan = _load_plan(OutPaths(out))
+    listing = with_clips(listing, _planned_entries(plan), (listing.root, *allowed))
+    options = _options_for(listing, options)
     config = options.to_config(detector, listing.labels)
     job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, labels=listing.labels,
         config_hash=hash_config(config), limits=limits or DecoderLimits(),
     )  # fmt: skip
-    _check_target(job.paths, config)
+    _check_config(job.paths, plan, config)
     if not allow_unlabelled and not _has_plan(job.paths):
         refuse_unlabelled(listing)
     return job, listing, config
@@ -79,8 +94,28 @@ def _has_plan(paths: OutPaths) -> bool:
     return (paths.plan / "0.json").exists()
 
 
-def _check_target(paths: OutPaths, config: dict[str, Any]) -> None:
-    """Refuses an OUT that holds other files, or a dataset of another config."""
+def _planned_entries(plan: Plan) -> Iterator[Entry]:
+    return (entry for unit in plan.units() for entry in unit.inputs)
+
+
+def _options_for(listing: Listing, options: Options) -> Options:
+    """The options, without what only clips of images need where there are none: rows do not depend on that.
+
+    Raises `UsageError` where frames per second are wanted of images whose times are unknown.
+    """
+    sampling = options.sampling
+    if not listing.clips:
+        return replace(options, sampling=sampling.of_videos())
+    if sampling.fps is not None and sampling.fps_of_images is None:
+        raise UsageError(
+            f"fps={sampling.fps:g}: SRC has {plural(len(listing.clips), 'clip')} of images, whose times are unknown; "
+            "give the rate at which they were extracted with --fps-of-images, or take --every N or --frames K"
+        )
+    return options
+
+
+def _load_plan(paths: OutPaths) -> Plan:
+    """The plan of OUT; empty where it has none. Refuses an OUT that holds other files."""
     above = next((folder for folder in paths.root.parents if os.path.lexists(folder)), None)
     if above is not None and not above.is_dir():
         what = "a file" if above.is_file() else "no folder"
@@ -96,9 +131,13 @@ def _check_target(paths: OutPaths, config: dict[str, Any]) -> None:
         ours = {path.name for path in (*folders, paths.lease)}
         if present - ours - {"lost+found"}:
             raise RefusedError(f"OUT={str(paths.root)!r}: holds files that are no facefeed dataset; name a new folder")
-        return
-    parts = Plan.load(paths).parts
-    if parts and (lines := list(config_differences(parts[0].config, config))):
+        return Plan()
+    return Plan.load(paths)
+
+
+def _check_config(paths: OutPaths, plan: Plan, config: dict[str, Any]) -> None:
+    """Refuses a dataset of another config."""
+    if plan.parts and (lines := list(config_differences(plan.parts[0].config, config))):
         raise RefusedError(
             f"OUT={str(paths.root)!r}: was made with other settings ({'; '.join(lines)}); rows of two settings are "
             "never mixed: name a new OUT, or use the settings it was made with"

@@ -21,13 +21,18 @@ _SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "v
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A media file: path relative to the root (absolute in another allowed folder), size and mtime, or its problem."""
+    """A media file: path relative to the root (absolute in another allowed folder), size and mtime, or its problem.
+
+    A folder of images has `num_images`, their total size, the latest mtime, and `images_digest`, as an `Entry` has.
+    """
 
     relative: str
     size_bytes: int = 0
     mtime_ns: int = 0
     problem: Reason | None = None
     detail: str | None = None
+    num_images: int = 0
+    images_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +44,8 @@ class Entry:
 
     Args:
         video_id: path below the listing's root, or an absolute one in an allowed folder.
-        size_bytes: size of the file.
-        mtime_ns: its modification time, in nanoseconds.
+        size_bytes: size of the file; of a clip of images, of all of them.
+        mtime_ns: its modification time, in nanoseconds; of a clip of images, the latest of theirs.
         label: index into the listing's labels, or -1 for unknown.
         split: train, val, test or None.
         source_id: `video_id` of the video that a fake was made from.
@@ -52,6 +57,8 @@ class Entry:
         compression: the dataset's own grade.
         problem: reason why it must not be opened.
         detail: that reason, for people.
+        num_images: number of images where it is a folder of them, which is read as one clip; 0 for a file.
+        images_digest: hash of their names, sizes and mtimes; None for a file.
 
     """
 
@@ -69,13 +76,15 @@ class Entry:
     compression: str | None = None
     problem: Reason | None = None
     detail: str | None = None
+    num_images: int = 0
+    images_digest: str | None = None
 
     @classmethod
     def of_file(cls, file: FoundFile, **metadata: Any) -> Self:
         """The entry of a file that was found, with the other fields by name."""
         return cls(
             video_id=file.relative, size_bytes=file.size_bytes, mtime_ns=file.mtime_ns, problem=file.problem,
-            detail=file.detail, **metadata,
+            detail=file.detail, num_images=file.num_images, images_digest=file.images_digest, **metadata,
         )  # fmt: skip
 
     @property
@@ -99,6 +108,7 @@ class Listing:
         giving_labels: how inputs without a label get one.
         ignored_columns: columns of a table that have no meaning here.
         recognised_by: what in the source shows that it has this layout.
+        frames_apart: number of folders of frames that would be clips, but whose frames OUT has as inputs of their own.
 
     """
 
@@ -112,6 +122,12 @@ class Listing:
     giving_labels: str = "list them in a table: path,label"
     ignored_columns: tuple[str, ...] = ()
     recognised_by: str = ""
+    frames_apart: int = 0
+
+    @property
+    def clips(self) -> list[Entry]:
+        """The inputs that are folders of images."""
+        return [entry for entry in self.entries if entry.num_images]
 
     def format_class_counts(self) -> str:
         """Number of entries per class as text: `14 real, 16 fake`."""
