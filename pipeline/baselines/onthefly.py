@@ -25,9 +25,9 @@ from ..faces.geometry.alignment import tilt_degrees
 from ..faces.geometry.crop import CropSquare
 from ..video import DecoderLimits
 from ..video.decoder.demuxer import choose_stream, error_text, open_video
-from ..video.decoder.images import read_image
 from ..video.decoder.pixels import Rgb, RgbConverter
 from ..video.decoder.sniffing import MediaFile, open_media_file
+from ..video.decoder.stills.images import read_image
 from ..video.image_folder import list_frames
 
 if TYPE_CHECKING:

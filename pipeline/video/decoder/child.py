@@ -21,7 +21,7 @@ from .seccomp import install_filter
 from .sniffing import MediaFile, open_media_file
 
 if TYPE_CHECKING:
-    from .stills import ImageClip, StillImage
+    from .stills.clip import ImageClip, StillImage
     from .video_file import VideoFile
 
     _Media = VideoFile | StillImage | ImageClip
@@ -43,7 +43,7 @@ class _RequestHandler:
     def handle(self) -> None:
         path = Path(self._request["path"])
         if path.is_dir():
-            from .stills import ImageClip  # noqa: PLC0415
+            from .stills.clip import ImageClip  # noqa: PLC0415
 
             roots = [Path(root) for root in self._request["roots"]]
             self._answer(ImageClip.open(path, roots, self._limits["max_pixels"], self._heartbeat))
@@ -80,7 +80,7 @@ class _RequestHandler:
 
     def _open(self, file: MediaFile) -> _Media:
         if file.kind != "video":
-            from .stills import StillImage  # noqa: PLC0415  # Pillow is not needed for videos
+            from .stills.clip import StillImage  # noqa: PLC0415  # Pillow is not needed for videos
 
             return StillImage(file, self._limits["max_pixels"])
         from .video_file import VideoFile  # noqa: PLC0415  # after `_import_decoder` has loaded it

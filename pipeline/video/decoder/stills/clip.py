@@ -10,13 +10,13 @@ from typing import Self
 
 import numpy as np
 
-from ...errors import InputError
-from ..frame import FrameTimes, MediaInfo
-from ..image_folder import frame_numbers, list_frames
-from ..sampling import Sampling
-from .damage import DamageBudget
+from ....errors import InputError
+from ...frame import FrameTimes, MediaInfo
+from ...image_folder import frame_numbers, list_frames
+from ...sampling import Sampling
+from ..damage import DamageBudget
+from ..sniffing import MediaFile, open_media_file, unreadable_error
 from .images import Rgb, image_size, read_image
-from .sniffing import MediaFile, open_media_file, unreadable_error
 
 
 @dataclass(slots=True)
