@@ -15,8 +15,8 @@ from ..errors import RefusedError
 from ..video.image_folder import list_frames
 from .image_sequences import class_names, clip_folder, video_of_frame
 from .layouts.table import TableFile
-from .listing import Entry, Listing
-from .media_files import found_clip, is_image
+from .listing import Entry, FoundFile, Listing
+from .media_files import is_image
 
 Frames = dict[str, list[Entry]]
 
@@ -126,7 +126,7 @@ def _joined_entries(entries: Sequence[Entry], joined: Mapping[str, Sequence[Entr
 
 def _joined_entry(folder: str, frames: Sequence[Entry]) -> Entry:
     stats = [(entry.video_id.rpartition("/")[2], entry.size_bytes, entry.mtime_ns) for entry in frames]
-    clip = found_clip(folder, stats)
+    clip = FoundFile.of_frames(folder, stats)
     return replace(
         frames[0], video_id=folder, size_bytes=clip.size_bytes, mtime_ns=clip.mtime_ns, num_images=clip.num_images,
         images_digest=clip.images_digest, source_id=_clip_of(frames[0].source_id),

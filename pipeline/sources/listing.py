@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from ..errors import Reason, UsageError
 
 MAX_CLASSES = 128  # labels are int8
 _MAX_CLASSES_SHOWN = 12
+_DIGEST_DIGITS = 32
 
 _SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
                 "test": "test", "testing": "test"}  # fmt: skip
@@ -33,6 +35,15 @@ class FoundFile:
     detail: str | None = None
     num_images: int = 0
     images_digest: str | None = None
+
+    @classmethod
+    def of_frames(cls, folder: str, frames: Sequence[tuple[str, int, int]]) -> Self:
+        """A folder of images; `frames`: at least one, as (name, size in bytes, mtime in nanoseconds)."""
+        lines = "".join(f"{name}\0{size}\0{mtime}\n" for name, size, mtime in sorted(frames))
+        return cls(
+            folder, sum(size for _, size, _ in frames), max(mtime for _, _, mtime in frames), num_images=len(frames),
+            images_digest=hashlib.sha256(lines.encode()).hexdigest()[:_DIGEST_DIGITS],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

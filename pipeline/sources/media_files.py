@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -44,8 +43,6 @@ FRAME_FOLDERS = frozenset(["frames", "images"])
 """Folders of extracted frames in datasets of videos: inputs only where there are no videos."""
 DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", "masks"}
 """Folders of derived files in datasets of videos: never inputs beside the videos themselves."""
-
-_DIGEST_DIGITS = 32
 
 
 def find_media(
@@ -229,16 +226,7 @@ def _stat_frames(root: Path, folder: str, roots: Sequence[Path]) -> FoundFile | 
     """The images of a folder as one clip; None where it has none. Raises OSError."""
     statuses = [(name, (root / folder / name).stat()) for name in list_frames(root / folder, roots)]
     frames = [(name, status.st_size, status.st_mtime_ns) for name, status in statuses]
-    return found_clip(folder, frames) if frames else None
-
-
-def found_clip(folder: str, frames: Sequence[tuple[str, int, int]]) -> FoundFile:
-    """A folder of images as one file; `frames`: at least one, as (name, size in bytes, mtime in nanoseconds)."""
-    digest = hashlib.sha256("".join(f"{name}\0{size}\0{mtime}\n" for name, size, mtime in sorted(frames)).encode())
-    return FoundFile(
-        folder, sum(size for _, size, _ in frames), max(mtime for _, _, mtime in frames), num_images=len(frames),
-        images_digest=digest.hexdigest()[:_DIGEST_DIGITS],
-    )  # fmt: skip
+    return FoundFile.of_frames(folder, frames) if frames else None
 
 
 def _suffix(name: str) -> str:
