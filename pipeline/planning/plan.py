@@ -52,7 +52,7 @@ class Unit:
     ) -> Self:
         """Creates a unit whose id is a hash of its content; `salt` distinguishes another attempt at the same inputs."""
         entries = tuple(inputs)
-        content = json.dumps([config_hash, salt, split, [_hashed_fields(entry) for entry in entries]], sort_keys=True)
+        content = json.dumps([config_hash, salt, split, [_content(entry) for entry in entries]], sort_keys=True)
         unit_id = hashlib.sha256(content.encode()).hexdigest()[:32]
         return cls(
             unit_id=unit_id,
@@ -142,13 +142,13 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
 
 
 _ENTRY_DEFAULTS = _as_dict(Entry(video_id=""))
-_FIELDS_OF_CLIPS = ("num_images", "images_digest")
+_LATER_FIELDS = ("num_images", "images_digest")
 
 
-def _hashed_fields(entry: Entry) -> dict[str, Any]:
-    """Fields that a unit's id depends on: units of files keep the ids that they had before there were clips."""
-    values = _as_dict(entry)
-    return values if entry.num_images else {name: values[name] for name in values if name not in _FIELDS_OF_CLIPS}
+def _content(entry: Entry) -> dict[str, Any]:
+    """What a unit's id depends on; without later fields at their defaults, so that units from before keep their ids."""
+    unset = {name for name in _LATER_FIELDS if getattr(entry, name) == _ENTRY_DEFAULTS[name]}
+    return {name: value for name, value in _as_dict(entry).items() if name not in unset}
 
 
 def _without_defaults(entry: Entry) -> dict[str, Any]:
