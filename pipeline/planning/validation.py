@@ -24,7 +24,7 @@ from ..sources import (
     with_clips,
     with_splits_from,
 )
-from ..video import DecoderLimits
+from ..video import DecoderLimits, Sampling
 from .incremental import config_differences
 from .options import JobSpec, Options, hash_config
 from .plan import Plan
@@ -73,7 +73,9 @@ def prepare_job(
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
     plan = _load_plan(OutPaths(out))
     listing = with_clips(listing, _planned_entries(plan), (listing.root, *allowed))
-    options = _options_for(listing, options)
+    if not listing.clips and not any(entry.num_images for entry in _planned_entries(plan)):
+        listing, options = _without_clips(listing, options)
+    _refuse_unknown_times(listing, options.sampling)
     config = options.to_config(detector, listing.labels)
     job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, labels=listing.labels,
@@ -98,20 +100,22 @@ def _planned_entries(plan: Plan) -> Iterator[Entry]:
     return (entry for unit in plan.units() for entry in unit.inputs)
 
 
-def _options_for(listing: Listing, options: Options) -> Options:
-    """The options, without what only clips of images need where there are none: rows do not depend on that.
+def _without_clips(listing: Listing, options: Options) -> tuple[Listing, Options]:
+    """The options without what only clips of images need, so that rows do not seem to depend on it; warns of that."""
+    rate = options.sampling.fps_of_images
+    if rate is not None:
+        warning = f"fps_of_images={rate:g}: no input is a folder of frames, so it changes nothing"
+        listing = replace(listing, warnings=(*listing.warnings, warning))
+    return listing, replace(options, sampling=options.sampling.of_videos())
 
-    Raises `UsageError` where frames per second are wanted of images whose times are unknown.
-    """
-    sampling = options.sampling
-    if not listing.clips:
-        return replace(options, sampling=sampling.of_videos())
-    if sampling.fps is not None and sampling.fps_of_images is None:
+
+def _refuse_unknown_times(listing: Listing, sampling: Sampling) -> None:
+    """Raises `UsageError` where frames per second are wanted of images whose times are unknown."""
+    if listing.clips and sampling.fps is not None and sampling.fps_of_images is None:
         raise UsageError(
             f"fps={sampling.fps:g}: SRC has {plural(len(listing.clips), 'clip')} of images, whose times are unknown; "
             "give the rate at which they were extracted with --fps-of-images, or take --every N or --frames K"
         )
-    return options
 
 
 def _load_plan(paths: OutPaths) -> Plan:

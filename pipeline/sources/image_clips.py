@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
+from ..console import plural
 from ..errors import RefusedError
 from ..video.image_folder import list_frames
 from .image_sequences import class_names, clip_folder, video_of_frame
@@ -43,7 +44,17 @@ def with_clips(listing: Listing, planned: Iterable[Entry], roots: Sequence[Path]
     joined = _without_cut_links(joined, listing.entries)
     entries = list(_joined_entries(listing.entries, joined))
     _refuse_mixture(entries, planned_clips, folders_apart)
-    return replace(listing, entries=entries, frames_apart=len(frames) if apart and not planned_clips else len(apart))
+    return replace(listing, entries=entries, warnings=(*listing.warnings, *_apart_warning(frames, apart, joined)))
+
+
+def _apart_warning(frames: Frames, apart: Set[str], joined: Frames) -> list[str]:
+    if not apart:
+        return []
+    folders = plural(len(frames.keys() - joined.keys()), "folder")
+    return [
+        f"OUT has extracted frames as inputs of their own, so the frames of {folders} stay that: without tracks, and "
+        "detected one by one; in a new OUT each folder is one clip"
+    ]
 
 
 def _folder_of(entry: Entry) -> str:

@@ -119,7 +119,7 @@ class Listing:
         giving_labels: how inputs without a label get one.
         ignored_columns: columns of a table that have no meaning here.
         recognised_by: what in the source shows that it has this layout.
-        frames_apart: number of folders of frames that would be clips, but whose frames OUT has as inputs of their own.
+        warnings: what a user should know of how it is read, as sentences without a full stop.
 
     """
 
@@ -133,7 +133,7 @@ class Listing:
     giving_labels: str = "list them in a table: path,label"
     ignored_columns: tuple[str, ...] = ()
     recognised_by: str = ""
-    frames_apart: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def clips(self) -> list[Entry]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..console import plural
 from ..errors import RefusedError
 from .allowed_roots import outside_warning
 from .link_coverage import LinkCoverage
@@ -11,11 +10,11 @@ from .listing import Listing
 
 def listing_warnings(listing: Listing) -> list[str]:
     """One sentence each on inputs outside the allowed roots, inputs without a label, a class that is absent, splits
-    that cannot be checked for leaks, ignored columns of a table, and frames that stay inputs of their own.
+    that cannot be checked for leaks, ignored columns of a table, and the listing's own warnings.
     """
     warnings = (
         outside_warning(listing), _label_warning(listing), _class_warning(listing), *_link_warnings(listing),
-        _column_warning(listing), _frames_warning(listing),
+        _column_warning(listing), *listing.warnings,
     )  # fmt: skip
     return [text for text in warnings if text]
 
@@ -58,13 +57,3 @@ def _column_warning(listing: Listing) -> str | None:
     if not listing.ignored_columns:
         return None
     return f"columns of the table that are ignored: {', '.join(map(repr, listing.ignored_columns))}"
-
-
-def _frames_warning(listing: Listing) -> str | None:
-    if not listing.frames_apart:
-        return None
-    folders = plural(listing.frames_apart, "folder")
-    return (
-        f"OUT has extracted frames as inputs of their own, so the frames of {folders} stay that: without tracks, and "
-        "detected one by one; in a new OUT each folder is one clip"
-    )

@@ -59,6 +59,9 @@ def test_a_source_without_clips_has_the_settings_that_it_always_had(src: Path) -
     for sampling in (DEFAULT, Sampling(every=10), Sampling(every=10, all_images=True, fps_of_images=25)):
         assert config_of(src, sampling) == {"sampling": {"every": 10}}
     assert config_of(src, Sampling(fps=3)) == {"sampling": {"fps": 3.0}}
+    assert prepared(src, Sampling(every=1, fps_of_images=25))[1].warnings == (
+        "fps_of_images=25: no input is a folder of frames, so it changes nothing",
+    )
 
 
 def test_frames_per_second_of_images_without_a_rate_are_refused_with_what_to_do(src: Path) -> None:
@@ -90,6 +93,16 @@ def test_another_rate_of_images_on_the_same_out_is_refused(src: Path, tmp_path: 
         prepared(src, Sampling(every=10), out)
 
 
+def test_the_settings_of_an_out_with_clips_stay_its_settings_when_the_last_clip_is_gone(
+    src: Path, tmp_path: Path
+) -> None:
+    at_rate = Sampling(every=10, fps_of_images=25)
+    _, listing, config = prepared(src, at_rate)
+    out = write_plan(tmp_path / "planned", plan_of(listing, config))
+    shutil.rmtree(src / "real")
+    assert prepared(src, at_rate, out)[2] == config
+
+
 def test_folders_of_frames_may_join_an_out_of_videos(src: Path, tmp_path: Path) -> None:
     shutil.move(src / "real", tmp_path / "later")
     out = write_plan(tmp_path / "planned", plan_of(*prepared(src)[1:]))
@@ -104,7 +117,8 @@ def test_an_out_with_frames_on_their_own_goes_on_with_frames_on_their_own(src: P
     out = write_plan(tmp_path / "planned", plan_of(apart, config))
     _, listing, again = prepared(src, Sampling(every=10), out)
     assert [entry.video_id for entry in listing.entries] == ["fake/a.mp4", *(entry.video_id for entry in frames)]
-    assert (listing.clips, listing.frames_apart, again) == ([], 1, config)
+    assert (listing.clips, again) == ([], config)
+    assert "the frames of 1 folder stay that" in listing.warnings[0]
 
 
 # --- ids and changes
