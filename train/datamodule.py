@@ -114,6 +114,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
             self.out,
             split=split,
             image_size=options.image_size,
+            crop=options.crop,
             frames_per_video=options.frames_per_video,
             **transforms,
         )

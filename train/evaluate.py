@@ -161,7 +161,7 @@ def _data_options(checkpoint: str | Path, contents: dict[str, Any]) -> DataOptio
 
 def _dataset(out: Path, split: str, data: DataOptions) -> FaceDataset:
     dataset = FaceDataset(
-        out, split=None if split == "all" else split, image_size=data.image_size,
+        out, split=None if split == "all" else split, image_size=data.image_size, crop=data.crop,
         frames_per_video=data.frames_per_video,
     )  # fmt: skip
     if not len(dataset):

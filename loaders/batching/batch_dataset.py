@@ -151,6 +151,7 @@ class _BatchLoad:
 
     def run(self) -> WorkerBatch:
         dataset, request, count = self._dataset, self._request, len(self._rows)
+        dataset.prepare(self._rows)
         faces: list[Face] = []
         own_shares: list[float] = []
         items: list[torch.Tensor] = []

@@ -7,24 +7,30 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...pipeline.dataset.crops import check_coverage, crop_protocol
 from ...pipeline.dataset.index import Index
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.errors import UsageError
 from .. import validation
 from ..augment.seeding import generator_owners
-from ..face import FACE_FIELDS, Face, resize_image, resize_mask
+from ..face import FACE_FIELDS, Face
 from ..normalise import normalise
 from .byte_ranges import ByteRangeReader
+from .cuts import Cut, WholeCrop, cuts_of
 from .decode import decode_mask, decode_rgb
 from .selection import Filters, Rows, select_rows
 
 Transform = Callable[..., dict[str, Any]]
+Crop = str | Mapping[str, Any]
+
+DEFAULT_IMAGE_SIZE = 224
+"""Side of an image, px, where no crop protocol gives another."""
 
 
 class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
@@ -33,13 +39,17 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     image: float32 (3, `image_size`, `image_size`), RGB, normalised by ImageNet's mean and standard deviation.
     label: int, an index into `labels`; -1 where the source did not say.
 
-    A crop is resized to `image_size`, then passes through `face_transform`, then through `transform`. The dataset is
-    pickled by its settings: processes share the memory-mapped index, and each selects its rows when it needs them.
+    A crop is resized to `image_size`, or cut by a `crop` protocol, then passes through `face_transform`, then through
+    `transform`. The dataset is pickled by its settings: processes share the memory-mapped index, and each selects its
+    rows when it needs them.
 
     Args:
         out: the output folder of `precompute`.
         split: "train", "val" or "test"; None: all.
-        image_size: side of an image, px; None: the transforms have to bring all crops to one size.
+        image_size: side of an image, px; "auto": the size of the `crop` protocol, 224 without one. None: that of the
+            stored crop, and the transforms have to bring all to one size.
+        crop: what to cut from the stored crop: "deepfakebench", "ffpp", "sbi", or a margin, a size and an alignment,
+            {"margin": 0.3, "size": 299, "align": "arcface"}; None: all of it. Points and mask follow.
         face_transform: a `FaceCompose`, or a list of transforms to make one of, called with `image`, `landmarks`,
             `hull`, `regions`, `mask` and `partner`. What moves pixels belongs here, so that the points follow.
         transform: any Albumentations pipeline, `transform(image=uint8 HWC)["image"]` -> uint8 HWC, without Normalize
@@ -58,20 +68,26 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         out: str | Path,
         *,
         split: str | None = "train",
-        image_size: int | None = 224,
+        image_size: int | Literal["auto"] | None = "auto",
+        crop: Crop | None = None,
         face_transform: Transform | Sequence[Any] | None = None,
         transform: Transform | None = None,
         filters: Filters | None = None,
         frames_per_video: int | None = None,
     ) -> None:
         path = validation.require_dataset_folder(out)
+        protocol = None if crop is None else crop_protocol(crop)
+        if image_size == "auto":
+            image_size = DEFAULT_IMAGE_SIZE if protocol is None else protocol.size_px
         image_size = validation.optional_int("image_size", image_size, minimum=1, example=224)
         frames_per_video = validation.optional_int("frames_per_video", frames_per_video, minimum=1, example=32)
         validation.check_transform("transform", transform, ("image",))
-        if image_size is None and transform is None and face_transform is None:
-            raise UsageError("image_size=None: needs a transform that brings all crops to one size; try 224")
+        if image_size is None and ((transform is None and face_transform is None) or protocol is not None):
+            raise UsageError(
+                "image_size=None: needs a transform that brings all crops to one size, and no crop; try 224"
+            )
         self.out = path.resolve()
-        self.split, self.image_size = split, image_size
+        self.split, self.image_size, self.crop = split, image_size, crop
         self.face_transform, self.transform = _as_face_compose(face_transform), transform
         self._wants_mask = self.face_transform is not None and getattr(self.face_transform, "wants_mask", True)
         self.filters, self.frames_per_video = filters, frames_per_video
@@ -85,9 +101,12 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self.labels = self.index.labels
         self._read: Callable[[str, int, int, int | None], bytes] = ByteRangeReader(self.out).read
         self._decode: Callable[..., NDArray[np.uint8]] = decode_rgb
-        self._resize: Callable[..., NDArray[np.uint8]] = resize_image
+        self._cuts = cuts_of(self.index, protocol, image_size)
+        self._resize: Callable[[Cut, NDArray[np.uint8], NDArray[np.uint8] | None], NDArray[np.uint8]] = _resize
         self._worker_seed: int | None = None
         self._rows: Rows | None = select_rows(self.index, split, filters, frames_per_video)
+        if protocol is not None:
+            check_coverage(protocol, repr(crop), self.index, self._rows)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None}
@@ -118,6 +137,11 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         image = self.load_pixels(row) if self.face_transform is None else self.load_augmented(row)[0].image
         return normalise(torch.from_numpy(image)), int(self.index.number("label", row))
 
+    def __getitems__(self, positions: Sequence[int]) -> list[tuple[torch.Tensor, int]]:
+        """The faces of a batch, which torch's own DataLoader asks for at once."""
+        self.prepare(self.rows[list(positions)].tolist())
+        return [self[position] for position in positions]
+
     def _seed_in_worker(self) -> None:
         """In a worker of torch's own DataLoader, seeds the transforms by the worker's seed, which differs by epoch.
 
@@ -132,6 +156,10 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             for owner in generator_owners(transform):
                 owner.set_random_state(generator, python_random)
 
+    def prepare(self, rows: Sequence[int]) -> None:
+        """Computes at once what the loading of these rows of the index needs, in place of the last ones'."""
+        self._cuts.prepare(rows)
+
     def info(self, position: int) -> dict[str, Any]:
         """Every column of the index for one face, by name."""
         row = int(self.rows[position])
@@ -140,8 +168,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def face(self, position: int) -> Face:
         """One crop as stored, with its points and, of a fake whose original is known, its mask."""
         row = int(self.rows[position])
-        image = self._decode_row(row)
-        return replace(self._with_points(row, image), mask=self._load_mask(row, image.shape[:2]))
+        cut = WholeCrop(int(self.index.number("width", row)), int(self.index.number("height", row)))
+        return replace(self._with_points(row, self._decode_row(row), cut), mask=self._load_mask(row, cut))
 
     def load_augmented(
         self, row: int, *, partner: Face | None = None, into: NDArray[np.uint8] | None = None
@@ -173,18 +201,17 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return replace(face, image=self._apply_transform(face.image)), own_share
 
     def load_resized(self, row: int, *, into: NDArray[np.uint8] | None = None) -> Face:
-        """Loads one row of the index, resized to `image_size`, untransformed; with its mask if a transform uses it."""
-        image = self._load_resized_pixels(row, into)
-        mask = self._load_mask(row, image.shape[:2]) if self._wants_mask else None
-        return replace(self._with_points(row, image), mask=mask)
+        """Loads one row of the index, resized or cut, untransformed; with its mask if a transform uses it."""
+        cut = self._cuts(row)
+        image = self._load_resized_pixels(row, cut, into)
+        return replace(self._with_points(row, image, cut), mask=self._load_mask(row, cut) if self._wants_mask else None)
 
     def load_pixels(self, row: int, *, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Loads one row's pixels, resized, and transformed by `transform` alone: uint8 (H, W, 3)."""
-        return self._apply_transform(self._load_resized_pixels(row, into))
+        """Loads one row's pixels, resized or cut, and transformed by `transform` alone: uint8 (H, W, 3)."""
+        return self._apply_transform(self._load_resized_pixels(row, self._cuts(row), into))
 
-    def _load_resized_pixels(self, row: int, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
-        image = self._decode_row(row, self.image_size, into)
-        return image if self.image_size is None else self._resize(image, self.image_size, into)
+    def _load_resized_pixels(self, row: int, cut: Cut, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+        return self._resize(cut, self._decode_row(row, cut.min_side_px, into), into)
 
     def _apply_transform(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return image if self.transform is None else _validated_image(self.transform(image=image))
@@ -197,22 +224,23 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         offset, size, crc32 = (int(index.number(f"image_{part}", row)) for part in ("offset", "bytes", "crc32"))
         return self._decode(self._read(str(name), offset, size, crc32), min_side_px=min_side_px, into=into)
 
-    def _with_points(self, row: int, image: NDArray[np.uint8]) -> Face:
+    def _with_points(self, row: int, image: NDArray[np.uint8], cut: Cut) -> Face:
         index = self.index
-        face = Face(
+        return cut.points(Face(
             image=image, landmarks=index.points("landmarks", row), hull=index.points("hull", row),
             regions=index.regions(row),
-        )  # fmt: skip
-        height, width = int(index.number("height", row)), int(index.number("width", row))
-        return face if image.shape[:2] == (height, width) else face.scaled_from(width, height)
+        ))  # fmt: skip
 
-    def _load_mask(self, row: int, size: tuple[int, ...]) -> NDArray[np.uint8] | None:
-        """The manipulation mask of a row, resized to (height, width); None where the row has none."""
+    def _load_mask(self, row: int, cut: Cut) -> NDArray[np.uint8] | None:
+        """The manipulation mask of a row, resized or cut like its image; None where the row has none."""
         offset, num_bytes = (int(self.index.number(f"mask_{part}", row)) for part in ("offset", "bytes"))
         if not num_bytes:
             return None
-        mask = decode_mask(self._read(str(self.index.text("file", row)), offset, num_bytes, None))
-        return mask if mask.shape == size else resize_mask(mask, size)
+        return cut.mask(decode_mask(self._read(str(self.index.text("file", row)), offset, num_bytes, None)))
+
+
+def _resize(cut: Cut, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    return cut.image(crop, into)
 
 
 def _as_face_compose(face_transform: Transform | Sequence[Any] | None) -> Transform | None:

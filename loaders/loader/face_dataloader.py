@@ -17,7 +17,7 @@ from ...pipeline.errors import UsageError
 from .. import validation
 from ..batching.batch_dataset import REBUILD_REFUSED, BatchDataset, Collate
 from ..batching.in_flight import InFlightBatches, SharedMemorySpace
-from ..dataset.face_dataset import FaceDataset, Transform
+from ..dataset.face_dataset import Crop, FaceDataset, Transform
 from ..dataset.selection import Filters
 from ..sampling.balance import Balance, Unbalanced
 from ..sampling.epoch_sampler import EpochSampler
@@ -51,8 +51,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
     Args:
         dataset: the output folder of `precompute`, or a `FaceDataset`.
         batch_size: images per rank and step.
-        split: as for `FaceDataset`, like `image_size`, `face_transform`, `transform`, `filters` and `frames_per_video`;
-            only with a folder.
+        split: as for `FaceDataset`, like `image_size`, `crop`, `face_transform`, `transform`, `filters` and
+            `frames_per_video`; only with a folder.
         shuffle: True or "full", "window" (for hard disks and networks), False; None: True for train alone.
         window_images: images that are shuffled in a window.
         seed: of order and augmentations.
@@ -88,7 +88,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         batch_size: int = 64,
         *,
         split: str | None = "train",
-        image_size: int | None = 224,
+        image_size: int | Literal["auto"] | None = "auto",
+        crop: Crop | None = None,
         face_transform: Transform | Sequence[Any] | None = None,
         transform: Transform | None = None,
         filters: Filters | None = None,
@@ -135,8 +136,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         num_workers = validation.require_int("num_workers", num_workers, example=2)
         prefetch_factor = validation.optional_int("prefetch_factor", prefetch_factor, minimum=1, example=2)
         dataset = as_dataset(
-            dataset, split=split, image_size=image_size, face_transform=face_transform, transform=transform,
-            filters=filters, frames_per_video=frames_per_video,
+            dataset, split=split, image_size=image_size, crop=crop, face_transform=face_transform,
+            transform=transform, filters=filters, frames_per_video=frames_per_video,
         )  # fmt: skip
         # Stored under the names of the arguments: a trainer that rebuilds the loader reads them from here.
         self.shuffle = dataset.split == "train" if shuffle is None else shuffle

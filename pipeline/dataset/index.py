@@ -232,6 +232,14 @@ class Index:
         offsets, values = self._cached(name, batch, _points)
         return values[offsets[position] : offsets[position + 1]]  # type: ignore[no-any-return]
 
+    def boxes(self, name: str, rows: ArrayLike) -> NDArray[np.float32]:
+        """Cells of a column of boxes at `rows`, in that order: float32 (rows, 4), xyxy."""
+        return self._gather(rows, lambda batch: self._cached(name, batch, _boxes))
+
+    def landmarks(self, rows: ArrayLike) -> NDArray[np.float32]:
+        """The landmarks at `rows`, in that order: float32 (rows, 5, 2), crop px."""
+        return self._gather(rows, lambda batch: self._cached("landmarks", batch, _points)[1].reshape(-1, 5, 2))
+
     def regions(self, row: int) -> dict[str, NDArray[np.float32]]:
         """Boxes of a face's regions: name -> float32 (4,), xyxy, crop px; read-only."""
         batch, position = divmod(row, _BATCH_ROWS)
@@ -255,7 +263,7 @@ class Index:
         if not len(row_numbers):
             return column(0)[:0].copy() if self._batches else np.empty(0)
         first = column(int(batches[0]))
-        values = np.empty(len(row_numbers), first.dtype)
+        values = np.empty((len(row_numbers), *first.shape[1:]), first.dtype)
         for batch in np.unique(batches):
             in_batch = batches == batch
             values[in_batch] = column(int(batch))[positions[in_batch]]
@@ -277,8 +285,12 @@ def _points(column: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.float32
     return _view(column.offsets), _view(column.values.flatten()).reshape(-1, 2)
 
 
+def _boxes(column: pa.FixedSizeListArray) -> NDArray[np.float32]:
+    return _view(column.flatten()).reshape(-1, 4)
+
+
 def _regions(column: pa.StructArray) -> dict[str, NDArray[np.float32]]:
-    return {name: _view(column.field(name).flatten()).reshape(-1, 4) for name in REGION_NAMES}
+    return {name: _boxes(column.field(name)) for name in REGION_NAMES}
 
 
 def _view(numbers: pa.Array) -> NDArray[Any]:

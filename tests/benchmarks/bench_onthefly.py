@@ -69,7 +69,7 @@ def precomputed(src: Path, out: Path) -> Path:
     """OUT, made from SRC where it is not there yet."""
     if not OutPaths(out).manifest.is_file():
         command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(src), str(out)]
-        subprocess.run([*command, "--max-failed", "100%"], check=True, stdout=sys.stderr)
+        subprocess.run([*command, "--max-failed", "100%", "--allow-unlabelled"], check=True, stdout=sys.stderr)
     return out
 
 

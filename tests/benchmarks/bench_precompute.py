@@ -62,7 +62,7 @@ def whole_job(source: Path, videos: list[Path], workers: int, every: int, detect
     """The command itself, from start to exit, into a fresh OUT; its own start-up is counted in `seconds`."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(source), f"{folder}/out"]
-        command += ["--workers", str(workers), "--max-failed", "100%", "--json"]
+        command += ["--workers", str(workers), "--max-failed", "100%", "--allow-unlabelled", "--json"]
         command += ["--every", str(every), "--detector", detector]
         started = time.perf_counter()
         job = psutil.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

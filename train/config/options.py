@@ -86,7 +86,8 @@ class DataOptions:
 
     Args:
         batch_size: images per rank and step.
-        image_size: side of the resized crops, px.
+        image_size: side of the images, px.
+        crop: crop protocol, "deepfakebench", "ffpp" or "sbi", as `FaceDataset` cuts it; None: the stored crop.
         transform: path of an Albumentations pipeline, as `A.save` writes it and `facefeed augment` shows it; for
             training only.
         balance: "none", every face once an epoch; "classes", equally many of each in every batch; "pairs", each fake
@@ -102,6 +103,7 @@ class DataOptions:
 
     batch_size: int = 64
     image_size: int = 224
+    crop: str | None = None
     transform: str | None = None
     balance: BalanceName = "classes"
     frames_per_video: int | None = None
@@ -118,6 +120,8 @@ class DataOptions:
             value = getattr(self, name)
             if value is not None or name not in _OPTIONAL:
                 object.__setattr__(self, name, _as_int(name, value, minimum=minimum, example=example))
+        if self.crop is not None and not (isinstance(self.crop, str) and self.crop):
+            raise UsageError(f"crop={self.crop!r}: must be the name of a crop protocol, or None; try deepfakebench")
         if self.transform is not None and not (isinstance(self.transform, str) and self.transform):
             raise UsageError(f"transform={self.transform!r}: must be the path of a pipeline's file, or None")
 

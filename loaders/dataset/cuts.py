@@ -1,0 +1,205 @@
+"""What becomes of a stored crop: all of it resized, or the image of a crop protocol, cut by one warp.
+
+Both have the same three steps for a row: pixels, points and mask, each from the stored crop's px to the image's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from ...pipeline.dataset.crops import CropProtocol, FaceGeometry
+from ...pipeline.dataset.crops.geometry import Affine
+from ...pipeline.dataset.index import Index
+from ..face import Face, resize_image, resize_mask
+
+_BOX_CORNERS = np.array([0, 1, 2, 1, 2, 3, 0, 3])  # indices into xyxy: x, y of each corner
+
+
+class Cut(Protocol):
+    """How the stored crop of one row becomes its image."""
+
+    @property
+    def min_side_px(self) -> int | None:
+        """The smallest side at which the crop may be decoded, px; None: as it is."""
+
+    def image(self, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+        """The image, uint8 (H, W, 3), of a decoded crop; in `into` if it fits."""
+
+    def points(self, face: Face) -> Face:
+        """The face, whose points are in px of the stored crop, with points in px of its image."""
+
+    def mask(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The mask, uint8 (H, W) of 0 and 1, of the image."""
+
+
+class Cuts(Protocol):
+    """The cuts of a dataset's rows."""
+
+    def __call__(self, row: int) -> Cut:
+        """The cut of a row of the index."""
+
+    def prepare(self, rows: Sequence[int]) -> None:
+        """Computes the cuts of a batch at once, in place of those of the last one: cheaper than one by one."""
+
+
+def cuts_of(index: Index, protocol: CropProtocol | None, image_size: int | None) -> Cuts:
+    """The cuts of all rows to `image_size` px: of all of the crop, or by the protocol.
+
+    None: the size of the crop, or of the protocol.
+    """
+    if protocol is None:
+        return _WholeCrops(index, image_size)
+    return _ProtocolCrops(index, protocol, image_size or protocol.size_px)
+
+
+@dataclass(frozen=True, slots=True)
+class _WholeCrops:
+    index: Index
+    side_px: int | None
+
+    def __call__(self, row: int) -> Cut:
+        return WholeCrop(int(self.index.number("width", row)), int(self.index.number("height", row)), self.side_px)
+
+    def prepare(self, rows: Sequence[int]) -> None:
+        """See `Cuts`: there is nothing to compute."""
+
+
+@dataclass(slots=True)
+class _ProtocolCrops:
+    index: Index
+    protocol: CropProtocol
+    side_px: int
+    _prepared: dict[int, Cut] = field(default_factory=dict)
+
+    def __call__(self, row: int) -> Cut:
+        return self._prepared.get(row) or self._compute([row])[row]
+
+    def prepare(self, rows: Sequence[int]) -> None:
+        """See `Cuts`."""
+        self._prepared = self._compute(rows)
+
+    def _compute(self, rows: Sequence[int]) -> dict[int, Cut]:
+        to_images = self.protocol.from_stored(FaceGeometry.of_rows(self.index, rows))
+        to_images *= self.side_px / self.protocol.size_px
+        widths = self.index.numbers("width", rows).tolist()
+        crops = [ProtocolCrop(*parts, self.side_px) for parts in zip(to_images, widths, strict=True)]
+        return dict(zip(rows, crops, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class WholeCrop:
+    """All of a stored crop of that width and height, resized to `side_px`; None: as it is."""
+
+    width_px: int
+    height_px: int
+    side_px: int | None = None
+
+    @property
+    def min_side_px(self) -> int | None:
+        """See `Cut`."""
+        return self.side_px
+
+    def image(self, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+        """See `Cut`. Bilinear; area averaging where it shrinks to less than half."""
+        return crop if self.side_px is None else resize_image(crop, self.side_px, into)
+
+    def points(self, face: Face) -> Face:
+        """See `Cut`."""
+        is_resized = self.side_px is not None and (self.height_px, self.width_px) != (self.side_px, self.side_px)
+        return face.scaled_from(self.width_px, self.height_px) if is_resized else face
+
+    def mask(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """See `Cut`. Nearest neighbour."""
+        size = (self.height_px, self.width_px) if self.side_px is None else (self.side_px, self.side_px)
+        return mask if mask.shape == size else resize_mask(mask, size)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProtocolCrop:
+    """The image of a crop protocol: `to_image`, float64 (2, 3), maps px of a stored crop of `stored_px` to its px.
+
+    What lies beyond the stored crop is black.
+    """
+
+    to_image: Affine
+    stored_px: int
+    side_px: int
+
+    @property
+    def min_side_px(self) -> int | None:
+        """See `Cut`."""
+        return max(1, math.ceil(_scale_of(self.to_image) * self.stored_px))
+
+    def image(self, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+        """See `Cut`. Bilinear; a crop that shrinks to less than half is averaged by area first."""
+        to_image = self._from(crop.shape[0])
+        if (scale := _scale_of(to_image)) < 0.5:
+            side = max(1, round(crop.shape[0] * scale))
+            crop = cv2.resize(crop, (side, side), interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False)
+            to_image = self._from(side)
+        (left, top), part = self._needed_part(crop, to_image)
+        (a, b, across), (c, d, down) = to_image.tolist()
+        moved = np.array([[a, b, a * left + b * top + across], [c, d, c * left + d * top + down]])
+        size = (self.side_px, self.side_px)
+        target = into if into is not None and into.shape == (*size, 3) else None
+        # OpenCV warps four channels in less than half of the time of three.
+        warped = cv2.warpAffine(cv2.cvtColor(part, cv2.COLOR_RGB2RGBA), _between_centres(moved), size)
+        image: NDArray[np.uint8] = cv2.cvtColor(warped, cv2.COLOR_RGBA2RGB, dst=target)
+        return image
+
+    def _needed_part(self, crop: NDArray[np.uint8], to_image: Affine) -> tuple[tuple[int, int], NDArray[np.uint8]]:
+        """The part of a crop that its image shows, at least one pixel, and the part's upper left corner."""
+        (a, b, across), (c, d, down) = to_image.tolist()
+        area = (a * d - b * c) or math.inf
+        ends = [(x - across, y - down) for x in (0, self.side_px) for y in (0, self.side_px)]
+        xs = [(d * x - b * y) / area for x, y in ends]
+        ys = [(a * y - c * x) / area for x, y in ends]
+        height, width = crop.shape[:2]
+        left, right = _clipped(min(xs), max(xs), width)
+        top, bottom = _clipped(min(ys), max(ys), height)
+        return (left, top), crop[top:bottom, left:right]
+
+    def points(self, face: Face) -> Face:
+        """See `Cut`. A region becomes the bounding box of its moved corners."""
+        boxes = np.array([*face.regions.values()], np.float32).reshape(-1, 4)
+        parts = [face.landmarks, boxes[:, _BOX_CORNERS].reshape(-1, 2), face.hull]
+        moved = (np.concatenate(parts) @ self.to_image[:, :2].T + self.to_image[:, 2]).astype(np.float32)
+        landmarks, corners, hull = np.split(moved, np.cumsum([len(part) for part in parts[:2]]))
+        corners = corners.reshape(-1, 4, 2)
+        boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+        return replace(face, landmarks=landmarks, hull=hull, regions=dict(zip(face.regions, boxes, strict=True)))
+
+    def mask(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """See `Cut`. Nearest neighbour; 0 beyond the stored crop."""
+        to_image = _between_centres(self._from(mask.shape[0]))
+        size = (self.side_px, self.side_px)
+        return cv2.warpAffine(mask, to_image, size, flags=cv2.INTER_NEAREST)  # type: ignore[no-any-return]
+
+    def _from(self, side_px: int) -> Affine:
+        """The map to the image from a version of the stored crop that has another side."""
+        return np.column_stack([self.to_image[:, :2] * (self.stored_px / side_px), self.to_image[:, 2]])
+
+
+def _clipped(first: float, last: float, length: int) -> tuple[int, int]:
+    """The whole px from `first` to `last` and what interpolation reads beside them, within 0 .. `length`."""
+    start = min(max(math.floor(first) - 2, 0), length - 1)
+    return start, max(min(math.ceil(last) + 2, length), start + 1)
+
+
+def _scale_of(to_image: Affine) -> float:
+    """Image px per crop px: the root of the map's change of area."""
+    (a, b, _), (c, d, _) = to_image.tolist()
+    return math.sqrt(abs(a * d - b * c))
+
+
+def _between_centres(to_image: Affine) -> Affine:
+    """The map from pixel centres to pixel centres, as OpenCV counts, of one between the corners of first pixels."""
+    shift = to_image @ np.array([0.5, 0.5, 1.0]) - 0.5
+    return np.column_stack([to_image[:, :2], shift])

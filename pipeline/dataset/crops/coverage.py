@@ -1,0 +1,78 @@
+"""Coverage: whether the stored crops are wide enough for what a protocol cuts."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import UsageError
+from ..index import Index
+from .geometry import Affine, FaceGeometry, apply, inverse
+from .protocols import CropProtocol
+
+ALLOWED_FRACTION = 0.01
+"""Share of the faces that may need more than is stored: their landmarks or boxes are misplaced."""
+
+_TOLERANCE_PX = 1.0  # of the stored crop: boxes and corners of squares are rounded to whole px
+_ROWS_AT_ONCE = 1 << 15
+_STEPS_PER_EDGE = 8
+
+_log = logging.getLogger("facefeed.loaders")
+
+
+def check_coverage(protocol: CropProtocol, name: str, index: Index, rows: NDArray[np.uint32]) -> None:
+    """Checks that the stored crops of `rows` hold what the protocol cuts, but for what lies beyond the frame.
+
+    Where it is not there, an image is black. Logs a warning with the number of such faces; raises `UsageError` with
+    the margin to store where they are more than `ALLOWED_FRACTION`. `name`: of the protocol, for messages.
+    """
+    if not len(rows):
+        return
+    parts = [rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE)]
+    needed = [needed_margins(protocol, FaceGeometry.of_rows(index, part)) for part in parts]
+    margins, is_missing = (np.concatenate(values) for values in zip(*needed, strict=True))
+    count = int(is_missing.sum())
+    problem = f"crop={name}: {count:,} of {len(rows):,} faces need more than is stored around them"
+    if count > ALLOWED_FRACTION * len(rows):
+        wanted = float(np.quantile(margins, 1 - ALLOWED_FRACTION))
+        margin = math.ceil(10 * wanted) / 10
+        raise UsageError(
+            f"{problem}; run `facefeed precompute` into another folder with --margin {margin:g} and a larger --size "
+            f"(99 % of these faces need at most {wanted:.2f}), or give a crop with a smaller margin"
+        )
+    if count:
+        _log.warning("%s: what is missing is black in their images", problem)
+
+
+def needed_margins(protocol: CropProtocol, faces: FaceGeometry) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The margin that `precompute` must store for each face, float64 (N,), and whether less is stored, bool (N,).
+
+    Looks at points along the border of the protocol's image; those beyond the frame need not be stored.
+    """
+    points = apply(inverse(protocol.from_frame(faces)), _border(protocol.size_px))
+    is_inside_frame = ((points >= 0) & (points <= faces.frame_sizes[:, None])).all(axis=2)
+    centres = _stored_centres(faces)
+    reach = np.abs(apply(faces.to_stored, points) - centres[:, None]).max(axis=2)
+    reach = np.where(is_inside_frame, reach, 0).max(axis=1)
+    half_sides = centres[:, 0]
+    boxes = faces.boxes_xyxy
+    box_sides = np.maximum((boxes[:, 2:] - boxes[:, :2]).max(axis=1), 1)
+    scales = 2 * half_sides / faces.crop_sides
+    return (2 * reach / scales / box_sides - 1) / 2, reach > half_sides + _TOLERANCE_PX
+
+
+def _stored_centres(faces: FaceGeometry) -> NDArray[np.float64]:
+    """Centres of the stored crops in their own px, (N, 2)."""
+    scales = np.hypot(faces.to_stored[:, 0, 0], faces.to_stored[:, 1, 0])
+    return np.repeat((scales * faces.crop_sides / 2)[:, None], 2, axis=1)
+
+
+def _border(size_px: int) -> Affine:
+    """Points along the border of an image, float64 (4 * steps, 2)."""
+    along = np.linspace(0, size_px, _STEPS_PER_EDGE, endpoint=False)
+    near, far = np.zeros_like(along), np.full_like(along, size_px)
+    edges = [(along, near), (far, along), (size_px - along, far), (near, size_px - along)]
+    return np.concatenate([np.stack(edge, axis=1) for edge in edges])
