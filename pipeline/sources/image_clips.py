@@ -21,6 +21,9 @@ from .media_files import is_image
 
 Frames = dict[str, list[Entry]]
 
+_MAX_USUAL_IMAGES = 20_000
+"""More are hardly frames of one video: a quarter of an hour, all of it extracted."""
+
 
 def with_clips(listing: Listing, planned: Iterable[Entry], roots: Sequence[Path]) -> Listing:
     """The listing with each folder of frames as one entry, in the place of its first frame.
@@ -44,7 +47,8 @@ def with_clips(listing: Listing, planned: Iterable[Entry], roots: Sequence[Path]
     joined = _without_cut_links(joined, listing.entries)
     entries = list(_joined_entries(listing.entries, joined))
     _refuse_mixture(entries, planned_clips, folders_apart)
-    return replace(listing, entries=entries, warnings=(*listing.warnings, *_apart_warning(frames, apart, joined)))
+    warnings = (*listing.warnings, *_apart_warning(frames, apart, joined), *_size_warning(entries))
+    return replace(listing, entries=entries, warnings=warnings)
 
 
 def _apart_warning(frames: Frames, apart: Set[str], joined: Frames) -> list[str]:
@@ -54,6 +58,16 @@ def _apart_warning(frames: Frames, apart: Set[str], joined: Frames) -> list[str]
     return [
         f"OUT has extracted frames as inputs of their own, so the frames of {folders} stay that: without tracks, and "
         "detected one by one; in a new OUT each folder is one clip"
+    ]
+
+
+def _size_warning(entries: Iterable[Entry]) -> list[str]:
+    largest = max(entries, key=lambda entry: entry.num_images, default=None)
+    if largest is None or largest.num_images <= _MAX_USUAL_IMAGES:
+        return []
+    return [
+        f"{largest.video_id}: {largest.num_images:,} images are one clip, which one worker reads as frames of one "
+        "video; put photos directly into a folder called after a class or a split, or list them in a table"
     ]
 
 

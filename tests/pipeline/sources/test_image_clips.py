@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from facefeed.pipeline.errors import RefusedError, UsageError
-from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings, with_clips
+from facefeed.pipeline.sources import Entry, Listing, image_clips, list_source, listing_warnings, with_clips
 
 
 def lay(root: Path, names: Iterable[str]) -> Path:
@@ -210,6 +210,13 @@ def test_an_out_with_frames_on_their_own_goes_on_so_with_a_warning(tmp_path: Pat
     (warning,) = (text for text in listing_warnings(listing) if "inputs of their own" in text)
     assert "the frames of 2 folders stay that" in warning
     assert not [text for text in listing_warnings(clips(tmp_path)) if "inputs of their own" in text]
+
+
+def test_a_folder_of_more_images_than_a_clip_has_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_clips, "_MAX_USUAL_IMAGES", 3)
+    assert clips(lay(tmp_path, frames("real/a", 3))).warnings == ()
+    (warning,) = clips(lay(tmp_path, frames("img_celeba", 4))).warnings
+    assert warning.startswith("img_celeba: 4 images are one clip, which one worker reads")
 
 
 def test_an_out_with_clips_gets_more_of_them(tmp_path: Path) -> None:
