@@ -142,7 +142,7 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
 
 
 _ENTRY_DEFAULTS = _as_dict(Entry(video_id=""))
-_LATER_FIELDS = ("num_images", "images_digest")
+_LATER_FIELDS = ("fake_segments", "outside_label", "num_images", "images_digest")
 
 
 def _content(entry: Entry) -> dict[str, Any]:
@@ -156,7 +156,10 @@ def _without_defaults(entry: Entry) -> dict[str, Any]:
 
 
 def _parse_entry(data: dict[str, Any]) -> Entry:
-    return Entry(**{**data, "kin": tuple(data.get("kin", ()))})  # JSON has no tuples
+    known: dict[str, Any] = {"kin": tuple(data.get("kin", ()))}  # JSON has no tuples
+    if (segments := data.get("fake_segments")) is not None:
+        known["fake_segments"] = tuple((start, end) for start, end in segments)
+    return Entry(**{**data, **known})
 
 
 @dataclass

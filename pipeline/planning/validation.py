@@ -110,8 +110,15 @@ def _without_clips(listing: Listing, options: Options) -> tuple[Listing, Options
 
 
 def _refuse_unknown_times(listing: Listing, sampling: Sampling) -> None:
-    """Raises `UsageError` where frames per second are wanted of images whose times are unknown."""
-    if listing.clips and sampling.fps is not None and sampling.fps_of_images is None:
+    """Raises `UsageError` where times are needed of images that have none: to sample or to label them."""
+    if not listing.clips or sampling.fps_of_images is not None:
+        return
+    if segmented := next((clip for clip in listing.clips if clip.fake_segments is not None), None):
+        raise UsageError(
+            f"{segmented.video_id}: has fake_segments in seconds, but is a clip of images, whose times are unknown, so "
+            "no image would get its label; give the rate at which they were extracted with --fps-of-images"
+        )
+    if sampling.fps is not None:
         raise UsageError(
             f"fps={sampling.fps:g}: SRC has {plural(len(listing.clips), 'clip')} of images, whose times are unknown; "
             "give the rate at which they were extracted with --fps-of-images, or take --every N or --frames K"
