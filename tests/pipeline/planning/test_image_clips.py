@@ -72,9 +72,7 @@ def test_frames_per_second_of_images_without_a_rate_are_refused_with_what_to_do(
 
 def test_segments_of_images_without_a_rate_are_refused_with_what_to_do(src: Path) -> None:
     (src / "t.csv").write_text('path,label,fake_segments\nreal/clip,fake,"[[0.5, 1.5]]"\nfake/a.mp4,real,\n')
-    with pytest.raises(
-        UsageError, match=r"real/clip: has fake_segments in seconds, .*--fps-of-images"
-    ):
+    with pytest.raises(UsageError, match=r"real/clip: has fake_segments in seconds, .*--fps-of-images"):
         prepared(src / "t.csv", out=src.parent / "out")
     rated = prepared(src / "t.csv", Sampling(every=1, fps_of_images=1), src.parent / "out")[1].clips[0]
     assert [rated.label_at(seconds) for seconds in (0.0, 1.0, 2.0)] == [0, 1, 0]
