@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from .errors import REASONS, UsageError
 if TYPE_CHECKING:
     from .planning.failure_limit import FailureLimit
     from .planning.options import Options
+    from .video import Sampling
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -63,10 +65,16 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     type=click.Path(path_type=Path),
     help="Links in SRC and absolute paths in a table may lead into DIR too; may be given again.",
 )
-@click.option("--every", type=int, metavar="N", help="Take every N-th frame.  [default: 10]")
+@click.option("--every", type=int, metavar="N", help="Take every N-th frame.  [default: 10; of clips of images, all]")
 @click.option("--fps", type=float, metavar="F", help="Take F frames per second.")
 @click.option("--frames", type=int, metavar="K", help="Take K frames per video, evenly spread.")
 @click.option("--keyframes", is_flag=True, help="Take key frames only; nothing else is decoded.")
+@click.option(
+    "--fps-of-images",
+    type=float,
+    metavar="F",
+    help="Rate at which the images of a clip were extracted.  [default: unknown, they count as 1 s apart]",
+)
 @click.option("--faces", type=int, metavar="K", help="Keep the K most confident faces of a frame.  [default: all]")
 @click.option("--min-face", type=int, default=40, show_default=True, metavar="PX", help="Least shorter side of a face.")
 @click.option("--min-score", type=float, default=0.9, show_default=True, help="Least confidence 0..1; 0.7 suits yunet.")
@@ -215,13 +223,9 @@ def _options(given: dict[str, Any]) -> Options:
     from .faces import FaceFilter  # noqa: PLC0415
     from .planning.options import Options  # noqa: PLC0415
     from .splits.assignment import SplitRatio  # noqa: PLC0415
-    from .video import Sampling  # noqa: PLC0415
 
-    chosen = {name: given[name] for name in ("every", "fps", "frames") if given[name] is not None}
-    if given["keyframes"]:
-        chosen["keyframes"] = True
     return Options(
-        sampling=Sampling(**(chosen or {"every": 10})),
+        sampling=_sampling(given),
         keep=FaceFilter(max_faces=given["faces"], min_face_px=given["min_face"], min_score=given["min_score"]),
         margin=_margin(given["margin"], given["detector"]),
         size_px=given["size"],
@@ -233,6 +237,17 @@ def _options(given: dict[str, Any]) -> Options:
         split_ratio=SplitRatio.parse(given["split_ratio"]),
         seed=given["seed"],
     )
+
+
+def _sampling(given: dict[str, Any]) -> Sampling:
+    """What is taken of clips of images is what was chosen; without a choice, all: they have been sampled already."""
+    from .video import Sampling  # noqa: PLC0415
+
+    chosen = {name: given[name] for name in ("every", "fps", "frames") if given[name] is not None}
+    if given["keyframes"]:
+        chosen["keyframes"] = True
+    sampling = Sampling(**chosen) if chosen else Sampling.default()
+    return replace(sampling, fps_of_images=given["fps_of_images"])
 
 
 def _percent(given: str) -> float:

@@ -152,10 +152,16 @@ def _announce_source(src: str | Path, listing: Listing, progress: Progress) -> N
     progress.announce(
         f"{os.path.realpath(src)}: {len(listing.entries):,} inputs "
         f"(layout {listing.layout}: {listing.format_class_counts()})"
+        + (f"; {_clip_counts(listing)}" if listing.clips else "")
         + (f"; {len(listing.missing):,} listed in metadata, but absent on disk" if listing.missing else "")
     )
     for text in listing_warnings(listing):
         progress.warn(text)
+
+
+def _clip_counts(listing: Listing) -> str:
+    num_images = sum(entry.num_images for entry in listing.clips)
+    return f"{plural(len(listing.clips), 'clip')} of {plural(num_images, 'image')}"
 
 
 def _find_changes(
@@ -168,7 +174,7 @@ def _find_changes(
     progress: Progress,
 ) -> Changes:
     """Compares the source with OUT; refuses it where more inputs than allowed fail before they are read."""
-    changes = compare_with_plan(run_state, listing, progress.comparing)
+    changes = compare_with_plan(run_state, listing, job.roots, progress.comparing)
     for text in damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, retry):
         progress.warn(text)
     planned = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
@@ -186,7 +192,7 @@ def _next_part(
     allow_leaks: bool,
     retry: Callable[[str], bool] | None,
 ) -> PlanPart:
-    with MediaReader(job.limits) as reader:
+    with MediaReader(job.limits, job.roots) as reader:
         cost = CostModel(changes.added, job.root, job.options.sampling, reader)
     return next_plan_part(
         run_state, listing, changes, job=job, config=config, allow_leaks=allow_leaks, retry=retry,

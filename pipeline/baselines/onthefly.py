@@ -25,9 +25,10 @@ from ..faces.geometry.alignment import tilt_degrees
 from ..faces.geometry.crop import CropSquare
 from ..video import DecoderLimits
 from ..video.decoder.demuxer import choose_stream, error_text, open_video
-from ..video.decoder.images import read_image
 from ..video.decoder.pixels import Rgb, RgbConverter
 from ..video.decoder.sniffing import MediaFile, open_media_file
+from ..video.decoder.stills.images import read_image
+from ..video.image_folder import list_frames
 
 if TYPE_CHECKING:
     import torch
@@ -103,7 +104,7 @@ class OnTheFlyFaces:
 
     def _frame(self, row: int) -> Rgb:
         frame_index, pts_seconds = (self.index.value(name, row) for name in ("frame_index", "pts_seconds"))
-        rgb = read_frame(self.src / self._video(row), frame_index, pts_seconds)
+        rgb = read_frame(self.src / self._video(row), frame_index, pts_seconds, self.src)
         gc.collect(1)  # a frame that was asked which way is up holds itself, and is garbage only for the collector
         return rgb
 
@@ -139,12 +140,18 @@ class OnTheFlyFaces:
         return told
 
 
-def read_frame(path: Path, frame_index: int, pts_seconds: float) -> Rgb:
+def read_frame(path: Path, frame_index: int, pts_seconds: float, root: Path) -> Rgb:
     """One frame of a video, uint8 (H, W, 3), upright; the picture itself where the file is one. Raises `InputError`.
 
     The frame is the one that is shown at `pts_seconds`; where no frame has that time, times do not rise, or the file
-    cannot be searched, the `frame_index`-th.
+    cannot be searched, the `frame_index`-th. Of a folder of images it is the `frame_index`-th, too; links among these
+    are followed into `root`.
     """
+    if path.is_dir():
+        names = list_frames(path, (root,))
+        if frame_index >= len(names):
+            raise InputError("no_frames", f"it has no image {frame_index}")
+        path = path / names[frame_index]
     content = open_media_file(str(path))
     try:
         if content.kind != "video":

@@ -17,7 +17,7 @@ from ..errors import CorruptDataError
 
 SCHEMA_VERSION = 3
 READABLE_VERSIONS = (2, 3)
-"""Versions of the schema that can be read; a dataset is only ever extended by the facefeed that writes its version."""
+"""Versions of the schema that can be read and continued: all rows of a dataset have the same."""
 
 ROW_GROUP_ROWS = 256
 SPLITS = ("train", "val", "test")
@@ -40,7 +40,7 @@ def _field(name: str, type_: pa.DataType, description: str, *, nullable: bool = 
 
 _FIELDS = (
     _field("face_id", pa.string(), "unique: <video_id>/<frame_index>/<track_id>"),
-    _field("video_id", pa.string(), "path of the video or image below SRC, or absolute where it lies outside it"),
+    _field("video_id", pa.string(), "path of the video, image or folder of frames below SRC, or absolute outside it"),
     _field("source_id", pa.string(), "video_id of the real video a fake was made from", nullable=True),
     _field("identity", pa.string(), "who it shows", nullable=True),
     _field("dataset", pa.string(), "name of the dataset, e.g. dfdc", nullable=True),
@@ -51,7 +51,7 @@ _FIELDS = (
     _field("fake_segments", _SEGMENTS, "seconds, [start, end): when the video is fake; null: all of it has one label",
            nullable=True),
     _field("frame_index", pa.int32(), "ordinal of the frame in presentation order, from 0"),
-    _field("pts_seconds", pa.float64(), "seconds: true presentation time"),
+    _field("pts_seconds", pa.float64(), "seconds: true presentation time; of a folder of frames: see layouts"),
     _field("frame_width", pa.int32(), "px, of the upright frame"),
     _field("frame_height", pa.int32(), "px, of the upright frame"),
     _field("track_id", pa.int32(), "the same person through the video, from 0"),

@@ -48,6 +48,8 @@ def print_dry_run(result: DryRunResult, src: Path, allowed: int) -> None:
     hours = "" if not survey.hours else f", {length} of video (by {survey.headers_read:,} headers)"
     todo = "" if survey.new == survey.inputs else f"; {survey.new:,} of them to do"
     console.print(f"{survey.inputs:,} inputs, {filesize.decimal(survey.size_bytes)}{hours}{todo}")
+    if survey.clips:
+        console.print(f"of these, {plural(survey.clips, 'clip')} of {plural(survey.images, 'image')}")
     console.print(_splits(survey))
     for line in _remarks(survey):
         console.print(escape(printable(line)))

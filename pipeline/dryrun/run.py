@@ -74,7 +74,7 @@ def dry_run(
     job, listing, config = prepare_job(src, out, allow_leaks=allow_leaks, **settings)
     listed = time.monotonic()
     run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
-    changes = compare_with_plan(run_state, listing, progress.comparing)
+    changes = compare_with_plan(run_state, listing, job.roots, progress.comparing)
     compared = time.monotonic()
     cost, headers_seconds = _read_headers(job, listing)
     caveats = damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, retry)
@@ -111,7 +111,7 @@ def _read_headers(job: JobSpec, listing: Listing) -> tuple[CostModel, float]:
     """Reads the headers of some inputs; returns what they cost, and the seconds that the run's fewer headers take."""
     started = time.monotonic()
     sound = [entry for entry in listing.entries if not entry.problem]
-    with MediaReader(job.limits) as reader:
+    with MediaReader(job.limits, job.roots) as reader:
         cost = CostModel(sound, job.root, job.options.sampling, reader, max_headers=_MAX_HEADERS)
     return cost, (time.monotonic() - started) * min(1.0, MAX_HEADERS / max(cost.headers_read, 1))
 

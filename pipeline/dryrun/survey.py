@@ -19,15 +19,18 @@ _MAX_NAMED = 100
 class Survey:
     """`recognised_by`: what shows the layout. `by_split[split][label name]` counts inputs. `leak` is what the run
     would refuse, None where nothing leaks. `groups`: how many sets of inputs no split may cut; `largest_group`:
-    inputs in the largest one. `hours` of playing time are those of `headers_read` headers, the rest by their bytes.
-    `missing_files` names the first 100 of `missing`. `fakes`: inputs that name an original; `without_original`: of
-    these, those whose original is not there. `own_masks`: inputs with a mask of their own. `caveats`: what the source
-    does not say, and what OUT holds that another `--max-damaged` has decided.
+    inputs in the largest one. `clips` of the inputs are folders of `images`. `hours` of playing time are those of
+    `headers_read` headers, the rest by their bytes. `missing_files` names the first 100 of `missing`. `fakes`: inputs
+    that name an original; `without_original`: of these, those whose original is not there. `own_masks`: inputs with a
+    mask of their own. `caveats`: what the source does not say, and what OUT holds that another `--max-damaged` has
+    decided.
     """
 
     layout: str
     recognised_by: str
     inputs: int
+    clips: int
+    images: int
     new: int
     size_bytes: int
     hours: float
@@ -59,6 +62,8 @@ def survey_source(
         layout=listing.layout,
         recognised_by=listing.recognised_by,
         inputs=len(listing.entries),
+        clips=len(listing.clips),
+        images=sum(entry.num_images for entry in listing.clips),
         new=sum(len(unit.inputs_to_decode) for unit in plan.parts[-1].units),
         size_bytes=sum(entry.size_bytes for entry in listing.entries),
         hours=sum(cost(entry).duration_seconds for entry in listing.entries if not entry.problem) / 3600,

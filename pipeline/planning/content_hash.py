@@ -1,28 +1,36 @@
-"""Content hashes of input files: whether a file with a new mtime still holds the bytes its rows were made from.
+"""Content hashes of inputs: whether a file with a new mtime still holds the bytes its rows were made from.
 
-A receipt stores the SHA-256 of each input. The hash covers the whole file: a hash over samples would silently miss some
-changes. One core hashes more than a gigabyte per second and decodes a few megabytes per second.
+A receipt stores the SHA-256 of each input; of a clip of images, that of their names and bytes. The hash covers the
+whole file: a hash over samples would silently miss some changes. One core hashes more than a gigabyte per second and
+decodes a few megabytes per second.
 """
 
 from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
+
+from ..video.image_folder import list_frames
 
 _CHUNK_BYTES = 1 << 20
 
 StatSignature = tuple[int, ...]
 
 
-def stat_signature(path: Path) -> StatSignature | None:
+def stat_signature(path: Path, roots: Sequence[Path] = ()) -> StatSignature | None:
     """Device, inode, size, mtime and ctime of a regular file, which change when it is replaced or written to.
 
+    Of a folder, those of its images, one after the other; `roots`: further folders that links to them may lead into.
     None where there is no regular file.
     """
     try:
         status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            signatures = [stat_signature(path / name) for name in list_frames(path, roots)]
+            return None if not signatures or None in signatures else tuple(chain(*filter(None, signatures)))
     except OSError:
         return None
     if not stat.S_ISREG(status.st_mode):
@@ -30,8 +38,15 @@ def stat_signature(path: Path) -> StatSignature | None:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def content_sha256(path: Path, *, cancelled: Callable[[], bool] = lambda: False) -> str | None:
-    """Hex SHA-256 of a file's bytes; None where they cannot all be read or `cancelled()` becomes true."""
+def content_sha256(
+    path: Path, roots: Sequence[Path] = (), *, cancelled: Callable[[], bool] = lambda: False
+) -> str | None:
+    """Hex SHA-256 of a file's bytes; None where they cannot all be read or `cancelled()` becomes true.
+
+    Of a folder, that of the names and hashes of its images; `roots` as in `stat_signature`.
+    """
+    if path.is_dir():
+        return _folder_sha256(path, roots, cancelled)
     if stat_signature(path) is None:  # opening a pipe blocks until there is a writer
         return None
     digest, chunk = hashlib.sha256(), bytearray(_CHUNK_BYTES)
@@ -44,3 +59,17 @@ def content_sha256(path: Path, *, cancelled: Callable[[], bool] = lambda: False)
     except OSError:
         return None
     return digest.hexdigest()
+
+
+def _folder_sha256(folder: Path, roots: Sequence[Path], cancelled: Callable[[], bool]) -> str | None:
+    try:
+        names = list_frames(folder, roots)
+    except OSError:
+        return None
+    digest = hashlib.sha256()
+    for name in names:
+        image_sha256 = content_sha256(folder / name, cancelled=cancelled)
+        if image_sha256 is None:
+            return None
+        digest.update(f"{name}\0{image_sha256}\n".encode())
+    return digest.hexdigest() if names else None

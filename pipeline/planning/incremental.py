@@ -34,8 +34,9 @@ class Changes:
     """Inputs classified by how they differ from the plan.
 
     `added`, `changed` and `touched` hold entries as the source has them now. `touched`: a new mtime, the same content;
-    only the mtime is recorded. `gone`: planned, but no longer in the source; their rows stay. `refused`: never reach a
-    unit. `rejudged`: have more damaged frames than is allowed now, and are redone on request.
+    only the mtime is recorded (of a clip of images, the digest too). `gone`: planned, but no longer in the source;
+    their rows stay. `refused`: never reach a unit. `rejudged`: have more damaged frames than is allowed now, and are
+    redone on request.
     """
 
     added: list[Entry] = field(default_factory=list)
@@ -76,7 +77,9 @@ def find_changes(
             )
         if entry == replace(before, split=entry.split):
             continue
-        only_time = entry == replace(before, split=entry.split, mtime_ns=entry.mtime_ns)
+        only_time = entry == replace(
+            before, split=entry.split, mtime_ns=entry.mtime_ns, images_digest=entry.images_digest
+        )
         (retimed if only_time else changes.changed).append(entry)
     if retimed:
         unchanged = find_unchanged(retimed)
@@ -87,12 +90,12 @@ def find_changes(
 
 
 def find_unchanged_content(
-    run_state: RunState, root: Path, comparing: ComparisonProgress, entries: Sequence[Entry]
+    run_state: RunState, roots: Sequence[Path], comparing: ComparisonProgress, entries: Sequence[Entry]
 ) -> set[str]:
-    """Ids of those `entries` whose files below `root` have the SHA-256 that their receipts record.
+    """Ids of those `entries` whose files below the first of `roots` have the SHA-256 that their receipts record.
 
     Inputs without a recorded hash are left out: unfinished ones, ones that changed while they were decoded, and ones
-    from before hashes were recorded. `comparing`: progress hook.
+    from before hashes were recorded. `roots`: folders that inputs may lie in. `comparing`: progress hook.
     """
     names = {entry.video_id for entry in entries}
     hashes = {
@@ -109,7 +112,7 @@ def find_unchanged_content(
             for start in range(0, len(known), _HASH_BATCH_INPUTS):  # bounds the number of futures
                 batch = known[start : start + _HASH_BATCH_INPUTS]
                 digests = pool.map(
-                    lambda entry: content_sha256(root / entry.video_id, cancelled=cancelled.is_set), batch
+                    lambda entry: content_sha256(roots[0] / entry.video_id, roots, cancelled=cancelled.is_set), batch
                 )
                 for entry, digest in zip(batch, digests, strict=True):
                     on_compared(entry.size_bytes)
@@ -121,9 +124,14 @@ def find_unchanged_content(
     return unchanged
 
 
-def compare_with_plan(run_state: RunState, listing: Listing, comparing: ComparisonProgress) -> Changes:
-    """`find_changes` since the last run, with the contents of files compared of which only the mtime differs."""
-    find_unchanged = partial(find_unchanged_content, run_state, listing.root, comparing)
+def compare_with_plan(
+    run_state: RunState, listing: Listing, roots: Sequence[Path], comparing: ComparisonProgress
+) -> Changes:
+    """`find_changes` since the last run, with the contents of files compared of which only the mtime differs.
+
+    `roots`: folders that inputs may lie in, the listing's root first.
+    """
+    find_unchanged = partial(find_unchanged_content, run_state, roots, comparing)
     return find_changes(listing, run_state.plan.planned_videos(), find_unchanged)
 
 
@@ -177,6 +185,7 @@ def next_plan_part(
         units=(*units, *redone, *_retry_failed(run_state, left, current, make)),
         dropped_identities=tuple(assigned.dropped_identities),
         mtime_updates={entry.video_id: entry.mtime_ns for entry in changes.touched},
+        digest_updates={entry.video_id: entry.images_digest for entry in changes.touched if entry.images_digest},
     )
 
 

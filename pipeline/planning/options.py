@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -28,7 +28,7 @@ class Options:
     """Options that determine the rows. Every field is part of the config; rows of two configs are never mixed.
 
     Args:
-        sampling: which frames are searched for faces.
+        sampling: which frames are searched for faces, and the times of clips of images.
         keep: which of a frame's faces are kept.
         margin: padding on each side of the face box, as a share of its longer side.
         size_px: largest side of a crop.
@@ -46,7 +46,7 @@ class Options:
 
     """
 
-    sampling: Sampling = field(default_factory=lambda: Sampling(every=10))
+    sampling: Sampling = field(default_factory=Sampling.default)
     keep: FaceFilter = field(default_factory=FaceFilter)
     margin: float = 0.3
     size_px: int = 256
@@ -74,19 +74,21 @@ class Options:
         labels: tuple[str, ...],
         columns: Mapping[str, str] = MappingProxyType({}),
         *,
+        schema: int = SCHEMA_VERSION,
         has_own_masks: bool = False,
     ) -> dict[str, Any]:
         """The config: everything that rows depend on, as JSON values.
 
-        `columns`: the source's own, kind by name. `has_own_masks`: whether some input has a mask of its own that is
-        used. Without any, the config is what it was before own masks were read, so that datasets from then go on.
+        `columns`: the source's own, kind by name. `schema`: version of the rows' schema. `has_own_masks`: whether some
+        input has a mask of its own that is used. Without any, the config is what it was before own masks were read, so
+        that datasets from then go on.
         """
         image = self.image
         return {
-            "schema": SCHEMA_VERSION,
+            "schema": schema,
             "labels": list(labels),
             **({"columns": dict(columns)} if columns else {}),
-            "sampling": _as_floats(self.sampling.as_dict(), "fps"),
+            **_sampling_config(self.sampling),
             "detector": detector.fingerprint,
             "faces": self.keep.max_faces,
             "min_face_px": self.keep.min_face_px,
@@ -106,6 +108,17 @@ class Options:
         }
 
 
+def _sampling_config(sampling: Sampling) -> dict[str, Any]:
+    """The config of a sampling; what it says of clips of images only where that is not what it says without options."""
+    usual = sampling.of_videos()
+    config: dict[str, Any] = {"sampling": _as_floats(replace(usual, all_images=False).as_dict(), "fps")}
+    if sampling.all_images != usual.all_images:
+        config["all_images"] = sampling.all_images
+    if sampling.fps_of_images is not None:
+        config["fps_of_images"] = float(sampling.fps_of_images)
+    return config
+
+
 def _as_floats(values: dict[str, Any], *names: str) -> dict[str, Any]:
     """Converts the values of `names` to float, so that 5 and 5.0 have the same hash."""
     return {name: float(value) if name in names else value for name, value in values.items()}
@@ -120,9 +133,9 @@ def hash_config(config: dict[str, Any]) -> str:
 class JobSpec:
     """What every worker needs to process units: sent once, picklable, the same for all units.
 
-    Paths must mean the same on every host. `columns`: the source's own, kind by name. `config_hash`: `hash_config` of
-    the job's config. `allowed_roots`: real paths of further folders that inputs may lie in; not part of the config,
-    since rows do not depend on them.
+    Paths must mean the same on every host. `columns`: the source's own, kind by name. `schema`: version of the rows'
+    schema. `config_hash`: `hash_config` of the job's config. `allowed_roots`: real paths of further folders that inputs
+    may lie in; not part of the config, since rows do not depend on them.
     """
 
     root: Path
@@ -132,6 +145,7 @@ class JobSpec:
     labels: tuple[str, ...]
     config_hash: str
     columns: Mapping[str, str] = field(default_factory=dict)
+    schema: int = SCHEMA_VERSION
     limits: DecoderLimits = field(default_factory=DecoderLimits)
     allowed_roots: tuple[Path, ...] = ()
 

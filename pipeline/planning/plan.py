@@ -83,13 +83,15 @@ class Unit:
 class PlanPart:
     """One ``plan/<n>.json``.
 
-    `mtime_updates`: new `mtime_ns` by video id, of planned inputs whose content was verified to be unchanged.
+    `mtime_updates`: new `mtime_ns` by video id, of planned inputs whose content was verified to be unchanged;
+    `digest_updates`: new `images_digest` of those of them that are clips of images.
     """
 
     config: dict[str, Any]
     units: tuple[Unit, ...]
     dropped_identities: tuple[str, ...] = ()
     mtime_updates: Mapping[str, int] = field(default_factory=dict)
+    digest_updates: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, paths: OutPaths, number: int) -> None:
         """Writes part `number` durably; raises `FileExistsError` where it already exists."""
@@ -104,6 +106,7 @@ class PlanPart:
             "dropped_identities": self.dropped_identities,
             "units": units,
             "times": self.mtime_updates,
+            "digests": self.digest_updates,
         }
         target = paths.plan / f"{number}.json"
         write_durably(target, json.dumps(data), paths.temporary, replace=False)
@@ -125,6 +128,7 @@ class PlanPart:
                 units=units,
                 dropped_identities=tuple(data["dropped_identities"]),
                 mtime_updates=dict(data.get("times", {})),
+                digest_updates=dict(data.get("digests", {})),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{path}: not a plan ({error})") from error
@@ -138,7 +142,9 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
 
 
 _ENTRY_DEFAULTS = _as_dict(Entry(video_id=""))
-_LATER_FIELDS = ("mask_id", "mask_size_bytes", "fake_segments", "outside_label", "values")
+_LATER_FIELDS = (
+    "mask_id", "mask_size_bytes", "fake_segments", "outside_label", "values", "num_images", "images_digest",
+)  # fmt: skip
 
 
 def _content(entry: Entry) -> dict[str, Any]:
@@ -202,7 +208,8 @@ class Plan:
                     videos |= {entry.video_id: (entry, unit.split) for entry in unit.inputs}
             for video_id in part.mtime_updates.keys() & videos.keys():
                 entry, split = videos[video_id]
-                videos[video_id] = replace(entry, mtime_ns=part.mtime_updates[video_id]), split
+                digest = part.digest_updates.get(video_id, entry.images_digest)
+                videos[video_id] = replace(entry, mtime_ns=part.mtime_updates[video_id], images_digest=digest), split
         return videos
 
     def dropped_identities(self) -> set[str]:

@@ -9,24 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..console import plural
 from ..dataset.manifest import OutPaths
-from ..errors import RefusedError, UsageError
+from ..errors import UsageError
 from ..faces import FaceDetector
 from ..faces.detectors.by_name import make_detector
-from ..manipulation import own_masks
 from ..sources import (
     Layout,
     Listing,
     list_source,
     refuse_unlabelled,
     resolve_allowed_roots,
+    with_clips,
     with_columns,
     with_splits_from,
 )
-from ..video import DecoderLimits
-from .incremental import config_differences
+from ..video import DecoderLimits, Sampling
 from .options import JobSpec, Options, hash_config
-from .plan import Plan
+from .recorded import RecordedDataset
 
 
 def prepare_job(
@@ -59,9 +59,10 @@ def prepare_job(
         allow_unlabelled: whether more than half of the inputs of a new dataset may have no label.
 
     Raises:
-        UsageError: where SRC cannot be listed or the detector is unavailable.
-        RefusedError: where OUT holds something else, or a dataset of another config; where most inputs have no label,
-            unless `allow_unlabelled`.
+        UsageError: where SRC cannot be listed, the detector is unavailable, or frames per second are wanted of images
+            whose times are unknown.
+        RefusedError: where OUT holds something else, a dataset of another config, or frames of a clip as inputs of
+            their own; where most inputs have no label, unless `allow_unlabelled`.
 
     """
     src, out = _resolved(Path(src)), Path(os.path.realpath(out))  # realpath does not raise on a loop of links
@@ -74,19 +75,22 @@ def prepare_job(
     listing = with_columns(listing, columns)
     if options.masks == "source":
         listing = replace(listing, entries=[entry.without_mask() for entry in listing.entries])
-    recorded = _recorded_config(OutPaths(out))
-    # Masks that are gone since then are replaced by comparisons, input by input.
-    has_own_masks = any(entry.mask_id for entry in listing.entries) or (
-        options.masks == "own" and _has_own_masks(recorded or {})
-    )
-    config = options.to_config(detector, listing.labels, listing.columns, has_own_masks=has_own_masks)
-    if recorded is not None:
-        _refuse_other_config(out, recorded, config)
+    recorded = RecordedDataset(OutPaths(out))
+    listing = with_clips(listing, recorded.entries(), (listing.root, *allowed))
+    if not listing.clips and not any(entry.num_images for entry in recorded.entries()):
+        listing, options = _without_clips(listing, options)
+    _refuse_unknown_times(listing, options.sampling)
+    config = options.to_config(
+        detector, listing.labels, listing.columns, schema=recorded.schema_version(listing),
+        has_own_masks=recorded.uses_own_masks(listing, options),
+    )  # fmt: skip
+    recorded.refuse_other(config)
     job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, labels=listing.labels,
-        columns=listing.columns, config_hash=hash_config(config), limits=limits or DecoderLimits(),
+        columns=listing.columns, schema=config["schema"], config_hash=hash_config(config),
+        limits=limits or DecoderLimits(),
     )  # fmt: skip
-    if not allow_unlabelled and recorded is None:
+    if not allow_unlabelled and recorded.config is None:
         refuse_unlabelled(listing)
     return job, listing, config
 
@@ -96,48 +100,29 @@ def _resolved(src: Path) -> Path:
     return Path(os.path.realpath(src.parent)) / src.name if src.is_file() else Path(os.path.realpath(src))
 
 
-def _has_plan(paths: OutPaths) -> bool:
-    return (paths.plan / "0.json").exists()
+def _without_clips(listing: Listing, options: Options) -> tuple[Listing, Options]:
+    """The options without what only clips of images need, so that rows do not seem to depend on it; warns of that."""
+    rate = options.sampling.fps_of_images
+    if rate is not None:
+        warning = f"fps_of_images={rate:g}: no input is a folder of frames, so it changes nothing"
+        listing = replace(listing, warnings=(*listing.warnings, warning))
+    return listing, replace(options, sampling=options.sampling.of_videos())
 
 
-def _recorded_config(paths: OutPaths) -> dict[str, Any] | None:
-    """The config of the dataset that OUT holds, None for a new one; refuses an OUT that holds other files."""
-    above = next((folder for folder in paths.root.parents if os.path.lexists(folder)), None)
-    if above is not None and not above.is_dir():
-        what = "a file" if above.is_file() else "no folder"
-        raise UsageError(f"OUT={str(paths.root)!r}: {str(above)!r} is {what}; name a folder that can be made")
-    try:
-        present = {path.name for path in paths.root.iterdir()} if paths.root.exists() else set()
-    except NotADirectoryError as error:
-        raise UsageError(f"OUT={str(paths.root)!r}: is a file; name a folder") from error
-    except OSError as error:
-        raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name another folder") from error
-    if not _has_plan(paths):
-        folders = (paths.faces, paths.receipts, paths.plan, paths.temporary)
-        ours = {path.name for path in (*folders, paths.lease)}
-        if present - ours - {"lost+found"}:
-            raise RefusedError(f"OUT={str(paths.root)!r}: holds files that are no facefeed dataset; name a new folder")
-        return None
-    return Plan.load(paths).parts[0].config
-
-
-def _refuse_other_config(out: Path, recorded: dict[str, Any], config: dict[str, Any]) -> None:
-    """Raises `RefusedError` where OUT was made with another config."""
-    if not (lines := list(config_differences(recorded, config))):
+def _refuse_unknown_times(listing: Listing, sampling: Sampling) -> None:
+    """Raises `UsageError` where times are needed of images that have none: to sample or to label them."""
+    if not listing.clips or sampling.fps_of_images is not None:
         return
-    remedy = ""
-    if _has_own_masks(config) and not _has_own_masks(recorded):
-        remedy = "; --masks source goes on without the masks that SRC has of its own"
-    elif _has_own_masks(recorded) and not _has_own_masks(config):
-        remedy = "; without --masks source, masks that SRC has of its own are used as before"
-    raise RefusedError(
-        f"OUT={str(out)!r}: was made with other settings ({'; '.join(lines)}); rows of two settings are never mixed: "
-        f"name a new OUT, or use the settings it was made with{remedy}"
-    )
-
-
-def _has_own_masks(config: dict[str, Any]) -> bool:
-    return str(config.get("mask", "")).startswith(own_masks.METHOD)
+    if segmented := next((clip for clip in listing.clips if clip.fake_segments is not None), None):
+        raise UsageError(
+            f"{segmented.video_id}: has fake_segments in seconds, but is a clip of images, whose times are unknown, so "
+            "no image would get its label; give the rate at which they were extracted with --fps-of-images"
+        )
+    if sampling.fps is not None:
+        raise UsageError(
+            f"fps={sampling.fps:g}: SRC has {plural(len(listing.clips), 'clip')} of images, whose times are unknown; "
+            "give the rate at which they were extracted with --fps-of-images, or take --every N or --frames K"
+        )
 
 
 def check_cluster_options(workers: int | None, scheduler: str | None) -> None:

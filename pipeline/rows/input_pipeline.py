@@ -49,7 +49,7 @@ class InputPipeline:
         self._spools: list[Spool] = []
         self._row_builder = RowBuilder(job)
         self._source = CurrentSource(self._decode_source)
-        self.reader = MediaReader(job.limits)
+        self.reader = MediaReader(job.limits, job.roots)
         self._own_mask_loader = OwnMaskLoader(job, self.reader, self._row_builder, self.path_of)
         self._own_mask = OwnMask()  # of the input in progress
         self.schema: pa.Schema = self._row_builder.schema
@@ -75,7 +75,7 @@ class InputPipeline:
         """Decodes one input; one that fails half-way gives no rows."""
         started = time.monotonic()
         path = self._job.root / entry.video_id
-        before = stat_signature(path) if self.file_exists(entry.video_id) else None
+        before = stat_signature(path, self._job.roots) if self.file_exists(entry.video_id) else None
         common: dict[str, Any] = {
             "video_id": entry.video_id, "size_bytes": entry.size_bytes, "mtime_ns": entry.mtime_ns,
         }  # fmt: skip
@@ -130,8 +130,9 @@ class InputPipeline:
 
     def _sha256(self, path: Path, before: StatSignature | None) -> str | None:
         """The hash of a file; None if it is missing or has changed since `before`."""
-        digest = content_sha256(path, cancelled=lambda: self._closed) if before else None
-        return digest if stat_signature(path) == before else None
+        roots = self._job.roots
+        digest = content_sha256(path, roots, cancelled=lambda: self._closed) if before else None
+        return digest if stat_signature(path, roots) == before else None
 
     def batches(
         self,

@@ -61,7 +61,7 @@ class RowBuilder:
         self._options = job.options
         self._landmarker = TemplateLandmarker()
         self._columns = tuple(job.columns)
-        self.schema = face_schema(job.labels, columns=job.columns)
+        self.schema = face_schema(job.labels, job.schema, job.columns)
         self.read_executor = ThreadPoolExecutor(1, "facefeed-read")
         self._detect_executor = ThreadPoolExecutor(1, "facefeed-detect")
 

@@ -11,6 +11,7 @@ Must not know: media, plans, datasets on disk.
 | media_files, allowed_roots | the search for media files, and the folders that inputs may lie in |
 | json_files, segments | JSON that comes with a source; when a video is fake |
 | image_sequences | which images are frames of one clip |
+| image_clips | joins the frames of a folder into one entry |
 | splits_file | splits from a file in place of the source's own |
 | own_columns | columns of the source's own that are stored in each row |
 | link_coverage, listing_checks | for how many inputs originals, recordings and people are known; warnings |
@@ -27,6 +28,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from .allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
+from .image_clips import with_clips
 from .image_sequences import group_frames
 from .layout import Layout, load_layout, read_listing
 from .layouts.avdeepfake1m import AVDeepfake1M
@@ -73,6 +75,7 @@ __all__ = [
     "refuse_unlabelled",
     "resolve_allowed_roots",
     "unlabelled_name",
+    "with_clips",
     "with_columns",
     "with_splits_from",
 ]
@@ -86,7 +89,8 @@ def detect_layout(src: Path) -> str:
 def list_source(src: Path, layout: str | Layout = "auto", *, allowed: Sequence[Path] = ()) -> Listing:
     """Lists every input below `src` with its metadata; opens no media.
 
-    Images that are frames of one clip get the same `footage`, whatever the layout. `allowed`: real paths of further
+    Images that are frames of one clip get the same `footage`, whatever the layout, and are entries of their own:
+    `with_clips` joins them. `allowed`: real paths of further
     folders that links and absolute paths may lead into.
 
     Raises `UsageError` where `src` does not exist, does not fit the layout or holds no media, its metadata cannot be

@@ -22,30 +22,40 @@ _RUNNING_NUMBERS = re.compile(r"(.*?)(?:(?:[\s._-]+\(?\d+\)?)+|\d+)")  # of the 
 
 
 def group_frames(entries: Sequence[Entry], labels: Iterable[str]) -> list[Entry]:
-    """Sets `footage` of each image that is a frame of a clip, unless its layout has set it."""
-    classes = REAL_NAMES | FAKE_NAMES | {label.lower() for label in labels}
+    """Sets `footage` of each image that is a frame of a clip, and of each clip, unless its layout has set it."""
+    classes = class_names(labels)
 
-    @lru_cache(maxsize=1024)
-    def clip_folder(folder: str) -> str | None:
-        """Path that identifies the clip; None where the folder collects images of a class, a split or all."""
-        parts = folder.split("/") if folder else []
-        while parts and parts[-1].lower() in _CONTENT_NAMES:
-            parts.pop()
-        is_collection = not parts or parts[-1].lower() in classes or parse_split_name(parts[-1]) is not None
-        return None if is_collection else "/".join(parts)
-
-    def footage(video_id: str) -> str | None:
-        folder, _, name = video_id.rpartition("/")
-        if clip := clip_folder(folder):
+    def footage(entry: Entry) -> str | None:
+        if entry.num_images:
+            return clip_folder(entry.video_id, classes)
+        folder, _, name = entry.video_id.rpartition("/")
+        if clip := clip_folder(folder, classes):
             return clip
         numbered = _RUNNING_NUMBERS.fullmatch(name.rpartition(".")[0])
         clip = numbered[1] if numbered else ""
         return f"{folder}/{clip}" if clip and clip.lower() not in classes | _PHOTO_NAMES else None
 
     return [
-        replace(entry, footage=footage(entry.video_id)) if entry.footage is None and is_image(entry.video_id) else entry
+        replace(entry, footage=footage(entry))
+        if entry.footage is None and (entry.num_images or is_image(entry.video_id))
+        else entry
         for entry in entries
     ]
+
+
+def class_names(labels: Iterable[str]) -> frozenset[str]:
+    """Names of folders that collect the images of a class, in lower case."""
+    return REAL_NAMES | FAKE_NAMES | {label.lower() for label in labels}
+
+
+@lru_cache(maxsize=1024)
+def clip_folder(folder: str, classes: frozenset[str]) -> str | None:
+    """Path that identifies the clip; None where the folder collects images of a class, a split or all."""
+    parts = folder.split("/") if folder else []
+    while parts and parts[-1].lower() in _CONTENT_NAMES:
+        parts.pop()
+    is_collection = not parts or parts[-1].lower() in classes or parse_split_name(parts[-1]) is not None
+    return None if is_collection else "/".join(parts)
 
 
 def video_of_frame(relative: str) -> str:

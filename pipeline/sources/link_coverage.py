@@ -96,6 +96,6 @@ class LinkCoverage(NamedTuple):
 
 
 def _guessed(recorded: Sequence[Entry], labels: Sequence[str]) -> int:
-    images = [entry for entry in recorded if is_image(entry.video_id)]
+    images = [entry for entry in recorded if entry.num_images or is_image(entry.video_id)]
     by_name = group_frames([replace(entry, footage=None) for entry in images], labels)
     return sum(image.footage == other.footage for image, other in zip(images, by_name, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from ..errors import Reason, UsageError
 
 MAX_CLASSES = 128  # labels are int8
 _MAX_CLASSES_SHOWN = 12
+_DIGEST_DIGITS = 32
 
 _SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val",
                 "test": "test", "testing": "test"}  # fmt: skip
@@ -21,13 +23,27 @@ _SPLIT_NAMES = {"train": "train", "training": "train", "val": "val", "valid": "v
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A media file: path relative to the root (absolute in another allowed folder), size and mtime, or its problem."""
+    """A media file: path relative to the root (absolute in another allowed folder), size and mtime, or its problem.
+
+    A folder of images has `num_images`, their total size, the latest mtime, and `images_digest`, as an `Entry` has.
+    """
 
     relative: str
     size_bytes: int = 0
     mtime_ns: int = 0
     problem: Reason | None = None
     detail: str | None = None
+    num_images: int = 0
+    images_digest: str | None = None
+
+    @classmethod
+    def of_frames(cls, folder: str, frames: Sequence[tuple[str, int, int]]) -> Self:
+        """A folder of images; `frames`: at least one, as (name, size in bytes, mtime in nanoseconds)."""
+        lines = "".join(f"{name}\0{size}\0{mtime}\n" for name, size, mtime in sorted(frames))
+        return cls(
+            folder, sum(size for _, size, _ in frames), max(mtime for _, _, mtime in frames), num_images=len(frames),
+            images_digest=hashlib.sha256(lines.encode()).hexdigest()[:_DIGEST_DIGITS],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +55,8 @@ class Entry:
 
     Args:
         video_id: path below the listing's root, or an absolute one in an allowed folder.
-        size_bytes: size of the file.
-        mtime_ns: its modification time, in nanoseconds.
+        size_bytes: size of the file; of a clip of images, of all of them.
+        mtime_ns: its modification time, in nanoseconds; of a clip of images, the latest of theirs.
         label: index into the listing's labels, or -1 for unknown.
         split: train, val, test or None.
         source_id: `video_id` of the video that a fake was made from.
@@ -58,6 +74,8 @@ class Entry:
         values: of the listing's `columns`, in their order: str, int, float or None.
         problem: reason why it must not be opened.
         detail: that reason, for people.
+        num_images: number of images where it is a folder of them, which is read as one clip; 0 for a file.
+        images_digest: hash of their names, sizes and mtimes; None for a file.
 
     """
 
@@ -80,13 +98,15 @@ class Entry:
     values: tuple[str | int | float | None, ...] = ()
     problem: Reason | None = None
     detail: str | None = None
+    num_images: int = 0
+    images_digest: str | None = None
 
     @classmethod
     def of_file(cls, file: FoundFile, **metadata: Any) -> Self:
         """The entry of a file that was found, with the other fields by name."""
         return cls(
             video_id=file.relative, size_bytes=file.size_bytes, mtime_ns=file.mtime_ns, problem=file.problem,
-            detail=file.detail, **metadata,
+            detail=file.detail, num_images=file.num_images, images_digest=file.images_digest, **metadata,
         )  # fmt: skip
 
     def with_mask(self, mask: FoundFile) -> Self:
@@ -126,6 +146,7 @@ class Listing:
             selected.
         ignored_columns: further ones, which are not stored.
         recognised_by: what in the source shows that it has this layout.
+        warnings: what a user should know of how it is read, as sentences without a full stop.
 
     """
 
@@ -140,6 +161,12 @@ class Listing:
     columns: Mapping[str, str] = field(default_factory=dict)
     ignored_columns: tuple[str, ...] = ()
     recognised_by: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def clips(self) -> list[Entry]:
+        """The inputs that are folders of images."""
+        return [entry for entry in self.entries if entry.num_images]
 
     def format_class_counts(self) -> str:
         """Number of entries per class as text: `14 real, 16 fake`."""

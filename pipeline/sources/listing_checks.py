@@ -10,11 +10,11 @@ from .listing import Listing
 
 def listing_warnings(listing: Listing) -> list[str]:
     """One sentence each on inputs outside the allowed roots, inputs without a label, a class that is absent, splits
-    that cannot be checked for leaks, and ignored columns of a table.
+    that cannot be checked for leaks, ignored columns of a table, and the listing's own warnings.
     """
     warnings = (
         outside_warning(listing), _label_warning(listing), _class_warning(listing), *_link_warnings(listing),
-        _column_warning(listing),
+        _column_warning(listing), *listing.warnings,
     )  # fmt: skip
     return [text for text in warnings if text]
 

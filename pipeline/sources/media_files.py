@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import Reason
+from ..video.image_folder import IMAGE_SUFFIXES, list_frames
 from .allowed_roots import is_inside, relative_name, resolved_root
 from .listing import FoundFile
 
@@ -36,7 +37,6 @@ VIDEO_SUFFIXES = frozenset(
         ".wmv",
     ]
 )
-IMAGE_SUFFIXES = frozenset([".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"])
 MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
 
 FRAME_FOLDERS = frozenset(["frames", "images"])
@@ -125,7 +125,10 @@ def find_videos_or_frames(
 
 
 def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile | None:
-    """The file that metadata calls `name`; None where it does not exist; never one outside `root` and `allowed`."""
+    """The file or folder of images that metadata calls `name`; None where there is none.
+
+    Never one outside `root` and `allowed`.
+    """
     if "\0" in name or printable_name(name) != name:
         return None  # not a valid file name
     relative = relative_name(root, name)
@@ -133,6 +136,8 @@ def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile
     if not is_inside(path, (resolved_root(root), *allowed)):
         return FoundFile(name, problem="outside_root", detail="metadata names a path outside the source")
     try:
+        if path.is_dir() and relative != ".":
+            return _stat_frames(root, relative, (resolved_root(root), *allowed))
         if not path.is_file():
             return None
     except OSError as error:  # a name that is too long, a folder without permission
@@ -215,6 +220,13 @@ def _stat_file(relative: str, stat: Callable[[], os.stat_result]) -> FoundFile:
     problem: Reason | None = None if name == relative else "unreadable"
     detail = "the file's name is not UTF-8; rename it" if problem else None
     return FoundFile(name, status.st_size, status.st_mtime_ns, problem, detail)
+
+
+def _stat_frames(root: Path, folder: str, roots: Sequence[Path]) -> FoundFile | None:
+    """The images of a folder as one clip; None where it has none. Raises OSError."""
+    statuses = [(name, (root / folder / name).stat()) for name in list_frames(root / folder, roots)]
+    frames = [(name, status.st_size, status.st_mtime_ns) for name, status in statuses]
+    return FoundFile.of_frames(folder, frames) if frames else None
 
 
 def _suffix(name: str) -> str:

@@ -56,15 +56,20 @@ class FrameTimes:
 
     pts_seconds: float64 (N,), of all frames in presentation order, on the clock of `Frame.pts_seconds`.
     wanted_indices: int64 (K,), frame indices, ascending.
+    numbers: int64 (N,), of a clip of images: the numbers that the names end in; None where not all have one of their
+        own, and for videos.
+    is_timed: False for a clip of images whose frame rate is unknown: its times only count frames.
     """
 
     pts_seconds: npt.NDArray[np.float64]
     wanted_indices: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64] | None = None
+    is_timed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaInfo:
-    """Metadata of a file, from its header and, for a video, its first frame.
+    """Metadata of a file, from its header and, for a video, its first frame; of a clip of images, from one image.
 
     width, height: upright, in square pixels. num_frames: from the header, else duration times frame rate; an
     estimate, 0 if unknown. duration_seconds: from the header, 0 if unknown. is_image: whether it is a still picture.

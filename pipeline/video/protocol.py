@@ -2,7 +2,7 @@
 
 Parent to child: one JSON object per line, one line per file. Child to parent: messages of a header (kind, payload
 size in bytes) and a payload: `FRAME` is frame_index, pts_seconds, height and width, then the pixels; `HEARTBEAT` is
-empty; `TIMES` is two arrays; the others are JSON. The answer to a request ends with exactly one of `END`, `INFO`,
+empty; `TIMES` is three arrays; the others are JSON. The answer to a request ends with exactly one of `END`, `INFO`,
 `TIMES` and `ERROR`.
 """
 
@@ -19,13 +19,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .frame import FrameTimes
+
 HEADER = struct.Struct("<BxxxxxxxQ")
 FRAME_HEADER = struct.Struct("<qdII")
 MAX_JSON_BYTES = 1 << 20
 """Longest valid JSON payload; a header that states more is corrupt."""
-TIMES_HEADER = struct.Struct("<QQ")
+TIMES_HEADER = struct.Struct("<QQQQ")
 MAX_TIMES_BYTES = 1 << 27
-"""Longest valid `TIMES` payload: 8 million frames, all of them wanted."""
+"""Longest valid `TIMES` payload: 8 million frames of a video, all of them wanted."""
 
 
 class MessageKind(IntEnum):
@@ -38,7 +40,7 @@ class MessageKind(IntEnum):
     INFO = 5  # the fields of a MediaInfo
     ERROR = 6  # {"reason", "detail", "frames_wanted", "frames_decoded"}
     WARNING = 7  # {"text"}; comes before all others
-    TIMES = 8  # both lengths, then pts_seconds as float64, then the wanted indices as int64
+    TIMES = 8  # three lengths and is_timed, then pts_seconds as float64, wanted_indices and numbers as int64
 
 
 def write_all(fd: int, *parts: bytes | memoryview) -> None:
@@ -65,15 +67,43 @@ def send_frame(fd: int, frame_index: int, pts_seconds: float, rgb: npt.NDArray[n
     write_all(fd, HEADER.pack(MessageKind.FRAME, len(head) + rgb.nbytes), head, rgb.data.cast("B"))
 
 
-def send_times(fd: int, pts_seconds: Sequence[float], wanted: Sequence[int]) -> None:
-    """Send the presentation times of all frames and the indices of the wanted ones."""
-    head = TIMES_HEADER.pack(len(pts_seconds), len(wanted))
-    parts = (head, np.array(pts_seconds, "<f8").tobytes(), np.array(wanted, "<i8").tobytes())
+def send_times(fd: int, times: FrameTimes) -> None:
+    """Send the presentation times of all frames, the indices of the wanted ones, and the frames' numbers, if any."""
+    numbers = () if times.numbers is None else times.numbers
+    head = TIMES_HEADER.pack(len(times.pts_seconds), len(times.wanted_indices), len(numbers), times.is_timed)
+    arrays = ((times.pts_seconds, "<f8"), (times.wanted_indices, "<i8"), (numbers, "<i8"))
+    parts = (head, *(np.asarray(values, kind).tobytes() for values, kind in arrays))
     write_all(fd, HEADER.pack(MessageKind.TIMES, sum(map(len, parts))), *parts)
 
 
+def unpack_times(payload: bytearray) -> FrameTimes:
+    """Return the times that `send_times` sent; raises ValueError where the payload holds none."""
+    if len(payload) < TIMES_HEADER.size:
+        raise ValueError(f"{len(payload)} bytes")
+    frames, wanted, numbers, is_timed = TIMES_HEADER.unpack_from(payload)
+    if not frames or numbers not in (0, frames) or len(payload) != TIMES_HEADER.size + 8 * (frames + wanted + numbers):
+        raise ValueError(f"of {frames} frames in {len(payload)} bytes")
+    body = memoryview(payload)[TIMES_HEADER.size :]
+    times = FrameTimes(
+        np.frombuffer(body, "<f8", frames),
+        np.frombuffer(body, "<i8", wanted, 8 * frames),
+        np.frombuffer(body, "<i8", numbers, 8 * (frames + wanted)) if numbers else None,
+        is_timed=bool(is_timed),
+    )
+    is_index = (times.wanted_indices >= 0) & (times.wanted_indices < frames)
+    if not np.isfinite(times.pts_seconds).all() or not is_index.all():
+        raise ValueError("a time is not finite, or an index is beyond the frames")
+    return times
+
+
 def pack_request(
-    operation: str, path: Path, sampling: dict[str, Any], limits: dict[str, Any], extra_indices: Sequence[int] = ()
+    operation: str,
+    path: Path,
+    sampling: dict[str, Any],
+    limits: dict[str, Any],
+    *,
+    extra_indices: Sequence[int] = (),
+    roots: Sequence[Path] = (),
 ) -> bytes:
     """Return a request as one line of JSON. File names that are not UTF-8 are sent as escaped surrogates."""
     fields = {
@@ -82,5 +112,6 @@ def pack_request(
         "sampling": sampling,
         "extra_indices": list(extra_indices),
         "limits": limits,
+        "roots": [str(root) for root in roots],
     }
     return json.dumps(fields).encode("ascii") + b"\n"

@@ -16,12 +16,23 @@ from ..errors import REASONS, InputError
 from .child_process import DecoderProcess
 from .frame import Frame, FrameTimes, MediaInfo
 from .limits import DecoderLimits
-from .protocol import FRAME_HEADER, HEADER, MAX_JSON_BYTES, MAX_TIMES_BYTES, TIMES_HEADER, MessageKind, pack_request
+from .protocol import (
+    FRAME_HEADER,
+    HEADER,
+    MAX_JSON_BYTES,
+    MAX_TIMES_BYTES,
+    MessageKind,
+    pack_request,
+    unpack_times,
+)
 from .sampling import Sampling
 
 
 class MediaReader:
-    """Reads videos and images in one long-lived child process, started on first use.
+    """Reads videos, images and clips of images in one long-lived child process, started on first use.
+
+    A folder is a clip: the images that `image_folder.list_frames` names are its frames. `roots`: real paths of further
+    folders that links among these may lead into.
 
     After a timeout or a crash of the child, and after an iterator that was abandoned half-way, the child is killed and
     the next file gets a new one (0.3 s). Not thread-safe. Use as a context manager.
@@ -36,8 +47,9 @@ class MediaReader:
     Frame(frame_index=0, pts_seconds=0.000000, rgb=uint8 (1080, 1920, 3))
     """
 
-    def __init__(self, limits: DecoderLimits | None = None) -> None:
+    def __init__(self, limits: DecoderLimits | None = None, roots: Sequence[Path] = ()) -> None:
         self.limits = limits or DecoderLimits()
+        self._roots = tuple(roots)
         self.last_frames_wanted = 0
         self.last_frames_decoded = 0
         self.last_damage = ""
@@ -134,7 +146,10 @@ class MediaReader:
         self._request_number += 1
         self.last_frames_wanted = self.last_frames_decoded = 0
         self.last_damage = ""
-        request = pack_request(operation, Path(path).absolute(), sampling, self.limits.for_child(), extra_indices)
+        limits = self.limits.for_child()
+        request = pack_request(
+            operation, Path(path).absolute(), sampling, limits, extra_indices=extra_indices, roots=self._roots
+        )
         try:
             self._ensure_child().send_request(request)
         except OSError:  # it died while idle, for instance with the thread that started it
@@ -232,20 +247,14 @@ class MediaReader:
 
     def _read_times(self, num_bytes: int) -> FrameTimes:
         assert self._child is not None
-        header = bytearray(TIMES_HEADER.size)
-        self._child.read_into(memoryview(header))
-        frames, wanted = TIMES_HEADER.unpack(header)
-        if num_bytes > MAX_TIMES_BYTES or num_bytes != TIMES_HEADER.size + 8 * (frames + wanted) or not frames:
-            raise _protocol_error(f"the times of {frames} frames in {num_bytes} bytes")
-        payload = bytearray(8 * (frames + wanted))
+        if num_bytes > MAX_TIMES_BYTES:
+            raise _protocol_error(f"times in {num_bytes} bytes")
+        payload = bytearray(num_bytes)
         self._child.read_into(memoryview(payload))
-        times = FrameTimes(np.frombuffer(payload, "<f8", frames), np.frombuffer(payload, "<i8", wanted, 8 * frames))
-        if (
-            not np.isfinite(times.pts_seconds).all()
-            or ((times.wanted_indices < 0) | (times.wanted_indices >= frames)).any()
-        ):
-            raise _protocol_error("times that are none")
-        return times
+        try:
+            return unpack_times(payload)
+        except ValueError as error:
+            raise _protocol_error(f"times that are none ({error})") from None
 
 
 def _protocol_error(what: str) -> InputError:

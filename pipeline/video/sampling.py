@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..errors import UsageError
 
 _DUE_TOLERANCE_SECONDS = 1e-6
 """Tolerance of the `fps` schedule: containers round time stamps, at the finest to microseconds."""
+_DEFAULT_EVERY = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Which frames of a video to decode; exactly one of the four fields is set.
+    """Which frames of a video to decode; exactly one of the first four fields is set.
 
     every: each N-th frame, ``frame_index % N == 0``.
     fps: F frames per second of presentation time: the first frame at or after each multiple of 1 / F seconds since
         the first frame. No frame is selected twice, so a video slower than F gives all its frames.
     frames: K frames, evenly spaced: the middles of K equal segments, ``(2 i + 1) N // 2 K``; all if there are fewer.
     keyframes: key frames only; nothing else is decoded where packets and frames are one to one.
+    all_images: a clip of images gives all of them, whatever is taken of videos: it has been sampled already.
+    fps_of_images: frames per second of clips of images; None where their times are unknown: they count as 1 s apart.
 
-    Raises UsageError for invalid values. An image is always one frame.
+    Raises UsageError for invalid values. An image is always one frame. All images of a clip are key frames.
 
     >>> Sampling(frames=2).select([0.0, 0.1, 0.2, 0.3], [0])
     [1, 3]
@@ -35,6 +38,8 @@ class Sampling:
     fps: float | None = None
     frames: int | None = None
     keyframes: bool = False
+    all_images: bool = False
+    fps_of_images: float | None = None
 
     def __post_init__(self) -> None:
         chosen = [name for name in ("every", "fps", "frames") if getattr(self, name) is not None]
@@ -49,21 +54,31 @@ class Sampling:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise UsageError(f"{name}={value!r}: must be a whole number of at least 1; try 10")
-        if self.fps is not None and not (math.isfinite(self.fps) and self.fps > 0):
-            raise UsageError(f"fps={self.fps!r}: must be a finite number above 0; try 3")
-
-    def as_dict(self) -> dict[str, Any]:
-        """The field that is set, as plain JSON."""
-        fields = {"every": self.every, "fps": self.fps, "frames": self.frames, "keyframes": self.keyframes}
-        return {name: value for name, value in fields.items() if value}
+        for name, example in (("fps", 3), ("fps_of_images", 25)):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise UsageError(f"{name}={value!r}: must be a finite number above 0; try {example}")
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Sampling:
+    def default(cls) -> Sampling:
+        """Every 10th frame of videos, and every image of clips of images."""
+        return cls(every=_DEFAULT_EVERY, all_images=True)
+
+    def of_videos(self) -> Sampling:
+        """The same for videos, with what it says of images as if nobody had said anything."""
+        return replace(self, all_images=self.every == _DEFAULT_EVERY, fps_of_images=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields that are set, as plain JSON."""
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name))}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Sampling:
         """The inverse of `as_dict`; raises UsageError for unknown fields."""
-        unknown = set(fields) - {"every", "fps", "frames", "keyframes"}
+        unknown = set(values) - {field.name for field in fields(cls)}
         if unknown:
             raise UsageError(f"sampling={sorted(unknown)}: no such field; use every, fps, frames or keyframes")
-        return cls(**fields)
+        return cls(**values)
 
     def select(self, pts_seconds: Sequence[float], key_indices: Sequence[int]) -> list[int]:
         """Return the indices of the wanted frames, ascending.
@@ -80,6 +95,23 @@ class Sampling:
             return [(2 * i + 1) * num_frames // (2 * count) for i in range(count)]
         assert self.fps is not None
         return _select_at_fps(pts_seconds, self.fps)
+
+    def select_images(self, num_images: int) -> list[int]:
+        """Return the indices of the wanted images of a clip, ascending.
+
+        >>> Sampling(frames=2).select_images(4), Sampling(every=10, all_images=True).select_images(3)
+        ([1, 3], [0, 1, 2])
+        """
+        indices = range(num_images)
+        return list(indices) if self.all_images else self.select(self.image_times(num_images), indices)
+
+    def image_times(self, num_images: int) -> list[float]:
+        """Return the time in seconds of each image of a clip.
+
+        >>> Sampling(every=1, fps_of_images=25).image_times(3), Sampling(every=1).image_times(3)
+        ([0.0, 0.04, 0.08], [0.0, 1.0, 2.0])
+        """
+        return [index / (self.fps_of_images or 1.0) for index in range(num_images)]
 
 
 def _select_at_fps(pts_seconds: Sequence[float], fps: float) -> list[int]:

@@ -131,6 +131,7 @@ def _mux_silence(container: Any, stream: Any, seconds: int) -> None:
 FAULTY_CHILD = """
 import os, signal, time
 from facefeed.pipeline.video.decoder import child
+from facefeed.pipeline.video.decoder.stills import clip
 
 real = child.open_media_file
 
@@ -159,7 +160,7 @@ def take():
     return pipe
 
 take_real, child.claim_protocol_descriptor = child.claim_protocol_descriptor, take
-child.open_media_file = open_media_file
+child.open_media_file = clip.open_media_file = open_media_file
 child.main()
 """
 """The decoder's child, except that it misbehaves as a file's name says: segfault, hang, spin, eat, exit, babble."""

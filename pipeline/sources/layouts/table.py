@@ -1,9 +1,9 @@
 """Layout `table`: a CSV or Parquet file, one row per input: `path,label[,split,source,mask,identity,footage,...]`.
 
-Paths, sources and masks are relative to the table's own folder. Where there is a column `footage`, rows of one footage
-stay in one split, and a row without one forms a group of its own. `fake_segments`, such as [[1.2, 3.4]] in seconds,
-says which frames of a video have its label; the others are real. Beside `emotions.csv`, `emotions.classes.txt` may name
-the classes, one a line, in the order of their numbers.
+A path that is a folder of images is one clip. Paths, sources and masks are relative to the table's own folder. Where
+there is a column `footage`, rows of one footage stay in one split, and a row without one forms a group of its own.
+`fake_segments`, such as [[1.2, 3.4]] in seconds, says which frames of a video have its label; the others are real.
+Beside `emotions.csv`, `emotions.classes.txt` may name the classes, one a line, in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from ...errors import UsageError
 from ..allowed_roots import relative_name
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
-from ..media_files import find_named
+from ..media_files import find_named, is_image
 from ..own_columns import Value, typed_values
 from ..segments import parse_segments
 from .class_names import ClassNames
@@ -48,8 +48,8 @@ class TableFile:
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the rows of the table.
 
-        Raises `UsageError` on a table that cannot be parsed, lacks a column or has one misspelt, names a path twice, an
-        unknown split, or a class that the file of classes lacks.
+        Raises `UsageError` on a table that cannot be parsed, lacks a column or has one misspelt, names a path twice, or
+        a folder and an image in it, an unknown split, or a class that the file of classes lacks.
         """
         rows, own_columns = _rows(src)
         labels = {row["label"] for row in rows}
@@ -84,6 +84,7 @@ class TableFile:
             entries.append(entry)
         entries.sort(key=lambda entry: entry.video_id)
         refuse_duplicates(src, entries)
+        _refuse_images_of_clips(src, entries)
         return Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
             missing=[*missing, *_missing_sources(src, rows, allowed)], without_splits="leave out the column split",
@@ -140,6 +141,17 @@ def _unknown_columns(src: Path, names: list[str]) -> tuple[str, ...]:
             f"{src}: has a column {name!r}, did you mean {known!r}? It would be ignored; rename it, or take it out"
         )
     return tuple(unknown)
+
+
+def _refuse_images_of_clips(src: Path, entries: Sequence[Entry]) -> None:
+    """Raises `UsageError` where a row is an image of a folder that another row has as one clip."""
+    clips = {entry.video_id for entry in entries if entry.num_images}
+    for entry in entries:
+        if not entry.num_images and entry.video_id.rpartition("/")[0] in clips and is_image(entry.video_id):
+            raise UsageError(
+                f"{src}: names {entry.video_id!r}, and the folder that it lies in, which is one clip of all its "
+                "images: each input may have one label: drop one"
+            )
 
 
 def _text(value: object) -> str:

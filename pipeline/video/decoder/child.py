@@ -10,15 +10,21 @@ import json
 import os
 import sys
 import time
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
-from ..frame import MediaInfo
 from ..protocol import MessageKind, send_frame, send_json, send_times
 from ..sampling import Sampling
 from .sandbox import claim_protocol_descriptor, die_with_parent, limit_resources
 from .seccomp import install_filter
 from .sniffing import MediaFile, open_media_file
+
+if TYPE_CHECKING:
+    from .stills.clip import ImageClip, StillImage
+    from .video_file import VideoFile
+
+    _Media = VideoFile | StillImage | ImageClip
 
 _HEARTBEAT_SECONDS = 1.0
 _MAX_DETAIL_CHARS = 2000
@@ -35,57 +41,48 @@ class _RequestHandler:
         self.frames_wanted = 0
 
     def handle(self) -> None:
-        file = open_media_file(self._request["path"])
+        path = Path(self._request["path"])
+        if path.is_dir():
+            from .stills.clip import ImageClip  # noqa: PLC0415
+
+            roots = [Path(root) for root in self._request["roots"]]
+            self._answer(ImageClip.open(path, roots, self._limits["max_pixels"], self._heartbeat))
+            return
+        file = open_media_file(str(path))
         try:
-            if self._request["operation"] == "probe":
-                send_json(self._pipe, MessageKind.INFO, self._probe(file))
-            elif self._request["operation"] == "times":
-                send_times(self._pipe, *self._read_times(file))
-            else:
-                send_json(self._pipe, MessageKind.END, self._send_frames(file))
+            self._answer(self._open(file))
         finally:
             os.close(file.fd)
 
-    def _send_frames(self, file: MediaFile) -> dict[str, Any]:
-        if file.kind != "video":
-            from .images import read_image  # noqa: PLC0415  # Pillow is not needed for videos
+    def _answer(self, media: _Media) -> None:
+        if self._request["operation"] == "probe":
+            send_json(self._pipe, MessageKind.INFO, media.probe().as_dict())
+        elif self._request["operation"] == "times":
+            send_times(self._pipe, media.times(Sampling.from_dict(self._request["sampling"])))
+        else:
+            send_json(self._pipe, MessageKind.END, self._send_frames(media))
 
-            self._send_plan(1)
-            send_frame(self._pipe, 0, 0.0, read_image(file, self._limits["max_pixels"]))
-            return {"frames_wanted": 1, "frames_decoded": 1, "damage": ""}
-        sampling = Sampling.from_dict(self._request["sampling"])
-        video, extra_indices = self._open_video(file), self._request["extra_indices"]
-        frames = video.frames(
-            sampling, self._limits["max_damaged_percent"], self._send_plan, extra_indices=extra_indices
+    def _send_frames(self, media: _Media) -> dict[str, Any]:
+        frames = media.frames(
+            Sampling.from_dict(self._request["sampling"]),
+            self._limits["max_damaged_percent"],
+            self._send_plan,
+            extra_indices=self._request["extra_indices"],
         )
         for frame_index, pts_seconds, rgb in frames:
             send_frame(self._pipe, frame_index, pts_seconds, rgb)
-        wanted, num_lost = len(video.damage.counted_indices), video.damage.num_lost
+        wanted, num_lost = len(media.damage.counted_indices), media.damage.num_lost
         return {
             "frames_wanted": wanted,
             "frames_decoded": wanted - num_lost,
-            "damage": video.damage.summary()[:_MAX_DETAIL_CHARS],
+            "damage": media.damage.summary()[:_MAX_DETAIL_CHARS],
         }
 
-    def _read_times(self, file: MediaFile) -> tuple[list[float], list[int]]:
+    def _open(self, file: MediaFile) -> _Media:
         if file.kind != "video":
-            return [0.0], [0]
-        times: tuple[list[float], list[int]] = self._open_video(file).times(
-            Sampling.from_dict(self._request["sampling"])
-        )
-        return times
+            from .stills.clip import StillImage  # noqa: PLC0415  # Pillow is not needed for videos
 
-    def _probe(self, file: MediaFile) -> dict[str, Any]:
-        if file.kind != "video":
-            from .images import image_size  # noqa: PLC0415
-
-            width, height = image_size(file, self._limits["max_pixels"])
-            info = MediaInfo(width=width, height=height, num_frames=1, duration_seconds=0.0, is_image=True)
-        else:
-            info = self._open_video(file).probe()
-        return info.as_dict()
-
-    def _open_video(self, file: MediaFile) -> Any:
+            return StillImage(file, self._limits["max_pixels"])
         from .video_file import VideoFile  # noqa: PLC0415  # after `_import_decoder` has loaded it
 
         return VideoFile(file, self._limits["max_pixels"], self._limits["threads"], self._heartbeat)

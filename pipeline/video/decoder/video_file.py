@@ -10,11 +10,12 @@ from itertools import pairwise
 
 import av.container
 import av.video
+import numpy as np
 
 from ...errors import InputError
-from ..frame import MediaInfo
-from ..limits import max_damaged_frames
+from ..frame import FrameTimes, MediaInfo
 from ..sampling import Sampling
+from .damage import DamageBudget
 from .decoding import DecoderHealth, configure_codec, decode_frames
 from .demuxer import check_size, choose_stream, open_video
 from .pixels import Rgb, RgbConverter
@@ -37,41 +38,6 @@ class Timeline:
     pts_seconds: list[float]
     key_indices: list[int]
     packet_indices: list[int] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class DamageBudget:
-    """Counts frames that are damaged or missing; at most `max_percent` of `counted_indices`, rounded up, never all."""
-
-    counted_indices: Collection[int]
-    max_percent: float
-    num_lost: int = 0
-    first_lost: str = ""
-
-    def drop_due(self, due: deque[int], health: DecoderHealth, *, before: int) -> None:
-        """Remove the frames of `due` below index `before` and count them as lost.
-
-        Raises InputError: decode_error if that exceeds the limit.
-        """
-        max_lost = max_damaged_frames(len(self.counted_indices), self.max_percent)
-        while due and due[0] < before:
-            if due[0] not in self.counted_indices:
-                due.popleft()
-                continue
-            self.first_lost = (
-                self.first_lost or f"frame {due[0]}: {health.first_error or 'the decoder did not return it'}"
-            )
-            if self.num_lost == max_lost:
-                raise InputError("decode_error", f"damaged or missing are {self._lost_text(self.num_lost + 1)}")
-            self.num_lost += 1
-            due.popleft()
-
-    def summary(self) -> str:
-        """Return how many frames are lost and why the first one is; "" if none is."""
-        return f"damaged or missing are {self._lost_text(self.num_lost)}" if self.num_lost else ""
-
-    def _lost_text(self, num_lost: int) -> str:
-        return f"{num_lost} of {len(self.counted_indices)} wanted frames, first {self.first_lost}"
 
 
 @dataclass(slots=True)
@@ -115,10 +81,11 @@ class VideoFile:
         only_keys = sampling.keyframes and wanted == sampled and bool(timeline.packet_indices)
         yield from self._decode_wanted(timeline, packets, wanted, only_keys=only_keys)
 
-    def times(self, sampling: Sampling) -> tuple[list[float], list[int]]:
+    def times(self, sampling: Sampling) -> FrameTimes:
         """Return the presentation times of all frames and the indices of the sampled ones."""
         _, timeline = self._timeline()
-        return timeline.pts_seconds, sampling.select(timeline.pts_seconds, timeline.key_indices)
+        wanted = sampling.select(timeline.pts_seconds, timeline.key_indices)
+        return FrameTimes(np.array(timeline.pts_seconds, np.float64), np.array(wanted, np.int64))
 
     def _timeline(self) -> tuple[PacketTable, Timeline]:
         num_blocks = check_not_truncated(self.file, self.heartbeat)
@@ -229,13 +196,13 @@ class VideoFile:
                 index = ordinal if index_at is None else index_at.get(_NO_PTS if frame.pts is None else frame.pts, -1)
                 if not due or index < due[0]:
                     continue
-                damage.drop_due(due, health, before=index + (not is_intact))
+                damage.drop_due(due, health.first_error, before=index + (not is_intact))
                 if is_intact:
                     rgb = converter.convert(frame)
                     due.popleft()
                     yield index, timeline.pts_seconds[index], rgb
         _check_decoded(health)
-        damage.drop_due(due, health, before=len(timeline.pts_seconds))
+        damage.drop_due(due, health.first_error, before=len(timeline.pts_seconds))
 
 
 def _check_decoded(health: DecoderHealth) -> None:

@@ -177,7 +177,7 @@ def test_of_an_aligned_dataset_it_shows_the_faces_upright_too(tmp_path: Path, sm
 def test_a_frame_of_a_real_video_is_the_one_that_precompute_saw(media: Path, name: str) -> None:
     with MediaReader() as reader:
         for frame in reader.frames(media / name, Sampling(frames=12)):
-            decoded = read_frame(media / name, frame.frame_index, frame.pts_seconds)
+            decoded = read_frame(media / name, frame.frame_index, frame.pts_seconds, media)
             assert np.array_equal(decoded, frame.rgb), frame.frame_index
 
 

@@ -1,31 +1,38 @@
-"""What a user notices of a dataset that an older facefeed made: it is read and checked, and never extended."""
+"""What a user notices of a dataset that an older facefeed made: it is read, checked, and continued as it is."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
+import assets_dataset
 import pyarrow.parquet as pq
 import pytest
-from assets_dataset import LABELS, OPTIONS, make_dataset
+from assets_dataset import LABELS, OPTIONS
 from assets_rows import make_small
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.dataset.schema import SCHEMA_VERSION, face_schema
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, UsageError
-from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.precompute import precompute
+from facefeed.pipeline.planning.options import JobSpec, Options
+from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.verify.check import rebuild_index_file, verify
 
 
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of schema 2, which has no column `fake_segments`."""
+    return of_schema(2, tmp_path_factory.mktemp("older") / "out")
+
+
+def of_schema(version: int, out: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("facefeed.pipeline.rows.row_builder.face_schema", lambda labels, **_: face_schema(labels, 2))
-        patch.setattr("facefeed.pipeline.planning.options.SCHEMA_VERSION", 2)
-        return make_small(tmp_path_factory.mktemp("older") / "out")
+        to_config = Options.to_config
+        patch.setattr(Options, "to_config", lambda *given: to_config(*given, schema=version))
+        patch.setattr(assets_dataset, "JobSpec", lambda **given: JobSpec(**given, schema=version))
+        return make_small(out)
 
 
 def test_its_faces_are_loaded(older: Path) -> None:
@@ -48,20 +55,32 @@ def test_it_is_sound_and_its_index_can_be_rebuilt(older: Path, tmp_path: Path) -
     assert Index(out).schema.equals(Index(older).schema)
 
 
-def test_rows_of_two_schemas_are_never_in_one_dataset(older: Path, tmp_path: Path) -> None:
-    (tmp_path / "src/real").mkdir(parents=True)
-    (tmp_path / "src/real/a.png").touch()
+@pytest.fixture
+def src(tmp_path: Path) -> Path:
+    """Two photos; prepared, not read."""
+    for name in ("real/a.png", "fake/b.png"):
+        (tmp_path / "src" / name).parent.mkdir(parents=True)
+        (tmp_path / "src" / name).write_bytes(b"x")
+    return tmp_path / "src"
+
+
+def test_it_is_continued_with_its_own_schema(src: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"options": OPTIONS, "detector": assets_dataset._NoiseDetector()}
+    job, _, config = prepare_job(src, of_schema(2, tmp_path / "out"), **given)
+    assert (job.schema, config["schema"]) == (2, 2)
+    assert prepare_job(src, tmp_path / "new", **given)[0].schema == SCHEMA_VERSION
+
+
+def test_it_is_refused_for_what_its_schema_has_no_column_for(src: Path, older: Path) -> None:
+    (src / "list.csv").write_text('path,label,fake_segments\nreal/a.png,real,\nfake/b.png,fake,"[[0, 1]]"\n')
     with pytest.raises(RefusedError, match=r"was made with other settings .*schema: 2 there, 3 now"):
-        precompute(tmp_path / "src", older, options=OPTIONS, detector=FixedBoxDetector())
+        prepare_job(src / "list.csv", older, options=OPTIONS, detector=assets_dataset._NoiseDetector())
 
 
 def test_a_newer_schema_is_refused_with_those_that_can_be_read(tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        newer = SCHEMA_VERSION + 1
-        patch.setattr("facefeed.pipeline.rows.row_builder.face_schema", lambda labels, **_: face_schema(labels, newer))
-        patch.setattr("facefeed.pipeline.planning.options.SCHEMA_VERSION", newer)
-        with pytest.raises(CorruptDataError, match=f"facefeed.schema is '{newer}'; this facefeed reads 2 and 3"):
-            make_dataset(tmp_path / "out")
+    newer = SCHEMA_VERSION + 1
+    with pytest.raises(CorruptDataError, match=f"facefeed.schema is '{newer}'; this facefeed reads 2 and 3"):
+        of_schema(newer, tmp_path / "out")
 
 
 def test_a_new_dataset_has_the_column_of_segments(tmp_path: Path) -> None:

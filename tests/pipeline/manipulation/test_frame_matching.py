@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,12 @@ def times(pts_seconds: Sequence[float], wanted: Sequence[int] | None = None) -> 
     return FrameTimes(np.array(pts_seconds, np.float64), np.array(chosen, np.int64))
 
 
+def images(numbers: Sequence[int], wanted: Sequence[int] | None = None, *, numbered: bool = True) -> FrameTimes:
+    """A clip of images whose names end in these numbers, with unknown times."""
+    counted = times([*map(float, range(len(numbers)))], wanted)
+    return replace(counted, numbers=np.array(numbers, np.int64) if numbered else None, is_timed=False)
+
+
 @pytest.mark.parametrize("late_seconds", [0.0, 0.08, 3.0])
 def test_a_frame_belongs_to_the_one_of_the_same_moment_wherever_the_clocks_begin(late_seconds: float) -> None:
     original = times([number / 25 for number in range(100)])
@@ -116,6 +122,20 @@ def test_of_equally_many_frames_each_belongs_to_the_one_of_its_number() -> None:
     assert match_frames(times([0.0]), times([5.0, 5.04])) == {0: 0}
     assert match_frames(times([5.0, 5.04]), times([0.0])) == {0: 0}
     assert match_frames(times([0.0, 0.04], []), times([0.0])) == {}
+
+
+def test_images_belong_to_those_of_their_numbers_however_many_there_are() -> None:
+    original = images([0, 10, 20, 30, 40])
+    assert match_frames(images([10, 15, 40]), original) == {0: 1, 2: 4}
+    assert match_frames(images([10, 15, 40], [2]), original) == {2: 4}
+    assert match_frames(images([1, 2, 3, 4, 5]), original) == {}, "and not by their order"
+
+
+def test_images_whose_times_are_unknown_have_no_frame_of_the_same_moment_in_a_video() -> None:
+    video = times([number / 25 for number in range(100)])
+    assert match_frames(images([0, 1, 2]), video) == match_frames(video, images([0, 1, 2])) == {}
+    assert match_frames(images([0, 1], numbered=False), images([0, 1, 2])) == {}
+    assert match_frames(images(range(100)), video) == {index: index for index in range(100)}, "but equally many do"
 
 
 def entry(name: str, source: str | None = None) -> Entry:

@@ -154,7 +154,7 @@ def test_inputs_of_the_same_content_are_distinguished_from_changed_ones_by_all_o
     gone = replace(first[0].inputs[2])
     (source.root / "c.mp4").unlink()
     new = source.write("new.mp4", b"x")
-    assert find_unchanged_content(run_state, job.root, Progress.silent().comparing, [same, last_byte, gone, new]) == {
+    assert find_unchanged_content(run_state, job.roots, Progress.silent().comparing, [same, last_byte, gone, new]) == {
         "a.mp4"
     }
 
@@ -174,7 +174,7 @@ def test_a_receipt_without_hashes_vouches_for_no_content(
     entries = [source.write(name, bytes([number]) * 9) for number, name in enumerate(NAMES)]
     assert (
         find_unchanged_content(
-            RunState(job.paths, plan, job.config_hash), job.root, Progress.silent().comparing, entries
+            RunState(job.paths, plan, job.config_hash), job.roots, Progress.silent().comparing, entries
         )
         == set()
     )

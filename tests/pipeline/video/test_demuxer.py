@@ -12,8 +12,8 @@ from assets_video import numbered, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video.decoder import demuxer
 from facefeed.pipeline.video.decoder.demuxer import open_video
-from facefeed.pipeline.video.decoder.images import read_image
 from facefeed.pipeline.video.decoder.sniffing import MediaFile, open_media_file
+from facefeed.pipeline.video.decoder.stills.images import read_image
 from facefeed.pipeline.video.decoder.timeline import read_packets
 
 MAX_PIXELS = 1 << 20

@@ -14,8 +14,7 @@ import pytest
 from assets_video import numbered, read_number, spoil, write_audio, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import DecoderLimits, Frame, MediaInfo, MediaReader, Sampling
-from facefeed.pipeline.video.decoder.decoding import DecoderHealth
-from facefeed.pipeline.video.decoder.video_file import DamageBudget
+from facefeed.pipeline.video.decoder.damage import DamageBudget
 from PIL import Image
 
 ALL = Sampling(every=1)
@@ -253,10 +252,10 @@ def test_the_allowed_share_of_damaged_frames_is_rounded_up_but_never_all(
 ) -> None:
     damage = DamageBudget(range(num_wanted), percent)
     due = deque(range(num_wanted))
-    damage.drop_due(due, DecoderHealth(), before=num_allowed)
+    damage.drop_due(due, "", before=num_allowed)
     assert damage.num_lost == num_allowed
     with pytest.raises(InputError, match=f"damaged or missing are {num_allowed + 1} of {num_wanted} wanted frames"):
-        damage.drop_due(due, DecoderHealth(), before=num_allowed + 1)
+        damage.drop_due(due, "", before=num_allowed + 1)
 
 
 def test_one_damaged_frame_of_a_few_leaves_the_others_unless_none_may_be_damaged(tmp_path: Path, video: Path) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from ...errors import InputError
-from .sniffing import MediaFile, unreadable_error
+from ....errors import InputError
+from ..sniffing import MediaFile, unreadable_error
 
 Rgb = npt.NDArray[np.uint8]
 

@@ -1,0 +1,84 @@
+"""What OUT holds already: its plan and its config, which a further run must continue."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from ..dataset.manifest import OutPaths
+from ..dataset.schema import READABLE_VERSIONS, SCHEMA_VERSION
+from ..errors import RefusedError, UsageError
+from ..manipulation import own_masks
+from ..sources import Entry, Listing
+from .incremental import config_differences
+from .options import Options
+from .plan import Plan
+
+
+class RecordedDataset:
+    """The plan that OUT holds; none in a new OUT. Raises `UsageError` or `RefusedError` where OUT is something else."""
+
+    def __init__(self, paths: OutPaths) -> None:
+        self._paths = paths
+        self._plan = _load_plan(paths)
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """The config of its rows; None in a new OUT."""
+        return self._plan.parts[0].config if self._plan.parts else None
+
+    def entries(self) -> Iterator[Entry]:
+        """All planned inputs."""
+        return (entry for unit in self._plan.units() for entry in unit.inputs)
+
+    def schema_version(self, listing: Listing) -> int:
+        """Version of the schema for new rows: the recorded one, unless the listing needs columns that it lacks."""
+        recorded = (self.config or {}).get("schema")
+        needs_newest = any(entry.fake_segments is not None for entry in listing.entries)
+        return recorded if recorded in READABLE_VERSIONS and not needs_newest else SCHEMA_VERSION
+
+    def uses_own_masks(self, listing: Listing, options: Options) -> bool:
+        """Whether masks come from the set itself. Those that are gone since are replaced by comparisons."""
+        return options.masks == "own" and (
+            any(entry.mask_id for entry in listing.entries) or _has_own_masks(self.config or {})
+        )
+
+    def refuse_other(self, config: dict[str, Any]) -> None:
+        """Raises `RefusedError` where OUT was made with another config."""
+        recorded = self.config
+        if recorded is None or not (lines := list(config_differences(recorded, config))):
+            return
+        remedy = ""
+        if _has_own_masks(config) and not _has_own_masks(recorded):
+            remedy = "; --masks source goes on without the masks that SRC has of its own"
+        elif _has_own_masks(recorded) and not _has_own_masks(config):
+            remedy = "; without --masks source, masks that SRC has of its own are used as before"
+        raise RefusedError(
+            f"OUT={str(self._paths.root)!r}: was made with other settings ({'; '.join(lines)}); rows of two settings "
+            f"are never mixed: name a new OUT, or use the settings it was made with{remedy}"
+        )
+
+
+def _load_plan(paths: OutPaths) -> Plan:
+    above = next((folder for folder in paths.root.parents if os.path.lexists(folder)), None)
+    if above is not None and not above.is_dir():
+        what = "a file" if above.is_file() else "no folder"
+        raise UsageError(f"OUT={str(paths.root)!r}: {str(above)!r} is {what}; name a folder that can be made")
+    try:
+        present = {path.name for path in paths.root.iterdir()} if paths.root.exists() else set()
+    except NotADirectoryError as error:
+        raise UsageError(f"OUT={str(paths.root)!r}: is a file; name a folder") from error
+    except OSError as error:
+        raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name another folder") from error
+    if (paths.plan / "0.json").exists():
+        return Plan.load(paths)
+    folders = (paths.faces, paths.receipts, paths.plan, paths.temporary)
+    ours = {path.name for path in (*folders, paths.lease)}
+    if present - ours - {"lost+found"}:
+        raise RefusedError(f"OUT={str(paths.root)!r}: holds files that are no facefeed dataset; name a new folder")
+    return Plan()
+
+
+def _has_own_masks(config: dict[str, Any]) -> bool:
+    return str(config.get("mask", "")).startswith(own_masks.METHOD)

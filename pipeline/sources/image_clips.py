@@ -1,0 +1,173 @@
+"""Clips of images: joins the extracted frames of one folder into one entry, which is read and tracked like a video.
+
+In: a listing whose frames are entries of their own, and what OUT has planned. Out: the listing with clips. The rule is
+in docs/guides/layouts.md, under "Images and extracted frames".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from pathlib import Path
+
+from ..console import plural
+from ..errors import RefusedError
+from ..video.image_folder import list_frames
+from .image_sequences import class_names, clip_folder, video_of_frame
+from .layouts.table import TableFile
+from .listing import Entry, FoundFile, Listing
+from .media_files import is_image
+
+Frames = dict[str, list[Entry]]
+
+_MAX_USUAL_IMAGES = 20_000
+"""More are hardly frames of one video: a quarter of an hour, all of it extracted."""
+
+
+def with_clips(listing: Listing, planned: Iterable[Entry], roots: Sequence[Path]) -> Listing:
+    """The listing with each folder of frames as one entry, in the place of its first frame.
+
+    A folder is joined where all of its images are listed, with the same metadata, and so are those of its originals
+    and fakes. A table's rows stay as they are. So does a folder whose images OUT has as inputs of their own, and every
+    folder where OUT has no clip, but such images: it was made before there were clips.
+
+    `planned`: the entries that OUT has planned; `roots`: folders that inputs may lie in.
+    Raises `RefusedError` where images would be in OUT both in a clip and on their own.
+    """
+    planned_clips, folders_apart = set[str](), set[str]()
+    for entry in planned:
+        if entry.num_images:
+            planned_clips.add(entry.video_id)
+        elif is_image(entry.video_id):
+            folders_apart.add(_folder_of(entry))
+    frames = {} if listing.layout == TableFile.name else _candidates(listing, roots)
+    apart = folders_apart & frames.keys()
+    joined = {} if apart and not planned_clips else {name: frames[name] for name in frames.keys() - apart}
+    joined = _without_cut_links(joined, listing.entries)
+    entries = list(_joined_entries(listing.entries, joined))
+    _refuse_mixture(entries, planned_clips, folders_apart)
+    warnings = (*listing.warnings, *_apart_warning(frames, apart, joined), *_size_warning(entries))
+    return replace(listing, entries=entries, warnings=warnings)
+
+
+def _apart_warning(frames: Frames, apart: Set[str], joined: Frames) -> list[str]:
+    if not apart:
+        return []
+    folders = plural(len(frames.keys() - joined.keys()), "folder")
+    return [
+        f"OUT has extracted frames as inputs of their own, so the frames of {folders} stay that: without tracks, and "
+        "detected one by one; in a new OUT each folder is one clip"
+    ]
+
+
+def _size_warning(entries: Iterable[Entry]) -> list[str]:
+    largest = max(entries, key=lambda entry: entry.num_images, default=None)
+    if largest is None or largest.num_images <= _MAX_USUAL_IMAGES:
+        return []
+    return [
+        f"{largest.video_id}: {largest.num_images:,} images are one clip, which one worker reads as frames of one "
+        "video; put photos directly into a folder called after a class or a split, or list them in a table"
+    ]
+
+
+def _folder_of(entry: Entry) -> str:
+    return entry.video_id.rpartition("/")[0]
+
+
+def _candidates(listing: Listing, roots: Sequence[Path]) -> Frames:
+    """The frames of each folder that is a clip by its name, all of whose images are listed with equal metadata."""
+    classes = class_names(listing.labels)
+    by_folder: Frames = defaultdict(list)
+    for entry in listing.entries:
+        if entry.problem or entry.num_images or not is_image(entry.video_id):
+            continue
+        # In a published set the folders say which images are frames of a video.
+        if listing.recognised_by and video_of_frame(entry.video_id) == entry.video_id:
+            continue
+        if clip_folder(_folder_of(entry), classes):
+            by_folder[_folder_of(entry)].append(entry)
+    return {
+        folder: frames
+        for folder, frames in by_folder.items()
+        if _have_equal_metadata(frames) and _are_all_images(listing.root / folder, frames, roots)
+    }
+
+
+def _have_equal_metadata(frames: Sequence[Entry]) -> bool:
+    def metadata(entry: Entry) -> Entry:
+        return replace(entry, video_id="", size_bytes=0, mtime_ns=0, source_id=_clip_of(entry.source_id))
+
+    first = metadata(frames[0])
+    return all(metadata(entry) == first for entry in frames)
+
+
+def _clip_of(source_id: str | None) -> str | None:
+    """The folder of an original's frame; an original that is no image is returned unchanged."""
+    return source_id.rpartition("/")[0] if source_id and is_image(source_id) else source_id
+
+
+def _are_all_images(folder: Path, frames: Sequence[Entry], roots: Sequence[Path]) -> bool:
+    """Whether the listing has what the decoder would read: a layout may list a part of a folder."""
+    try:
+        return set(list_frames(folder, roots)) == {entry.video_id.rpartition("/")[2] for entry in frames}
+    except OSError:
+        return False
+
+
+def _without_cut_links(joined: Frames, entries: Sequence[Entry]) -> Frames:
+    """Leaves out clips whose original or fakes are images on their own: their frames would lose each other."""
+    folders = {_folder_of(entry) for entry in entries if is_image(entry.video_id)}
+    joined = dict(joined)
+    while cut := _cut_links(joined, folders, entries):
+        for folder in cut:
+            del joined[folder]
+    return joined
+
+
+def _cut_links(joined: Mapping[str, Sequence[Entry]], folders: Set[str], entries: Sequence[Entry]) -> set[str]:
+    cut = set()
+    for entry in entries:
+        if entry.source_id and is_image(entry.source_id):
+            own, original = _folder_of(entry), entry.source_id.rpartition("/")[0]
+            if own in joined and original in folders and original not in joined:
+                cut.add(own)
+            if own not in joined and original in joined:
+                cut.add(original)
+    return cut
+
+
+def _joined_entries(entries: Sequence[Entry], joined: Mapping[str, Sequence[Entry]]) -> Iterable[Entry]:
+    done = set()
+    for entry in entries:
+        folder = _folder_of(entry)
+        frames = joined.get(folder)
+        if frames is None or entry.problem or not is_image(entry.video_id):
+            yield entry
+        elif folder not in done:
+            done.add(folder)
+            yield _joined_entry(folder, frames)
+
+
+def _joined_entry(folder: str, frames: Sequence[Entry]) -> Entry:
+    stats = [(entry.video_id.rpartition("/")[2], entry.size_bytes, entry.mtime_ns) for entry in frames]
+    clip = FoundFile.of_frames(folder, stats)
+    return replace(
+        frames[0], video_id=folder, size_bytes=clip.size_bytes, mtime_ns=clip.mtime_ns, num_images=clip.num_images,
+        images_digest=clip.images_digest, source_id=_clip_of(frames[0].source_id),
+    )  # fmt: skip
+
+
+def _refuse_mixture(entries: Sequence[Entry], planned_clips: Collection[str], folders_apart: Collection[str]) -> None:
+    """Raises `RefusedError` where OUT has a folder's images in the other way: their rows would be there twice."""
+    for entry in entries:
+        if entry.num_images and entry.video_id in folders_apart:
+            raise RefusedError(
+                f"{entry.video_id}: OUT has its images as inputs of their own, and now it is one clip; rows of both "
+                "are never mixed: use a new OUT, or list the images"
+            )
+        if not entry.problem and is_image(entry.video_id) and _folder_of(entry) in planned_clips:
+            raise RefusedError(
+                f"{entry.video_id}: OUT has its folder as one clip, and now this image is an input of its own; rows of "
+                "both are never mixed: use a new OUT, or list the folder, with the same metadata for all its images"
+            )

@@ -1,0 +1,75 @@
+"""A folder of images that is read as a clip: which of its files are frames, and in which order.
+
+In: a folder. Out: names of files in the order of the frames. The parent, the decoder's child and the listing of a
+source all use this, so that they mean the same frames. No image is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+IMAGE_SUFFIXES = frozenset([".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"])
+
+_LAST_NUMBER = re.compile(r"([0-9]+)(?:\.[^.]*)?$")
+_NUMBERS = re.compile(r"([0-9]+)")
+_MAX_NUMBER = (1 << 63) - 1
+
+
+def frame_number(name: str) -> int | None:
+    """The number that a file's name ends in, before the suffix; None without one, or beyond 63 bits.
+
+    >>> frame_number("frame_0012.png"), frame_number("cover.png")
+    (12, None)
+    """
+    digits = _LAST_NUMBER.search(name)
+    number = int(digits[1]) if digits else None
+    return number if number is not None and number <= _MAX_NUMBER else None
+
+
+def frame_numbers(names: Sequence[str]) -> list[int] | None:
+    """The number of each frame; None unless every name ends in a number of its own."""
+    numbers = [number for name in names if (number := frame_number(name)) is not None]
+    return numbers if len(set(numbers)) == len(names) else None
+
+
+def in_frame_order(names: Sequence[str]) -> list[str]:
+    """Sorts by the numbers that names end in where all of these differ, else naturally: parts of digits as numbers.
+
+    >>> in_frame_order(["frame10.png", "frame2.png"]), in_frame_order(["9_1.png", "10_0.png", "9_0.png"])
+    (['frame2.png', 'frame10.png'], ['9_0.png', '9_1.png', '10_0.png'])
+    """
+    if numbers := frame_numbers(names):
+        return [name for _, name in sorted(zip(numbers, names, strict=True))]
+    return sorted(names, key=_natural_key)
+
+
+def list_frames(folder: Path, roots: Sequence[Path] = ()) -> list[str]:
+    """Names of the images directly in `folder`, in the order of the frames.
+
+    Left out are hidden files, folders, names that are not text, and links, unless they lead to a file in `folder` or in
+    one of `roots`, which are real paths. Raises OSError where the folder cannot be listed.
+    """
+    allowed = [Path(os.path.realpath(folder)), *roots]
+    with os.scandir(folder) as children:
+        return in_frame_order([child.name for child in children if _is_frame(child, allowed)])
+
+
+def _is_frame(child: os.DirEntry[str], allowed: Sequence[Path]) -> bool:
+    if child.name.startswith(".") or not child.name.lower().endswith(tuple(IMAGE_SUFFIXES)):
+        return False
+    try:
+        child.name.encode()
+        if not child.is_symlink():
+            return not child.is_dir()
+        target = Path(os.path.realpath(child.path))
+        return child.is_file() and any(target.is_relative_to(root) for root in allowed)
+    except (OSError, UnicodeEncodeError):  # a loop of links; a name that is not UTF-8
+        return False
+
+
+def _natural_key(name: str) -> tuple[list[str | int], str]:
+    parts = _NUMBERS.split(name)  # digits are at the odd positions
+    return [int(part) if number % 2 else part for number, part in enumerate(parts)], name

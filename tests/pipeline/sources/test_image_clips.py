@@ -1,0 +1,238 @@
+"""A folder of extracted frames is one input: which folders are, what it is called, and what OUT has planned already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from facefeed.pipeline.errors import RefusedError, UsageError
+from facefeed.pipeline.sources import Entry, Listing, image_clips, list_source, listing_warnings, with_clips
+
+
+def lay(root: Path, names: Iterable[str]) -> Path:
+    """Files that are listed and never opened; each has a size of its own."""
+    for number, name in enumerate(names, 1):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"x" * number)
+    return root
+
+
+def frames(folder: str, count: int = 3) -> list[str]:
+    return [f"{folder}/{number:04}.png" for number in range(count)]
+
+
+def clips(src: Path, planned: Sequence[Entry] = (), allowed: Sequence[Path] = ()) -> Listing:
+    listing = list_source(src, allowed=allowed)
+    return with_clips(listing, planned, (listing.root.resolve(), *allowed))
+
+
+def ids(listing: Listing) -> list[str]:
+    return [entry.video_id for entry in listing.entries]
+
+
+def test_the_frames_of_a_folder_are_one_entry(tmp_path: Path) -> None:
+    lay(tmp_path, frames("real/clip"))
+    for number, name in enumerate(("0000.png", "0001.png", "0002.png")):
+        os.utime(tmp_path / "real/clip" / name, ns=(0, 100 - number))
+    (entry,) = clips(tmp_path).entries
+    assert (entry.video_id, entry.size_bytes, entry.mtime_ns, entry.num_images) == ("real/clip", 1 + 2 + 3, 100, 3)
+    assert (entry.label, entry.footage) == (0, "real/clip")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([*frames("real/a"), *frames("fake/b")], ["fake/b", "real/a"]),
+        (["talk/1.jpg"], ["talk"]),  # so that a second one changes the clip, and makes no other input
+        (["talk/frames/1.jpg", "talk/faces/1.jpg"], ["talk/faces", "talk/frames"]),
+        (["talk/a.png", "talk/b.png", "talk/c.mp4"], ["talk", "talk/c.mp4"]),
+        (["real/clip_0001.png", "real/clip_0002.png"], ["real/clip_0001.png", "real/clip_0002.png"]),
+        (["real/photos/1.jpg", "train/2.jpg", "3.jpg"], ["3.jpg", "real/photos/1.jpg", "train/2.jpg"]),
+    ],
+)
+def test_which_folders_are_clips(tmp_path: Path, names: list[str], expected: list[str]) -> None:
+    assert sorted(ids(clips(lay(tmp_path, names)))) == expected
+
+
+def test_faces_and_frames_of_one_clip_stay_together_though_they_are_two_inputs(tmp_path: Path) -> None:
+    listing = clips(lay(tmp_path, ["talk/frames/1.jpg", "talk/faces/1.jpg"]))
+    assert {entry.footage for entry in listing.entries} == {"talk"}
+
+
+FFPP = [
+    *frames("original_sequences/youtube/c23/frames/033"), *frames("original_sequences/youtube/c23/frames/097"),
+    *frames("manipulated_sequences/Deepfakes/c23/frames/033_097"),
+]  # fmt: skip
+CELEB = [*frames("Celeb-real/frames/id0_0000"), *frames("Celeb-synthesis/frames/id0_id1_0000")]
+
+
+@pytest.mark.parametrize(
+    ("names", "fake", "original", "identity"),
+    [
+        (FFPP, "manipulated_sequences/Deepfakes/c23/frames/033_097", "original_sequences/youtube/c23/frames/033",
+         "youtube/097"),
+        (CELEB, "Celeb-synthesis/frames/id0_id1_0000", "Celeb-real/frames/id0_0000", "id1"),
+    ],
+    ids=["ffpp", "celebdf"],
+)  # fmt: skip
+def test_clips_of_published_sets_have_what_their_videos_have(
+    tmp_path: Path, names: list[str], fake: str, original: str, identity: str
+) -> None:
+    listing = clips(lay(tmp_path, names))
+    entries = {entry.video_id: entry for entry in listing.entries}
+    assert len(entries) == len(names) / 3
+    assert (entries[fake].label, entries[fake].source_id, entries[fake].identity) == (1, original, identity)
+    assert entries[original].source_id is None
+
+
+def test_frames_of_dfdc_are_clips_with_their_originals(tmp_path: Path) -> None:
+    lay(tmp_path, [*frames("frames/aaa"), *frames("frames/bbb")])
+    (tmp_path / "metadata.json").write_text(
+        '{"aaa.mp4": {"label": "REAL"}, "bbb.mp4": {"label": "FAKE", "original": "aaa.mp4"}}'
+    )
+    listing = clips(tmp_path)
+    assert [(entry.video_id, entry.label, entry.source_id) for entry in listing.entries] == [
+        ("frames/aaa", 0, None), ("frames/bbb", 1, "frames/aaa"),
+    ]  # fmt: skip
+
+
+def test_pictures_in_the_folder_of_a_published_set_s_videos_stay_on_their_own(tmp_path: Path) -> None:
+    names = ["YouTube-real/00170.png", "YouTube-real/00171.png"]
+    assert ids(clips(lay(tmp_path, names))) == names
+
+
+def custom(root: Path, entries: Sequence[Entry]) -> Listing:
+    lay(root, [entry.video_id for entry in entries])
+    return Listing(layout="mine", root=root, labels=("real", "fake"), entries=list(entries))
+
+
+def entry(name: str, **more: Any) -> Entry:
+    return Entry(video_id=name, **{"label": 0, **more})
+
+
+@pytest.mark.parametrize(
+    "differing", [{"label": 1}, {"split": "val"}, {"identity": "ben"}, {"source_id": "real/a/0000.png"}]
+)
+def test_frames_whose_metadata_differ_stay_on_their_own(tmp_path: Path, differing: dict[str, Any]) -> None:
+    entries = [entry("talk/0000.png"), entry("talk/0001.png", **differing)]
+    assert with_clips(custom(tmp_path, entries), (), (tmp_path,)).entries == entries
+
+
+def test_a_layout_that_lists_a_part_of_a_folder_gets_no_more_than_that(tmp_path: Path) -> None:
+    lay(tmp_path, ["talk/0002.png"])
+    entries = [entry("talk/0000.png"), entry("talk/0001.png")]
+    assert with_clips(custom(tmp_path, entries), (), (tmp_path,)).entries == entries
+
+
+def test_frames_of_an_original_that_stays_apart_stay_apart_too_so_that_no_link_is_lost(tmp_path: Path) -> None:
+    original = [entry("a/0.png", identity="anna"), entry("a/1.png", identity="ben")]
+    fake = [entry(f"b/{number}.png", label=1, source_id=f"a/{number}.png") for number in range(2)]
+    fake_of_fake = [entry(f"c/{number}.png", label=1, source_id=f"b/{number}.png") for number in range(2)]
+    alone = [entry(f"d/{number}.png") for number in range(2)]
+    listing = with_clips(custom(tmp_path, [*original, *fake, *fake_of_fake, *alone]), (), (tmp_path,))
+    assert ids(listing) == [*(one.video_id for one in (*original, *fake, *fake_of_fake)), "d"]
+
+
+def test_an_original_of_a_single_image_stays_apart(tmp_path: Path) -> None:
+    entries = [entry("a/0.png"), entry("a/1.png"), entry("fake/x.png", label=1, source_id="a/1.png")]
+    assert with_clips(custom(tmp_path, entries), (), (tmp_path,)).entries == entries
+
+
+def test_a_clip_may_be_made_from_a_video(tmp_path: Path) -> None:
+    entries = [entry(f"b/{number}.png", label=1, source_id="a.mp4") for number in range(2)]
+    assert [one.source_id for one in with_clips(custom(tmp_path, entries), (), (tmp_path,)).entries] == ["a.mp4"]
+
+
+def test_a_link_out_of_the_source_fails_alone_and_one_into_an_allowed_folder_is_a_frame(tmp_path: Path) -> None:
+    src, outside = lay(tmp_path / "src", frames("real/clip")), lay(tmp_path / "outside", ["x.png"])
+    (src / "real/clip/0003.png").symlink_to(outside / "x.png")
+    clip, failed = sorted(clips(src).entries, key=lambda one: one.video_id)
+    assert (clip.num_images, failed.video_id, failed.problem) == (3, "real/clip/0003.png", "outside_root")
+    assert [one.num_images for one in clips(src, allowed=[outside]).entries] == [4]
+
+
+def table(root: Path, *rows: str) -> Path:
+    (root / "t.csv").write_text("\n".join(["path,label,source", *rows]))
+    return root / "t.csv"
+
+
+def test_rows_of_a_table_stay_as_they_are(tmp_path: Path) -> None:
+    lay(tmp_path, frames("a"))
+    assert ids(clips(table(tmp_path, *(f"{name},real," for name in frames("a"))))) == frames("a")
+
+
+def test_a_row_that_names_a_folder_of_images_is_a_clip(tmp_path: Path) -> None:
+    lay(tmp_path, [*frames("a"), *frames("b", 2), "empty/notes.txt"])
+    listing = clips(table(tmp_path, "a,real,", "b,fake,a", "empty,real,"))
+    assert [(one.video_id, one.num_images, one.label, one.source_id) for one in listing.entries] == [
+        ("a", 3, 0, None), ("b", 2, 1, "a"),
+    ]  # fmt: skip
+    assert listing.missing == ["empty"]
+
+
+def test_a_table_that_names_a_folder_and_an_image_in_it_is_refused(tmp_path: Path) -> None:
+    lay(tmp_path, frames("a"))
+    with pytest.raises(UsageError, match=r"names 'a/0001.png', and the folder that it lies in.*drop one"):
+        list_source(table(tmp_path, "a,real,", "a/0001.png,real,"))
+
+
+def digest(root: Path) -> str | None:
+    (clip,) = clips(root).entries
+    return clip.images_digest
+
+
+def test_any_change_in_a_folder_is_noticed(tmp_path: Path) -> None:
+    folder = lay(tmp_path, frames("real/clip")) / "real/clip"
+    seen = [digest(tmp_path)]
+    assert digest(tmp_path) == seen[0]
+    (folder / "0001.png").rename(folder / "0009.png")
+    seen.append(digest(tmp_path))
+    os.utime(folder / "0009.png", ns=(0, 1))  # older: the latest time and the sizes stay as they are
+    seen.append(digest(tmp_path))
+    (folder / "0002.png").unlink()
+    seen.append(digest(tmp_path))
+    (folder / "0003.png").write_bytes(b"xx")
+    seen.append(digest(tmp_path))
+    assert len(set(seen)) == 5
+
+
+def planned(*names: str) -> list[Entry]:
+    return [Entry(video_id=name) for name in names]
+
+
+def test_an_out_with_frames_on_their_own_goes_on_so_with_a_warning(tmp_path: Path) -> None:
+    names = [*frames("real/old"), *frames("real/new")]
+    listing = clips(lay(tmp_path, names), planned(*frames("real/old")))
+    assert sorted(ids(listing)) == sorted(names)
+    (warning,) = (text for text in listing_warnings(listing) if "inputs of their own" in text)
+    assert "the frames of 2 folders stay that" in warning
+    assert not [text for text in listing_warnings(clips(tmp_path)) if "inputs of their own" in text]
+
+
+def test_a_folder_of_more_images_than_a_clip_has_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_clips, "_MAX_USUAL_IMAGES", 3)
+    assert clips(lay(tmp_path, frames("real/a", 3))).warnings == ()
+    (warning,) = clips(lay(tmp_path, frames("img_celeba", 4))).warnings
+    assert warning.startswith("img_celeba: 4 images are one clip, which one worker reads")
+
+
+def test_an_out_with_clips_gets_more_of_them(tmp_path: Path) -> None:
+    lay(tmp_path, [*frames("real/old"), *frames("real/new")])
+    assert sorted(ids(clips(tmp_path, clips(tmp_path).entries[:1]))) == ["real/new", "real/old"]
+
+
+def test_images_are_never_in_out_both_in_a_clip_and_on_their_own(tmp_path: Path) -> None:
+    lay(tmp_path, frames("a"))
+    (clip,) = clips(tmp_path).entries
+    with pytest.raises(RefusedError, match="OUT has its folder as one clip, and now this image is an input of its own"):
+        clips(table(tmp_path, *(f"{name},real," for name in frames("a"))), [clip])
+    with pytest.raises(RefusedError, match="OUT has its images as inputs of their own, and now it is one clip"):
+        clips(table(tmp_path, "a,real,"), planned(*frames("a")))
+
+
+def test_recordings_of_clips_are_guessed_from_the_names_of_folders(tmp_path: Path) -> None:
+    warnings = listing_warnings(clips(lay(tmp_path, [*frames("real/a"), *frames("fake/b")])))
+    assert any("recordings are known for 0 of 2 inputs and guessed from file names for 2" in text for text in warnings)
