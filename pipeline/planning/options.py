@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from ..dataset.image_codec import ImageEncoder
@@ -67,17 +69,23 @@ class Options:
             raise UsageError(f"masks={self.masks!r}: must be own or source; try own")
 
     def to_config(
-        self, detector: FaceDetector, labels: tuple[str, ...], *, has_own_masks: bool = False
+        self,
+        detector: FaceDetector,
+        labels: tuple[str, ...],
+        columns: Mapping[str, str] = MappingProxyType({}),
+        *,
+        has_own_masks: bool = False,
     ) -> dict[str, Any]:
         """The config: everything that rows depend on, as JSON values.
 
-        `has_own_masks`: whether some input has a mask of its own that is used. Without any, the config is what it was
-        before own masks were read, so that datasets from then go on.
+        `columns`: the source's own, kind by name. `has_own_masks`: whether some input has a mask of its own that is
+        used. Without any, the config is what it was before own masks were read, so that datasets from then go on.
         """
         image = self.image
         return {
             "schema": SCHEMA_VERSION,
             "labels": list(labels),
+            **({"columns": dict(columns)} if columns else {}),
             "sampling": _as_floats(self.sampling.as_dict(), "fps"),
             "detector": detector.fingerprint,
             "faces": self.keep.max_faces,
@@ -112,8 +120,9 @@ def hash_config(config: dict[str, Any]) -> str:
 class JobSpec:
     """What every worker needs to process units: sent once, picklable, the same for all units.
 
-    Paths must mean the same on every host. `config_hash`: `hash_config` of the job's config. `allowed_roots`: real
-    paths of further folders that inputs may lie in; not part of the config, since rows do not depend on them.
+    Paths must mean the same on every host. `columns`: the source's own, kind by name. `config_hash`: `hash_config` of
+    the job's config. `allowed_roots`: real paths of further folders that inputs may lie in; not part of the config,
+    since rows do not depend on them.
     """
 
     root: Path
@@ -122,6 +131,7 @@ class JobSpec:
     detector: FaceDetector
     labels: tuple[str, ...]
     config_hash: str
+    columns: Mapping[str, str] = field(default_factory=dict)
     limits: DecoderLimits = field(default_factory=DecoderLimits)
     allowed_roots: tuple[Path, ...] = ()
 

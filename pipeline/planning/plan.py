@@ -138,7 +138,7 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
 
 
 _ENTRY_DEFAULTS = _as_dict(Entry(video_id=""))
-_LATER_FIELDS = ("mask_id", "mask_size_bytes", "fake_segments", "outside_label")
+_LATER_FIELDS = ("mask_id", "mask_size_bytes", "fake_segments", "outside_label", "values")
 
 
 def _content(entry: Entry) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _without_defaults(entry: Entry) -> dict[str, Any]:
 
 
 def _parse_entry(data: dict[str, Any]) -> Entry:
-    known: dict[str, Any] = {"kin": tuple(data.get("kin", ()))}  # JSON has no tuples
+    known: dict[str, Any] = {name: tuple(data.get(name, ())) for name in ("kin", "values")}  # JSON has no tuples
     if (segments := data.get("fake_segments")) is not None:
         known["fake_segments"] = tuple((start, end) for start, end in segments)
     return Entry(**{**data, **known})

@@ -14,7 +14,15 @@ from ..errors import RefusedError, UsageError
 from ..faces import FaceDetector
 from ..faces.detectors.by_name import make_detector
 from ..manipulation import own_masks
-from ..sources import Layout, Listing, list_source, refuse_unlabelled, resolve_allowed_roots, with_splits_from
+from ..sources import (
+    Layout,
+    Listing,
+    list_source,
+    refuse_unlabelled,
+    resolve_allowed_roots,
+    with_columns,
+    with_splits_from,
+)
 from ..video import DecoderLimits
 from .incremental import config_differences
 from .options import JobSpec, Options, hash_config
@@ -31,6 +39,7 @@ def prepare_job(
     limits: DecoderLimits | None = None,
     allow_roots: Sequence[str | Path] = (),
     splits: str | Path | None = None,
+    columns: Sequence[str] = (),
     allow_leaks: bool = False,
     allow_unlabelled: bool = False,
 ) -> tuple[JobSpec, Listing, dict[str, Any]]:
@@ -45,6 +54,7 @@ def prepare_job(
         limits: limits of the decoder; None for the defaults.
         allow_roots: further folders that links and absolute paths may lead into.
         splits: a file of splits, in place of the source's own; see `sources.splits_file`.
+        columns: names of the source's own columns to store in each row.
         allow_leaks: whether that file may have a clip in train and in another split.
         allow_unlabelled: whether more than half of the inputs of a new dataset may have no label.
 
@@ -61,6 +71,7 @@ def prepare_job(
     listing = list_source(src, layout, allowed=allowed)
     if splits is not None:
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
+    listing = with_columns(listing, columns)
     if options.masks == "source":
         listing = replace(listing, entries=[entry.without_mask() for entry in listing.entries])
     recorded = _recorded_config(OutPaths(out))
@@ -68,12 +79,12 @@ def prepare_job(
     has_own_masks = any(entry.mask_id for entry in listing.entries) or (
         options.masks == "own" and _has_own_masks(recorded or {})
     )
-    config = options.to_config(detector, listing.labels, has_own_masks=has_own_masks)
+    config = options.to_config(detector, listing.labels, listing.columns, has_own_masks=has_own_masks)
     if recorded is not None:
         _refuse_other_config(out, recorded, config)
     job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, labels=listing.labels,
-        config_hash=hash_config(config), limits=limits or DecoderLimits(),
+        columns=listing.columns, config_hash=hash_config(config), limits=limits or DecoderLimits(),
     )  # fmt: skip
     if not allow_unlabelled and recorded is None:
         refuse_unlabelled(listing)
