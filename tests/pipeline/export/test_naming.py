@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from assets_dataset import Clip, make_dataset
+from assets_dataset import ELSEWHERE, Clip, make_dataset
 from assets_export import exported, files_below, listed
 from assets_random import examples
 from facefeed.pipeline.export.naming import safe_name, unique_names
@@ -17,6 +17,7 @@ ODD = (
     "real/a.b.mp4", "real/a_b.mp4", "fake/a.b.mp4", "real/A.B.mp4", "real/clip.mp4", "other/clip.mkv", "other/clip.mp4",
     "real/...mp4", "real/ .mp4", "real/'quote\" $(x).mp4", "real/new\nline.mp4", "real/größe.mp4", "real/映像.mp4",
     "real/-rf.mp4", "real/" + "long" * 50 + "1.mp4", "real/" + "long" * 50 + "2.mp4", "real/<script>.mp4", "real/~.mp4",
+    f"{ELSEWHERE}/clip.mp4", f"{ELSEWHERE}/etc/passwd",
 )  # fmt: skip
 
 
