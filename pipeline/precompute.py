@@ -232,7 +232,8 @@ def _remove_empty_out_on_refusal(paths: OutPaths) -> Iterator[None]:
 
 def _write_index(run_state: RunState, manifest: Manifest) -> None:
     try:
-        write_index(run_state.paths, run_state.parquet_files(), manifest.labels, manifest.fingerprint)
+        files = run_state.parquet_files()
+        write_index(run_state.paths, files, manifest.labels, manifest.fingerprint, manifest.schema)
     except CorruptDataError as error:
         damaged = quarantine_damaged(run_state)
         raise StoppedError(

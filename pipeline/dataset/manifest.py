@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from ..errors import CorruptDataError, StoppedError, UsageError
-from .schema import SCHEMA_VERSION
+from .schema import READABLE_VERSIONS, SCHEMA_VERSION
 
 RECEIPT_VERSION = 1
 MANIFEST_VERSION = 1
@@ -176,6 +176,7 @@ class Manifest:
     `refused`: the failed inputs that never reached a unit, and so are in no receipt. `faces_without_mask`: of fakes
     whose original exists, how many faces could not be compared with it. `plan_parts`: how many parts of the plan the
     manifest covers; where the plan has more, a later run is unfinished. None in manifests from before it was recorded.
+    `schema`: version of the schema of its files.
     """
 
     fingerprint: str
@@ -189,10 +190,11 @@ class Manifest:
     faces_without_mask: int = 0
     refused: list[dict[str, str | None]] = field(default_factory=list)
     plan_parts: int | None = None
+    schema: int = SCHEMA_VERSION
 
     def to_json(self) -> str:
         """The JSON text of the manifest's file."""
-        return json.dumps({"version": MANIFEST_VERSION, "schema": SCHEMA_VERSION, **asdict(self)}, indent=1)
+        return json.dumps({"version": MANIFEST_VERSION, "schema": self.schema, **asdict(self)}, indent=1)
 
     @classmethod
     def read(cls, out: Path) -> Self:
@@ -204,11 +206,12 @@ class Manifest:
         path = OutPaths(out).manifest
         try:
             data = json.loads(path.read_bytes())
-            stored, supported = (data.pop("version"), data.pop("schema")), (MANIFEST_VERSION, SCHEMA_VERSION)
-            if stored != supported:
+            version, schema = data.pop("version"), data["schema"]
+            if version != MANIFEST_VERSION or schema not in READABLE_VERSIONS:
+                readable = " and ".join(map(str, READABLE_VERSIONS))
                 raise CorruptDataError(
-                    f"{path}: is of version {stored[0]}, schema {stored[1]}; this facefeed reads version "
-                    f"{supported[0]}, schema {supported[1]}: read it with the facefeed that made it, or make a new OUT "
+                    f"{path}: is of version {version}, schema {schema}; this facefeed reads version "
+                    f"{MANIFEST_VERSION}, schema {readable}: read it with the facefeed that made it, or make a new OUT "
                     "with `facefeed precompute`"
                 )
             data["inputs"] = {"partial": 0, **data["inputs"]}  # older manifests lack it

@@ -14,7 +14,10 @@ import pyarrow as pa
 
 from ..errors import CorruptDataError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+READABLE_VERSIONS = (2, 3)
+"""Versions of the schema that can be read; a dataset is only ever extended by the facefeed that writes its version."""
+
 ROW_GROUP_ROWS = 256
 SPLITS = ("train", "val", "test")
 REGION_NAMES = ("left_eye", "right_eye", "nose", "mouth", "face")
@@ -26,6 +29,7 @@ _WRITE_BATCH_ROWS = 8  # pyarrow checks the page size once per batch; its defaul
 
 _BOX = pa.list_(pa.float32(), 4)
 _POINTS = pa.list_(pa.list_(pa.float32(), 2))
+_SEGMENTS = pa.list_(pa.list_(pa.float64(), 2))
 _REGIONS = pa.struct([pa.field(name, _BOX, nullable=False) for name in REGION_NAMES])
 
 
@@ -42,7 +46,9 @@ _FIELDS = (
     _field("method", pa.string(), "how a fake was made, e.g. Deepfakes", nullable=True),
     _field("compression", pa.string(), "the dataset's own grade of compression, e.g. c23", nullable=True),
     _field("split", pa.string(), "train, val or test"),
-    _field("label", pa.int8(), "index into the schema metadata's facefeed.labels; -1: unknown"),
+    _field("label", pa.int8(), "of this frame: index into the schema metadata's facefeed.labels; -1: unknown"),
+    _field("fake_segments", _SEGMENTS, "seconds, [start, end): when the video is fake; null: all of it has one label",
+           nullable=True),
     _field("frame_index", pa.int32(), "ordinal of the frame in presentation order, from 0"),
     _field("pts_seconds", pa.float64(), "seconds: true presentation time"),
     _field("frame_width", pa.int32(), "px, of the upright frame"),
@@ -66,12 +72,24 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def face_schema(labels: Sequence[str]) -> pa.Schema:
+_ADDED_IN = {"fake_segments": 3}  # columns that older versions of the schema lack
+
+
+def face_schema(labels: Sequence[str], version: int = SCHEMA_VERSION) -> pa.Schema:
     """Schema of every file below ``OUT/faces``; `labels[i]` is the name of label `i`."""
     return pa.schema(
-        _FIELDS,
-        metadata={"facefeed.schema": str(SCHEMA_VERSION), "facefeed.labels": json.dumps(list(labels))},
+        [column for column in _FIELDS if _ADDED_IN.get(column.name, 0) <= version],
+        metadata={"facefeed.schema": str(version), "facefeed.labels": json.dumps(list(labels))},
     )
+
+
+def version_of(schema: pa.Schema) -> int:
+    """Version of a file's or an index's schema; raises `CorruptDataError` where it cannot be read."""
+    stored = (schema.metadata or {}).get(b"facefeed.schema", b"").decode(errors="replace")
+    if stored not in map(str, READABLE_VERSIONS):
+        versions = " and ".join(map(str, READABLE_VERSIONS))
+        raise CorruptDataError(f"schema metadata: facefeed.schema is {stored!r}; this facefeed reads {versions}")
+    return int(stored)
 
 
 def labels_of(schema: pa.Schema) -> tuple[str, ...]:

@@ -145,7 +145,10 @@ def _without_defaults(entry: Entry) -> dict[str, Any]:
 
 
 def _parse_entry(data: dict[str, Any]) -> Entry:
-    return Entry(**{**data, "kin": tuple(data.get("kin", ()))})  # JSON has no tuples
+    known: dict[str, Any] = {"kin": tuple(data.get("kin", ()))}  # JSON has no tuples
+    if (segments := data.get("fake_segments")) is not None:
+        known["fake_segments"] = tuple((start, end) for start, end in segments)
+    return Entry(**{**data, **known})
 
 
 @dataclass

@@ -9,7 +9,7 @@ Must not know: media, plans, datasets on disk.
 | layouts/ | the layouts that ship: one for each published set, folder, table |
 | listing | `Entry` and `Listing` |
 | media_files, allowed_roots | the search for media files, and the folders that inputs may lie in |
-| json_files | JSON that comes with a source |
+| json_files, segments | JSON that comes with a source; when a video is fake |
 | image_sequences | which images are frames of one clip |
 | splits_file | splits from a file in place of the source's own |
 | link_coverage, listing_checks | for how many inputs originals, recordings and people are known; warnings |
@@ -28,6 +28,7 @@ from ..errors import UsageError
 from .allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
 from .image_sequences import group_frames
 from .layout import Layout, load_layout, read_listing
+from .layouts.avdeepfake1m import AVDeepfake1M
 from .layouts.celebdf import CelebDF
 from .layouts.class_pairs import FFIW, UADFV
 from .layouts.deeperforensics import DeeperForensics
@@ -36,6 +37,7 @@ from .layouts.dfdc_preview import DFDCPreview
 from .layouts.fakeavceleb import FakeAVCeleb
 from .layouts.ffpp.layout import FaceForensics
 from .layouts.folder import Folder
+from .layouts.lavdf import LAVDF
 from .layouts.nearby import refuse_nearby_dataset
 from .layouts.table import TableFile
 from .link_coverage import LinkCoverage
@@ -45,6 +47,7 @@ from .media_files import find_media, find_named
 from .splits_file import with_splits_from
 
 _PUBLISHED: tuple[Layout, ...] = (
+    LAVDF(), AVDeepfake1M(),  # before DFDC, whose metadata.json is an object
     DFDC(), FaceForensics(), CelebDF(), DFDCPreview(), FakeAVCeleb(), DeeperForensics(), UADFV, FFIW,
 )  # fmt: skip
 _SHIPPED: tuple[Layout, ...] = (TableFile(), *_PUBLISHED, Folder())

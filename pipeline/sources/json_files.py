@@ -17,3 +17,12 @@ def read_json(path: Path, remedy: str) -> Any:
         raise UsageError(f"{path}: {error.strerror}; {remedy}") from error
     except (RecursionError, ValueError) as error:
         raise UsageError(f"{path}: not JSON ({error}); {remedy}") from error
+
+
+def begins_with(path: Path, sign: str) -> bool:
+    """Whether a file is there and its first character that is no space is `sign`: of a list, "["; reads 64 bytes."""
+    try:
+        with path.open("rb") as file:
+            return file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(sign.encode())
+    except OSError:
+        return False

@@ -50,6 +50,9 @@ class Entry:
         dataset: name of the dataset.
         method: how a fake was made.
         compression: the dataset's own grade.
+        fake_segments: when it is fake, as (start, end) in seconds, end excluded; its other frames have the label
+            `outside_label`. None: `label` holds for all frames.
+        outside_label: label of the frames outside `fake_segments`.
         problem: reason why it must not be opened.
         detail: that reason, for people.
 
@@ -67,6 +70,8 @@ class Entry:
     dataset: str | None = None
     method: str | None = None
     compression: str | None = None
+    fake_segments: tuple[tuple[float, float], ...] | None = None
+    outside_label: int = -1
     problem: Reason | None = None
     detail: str | None = None
 
@@ -77,6 +82,12 @@ class Entry:
             video_id=file.relative, size_bytes=file.size_bytes, mtime_ns=file.mtime_ns, problem=file.problem,
             detail=file.detail, **metadata,
         )  # fmt: skip
+
+    def label_at(self, pts_seconds: float) -> int:
+        """Label of the frame that is presented at that time."""
+        if self.fake_segments is None or any(start <= pts_seconds < end for start, end in self.fake_segments):
+            return self.label
+        return self.outside_label
 
     @property
     def people(self) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def rebuild_index_file(out: Path) -> bool:
         run_state = RunState(paths, Plan.load(paths), hash_config(manifest.config))
         if run_state.fingerprint() != manifest.fingerprint:
             return False
-        write_index(paths, run_state.parquet_files(), manifest.labels, manifest.fingerprint)
+        write_index(paths, run_state.parquet_files(), manifest.labels, manifest.fingerprint, manifest.schema)
         install_index(paths)
     except (UsageError, StoppedError):
         raise
@@ -153,7 +153,7 @@ def _check_unit(path: Path, unit: Unit, receipt: Receipt, owned: set[str], manif
     check_unit_file(path, unit.unit_id, receipt.config_hash, receipt.rows)
     with pq.ParquetFile(path) as file:
         labels = tuple(manifest.labels)
-        if not file.schema_arrow.equals(face_schema(labels)) or labels_of(file.schema_arrow) != labels:
+        if not file.schema_arrow.equals(face_schema(labels, manifest.schema)) or labels_of(file.schema_arrow) != labels:
             yield Finding("schema", location, "is not the schema of this dataset")
             return
         yield from _check_rows(file, location, unit, receipt, owned)
@@ -205,7 +205,7 @@ def _check_index(out: Path, manifest: Manifest, files: Sequence[tuple[Path, str]
     if files is None:
         return
     try:
-        builder = IndexBuilder(index_schema(manifest.labels, manifest.fingerprint), files)
+        builder = IndexBuilder(index_schema(manifest.labels, manifest.fingerprint, manifest.schema), files)
         with pa.memory_map(str(current_index_path(out))) as stored:
             same = _same_batches(builder.batches(), pa.ipc.open_file(stored))
     except CorruptDataError:

@@ -24,6 +24,7 @@ class Columns:
     kin: tuple[str, ...] = ()
     method: str | None = None
     compression: str | None = None
+    fake_segments: tuple[tuple[float, float], ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,6 +262,89 @@ FFIW = PublishedSet(
     },
 )
 
+
+def _lavdf(file: str, original: str | None = None, **changes: object) -> dict[str, object]:
+    return {
+        "file": file, "n_fakes": 0, "fake_periods": [], "duration": 1.0, "original": original, "modify_video": False,
+        "modify_audio": False, "split": file.split("/", maxsplit=1)[0], "video_frames": 25, "audio_channels": 1,
+        "audio_frames": 16000, **changes,
+    }  # fmt: skip
+
+
+LAVDF = PublishedSet(
+    layout="lavdf",
+    folder="LAV-DF",
+    files={
+        "train/000001.mp4": Columns(label=0, split="train"),
+        "train/000002.mp4": Columns(
+            label=1, split="train", source_id="train/000001.mp4", method="video", fake_segments=((0.2, 0.48),)
+        ),
+        "train/000003.mp4": Columns(label=0, split="train", method="audio"),
+        "dev/000004.mp4": Columns(label=0, split="val"),
+        "test/000005.mp4": Columns(label=0, split="test"),
+        "test/000006.mp4": Columns(
+            label=1, split="test", source_id="test/000005.mp4", method="audio and video",
+            fake_segments=((0.0, 0.2), (0.6, 0.8)),
+        ),
+    },
+    texts={
+        "metadata.json": json.dumps([
+            _lavdf("train/000001.mp4"),
+            _lavdf("train/000002.mp4", "train/000001.mp4", modify_video=True, fake_periods=[[0.2, 0.48]]),
+            _lavdf("train/000003.mp4", "train/000001.mp4", modify_audio=True, fake_periods=[[0.2, 0.48]]),
+            _lavdf("dev/000004.mp4"),
+            _lavdf("test/000005.mp4"),
+            _lavdf("test/000006.mp4", "test/000005.mp4", modify_video=True, modify_audio=True,
+                   fake_periods=[[0.6, 0.8], [0, 0.2]]),
+        ])
+    },
+)  # fmt: skip
+
+
+def _av1m(file: str, kind: str, visual: list[list[float]], audio: list[list[float]]) -> dict[str, object]:
+    folder = file.rpartition("/")[0]
+    return {
+        "file": file, "original": f"{folder}/real.mp4" if kind != "real" else f"{folder}.mp4", "split": "train",
+        "modify_type": kind, "audio_model": "vits", "fake_segments": [*visual, *audio], "audio_fake_segments": audio,
+        "visual_fake_segments": visual, "video_frames": 25, "audio_frames": 16000,
+    }  # fmt: skip
+
+
+AV_DEEPFAKE1M = PublishedSet(
+    layout="avdeepfake1m",
+    folder="AV-Deepfake1M",
+    files={
+        "train/id00012/21Uxsk56VDQ/00001/real.mp4": Columns(label=0, split="train", identity="id00012"),
+        "train/id00012/21Uxsk56VDQ/00001/fake_video_real_audio.mp4": Columns(
+            label=1, split="train", identity="id00012", method="video", fake_segments=((0.2, 0.48),),
+            source_id="train/id00012/21Uxsk56VDQ/00001/real.mp4",
+        ),
+        # The audio's segments are listed as the picture's too, in thousands of the published records.
+        "train/id00012/21Uxsk56VDQ/00001/real_video_fake_audio.mp4": Columns(
+            label=0, split="train", identity="id00012", method="audio"
+        ),
+        "val/id00076/qFmNnGyT3xs/00002/real.mp4": Columns(label=0, split="val", identity="id00076"),
+        "val/id00076/qFmNnGyT3xs/00002/fake_video_fake_audio.mp4": Columns(
+            label=1, split="val", identity="id00076", method="audio and video", fake_segments=((0.4, 0.6),),
+            source_id="val/id00076/qFmNnGyT3xs/00002/real.mp4",
+        ),
+        "test/000000.mp4": Columns(label=-1, split="test"),
+    },
+    texts={
+        "train_metadata.json": json.dumps([
+            _av1m("id00012/21Uxsk56VDQ/00001/real.mp4", "real", [], []),
+            _av1m("id00012/21Uxsk56VDQ/00001/fake_video_real_audio.mp4", "visual_modified", [[0.2, 0.48]], []),
+            _av1m("id00012/21Uxsk56VDQ/00001/real_video_fake_audio.mp4", "audio_modified", [[0.2, 0.4]], [[0.2, 0.4]]),
+        ], indent=1),
+        "val_metadata.json": json.dumps([
+            _av1m("id00076/qFmNnGyT3xs/00002/real.mp4", "real", [], []),
+            _av1m("id00076/qFmNnGyT3xs/00002/fake_video_fake_audio.mp4", "both_modified", [[0.4, 0.6]], [[0, 0.2]]),
+        ]),
+        "test_files.txt": "000000.mp4\n",
+    },
+    ignored={".txt": 1},
+)  # fmt: skip
+
 PUBLISHED_SETS = {
     "FF++ on Kaggle": FFPP_KAGGLE,
     "FF++ on Kaggle in lower case": FFPP_KAGGLE_LOWER,
@@ -274,4 +358,6 @@ PUBLISHED_SETS = {
     "DeeperForensics": DEEPERFORENSICS,
     "UADFV": UADFV,
     "FFIW": FFIW,
+    "LAV-DF": LAVDF,
+    "AV-Deepfake1M": AV_DEEPFAKE1M,
 }

@@ -1,16 +1,19 @@
-"""Layout `table`: a CSV or Parquet file, one row per input: `path,label[,split,source,identity,footage,method]`.
+"""Layout `table`: a CSV or Parquet file, one row per input: `path,label[,split,source,identity,footage,method,...]`.
 
 Paths and sources are relative to the table's own folder. Where there is a column `footage`, rows of one footage stay in
-one split, and a row without one forms a group of its own. Beside `emotions.csv`, `emotions.classes.txt` may name the
+one split, and a row without one forms a group of its own. `fake_segments`, such as [[1.2, 3.4]] in seconds, says which
+frames of a video have its label; the others are real. Beside `emotions.csv`, `emotions.classes.txt` may name the
 classes, one a line, in the order of their numbers.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -20,11 +23,12 @@ from ...errors import UsageError
 from ..allowed_roots import relative_name
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
 from ..media_files import find_named
+from ..segments import parse_segments
 from .class_names import ClassNames
 
 _MIN_SIMILARITY = 0.8  # 0..1: `labels` and `splitt` are misspelt columns, `label_id` is not
 _REQUIRED = ("path", "label")
-_OPTIONAL = ("split", "source", "identity", "footage", "method", "compression", "dataset")
+_OPTIONAL = ("split", "source", "identity", "footage", "method", "compression", "dataset", "fake_segments")
 
 
 class TableFile:
@@ -69,6 +73,7 @@ class TableFile:
                     dataset=row.get("dataset") or None,
                     method=row.get("method") or None,
                     compression=row.get("compression") or None,
+                    **_segments(src, row, classes.names),
                 )
             )
         entries.sort(key=lambda entry: entry.video_id)
@@ -141,6 +146,23 @@ def _split(src: Path, row: dict[str, str]) -> str | None:
     if split is None:
         raise UsageError(f"{src}: split {given!r} of {row['path']!r}: must be train, val or test")
     return split
+
+
+def _segments(src: Path, row: dict[str, str], classes: Sequence[str]) -> dict[str, Any]:
+    """The fields of an entry that say when it is fake; raises `UsageError` where they are none, or no class is real."""
+    given = row.get("fake_segments")
+    if not given:
+        return {}
+    where = f"{src}: {row['path']}"
+    try:
+        value = json.loads(given)
+    except (RecursionError, ValueError):
+        value = given
+    segments = parse_segments(value, where)
+    real = next((number for number, name in enumerate(classes) if name.lower() == "real"), None)
+    if real is None:
+        raise UsageError(f"{where}: has fake segments, but no class is called real, which its other frames would be")
+    return {"fake_segments": segments, "outside_label": real}
 
 
 def _source_id(src: Path, row: dict[str, str]) -> str | None:

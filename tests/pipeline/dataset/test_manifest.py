@@ -136,7 +136,7 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(MANIFEST.to_json())
     assert Manifest.read(tmp_path) == MANIFEST
     data = json.loads(MANIFEST.to_json())
-    assert (data["version"], data["schema"]) == (1, 2)
+    assert (data["version"], data["schema"]) == (1, 3)
 
 
 @pytest.mark.parametrize("out", ["nowhere", "file", "."])
@@ -158,12 +158,12 @@ def test_a_damaged_manifest_is_named(tmp_path: Path, damage: Callable[[dict[str,
         Manifest.read(tmp_path)
 
 
-@pytest.mark.parametrize(("key", "number"), [("version", 2), ("schema", 1), ("schema", 3)])
+@pytest.mark.parametrize(("key", "number"), [("version", 2), ("schema", 1), ("schema", 4)])
 def test_a_dataset_of_another_version_is_reported_as_such(tmp_path: Path, key: str, number: int) -> None:
     data = json.loads(MANIFEST.to_json())
     with_(key, number)(data)
     (tmp_path / "manifest.json").write_text(json.dumps(data))
-    with pytest.raises(CorruptDataError, match=rf"{key} {number}.*this facefeed reads version 1, schema 2: "):
+    with pytest.raises(CorruptDataError, match=rf"{key} {number}.*this facefeed reads version 1, schema 2 and 3: "):
         Manifest.read(tmp_path)
 
 

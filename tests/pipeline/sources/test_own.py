@@ -102,7 +102,7 @@ def test_the_guides_example_makes_a_dataset_from_python_and_from_the_command_lin
 
 
 def test_the_guides_table_has_every_layout_that_comes_along() -> None:
-    named = re.findall(r"^\| `([a-z]+)` \|", GUIDE.read_text(), flags=re.MULTILINE)
+    named = re.findall(r"^\| `([a-z0-9]+)` \|", GUIDE.read_text(), flags=re.MULTILINE)
     assert sorted(named) == sorted(set(LAYOUTS) - {"auto"})
 
 
@@ -142,7 +142,10 @@ def test_a_missing_file_and_an_unknown_name_are_distinguished(tmp_path: Path) ->
     assert (missing.exit_code, "--layout gone.py: no such file" in missing.stderr) == (2, True)
     other = CliRunner().invoke(main, ["precompute", str(tmp_path), str(tmp_path / "out"), "--layout", "ffp"])
     assert other.exit_code == 2
-    assert "layout='ffp': must be one of auto, table, dfdc, ffpp, celebdf, dfdcp, fakeavceleb, " in other.stderr
+    assert (
+        "layout='ffp': must be one of auto, table, lavdf, avdeepfake1m, dfdc, ffpp, celebdf, dfdcp, fakeavceleb, "
+        in other.stderr
+    )
 
 
 def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:

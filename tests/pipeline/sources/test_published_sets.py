@@ -28,7 +28,7 @@ def columns_of(listing: Listing) -> dict[str, Columns]:
     return {
         entry.video_id: Columns(
             label=entry.label, split=entry.split, source_id=entry.source_id, identity=entry.identity, kin=entry.kin,
-            method=entry.method, compression=entry.compression,
+            method=entry.method, compression=entry.compression, fake_segments=entry.fake_segments,
         )
         for entry in listing.entries
     }  # fmt: skip
@@ -84,7 +84,8 @@ def test_extracted_frames_instead_of_videos_have_the_columns_of_their_video(
         (src / name).unlink()
         for number in range(2):
             (src / frames / f"{number:03}.png").touch()
-            expected[f"{frames}/{number:03}.png"] = (columns.label, columns.split, columns.method, columns.identity)
+            label = columns.label if columns.fake_segments is None else -1  # the frame's time is not known
+            expected[f"{frames}/{number:03}.png"] = (label, columns.split, columns.method, columns.identity)
     listing = list_source(src, published.layout)
     assert {
         entry.video_id: (entry.label, entry.split, entry.method, entry.identity) for entry in listing.entries

@@ -1,0 +1,109 @@
+"""Layout `avdeepfake1m`: AV-Deepfake1M and AV-Deepfake1M++ (Cai et al. 2024, 2025).
+
+    train_metadata.json     [{"file": "id00012/21Uxsk56VDQ/00001/fake_video_fake_audio.mp4", "original":
+                             "id00012/21Uxsk56VDQ/00001/real.mp4", "split": "train", "modify_type": "both_modified",
+                             "fake_segments": [...], "visual_fake_segments": [[1.2, 1.6]], ...}, ...]
+    train/id00012/21Uxsk56VDQ/00001/real.mp4, fake_video_real_audio.mp4, ...
+    val_metadata.json, val/...      test/...    whose labels are not published
+
+Labels are those of the picture: where the sound alone was changed it is real. Of a changed picture the visual segments
+say which frames are fake. Folders are people of VoxCeleb2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+from ..json_files import begins_with, read_json
+from ..listing import Entry, FoundFile, Listing
+from ..media_files import find_videos_or_frames, path_exists
+from ..segments import parse_segments, segment_fields
+from .name_matcher import published_path
+
+_SPLITS = ("train", "val", "test")
+_LABELS = {"real": 0, "audio_modified": 0, "visual_modified": 1, "both_modified": 1}
+_METHODS = {"audio_modified": "audio", "visual_modified": "video", "both_modified": "audio and video"}
+
+
+class AVDeepfake1M:
+    """The folders train, val and test, or some of them, with the metadata of train and val."""
+
+    name = "avdeepfake1m"
+    needs = "a folder with train_metadata.json or val_metadata.json, a list, and the folder train or val"
+
+    def fits(self, src: Path) -> bool:
+        """Whether `src` has this layout."""
+        return any(path_exists(src / split) for split in _tables(src))
+
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
+        """Lists the videos; those that no metadata names get label -1.
+
+        Raises `UsageError` where the metadata is not of the set's form.
+        """
+        tables = _tables(src)
+        records = {path: record for split, table in tables.items() for path, record in _records(table, split)}
+        ignored: Counter[str] = Counter()
+        files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
+        ignored[".json"] -= len(tables)
+        folders = {split for split in _SPLITS if path_exists(src / split)}
+        entries = [_entry(file, records, use_splits=len(folders) > 1) for file in files]
+        on_disk = {published_path(entry.video_id) for entry in entries}
+        # A part of the set is on disk in most places: a split whose folder is not there is not missing.
+        expected = {path for path in records if path.partition("/")[0] in folders}
+        return Listing(
+            layout=self.name, root=src, labels=("real", "fake"), entries=entries,
+            missing=sorted(expected - on_disk), ignored=+ignored,
+            without_splits="give one of its folders as SRC", giving_labels="its metadata does not name them",
+            recognised_by=", ".join([*(table.name for table in tables.values()), *sorted(folders)]),
+        )  # fmt: skip
+
+
+def _tables(src: Path) -> dict[str, Path]:
+    """The metadata that is there, by split."""
+    tables = {split: src / f"{split}_metadata.json" for split in _SPLITS}
+    return {split: table for split, table in tables.items() if begins_with(table, "[")}
+
+
+def _records(path: Path, split: str) -> list[tuple[str, dict[str, Any]]]:
+    """Records with the path of their video below SRC."""
+    consequence = "no label of this set is known; fix it, or use --layout folder"
+    records = []
+    for record in read_json(path, consequence):
+        kind = str(record.get("modify_type")).replace("-", "_") if isinstance(record, dict) else None
+        if kind not in _LABELS or "file" not in record:
+            raise UsageError(
+                f"{path}: {record!r:.80}: must have a file, and a modify_type of {', '.join(_LABELS)}; {consequence}"
+            )
+        where = f"{path}: {record['file']}"
+        segments = parse_segments(record.get("visual_fake_segments", ()), where) if _LABELS[kind] else None
+        original = record.get("original") if kind != "real" else None  # of a real one it is the path in VoxCeleb2
+        source = f"{split}/{original}" if original else None
+        records.append(
+            (f"{split}/{record['file']}", {"kind": kind, "segments": segments, "source": source, "split": split})
+        )
+    return records
+
+
+def _entry(file: FoundFile, records: Mapping[str, dict[str, Any]], *, use_splits: bool) -> Entry:
+    folder, _, below = file.relative.partition("/")
+    person = below.partition("/")[0] if below.startswith("id") else None
+    split = folder if use_splits and folder in _SPLITS else None
+    record = records.get(published_path(file.relative))
+    if record is None:
+        return Entry.of_file(file, split=split, identity=person, dataset="avdeepfake1m")
+    segments, source = record["segments"], record["source"]
+    is_real = segments is None
+    return Entry.of_file(
+        file,
+        split=split,
+        source_id=None if is_real else source,
+        footage=source or published_path(file.relative) if is_real else None,
+        identity=person,
+        dataset="avdeepfake1m",
+        method=_METHODS.get(record["kind"]),
+        **({"label": 0} if is_real else segment_fields(segments, file.relative)),
+    )

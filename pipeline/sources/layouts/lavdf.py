@@ -1,0 +1,95 @@
+"""Layout `lavdf`: Localized Audio Visual DeepFake (LAV-DF; Cai et al. 2022).
+
+    metadata.json       [{"file": "test/000001.mp4", "n_fakes": 1, "fake_periods": [[4.1, 4.6]], "original":
+                         "test/051254.mp4", "modify_video": true, "modify_audio": false, "split": "test", ...}, ...]
+    train/, dev/, test/     videos; dev is val
+
+Labels are those of the picture: where the sound alone was changed it is real. Of a changed picture the periods say
+which frames are fake.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+from ..json_files import begins_with, read_json
+from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
+from ..media_files import find_videos_or_frames, path_exists
+from ..segments import parse_segments, segment_fields
+from .name_matcher import published_path
+
+_TABLES = ("metadata.json", "metadata.min.json")
+_FOLDERS = ("train", "dev", "test")
+
+
+class LAVDF:
+    """The folders train, dev and test, or some of them, with the metadata; other media get label -1."""
+
+    name = "lavdf"
+    needs = f"a folder with {_TABLES[0]}, a list, and {', '.join(_FOLDERS)}"
+
+    def fits(self, src: Path) -> bool:
+        """Whether `src` has this layout."""
+        return _table(src) is not None and any(path_exists(src / folder) for folder in _FOLDERS)
+
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
+        """Lists the videos.
+
+        Raises `UsageError` where the metadata is not of the set's form.
+        """
+        table = _table(src) or src / _TABLES[0]
+        records = _records(table)
+        ignored: Counter[str] = Counter()
+        files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
+        ignored[".json"] -= 1
+        use_splits = has_usable_splits({parse_split_name(str(record.get("split"))) for record in records.values()})
+        entries = [_entry(table, file, records.get(published_path(file.relative)), use_splits) for file in files]
+        on_disk = {published_path(entry.video_id) for entry in entries}
+        return Listing(
+            layout=self.name, root=src, labels=("real", "fake"), entries=entries,
+            missing=sorted(records.keys() - on_disk), ignored=+ignored,
+            without_splits=f"take `split` out of {table.name}", giving_labels=f"{table.name} does not name them",
+            recognised_by=f"{table.name}, {', '.join(folder for folder in _FOLDERS if path_exists(src / folder))}",
+        )  # fmt: skip
+
+
+def _table(src: Path) -> Path | None:
+    """The metadata, a list: DFDC's file of that name is an object."""
+    return next((src / name for name in _TABLES if begins_with(src / name, "[")), None)
+
+
+def _records(path: Path) -> dict[str, dict[str, Any]]:
+    """Records by the path of their video."""
+    consequence = "no label of this set is known; fix it, or use --layout folder"
+    data = read_json(path, consequence)
+    needed = ("file", "modify_video", "modify_audio", "fake_periods")
+    for record in data:
+        if not isinstance(record, dict) or any(key not in record for key in needed):
+            raise UsageError(f"{path}: {record!r:.80}: must have {', '.join(needed)}; {consequence}")
+    return {str(record["file"]): record for record in data}
+
+
+def _entry(table: Path, file: FoundFile, record: Mapping[str, Any] | None, use_splits: bool) -> Entry:
+    if record is None:
+        return Entry.of_file(file, dataset="lavdf")
+    split = parse_split_name(str(record.get("split"))) if use_splits else None
+    source = str(record["original"]) if record.get("original") else None
+    if not record["modify_video"]:
+        method = "audio" if record["modify_audio"] else None
+        return Entry.of_file(
+            file, label=0, split=split, footage=source or published_path(file.relative), method=method,
+            dataset="lavdf",
+        )  # fmt: skip
+    segments = parse_segments(record["fake_periods"], f"{table}: {record['file']}")
+    return Entry.of_file(
+        file,
+        split=split,
+        source_id=source,
+        dataset="lavdf",
+        method="audio and video" if record["modify_audio"] else "video",
+        **segment_fields(segments, file.relative),
+    )

@@ -1,0 +1,85 @@
+"""What a user notices of videos that are fake in part: each frame has the label of its own time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from assets_dataset import Clip, make_dataset
+from assets_rows import stored_rows
+from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.planning.plan import Plan
+from facefeed.pipeline.sources import Entry, list_source
+from facefeed.pipeline.sources.segments import parse_segments
+
+SEGMENTS = ((0.0, 0.08), (0.2, 0.28))
+
+
+def test_frames_have_the_label_of_their_time_and_the_segments_of_their_video(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry_of = Clip.entry
+
+    def with_segments(clip: Clip) -> Entry:
+        entry = entry_of(clip)
+        return replace(entry, fake_segments=SEGMENTS, outside_label=0) if entry.label else entry
+
+    monkeypatch.setattr(Clip, "entry", with_segments)
+    make_dataset(tmp_path / "out", (("train", (Clip("real/anna.mp4", 10), Clip("fake/anna-swap.mp4", 10))),))
+    rows = stored_rows(tmp_path / "out")
+    fake = [row for row in rows if row["video_id"] == "fake/anna-swap.mp4"]
+    assert [row["label"] for row in fake] == [1, 1, 0, 0, 0, 1, 1, 0, 0, 0]  # 25 frames a second
+    assert all(row["fake_segments"] == [list(segment) for segment in SEGMENTS] for row in fake)
+    real = [row for row in rows if row["video_id"] == "real/anna.mp4"]
+    assert {row["label"] for row in real} == {0}
+    assert {row["fake_segments"] for row in real} == {None}
+    planned = Plan.load(OutPaths(tmp_path / "out")).parts[0].units[0].inputs
+    assert {entry.fake_segments for entry in planned} == {None, SEGMENTS}  # as they were, so that a rerun changes none
+
+
+@pytest.mark.parametrize(
+    ("segments", "time", "label"),
+    [(None, 5.0, 1), ((), 5.0, 0), (((1.0, 2.0),), 1.0, 1), (((1.0, 2.0),), 2.0, 0), (((1.0, 2.0),), 0.999, 0)],
+)
+def test_a_segment_ends_before_its_end(
+    segments: tuple[tuple[float, float], ...] | None, time: float, label: int
+) -> None:
+    assert Entry(video_id="a.mp4", label=1, fake_segments=segments, outside_label=0).label_at(time) == label
+
+
+@pytest.mark.parametrize(
+    "value", [7, "soon", [1, 2], [[1]], [[2, 1]], [[-1, 2]], [[0, float("nan")]], [[0, "1"]], [[True, 2]], None]
+)
+def test_segments_that_are_none_are_refused(value: object) -> None:
+    with pytest.raises(UsageError, match=r"table: fake segments .*: must be a list of \[start, end\]"):
+        parse_segments(value, "table")
+
+
+def test_a_table_gives_segments_as_json(tmp_path: Path) -> None:
+    for name in ("a.mp4", "b.mp4", "c.mp4"):
+        (tmp_path / name).write_bytes(b"x")
+    cell = '"' + json.dumps([[2, 3.5], [0, 1]]) + '"'
+    (tmp_path / "list.csv").write_text(f"path,label,fake_segments\na.mp4,real,\nb.mp4,fake,{cell}\nc.mp4,fake,\n")
+    by_name = {entry.video_id: entry for entry in list_source(tmp_path / "list.csv").entries}
+    assert by_name["b.mp4"].fake_segments == ((0.0, 1.0), (2.0, 3.5))
+    assert (by_name["b.mp4"].label, by_name["b.mp4"].outside_label) == (1, 0)
+    assert by_name["a.mp4"].fake_segments is by_name["c.mp4"].fake_segments is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "cell", "message"),
+    [
+        ("real fake", '"[[1,"', "fake segments '\\[\\[1,': must be"),
+        ("sad glad", '"[[1, 2]]"', "no class is called real"),
+    ],
+)
+def test_segments_of_a_table_that_say_nothing_are_refused(tmp_path: Path, labels: str, cell: str, message: str) -> None:
+    first, second = labels.split()
+    for name in ("a.mp4", "b.mp4"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "list.csv").write_text(f"path,label,fake_segments\na.mp4,{first},\nb.mp4,{second},{cell}\n")
+    with pytest.raises(UsageError, match=message):
+        list_source(tmp_path / "list.csv")
