@@ -18,26 +18,30 @@ def as_csv_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
 
 def _as_csv(column: pa.Array) -> pa.Array:
     if pa.types.is_nested(column.type):
-        return _as_json(column)
+        return as_json(column)
     if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
         texts = column.cast(pa.string())
         return pc.if_else(pc.match_substring_regex(texts, _FORMULA_START), _joined("'", texts), texts)
     return column
 
 
-def _as_json(column: pa.Array) -> pa.Array:
-    """JSON text of each cell; lists, structs and numbers, none of them null."""
+def as_json(column: pa.Array) -> pa.Array:
+    """JSON text of each cell of lists, structs and numbers; null where the cell is null.
+
+    >>> as_json(pa.array([[[0.5, 2.0]], [], None], pa.list_(pa.list_(pa.float64(), 2)))).to_pylist()
+    ['[[0.5, 2]]', '[]', None]
+    """
     type_ = column.type
     if pa.types.is_struct(type_):
         parts: list[Any] = []
         for field in type_:
-            parts += [", " if parts else "", f'"{field.name}": ', _as_json(column.field(field.name))]
+            parts += [", " if parts else "", f'"{field.name}": ', as_json(column.field(field.name))]
         return _joined("{", *parts, "}")
     if pa.types.is_fixed_size_list(type_) or pa.types.is_list(type_):
-        lengths = np.asarray(pc.list_value_length(column))
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0))
         offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
-        items = pa.ListArray.from_arrays(offsets, _as_json(column.flatten()))
-        return _joined("[", pc.binary_join(items, ", "), "]")
+        items = pa.ListArray.from_arrays(offsets, as_json(column.flatten()))
+        return pc.if_else(column.is_valid(), _joined("[", pc.binary_join(items, ", "), "]"), None)
     return column.cast(pa.string())
 
 

@@ -10,6 +10,7 @@ The largest face of a frame is kept, as there. Its loader replaces "frames" in a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -61,14 +62,20 @@ class DeepfakeBench:
         self.parts = [Part(PurePosixPath(name).stem, part) for name, part in stored.by_file(rows)]
         index = stored.index
         self._kept = _largest_faces(stored, rows[index.numbers("label", rows) >= 0])
-        codes, first = np.unique(index.codes("video_id", self._kept), return_index=True)
+        keys, first = np.unique(self._keys(self._kept), return_index=True)
         videos = [self._video(int(row)) for row in self._kept[first]]
         places = [place_of(video) for video in videos]
-        names = unique_names([video.video_id for video in videos], [place.name_group for place in places], _clean)
+        names = unique_names(_ids(videos), [place.name_group for place in places], _clean)
         self._videos = {
-            int(code): (video, place, name)
-            for code, video, place, name in zip(codes, videos, places, names, strict=True)
+            int(key): (video, place, name) for key, video, place, name in zip(keys, videos, places, names, strict=True)
         }
+
+    def _keys(self, rows: Rows) -> NDArray[np.int64]:
+        """A number for each video and label: a video that is fake in part stands in two classes."""
+        index = self._stored.index
+        videos, labels = index.codes("video_id", rows).astype(np.int64), index.numbers("label", rows)
+        keys: NDArray[np.int64] = videos * len(index.labels) + labels
+        return keys
 
     def _video(self, row: int) -> Video:
         text = partial(self._stored.index.text, row=row)
@@ -108,7 +115,7 @@ class DeepfakeBench:
         faces = FaceGeometry.of_rows(index, kept)
         maps = dict(zip(map(int, kept), PROTOCOL.from_stored(faces), strict=True))
         for row, image, mask in undamaged(self._stored, kept, written):
-            _, place, name = self._videos[int(index.codes("video_id", row)[0])]
+            _, place, name = self._videos[int(self._keys(np.array([row]))[0])]
             frame, to_image = int(index.number("frame_index", row)), maps[row]
             path = partial(frame_path, place, name, frame=frame)
             yield _Job(
@@ -133,14 +140,26 @@ class DeepfakeBench:
 
     def _exported(self, rows: Rows) -> Iterator[ExportedVideo]:
         index = self._stored.index
-        codes, frames = index.codes("video_id", rows), index.numbers("frame_index", rows)
+        keys, frames = self._keys(rows), index.numbers("frame_index", rows)
         has_mask = index.numbers("mask_bytes", rows) > 0
-        order = np.lexsort((frames, codes))
-        for positions in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        order = np.lexsort((frames, keys))
+        for positions in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
             if len(positions):
-                video, place, name = self._videos[int(codes[positions[0]])]
+                video, place, name = self._videos[int(keys[positions[0]])]
                 masked = frames[positions[has_mask[positions]]]
                 yield ExportedVideo(name, video.split, video.compression, place, frames[positions], masked)
+
+
+def _ids(videos: Sequence[Video]) -> list[str]:
+    """What videos are called by: their ids, with the label where the frames of one have several."""
+    counts = Counter(video.video_id for video in videos)
+    stems = [PurePosixPath(video.video_id) for video in videos]
+    return [
+        video.video_id
+        if counts[video.video_id] == 1
+        else str(path.with_name(f"{path.stem}_{video.label}{path.suffix}"))
+        for video, path in zip(videos, stems, strict=True)
+    ]
 
 
 def _clean(text: str) -> str:

@@ -3,7 +3,8 @@
     DEST/train-000000.tar    DEST/val-000000.tar    ...
 
 Hugging Face's reader takes the fields and their types from the first samples. So every sample has the same ones: a row
-without a mask gets one of a single grey level, and in the JSON null is the empty text, or -1.
+without a mask gets one of a single grey level; in the JSON null is the empty text, or -1, and a list that may be null
+is text.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ class WebDataset:
         shards = plan_shards(stored, rows, shard_bytes, _ROW_OVERHEAD_BYTES)
         first = {split: number for number, (split, _) in reversed([*enumerate(shards)])}
         self.parts = [Part(f"{split}-{number - first[split]:06d}", part) for number, (split, part) in enumerate(shards)]
-        types = {name: stored.index.schema.field(name).type for name in stored.light_columns}
-        self._unknown = {name: -1.0 if pa.types.is_floating(type_) else "" for name, type_ in types.items()}
+        fields = [stored.index.schema.field(name) for name in stored.light_columns]
+        self._unknown = {field.name: -1.0 if pa.types.is_floating(field.type) else "" for field in fields}
+        self._as_text = {field.name for field in fields if field.nullable and pa.types.is_nested(field.type)}
         video_ids = stored.index.categories("video_id")
         self._names = unique_names(video_ids, [0] * len(video_ids))
 
@@ -68,7 +70,10 @@ class WebDataset:
         video = self._names[int(self._stored.index.codes("video_id", row)[0])]
         key = f"{video}_{columns['frame_index']:06d}_{columns['track_id']}"
         label = self._stored.label_name(row)
-        values = {name: self._unknown[name] if value is None else value for name, value in columns.items()}
+        values = {
+            name: json.dumps(value) if value and name in self._as_text else value for name, value in columns.items()
+        }
+        values = {name: self._unknown[name] if value is None else value for name, value in values.items()}
         values |= {"class": label or "", "has_mask": mask is not None}
         _add(tar, f"{key}{self._stored.suffix}", image)
         _add(tar, f"{key}.json", json.dumps(values).encode())

@@ -137,6 +137,21 @@ def test_a_dataset_without_labels_gives_an_export_without_frames(tmp_path: Path)
     assert files_below(tmp_path / "dest") == {"deepfakebench.yaml", "export.json", "SHA256SUMS"}
 
 
+def test_a_video_that_is_fake_in_part_stands_in_both_classes_under_two_names(tmp_path: Path) -> None:
+    partly = {"label": 1, "fake_segments": ((0.0, 0.07),), "outside_label": 0}
+    make_dataset(tmp_path / "out", (("train", (named("part/a.mp4", 5, **partly), Clip("real/b.mp4", 2))),))
+    exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    frames = [
+        path.removeprefix("./datasets/rgb/noise/") for *_, path in frames_of(dataset_json(tmp_path / "dest", "noise"))
+    ]
+    assert sorted(frames) == [
+        *(f"noise_Fake/frames/a_fake/{number:03d}.png" for number in (0, 1)),
+        *(f"noise_Real/frames/a_real/{number:03d}.png" for number in (2, 3, 4)),
+        *(f"noise_Real/frames/b/{number:03d}.png" for number in (0, 1)),
+    ]
+    assert files_below(tmp_path / "dest/datasets/rgb/noise") >= set(frames)
+
+
 def test_frames_that_need_more_than_is_stored_are_counted(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out", (("train", (Clip("real/a.mp4", 3),)),), margin=0.0)
     figures = exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")

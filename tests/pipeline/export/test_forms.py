@@ -105,6 +105,7 @@ def test_the_table_has_every_light_column_of_every_row(
         assert np.array_equal(np.float32(json.loads(line["hull"])), np.float32(row["hull"]))
         regions = json.loads(line["regions"])
         assert {name: [np.float32(edge) for edge in box] for name, box in regions.items()} == row["regions"]
+        assert line["fake_segments"] == ""
         assert line["source_id"] == (row["source_id"] or "")
         assert np.float32(line["sharpness"]) == row["sharpness"]
         assert (
@@ -119,6 +120,27 @@ def test_a_row_of_unknown_label_has_a_folder_of_its_own(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out", (("train", (Clip("real/a.mp4", 2), named("other/b.mp4", label=-1))),))
     exported(tmp_path / "out", tmp_path / "dest", "folders")
     assert len(files_below(tmp_path / "dest" / "train" / "unknown")) == 2
+
+
+PARTLY = {"label": 1, "fake_segments": ((0.0, 0.07), (0.1, 0.15)), "outside_label": 0}
+
+
+def test_a_video_that_is_fake_in_part_has_a_label_for_each_frame_and_its_segments(tmp_path: Path) -> None:
+    clips = (*(Clip(f"real/{number}.mp4", 2) for number in range(5)), named("part/a.mp4", 5, **PARTLY))
+    make_dataset(tmp_path / "out", (("train", clips),))
+    segments = [list(segment) for segment in PARTLY["fake_segments"]]  # type: ignore[attr-defined]
+    exported(tmp_path / "out", tmp_path / "folders", "folders")
+    with (tmp_path / "folders" / "metadata.csv").open(newline="", encoding="utf-8") as file:
+        table = [*csv.DictReader(file)]
+    assert {line["file_name"].split("/")[1] for line in table if line["video_id"] == "part/a.mp4"} == {"fake", "real"}
+    assert [json.loads(line["fake_segments"]) for line in table if line["fake_segments"]] == [segments] * 5
+    exported(tmp_path / "out", tmp_path / "webdataset", "webdataset")
+    samples = [json.loads(s["json"]) for s in read_tar(tmp_path / "webdataset" / "train-000000.tar").values()]
+    assert [json.loads(sample["fake_segments"]) for sample in samples if sample["fake_segments"]] == [segments] * 5
+    rows = read_by_hugging_face(tmp_path / "webdataset", "webdataset", tmp_path, splits=["train"])
+    assert len(rows["train"]) == 15
+    exported(tmp_path / "out", tmp_path / "hf", "hf")
+    assert len(read_by_hugging_face(tmp_path / "hf", "hf", tmp_path, splits=["train"])["train"]) == 15
 
 
 def test_no_cell_of_the_table_is_a_formula(tmp_path: Path) -> None:
@@ -210,20 +232,33 @@ READER = """
 import json, sys
 import datasets
 datasets.disable_progress_bars()
-name, dest, cache = sys.argv[1:]
+name, dest, cache, *splits = sys.argv[1:]
+def size(image):
+    return image and image.size
 if name == "webdataset":
-    files = {split: f"{dest}/{split}-*.tar" for split in ("train", "val", "test")}
+    files = {split: f"{dest}/{split}-*.tar" for split in splits}
     loaded = datasets.load_dataset("webdataset", data_files=files, cache_dir=cache)
-    rows = {s: [(r["json"]["face_id"], r["jpg"].size, r["mask.png"].size) for r in p] for s, p in loaded.items()}
+    rows = {s: [(r["json"]["face_id"], r["jpg"].size, size(r.get("mask.png"))) for r in p] for s, p in loaded.items()}
 else:
     loaded = datasets.load_dataset(dest, cache_dir=cache)
-    rows = {s: [(r["face_id"], r["image"].size, r["mask"] and r["mask"].size) for r in p] for s, p in loaded.items()}
+    rows = {s: [(r["face_id"], r["image"].size, size(r["mask"])) for r in p] for s, p in loaded.items()}
     assert loaded["train"].features["label"].names == ["real", "fake"]
     assert isinstance(loaded["train"].features["mask"], datasets.Image)
-    row = loaded["validation"][0]
+    row = loaded[splits[-1]][0]
     assert len(row["box_xyxy"]) == 4 and len(row["landmarks"]) == 5 and len(row["regions"]["nose"]) == 4
 print(json.dumps(rows))
 """
+
+
+def read_by_hugging_face(dest: Path, form: str, tmp_path: Path, splits: list[str]) -> dict[str, list[Any]]:
+    """Face id, size of the image and of the mask (None: without) of each row, by split."""
+    # In a process of its own, cut off from the network: `datasets` reads its settings when it is imported.
+    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "HF_DATASETS_OFFLINE": "1", "PATH": ""}
+    command = [sys.executable, "-c", READER, form, str(dest), str(tmp_path / f"{form}-cache"), *splits]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    rows: dict[str, list[Any]] = json.loads(result.stdout.splitlines()[-1])
+    return rows
 
 
 @pytest.mark.parametrize("form", ["hf", "webdataset"])
@@ -231,12 +266,9 @@ def test_hugging_face_reads_images_masks_and_splits(
     out: Path, tmp_path: Path, rows: dict[str, dict[str, Any]], form: str
 ) -> None:
     exported(out, tmp_path / "dest", form)
-    # In a process of its own, cut off from the network: `datasets` reads its settings when it is imported.
-    environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "HF_DATASETS_OFFLINE": "1", "PATH": ""}
-    command = [sys.executable, "-c", READER, form, str(tmp_path / "dest"), str(tmp_path / "cache")]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    loaded = json.loads(result.stdout.splitlines()[-1])
+    loaded = read_by_hugging_face(
+        tmp_path / "dest", form, tmp_path, splits=["train", "val" if form == "webdataset" else "validation", "test"]
+    )
     names = ("train", "validation" if form == "hf" else "val", "test")
     assert {name: len(loaded[name]) for name in names} == dict(zip(names, ROWS.values(), strict=True))
     for face_id, image_size, mask_size in (row for part in loaded.values() for row in part):
