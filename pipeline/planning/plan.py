@@ -145,7 +145,7 @@ def _without_defaults(entry: Entry) -> dict[str, Any]:
 
 
 def _parse_entry(data: dict[str, Any]) -> Entry:
-    known: dict[str, Any] = {"kin": tuple(data.get("kin", ()))}  # JSON has no tuples
+    known: dict[str, Any] = {name: tuple(data.get(name, ())) for name in ("kin", "values")}  # JSON has no tuples
     if (segments := data.get("fake_segments")) is not None:
         known["fake_segments"] = tuple((start, end) for start, end in segments)
     return Entry(**{**data, **known})

@@ -12,7 +12,15 @@ from ..dataset.manifest import OutPaths
 from ..errors import RefusedError, UsageError
 from ..faces import FaceDetector
 from ..faces.detectors.by_name import make_detector
-from ..sources import Layout, Listing, list_source, refuse_unlabelled, resolve_allowed_roots, with_splits_from
+from ..sources import (
+    Layout,
+    Listing,
+    list_source,
+    refuse_unlabelled,
+    resolve_allowed_roots,
+    with_columns,
+    with_splits_from,
+)
 from ..video import DecoderLimits
 from .incremental import config_differences
 from .options import JobSpec, Options, hash_config
@@ -29,6 +37,7 @@ def prepare_job(
     limits: DecoderLimits | None = None,
     allow_roots: Sequence[str | Path] = (),
     splits: str | Path | None = None,
+    columns: Sequence[str] = (),
     allow_leaks: bool = False,
     allow_unlabelled: bool = False,
 ) -> tuple[JobSpec, Listing, dict[str, Any]]:
@@ -43,6 +52,7 @@ def prepare_job(
         limits: limits of the decoder; None for the defaults.
         allow_roots: further folders that links and absolute paths may lead into.
         splits: a file of splits, in place of the source's own; see `sources.splits_file`.
+        columns: names of the source's own columns to store in each row.
         allow_leaks: whether that file may have a clip in train and in another split.
         allow_unlabelled: whether more than half of the inputs of a new dataset may have no label.
 
@@ -59,10 +69,11 @@ def prepare_job(
     listing = list_source(src, layout, allowed=allowed)
     if splits is not None:
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
-    config = options.to_config(detector, listing.labels)
+    listing = with_columns(listing, columns)
+    config = options.to_config(detector, listing.labels, listing.columns)
     job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, labels=listing.labels,
-        config_hash=hash_config(config), limits=limits or DecoderLimits(),
+        columns=listing.columns, config_hash=hash_config(config), limits=limits or DecoderLimits(),
     )  # fmt: skip
     _check_target(job.paths, config)
     if not allow_unlabelled and not _has_plan(job.paths):
