@@ -59,6 +59,21 @@ def unique_names(
             names[number] = levels[level[number]](video_ids[number])
 
 
+def column_names(columns: Sequence[str], fields: Sequence[str]) -> dict[str, str]:
+    """Name of each column in a form that adds `fields`: its own, or where that is a field's, with a `_` at its end.
+
+    >>> column_names(["label", "class"], ["file_name", "class"])
+    {'label': 'label', 'class': 'class_'}
+    """
+    names = {}
+    for column in columns:
+        name = column
+        while name in fields or (name != column and name in columns):
+            name += "_"
+        names[column] = name
+    return names
+
+
 def _without_suffix(video_id: str) -> str:
     folder, slash, name = video_id.rpartition("/")
     stem, dot, _ = name.rpartition(".")

@@ -13,14 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..dataset.index import Index
+from ..dataset.index import INDEX_COLUMNS, Index
 from ..dataset.manifest import Manifest
 from ..errors import CorruptDataError, StoppedError
 
 Rows = NDArray[np.uint32]
 """Row numbers in the index (rows,), ascending."""
 
-_INTERNAL: Final = ("file", "image_offset", "image_bytes", "mask_offset", "mask_bytes")
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _CHUNK_OVERHEAD: Final = 12  # length, type and CRC of a PNG chunk
 
@@ -45,7 +44,7 @@ class StoredRows:
                 f"{out}: the index belongs to another state of the dataset; run `facefeed verify {out} --rebuild-index`"
             )
         self.suffix = {"jpeg": ".jpg"}.get(format_ := self.manifest.config["format"], f".{format_}")
-        self.light_columns = [name for name in self.index.schema.names if name not in _INTERNAL]
+        self.light_columns = [name for name in self.index.schema.names if name not in INDEX_COLUMNS]
         self._descriptor: int | None = None
         self._open_file: str | None = None
 

@@ -144,14 +144,18 @@ def _noise(name: str, number: int) -> NDArray[np.uint8]:
     return enlarged
 
 
-def make_dataset(out: Path, units: tuple[tuple[str, tuple[Clip, ...]], ...] = UNITS, **options: Any) -> Manifest:
-    """Makes OUT from `units`, each a split and its clips; `options` replace fields of `OPTIONS`.
-
-    The unit that is `HALVED` is done as if its worker had been lost. Returns the manifest.
+def make_dataset(
+    out: Path,
+    units: tuple[tuple[str, tuple[Clip, ...]], ...] = UNITS,
+    columns: dict[str, str] | None = None,
+    **options: Any,
+) -> Manifest:
+    """Makes OUT from `units`, each a split and its clips; `options` replace fields of `OPTIONS`; `columns`: the
+    source's own, kind by name. The unit that is `HALVED` is done as if its worker had been lost. Returns the manifest.
     """
     chosen = replace(OPTIONS, **options)
     detector = _NoiseDetector()
-    config = chosen.to_config(detector, LABELS)
+    config = chosen.to_config(detector, LABELS, columns or {})
     name = hash_config(config)
     paths = OutPaths(out)
     make_folders(paths)
@@ -164,7 +168,7 @@ def make_dataset(out: Path, units: tuple[tuple[str, tuple[Clip, ...]], ...] = UN
     root = out / "no such source"
     job = JobSpec(
         root=root, out=out, options=chosen, detector=detector, labels=LABELS, config_hash=name,
-        allowed_roots=(ELSEWHERE,),
+        allowed_roots=(ELSEWHERE,), columns=columns or {},
     )  # fmt: skip
     worker = UnitWorker(job)
     worker.pipeline.reader = _NoiseReader({clip.name: clip for _, clips in units for clip in clips}, root)

@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from ..naming import safe_name, unique_names
+from ..naming import column_names, safe_name, unique_names
 from ..receipt import PartReceipt
 from ..rows import Rows, StoredRows
 from .csv_table import as_csv_columns
 from .form import OnRows, Part, PartRows, undamaged
 
 UNKNOWN_CLASS: Final = "unknown"
+_FIELDS: Final = ("file_name", "class")
 _BATCH_ROWS: Final = 4096
 
 
@@ -52,9 +53,11 @@ class Folders:
         damaged = self._stored.rows_of({face_id for part in parts for face_id in part.damaged})
         rows = self._rows[~np.isin(self._rows, damaged)]
         path, writer = folder / "metadata.csv", None
+        names = column_names(self._stored.light_columns, _FIELDS)
         for some, batch in self._stored.batches(rows, _BATCH_ROWS):
-            names = {"file_name": pa.array(self._paths(some)), "class": pa.array(self._classes_of(some))}
-            table = pa.table({**names, **as_csv_columns(batch)})
+            fields = dict(zip(_FIELDS, (self._paths(some), self._classes_of(some)), strict=True))
+            columns = {names[name]: column for name, column in as_csv_columns(batch).items()}
+            table = pa.table({**fields, **columns})
             writer = writer or pa.csv.CSVWriter(path, table.schema)
             writer.write_table(table)
         if writer:

@@ -21,7 +21,7 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
-from ..naming import unique_names
+from ..naming import column_names, unique_names
 from ..receipt import PartReceipt
 from ..rows import Rows, StoredRows
 from .form import OnRows, Part, PartRows, undamaged
@@ -32,6 +32,7 @@ ORIGINAL_LEVEL: Final = 0
 UNKNOWN_LEVEL: Final = 128
 """Of the mask of any other row without one: what was manipulated is not known."""
 _ROW_OVERHEAD_BYTES: Final = 4608  # headers, padding and the JSON
+_FIELDS: Final = ("class", "has_mask")
 _BATCH_ROWS: Final = 256
 
 
@@ -45,7 +46,8 @@ class WebDataset:
         first = {split: number for number, (split, _) in reversed([*enumerate(shards)])}
         self.parts = [Part(f"{split}-{number - first[split]:06d}", part) for number, (split, part) in enumerate(shards)]
         fields = [stored.index.schema.field(name) for name in stored.light_columns]
-        self._unknown = {field.name: -1.0 if pa.types.is_floating(field.type) else "" for field in fields}
+        self._unknown = {field.name: _unknown(field.type) for field in fields}
+        self._names_of_columns = column_names(stored.light_columns, _FIELDS)
         self._as_text = {field.name for field in fields if field.nullable and pa.types.is_nested(field.type)}
         video_ids = stored.index.categories("video_id")
         self._names = unique_names(video_ids, [0] * len(video_ids))
@@ -70,10 +72,7 @@ class WebDataset:
         video = self._names[int(self._stored.index.codes("video_id", row)[0])]
         key = f"{video}_{columns['frame_index']:06d}_{columns['track_id']}"
         label = self._stored.label_name(row)
-        values = {
-            name: json.dumps(value) if value and name in self._as_text else value for name, value in columns.items()
-        }
-        values = {name: self._unknown[name] if value is None else value for name, value in values.items()}
+        values = {self._names_of_columns[name]: self._plain(name, value) for name, value in columns.items()}
         values |= {"class": label or "", "has_mask": mask is not None}
         _add(tar, f"{key}{self._stored.suffix}", image)
         _add(tar, f"{key}.json", json.dumps(values).encode())
@@ -81,11 +80,22 @@ class WebDataset:
             level = ORIGINAL_LEVEL if label == "real" else UNKNOWN_LEVEL
             _add(tar, f"{key}.mask.png", mask or _plain_mask(columns["height"], columns["width"], level))
 
+    def _plain(self, name: str, value: Any) -> Any:
+        """A value of the type that all samples have in this column."""
+        if value is None:
+            return self._unknown[name]
+        return json.dumps(value) if name in self._as_text else value
+
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     member = tarfile.TarInfo(name)
     member.size, member.mode = len(data), 0o644
     tar.addfile(member, io.BytesIO(data))
+
+
+def _unknown(type_: pa.DataType) -> Any:
+    """What stands for null."""
+    return -1.0 if pa.types.is_floating(type_) else -1 if pa.types.is_integer(type_) else ""
 
 
 @cache

@@ -143,6 +143,26 @@ def test_a_video_that_is_fake_in_part_has_a_label_for_each_frame_and_its_segment
     assert len(read_by_hugging_face(tmp_path / "hf", "hf", tmp_path, splits=["train"])["train"]) == 15
 
 
+def test_columns_of_ones_own_are_exported_and_replace_none_of_the_forms(tmp_path: Path) -> None:
+    kinds = {"class": "string", "age": "int", "quality": "float"}
+    clips = (
+        *(named(f"real/{number}.mp4", 2, values=(None, None, None)) for number in range(4)),
+        named("real/z.mp4", 2, values=("A", 31, 0.5)),
+    )
+    make_dataset(tmp_path / "out", (("train", clips),), columns=kinds)
+    exported(tmp_path / "out", tmp_path / "folders", "folders")
+    with (tmp_path / "folders" / "metadata.csv").open(newline="", encoding="utf-8") as file:
+        lines = [tuple(line[name] for name in ("class", "class_", "age", "quality")) for line in csv.DictReader(file)]
+    assert sorted(set(lines)) == [("real", "", "", ""), ("real", "A", "31", "0.5")]
+    exported(tmp_path / "out", tmp_path / "webdataset", "webdataset")
+    samples = [json.loads(s["json"]) for s in read_tar(tmp_path / "webdataset" / "train-000000.tar").values()]
+    seen = {tuple(sample[name] for name in ("class", "class_", "age", "quality")) for sample in samples}
+    assert seen == {("real", "", -1, -1.0), ("real", "A", 31, 0.5)}
+    exported(tmp_path / "out", tmp_path / "hf", "hf")
+    for form in ("webdataset", "hf"):  # the first samples have nothing in these columns
+        assert len(read_by_hugging_face(tmp_path / form, form, tmp_path, splits=["train"])["train"]) == 10
+
+
 def test_no_cell_of_the_table_is_a_formula(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out", (("train", (named("real/a.mp4", identity="=1+2"),)),))
     exported(tmp_path / "out", tmp_path / "dest", "folders")
