@@ -143,7 +143,7 @@ LAYERS = {
     "pipeline": """
         console errors machine
         command_group dataset faces files interrupts lock video
-        baselines manipulation page sources
+        baselines export manipulation page sources
         splits
         planning
         commit

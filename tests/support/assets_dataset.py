@@ -35,6 +35,8 @@ from numpy.typing import NDArray
 
 LABELS = ("real", "fake")
 OPTIONS = Options(sampling=Sampling(every=1), keep=FaceFilter(min_face_px=8), size_px=32)
+ELSEWHERE = Path("/elsewhere")
+"""Clips may lie in it too, and then have absolute names; it need not exist."""
 _MIDDLE = FixedBoxDetector(((0.3, 0.25, 0.7, 0.75),))
 _FRAME = (48, 64)
 _FACE = np.s_[12:36, 19:45]
@@ -100,12 +102,16 @@ class _NoiseReader(MediaReader):
         super().__init__()
         self._clips, self._root = clips, root
 
+    def _clip(self, path: Path) -> Clip:
+        """The clip of a path below the source, or of an absolute one."""
+        return self._clips[(path.relative_to(self._root) if path.is_relative_to(self._root) else path).as_posix()]
+
     def times(self, path: Path, sampling: Sampling) -> FrameTimes:
-        clip = self._clips[path.relative_to(self._root).as_posix()]
+        clip = self._clip(path)
         return FrameTimes(np.arange(clip.frames) / 25, np.arange(clip.frames))
 
     def frames(self, path: Path, sampling: Sampling, also: Sequence[int] = ()) -> Iterator[Frame]:
-        clip = self._clips[path.relative_to(self._root).as_posix()]
+        clip = self._clip(path)
         self.last_frames_wanted = clip.frames
         self.last_frames_decoded = 0
         for number in range(clip.frames):
@@ -138,14 +144,18 @@ def _noise(name: str, number: int) -> NDArray[np.uint8]:
     return enlarged
 
 
-def make_dataset(out: Path, units: tuple[tuple[str, tuple[Clip, ...]], ...] = UNITS, **options: Any) -> Manifest:
-    """Makes OUT from `units`, each a split and its clips; `options` replace fields of `OPTIONS`.
-
-    The unit that is `HALVED` is done as if its worker had been lost. Returns the manifest.
+def make_dataset(
+    out: Path,
+    units: tuple[tuple[str, tuple[Clip, ...]], ...] = UNITS,
+    columns: dict[str, str] | None = None,
+    **options: Any,
+) -> Manifest:
+    """Makes OUT from `units`, each a split and its clips; `options` replace fields of `OPTIONS`; `columns`: the
+    source's own, kind by name. The unit that is `HALVED` is done as if its worker had been lost. Returns the manifest.
     """
     chosen = replace(OPTIONS, **options)
     detector = _NoiseDetector()
-    config = chosen.to_config(detector, LABELS)
+    config = chosen.to_config(detector, LABELS, columns or {})
     name = hash_config(config)
     paths = OutPaths(out)
     make_folders(paths)
@@ -156,7 +166,10 @@ def make_dataset(out: Path, units: tuple[tuple[str, tuple[Clip, ...]], ...] = UN
     plan = Plan()
     plan.append(paths, PlanPart(config=config, units=tuple(planned)))
     root = out / "no such source"
-    job = JobSpec(root=root, out=out, options=chosen, detector=detector, labels=LABELS, config_hash=name)
+    job = JobSpec(
+        root=root, out=out, options=chosen, detector=detector, labels=LABELS, config_hash=name,
+        allowed_roots=(ELSEWHERE,), columns=columns or {},
+    )  # fmt: skip
     worker = UnitWorker(job)
     worker.pipeline.reader = _NoiseReader({clip.name: clip for _, clips in units for clip in clips}, root)
     for unit, (_, clips) in zip(planned, units, strict=True):

@@ -1,0 +1,145 @@
+"""What DeepfakeBench calls sets, classes and folders (its preprocessing/rearrange.py and training/config).
+
+A set that it does not know is called by its `dataset`, and its classes `<set>_Real`, `<set>_Fake` or `<set>_<class>`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ..naming import safe_name
+
+NO_COMPRESSION: Final = "unknown"
+"""Where a set has grades of compression, but a video has none."""
+_UNNAMED_SET: Final = "facefeed"
+_FF: Final = "FaceForensics++"
+_ACTORS: Final = re.compile(r"(?:.*/)?\d\d__[^/]*")  # an original of DeepFakeDetection: 01__kitchen_pan.mp4
+
+DATASETS: Final[dict[str, tuple[str, ...]]] = {
+    _FF: ("FF-real", "FF-DF", "FF-F2F", "FF-FS", "FF-NT"),
+    "FF-DF": ("FF-real", "FF-DF"),
+    "FF-F2F": ("FF-real", "FF-F2F"),
+    "FF-FS": ("FF-real", "FF-FS"),
+    "FF-NT": ("FF-real", "FF-NT"),
+    "FaceShifter": ("FF-real", "FF-FH"),
+    "DeepFakeDetection": ("DFD_real", "DFD_fake"),
+    "Celeb-DF-v2": ("CelebDFv2_real", "CelebDFv2_fake"),
+    "DFDCP": ("DFDCP_Real", "DFDCP_FakeA", "DFDCP_FakeB"),
+    "DFDC": ("DFDC_Real", "DFDC_Fake"),
+    "DeeperForensics-1.0": ("DF_real", "DF_fake"),
+    "UADFV": ("UADFV_Real", "UADFV_Fake"),
+}
+"""Labels of each dataset JSON that DeepfakeBench knows; its own configuration maps them to 0 and 1."""
+
+WITH_COMPRESSION: Final = frozenset({_FF, "FF-DF", "FF-F2F", "FF-FS", "FF-NT", "FaceShifter", "DeepFakeDetection"})
+"""Datasets whose JSON has a level for the grade of compression."""
+
+WITH_MASKS: Final = frozenset({"FF-DF", "FF-F2F", "FF-FS", "FF-NT", "DFD_fake"})
+"""Labels whose videos list their masks in the JSON; the loader derives the paths of masks from those of frames."""
+
+_FF_LABELS: Final = {
+    "Deepfakes": "FF-DF", "Face2Face": "FF-F2F", "FaceSwap": "FF-FS", "NeuralTextures": "FF-NT",
+    "FaceShifter": "FF-FH", "DeepFakeDetection": "DFD_fake",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Video:
+    """What decides where a video stands; `label` is the name of its class, `number` its index."""
+
+    video_id: str
+    split: str
+    label: str
+    number: int
+    dataset: str | None
+    method: str | None
+    compression: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Label of a video, the folder of its class below `datasets/rgb`, and the value of the label (0: real).
+
+    `name_group`: within it, names of videos are unique.
+    """
+
+    label: str
+    number: int
+    folder: str
+    name_group: str
+
+
+def place_of(video: Video) -> Place:
+    """Where DeepfakeBench has a video of its sets; a place of its own for one of any other set."""
+    is_fake = {"real": False, "fake": True}.get(video.label)
+    known = None if is_fake is None else _known_place(video, is_fake=is_fake)
+    if known:
+        label, folder = known
+        return Place(label, int(bool(is_fake)), folder, folder)
+    name = safe_name(video.dataset or _UNNAMED_SET)
+    name = f"{name}_" if name in DATASETS else name
+    label = f"{name}_{'Fake' if is_fake else 'Real' if is_fake is False else safe_name(video.label)}"
+    return Place(label, video.number if is_fake is None else int(is_fake), f"{name}/{label}", name)
+
+
+def dataset_of(place: Place) -> str:
+    """The dataset of a place that DeepfakeBench does not know."""
+    return place.folder.partition("/")[0]
+
+
+_Known = tuple[str, str] | None  # label and folder
+
+
+def _known_place(video: Video, *, is_fake: bool) -> _Known:
+    """Label and folder in a set of DeepfakeBench's, None for any other set or method."""
+    place = _PLACES.get(video.dataset or "")
+    return place(video, is_fake) if place else None
+
+
+def _ffpp(video: Video, is_fake: bool) -> _Known:
+    grade = video.compression or NO_COMPRESSION
+    if is_fake:
+        label = _FF_LABELS.get(video.method or "")
+        return (label, f"{_FF}/manipulated_sequences/{video.method}/{grade}") if label else None
+    if _ACTORS.fullmatch(video.video_id):
+        return "DFD_real", f"{_FF}/original_sequences/actors/{grade}"
+    return "FF-real", f"{_FF}/original_sequences/youtube/{grade}"
+
+
+def _celebdf(video: Video, is_fake: bool) -> _Known:
+    if video.method:  # Celeb-DF++
+        return None
+    if is_fake:
+        return "CelebDFv2_fake", "Celeb-DF-v2/Celeb-synthesis"
+    folder = "YouTube-real" if "youtube-real" in video.video_id.lower() else "Celeb-real"
+    return "CelebDFv2_real", f"Celeb-DF-v2/{folder}"
+
+
+def _dfdc(video: Video, is_fake: bool) -> _Known:
+    return ("DFDC_Fake" if is_fake else "DFDC_Real"), f"DFDC/{video.split}"
+
+
+def _dfdcp(video: Video, is_fake: bool) -> _Known:
+    if not is_fake:
+        return "DFDCP_Real", "DFDCP/original_videos"
+    labels = {"method_A": "DFDCP_FakeA", "method_B": "DFDCP_FakeB"}
+    return (labels[video.method], f"DFDCP/{video.method}") if video.method in labels else None
+
+
+def _deeperforensics(video: Video, is_fake: bool) -> _Known:
+    if is_fake:
+        return "DF_fake", f"DeeperForensics-1.0/manipulated_videos/{safe_name(video.method or 'end_to_end')}"
+    return "DF_real", "DeeperForensics-1.0/source_videos"
+
+
+def _uadfv(video: Video, is_fake: bool) -> _Known:  # noqa: ARG001 (the signature of all of these)
+    return ("UADFV_Fake", "UADFV/fake") if is_fake else ("UADFV_Real", "UADFV/real")
+
+
+_PLACES: Final[dict[str, Callable[[Video, bool], _Known]]] = {
+    "ffpp": _ffpp, "celebdf": _celebdf, "dfdc": _dfdc, "dfdcp": _dfdcp, "deeperforensics": _deeperforensics,
+    "uadfv": _uadfv,
+}  # fmt: skip

@@ -1,0 +1,123 @@
+"""DeepfakeBench's dataset JSON: {dataset: {class: {split: {[compression:] {video: {label, frames}}}}}}.
+
+Written video by video: the frames of a million faces never stand in memory at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...dataset.schema import SPLITS
+from .benchmark_sets import DATASETS, NO_COMPRESSION, WITH_COMPRESSION, WITH_MASKS, Place, dataset_of
+
+FRAMES, MASKS, LANDMARKS = "frames", "masks", "landmarks"
+RGB_FOLDER: Final = "datasets/rgb"
+"""DeepfakeBench's default `rgb_dir`; paths begin with `./`, since it puts `rgb_dir` and a backslash before others."""
+
+
+@dataclass(frozen=True)
+class ExportedVideo:
+    """One video in DEST. `frames`: frame indices (frames,), ascending; `masked`: those of them that have a mask."""
+
+    name: str
+    split: str
+    compression: str | None
+    place: Place
+    frames: NDArray[np.int32]
+    masked: NDArray[np.int32]
+
+    def path(self, kind: str, frame: int, suffix: str = ".png") -> str:
+        """Path of a frame, its mask or its landmarks, relative to DEST and to a checkout of DeepfakeBench."""
+        return frame_path(self.place, self.name, kind, frame, suffix)
+
+    def entry(self) -> dict[str, object]:
+        """The video's value in the JSON."""
+        entry: dict[str, object] = {
+            "label": self.place.label, "frames": [f"./{self.path(FRAMES, frame)}" for frame in self.frames]
+        }  # fmt: skip
+        if self.place.label in WITH_MASKS:
+            entry["masks"] = [f"./{self.path(MASKS, frame)}" for frame in self.masked]
+        return entry
+
+
+def frame_path(place: Place, video: str, kind: str, frame: int, suffix: str = ".png") -> str:
+    """Path of a frame's file of one kind, relative to DEST."""
+    return f"{RGB_FOLDER}/{place.folder}/{kind}/{video}/{frame:03d}{suffix}"
+
+
+def datasets_of(places: Iterable[Place]) -> dict[str, list[str]]:
+    """Each dataset JSON with its labels: those of DeepfakeBench that have a fake here, and those it does not know."""
+    places = [*places]
+    labels = {place.label for place in places}
+    datasets: dict[str, list[str]] = {}
+    for name, known in DATASETS.items():
+        present = [label for label in known if label in labels]
+        if present and (present != ["FF-real"] or name == "FaceForensics++"):
+            datasets[name] = present
+    all_known = {label for known in DATASETS.values() for label in known}
+    for place in sorted({place for place in places if place.label not in all_known}, key=lambda place: place.label):
+        of_set = datasets.setdefault(dataset_of(place), [])
+        if place.label not in of_set:
+            of_set.append(place.label)
+    return datasets
+
+
+def write_dataset_json(path: Path, dataset: str, labels: Sequence[str], videos: Sequence[ExportedVideo]) -> None:
+    """Writes the JSON of one dataset.
+
+    Every class has all splits and, where the dataset has grades of compression, all of its grades: the loader looks
+    them up.
+    """
+    by_class: dict[str, dict[str, dict[str, list[ExportedVideo]]]] = {
+        label: {split: defaultdict(list) for split in SPLITS} for label in labels
+    }
+    grades = set()
+    for video in videos:
+        if video.place.label in by_class:
+            grade = (video.compression or NO_COMPRESSION) if dataset in WITH_COMPRESSION else ""
+            by_class[video.place.label][video.split][grade].append(video)
+            grades.add(grade)
+    with path.open("w", encoding="utf-8") as file:
+        _write_object(file, {dataset: partial(_write_classes, file, by_class, sorted(grades))})
+
+
+def _write_classes(
+    file: TextIO, by_class: Mapping[str, Mapping[str, Mapping[str, list[ExportedVideo]]]], grades: Sequence[str]
+) -> None:
+    def write_split(by_grade: Mapping[str, list[ExportedVideo]]) -> None:
+        if grades == [""]:
+            _write_videos(file, by_grade.get("", []))
+        else:
+            _write_object(file, {grade: partial(_write_videos, file, by_grade.get(grade, [])) for grade in grades})
+
+    def write_class(by_split: Mapping[str, Mapping[str, list[ExportedVideo]]]) -> None:
+        _write_object(file, {split: partial(write_split, by_grade) for split, by_grade in by_split.items()})
+
+    _write_object(file, {label: partial(write_class, by_split) for label, by_split in by_class.items()})
+
+
+def _write_videos(file: TextIO, videos: Sequence[ExportedVideo]) -> None:
+    file.write("{")
+    file.writelines(
+        f"{',' if number else ''}\n{json.dumps(video.name)}: {json.dumps(video.entry())}"
+        for number, video in enumerate(sorted(videos, key=lambda video: video.name))
+    )
+    file.write("}")
+
+
+def _write_object(file: TextIO, members: Mapping[str, Callable[[], None]]) -> None:
+    """Writes a JSON object whose values write themselves."""
+    file.write("{")
+    for number, (key, write_value) in enumerate(members.items()):
+        file.write(f"{',' if number else ''}\n{json.dumps(key)}: ")
+        write_value()
+    file.write("}")

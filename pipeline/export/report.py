@@ -1,0 +1,93 @@
+"""Console report of an export, on standard error, its progress, and `--json`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from rich import filesize
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..console import duration_text, plural, printable, stderr_console
+from .destination import SUMS
+from .run import ExportResult
+
+_MAX_NAMED: Final = 10
+_MOST_IN_JSON: Final = 100
+_REASONS: Final = {
+    "smaller_face": "not the largest face of their frame",
+    "unlabelled": "of unknown label",
+}
+_NOTES: Final = {
+    "beyond_stored_crop": "need more than is stored around them, and are black there; run `facefeed precompute` into "
+    "another folder with --margin 0.8 --size 512",
+}
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """Yields a callback that shows what is done, how many of how many, on a terminal only."""
+    console = stderr_console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("export", total=None)
+        yield lambda what, done, total: progress.update(bar, description=what, completed=done, total=total)
+
+
+def print_waiting(text: str) -> None:
+    """Prints why the command waits."""
+    stderr_console().print(escape(printable(text)))
+
+
+def print_result(result: ExportResult, out: Path) -> None:
+    """Prints what DEST holds, which rows it does not hold and why, and findings."""
+    console, receipt = stderr_console(), result.receipt
+    lines = [f"{plural(count, 'row')} left out: {_REASONS[reason]}" for reason, count in receipt.skipped.items()]
+    lines += [f"{plural(count, 'row')} {_NOTES[note]}" for note, count in receipt.notes.items()]
+    if result.parts_before:
+        lines.append(f"resumed: {result.parts_before:,} of {plural(len(receipt.parts) - 1, 'part')} were there")
+    for line in lines:
+        console.print(escape(line))
+    if damaged := receipt.damaged:
+        named = ", ".join(damaged[:_MAX_NAMED]) + (", ..." if len(damaged) > _MAX_NAMED else "")
+        console.print(f"[red]damaged[/]  {plural(len(damaged), 'row')} left out: {escape(printable(named))}")
+        remedy = f"run `facefeed verify {shlex.quote(str(out))}`, and once it is whole, export to a new folder"
+        console.print(escape(printable(remedy)))
+    for finding in result.check.findings:
+        console.print(f"[red]check[/]  {escape(printable(finding))}")
+    content = f"{plural(receipt.rows, 'row')} as {receipt.request['form']}, {plural(receipt.files, 'file')}"
+    content += f", {filesize.decimal(receipt.size_bytes)}"
+    name = escape(printable(str(result.root)))
+    if result.check.findings:
+        console.print(f"{name}: is not what was exported; delete it and export again", style="bold red")
+    elif result.was_finished:
+        console.print(f"{name}: finished before; whole: {content}, as {SUMS} says", style="bold green")
+    else:
+        style = "bold yellow" if damaged else "bold green"
+        console.print(f"{name}: {content}, in {duration_text(result.seconds)}", style=style)
+
+
+def result_json(result: ExportResult) -> dict[str, Any]:
+    """The values for `--json`."""
+    receipt = result.receipt
+    return {
+        "form": receipt.request["form"],
+        "fingerprint": receipt.fingerprint,
+        "rows": receipt.rows,
+        "skipped": receipt.skipped,
+        "notes": receipt.notes,
+        "damaged": len(receipt.damaged),
+        "damaged_rows": receipt.damaged[:_MOST_IN_JSON],
+        "parts": len(receipt.parts),
+        "parts_before": result.parts_before,
+        "files": receipt.files,
+        "bytes": receipt.size_bytes,
+        "was_finished": result.was_finished,
+        "findings": result.check.findings,
+        "seconds": round(result.seconds, 2),
+        "exit": result.exit_code,
+    }

@@ -1,0 +1,128 @@
+"""The whole export: plan, parts, receipt, check. What is finished already is not done again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..dataset.manifest import Manifest
+from ..errors import StoppedError, UsageError
+from ..files import stop_on_disk_error
+from .check import CheckResult, check_export
+from .destination import Destination
+from .forms.by_name import make_form
+from .forms.form import CLOSING, Form, PartRows
+from .receipt import ExportReceipt, PartReceipt
+from .request import ExportRequest
+from .rows import StoredRows
+
+Progress = Callable[[str, int, int], object]
+"""Called with what is done ("export" or "check"), how many rows or files of it, and of how many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportResult:
+    """`parts_before`: parts that an earlier run had finished. `was_finished`: the export was there, and was read back.
+
+    `seconds`: duration of this call.
+    """
+
+    root: Path
+    receipt: ExportReceipt
+    check: CheckResult
+    parts_before: int
+    was_finished: bool
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """1 where rows are damaged or the check found something, else 0."""
+        return int(bool(self.receipt.damaged or self.check.findings))
+
+
+def export(
+    out: Path,
+    dest: Path,
+    request: ExportRequest,
+    *,
+    on_progress: Progress = lambda *_: None,
+    on_wait: Callable[[str], object] = lambda _: None,
+) -> ExportResult:
+    """Writes the rows of the dataset `out` to the folder `dest`, in the form of `request`, or finishes that.
+
+    A finished export is not written again, but read back and compared with its SHA-256 sums. `on_wait`: called with a
+    sentence before a wait for another process.
+
+    Raises `UsageError` where `out` holds no finished dataset or `dest` cannot be used, `RefusedError` where it holds
+    anything else or another process is at work on it, `CorruptDataError` where a file of `out` is missing, and
+    `StoppedError` where the disk fails; the same call resumes then.
+    """
+    started = time.monotonic()
+    with StoredRows(out) as stored:
+        wanted = ExportReceipt(fingerprint=stored.manifest.fingerprint, request=request.to_json())
+        selected_rows = len(stored.select(request.split))
+        if not selected_rows:
+            raise UsageError(f"split={request.split}: {out} has no rows of it; nothing was written; name another split")
+        destination = Destination.open(dest, out, wanted)
+        was_finished, parts_before = destination.receipt.finished, 0
+        if was_finished:
+            destination.remove_work_folder()  # left where a run was killed at its very end
+        else:
+            form = make_form(stored, request)
+            with destination.claim(on_wait), stop_on_disk_error(dest):
+                parts_before = _write_parts(destination, form, _Counter("export", selected_rows, on_progress))
+                if Manifest.read(out).fingerprint != wanted.fingerprint:
+                    raise StoppedError(f"{out}: has changed during the export; delete {dest} and export again")
+                destination.finish([*_published(destination, form), *_closing(destination)])
+    checked = _Counter("check", destination.receipt.files, on_progress)
+    check = check_export(destination, selected_rows, read_files=was_finished, on_files=checked.add)
+    return ExportResult(
+        root=dest, receipt=destination.receipt, check=check, parts_before=parts_before, was_finished=was_finished,
+        seconds=time.monotonic() - started,
+    )  # fmt: skip
+
+
+def _write_parts(destination: Destination, form: Form, written: _Counter) -> int:
+    """Writes and publishes what is missing; returns the number of parts that were there before."""
+    parts_before = rows = 0
+    for part in form.parts:
+        if destination.published(part.name):
+            parts_before += 1
+        else:
+            staged = destination.stage(part.name)
+            destination.publish(part.name, staged, form.write(part, staged, written.add))
+        rows += len(part.rows)
+        written.set(rows)  # also those that the form skips
+    if not _closing(destination):
+        staged = destination.stage(CLOSING)
+        form.write_closing(_published(destination, form), staged)
+        destination.publish(CLOSING, staged, PartRows())
+    return parts_before
+
+
+def _published(destination: Destination, form: Form) -> list[PartReceipt]:
+    receipts = (destination.published(part.name) for part in form.parts)
+    return [receipt for receipt in receipts if receipt is not None]
+
+
+def _closing(destination: Destination) -> list[PartReceipt]:
+    receipt = destination.published(CLOSING)
+    return [] if receipt is None else [receipt]
+
+
+class _Counter:
+    """Counts what is done and reports it. `total`: how many there are."""
+
+    def __init__(self, what: str, total: int, on_progress: Progress) -> None:
+        self._what, self._total, self._on_progress, self._done = what, total, on_progress, 0
+
+    def add(self, count: int) -> None:
+        """Adds what has been done."""
+        self.set(self._done + count)
+
+    def set(self, done: int) -> None:
+        """Sets how many are done."""
+        self._done = done
+        self._on_progress(self._what, done, self._total)

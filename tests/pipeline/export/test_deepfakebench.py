@@ -1,0 +1,245 @@
+"""The form of DeepfakeBench: paths and JSONs as its loader wants them, crops as its preprocessing makes them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import assets_dataset
+import cv2
+import numpy as np
+import pytest
+import yaml
+from assets_dataset import ROWS, Clip, make_dataset
+from assets_export import TWO_FACES, exported, files_below, named
+from assets_rows import stored_pixels, stored_rows
+from facefeed.pipeline.export.forms.benchmark_sets import DATASETS, Video, place_of
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from numpy.typing import NDArray
+from PIL import Image
+from skimage.transform import SimilarityTransform
+
+ARCFACE_112 = [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
+SIDE = 256
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("deepfakebench") / "out"
+    make_dataset(path)
+    return path
+
+
+def dataset_json(dest: Path, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((dest / f"preprocessing/dataset_json/{name}.json").read_text())
+    assert content.keys() == {name}
+    classes: dict[str, Any] = content[name]
+    return classes
+
+
+def frames_of(classes: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Class, split, video and path of each frame, of a dataset without grades of compression."""
+    for label, splits in classes.items():
+        assert splits.keys() == {"train", "val", "test"}
+        for split, videos in splits.items():
+            for video, entry in videos.items():
+                assert entry["label"] == label
+                yield from ((label, split, video, path) for path in entry["frames"])
+
+
+def as_the_loader_reads(dest: Path, path: str) -> tuple[Any, Any, Any]:
+    """Image, landmarks and mask (None: absent) of a path in the JSON, from the folder that training starts in."""
+    assert path[0] == "."  # the loader puts a folder and a backslash before all others
+    mask = dest / path.replace("frames", "masks")
+    landmarks = dest / path.replace("frames", "landmarks").replace(".png", ".npy")
+    return (
+        cv2.imread(str(dest / path)),
+        np.load(landmarks),
+        cv2.imread(str(mask), cv2.IMREAD_UNCHANGED) if mask.is_file() else None,
+    )
+
+
+def test_every_frame_of_the_json_is_there_with_landmarks_and_the_masks_of_fakes(out: Path, tmp_path: Path) -> None:
+    exported(out, tmp_path, "deepfakebench")
+    stored = {(Path(row["video_id"]).stem, row["frame_index"]): row for row in stored_rows(out)}
+    counts = dict.fromkeys(ROWS, 0)
+    for label, split, video, path in frames_of(dataset_json(tmp_path, "noise")):
+        folder, kind, name, file = path.rsplit("/", 3)
+        assert (folder, kind, name) == (f"./datasets/rgb/noise/{label}", "frames", video)
+        row = stored[video, int(file.removesuffix(".png"))]  # the loader takes the number for an int, too
+        assert label == ("noise_Real", "noise_Fake")[row["label"]]
+        image, landmarks, mask = as_the_loader_reads(tmp_path, path)
+        assert image.shape == (SIDE, SIDE, 3)
+        assert (landmarks.shape, landmarks.dtype) == ((5, 2), np.float32)
+        assert (mask is not None) == (row["mask"] is not None)
+        if mask is not None:
+            assert mask.shape == (SIDE, SIDE)
+            assert set(np.unique(mask)) <= {0, 255}
+        counts[split] += 1
+    assert counts == ROWS
+
+
+def test_a_frame_is_warped_as_deepfakebench_warps_it(out: Path, tmp_path: Path) -> None:
+    exported(out, tmp_path, "deepfakebench", "--split", "test")
+    row = next(row for row in stored_rows(out) if row["video_id"] == "fake/emil-talk.mp4" and row["frame_index"] == 3)
+    matrix, landmarks = reference_warp(np.array(row["landmarks"]))
+    image, exported_landmarks, mask = as_the_loader_reads(
+        tmp_path, "./datasets/rgb/noise/noise_Fake/frames/emil-talk/003.png"
+    )
+    assert np.abs(image.astype(int) - warped(row)).max() <= 2
+    np.testing.assert_allclose(exported_landmarks, landmarks, atol=0.01)
+    with Image.open(io.BytesIO(row["mask"])) as stored_mask:
+        levels = np.asarray(stored_mask.convert("L"))
+    _, expected_mask = cv2.threshold(cv2.warpAffine(levels, matrix, (SIDE, SIDE)), 1, 255, cv2.THRESH_BINARY)
+    assert (mask != expected_mask).mean() < 0.002
+
+
+def warped(row: dict[str, Any]) -> NDArray[np.uint8]:
+    """The frame's image, BGR, as preprocessing/preprocess.py makes it of the stored crop."""
+    pixels: NDArray[np.uint8] = stored_pixels(row)[:, :, ::-1]
+    expected: NDArray[np.uint8] = cv2.warpAffine(pixels, reference_warp(np.array(row["landmarks"]))[0], (SIDE, SIDE))
+    return expected
+
+
+def reference_warp(landmarks: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The matrix of preprocessing/preprocess.py at scale 1.3, by scikit-image, and where it puts the landmarks."""
+    margin = 0.3 * SIDE / 2
+    template = (np.array(ARCFACE_112) * SIDE / 112 + margin) * SIDE / (SIDE + 2 * margin)
+    points = landmarks - 0.5  # from the corner of the first pixel to its centre
+    fit = SimilarityTransform.from_estimate(points, template)
+    return fit.params[:2], fit(points)
+
+
+def test_of_several_faces_the_largest_is_kept_and_the_others_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assets_dataset, "_MIDDLE", FixedBoxDetector(TWO_FACES))
+    make_dataset(tmp_path / "out", (("train", (Clip("real/a.mp4", 3), named("other/b.mp4", 2, label=-1))),))
+    figures = exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    assert (figures["rows"], figures["skipped"]) == (3, {"smaller_face": 3, "unlabelled": 4})
+    folder = "./datasets/rgb/noise/noise_Real/frames/a"
+    assert files_below(tmp_path / "dest" / folder) == {"000.png", "001.png", "002.png"}
+    for row in stored_rows(tmp_path / "out"):
+        if row["video_id"] == "real/a.mp4":
+            left, _, right, _ = row["box_xyxy"]
+            image, _, _ = as_the_loader_reads(tmp_path / "dest", f"{folder}/{row['frame_index']:03d}.png")
+            difference = np.abs(image.astype(int) - warped(row)).max()
+            assert difference <= 2 if right - left > 25 else difference > 20
+
+
+def test_a_dataset_without_labels_gives_an_export_without_frames(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", (("train", (named("other/b.mp4", 2, label=-1),)),))
+    figures = exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    assert (figures["rows"], figures["skipped"]) == (0, {"unlabelled": 2})
+    assert files_below(tmp_path / "dest") == {"deepfakebench.yaml", "export.json", "SHA256SUMS"}
+
+
+def test_a_video_that_is_fake_in_part_stands_in_both_classes_under_two_names(tmp_path: Path) -> None:
+    partly = {"label": 1, "fake_segments": ((0.0, 0.07),), "outside_label": 0}
+    make_dataset(tmp_path / "out", (("train", (named("part/a.mp4", 5, **partly), Clip("real/b.mp4", 2))),))
+    exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    frames = [
+        path.removeprefix("./datasets/rgb/noise/") for *_, path in frames_of(dataset_json(tmp_path / "dest", "noise"))
+    ]
+    assert sorted(frames) == [
+        *(f"noise_Fake/frames/a_fake/{number:03d}.png" for number in (0, 1)),
+        *(f"noise_Real/frames/a_real/{number:03d}.png" for number in (2, 3, 4)),
+        *(f"noise_Real/frames/b/{number:03d}.png" for number in (0, 1)),
+    ]
+    assert files_below(tmp_path / "dest/datasets/rgb/noise") >= set(frames)
+
+
+def test_frames_that_need_more_than_is_stored_are_counted(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", (("train", (Clip("real/a.mp4", 3),)),), margin=0.0)
+    figures = exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    assert (figures["rows"], figures["notes"]) == (3, {"beyond_stored_crop": 3})
+
+
+def ffpp(name: str, label: int, method: str | None = None, compression: str | None = "c23") -> Any:
+    return named(name, 2, dataset="ffpp", label=label, method=method, compression=compression, source_id=None)
+
+
+def test_faceforensics_has_deepfakebenchs_folders_and_jsons(tmp_path: Path) -> None:
+    actors_fake = "manipulated_sequences/DeepFakeDetection/c23/videos/01_02__kitchen_pan__YVGY8LOK.mp4"
+    clips = (
+        ffpp("original_sequences/youtube/c23/videos/033.mp4", 0),
+        ffpp("manipulated_sequences/Deepfakes/c23/videos/033_097.mp4", 1, "Deepfakes"),
+        ffpp("manipulated_sequences/Face2Face/c23/videos/033_097.mp4", 1, "Face2Face"),
+        ffpp("manipulated_sequences/FaceShifter/c23/videos/033_097.mp4", 1, "FaceShifter"),
+        ffpp("original_sequences/actors/c23/videos/01__kitchen_pan.mp4", 0),
+        ffpp(actors_fake, 1, "DeepFakeDetection"),
+    )
+    test = (ffpp("manipulated_sequences/Deepfakes/c40/videos/000_003.mp4", 1, "Deepfakes", "c40"),)
+    make_dataset(tmp_path / "out", (("train", clips), ("test", test)))
+    dest = tmp_path / "dest"
+    exported(tmp_path / "out", dest, "deepfakebench")
+    names = {path.stem for path in (dest / "preprocessing/dataset_json").iterdir()}
+    assert names == {"FaceForensics++", "FF-DF", "FF-F2F", "FaceShifter", "DeepFakeDetection"}
+    every = dataset_json(dest, "FaceForensics++")
+    assert every.keys() == {"FF-real", "FF-DF", "FF-F2F"}
+    for splits in every.values():  # the loader looks up every split, and in it the grade
+        assert [*splits] == ["train", "val", "test"]
+        assert all([*grades] == ["c23", "c40"] for grades in splits.values())
+    assert every["FF-DF"]["train"]["c23"]["033_097"] == {
+        "label": "FF-DF",
+        "frames": [
+            f"./datasets/rgb/FaceForensics++/manipulated_sequences/Deepfakes/c23/frames/033_097/{number:03d}.png"
+            for number in range(2)
+        ],
+        "masks": [],
+    }
+    assert [*every["FF-DF"]["test"]["c40"]] == ["000_003"]
+    assert dataset_json(dest, "FF-DF") == {label: every[label] for label in ("FF-real", "FF-DF")}
+    assert [*dataset_json(dest, "FaceShifter")] == ["FF-real", "FF-FH"]
+    actors = dataset_json(dest, "DeepFakeDetection")
+    assert [*actors["DFD_real"]["train"]["c23"]] == ["01__kitchen_pan"]
+    assert [*actors["DFD_fake"]["train"]["c23"]] == ["01_02__kitchen_pan__YVGY8LOK"]
+    settings = yaml.safe_load((dest / "deepfakebench.yaml").read_text())
+    assert settings["label_dict"] == {
+        "DFD_fake": 1, "DFD_real": 0, "FF-DF": 1, "FF-F2F": 1, "FF-FH": 1, "FF-real": 0
+    }  # fmt: skip
+    assert settings["lmdb"] is False
+
+
+@pytest.mark.parametrize(
+    ("dataset", "label", "method", "video_id", "expected"),
+    [
+        ("celebdf", 0, None, "Celeb-real/id0_0000.mp4", ("CelebDFv2_real", "Celeb-DF-v2/Celeb-real")),
+        ("celebdf", 0, None, "Youtube-real/videos/00170.mp4", ("CelebDFv2_real", "Celeb-DF-v2/YouTube-real")),
+        ("celebdf", 1, None, "Celeb-synthesis/id0_id1_0000.mp4", ("CelebDFv2_fake", "Celeb-DF-v2/Celeb-synthesis")),
+        ("celebdf", 1, "SimSwap", "Celeb-synthesis/FaceSwap/SimSwap/a.mp4", ("celebdf_Fake", "celebdf/celebdf_Fake")),
+        ("dfdc", 1, None, "dfdc_train_part_0/a.mp4", ("DFDC_Fake", "DFDC/train")),
+        ("dfdcp", 0, None, "original_videos/643669/A.mp4", ("DFDCP_Real", "DFDCP/original_videos")),
+        ("dfdcp", 1, "method_B", "method_B/1/a.mp4", ("DFDCP_FakeB", "DFDCP/method_B")),
+        ("deeperforensics", 1, "reenact", "m/a.mp4", ("DF_fake", "DeeperForensics-1.0/manipulated_videos/reenact")),
+        ("deeperforensics", 0, None, "source_videos/M004/a.mp4", ("DF_real", "DeeperForensics-1.0/source_videos")),
+        ("uadfv", 1, None, "fake/0000_fake.mp4", ("UADFV_Fake", "UADFV/fake")),
+        ("ffpp", 1, "MyMethod", "manipulated_sequences/MyMethod/c23/videos/a.mp4", ("ffpp_Fake", "ffpp/ffpp_Fake")),
+        (None, 0, None, "real/a.mp4", ("facefeed_Real", "facefeed/facefeed_Real")),
+        ("DFDC", 0, None, "real/a.mp4", ("DFDC__Real", "DFDC_/DFDC__Real")),
+        ("../my set", 1, None, "fake/a.mp4", ("my_set_Fake", "my_set/my_set_Fake")),
+    ],
+)  # fmt: skip
+def test_a_published_set_has_its_own_labels_and_any_other_set_labels_of_its_name(
+    dataset: str | None, label: int, method: str | None, video_id: str, expected: tuple[str, str]
+) -> None:
+    place = place_of(Video(video_id, "train", ("real", "fake")[label], label, dataset, method, None))
+    assert (place.label, place.folder, place.number) == (*expected, label)
+    known = {name for labels in DATASETS.values() for name in labels}
+    assert (place.label in known) == (place.folder.split("/")[0] in DATASETS or "FaceForensics++" in place.folder)
+
+
+def test_classes_beyond_real_and_fake_keep_their_number() -> None:
+    place = place_of(Video("a.mp4", "train", "screen replay", 2, None, None, None))
+    assert (place.label, place.number) == ("facefeed_screen_replay", 2)
+
+
+def test_no_name_of_a_video_has_what_the_loader_replaces(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", (("train", (Clip("real/my_frames.mp4", 2),)),))
+    exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    paths = [path for *_, path in frames_of(dataset_json(tmp_path / "dest", "noise"))]
+    assert [path.count("frames") for path in paths] == [1, 1]
+    assert all(as_the_loader_reads(tmp_path / "dest", path)[1].shape == (5, 2) for path in paths)
