@@ -111,6 +111,13 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     metavar="FILE.json",
     help="DeepfakeBench's dataset JSON, or a JSON of paths by split, in place of the source's own splits.",
 )
+@click.option(
+    "--columns",
+    default="",
+    metavar="NAME[,NAME]",
+    callback=lambda _ctx, _param, given: tuple(name.strip() for name in given.split(",") if name.strip()),
+    help="Columns of a table to store in each row: further labels, scores, names.",
+)
 @click.option("--allow-leaks", is_flag=True, help="Accept given splits that share originals or people.")
 @click.option("--allow-unlabelled", is_flag=True, help="Accept that most inputs have no label.")
 @click.option(
@@ -160,7 +167,10 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     progress = Progress.on_stderr()
     failure_limit = FailureLimit.parse(given["max_failed"])
     limits = DecoderLimits(deadline_seconds=given["timeout"], max_damaged_percent=_percent(given["max_damaged"]))
-    names = ("layout", "allow_roots", "detector", "workers", "scheduler", "splits", "allow_leaks", "allow_unlabelled")
+    names = (
+        "layout", "allow_roots", "detector", "workers", "scheduler", "splits", "columns", "allow_leaks",
+        "allow_unlabelled",
+    )  # fmt: skip
     arguments: dict[str, Any] = {
         "options": _options(given),
         "limits": limits,

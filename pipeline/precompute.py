@@ -82,6 +82,7 @@ def precompute(
     retry_failed: str | None = None,
     max_failed: FailureLimit | None = None,
     splits: str | Path | None = None,
+    columns: Sequence[str] = (),
     allow_leaks: bool = False,
     allow_unlabelled: bool = False,
     progress: Progress | None = None,
@@ -101,6 +102,7 @@ def precompute(
         retry_failed: a reason whose failed inputs are processed again; "" for all reasons.
         max_failed: how many inputs may fail; None for 1 %.
         splits: DeepfakeBench's dataset JSON, or a JSON of paths by split, in place of the source's own splits.
+        columns: names of the source's own columns to store in each row: further labels, scores, names.
         allow_leaks: whether given splits may share originals or people.
         allow_unlabelled: whether more than half of the inputs of a new dataset may have no label.
         progress: where progress is reported; None for nowhere.
@@ -118,7 +120,7 @@ def precompute(
     progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
     job, listing, config = prepare_job(
         src, out, options=options, layout=layout, detector=detector, limits=limits, allow_roots=allow_roots,
-        splits=splits, allow_leaks=allow_leaks, allow_unlabelled=allow_unlabelled,
+        splits=splits, columns=columns, allow_leaks=allow_leaks, allow_unlabelled=allow_unlabelled,
     )  # fmt: skip
     _announce_source(src, listing, progress)
     make_folders(job.paths)
@@ -238,8 +240,7 @@ def _remove_empty_out_on_refusal(paths: OutPaths) -> Iterator[None]:
 
 def _write_index(run_state: RunState, manifest: Manifest) -> None:
     try:
-        files = run_state.parquet_files()
-        write_index(run_state.paths, files, manifest.labels, manifest.fingerprint, manifest.schema)
+        write_index(run_state.paths, run_state.parquet_files(), manifest.face_schema(), manifest.fingerprint)
     except CorruptDataError as error:
         damaged = quarantine_damaged(run_state)
         raise StoppedError(

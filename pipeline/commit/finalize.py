@@ -14,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from ..dataset.index import IndexBuilder, index_schema
 from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, count_inputs
-from ..dataset.schema import SCHEMA_VERSION
 from ..errors import CorruptDataError, UsageError
 from ..files import stop_on_disk_error, sync_folder, write_durably
 from ..planning.plan import Unit
@@ -93,19 +94,13 @@ def _all_units(run_state: RunState) -> Iterator[tuple[Unit, Receipt | None]]:
         yield from _with_halves(run_state, unit)
 
 
-def write_index(
-    paths: OutPaths, files: Sequence[tuple[Path, str]], labels: Sequence[str], fingerprint: str,
-    schema: int = SCHEMA_VERSION,
-) -> int:  # fmt: skip
-    """Builds the next index, for `install_index` to install; returns its number of rows.
-
-    `schema`: version of the files' schema.
-    """
+def write_index(paths: OutPaths, files: Sequence[tuple[Path, str]], faces: pa.Schema, fingerprint: str) -> int:
+    """Builds the next index, for `install_index` to install; returns its number of rows. `faces`: the files' schema."""
     attempt = paths.temporary / f"index.{uuid.uuid4().hex}"
     with stop_on_disk_error(paths.next_index):
         paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
         try:
-            rows = IndexBuilder(index_schema(labels, fingerprint, schema), files).write(attempt)
+            rows = IndexBuilder(index_schema(faces, fingerprint), files).write(attempt)
             with attempt.open("rb+") as file:
                 os.fsync(file.fileno())
             attempt.replace(paths.next_index)

@@ -20,16 +20,19 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import CorruptDataError, FacefeedError, UsageError
 from .manifest import Manifest, OutPaths
 from .parquet_pages import image_byte_ranges, mask_byte_ranges
-from .schema import BINARY_COLUMNS, REGION_NAMES, SCHEMA_VERSION, face_schema, labels_of, version_of
+from .schema import BINARY_COLUMNS, REGION_NAMES, labels_of, recorded_schema
 
 _BATCH_ROWS = 65_536  # every batch but the last: a row's batch is found by division
 
 
-def index_schema(labels: Sequence[str], fingerprint: str, version: int = SCHEMA_VERSION) -> pa.Schema:
-    """Schema of ``OUT/index.arrow``; strings that repeat are dictionary-encoded."""
+INDEX_COLUMNS = ("file", "image_offset", "image_bytes", "mask_offset", "mask_bytes")
+"""Columns of the index alone: where the image and the mask of a row lie."""
+
+
+def index_schema(faces: pa.Schema, fingerprint: str) -> pa.Schema:
+    """Schema of ``OUT/index.arrow`` for files of the schema `faces`; strings that repeat are dictionary-encoded."""
     columns = []
-    stored = face_schema(labels, version)
-    for column in stored:
+    for column in faces:
         if column.name in BINARY_COLUMNS:
             continue
         repeats = pa.types.is_string(column.type) and column.name != "face_id"
@@ -41,7 +44,7 @@ def index_schema(labels: Sequence[str], fingerprint: str, version: int = SCHEMA_
         pa.field("mask_offset", pa.int64(), nullable=False),
         pa.field("mask_bytes", pa.int32(), nullable=False),
     ]
-    metadata = {**stored.metadata, b"facefeed.fingerprint": fingerprint.encode()}
+    metadata = {**faces.metadata, b"facefeed.fingerprint": fingerprint.encode()}
     return pa.schema(columns, metadata=metadata)
 
 
@@ -55,8 +58,7 @@ class IndexBuilder:
     def __init__(self, schema: pa.Schema, files: Sequence[tuple[Path, str]]) -> None:
         self._schema = schema
         self._files = files
-        stored = face_schema(labels_of(schema), version_of(schema))
-        self._stored = [field for field in stored if field.name not in BINARY_COLUMNS]
+        self._stored = [field for field in recorded_schema(schema) if field.name not in BINARY_COLUMNS]
         self._dictionaries = self._build_dictionaries()
 
     def _build_dictionaries(self) -> dict[str, pa.Array]:
@@ -155,7 +157,7 @@ class Index:
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
             self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
             self.schema: pa.Schema = reader.schema
-            self.labels, version = labels_of(self.schema), version_of(self.schema)
+            self.labels, faces = labels_of(self.schema), recorded_schema(self.schema)
             self.fingerprint = self.schema.metadata[b"facefeed.fingerprint"].decode()
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(f"{path}: not there; finish `facefeed precompute`, or {remedy}") from error
@@ -165,7 +167,7 @@ class Index:
         self._categories: dict[str, list[str]] = {}
         self.num_rows: int = sum(batch.num_rows for batch in self._batches)
         # Rows are located by division, so all batches but the last must have the expected length.
-        has_expected_schema = self.schema.equals(index_schema(self.labels, self.fingerprint, version))
+        has_expected_schema = self.schema.equals(index_schema(faces, self.fingerprint))
         if not has_expected_schema or any(batch.num_rows != _BATCH_ROWS for batch in self._batches[:-1]):
             raise CorruptDataError(f"{path}: is not laid out as this facefeed lays it out; {remedy}")
 

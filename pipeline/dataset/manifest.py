@@ -14,8 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
+import pyarrow as pa
+
 from ..errors import CorruptDataError, StoppedError, UsageError
-from .schema import READABLE_VERSIONS, SCHEMA_VERSION
+from .schema import READABLE_VERSIONS, SCHEMA_VERSION, face_schema
 
 RECEIPT_VERSION = 1
 MANIFEST_VERSION = 1
@@ -191,6 +193,10 @@ class Manifest:
     refused: list[dict[str, str | None]] = field(default_factory=list)
     plan_parts: int | None = None
     schema: int = SCHEMA_VERSION
+
+    def face_schema(self) -> pa.Schema:
+        """Schema of the dataset's files."""
+        return face_schema(self.labels, self.schema, self.config.get("columns", {}))
 
     def to_json(self) -> str:
         """The JSON text of the manifest's file."""

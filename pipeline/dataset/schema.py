@@ -7,7 +7,8 @@ the file: the index holds their byte range, and a loader reads only that.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -75,12 +76,38 @@ _FIELDS = (
 _ADDED_IN = {"fake_segments": 3}  # columns that older versions of the schema lack
 
 
-def face_schema(labels: Sequence[str], version: int = SCHEMA_VERSION) -> pa.Schema:
-    """Schema of every file below ``OUT/faces``; `labels[i]` is the name of label `i`."""
-    return pa.schema(
-        [column for column in _FIELDS if _ADDED_IN.get(column.name, 0) <= version],
-        metadata={"facefeed.schema": str(version), "facefeed.labels": json.dumps(list(labels))},
-    )
+COLUMN_KINDS = {"string": pa.string(), "int": pa.int64(), "float": pa.float64()}
+"""Types of a user's own columns, by kind."""
+
+_NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
+
+
+def face_schema(
+    labels: Sequence[str], version: int = SCHEMA_VERSION, columns: Mapping[str, str] = _NO_COLUMNS
+) -> pa.Schema:
+    """Schema of every file below ``OUT/faces``.
+
+    Args:
+        labels: `labels[i]` is the name of label `i`.
+        version: of the schema.
+        columns: the user's own, kind by name; see `COLUMN_KINDS`.
+
+    """
+    fields = [column for column in _FIELDS if _ADDED_IN.get(column.name, 0) <= version]
+    fields += [_field(name, COLUMN_KINDS[kind], "of the source's own", nullable=True) for name, kind in columns.items()]
+    metadata = {"facefeed.schema": str(version), "facefeed.labels": json.dumps(list(labels))}
+    if columns:
+        metadata["facefeed.columns"] = json.dumps(dict(columns))
+    return pa.schema(fields, metadata=metadata)
+
+
+def recorded_schema(schema: pa.Schema) -> pa.Schema:
+    """The `face_schema` that the metadata of a file or an index describes; raises `CorruptDataError` on damage."""
+    try:
+        columns = json.loads((schema.metadata or {}).get(b"facefeed.columns", b"{}"))
+        return face_schema(labels_of(schema), version_of(schema), columns)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CorruptDataError(f"schema metadata: facefeed.columns is damaged ({error})") from error
 
 
 def version_of(schema: pa.Schema) -> int:

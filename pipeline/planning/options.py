@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from ..dataset.image_codec import ImageEncoder
@@ -60,12 +62,15 @@ class Options:
         if self.boxes not in get_args(Boxes):
             raise UsageError(f"boxes={self.boxes!r}: must be own or source; try own")
 
-    def to_config(self, detector: FaceDetector, labels: tuple[str, ...]) -> dict[str, Any]:
-        """The config: everything that rows depend on, as JSON values."""
+    def to_config(
+        self, detector: FaceDetector, labels: tuple[str, ...], columns: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """The config: everything that rows depend on, as JSON values. `columns`: the source's own, kind by name."""
         image = self.image
         return {
             "schema": SCHEMA_VERSION,
             "labels": list(labels),
+            **({"columns": dict(columns)} if columns else {}),
             **_sampling_config(self.sampling),
             "detector": detector.fingerprint,
             "faces": self.keep.max_faces,
@@ -111,8 +116,9 @@ def hash_config(config: dict[str, Any]) -> str:
 class JobSpec:
     """What every worker needs to process units: sent once, picklable, the same for all units.
 
-    Paths must mean the same on every host. `config_hash`: `hash_config` of the job's config. `allowed_roots`: real
-    paths of further folders that inputs may lie in; not part of the config, since rows do not depend on them.
+    Paths must mean the same on every host. `columns`: the source's own, kind by name. `config_hash`: `hash_config` of
+    the job's config. `allowed_roots`: real paths of further folders that inputs may lie in; not part of the config,
+    since rows do not depend on them.
     """
 
     root: Path
@@ -121,6 +127,7 @@ class JobSpec:
     detector: FaceDetector
     labels: tuple[str, ...]
     config_hash: str
+    columns: Mapping[str, str] = field(default_factory=dict)
     limits: DecoderLimits = field(default_factory=DecoderLimits)
     allowed_roots: tuple[Path, ...] = ()
 

@@ -142,7 +142,7 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
 
 
 _ENTRY_DEFAULTS = _as_dict(Entry(video_id=""))
-_LATER_FIELDS = ("fake_segments", "outside_label", "num_images", "images_digest")
+_LATER_FIELDS = ("fake_segments", "outside_label", "values", "num_images", "images_digest")
 
 
 def _content(entry: Entry) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _without_defaults(entry: Entry) -> dict[str, Any]:
 
 
 def _parse_entry(data: dict[str, Any]) -> Entry:
-    known: dict[str, Any] = {"kin": tuple(data.get("kin", ()))}  # JSON has no tuples
+    known: dict[str, Any] = {name: tuple(data.get(name, ())) for name in ("kin", "values")}  # JSON has no tuples
     if (segments := data.get("fake_segments")) is not None:
         known["fake_segments"] = tuple((start, end) for start, end in segments)
     return Entry(**{**data, **known})

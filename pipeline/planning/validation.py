@@ -22,6 +22,7 @@ from ..sources import (
     refuse_unlabelled,
     resolve_allowed_roots,
     with_clips,
+    with_columns,
     with_splits_from,
 )
 from ..video import DecoderLimits, Sampling
@@ -40,6 +41,7 @@ def prepare_job(
     limits: DecoderLimits | None = None,
     allow_roots: Sequence[str | Path] = (),
     splits: str | Path | None = None,
+    columns: Sequence[str] = (),
     allow_leaks: bool = False,
     allow_unlabelled: bool = False,
 ) -> tuple[JobSpec, Listing, dict[str, Any]]:
@@ -54,6 +56,7 @@ def prepare_job(
         limits: limits of the decoder; None for the defaults.
         allow_roots: further folders that links and absolute paths may lead into.
         splits: a file of splits, in place of the source's own; see `sources.splits_file`.
+        columns: names of the source's own columns to store in each row.
         allow_leaks: whether that file may have a clip in train and in another split.
         allow_unlabelled: whether more than half of the inputs of a new dataset may have no label.
 
@@ -71,15 +74,16 @@ def prepare_job(
     listing = list_source(src, layout, allowed=allowed)
     if splits is not None:
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
+    listing = with_columns(listing, columns)
     plan = _load_plan(OutPaths(out))
     listing = with_clips(listing, _planned_entries(plan), (listing.root, *allowed))
     if not listing.clips and not any(entry.num_images for entry in _planned_entries(plan)):
         listing, options = _without_clips(listing, options)
     _refuse_unknown_times(listing, options.sampling)
-    config = options.to_config(detector, listing.labels)
+    config = options.to_config(detector, listing.labels, listing.columns)
     job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, labels=listing.labels,
-        config_hash=hash_config(config), limits=limits or DecoderLimits(),
+        columns=listing.columns, config_hash=hash_config(config), limits=limits or DecoderLimits(),
     )  # fmt: skip
     _check_config(job.paths, plan, config)
     if not allow_unlabelled and not _has_plan(job.paths):

@@ -59,7 +59,8 @@ class RowBuilder:
         self._detector = job.detector
         self._options = job.options
         self._landmarker = TemplateLandmarker()
-        self.schema = face_schema(job.labels)
+        self._columns = tuple(job.columns)
+        self.schema = face_schema(job.labels, columns=job.columns)
         self.read_executor = ThreadPoolExecutor(1, "facefeed-read")
         self._detect_executor = ThreadPoolExecutor(1, "facefeed-detect")
 
@@ -263,6 +264,7 @@ class RowBuilder:
                 "image_crc32": zlib.crc32(image),
                 "height": crop.shape[0],
                 "width": crop.shape[1],
+                **dict(zip(self._columns, entry.values, strict=True) if entry.values else ()),
             }
 
 

@@ -13,6 +13,7 @@ Must not know: media, plans, datasets on disk.
 | image_sequences | which images are frames of one clip |
 | image_clips | joins the frames of a folder into one entry |
 | splits_file | splits from a file in place of the source's own |
+| own_columns | columns of the source's own that are stored in each row |
 | link_coverage, listing_checks | for how many inputs originals, recordings and people are known; warnings |
 
 docs/guides/layouts.md documents what each recognises, and how to write another.
@@ -46,6 +47,7 @@ from .link_coverage import LinkCoverage
 from .listing import Entry, FoundFile, Listing, unlabelled_name
 from .listing_checks import listing_warnings, refuse_unlabelled
 from .media_files import find_media, find_named
+from .own_columns import with_columns
 from .splits_file import with_splits_from
 
 _PUBLISHED: tuple[Layout, ...] = (
@@ -74,6 +76,7 @@ __all__ = [
     "resolve_allowed_roots",
     "unlabelled_name",
     "with_clips",
+    "with_columns",
     "with_splits_from",
 ]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from ..dataset.schema import SPLITS
+from ..dataset.schema import COLUMN_KINDS, SPLITS
 from ..errors import FacefeedError, UsageError
 from .allowed_roots import resolved_root
 from .listing import MAX_CLASSES, Entry, Listing
@@ -115,12 +115,14 @@ def _broken_promise(listing: Listing, allowed: Sequence[Path]) -> str | None:
     labels = listing.labels
     if not 1 <= len(labels) <= MAX_CLASSES or len(set(labels)) < len(labels):
         return f"labels={labels!r}: must be 1 to {MAX_CLASSES} different names"
+    if unknown := set(listing.columns.values()) - set(COLUMN_KINDS):
+        return f"columns={listing.columns!r}: the kind {unknown.pop()!r} must be one of {', '.join(COLUMN_KINDS)}"
     seen: set[str] = set()
     for entry in listing.entries:
         if entry.video_id in seen:
             return f"lists {entry.video_id!r} more than once; each input may have one label"
         seen.add(entry.video_id)
-        if broken := _broken_promise_of_entry(entry, listing, allowed):
+        if broken := _broken_promise_of_entry(entry, listing, allowed) or _broken_values(entry, listing):
             return f"{entry.video_id!r}: {broken}"
     return None
 
@@ -144,6 +146,11 @@ def _broken_promise_of_entry(entry: Entry, listing: Listing, allowed: Sequence[P
     if not isinstance(entry.kin, tuple):
         return f"kin={entry.kin!r}: must be a tuple of names"
     return None
+
+
+def _broken_values(entry: Entry, listing: Listing) -> str | None:
+    is_complete = len(entry.values) in (0, len(listing.columns))
+    return None if is_complete else f"values={entry.values!r}: must be one for each of {list(listing.columns)}"
 
 
 def _invalid_video_id(video_id: str, allowed: Sequence[Path]) -> str | None:

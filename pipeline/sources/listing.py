@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -69,6 +69,7 @@ class Entry:
         fake_segments: when it is fake, as (start, end) in seconds, end excluded; its other frames have the label
             `outside_label`. None: `label` holds for all frames.
         outside_label: label of the frames outside `fake_segments`.
+        values: of the listing's `columns`, in their order: str, int, float or None.
         problem: reason why it must not be opened.
         detail: that reason, for people.
         num_images: number of images where it is a folder of them, which is read as one clip; 0 for a file.
@@ -90,6 +91,7 @@ class Entry:
     compression: str | None = None
     fake_segments: tuple[tuple[float, float], ...] | None = None
     outside_label: int = -1
+    values: tuple[str | int | float | None, ...] = ()
     problem: Reason | None = None
     detail: str | None = None
     num_images: int = 0
@@ -128,7 +130,9 @@ class Listing:
         ignored: number of files that are no inputs, by suffix or by folder.
         without_splits: in the imperative, how the user removes given splits, so that splits are drawn.
         giving_labels: how inputs without a label get one.
-        ignored_columns: columns of a table that have no meaning here.
+        columns: the source's own columns, kind by name; see `dataset.schema.COLUMN_KINDS`. Stored where they are
+            selected.
+        ignored_columns: further ones, which are not stored.
         recognised_by: what in the source shows that it has this layout.
         warnings: what a user should know of how it is read, as sentences without a full stop.
 
@@ -142,6 +146,7 @@ class Listing:
     ignored: Counter[str] = field(default_factory=Counter)
     without_splits: str = "take the splits out of the source"
     giving_labels: str = "list them in a table: path,label"
+    columns: Mapping[str, str] = field(default_factory=dict)
     ignored_columns: tuple[str, ...] = ()
     recognised_by: str = ""
     warnings: tuple[str, ...] = ()

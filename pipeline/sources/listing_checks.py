@@ -56,4 +56,5 @@ def _link_warnings(listing: Listing) -> list[str]:
 def _column_warning(listing: Listing) -> str | None:
     if not listing.ignored_columns:
         return None
-    return f"columns of the table that are ignored: {', '.join(map(repr, listing.ignored_columns))}"
+    names = ", ".join(map(repr, listing.ignored_columns))
+    return f"columns of the table that are ignored: {names}; --columns stores those that it names in each row"

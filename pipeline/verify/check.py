@@ -16,7 +16,7 @@ from ..commit.publish import check_unit_file, sha256_of
 from ..console import plural
 from ..dataset.index import Index, IndexBuilder, current_index_path, index_schema
 from ..dataset.manifest import Manifest, OutPaths, Receipt
-from ..dataset.schema import ROW_GROUP_ROWS, face_schema, labels_of
+from ..dataset.schema import ROW_GROUP_ROWS, labels_of
 from ..errors import CorruptDataError, FacefeedError, Reason, StoppedError, UsageError
 from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
@@ -42,7 +42,7 @@ def rebuild_index_file(out: Path) -> bool:
         run_state = RunState(paths, Plan.load(paths), hash_config(manifest.config))
         if run_state.fingerprint() != manifest.fingerprint:
             return False
-        write_index(paths, run_state.parquet_files(), manifest.labels, manifest.fingerprint, manifest.schema)
+        write_index(paths, run_state.parquet_files(), manifest.face_schema(), manifest.fingerprint)
         install_index(paths)
     except (UsageError, StoppedError):
         raise
@@ -153,7 +153,7 @@ def _check_unit(path: Path, unit: Unit, receipt: Receipt, owned: set[str], manif
     check_unit_file(path, unit.unit_id, receipt.config_hash, receipt.rows)
     with pq.ParquetFile(path) as file:
         labels = tuple(manifest.labels)
-        if not file.schema_arrow.equals(face_schema(labels, manifest.schema)) or labels_of(file.schema_arrow) != labels:
+        if not file.schema_arrow.equals(manifest.face_schema()) or labels_of(file.schema_arrow) != labels:
             yield Finding("schema", location, "is not the schema of this dataset")
             return
         yield from _check_rows(file, location, unit, receipt, owned)
@@ -205,7 +205,7 @@ def _check_index(out: Path, manifest: Manifest, files: Sequence[tuple[Path, str]
     if files is None:
         return
     try:
-        builder = IndexBuilder(index_schema(manifest.labels, manifest.fingerprint, manifest.schema), files)
+        builder = IndexBuilder(index_schema(manifest.face_schema(), manifest.fingerprint), files)
         with pa.memory_map(str(current_index_path(out))) as stored:
             same = _same_batches(builder.batches(), pa.ipc.open_file(stored))
     except CorruptDataError:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from facefeed.pipeline.dataset.index import _BATCH_ROWS, Index, index_schema
+from facefeed.pipeline.dataset.schema import face_schema
 
 ROWS = 10_000_000
 ROWS_A_VIDEO = 120
@@ -36,7 +37,7 @@ class Simulation:
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
-        self.schema = index_schema(LABELS, "simulated")
+        self.schema = index_schema(face_schema(LABELS), "simulated")
         videos = -(-rows // ROWS_A_VIDEO)
         files = -(-videos // VIDEOS_A_FILE)
         names = [f"faces/{_split(number / files)}/{number:032x}.parquet" for number in range(files)]

@@ -186,8 +186,7 @@ def finish_dataset(out: Path) -> Manifest:
     """Index and manifest of whatever the receipts say."""
     run_state = open_run_state(out)
     manifest = build_manifest(run_state, run_state.plan.parts[0].config, [REFUSED], missing=2)
-    files = run_state.parquet_files()
-    write_index(run_state.paths, files, manifest.labels, manifest.fingerprint, manifest.schema)
+    write_index(run_state.paths, run_state.parquet_files(), manifest.face_schema(), manifest.fingerprint)
     publish_manifest(run_state.paths, manifest)
     return manifest
 

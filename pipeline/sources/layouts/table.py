@@ -23,6 +23,7 @@ from ...errors import UsageError
 from ..allowed_roots import relative_name
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
 from ..media_files import find_named, is_image
+from ..own_columns import Value, typed_values
 from ..segments import parse_segments
 from .class_names import ClassNames
 
@@ -50,14 +51,14 @@ class TableFile:
         Raises `UsageError` on a table that cannot be parsed, lacks a column or has one misspelt, names a path twice, or
         a folder and an image in it, an unknown split, or a class that the file of classes lacks.
         """
-        rows, ignored_columns = _rows(src)
+        rows, own_columns = _rows(src)
         labels = {row["label"] for row in rows}
         classes = ClassNames.of_table(src, labels)
         numbers = {label: classes.number(label) for label in labels}
         use_splits = has_usable_splits({_split(src, row) for row in rows})
         entries: list[Entry] = []
         missing: list[str] = []
-        for row in rows:
+        for row, *values in zip(rows, *(values for _, values in own_columns.values()), strict=True):
             media_file = find_named(src.parent, row["path"], allowed)
             if media_file is None:
                 missing.append(row["path"])
@@ -73,6 +74,7 @@ class TableFile:
                     dataset=row.get("dataset") or None,
                     method=row.get("method") or None,
                     compression=row.get("compression") or None,
+                    values=tuple(values),
                     **_segments(src, row, classes.names),
                 )
             )
@@ -82,12 +84,12 @@ class TableFile:
         return Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
             missing=[*missing, *_missing_sources(src, rows, allowed)], without_splits="leave out the column split",
-            giving_labels="fill in the column label", ignored_columns=ignored_columns,
+            giving_labels="fill in the column label", columns={name: kind for name, (kind, _) in own_columns.items()},
         )  # fmt: skip
 
 
-def _rows(src: Path) -> tuple[list[dict[str, str]], tuple[str, ...]]:
-    """The rows, with the cells of all known columns as text, and the names of the other columns."""
+def _rows(src: Path) -> tuple[list[dict[str, str]], dict[str, tuple[str, list[Value]]]]:
+    """The rows, with the cells of all known columns as text; and kind and values of each other column."""
     try:
         if src.suffix.lower() == ".csv":
             # Read everything as text: a path like 007 must not become a number.
@@ -105,7 +107,10 @@ def _rows(src: Path) -> tuple[list[dict[str, str]], tuple[str, ...]]:
     if duplicates:
         raise UsageError(f"{src}: has the column {', '.join(duplicates)} more than once; keep the one that is meant")
     rows = table.select(names).to_pylist()
-    return [{key: _text(value) for key, value in row.items()} for row in rows], unknown
+    own = {
+        name: typed_values(table.column(name).to_pylist()) for name in unknown if table.column_names.count(name) == 1
+    }
+    return [{key: _text(value) for key, value in row.items()} for row in rows], own
 
 
 def _unknown_columns(src: Path, names: list[str]) -> tuple[str, ...]:

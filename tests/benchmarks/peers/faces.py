@@ -87,7 +87,7 @@ def write(table: pa.Table, images: int, folder: Path) -> dict[str, Any]:
         with pq.ParquetWriter(path, schema, **parquet_writer_options(schema)) as writer:
             writer.write_table(whole.slice(first, after - first).cast(schema), row_group_size=ROW_GROUP_ROWS)
         tables.append((path, path.relative_to(paths.root).as_posix()))
-    IndexBuilder(index_schema(labels, fingerprint), tables).write(paths.index)
+    IndexBuilder(index_schema(schema, fingerprint), tables).write(paths.index)
     manifest = Manifest(
         fingerprint=fingerprint, config={}, labels=labels, splits={"train": {"rows": len(whole)}}, units=FILES,
         rows=len(whole), bytes=sum(path.stat().st_size for path, _ in tables), inputs={},

@@ -228,7 +228,7 @@ def test_damage_in_a_light_column_never_reaches_an_index(copy: Path, column: str
     path.write_bytes(content)
     before = (copy / "index.arrow").read_bytes()
     with pytest.raises(CorruptDataError, match=path.name):
-        write_index(run_state.paths, run_state.parquet_files(), LABELS, "fingerprint")
+        write_index(run_state.paths, run_state.parquet_files(), face_schema(LABELS), "fingerprint")
     assert (copy / "index.arrow").read_bytes() == before
     assert list((copy / "_tmp").iterdir()) == []
 
@@ -242,7 +242,7 @@ def test_files_without_a_column_or_of_another_type_are_refused(copy: Path) -> No
     for other in wrong:
         pq.write_table(other, path, **parquet_writer_options(other.schema))
         with pytest.raises(CorruptDataError, match=f"{path.stem}.*columns"):
-            write_index(paths, tables, LABELS, "fingerprint")
+            write_index(paths, tables, face_schema(LABELS), "fingerprint")
 
 
 def test_the_dataset_of_these_tests_has_what_they_need(dataset: Path) -> None:
@@ -258,7 +258,7 @@ def test_killed_at_any_moment_between_index_and_manifest_a_dataset_stays_readabl
     run_state.paths.receipt(unit.unit_id).write_text(other.to_json())
     after = build_manifest(run_state, before.config, [], missing=0)
     assert after.fingerprint != before.fingerprint
-    write_index(run_state.paths, run_state.parquet_files(), after.labels, after.fingerprint)
+    write_index(run_state.paths, run_state.parquet_files(), after.face_schema(), after.fingerprint)
     assert Index(copy).fingerprint == before.fingerprint, "killed here, the old manifest has its old index"
     run_state.paths.manifest.write_text(after.to_json())
     assert Index(copy).fingerprint == after.fingerprint, "killed here, the new manifest has its new index"

@@ -23,7 +23,7 @@ from facefeed.pipeline.verify.check import rebuild_index_file, verify
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of schema 2, which has no column `fake_segments`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("facefeed.pipeline.rows.row_builder.face_schema", lambda labels: face_schema(labels, 2))
+        patch.setattr("facefeed.pipeline.rows.row_builder.face_schema", lambda labels, **_: face_schema(labels, 2))
         patch.setattr("facefeed.pipeline.planning.options.SCHEMA_VERSION", 2)
         return make_small(tmp_path_factory.mktemp("older") / "out")
 
@@ -58,7 +58,7 @@ def test_rows_of_two_schemas_are_never_in_one_dataset(older: Path, tmp_path: Pat
 def test_a_newer_schema_is_refused_with_those_that_can_be_read(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         newer = SCHEMA_VERSION + 1
-        patch.setattr("facefeed.pipeline.rows.row_builder.face_schema", lambda labels: face_schema(labels, newer))
+        patch.setattr("facefeed.pipeline.rows.row_builder.face_schema", lambda labels, **_: face_schema(labels, newer))
         patch.setattr("facefeed.pipeline.planning.options.SCHEMA_VERSION", newer)
         with pytest.raises(CorruptDataError, match=f"facefeed.schema is '{newer}'; this facefeed reads 2 and 3"):
             make_dataset(tmp_path / "out")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.sources import Entry, Listing, detect_layout, list_source, listing_warnings
+from facefeed.pipeline.sources import Entry, Listing, detect_layout, list_source, listing_warnings, with_columns
 from facefeed.pipeline.sources.layouts.dfdc import DFDC
 from hypothesis import given
 from hypothesis import strategies as st
@@ -443,9 +443,9 @@ def test_unknown_columns_are_reported_once_as_ignored(tmp_path: Path, write_tabl
         "split": ["test"],
         "splitt": [""],
     }
-    listing = list_source(write_table(tmp_path, columns))
+    listing = with_columns(list_source(write_table(tmp_path, columns)), ())
     assert [text for text in listing_warnings(listing) if "column" in text] == [
-        "columns of the table that are ignored: 'age', 'splitt'"
+        "columns of the table that are ignored: 'age', 'splitt'; --columns stores those that it names in each row"
     ]
 
 

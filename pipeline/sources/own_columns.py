@@ -1,0 +1,84 @@
+"""A source's own columns: their kinds, their values, and the selection of those that are stored in each row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..dataset.index import INDEX_COLUMNS
+from ..dataset.schema import face_schema
+from ..errors import UsageError
+from .listing import Listing
+
+Value = str | int | float | None
+
+_RESERVED = frozenset([*face_schema(()).names, *INDEX_COLUMNS, "row"])
+_MAX_INT = 2**63 - 1
+
+
+def with_columns(listing: Listing, names: Sequence[str]) -> Listing:
+    """The listing with these of its own columns alone, in this order; the others count as ignored.
+
+    Raises `UsageError` on a name that the source does not have, or that a column of every dataset has.
+    """
+    available = list(listing.columns)
+    for name in names:
+        if name not in available:
+            there = f"it has {', '.join(map(repr, available))}" if available else f"layout {listing.layout} has none"
+            raise UsageError(f"--columns {name}: is no column of the source's own; {there}")
+        if name in _RESERVED or not name.isidentifier():
+            why = "is a column of every dataset" if name in _RESERVED else "must be letters, digits and underscores"
+            raise UsageError(f"--columns {name}: {why}; rename it in the table")
+    positions = [available.index(name) for name in dict.fromkeys(names)]
+    return replace(
+        listing,
+        columns={available[position]: listing.columns[available[position]] for position in positions},
+        entries=[
+            replace(entry, values=tuple(entry.values[position] for position in positions)) if entry.values else entry
+            for entry in listing.entries
+        ],
+        ignored_columns=tuple(name for name in available if name not in names),
+    )
+
+
+def typed_values(cells: Iterable[Any]) -> tuple[str, list[Value]]:
+    """The kind of a column and its values, None where a cell is empty.
+
+    Whole numbers are "int" where every cell has one, other numbers "float". Texts that are not how Python writes a
+    number, such as 007, make the column "string".
+
+    >>> typed_values(["3", "14"]), typed_values(["0.5", ""]), typed_values(["007", "8"])
+    (('int', [3, 14]), ('float', [0.5, None]), ('string', ['007', '8']))
+    """
+    given = [None if _is_empty(cell) else cell for cell in cells]
+    parsers: dict[str, Callable[[Any], Value]] = {"int": _parse_int, "float": _parse_float}
+    for kind, parse in parsers.items():
+        parsed = [None if cell is None else parse(cell) for cell in given]
+        missing = sum(value is None for value in parsed)
+        if parsed and missing < len(parsed) and missing == (0 if kind == "int" else given.count(None)):
+            return kind, parsed
+    return "string", [None if cell is None else str(cell).strip() for cell in given]
+
+
+def _is_empty(cell: Any) -> bool:
+    is_nan = isinstance(cell, float) and math.isnan(cell)  # pandas' empty number
+    return cell is None or is_nan or (isinstance(cell, str) and not cell.strip())
+
+
+def _parse_int(cell: Any) -> int | None:
+    if isinstance(cell, str):
+        text = cell.strip()
+        cell = int(text) if text.removeprefix("-").isdecimal() and str(int(text)) == text else None
+    return int(cell) if isinstance(cell, int) and abs(cell) <= _MAX_INT else None  # booleans are 0 and 1
+
+
+def _parse_float(cell: Any) -> float | None:
+    if isinstance(cell, str) and len(cell.strip()) > 1 and cell.strip()[0] == "0" and cell.strip()[1].isdecimal():
+        return None  # 007 names something
+    try:
+        number = float(cell)
+    except (OverflowError, TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
