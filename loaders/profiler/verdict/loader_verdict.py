@@ -120,7 +120,7 @@ class LoaderMeasurement:
         return replace(recording, num_transient_steps=self._job_steps(recording).transient_length())
 
     def _num_extra_steps(self, recording: Recording) -> int:
-        """Steps still missing: until as many as requested have followed the transient, if it ends.
+        """Steps still missing: until as many as requested have followed the transient, if it ends, and enough blocks.
 
         0 where the loader is surely too slow. Each of these looks may be wrong, so the doubt is divided among them.
         With several ranks it is decided for the job, and so equally on all of them.
@@ -137,6 +137,8 @@ class LoaderMeasurement:
             wait_share, block_steps = job_steps.estimate_wait_share(1 - (1 - self.confidence) / num_looks)
             if num_steady >= MIN_BLOCKS * block_steps and wait_share.lower > STARVED_ABOVE:
                 return 0
+            num_blocks_missing = MIN_BLOCKS * block_steps - num_steady
+            num_missing = max(num_missing, num_blocks_missing if num_blocks_missing <= num_left else 0)
         return min(num_missing, _CHUNK_STEPS, num_left)
 
     def _epoch_starts(self, live: Recording) -> EpochStarts | None:
