@@ -34,6 +34,7 @@ from .layout import Layout, load_layout, read_listing
 from .layouts.avdeepfake1m import AVDeepfake1M
 from .layouts.celebdf import CelebDF
 from .layouts.class_pairs import FFIW, UADFV
+from .layouts.dataset_json import DatasetJson
 from .layouts.deeperforensics import DeeperForensics
 from .layouts.dfdc import DFDC
 from .layouts.dfdc_preview import DFDCPreview
@@ -54,7 +55,7 @@ _PUBLISHED: tuple[Layout, ...] = (
     LAVDF(), AVDeepfake1M(),  # before DFDC, whose metadata.json is an object
     DFDC(), FaceForensics(), CelebDF(), DFDCPreview(), FakeAVCeleb(), DeeperForensics(), UADFV, FFIW,
 )  # fmt: skip
-_SHIPPED: tuple[Layout, ...] = (TableFile(), *_PUBLISHED, Folder())
+_SHIPPED: tuple[Layout, ...] = (TableFile(), DatasetJson(), *_PUBLISHED, Folder())
 _BY_NAME = {layout.name: layout for layout in _SHIPPED}
 LAYOUTS = ("auto", *_BY_NAME)
 

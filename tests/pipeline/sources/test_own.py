@@ -143,7 +143,7 @@ def test_a_missing_file_and_an_unknown_name_are_distinguished(tmp_path: Path) ->
     other = CliRunner().invoke(main, ["precompute", str(tmp_path), str(tmp_path / "out"), "--layout", "ffp"])
     assert other.exit_code == 2
     assert (
-        "layout='ffp': must be one of auto, table, lavdf, avdeepfake1m, dfdc, ffpp, celebdf, dfdcp, fakeavceleb, "
+        "layout='ffp': must be one of auto, table, deepfakebench, lavdf, avdeepfake1m, dfdc, ffpp, "
         in other.stderr
     )
 

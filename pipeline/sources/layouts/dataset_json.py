@@ -1,0 +1,126 @@
+"""Layout `deepfakebench`: one of DeepfakeBench's dataset JSONs (Yan et al. 2023), as DF40 has them too.
+
+    FSGAN.json      {"FSGAN": {"FSGAN_Fake": {"train": {"c23": {"000_003": {"label": "FSGAN_Fake", "frames":
+                     ["FaceForensics++/manipulated_sequences/FSGAN/frames/000_003/000.png", ...]}}}, ...}}
+
+Each clip is a folder of frames, detected in as a whole. Paths are looked for below the JSON's folder and the three
+above it, and in `datasets/rgb` there, where DeepfakeBench keeps its frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+from ..json_files import read_json
+from ..listing import Entry, Listing, has_usable_splits, parse_split_name
+from ..media_files import find_named, path_exists
+
+_FRAMES_ROOT = "datasets/rgb"
+_LEVELS = 4  # the JSON's own folder, and three above it
+_TRIED_CLIPS = 100
+_GRADES = {"raw", "c0", "c23", "c40"}
+_STRICTEST = ("test", "val", "train")
+
+
+@dataclass(frozen=True, slots=True)
+class _Clip:
+    folder: str
+    label: str
+    split: str
+    dataset: str
+    compression: str | None
+
+
+class DatasetJson:
+    """The clips of a dataset JSON: label, split, class as method, compression."""
+
+    name = "deepfakebench"
+    needs = "one of DeepfakeBench's dataset JSONs"
+
+    def fits(self, src: Path) -> bool:
+        """Whether `src` has this layout."""
+        return src.is_file() and src.suffix.lower() == ".json"
+
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
+        """Lists the clips.
+
+        A clip in val and test is test, as DeepfakeBench validates on its test clips. Raises `UsageError` where the file
+        is not of that form, has a clip in train and in another split or in two classes, or none of its clips is found.
+        """
+        clips = list(_clips(read_json(src, "name one of DeepfakeBench's dataset JSONs")))
+        if not clips:
+            raise UsageError(f"{src}: has no clips with frames; must be one of DeepfakeBench's dataset JSONs")
+        root = _root_of(src, clips)
+        by_folder: dict[str, list[_Clip]] = {}
+        for clip in clips:
+            by_folder.setdefault(clip.folder, []).append(clip)
+        use_splits = has_usable_splits({clip.split for clip in clips})
+        entries: list[Entry] = []
+        missing: list[str] = []
+        for folder, same in sorted(by_folder.items()):
+            file = find_named(root, folder, allowed)
+            clip = _joined(src, same)
+            if file is None:
+                missing.append(folder)
+                continue
+            label = _label(clip.label)
+            entries.append(Entry.of_file(
+                file, label=label, split=clip.split if use_splits else None, dataset=clip.dataset,
+                method=None if label == 0 else clip.label, compression=clip.compression,
+            ))  # fmt: skip
+        return Listing(
+            layout=self.name, root=root, labels=("real", "fake"), entries=entries, missing=missing,
+            without_splits=f"give the folder of the set as SRC, and no {src.name}", recognised_by=src.name,
+        )  # fmt: skip
+
+
+def _clips(data: Any, keys: tuple[str, ...] = ()) -> Iterator[_Clip]:
+    """Every object with a label and frames, at whatever depth, and what the keys above it say."""
+    if not isinstance(data, dict):
+        return
+    frames, label = data.get("frames"), data.get("label")
+    splits = [split for key in keys if (split := parse_split_name(key))]
+    if isinstance(frames, list) and isinstance(label, str) and splits:
+        first = next((frame for frame in frames if isinstance(frame, str)), "")
+        folder = first.replace("\\", "/").rpartition("/")[0]
+        if folder:
+            grade = next((key for key in keys if key.lower() in _GRADES), None)
+            yield _Clip(folder, label, splits[0], keys[0], "raw" if grade == "c0" else grade)
+        return
+    for key, value in data.items():
+        yield from _clips(value, (*keys, key))
+
+
+def _root_of(src: Path, clips: Sequence[_Clip]) -> Path:
+    """The folder that the paths of the clips start from; raises `UsageError` where none of them is found."""
+    above = [src.parent, *islice(src.parent.parents, _LEVELS - 1)]
+    for folder in (place for parent in above for place in (parent, parent / _FRAMES_ROOT)):
+        if any(path_exists(folder / clip.folder) for clip in clips[:: max(1, len(clips) // _TRIED_CLIPS)]):
+            return folder
+    raise UsageError(
+        f"SRC={str(src)!r}: none of its clips is below {src.parent} or the folders above it (the first: "
+        f"{clips[0].folder!r}); copy the JSON into the folder that its paths start from"
+    )
+
+
+def _joined(src: Path, same: Sequence[_Clip]) -> _Clip:
+    """One clip of those of one folder."""
+    splits, labels = {clip.split for clip in same}, sorted({clip.label for clip in same})
+    if len({_label(label) for label in labels}) > 1:
+        raise UsageError(f"{src}: has {same[0].folder!r} as {' and '.join(labels)}; each clip may have one label")
+    if "train" in splits and len(splits) > 1:
+        raise UsageError(
+            f"{src}: has {same[0].folder!r} in {' and '.join(sorted(splits))}; a model would be tested on what it was "
+            "trained on: fix the file, or give the set's own folder with --splits FILE.json --allow-leaks"
+        )
+    return replace(same[0], split=next(split for split in _STRICTEST if split in splits))
+
+
+def _label(name: str) -> int:
+    """0 for a label with "real" in its name, as FF-real and DFDC_Real; every other class is a way to fake."""
+    return 0 if "real" in name.lower() else 1

@@ -1,0 +1,109 @@
+"""What a user notices of DeepfakeBench's dataset JSON as a source: its clips with label, split, method, compression."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.sources import detect_layout, list_source
+
+ROOT = "FaceForensics++"
+REAL = f"{ROOT}/original_sequences/youtube/c23/frames"
+FAKE = f"{ROOT}\\manipulated_sequences\\FSGAN\\c23\\frames"  # as it is written on Windows
+
+
+def clip(label: str, folder: str, frames: int = 3) -> dict[str, Any]:
+    separator = "\\" if "\\" in folder else "/"
+    return {"label": label, "frames": [f"{folder}{separator}{number:03}.png" for number in range(frames)]}
+
+
+def content() -> dict[str, Any]:
+    fake = clip("FF-FSGAN", f"{FAKE}\\000_003")
+    return {
+        "FSGAN": {
+            "FF-FSGAN": {"train": {"c23": {"001_002": clip("FF-FSGAN", f"{FAKE}\\001_002")}},
+                         "val": {"c23": {"000_003": fake}}, "test": {"c23": {"000_003": fake}}},
+            "FF-real": {"train": {"c23": {"001": clip("FF-real", f"{REAL}/001")}},
+                        "test": {"c23": {"000": clip("FF-real", f"{REAL}/000")}}},
+        }
+    }  # fmt: skip
+
+
+def lay(frames_root: Path, path: Path, data: dict[str, Any] | None = None) -> Path:
+    """Writes the JSON to `path` and the frames that it names below `frames_root`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content() if data is None else data))
+    for folder in (f"{FAKE}\\001_002", f"{FAKE}\\000_003", f"{REAL}/001", f"{REAL}/000"):
+        for name in clip("x", folder)["frames"]:
+            frame = frames_root / name.replace("\\", "/")
+            frame.parent.mkdir(parents=True, exist_ok=True)
+            frame.write_bytes(b"x")
+    return path
+
+
+def columns(path: Path) -> dict[str, tuple[int, str | None, str | None, str | None, int]]:
+    return {
+        entry.video_id.rpartition("/")[2]: (
+            entry.label, entry.split, entry.method, entry.compression, entry.num_images
+        )
+        for entry in list_source(path).entries
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("frames_root", "file"),
+    [("bench/datasets/rgb", "bench/preprocessing/dataset_json/FSGAN.json"), ("rgb", "rgb/FSGAN.json"),
+     ("rgb", "rgb/json/FSGAN.json")],
+)  # fmt: skip
+def test_its_clips_have_what_it_says_wherever_it_lies_beside_its_frames(
+    tmp_path: Path, frames_root: str, file: str
+) -> None:
+    path = lay(tmp_path / frames_root, tmp_path / file)
+    assert detect_layout(path) == "deepfakebench"
+    assert columns(path) == {
+        "001_002": (1, "train", "FF-FSGAN", "c23", 3),
+        "000_003": (1, "test", "FF-FSGAN", "c23", 3),  # val, too
+        "001": (0, "train", None, "c23", 3),
+        "000": (0, "test", None, "c23", 3),
+    }
+    listing = list_source(path)
+    assert (listing.root, listing.recognised_by) == (tmp_path / frames_root, "FSGAN.json")
+    assert {entry.dataset for entry in listing.entries} == {"FSGAN"}
+
+
+def test_a_clip_that_is_not_there_is_missing(tmp_path: Path) -> None:
+    path = lay(tmp_path, tmp_path / "FSGAN.json")
+    folder = tmp_path / REAL / "001"
+    for frame in folder.iterdir():
+        frame.unlink()
+    folder.rmdir()
+    assert list_source(path).missing == [f"{REAL}/001"]
+    assert set(columns(path)) == {"001_002", "000_003", "000"}
+
+
+def test_a_clip_in_train_and_test_or_in_two_classes_is_refused(tmp_path: Path) -> None:
+    leaking = content()
+    leaking["FSGAN"]["FF-real"]["test"]["c23"]["001"] = clip("FF-real", f"{REAL}/001")
+    with pytest.raises(UsageError, match=rf"has '{REAL.replace('+', '.')}/001' in test and train"):
+        list_source(lay(tmp_path, tmp_path / "a.json", leaking))
+    contradicting = content()
+    contradicting["FSGAN"]["FF-FSGAN"]["train"]["c23"]["001"] = clip("FF-FSGAN", f"{REAL}/001")
+    with pytest.raises(UsageError, match="as FF-FSGAN and FF-real; each clip may have one label"):
+        list_source(lay(tmp_path, tmp_path / "b.json", contradicting))
+
+
+@pytest.mark.parametrize("data", [{}, [], {"train": ["a/b.png"]}, {"a": {"frames": ["a/0.png"], "label": "x"}}])
+def test_another_json_is_refused(tmp_path: Path, data: Any) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(UsageError, match="has no clips with frames; must be one of DeepfakeBench's dataset JSONs"):
+        list_source(path)
+
+
+def test_without_any_frame_the_folder_to_copy_it_to_is_named(tmp_path: Path) -> None:
+    path = lay(tmp_path / "elsewhere/rgb", tmp_path / "json/FSGAN.json")
+    with pytest.raises(UsageError, match=r"none of its clips is below .*copy the JSON into the folder that its paths"):
+        list_source(path)
