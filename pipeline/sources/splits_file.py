@@ -19,7 +19,7 @@ from ..dataset.schema import SPLITS
 from ..errors import RefusedError, UsageError
 from .image_sequences import video_of_frame
 from .json_files import read_json
-from .layouts.spelling import spelling_key
+from .layouts.names.spelling import spelling_key
 from .listing import Entry, Listing, parse_split_name
 from .media_files import FRAME_FOLDERS, is_media
 

@@ -22,7 +22,7 @@ from ..json_files import begins_with, read_json
 from ..listing import Entry, FoundFile, Listing
 from ..media_files import find_videos_or_frames, path_exists
 from ..segments import parse_segments, segment_fields
-from .name_matcher import published_path
+from .names.name_matcher import published_path
 
 _SPLITS = ("train", "val", "test")
 _LABELS = {"real": 0, "audio_modified": 0, "visual_modified": 1, "both_modified": 1}

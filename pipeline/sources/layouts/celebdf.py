@@ -20,8 +20,8 @@ from ...errors import UsageError
 from ..image_sequences import video_of_frame
 from ..listing import Entry, FoundFile, Listing
 from ..media_files import find_videos_or_frames, is_image, is_linked_folder, list_folders
-from .name_matcher import NameMatcher, published_path, stem_of
-from .spelling import by_spelling, check_spelling, folders_spelt_as
+from .names.name_matcher import NameMatcher, published_path, stem_of
+from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 
 _LABELS = {"Celeb-real": 0, "YouTube-real": 0, "Celeb-synthesis": 1}
 _FOLDERS = {name: name for name in _LABELS}

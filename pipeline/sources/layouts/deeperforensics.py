@@ -20,8 +20,8 @@ from ...errors import UsageError
 from ..image_sequences import video_of_frame
 from ..listing import Entry, FoundFile, Listing, has_usable_splits
 from ..media_files import find_videos_or_frames, is_linked_folder, list_folders, path_exists
-from .name_matcher import NameMatcher, stem_of
-from .spelling import check_spelling, folders_spelt_as
+from .names.name_matcher import NameMatcher, stem_of
+from .names.spelling import check_spelling, folders_spelt_as
 
 _LABELS = {"source_videos": 0, "manipulated_videos": 1}
 _LISTS = "lists/splits"

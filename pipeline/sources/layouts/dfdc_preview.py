@@ -20,7 +20,7 @@ from ..image_sequences import video_of_frame
 from ..json_files import read_json
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
 from ..media_files import find_videos_or_frames, path_exists
-from .name_matcher import published_path, stem_of
+from .names.name_matcher import published_path, stem_of
 
 _TABLE = "dataset.json"
 _FOLDERS = ("original_videos", "method_A", "method_B")

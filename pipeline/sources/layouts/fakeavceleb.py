@@ -21,8 +21,8 @@ from pathlib import Path
 from ...errors import UsageError
 from ..listing import Entry, FoundFile, Listing
 from ..media_files import find_videos_or_frames, is_linked_folder, is_media, list_folders, path_exists
-from .name_matcher import NameMatcher, published_path, stem_of
-from .spelling import by_spelling, check_spelling, folders_spelt_as
+from .names.name_matcher import NameMatcher, published_path, stem_of
+from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 
 _ORIGINALS = "RealVideo-RealAudio"
 _LABELS = {_ORIGINALS: 0, "RealVideo-FakeAudio": 0, "FakeVideo-RealAudio": 1, "FakeVideo-FakeAudio": 1}

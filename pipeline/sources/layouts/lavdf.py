@@ -20,7 +20,7 @@ from ..json_files import begins_with, read_json
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
 from ..media_files import find_videos_or_frames, path_exists
 from ..segments import parse_segments, segment_fields
-from .name_matcher import published_path
+from .names.name_matcher import published_path
 
 _TABLES = ("metadata.json", "metadata.min.json")
 _FOLDERS = ("train", "dev", "test")

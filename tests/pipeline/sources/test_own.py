@@ -142,10 +142,7 @@ def test_a_missing_file_and_an_unknown_name_are_distinguished(tmp_path: Path) ->
     assert (missing.exit_code, "--layout gone.py: no such file" in missing.stderr) == (2, True)
     other = CliRunner().invoke(main, ["precompute", str(tmp_path), str(tmp_path / "out"), "--layout", "ffp"])
     assert other.exit_code == 2
-    assert (
-        "layout='ffp': must be one of auto, table, deepfakebench, lavdf, avdeepfake1m, dfdc, ffpp, "
-        in other.stderr
-    )
+    assert "layout='ffp': must be one of auto, table, deepfakebench, lavdf, avdeepfake1m, dfdc, ffpp, " in other.stderr
 
 
 def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:

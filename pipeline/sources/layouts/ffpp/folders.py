@@ -12,7 +12,7 @@ from typing import Self
 
 from ...listing import FoundFile
 from ...media_files import DERIVED_FOLDERS, FRAME_FOLDERS, is_media, list_folders, path_exists
-from ..spelling import by_spelling, check_spelling, folders_spelt_as, refuse_misspelt
+from ..names.spelling import by_spelling, check_spelling, folders_spelt_as, refuse_misspelt
 from .names import GRADES, METHODS, VideoName
 
 _ORIGINALS, _FAKES = "original_sequences", "manipulated_sequences"

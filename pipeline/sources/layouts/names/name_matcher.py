@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from ..image_sequences import video_of_frame
+from ...image_sequences import video_of_frame
 
 
 def stem_of(name: str) -> str:

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
-from ...errors import UsageError
-from ..media_files import list_folders
+from ....errors import UsageError
+from ...media_files import list_folders
 
 _MIN_SIMILARITY = 0.8  # 0..1: `NeuralTexture` is meant to be NeuralTextures, `FaceSwap` is not FaceShifter
 
