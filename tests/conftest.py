@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from assets_layouts import Footage
 
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
+os.environ["TERM"] = "xterm-256color"  # on a dumb terminal there are no bars and no colours
 load_profile()
 
 # A job in the background begins with Ctrl-C ignored, and so would all that it starts.

@@ -126,10 +126,12 @@ class Pairs:
 
     def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
-        real, fake = pair_with_source(rows, shuffler.index)
+        real, fake, orphans = pair_with_source(rows, shuffler.index)
         if not len(fake):
-            raise UsageError("Pairs: no fake of these rows has rows of its source; is source_id known in this dataset?")
-        orphans = int((shuffler.index.codes("source_id", rows) >= 0).sum()) - len(fake)
+            raise UsageError(
+                "Pairs: no fake of these rows has rows of its source; is source_id known in this dataset, and do "
+                "split= and filters= select the sources too?"
+            )
         notes = [f"{orphans:,} fakes without rows of their source"] if orphans else []
         return BoundUnits(np.stack([real, fake], axis=1), shuffler, notes)
 

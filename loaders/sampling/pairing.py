@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,11 +13,20 @@ from ..dataset.selection import Rows
 _NO_MATCH = np.iinfo(np.int64).max
 
 
-def pair_with_source(rows: Rows, index: Index) -> tuple[Rows, Rows]:
-    """Returns `(real, fake)`, two arrays (pairs,): each fake row, and the row of its source nearest in frames.
+class SourcePairs(NamedTuple):
+    """`real` and `fake`: rows (pairs,); `num_orphans`: how many fakes have no row of their source."""
+
+    real: Rows
+    fake: Rows
+    num_orphans: int
+
+
+def pair_with_source(rows: Rows, index: Index) -> SourcePairs:
+    """Pairs each fake row with the row of its source nearest in frames.
 
     Where several people are in that frame, the one of the fake's own track number is preferred. Fakes whose source has
-    no row are left out.
+    no row are left out, and so are rows with their source's label: moments in which a video that is fake in part is
+    real.
     """
     code_of_name = {name: code for code, name in enumerate(index.categories("video_id"))}
     video_of_source = np.array([code_of_name.get(name, -1) for name in index.categories("source_id")] + [-1], np.int64)
@@ -23,15 +34,17 @@ def pair_with_source(rows: Rows, index: Index) -> tuple[Rows, Rows]:
     frame, track = (index.numbers(name, rows).astype(np.int64) for name in ("frame_index", "track_id"))
     fakes, reals = np.flatnonzero(source >= 0), np.flatnonzero(source < 0)
     if not len(fakes) or not len(reals):
-        return rows[:0], rows[:0]
+        return SourcePairs(rows[:0], rows[:0], int((index.codes("source_id", rows) >= 0).sum()))
     nearest, distance = _nearest_frames(source[fakes], frame[fakes], video[reals], frame[reals])
     tracks = int(track.max()) + 1
     same_track, same_track_distance = _nearest_frames(
         source[fakes] * tracks + track[fakes], frame[fakes], video[reals] * tracks + track[reals], frame[reals]
     )
     nearest = np.where(same_track_distance == distance, same_track, nearest)
-    matched = distance < _NO_MATCH
-    return rows[reals[nearest[matched]]], rows[fakes[matched]]
+    has_source, label = distance < _NO_MATCH, index.numbers("label", rows)
+    is_pair = has_source & (label[fakes] != label[reals[nearest]])
+    num_orphans = int((index.codes("source_id", rows) >= 0).sum() - has_source.sum())
+    return SourcePairs(rows[reals[nearest[is_pair]]], rows[fakes[is_pair]], num_orphans)
 
 
 def _nearest_frames(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,9 @@ Value = str | int | float | None
 
 _RESERVED = frozenset([*face_schema(()).names, *INDEX_COLUMNS, "row"])
 _MAX_INT = 2**63 - 1
+_MAX_EXACT = 2**53
+_INT = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
 def with_columns(listing: Listing, names: Sequence[str]) -> Listing:
@@ -46,8 +50,8 @@ def with_columns(listing: Listing, names: Sequence[str]) -> Listing:
 def typed_values(cells: Iterable[Any]) -> tuple[str, list[Value]]:
     """The kind of a column and its values, None where a cell is empty.
 
-    Whole numbers are "int" where every cell has one, other numbers "float". Texts that are not how Python writes a
-    number, such as 007, make the column "string".
+    Whole numbers are "int" where every cell has one, other numbers "float". Texts that are no plain decimal number,
+    such as 007 and 071_054, and whole numbers that a float would round make the column "string".
 
     >>> typed_values(["3", "14"]), typed_values(["0.5", ""]), typed_values(["007", "8"])
     (('int', [3, 14]), ('float', [0.5, None]), ('string', ['007', '8']))
@@ -69,16 +73,18 @@ def _is_empty(cell: Any) -> bool:
 
 def _parse_int(cell: Any) -> int | None:
     if isinstance(cell, str):
-        text = cell.strip()
-        cell = int(text) if text.removeprefix("-").isdecimal() and str(int(text)) == text else None
+        cell = int(cell) if _INT.fullmatch(cell.strip()) else None
     return int(cell) if isinstance(cell, int) and abs(cell) <= _MAX_INT else None  # booleans are 0 and 1
 
 
 def _parse_float(cell: Any) -> float | None:
-    if isinstance(cell, str) and len(cell.strip()) > 1 and cell.strip()[0] == "0" and cell.strip()[1].isdecimal():
-        return None  # 007 names something
-    try:
-        number = float(cell)
-    except (OverflowError, TypeError, ValueError):
+    if isinstance(cell, str):
+        cell = float(cell) if _FLOAT.fullmatch(cell.strip()) and not _is_long_int(cell.strip()) else None
+    elif isinstance(cell, int) and abs(cell) > _MAX_EXACT:
         return None
-    return number if math.isfinite(number) else None
+    return float(cell) if isinstance(cell, (int, float)) and math.isfinite(cell) else None
+
+
+def _is_long_int(text: str) -> bool:
+    """Whether it is a whole number that a float would round: the id of something."""
+    return _INT.fullmatch(text) is not None and abs(int(text)) > _MAX_EXACT

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from ..errors import UsageError
 from .image_sequences import video_of_frame
+
+_MAX_SECONDS = 1e6  # eleven days
 
 Segments = tuple[tuple[float, float], ...]
 
@@ -25,7 +26,7 @@ def parse_segments(value: Any, where: str) -> Segments:
 
 
 def segment_fields(segments: Segments, video_id: str) -> dict[str, Any]:
-    """The fields of an entry that is fake in `segments` and real, label 0, between them.
+    """The fields of an entry that is fake, label 1, in `segments` and real, label 0, between them.
 
     Without segments, and of an extracted frame, whose time in its video is not known, the label is unknown.
     """
@@ -38,4 +39,4 @@ def _is_segment(value: Any) -> bool:
     if not isinstance(value, (list, tuple)) or len(value) != 2:
         return False
     numbers = [part for part in value if isinstance(part, (int, float)) and not isinstance(part, bool)]
-    return len(numbers) == 2 and all(map(math.isfinite, numbers)) and 0 <= numbers[0] <= numbers[1]
+    return len(numbers) == 2 and 0 <= numbers[0] < numbers[1] <= _MAX_SECONDS

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...errors import UsageError
 from ..index import Index
-from .geometry import Affine, FaceGeometry, apply, inverse
+from .geometry import FaceGeometry, apply, inverse
 from .protocols import CropProtocol
 
 ALLOWED_FRACTION = 0.01
@@ -18,7 +18,7 @@ ALLOWED_FRACTION = 0.01
 
 _TOLERANCE_PX = 1.0  # of the stored crop: boxes and corners of squares are rounded to whole px
 _ROWS_AT_ONCE = 1 << 15
-_STEPS_PER_EDGE = 8
+_UNIT_CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
 
 _log = logging.getLogger("facefeed.loaders")
 
@@ -50,13 +50,13 @@ def check_coverage(protocol: CropProtocol, name: str, index: Index, rows: NDArra
 def needed_margins(protocol: CropProtocol, faces: FaceGeometry) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The margin that `precompute` must store for each face, float64 (N,), and whether less is stored, bool (N,).
 
-    Looks at points along the border of the protocol's image; those beyond the frame need not be stored.
+    What lies beyond the frame need not be stored: of the part of the frame that the image shows, a polygon, the vertex
+    that is farthest from the stored crop's centre decides.
     """
-    points = apply(inverse(protocol.from_frame(faces)), _border(protocol.size_px))
-    is_inside_frame = ((points >= 0) & (points <= faces.frame_sizes[:, None])).all(axis=2)
+    points, is_vertex = _shown_vertices(protocol, faces)
     centres = _stored_centres(faces)
     reach = np.abs(apply(faces.to_stored, points) - centres[:, None]).max(axis=2)
-    reach = np.where(is_inside_frame, reach, 0).max(axis=1)
+    reach = np.where(is_vertex, reach, 0).max(axis=1)
     half_sides = centres[:, 0]
     boxes = faces.boxes_xyxy
     box_sides = np.maximum((boxes[:, 2:] - boxes[:, :2]).max(axis=1), 1)
@@ -64,15 +64,28 @@ def needed_margins(protocol: CropProtocol, faces: FaceGeometry) -> tuple[NDArray
     return (2 * reach / scales / box_sides - 1) / 2, reach > half_sides + _TOLERANCE_PX
 
 
+def _shown_vertices(protocol: CropProtocol, faces: FaceGeometry) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Vertices of the parts of the frames that the images show, frame px: (N, 12, 2); and which of them are some.
+
+    The ends of the image's edges, cut at the frame (Liang and Barsky 1984), and the frame's corners within the image.
+    """
+    from_frame = protocol.from_frame(faces)
+    starts = apply(inverse(from_frame), _UNIT_CORNERS * protocol.size_px)
+    steps = np.roll(starts, -1, axis=1) - starts
+    steps = np.where(steps == 0, 1e-9, steps)
+    sizes = faces.frame_sizes[:, None]
+    entering, leaving = -starts / steps, (sizes - starts) / steps
+    first = np.minimum(entering, leaving).max(axis=2, keepdims=True).clip(min=0)
+    last = np.maximum(entering, leaving).min(axis=2, keepdims=True).clip(max=1)
+    is_cut = (first <= last)[..., 0]
+    frame_corners = _UNIT_CORNERS * sizes
+    in_image = apply(from_frame, frame_corners)
+    is_inside = ((in_image >= 0) & (in_image <= protocol.size_px)).all(axis=2)
+    points = np.concatenate([starts + first * steps, starts + last * steps, frame_corners], axis=1)
+    return points, np.concatenate([is_cut, is_cut, is_inside], axis=1)
+
+
 def _stored_centres(faces: FaceGeometry) -> NDArray[np.float64]:
     """Centres of the stored crops in their own px, (N, 2)."""
     scales = np.hypot(faces.to_stored[:, 0, 0], faces.to_stored[:, 1, 0])
     return np.repeat((scales * faces.crop_sides / 2)[:, None], 2, axis=1)
-
-
-def _border(size_px: int) -> Affine:
-    """Points along the border of an image, float64 (4 * steps, 2)."""
-    along = np.linspace(0, size_px, _STEPS_PER_EDGE, endpoint=False)
-    near, far = np.zeros_like(along), np.full_like(along, size_px)
-    edges = [(along, near), (far, along), (size_px - along, far), (near, size_px - along)]
-    return np.concatenate([np.stack(edge, axis=1) for edge in edges])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dataset.index import Index
-from ..statistics.columns import MANIPULATED, code_column, integer_column
+from ..statistics.columns import code_column, integer_column, manipulation_of_fakes, real_moments
 from ..statistics.groups import MANIPULATED_THRESHOLD
 from ..statistics.videos import VideoTable
 from .selection import Rng, Rows, fakes_by_method
@@ -43,9 +43,9 @@ class SourcePairs(NamedTuple):
 
 def find_source_pairs(index: Index, videos: VideoTable, rng: Rng, count: int) -> SourcePairs:
     """Up to `count` changed and `count` unchanged pairs, from as many videos and methods as possible."""
-    manipulated = MANIPULATED.values(index)
+    manipulated = manipulation_of_fakes(index)
     has_mask = ~np.isnan(manipulated)
-    is_fake = (code_column(index, "source_id") >= 0) | has_mask
+    is_fake = ((code_column(index, "source_id") >= 0) & ~real_moments(index)) | has_mask
     is_unchanged = is_fake & (manipulated < MANIPULATED_THRESHOLD)
     video_index = {name: number for number, name in enumerate(videos.names)}
     frame_of_row = integer_column(index, "frame_index")

@@ -105,6 +105,25 @@ def _concatenate(index: Index, name: str, convert: Callable[[pa.Array], NDArray[
     return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
+def has_segments(index: Index) -> NDArray[np.bool_]:
+    """Whether each row is of a video that is fake in part: bool (rows,)."""
+    if "fake_segments" not in index.schema.names:
+        return np.zeros(len(index), np.bool_)
+    return np.asarray(index.column("fake_segments").is_valid(), np.bool_)
+
+
+def real_moments(index: Index) -> NDArray[np.bool_]:
+    """Whether each row is a moment in which a video that is fake in part is real: bool (rows,)."""
+    real = next((label for label, name in enumerate(index.labels) if name.lower() == "real"), len(index.labels))
+    moments: NDArray[np.bool_] = has_segments(index) & (integer_column(index, "label") == real)
+    return moments
+
+
+def manipulation_of_fakes(index: Index) -> Floats:
+    """`MANIPULATED` of each row, NaN in `real_moments`: nothing was to differ there."""
+    return np.where(real_moments(index), np.float32(np.nan), MANIPULATED.values(index))
+
+
 def split_codes(index: Index) -> NDArray[np.int8]:
     """Each row's split as an index into `SPLITS`: int8 (rows,)."""
     code_of_name = np.array([SPLITS.index(name) for name in index.categories("split")], np.int8)

@@ -8,7 +8,7 @@ from typing import Final, Self
 import numpy as np
 
 from ...dataset.index import Index
-from .columns import FACE_SIZE, MANIPULATED, MEASURES, Floats
+from .columns import FACE_SIZE, MANIPULATED, MEASURES, Floats, manipulation_of_fakes
 from .quantiles import Quantiles
 from .videos import GroupKey, VideoTable, label_names
 
@@ -82,7 +82,8 @@ def _aggregate(index: Index, videos: VideoTable, sets: list[list[int]]) -> list[
     small = [0.0] * len(sets)
     unchanged: list[float | None] = [None] * len(sets)
     for measure in MEASURES:
-        by_group = np.split(measure.values(index)[order], ends[:-1])
+        values_of_row = manipulation_of_fakes(index) if measure is MANIPULATED else measure.values(index)
+        by_group = np.split(values_of_row[order], ends[:-1])
         for number, groups in enumerate(sets):
             values = np.concatenate([by_group[group] for group in groups]) if groups else np.empty(0, np.float32)
             measures[number][measure.key] = Quantiles.of(values)

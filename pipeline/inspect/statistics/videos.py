@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...dataset.index import Index
 from ...dataset.schema import SPLITS
 from ...sources import unlabelled_name
-from .columns import code_column, integer_column, split_codes
+from .columns import code_column, has_segments, integer_column, split_codes
 
 Counts = NDArray[np.int64]
 
@@ -40,6 +40,7 @@ def varying_columns(keys: Iterable[GroupKey]) -> list[str]:
 class VideoTable:
     """One item per video in each array, in the order of `names`; `video_of_row` (rows,): index of each row's video.
 
+    The faces of a video that is fake in part count as two videos of one name, one for each label.
     `max_faces_per_frame`: the largest number of faces in one frame. `group_of_video`: index into `group_keys`, which
     are sorted by split, then label.
     """
@@ -56,8 +57,7 @@ class VideoTable:
     @classmethod
     def of(cls, index: Index) -> Self:
         """Aggregates the index with array operations, without a Python loop over rows."""
-        names = index.categories("video_id")
-        video_of_row = code_column(index, "video_id")
+        names, video_of_row = _videos_by_label(index)
         num_videos = len(names)
         video_of_frame, faces_in_frame = _count_pairs(video_of_row, integer_column(index, "frame_index"))
         max_faces_per_frame = np.zeros(num_videos, np.int64)
@@ -76,6 +76,17 @@ class VideoTable:
             group_of_video=group_of_video,
             group_keys=group_keys,
         )
+
+
+def _videos_by_label(index: Index) -> tuple[list[str], NDArray[np.int32]]:
+    """Name of each video, and index of each row's video: int32 (rows,); one of partly fake ones for each label."""
+    names, video_of_row = index.categories("video_id"), code_column(index, "video_id")
+    if not has_segments(index).any():
+        return names, video_of_row
+    num_labels = len(index.labels) + 1
+    labels = integer_column(index, "label").astype(np.int64) + 1
+    keys, video_of_row = np.unique(video_of_row * num_labels + labels, return_inverse=True)
+    return [names[key // num_labels] for key in keys.tolist()], video_of_row.reshape(-1).astype(np.int32)
 
 
 def label_names(index: Index) -> list[str]:

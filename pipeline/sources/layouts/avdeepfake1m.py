@@ -45,7 +45,10 @@ class AVDeepfake1M:
         Raises `UsageError` where the metadata is not of the set's form.
         """
         tables = _tables(src)
-        records = {path: record for split, table in tables.items() for path, record in _records(table, split)}
+        listed = [pair for split, table in tables.items() for pair in _records(table, split)]
+        records = dict(listed)
+        if len(records) < len(listed):
+            raise UsageError(f"{src}: its metadata names a video twice; fix it, or use --layout folder")
         ignored: Counter[str] = Counter()
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
         ignored[".json"] -= len(tables)

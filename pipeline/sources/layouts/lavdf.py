@@ -10,6 +10,7 @@ which frames are fake.
 
 from __future__ import annotations
 
+import posixpath
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,7 +47,8 @@ class LAVDF:
         ignored: Counter[str] = Counter()
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
         ignored[".json"] -= 1
-        use_splits = has_usable_splits({parse_split_name(str(record.get("split"))) for record in records.values()})
+        folders = {file.relative.partition("/")[0] for file in files}  # a split of one part alone is drawn
+        use_splits = has_usable_splits({parse_split_name(folder) for folder in folders})
         entries = [_entry(table, file, records.get(published_path(file.relative)), use_splits) for file in files]
         on_disk = {published_path(entry.video_id) for entry in entries}
         return Listing(
@@ -66,18 +68,27 @@ def _records(path: Path) -> dict[str, dict[str, Any]]:
     """Records by the path of their video."""
     consequence = "no label of this set is known; fix it, or use --layout folder"
     data = read_json(path, consequence)
-    needed = ("file", "modify_video", "modify_audio", "fake_periods")
+    kinds = {"file": str, "modify_video": bool, "modify_audio": bool, "fake_periods": list}
     for record in data:
-        if not isinstance(record, dict) or any(key not in record for key in needed):
-            raise UsageError(f"{path}: {record!r:.80}: must have {', '.join(needed)}; {consequence}")
-    return {str(record["file"]): record for record in data}
+        if not isinstance(record, dict) or not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
+            needed = ", ".join(f"{key} ({kind.__name__})" for key, kind in kinds.items())
+            raise UsageError(f"{path}: {record!r:.80}: must have {needed}; {consequence}")
+    records = {_as_listed(record["file"]): record for record in data}
+    if len(records) < len(data):
+        raise UsageError(f"{path}: names a video twice; {consequence}")
+    return records
+
+
+def _as_listed(name: str) -> str:
+    """A path as it is on disk, without a dot in front and with slashes."""
+    return posixpath.normpath(name.replace("\\", "/"))
 
 
 def _entry(table: Path, file: FoundFile, record: Mapping[str, Any] | None, use_splits: bool) -> Entry:
     if record is None:
         return Entry.of_file(file, dataset="lavdf")
     split = parse_split_name(str(record.get("split"))) if use_splits else None
-    source = str(record["original"]) if record.get("original") else None
+    source = _as_listed(record["original"]) if isinstance(record.get("original"), str) else None
     if not record["modify_video"]:
         method = "audio" if record["modify_audio"] else None
         return Entry.of_file(

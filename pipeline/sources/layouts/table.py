@@ -65,7 +65,6 @@ class TableFile:
                 continue
             entry = Entry.of_file(
                 media_file,
-                label=numbers[row["label"]],
                 split=_split(src, row) if use_splits else None,
                 source_id=_source_id(src, row),
                 footage=row["footage"] or media_file.relative if "footage" in row else None,
@@ -74,7 +73,7 @@ class TableFile:
                 method=row.get("method") or None,
                 compression=row.get("compression") or None,
                 values=tuple(values),
-                **_segments(src, row, classes.names),
+                **_label_fields(src, row, classes.names, numbers[row["label"]]),
             )
             if mask_name := row.get("mask"):
                 if mask := find_named(src.parent, mask_name, allowed):
@@ -169,11 +168,14 @@ def _split(src: Path, row: dict[str, str]) -> str | None:
     return split
 
 
-def _segments(src: Path, row: dict[str, str], classes: Sequence[str]) -> dict[str, Any]:
-    """The fields of an entry that say when it is fake; raises `UsageError` where they are none, or no class is real."""
+def _label_fields(src: Path, row: dict[str, str], classes: Sequence[str], label: int) -> dict[str, Any]:
+    """The fields of an entry that say its label, and when it has it; unknown where the segments are an empty list.
+
+    Raises `UsageError` where the segments are none, no class is real, or the row's own label is real or unknown.
+    """
     given = row.get("fake_segments")
     if not given:
-        return {}
+        return {"label": label}
     where = f"{src}: {row['path']}"
     try:
         value = json.loads(given)
@@ -183,7 +185,13 @@ def _segments(src: Path, row: dict[str, str], classes: Sequence[str]) -> dict[st
     real = next((number for number, name in enumerate(classes) if name.lower() == "real"), None)
     if real is None:
         raise UsageError(f"{where}: has fake segments, but no class is called real, which its other frames would be")
-    return {"fake_segments": segments, "outside_label": real}
+    if segments and label in (-1, real):
+        raise UsageError(
+            f"{where}: has fake segments, and the label {row['label']!r}; give the label that it has in them"
+        )
+    if not segments:
+        return {"label": label if label == real else -1}
+    return {"label": label, "fake_segments": segments, "outside_label": real}
 
 
 def _source_id(src: Path, row: dict[str, str]) -> str | None:

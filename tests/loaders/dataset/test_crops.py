@@ -250,6 +250,13 @@ def test_too_narrow_crops_are_refused_with_a_margin_that_is_wide_enough(narrow: 
     FaceDataset(make_small(tmp_path / "out", margin=0.6), crop=crop)
 
 
+@pytest.mark.parametrize("margin", [0.35, 0.6, 1.0, 2.0, 6.0])
+def test_a_crop_that_reaches_past_the_frame_on_all_sides_needs_all_of_it(narrow: Path, margin: float) -> None:
+    """The frame is 64 x 48 px around a face of 26 x 24 px; stored are 41 x 41 px of it."""
+    with pytest.raises(UsageError, match="107 of 107 faces need more than is stored"):
+        FaceDataset(narrow, crop={"margin": margin, "size": 64})
+
+
 def test_few_narrow_crops_are_a_warning_with_their_number(
     narrow: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

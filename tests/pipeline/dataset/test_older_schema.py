@@ -30,7 +30,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of_schema(version: int, out: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         to_config = Options.to_config
-        patch.setattr(Options, "to_config", lambda *given: to_config(*given, schema=version))
+        patch.setattr(Options, "to_config", lambda *given, **more: to_config(*given, **more, schema=version))
         patch.setattr(assets_dataset, "JobSpec", lambda **given: JobSpec(**given, schema=version))
         return make_small(out)
 

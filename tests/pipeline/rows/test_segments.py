@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from assets_dataset import Clip, make_dataset
 from assets_rows import stored_rows
+from facefeed.loaders import FaceDataLoader, Pairs
+from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.inspect.statistics.groups import Statistics
 from facefeed.pipeline.planning.plan import Plan
 from facefeed.pipeline.sources import Entry, list_source
 from facefeed.pipeline.sources.segments import parse_segments
@@ -18,26 +21,53 @@ from facefeed.pipeline.sources.segments import parse_segments
 SEGMENTS = ((0.0, 0.08), (0.2, 0.28))
 
 
-def test_frames_have_the_label_of_their_time_and_the_segments_of_their_video(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of an original and a fake of ten frames each, of which four are fake."""
     entry_of = Clip.entry
 
     def with_segments(clip: Clip) -> Entry:
         entry = entry_of(clip)
         return replace(entry, fake_segments=SEGMENTS, outside_label=0) if entry.label else entry
 
-    monkeypatch.setattr(Clip, "entry", with_segments)
-    make_dataset(tmp_path / "out", (("train", (Clip("real/anna.mp4", 10), Clip("fake/anna-swap.mp4", 10))),))
-    rows = stored_rows(tmp_path / "out")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Clip, "entry", with_segments)
+        folder = tmp_path_factory.mktemp("segments") / "out"
+        make_dataset(folder, (("train", (Clip("real/anna.mp4", 10), Clip("fake/anna-swap.mp4", 10))),))
+    return folder
+
+
+def test_frames_have_the_label_of_their_time_and_the_segments_of_their_video(out: Path) -> None:
+    rows = stored_rows(out)
     fake = [row for row in rows if row["video_id"] == "fake/anna-swap.mp4"]
     assert [row["label"] for row in fake] == [1, 1, 0, 0, 0, 1, 1, 0, 0, 0]  # 25 frames a second
     assert all(row["fake_segments"] == [list(segment) for segment in SEGMENTS] for row in fake)
     real = [row for row in rows if row["video_id"] == "real/anna.mp4"]
     assert {row["label"] for row in real} == {0}
-    assert {row["fake_segments"] for row in real} == {None}
-    planned = Plan.load(OutPaths(tmp_path / "out")).parts[0].units[0].inputs
+    assert all(row["fake_segments"] is None for row in real)
+    planned = Plan.load(OutPaths(out)).parts[0].units[0].inputs
     assert {entry.fake_segments for entry in planned} == {None, SEGMENTS}  # as they were, so that a rerun changes none
+
+
+def test_inspect_counts_each_moment_in_the_class_of_its_label(out: Path) -> None:
+    statistics = Statistics.of(Index(out))
+    assert {name: group.rows for name, group in statistics.classes.items()} == {"real": 16, "fake": 4}
+    assert statistics.total.unchanged == 0  # frames that are real differ from nothing, and count for nothing
+
+
+def test_pairs_are_of_a_real_face_and_a_fake_one_also_where_a_video_is_fake_in_part(out: Path) -> None:
+    loader = FaceDataLoader(
+        out, 2, balance=Pairs(), fields=("image", "label", "frame_index", "video_id"), image_size=16, num_workers=0
+    )
+    batches = list(loader)
+    assert all(batch["label"].tolist() == [0, 1] for batch in batches)
+    assert sorted(batch["frame_index"][1].item() for batch in batches) == [0, 1, 5, 6]
+    assert all(batch["frame_index"][0] == batch["frame_index"][1] for batch in batches)
+
+
+def test_pairs_whose_originals_a_filter_leaves_out_are_refused_with_that_reason(out: Path) -> None:
+    with pytest.raises(UsageError, match="filters= select the sources too"):
+        FaceDataLoader(out, 2, balance=Pairs(), filters=[("label", "==", 1)], num_workers=0)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +81,10 @@ def test_a_segment_ends_before_its_end(
 
 
 @pytest.mark.parametrize(
-    "value", [7, "soon", [1, 2], [[1]], [[2, 1]], [[-1, 2]], [[0, float("nan")]], [[0, "1"]], [[True, 2]], None]
-)
+    "value",
+    [7, "soon", [1, 2], [[1]], [[2, 1]], [[1, 1]], [[0, 1e400]], [[0, 10**400]], [[-1, 2]], [[0, float("nan")]],
+     [[0, "1"]], [[True, 2]], None],
+)  # fmt: skip
 def test_segments_that_are_none_are_refused(value: object) -> None:
     with pytest.raises(UsageError, match=r"table: fake segments .*: must be a list of \[start, end\]"):
         parse_segments(value, "table")
@@ -67,6 +99,8 @@ def test_a_table_gives_segments_as_json(tmp_path: Path) -> None:
     assert by_name["b.mp4"].fake_segments == ((0.0, 1.0), (2.0, 3.5))
     assert (by_name["b.mp4"].label, by_name["b.mp4"].outside_label) == (1, 0)
     assert by_name["a.mp4"].fake_segments is by_name["c.mp4"].fake_segments is None
+    (tmp_path / "list.csv").write_text("path,label,fake_segments\na.mp4,real,[]\nb.mp4,fake,[]\n")
+    assert [entry.label for entry in list_source(tmp_path / "list.csv").entries] == [0, -1]  # nothing says when
 
 
 @pytest.mark.parametrize(
@@ -74,6 +108,8 @@ def test_a_table_gives_segments_as_json(tmp_path: Path) -> None:
     [
         ("real fake", '"[[1,"', "fake segments '\\[\\[1,': must be"),
         ("sad glad", '"[[1, 2]]"', "no class is called real"),
+        ("fake real", '"[[1, 2]]"', "b.mp4: has fake segments, and the label 'real'"),
+        ("real unknown", '"[[1, 2]]"', "b.mp4: has fake segments, and the label 'unknown'"),
     ],
 )
 def test_segments_of_a_table_that_say_nothing_are_refused(tmp_path: Path, labels: str, cell: str, message: str) -> None:

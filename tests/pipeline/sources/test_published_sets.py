@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -276,3 +277,36 @@ def test_a_folder_that_may_not_be_listed_is_no_set_and_no_crash(
     monkeypatch.setattr("facefeed.pipeline.sources.media_files._children", refuse)
     for src in sets:
         detect_layout(src)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"modify_video": "False"}, r"must have file \(str\), modify_video \(bool\)"),
+     ({"fake_periods": None}, r"fake_periods \(list\)"), ({"file": "train/000001.mp4"}, "names a video twice")],
+)  # fmt: skip
+def test_a_record_of_lavdf_that_says_nothing_certain_is_refused(
+    tmp_path: Path, footage: Footage, change: dict[str, object], message: str
+) -> None:
+    src = PUBLISHED_SETS["LAV-DF"].lay(tmp_path, footage)
+    records = json.loads((src / "metadata.json").read_text())
+    records[1] |= change
+    (src / "metadata.json").write_text(json.dumps(records))
+    with pytest.raises(UsageError, match=message):
+        list_source(src)
+
+
+def test_of_one_split_of_lavdf_on_disk_splits_are_drawn(tmp_path: Path, footage: Footage) -> None:
+    src = PUBLISHED_SETS["LAV-DF"].lay(tmp_path, footage)
+    for folder in ("dev", "test"):
+        shutil.rmtree(src / folder)
+    assert {entry.split for entry in list_source(src).entries} == {None}
+
+
+def test_paths_that_windows_wrote_are_found(tmp_path: Path, footage: Footage) -> None:
+    published = PUBLISHED_SETS["LAV-DF"]
+    src = published.lay(tmp_path, footage)
+    records = json.loads((src / "metadata.json").read_text())
+    for record in records:
+        record["file"] = ".\\" + record["file"].replace("/", "\\")
+    (src / "metadata.json").write_text(json.dumps(records))
+    assert columns_of(list_source(src)) == published.files
