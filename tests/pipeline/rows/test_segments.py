@@ -52,6 +52,7 @@ def test_frames_have_the_label_of_their_time_and_the_segments_of_their_video(out
 def test_inspect_counts_each_moment_in_the_class_of_its_label(out: Path) -> None:
     statistics = Statistics.of(Index(out))
     assert {name: group.rows for name, group in statistics.classes.items()} == {"real": 16, "fake": 4}
+    assert (statistics.total.videos, statistics.classes["real"].videos, statistics.classes["fake"].videos) == (2, 2, 1)
     assert statistics.total.unchanged == 0  # frames that are real differ from nothing, and count for nothing
 
 
