@@ -50,6 +50,8 @@ class RecordedDataset:
         if recorded is None or not (lines := list(config_differences(recorded, config))):
             return
         remedy = ""
+        if recorded.get("schema") in READABLE_VERSIONS and recorded["schema"] < config["schema"]:
+            remedy = "; it was made before there was a column fake_segments, which these inputs need"
         if _has_own_masks(config) and not _has_own_masks(recorded):
             remedy = "; --masks source goes on without the masks that SRC has of its own"
         elif _has_own_masks(recorded) and not _has_own_masks(config):

@@ -22,7 +22,7 @@ from ..json_files import begins_with, read_json
 from ..listing import Entry, FoundFile, Listing
 from ..media_files import find_videos_or_frames, path_exists
 from ..segments import parse_segments, segment_fields
-from .names.name_matcher import published_path
+from .names.name_matcher import published_path, refuse_disjoint
 
 _SPLITS = ("train", "val", "test")
 _LABELS = {"real": 0, "audio_modified": 0, "visual_modified": 1, "both_modified": 1}
@@ -57,6 +57,11 @@ class AVDeepfake1M:
         on_disk = {published_path(entry.video_id) for entry in entries}
         # A part of the set is on disk in most places: a split whose folder is not there is not missing.
         expected = {path for path in records if path.partition("/")[0] in folders}
+        for split, table in tables.items():
+            part = f"{split}/"
+            refuse_disjoint(
+                table, *([path for path in paths if path.startswith(part)] for paths in (expected, on_disk))
+            )
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
             missing=sorted(expected - on_disk), ignored=+ignored,

@@ -21,7 +21,7 @@ from ..json_files import begins_with, read_json
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
 from ..media_files import find_videos_or_frames, path_exists
 from ..segments import parse_segments, segment_fields
-from .names.name_matcher import published_path
+from .names.name_matcher import published_path, refuse_disjoint
 
 _TABLES = ("metadata.json", "metadata.min.json")
 _FOLDERS = ("train", "dev", "test")
@@ -51,6 +51,7 @@ class LAVDF:
         use_splits = has_usable_splits({parse_split_name(folder) for folder in folders})
         entries = [_entry(table, file, records.get(published_path(file.relative)), use_splits) for file in files]
         on_disk = {published_path(entry.video_id) for entry in entries}
+        refuse_disjoint(table, records, on_disk)
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
             missing=sorted(records.keys() - on_disk), ignored=+ignored,

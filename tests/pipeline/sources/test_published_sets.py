@@ -310,3 +310,16 @@ def test_paths_that_windows_wrote_are_found(tmp_path: Path, footage: Footage) ->
         record["file"] = ".\\" + record["file"].replace("/", "\\")
     (src / "metadata.json").write_text(json.dumps(records))
     assert columns_of(list_source(src)) == published.files
+
+
+@pytest.mark.parametrize(("name", "table"), [("LAV-DF", "metadata.json"), ("AV-Deepfake1M", "val_metadata.json")])
+def test_metadata_whose_paths_start_elsewhere_is_refused_with_both_spellings(
+    tmp_path: Path, footage: Footage, name: str, table: str
+) -> None:
+    src = PUBLISHED_SETS[name].lay(tmp_path, footage)
+    records = json.loads((src / table).read_text())
+    for record in records:
+        record["file"] = f"data/{record['file']}"
+    (src / table).write_text(json.dumps(records))
+    with pytest.raises(UsageError, match=rf"{table}: names none of the \d files \(its first: '.*data/.*', on disk: '"):
+        list_source(src)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
+from ....errors import UsageError
 from ...image_sequences import video_of_frame
 
 
@@ -23,6 +25,15 @@ def published_path(relative: str) -> str:
     """
     *folders, name = video_of_frame(relative).split("/")
     return "/".join([*(folders[:-1] if folders and folders[-1].lower() == "videos" else folders), name])
+
+
+def refuse_disjoint(table: Path, listed: Collection[str], on_disk: Collection[str]) -> None:
+    """Raises `UsageError` where metadata names none of the files that are there: their paths start elsewhere."""
+    if listed and on_disk and set(listed).isdisjoint(on_disk):
+        raise UsageError(
+            f"{table}: names none of the {len(on_disk):,} files (its first: {min(listed)!r}, on disk: "
+            f"{min(on_disk)!r}); no label would be known: put the metadata where its paths start from"
+        )
 
 
 @dataclass(frozen=True)
