@@ -68,6 +68,7 @@ def collect_findings(
             *_face_quality(statistics),
             *_dominant_video(statistics),
             *_missing_masks(outcomes),
+            *_segments(statistics),
         ]
     if pictures_missing:
         findings.append(
@@ -217,6 +218,16 @@ def _face_quality(statistics: Statistics) -> Iterator[Finding]:
         else:
             all_differ = "All of the fakes' faces that have a mask differ from their source."
             yield Finding("ok", f"Only {unchanged}." if total.unchanged else all_differ)
+
+
+def _segments(statistics: Statistics) -> Iterator[Finding]:
+    if names := statistics.videos.never_fake:
+        yield Finding(
+            "warning",
+            f"{plural(len(names), 'video')} that should be fake in part {_have(len(names))} no fake face: "
+            f"{first_names(names)}.",
+            "Are fake_segments in seconds? Else too few frames are sampled for segments that short.",
+        )
 
 
 def _missing_masks(outcomes: Outcomes) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...dataset.index import Index
 from ...dataset.schema import SPLITS
 from ...sources import unlabelled_name
-from .columns import code_column, has_segments, integer_column, split_codes
+from .columns import code_column, has_segments, integer_column, real_moments, split_codes
 
 Counts = NDArray[np.int64]
 
@@ -42,7 +42,7 @@ class VideoTable:
 
     The faces of a video that is fake in part count as two videos of one name, one for each label.
     `max_faces_per_frame`: the largest number of faces in one frame. `group_of_video`: index into `group_keys`, which
-    are sorted by split, then label.
+    are sorted by split, then label. `never_fake`: names of videos that are fake in part, but have no fake face.
     """
 
     names: list[str]
@@ -53,6 +53,7 @@ class VideoTable:
     max_faces_per_frame: Counts
     group_of_video: NDArray[np.int32]
     group_keys: list[GroupKey]
+    never_fake: list[str]
 
     @classmethod
     def of(cls, index: Index) -> Self:
@@ -75,6 +76,7 @@ class VideoTable:
             max_faces_per_frame=max_faces_per_frame,
             group_of_video=group_of_video,
             group_keys=group_keys,
+            never_fake=_never_fake(index),
         )
 
 
@@ -87,6 +89,13 @@ def _videos_by_label(index: Index) -> tuple[list[str], NDArray[np.int32]]:
     labels = integer_column(index, "label").astype(np.int64) + 1
     keys, video_of_row = np.unique(video_of_row * num_labels + labels, return_inverse=True)
     return [names[key // num_labels] for key in keys.tolist()], video_of_row.reshape(-1).astype(np.int32)
+
+
+def _never_fake(index: Index) -> list[str]:
+    video_of_row, is_partly_fake = code_column(index, "video_id"), has_segments(index)
+    with_fake_face = video_of_row[is_partly_fake & ~real_moments(index)]
+    names = index.categories("video_id")
+    return [names[video] for video in np.setdiff1d(video_of_row[is_partly_fake], with_fake_face).tolist()]
 
 
 def label_names(index: Index) -> list[str]:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from assets_dataset import Clip, make_dataset
 from assets_rows import stored_rows
+from click.testing import CliRunner
 from facefeed.loaders import FaceDataLoader, Pairs
+from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.errors import UsageError
@@ -21,20 +23,36 @@ from facefeed.pipeline.sources.segments import parse_segments
 SEGMENTS = ((0.0, 0.08), (0.2, 0.28))
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of an original and a fake of ten frames each, of which four are fake."""
+def make(out: Path, segments: tuple[tuple[float, float], ...]) -> Path:
+    """Makes a dataset of an original and a fake of ten frames each, 25 a second; the fake is fake in the segments."""
     entry_of = Clip.entry
 
     def with_segments(clip: Clip) -> Entry:
         entry = entry_of(clip)
-        return replace(entry, fake_segments=SEGMENTS, outside_label=0) if entry.label else entry
+        return replace(entry, fake_segments=segments, outside_label=0) if entry.label else entry
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Clip, "entry", with_segments)
-        folder = tmp_path_factory.mktemp("segments") / "out"
-        make_dataset(folder, (("train", (Clip("real/anna.mp4", 10), Clip("fake/anna-swap.mp4", 10))),))
-    return folder
+        make_dataset(out, (("train", (Clip("real/anna.mp4", 10), Clip("fake/anna-swap.mp4", 10))),))
+    return out
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four frames of the fake are fake."""
+    return make(tmp_path_factory.mktemp("segments") / "out", SEGMENTS)
+
+
+def findings_of(out: Path) -> list[str]:
+    result = CliRunner().invoke(main, ["inspect", str(out), "--json"])
+    return [finding["what"] for finding in json.loads(result.stdout.splitlines()[-1])["findings"]]
+
+
+def test_segments_after_the_end_of_their_video_are_a_finding_of_inspect(out: Path, tmp_path: Path) -> None:
+    in_milliseconds = make(tmp_path / "out", ((200.0, 280.0),))
+    problem = "1 video that should be fake in part has no fake face: fake/anna-swap.mp4."
+    assert problem in findings_of(in_milliseconds)
+    assert not any("fake in part" in finding for finding in findings_of(out))
 
 
 def test_frames_have_the_label_of_their_time_and_the_segments_of_their_video(out: Path) -> None:
