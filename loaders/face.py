@@ -9,6 +9,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+BOX_CORNERS = np.array([0, 1, 2, 1, 2, 3, 0, 3])
+"""Indices into a box xyxy: x, y of each corner, clockwise."""
+
 _NO_PIXELS = np.empty((0, 0, 3), np.uint8)
 _NO_POINTS = np.empty((0, 2), np.float32)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
+from ..face import BOX_CORNERS
 
 POINTS: Final = "face_points"
 """Key of the current points: float32 (N, 5), px from the first pixel's centre in the first two columns."""
@@ -33,7 +34,6 @@ HALF_PX: Final = np.float32(0.5)
 count from its centre. `InitialPoints` converts from the first to the second, `FacePoints.in_crop` back."""
 
 _NUM_LANDMARKS: Final = 5
-_BOX_CORNERS: Final = np.array([0, 1, 2, 1, 2, 3, 0, 3])  # indices into xyxy: x, y of each corner, clockwise
 
 
 class InitialPoints:
@@ -58,7 +58,7 @@ class InitialPoints:
             if boxes.shape != (len(self.region_names), 4):
                 names = ", ".join(self.region_names)
                 raise UsageError(f"regions {names}: each must be a box xyxy of shape (4,), crop px")
-            xy[_NUM_LANDMARKS : self.hull_offset] = boxes[:, _BOX_CORNERS].reshape(-1, 2)
+            xy[_NUM_LANDMARKS : self.hull_offset] = boxes[:, BOX_CORNERS].reshape(-1, 2)
         xy[self.hull_offset :] = hull
         xy -= HALF_PX
 

@@ -15,11 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.dataset.crops import CropProtocol, FaceGeometry
-from ...pipeline.dataset.crops.geometry import Affine
+from ...pipeline.dataset.crops.geometry import Affine, between_pixel_centres
 from ...pipeline.dataset.index import Index
-from ..face import Face, resize_image, resize_mask
-
-_BOX_CORNERS = np.array([0, 1, 2, 1, 2, 3, 0, 3])  # indices into xyxy: x, y of each corner
+from ..face import BOX_CORNERS, Face, resize_image, resize_mask
 
 
 class Cut(Protocol):
@@ -150,7 +148,7 @@ class ProtocolCrop:
         size = (self.side_px, self.side_px)
         target = into if into is not None and into.shape == (*size, 3) else None
         # OpenCV warps four channels in less than half of the time of three.
-        warped = cv2.warpAffine(cv2.cvtColor(part, cv2.COLOR_RGB2RGBA), _between_centres(moved), size)
+        warped = cv2.warpAffine(cv2.cvtColor(part, cv2.COLOR_RGB2RGBA), between_pixel_centres(moved), size)
         image: NDArray[np.uint8] = cv2.cvtColor(warped, cv2.COLOR_RGBA2RGB, dst=target)
         return image
 
@@ -169,7 +167,7 @@ class ProtocolCrop:
     def points(self, face: Face) -> Face:
         """See `Cut`. A region becomes the bounding box of its moved corners."""
         boxes = np.array([*face.regions.values()], np.float32).reshape(-1, 4)
-        parts = [face.landmarks, boxes[:, _BOX_CORNERS].reshape(-1, 2), face.hull]
+        parts = [face.landmarks, boxes[:, BOX_CORNERS].reshape(-1, 2), face.hull]
         moved = (np.concatenate(parts) @ self.to_image[:, :2].T + self.to_image[:, 2]).astype(np.float32)
         landmarks, corners, hull = np.split(moved, np.cumsum([len(part) for part in parts[:2]]))
         corners = corners.reshape(-1, 4, 2)
@@ -178,7 +176,7 @@ class ProtocolCrop:
 
     def mask(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """See `Cut`. Nearest neighbour; 0 beyond the stored crop."""
-        to_image = _between_centres(self._from(mask.shape[0]))
+        to_image = between_pixel_centres(self._from(mask.shape[0]))
         size = (self.side_px, self.side_px)
         return cv2.warpAffine(mask, to_image, size, flags=cv2.INTER_NEAREST)  # type: ignore[no-any-return]
 
@@ -197,9 +195,3 @@ def _scale_of(to_image: Affine) -> float:
     """Image px per crop px: the root of the map's change of area."""
     (a, b, _), (c, d, _) = to_image.tolist()
     return math.sqrt(abs(a * d - b * c))
-
-
-def _between_centres(to_image: Affine) -> Affine:
-    """The map from pixel centres to pixel centres, as OpenCV counts, of one between the corners of first pixels."""
-    shift = to_image @ np.array([0.5, 0.5, 1.0]) - 0.5
-    return np.column_stack([to_image[:, :2], shift])

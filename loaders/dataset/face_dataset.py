@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,8 @@ from .byte_ranges import ByteRangeReader
 from .cuts import Cut, WholeCrop, cuts_of
 from .decode import decode_mask, decode_rgb
 from .selection import Filters, Rows, select_rows
+
+_log = logging.getLogger("facefeed.loaders")
 
 Transform = Callable[..., dict[str, Any]]
 Crop = str | Mapping[str, Any]
@@ -106,7 +109,15 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self._worker_seed: int | None = None
         self._rows: Rows | None = select_rows(self.index, split, filters, frames_per_video)
         if protocol is not None:
-            check_coverage(protocol, repr(crop), self.index, self._rows)
+            self._warn_of_black(check_coverage(protocol, repr(crop), self.index, self._rows))
+
+    def _warn_of_black(self, count: int) -> None:
+        """Logs how many images lack a part that their protocol shows."""
+        if count:
+            _log.warning(
+                "crop=%r: %d of %d faces need more than is stored around them: the rest is black in their images",
+                self.crop, count, len(self),
+            )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 
 import numpy as np
@@ -20,31 +19,28 @@ _TOLERANCE_PX = 1.0  # of the stored crop: boxes and corners of squares are roun
 _ROWS_AT_ONCE = 1 << 15
 _UNIT_CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
 
-_log = logging.getLogger("facefeed.loaders")
 
-
-def check_coverage(protocol: CropProtocol, name: str, index: Index, rows: NDArray[np.uint32]) -> None:
+def check_coverage(protocol: CropProtocol, name: str, index: Index, rows: NDArray[np.uint32]) -> int:
     """Checks that the stored crops of `rows` hold what the protocol cuts, but for what lies beyond the frame.
 
-    Where it is not there, an image is black. Logs a warning with the number of such faces; raises `UsageError` with
-    the margin to store where they are more than `ALLOWED_FRACTION`. `name`: of the protocol, for messages.
+    Where it is not there, an image is black. Returns the number of such faces; raises `UsageError` with the margin to
+    store where they are more than `ALLOWED_FRACTION`. `name`: of the protocol, for the message.
     """
     if not len(rows):
-        return
+        return 0
     parts = [rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE)]
     needed = [needed_margins(protocol, FaceGeometry.of_rows(index, part)) for part in parts]
     margins, is_missing = (np.concatenate(values) for values in zip(*needed, strict=True))
     count = int(is_missing.sum())
-    problem = f"crop={name}: {count:,} of {len(rows):,} faces need more than is stored around them"
     if count > ALLOWED_FRACTION * len(rows):
         wanted = float(np.quantile(margins, 1 - ALLOWED_FRACTION))
         margin = math.ceil(10 * wanted) / 10
         raise UsageError(
-            f"{problem}; run `facefeed precompute` into another folder with --margin {margin:g} and a larger --size "
-            f"(99 % of these faces need at most {wanted:.2f}), or give a crop with a smaller margin"
+            f"crop={name}: {count:,} of {len(rows):,} faces need more than is stored around them; run `facefeed "
+            f"precompute` into another folder with --margin {margin:g} and a larger --size (99 % of these faces need "
+            f"at most {wanted:.2f}), or give a crop with a smaller margin"
         )
-    if count:
-        _log.warning("%s: what is missing is black in their images", problem)
+    return count
 
 
 def needed_margins(protocol: CropProtocol, faces: FaceGeometry) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -78,3 +78,9 @@ def inverse(maps: Affine) -> Affine:
     """The inverse of each map (..., 2, 3)."""
     linear = np.linalg.inv(maps[..., :2])
     return np.concatenate([linear, -linear @ maps[..., 2:]], axis=-1)
+
+
+def between_pixel_centres(maps: Affine) -> Affine:
+    """Maps (..., 2, 3) from pixel centres to pixel centres, as OpenCV counts, of ones from corners to corners."""
+    linear, half = maps[..., :2], np.full((2, 1), 0.5)
+    return np.concatenate([linear, linear @ half + maps[..., 2:] - half], axis=-1)

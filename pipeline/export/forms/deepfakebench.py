@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from ...dataset.crops import FaceGeometry, crop_protocol
 from ...dataset.crops.coverage import needed_margins
+from ...dataset.crops.geometry import between_pixel_centres
 from ...dataset.image_codec import decode_rgb
 from ...errors import CorruptDataError
 from ...machine import usable_cores
@@ -119,7 +120,7 @@ class DeepfakeBench:
             frame, to_image = int(index.number("frame_index", row)), maps[row]
             path = partial(frame_path, place, name, frame=frame)
             yield _Job(
-                row, image, mask, _between_pixel_centres(to_image),
+                row, image, mask, between_pixel_centres(to_image),
                 index.points("landmarks", row) @ to_image[:, :2].T + to_image[:, 2] - _PIXEL_CENTRE,
                 {
                     FRAMES: folder / path(kind=FRAMES),
@@ -175,13 +176,6 @@ def _largest_faces(stored: StoredRows, rows: Rows) -> Rows:
     order = np.lexsort((index.numbers("track_id", rows), -areas, frames, videos))
     is_first = np.append(True, (np.diff(videos[order]) != 0) | (np.diff(frames[order]) != 0))[: len(rows)]
     return np.sort(rows[order[is_first]])
-
-
-def _between_pixel_centres(corners: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A map of points counted from the corner of the first pixel, for OpenCV, which counts from its centre."""
-    linear = corners[:, :2]
-    shift = linear @ (_PIXEL_CENTRE, _PIXEL_CENTRE) + corners[:, 2] - _PIXEL_CENTRE
-    return np.column_stack([linear, shift])
 
 
 def _write_frame(job: _Job) -> bool:

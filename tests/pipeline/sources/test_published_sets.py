@@ -269,14 +269,17 @@ def test_pairs_of_other_names_in_source_and_target_are_no_ffiw(tmp_path: Path, f
 def test_a_folder_that_may_not_be_listed_is_no_set_and_no_crash(
     tmp_path: Path, footage: Footage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sets = [published.lay(tmp_path / str(number), footage) for number, published in enumerate(PUBLISHED_SETS.values())]
+    sets = {
+        published.lay(tmp_path / str(number), footage): published.layout
+        for number, published in enumerate(PUBLISHED_SETS.values())
+    }
 
     def refuse(folder: Path) -> None:
         raise PermissionError(folder)
 
     monkeypatch.setattr("facefeed.pipeline.sources.media_files._children", refuse)
-    for src in sets:
-        detect_layout(src)
+    for src, layout in sets.items():
+        assert detect_layout(src) in (layout, "folder")
 
 
 @pytest.mark.parametrize(
