@@ -20,11 +20,11 @@ from ..sources import (
     list_source,
     refuse_unlabelled,
     resolve_allowed_roots,
-    with_clips,
     with_columns,
     with_splits_from,
 )
 from ..video import DecoderLimits, Sampling
+from .image_clips import with_clips
 from .options import JobSpec, Options, hash_config
 from .recorded import RecordedDataset
 

@@ -11,7 +11,6 @@ Must not know: media, plans, datasets on disk.
 | media_files, allowed_roots | the search for media files, and the folders that inputs may lie in |
 | json_files, segments | JSON that comes with a source; when a video is fake |
 | image_sequences | which images are frames of one clip |
-| image_clips | joins the frames of a folder into one entry |
 | splits_file | splits from a file in place of the source's own |
 | own_columns | columns of the source's own that are stored in each row |
 | link_coverage, listing_checks | for how many inputs originals, recordings and people are known; warnings |
@@ -28,7 +27,6 @@ from pathlib import Path
 
 from ..errors import UsageError
 from .allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
-from .image_clips import with_clips
 from .image_sequences import group_frames
 from .layout import Layout, load_layout, read_listing
 from .layouts.avdeepfake1m import AVDeepfake1M
@@ -76,7 +74,6 @@ __all__ = [
     "refuse_unlabelled",
     "resolve_allowed_roots",
     "unlabelled_name",
-    "with_clips",
     "with_columns",
     "with_splits_from",
 ]

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from ..console import plural
 from ..errors import RefusedError
+from ..sources.image_sequences import class_names, clip_folder, video_of_frame
+from ..sources.layouts.table import TableFile
+from ..sources.listing import Entry, FoundFile, Listing
+from ..sources.media_files import is_image
 from ..video.image_folder import list_frames
-from .image_sequences import class_names, clip_folder, video_of_frame
-from .layouts.table import TableFile
-from .listing import Entry, FoundFile, Listing
-from .media_files import is_image
 
 Frames = dict[str, list[Entry]]
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from facefeed.pipeline.errors import RefusedError, UsageError
-from facefeed.pipeline.sources import Entry, Listing, image_clips, list_source, listing_warnings, with_clips
+from facefeed.pipeline.planning import image_clips
+from facefeed.pipeline.planning.image_clips import with_clips
+from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings
 
 
 def lay(root: Path, names: Iterable[str]) -> Path:
