@@ -22,7 +22,7 @@ def safe_name(text: str) -> str:
     ('clip_v2', 'x_y', 'e', 'video')
     """
     ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-    return _UNSAFE.sub("_", ascii_text)[:_MAX_CHARACTERS].strip("_").lstrip("-") or "video"
+    return _UNSAFE.sub("_", ascii_text)[:_MAX_CHARACTERS].rstrip("_").lstrip("_-") or "video"
 
 
 def unique_names(

@@ -10,7 +10,7 @@ from assets_dataset import ELSEWHERE, Clip, make_dataset
 from assets_export import exported, files_below, listed
 from assets_random import examples
 from facefeed.pipeline.export.naming import safe_name, unique_names
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 ODD = (
@@ -65,6 +65,8 @@ def test_any_two_videos_have_two_names_also_where_case_does_not_count(video_ids:
     )
 
 
+@example("-:0")
+@example("_-_-0_-_")
 @given(st.text(st.characters(codec="utf-8"), max_size=200))
 def test_a_safe_name_stays_as_it_is(text: str) -> None:
     assert safe_name(safe_name(text)) == safe_name(text)
