@@ -60,6 +60,12 @@ def very_rare(rng: np.random.Generator, count: int) -> Drawn:
     return np.where(rng.random(count) < 1 / 2000, 3.0, 0.0), 3 / 2000, 1 / 2000
 
 
+def long_runs(rng: np.random.Generator, count: int) -> Drawn:
+    """Waits of a tenth of a step for a while, none for a while, each for 500 steps on average."""
+    is_slow = np.repeat((np.arange(count + 1) + rng.integers(2)) % 2 == 1, rng.geometric(1 / 500, count + 1))[:count]
+    return np.where(is_slow, rng.exponential(0.1, count), 0.0), 0.05, 0.5 * math.exp(-LONG / 0.1)
+
+
 def pattern(rng: np.random.Generator, count: int) -> Drawn:
     """As a loader that is too slow: one long wait and seven short ones."""
     long = (np.arange(count) + rng.integers(WORKERS)) % WORKERS == 0
@@ -77,7 +83,8 @@ def _erlang_above(value: float) -> float:
 
 
 KINDS: dict[str, Callable[[np.random.Generator, int], Drawn]] = {
-    one.__name__.replace("_", " "): one for one in (independent, autocorrelated, bursts, rare, very_rare, pattern)
+    one.__name__.replace("_", " "): one
+    for one in (independent, autocorrelated, bursts, rare, very_rare, long_runs, pattern)
 }
 
 
@@ -88,11 +95,13 @@ def coverage(kind: str, count: int, runs: int, confidence: float) -> dict[str, A
     for run in range(runs):
         waits, wait, often = KINDS[kind](np.random.default_rng([run, count]), count)
         block = block_length(waits, min_length=WORKERS)
-        found = bootstrap_ratio(waits, waits + 1.0, block=block, confidence=confidence, seed=run)
+        found = bootstrap_ratio(waits, waits + 1.0, block=block, confidence=confidence, seed=run).of_blocks(
+            count, block
+        )
         truth = wait / (wait + 1)
         held["wait upper"] += found.upper >= truth
         held["wait lower"] += found.lower <= truth
-        starved = event_rate_bound(waits > LONG, block=block, confidence=confidence, seed=run)
+        starved = event_rate_bound(waits > LONG, block=block, confidence=confidence, seed=run).of_blocks(count, block)
         held["starved upper"] += starved.upper >= often
         held["starved lower"] += starved.lower <= often
         uppers.append(found.upper)

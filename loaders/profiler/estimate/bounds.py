@@ -6,13 +6,15 @@ longer than its decorrelation lag, and the blocks get random Dirichlet weights (
 Statistics 1981) together with one unobserved block: as bad as the worst one, or holding an episode of
 `UNSEEN_EPISODE_STEPS`. For values that are 0 or 1 this is Clopper and Pearson's exact bound; for others it is Gaffke's
 (2005; Phan, Thomas and Learned-Miller, ICML 2021), which assumes only the largest value. An event that was never
-observed therefore has an upper bound too. `tests/benchmarks/bench_bounds.py` measures the coverage.
+observed therefore has an upper bound too. Where waits come in runs so long that there are only a few blocks, the
+lower bound still holds, since less than no waiting cannot be, but worse blocks than all of these may well follow: there
+is no upper bound then. `tests/benchmarks/bench_bounds.py` measures the coverage.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,9 @@ Values = NDArray[np.float64]
 UNSEEN_EPISODE_STEPS = 10.0
 """How long an episode of waiting that nobody saw is taken to last, in mean steps. None in n steps then is at most
 30 / n of the time; without any limit nothing could be said of what was not seen."""
+
+MIN_BLOCKS = 20
+"""Blocks of steps that an upper bound needs."""
 
 _NUM_RESAMPLES = 2000
 _MAX_BLOCKS = 1000  # more would not narrow a bound noticeably, and cost memory
@@ -40,7 +45,17 @@ class BoundedEstimate:
     confidence: float
 
     def __str__(self) -> str:
-        return f"{self.value:.2%} ({self.confidence:.0%} <= {self.upper:.2%})"
+        bound = f"<= {self.upper:.2%}" if self.has_upper else f">= {self.lower:.2%}"
+        return f"{self.value:.2%} ({self.confidence:.0%} {bound})"
+
+    @property
+    def has_upper(self) -> bool:
+        """Whether the upper bound says anything: a share is at most 1."""
+        return self.upper < 1.0
+
+    def of_blocks(self, num_steps: int, block: int) -> BoundedEstimate:
+        """The estimate from `num_steps` steps in blocks of `block`: without an upper bound where these are few."""
+        return self if num_steps >= MIN_BLOCKS * block else replace(self, upper=1.0)
 
 
 def autocorrelation(values: Values, lag: int) -> float:
@@ -62,8 +77,18 @@ def decorrelation_lag(values: Values) -> int:
 
 
 def block_length(values: Values, *, min_length: int) -> int:
-    """Block length in steps: four times the decorrelation lag, and at least `min_length` (batches in flight)."""
-    return max(_LAGS_PER_BLOCK * decorrelation_lag(values), min_length, 1)
+    """Block length in steps: four times the decorrelation lag, and at least `min_length`, the number of workers.
+
+    W workers that are too slow show one long wait and W - 1 short ones: step by step such a series is never similar to
+    itself, however long it goes on like that. So cycles of `min_length` steps are looked at as well.
+    """
+    length = max(_LAGS_PER_BLOCK * decorrelation_lag(values), min_length, 1)
+    num_cycles = len(values) // max(min_length, 1)
+    cycles = (
+        values[len(values) - num_cycles * min_length :].reshape(num_cycles, -1).sum(axis=1) if num_cycles else values
+    )
+    cycle_lag = decorrelation_lag(cycles)
+    return max(length, _LAGS_PER_BLOCK * cycle_lag * min_length) if cycle_lag > 1 else length
 
 
 def bootstrap_ratio(

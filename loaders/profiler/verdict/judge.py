@@ -9,18 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....pipeline.machine import usable_cores
-from ..estimate.bounds import BoundedEstimate, Values, event_rate_bound
+from ..estimate.bounds import MIN_BLOCKS, BoundedEstimate, Values, event_rate_bound
 from ..measure.recording import Recording
 from .steady_state import draining_queue_reason
 from .step_series import StepSeries
-from .verdict import FED_BELOW, STARVED_ABOVE, SteadyFigures, Verdict, VerdictKind
+from .verdict import FED_BELOW, SteadyFigures, Verdict, VerdictKind
 from .what_if import WhatIfModel
 
 MAX_UNEXPLAINED_SHARE = 0.02
 """Largest share of the time that may be unexplained, and largest gap between two estimators."""
 _RELATIVE_TOLERANCE = 0.1  # of the waiting, besides that gap
 _MAX_OVERHEAD_SHARE = 0.01
-MIN_BLOCKS = 20
 
 
 def judge(
@@ -90,13 +89,15 @@ def steady_figures(
     wait_seconds, period_seconds, step_seconds = (
         series[steps.is_steady] for series in (steps.wait_seconds, steps.period_seconds, steps.step_seconds)
     )
-    is_starved = wait_seconds > starved_threshold_seconds
+    is_starved, num_steps = wait_seconds > starved_threshold_seconds, len(wait_seconds)
     wait_share, block_steps = steps.estimate_wait_share(confidence)
+    wait_share = wait_share.of_blocks(num_steps, block_steps)
+    starved_share = event_rate_bound(is_starved, block=block_steps, confidence=confidence)
     return SteadyFigures(
-        num_steps=len(wait_seconds),
+        num_steps=num_steps,
         block_steps=block_steps,
         wait_share=wait_share,
-        starved_share=event_rate_bound(is_starved, block=block_steps, confidence=confidence),
+        starved_share=starved_share.of_blocks(num_steps, block_steps),
         num_starved_steps=int(is_starved.sum()),
         starved_threshold_seconds=starved_threshold_seconds,
         epoch_wait_share=None if epoch is None else epoch.epoch_wait_share(wait_share, _mean_or_zero(period_seconds)),
@@ -196,9 +197,11 @@ def _fastest_fed_step(
 
 
 def too_few_steps_reasons(steady: SteadyFigures) -> tuple[str, ...]:
-    """The reason for doubt where there are too few blocks of steps."""
+    """The reason for doubt where there are too few blocks of steps for an upper bound, and the lower is not enough."""
     needed = MIN_BLOCKS * steady.block_steps
-    return (f"too few steps: {steady.num_steps}, needs {needed}",) if steady.num_steps < needed else ()
+    if steady.num_steps >= needed or steady.is_surely_starved:
+        return ()
+    return (f"too few steps: {steady.num_steps}, needs {needed}",)
 
 
 def shares_contradict(share: float, other_share: float) -> bool:
@@ -231,10 +234,9 @@ def classify(steady: SteadyFigures, reasons: tuple[str, ...]) -> VerdictKind:
     """The kind of verdict that follows from these bounds."""
     if reasons:
         return VerdictKind.INCONCLUSIVE
-    wait_shares = [share for share in (steady.wait_share, steady.epoch_wait_share) if share is not None]
-    if all(share.upper < FED_BELOW for share in (*wait_shares, steady.starved_share)):
+    if all(share.upper < FED_BELOW for share in (*steady.wait_shares, steady.starved_share)):
         return VerdictKind.FED
-    return VerdictKind.STARVED if max(share.lower for share in wait_shares) > STARVED_ABOVE else VerdictKind.MARGINAL
+    return VerdictKind.STARVED if steady.is_surely_starved else VerdictKind.MARGINAL
 
 
 def _mean_or_zero(values: Values) -> float:

@@ -13,13 +13,14 @@ from ....pipeline.errors import UsageError
 from ....pipeline.machine import usable_cores
 from ...transfer.prefetch import iter_tensors
 from ...workers.local_ranks import count_local_ranks
+from ..estimate.bounds import MIN_BLOCKS
 from ..measure.measured_loop import MeasuredLoop, Step, replay_batches
 from ..measure.ranks import RankGroup
 from ..measure.recording import Recording
 from ..measure.step_clock import StepClock, step_clock_for
 from ..measure.steps import EmulatedDevice, SleepingStep
 from .job import judge_job, report_of_rank
-from .judge import MIN_BLOCKS, EpochStarts, judge
+from .judge import EpochStarts, judge
 from .result import Profile
 from .steady_state import draining_queue_reason
 from .step_series import StepSeries
@@ -32,6 +33,7 @@ DEFAULT_STEPS = 4000
 
 NUM_REPLAY_STEPS = 125
 _CHUNK_STEPS = 1000  # between two decisions on how many more steps to run
+_MIN_STEPS_SHARE = 0.5  # of the requested steps: fewer may all lie in one run of waits, and look like a steady state
 _MAX_STEPS_FACTOR = 4  # times the requested steps, until the transient has ended
 _NUM_EPOCH_STARTS = 5
 _MAX_START_SECONDS = 20.0
@@ -122,8 +124,9 @@ class LoaderMeasurement:
     def _num_extra_steps(self, recording: Recording) -> int:
         """Steps still missing: until as many as requested have followed the transient, if it ends, and enough blocks.
 
-        0 where the loader is surely too slow. Each of these looks may be wrong, so the doubt is divided among them.
-        With several ranks it is decided for the job, and so equally on all of them.
+        0 where the loader is surely too slow, and half of the requested steps have shown it. Each of these looks may be
+        wrong, so the doubt is divided among them. With several ranks it is decided for the job, and so equally on all
+        of them.
         """
         settled = self._without_transient(recording)
         job_steps, draining_reasons = self._job_steps(settled), self.ranks.all_gather(draining_queue_reason(settled))
@@ -135,7 +138,7 @@ class LoaderMeasurement:
         elif num_steady:
             num_looks = _MAX_STEPS_FACTOR * max(self.num_steps / _CHUNK_STEPS, 1)
             wait_share, block_steps = job_steps.estimate_wait_share(1 - (1 - self.confidence) / num_looks)
-            if num_steady >= MIN_BLOCKS * block_steps and wait_share.lower > STARVED_ABOVE:
+            if num_steady >= _MIN_STEPS_SHARE * self.num_steps and wait_share.lower > STARVED_ABOVE:
                 return 0
             num_blocks_missing = MIN_BLOCKS * block_steps - num_steady
             num_missing = max(num_missing, num_blocks_missing if num_blocks_missing <= num_left else 0)

@@ -54,6 +54,16 @@ class SteadyFigures:
     median_step_seconds: float
     mean_step_seconds: float
 
+    @property
+    def wait_shares(self) -> tuple[BoundedEstimate, ...]:
+        """The waiting that is judged: in the steady state and, where it is known, over a complete epoch."""
+        return (self.wait_share,) if self.epoch_wait_share is None else (self.wait_share, self.epoch_wait_share)
+
+    @property
+    def is_surely_starved(self) -> bool:
+        """Whether a lower bound of the waiting is over 2 %."""
+        return max(share.lower for share in self.wait_shares) > STARVED_ABOVE
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict(SteadyFigures):
@@ -117,7 +127,8 @@ class Verdict(SteadyFigures):
         parts = [f"{'EMULATED ' if self.emulated else ''}{self.kind}  {who} {self.wait_share}"]
         if self.rank_wait_shares:
             parts.append(f"each {min(self.rank_wait_shares):.2%} to {max(self.rank_wait_shares):.2%}")
-        parts.append(f"starved {self.num_starved_steps}/{self.num_steps} (<= {self.starved_share.upper:.2%})")
+        at_most = f" (<= {self.starved_share.upper:.2%})" if self.starved_share.has_upper else ""
+        parts.append(f"starved {self.num_starved_steps}/{self.num_steps}{at_most}")
         if self.epoch_wait_share is not None:
             parts.append(f"epoch of {self.num_epoch_batches:,} batches {self.epoch_wait_share}")
         if self.fastest_step_seconds is not None:

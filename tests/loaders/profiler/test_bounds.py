@@ -31,6 +31,9 @@ def test_blocks_are_longer_than_the_series_remembers() -> None:
     assert decorrelation_lag(rng.normal(size=5000)) <= 2
     assert 8 <= decorrelation_lag(runs(rng, 5000, 12, 0.1).astype(float)) <= 30
     assert block_length(rng.normal(size=5000), min_length=16) == 16
+    runs_of_cycles = np.tile([1.0, 0.0, 0.0, 0.0], 1000) * np.repeat(runs(rng, 1000, 50, 0.5), 4)
+    assert decorrelation_lag(runs_of_cycles) == 1
+    assert block_length(runs_of_cycles, min_length=4) > 4 * 50
 
 
 @pytest.mark.parametrize("length", [1, 10])
@@ -70,6 +73,24 @@ def test_too_few_steps_say_nothing() -> None:
         bootstrap_ratio(np.zeros(3), np.ones(3), block=8).upper,
     ) == (0.0, 1.0)
     assert bootstrap_ratio(np.zeros(0), np.zeros(0), block=1).upper == 1.0
+
+
+def test_waits_in_a_few_long_runs_have_a_lower_bound_alone() -> None:
+    """Twelve regimes of 330 steps on average: the next may wait longer than all of these, but not less than never."""
+    held = []
+    for run in range(200):
+        rng = np.random.default_rng(run)
+        is_slow = np.repeat(rng.random(40) < 0.5, rng.geometric(1 / 330, 40))[:4000]
+        wait = np.where(is_slow, rng.exponential(0.1, len(is_slow)), 0.0)
+        block = block_length(wait, min_length=8)
+        estimate = bootstrap_ratio(wait, wait + 1, block=block, seed=run).of_blocks(len(wait), block)
+        held.append(estimate.lower <= 0.05 / 1.05 <= estimate.upper)
+        if len(wait) < 20 * block:
+            assert not estimate.has_upper
+    assert np.mean(held) >= 0.92  # 0.95, less two standard errors of 200 runs
+    assert (
+        str(bootstrap_ratio(np.ones(100), np.full(100, 2.0), block=10).of_blocks(100, 10)) == "50.00% (95% >= 42.86%)"
+    )
 
 
 def test_the_same_series_has_the_same_bounds() -> None:

@@ -85,11 +85,11 @@ def test_a_slow_loader_is_not_watched_longer_than_it_takes_to_be_sure(clock: Clo
     loader = Queued(clock, 4 * STEP, 2, 2)
     loader_profile = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True)
     assert loader_profile.verdict.kind is VerdictKind.STARVED
-    assert len(loader_profile.live) <= loader_verdict.DEFAULT_STEPS / 2
+    assert loader_verdict.DEFAULT_STEPS / 2 <= len(loader_profile.live) <= 0.75 * loader_verdict.DEFAULT_STEPS
 
 
 def test_waits_that_come_in_long_runs_are_watched_until_there_are_enough_of_them(clock: Clock) -> None:
-    """Now twice as fast as the step, now 1.5 times as slow, for 20 batches on average."""
+    """Now twice as fast as the step, now 2 % too slow, for 20 batches on average."""
     draws = np.random.default_rng(3)
 
     class InRuns(Queued):
@@ -97,13 +97,13 @@ def test_waits_that_come_in_long_runs_are_watched_until_there_are_enough_of_them
             for batch in super().__iter__():
                 yield batch
                 if draws.random() < 1 / 20:
-                    self.load = STEP * (1.5 if self.load < STEP else 0.5)
+                    self.load = STEP * (1.02 if self.load < STEP else 0.5)
 
     loader = InRuns(clock, STEP / 2, 1, 2)
     verdict = profile.profile(loader, lambda _: clock.pass_by(STEP), steps=1000, quick=True).verdict
     assert not any("too few steps" in reason for reason in verdict.reasons)
     assert 1000 < verdict.num_steps <= 4100
-    assert verdict.kind is VerdictKind.STARVED
+    assert verdict.kind is VerdictKind.MARGINAL
 
 
 def test_waits_while_the_queue_fills_are_no_part_of_the_steady_state() -> None:

@@ -80,6 +80,20 @@ def test_few_steps_prove_nothing() -> None:
     assert "too few steps: 56, needs 80" in str(verdict)
 
 
+def test_waits_in_long_runs_starve_a_step_though_nobody_knows_by_how_much_at_most() -> None:
+    load = np.repeat([STEP, 4 * STEP, STEP, 4 * STEP, STEP, 4 * STEP, STEP, 4 * STEP], 500)
+    verdict = judge(recording_of(load), emulated=False, num_cores=4)
+    assert verdict.num_steps < 20 * verdict.block_steps
+    assert verdict.kind is VerdictKind.STARVED
+    assert not verdict.wait_share.has_upper
+    assert f"device waits {verdict.wait_share.value:.2%} (95% >= {verdict.wait_share.lower:.2%}) · starved" in str(
+        verdict
+    )
+    assert Gate(max_stall=0.9).exit_code(verdict) == 1
+    fast = judge(recording_of(load / 5), emulated=False, num_cores=4)
+    assert fast.kind is VerdictKind.FED
+
+
 def test_a_step_that_no_gpu_took_is_always_marked_as_emulated() -> None:
     text = str(judge(recording_of(np.full(4000, STEP)), emulated=True, num_cores=4))
     assert text.startswith("EMULATED FED  device waits 0.00%")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .....pipeline.page.formats import milliseconds, percent
 from .....pipeline.page.html import Table
+from ...estimate.bounds import BoundedEstimate
 from ...verdict.advice import Advice
 from ...verdict.no_advice import is_slow_only_at_epoch_start
 from ...verdict.result import Profile
@@ -197,9 +198,7 @@ def facts(profile: Profile) -> dict[str, str]:
     verdict, live = profile.verdict, profile.live
     return {
         "Steps that waited": f"{verdict.num_starved_steps:,} of {verdict.num_steps:,} for over "
-        f"{milliseconds(verdict.starved_threshold_seconds)}; at most {percent(verdict.starved_share.upper)} of all "
-        f"steps with "
-        f"{percent(verdict.starved_share.confidence)} confidence",
+        f"{milliseconds(verdict.starved_threshold_seconds)}; {_upper_bound(verdict.starved_share, 'of all steps')}",
         "Throughput": _throughput(profile),
         "Transport": f"{percent(verdict.host_transport_share)} of the time the host passes on batches that are ready",
         "Closure": f"{percent(verdict.unexplained_share)} of the time by a second clock is not explained by steps "
@@ -225,13 +224,19 @@ def _throughput(profile: Profile) -> str:
     )
 
 
+def _upper_bound(share: BoundedEstimate, of_what: str) -> str:
+    if not share.has_upper:
+        return "its waits come in runs too long for an upper bound"
+    return f"at most {percent(share.upper)} {of_what} with {percent(share.confidence)} confidence"
+
+
 def _whole_epoch(verdict: Verdict) -> dict[str, str]:
     if verdict.epoch_wait_share is None:
         return {}
     text = (
-        f"waits {percent(verdict.epoch_wait_share.value)} of {verdict.num_epoch_batches:,} batches' time, at most "
-        f"{percent(verdict.epoch_wait_share.upper)}; {milliseconds(verdict.epoch_start_wait_seconds)} of it at the "
-        f"beginning"
+        f"waits {percent(verdict.epoch_wait_share.value)} of {verdict.num_epoch_batches:,} batches' time, "
+        f"{_upper_bound(verdict.epoch_wait_share, 'of it')}; {milliseconds(verdict.epoch_start_wait_seconds)} of it at "
+        "the beginning"
     )
     return {"Whole epoch": text}
 
