@@ -40,6 +40,7 @@ else
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null  # uv makes .venv without
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 endif
+	@XDG_CACHE_HOME="$(CURDIR)/.venv/cache" $(BIN)/facefeed models fetch face-mesh >/dev/null 2>&1 || echo "no face mesh (no network?): its tests will be skipped"
 	@touch $@
 
 demo: $(READY)  ## the whole way on a small sample: videos, faces, pages, a profile, a short training, two rungs of the ladder

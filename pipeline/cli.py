@@ -110,6 +110,21 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     metavar="mtcnn|track|yunet:FILE.onnx|whole-frame",
     help="Finds faces; track: as mtcnn, but follows them, which is faster; whole-frame: media that is cropped already.",
 )
+@click.option(
+    "--landmarks",
+    "landmarker",
+    type=click.Choice(["template5", "mesh"]),
+    default="template5",
+    show_default=True,
+    help="mesh: 468 points of a face, its pose, a score, by Google's face mesh (facefeed models fetch face-mesh).",
+)
+@click.option(
+    "--min-landmark-score",
+    type=float,
+    default=0.0,
+    metavar="SCORE",
+    help="With --landmarks mesh: drop faces on which the mesh fits worse, 0..1; 0.5 drops most false ones.",
+)
 @click.option("--split-ratio", default="80,10,10", show_default=True, help="Train, val, test in percent.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the drawn splits.")
 @click.option(
@@ -175,7 +190,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     failure_limit = FailureLimit.parse(given["max_failed"])
     limits = DecoderLimits(deadline_seconds=given["timeout"], max_damaged_percent=_percent(given["max_damaged"]))
     names = (
-        "layout", "allow_roots", "detector", "workers", "scheduler", "splits", "columns", "allow_leaks",
+        "layout", "allow_roots", "detector", "landmarker", "workers", "scheduler", "splits", "columns", "allow_leaks",
         "allow_unlabelled",
     )  # fmt: skip
     arguments: dict[str, Any] = {
@@ -227,6 +242,7 @@ def _options(given: dict[str, Any]) -> Options:
     return Options(
         sampling=_sampling(given),
         keep=FaceFilter(max_faces=given["faces"], min_face_px=given["min_face"], min_score=given["min_score"]),
+        min_landmark_score=given["min_landmark_score"],
         margin=_margin(given["margin"], given["detector"]),
         size_px=given["size"],
         align=given["align"],

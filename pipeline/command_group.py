@@ -26,7 +26,7 @@ class CommandGroup(click.Group):
         """Names in the order of the workflow."""
         order = (
             "sample", "precompute", "verify", "inspect", "export", "augment", "profile", "train", "evaluate", "ladder",
-            "slurm",
+            "slurm", "models",
         )  # fmt: skip
         names = self._entry_points()
         return [name for name in order if name in names] + sorted(set(names) - set(order))

@@ -30,6 +30,12 @@ def stop_on_disk_error(path: Path) -> Iterator[None]:
         ) from error
 
 
+def cache_folder() -> Path:
+    """The user's cache of facefeed: ``$XDG_CACHE_HOME/facefeed``, else ``~/.cache/facefeed``; it may not exist."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.path.expanduser(cache)) / "facefeed"  # noqa: PTH111 (`Path.expanduser` raises where there is no home)
+
+
 def sync_folder(folder: Path) -> None:
     """Calls fsync on `folder`, so that names created in it survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -33,6 +33,7 @@ from .execution.unit_scheduler import UnitScheduler
 from .execution.unit_task import start_unit_workers
 from .execution.workers import WorkerPool
 from .faces import FaceDetector
+from .faces.landmarks import Landmarker
 from .planning.cost_model import CostModel
 from .planning.damage_limits import damage_limit_warnings
 from .planning.failure_limit import (
@@ -78,6 +79,7 @@ def precompute(
     workers: int | None = None,
     scheduler: str | None = None,
     detector: str | FaceDetector = "mtcnn",
+    landmarker: str | Landmarker = "template5",
     limits: DecoderLimits | None = None,
     retry_failed: str | None = None,
     max_failed: FailureLimit | None = None,
@@ -98,6 +100,7 @@ def precompute(
         workers: processes on this machine; None: one per GPU, else one per core as far as memory allows.
         scheduler: address of a running Dask scheduler to use instead of a local cluster.
         detector: "mtcnn", "track", "yunet:FILE.onnx", or a `FaceDetector`.
+        landmarker: "template5", "mesh", or a `Landmarker`.
         limits: of the decoder; None for the defaults.
         retry_failed: a reason whose failed inputs are processed again; "" for all reasons.
         max_failed: how many inputs may fail; None for 1 %.
@@ -119,8 +122,9 @@ def precompute(
     check_cluster_options(workers, scheduler)
     progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
     job, listing, config = prepare_job(
-        src, out, options=options, layout=layout, detector=detector, limits=limits, allow_roots=allow_roots,
-        splits=splits, columns=columns, allow_leaks=allow_leaks, allow_unlabelled=allow_unlabelled,
+        src, out, options=options, layout=layout, detector=detector, landmarker=landmarker, limits=limits,
+        allow_roots=allow_roots, splits=splits, columns=columns, allow_leaks=allow_leaks,
+        allow_unlabelled=allow_unlabelled,
     )  # fmt: skip
     _announce_source(src, listing, progress)
     make_folders(job.paths)

@@ -1,8 +1,8 @@
 """The index: the small columns of every row and the byte range of its image and mask; Arrow IPC, memory-mapped.
 
 Derived from the receipts' files alone, so it can be rebuilt at any time. It holds every column of the schema but
-the binary ones, and for each image: `file` (relative to OUT), `image_offset`, `image_bytes`, `image_crc32`; for each
-mask `mask_offset` and `mask_bytes`, both 0 where there is none (PNG has its own checksums).
+the large ones (`UNINDEXED_COLUMNS`), and for each image: `file` (relative to OUT), `image_offset`, `image_bytes`,
+`image_crc32`; for each mask `mask_offset` and `mask_bytes`, both 0 where there is none (PNG has its own checksums).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import CorruptDataError, FacefeedError, UsageError
 from .manifest import Manifest, OutPaths
 from .parquet_pages import image_byte_ranges, mask_byte_ranges
-from .schema import BINARY_COLUMNS, REGION_NAMES, labels_of, recorded_schema
+from .schema import UNINDEXED_COLUMNS, labels_of, recorded_schema
 
 _BATCH_ROWS = 65_536  # every batch but the last: a row's batch is found by division
 
@@ -33,7 +33,7 @@ def index_schema(faces: pa.Schema, fingerprint: str) -> pa.Schema:
     """Schema of ``OUT/index.arrow`` for files of the schema `faces`; strings that repeat are dictionary-encoded."""
     columns = []
     for column in faces:
-        if column.name in BINARY_COLUMNS:
+        if column.name in UNINDEXED_COLUMNS:
             continue
         repeats = pa.types.is_string(column.type) and column.name != "face_id"
         columns.append(column.with_type(pa.dictionary(pa.int32(), pa.string())) if repeats else column)
@@ -58,7 +58,7 @@ class IndexBuilder:
     def __init__(self, schema: pa.Schema, files: Sequence[tuple[Path, str]]) -> None:
         self._schema = schema
         self._files = files
-        self._stored = [field for field in recorded_schema(schema) if field.name not in BINARY_COLUMNS]
+        self._stored = [field for field in recorded_schema(schema) if field.name not in UNINDEXED_COLUMNS]
         self._dictionaries = self._build_dictionaries()
 
     def _build_dictionaries(self) -> dict[str, pa.Array]:
@@ -294,7 +294,7 @@ def _boxes(column: pa.FixedSizeListArray) -> NDArray[np.float32]:
 
 
 def _regions(column: pa.StructArray) -> dict[str, NDArray[np.float32]]:
-    return {name: _boxes(column.field(name)) for name in REGION_NAMES}
+    return {field.name: _boxes(column.field(field.name)) for field in column.type}
 
 
 def _view(numbers: pa.Array) -> NDArray[Any]:

@@ -203,7 +203,10 @@ class Manifest:
 
     def face_schema(self) -> pa.Schema:
         """Schema of the dataset's files."""
-        return face_schema(self.labels, self.schema, self.config.get("columns", {}))
+        return face_schema(
+            self.labels, self.schema, self.config.get("columns", {}),
+            has_dense_landmarks=self.config.get("dense_landmarks", False),
+        )  # fmt: skip
 
     def to_json(self) -> str:
         """The JSON text of the manifest's file."""

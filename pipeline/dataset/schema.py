@@ -22,8 +22,12 @@ READABLE_VERSIONS = (2, 3)
 ROW_GROUP_ROWS = 256
 SPLITS = ("train", "val", "test")
 REGION_NAMES = ("left_eye", "right_eye", "nose", "mouth", "face")
+DENSE_REGION_NAMES = (*REGION_NAMES, "left_brow", "right_brow")
+"""Regions of datasets with dense landmarks."""
 BINARY_COLUMNS = ("image", "mask")
-"""Columns of encoded images; all other columns are small enough for the index."""
+"""Columns of encoded images."""
+UNINDEXED_COLUMNS = (*BINARY_COLUMNS, "landmarks_dense", "landmarks_depth")
+"""Columns that are too large for the index."""
 
 _PAGE_BYTES = 1 << 20
 _WRITE_BATCH_ROWS = 8  # pyarrow checks the page size once per batch; its default puts a whole row group on one page
@@ -31,7 +35,9 @@ _WRITE_BATCH_ROWS = 8  # pyarrow checks the page size once per batch; its defaul
 _BOX = pa.list_(pa.float32(), 4)
 _POINTS = pa.list_(pa.list_(pa.float32(), 2))
 _SEGMENTS = pa.list_(pa.list_(pa.float64(), 2))
-_REGIONS = pa.struct([pa.field(name, _BOX, nullable=False) for name in REGION_NAMES])
+_REGIONS, _DENSE_REGIONS = (
+    pa.struct([pa.field(name, _BOX, nullable=False) for name in names]) for names in (REGION_NAMES, DENSE_REGION_NAMES)
+)
 
 
 def _field(name: str, type_: pa.DataType, description: str, *, nullable: bool = False) -> pa.Field:
@@ -63,6 +69,18 @@ _FIELDS = (
     _field("hull", _POINTS, "crop px: convex hull of the face"),
     _field("hull_method", pa.string(), "template5, or the dense landmarker's name"),
     _field("regions", _REGIONS, "crop px: xyxy boxes; left and right as the viewer sees them"),
+    _field("landmark_score", pa.float32(), "the dense landmarker's confidence that this is a face, 0..1",
+           nullable=True),
+    _field("landmarks_68", _POINTS, "crop px: iBUG's 68 points; null: the landmarker's points do not fit this face",
+           nullable=True),
+    _field("landmarks_dense", _POINTS, "crop px: all points of the dense landmarker; null as landmarks_68",
+           nullable=True),
+    _field("landmarks_depth", pa.list_(pa.float32()), "crop px: depth of landmarks_dense, larger the further away",
+           nullable=True),
+    _field("pose", pa.list_(pa.float32(), 3), "degrees: yaw, pitch, roll; positive: nose to the image's right, up, "
+           "head turned clockwise as seen; null as landmarks_68", nullable=True),
+    _field("mouth_open", pa.float32(), "height of the mouth's opening / its width; null as landmarks_68",
+           nullable=True),
     _field("sharpness", pa.float32(), "variance of the Laplacian of the crop in grey, 0..255"),
     _field("manipulated", pa.float32(), "share 0..1 of the crop's pixels that are in `mask`", nullable=True),
     _field("mask", pa.binary(), "crop px: the set's own, or what differs from its source; 1-bit PNG", nullable=True),
@@ -75,6 +93,11 @@ _FIELDS = (
 
 _ADDED_IN = {"fake_segments": 3}  # columns that older versions of the schema lack
 
+DENSE_COLUMNS = (
+    "landmark_score", "landmarks_68", "landmarks_dense", "landmarks_depth", "pose", "mouth_open",
+)  # fmt: skip
+"""Columns of datasets with dense landmarks alone."""
+
 
 COLUMN_KINDS = {"string": pa.string(), "int": pa.int64(), "float": pa.float64()}
 """Types of a user's own columns, by kind."""
@@ -83,7 +106,11 @@ _NO_COLUMNS: Mapping[str, str] = MappingProxyType({})
 
 
 def face_schema(
-    labels: Sequence[str], version: int = SCHEMA_VERSION, columns: Mapping[str, str] = _NO_COLUMNS
+    labels: Sequence[str],
+    version: int = SCHEMA_VERSION,
+    columns: Mapping[str, str] = _NO_COLUMNS,
+    *,
+    has_dense_landmarks: bool = False,
 ) -> pa.Schema:
     """Schema of every file below ``OUT/faces``.
 
@@ -91,13 +118,20 @@ def face_schema(
         labels: `labels[i]` is the name of label `i`.
         version: of the schema.
         columns: the user's own, kind by name; see `COLUMN_KINDS`.
+        has_dense_landmarks: whether there are `DENSE_COLUMNS` and `DENSE_REGION_NAMES`.
 
     """
     fields = [column for column in _FIELDS if _ADDED_IN.get(column.name, 0) <= version]
+    if has_dense_landmarks:
+        fields = [column.with_type(_DENSE_REGIONS) if column.name == "regions" else column for column in fields]
+    else:
+        fields = [column for column in fields if column.name not in DENSE_COLUMNS]
     fields += [_field(name, COLUMN_KINDS[kind], "of the source's own", nullable=True) for name, kind in columns.items()]
     metadata = {"facefeed.schema": str(version), "facefeed.labels": json.dumps(list(labels))}
     if columns:
         metadata["facefeed.columns"] = json.dumps(dict(columns))
+    if has_dense_landmarks:
+        metadata["facefeed.dense_landmarks"] = "1"
     return pa.schema(fields, metadata=metadata)
 
 
@@ -105,7 +139,8 @@ def recorded_schema(schema: pa.Schema) -> pa.Schema:
     """The `face_schema` that the metadata of a file or an index describes; raises `CorruptDataError` on damage."""
     try:
         columns = json.loads((schema.metadata or {}).get(b"facefeed.columns", b"{}"))
-        return face_schema(labels_of(schema), version_of(schema), columns)
+        has_dense_landmarks = b"facefeed.dense_landmarks" in (schema.metadata or {})
+        return face_schema(labels_of(schema), version_of(schema), columns, has_dense_landmarks=has_dense_landmarks)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CorruptDataError(f"schema metadata: facefeed.columns is damaged ({error})") from error
 
@@ -150,12 +185,14 @@ def parquet_writer_options(schema: pa.Schema) -> dict[str, Any]:
     """Keyword arguments for `pyarrow.parquet.ParquetWriter`: the page layout that the index relies on."""
     leaves = leaf_paths(schema)
     small = [leaf for leaf in leaves if leaf not in BINARY_COLUMNS]
+    dense = [leaf for leaf in leaves if leaf.startswith(("landmarks_dense.", "landmarks_depth."))]
     strings = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "face_id"]
     return {
         "compression": {leaf: "zstd" if leaf in small else "none" for leaf in leaves},
         "use_dictionary": strings,
         "write_statistics": small,
-        "column_encoding": {"image": "PLAIN"},
+        # Thousands of coordinates a row: byte by byte they compress to half.
+        "column_encoding": {"image": "PLAIN", **dict.fromkeys(dense, "BYTE_STREAM_SPLIT")},
         "data_page_version": "1.0",
         "data_page_size": _PAGE_BYTES,
         "write_batch_size": _WRITE_BATCH_ROWS,

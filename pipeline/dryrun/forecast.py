@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import heapq
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import cache_folder
 from ..planning.cost_model import Cost
 from ..planning.plan import Unit
 from ..sources import Entry
@@ -169,10 +169,9 @@ def _makespan(seconds: Sequence[float], slots: int) -> float:
 
 
 def forecast_file(out: Path) -> Path:
-    """The file in ``$XDG_CACHE_HOME/facefeed``, else ``~/.cache/facefeed``, that belongs to this OUT."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    """The file in the user's cache that belongs to this OUT."""
     name = hashlib.sha256(str(out).encode()).hexdigest()[:16]
-    return Path(os.path.expanduser(cache)) / "facefeed" / "forecasts" / f"{name}.json"  # noqa: PTH111 (may be no home)
+    return cache_folder() / "forecasts" / f"{name}.json"
 
 
 def save_forecast(forecast: Forecast, out: Path) -> None:

@@ -1,6 +1,6 @@
 """Face detection, identity tracking, alignment, crops, hulls and regions.
 
-    frame -> FaceDetector -> Faces -> FaceFilter -> Tracker (-> align, smooth) -> CropSquare -> hull -> regions
+    frame -> FaceDetector -> Faces -> FaceFilter -> Landmarker -> Tracker (-> align, smooth) -> CropSquare -> regions
 
 In: frames, RGB uint8 (H, W, 3). Out: faces with boxes, landmarks, ids, crops, hulls and regions.
 Must not know: files, videos, rows.
@@ -10,7 +10,9 @@ Must not know: files, videos, rows.
 | detection | `Faces`, the `FaceDetector` contract, `FaceFilter` |
 | detectors/ | MTCNN, exact or with tracking; YuNet; and `FixedBoxDetector` for tests |
 | identity/ | one track id per person in a video |
+| landmarks/ | hulls, and dense points where a model gives them |
 | geometry/ | crop, alignment, smoothing, hull, regions |
+| openvino_runtime | OpenVINO on one core, for all networks |
 
 This package imports numpy alone: torch, OpenCV and facenet-pytorch come with the modules that need them.
 """

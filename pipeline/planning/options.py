@@ -15,6 +15,8 @@ from ..dataset.manifest import OutPaths
 from ..dataset.schema import SCHEMA_VERSION
 from ..errors import UsageError
 from ..faces import FaceDetector, FaceFilter
+from ..faces.landmarks import Landmarker
+from ..faces.landmarks.template import TemplateLandmarker
 from ..manipulation import mask, own_masks
 from ..splits.assignment import SplitRatio
 from ..video import DecoderLimits, Sampling
@@ -30,6 +32,8 @@ class Options:
     Args:
         sampling: which frames are searched for faces, and the times of clips of images.
         keep: which of a frame's faces are kept.
+        min_landmark_score: least confidence 0..1 of a dense landmarker that its points lie on a face: a second opinion
+            on the detector's; 0 keeps all faces.
         margin: padding on each side of the face box, as a share of its longer side.
         size_px: largest side of a crop.
         align: whether crops are rotated until faces are upright.
@@ -48,6 +52,7 @@ class Options:
 
     sampling: Sampling = field(default_factory=Sampling.default)
     keep: FaceFilter = field(default_factory=FaceFilter)
+    min_landmark_score: float = 0.0
     margin: float = 0.3
     size_px: int = 256
     align: bool = False
@@ -59,6 +64,8 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.min_landmark_score <= 1:
+            raise UsageError(f"min_landmark_score={self.min_landmark_score}: must lie in 0..1; try 0.5")
         if not 0 <= self.margin <= 10:
             raise UsageError(f"margin={self.margin}: must be 0 to 10; try 0.3")
         if not 16 <= self.size_px <= 4096:
@@ -74,16 +81,17 @@ class Options:
         labels: tuple[str, ...],
         columns: Mapping[str, str] = MappingProxyType({}),
         *,
+        landmarker: Landmarker | None = None,
         schema: int = SCHEMA_VERSION,
         has_own_masks: bool = False,
     ) -> dict[str, Any]:
         """The config: everything that rows depend on, as JSON values.
 
-        `columns`: the source's own, kind by name. `schema`: version of the rows' schema. `has_own_masks`: whether some
-        input has a mask of its own that is used. Without any, the config is what it was before own masks were read, so
-        that datasets from then go on.
+        `columns`: the source's own, kind by name. `landmarker`: None for the template. `schema`: version of the rows'
+        schema. `has_own_masks`: whether some input has a mask of its own that is used. Without any, the config is what
+        it was before own masks were read, so that datasets from then go on.
         """
-        image = self.image
+        image, landmarker = self.image, landmarker or TemplateLandmarker()
         return {
             "schema": schema,
             "labels": list(labels),
@@ -93,7 +101,9 @@ class Options:
             "faces": self.keep.max_faces,
             "min_face_px": self.keep.min_face_px,
             "min_score": float(self.keep.min_score),
-            "hull": "template5",
+            "hull": landmarker.fingerprint,
+            **({"dense_landmarks": True} if landmarker.is_dense else {}),
+            **({"min_landmark_score": float(self.min_landmark_score)} if self.min_landmark_score else {}),
             "margin": float(self.margin),
             "size_px": self.size_px,
             "align": self.align,
@@ -144,6 +154,7 @@ class JobSpec:
     detector: FaceDetector
     labels: tuple[str, ...]
     config_hash: str
+    landmarker: Landmarker = field(default_factory=TemplateLandmarker)
     columns: Mapping[str, str] = field(default_factory=dict)
     schema: int = SCHEMA_VERSION
     limits: DecoderLimits = field(default_factory=DecoderLimits)

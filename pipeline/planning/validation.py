@@ -14,6 +14,8 @@ from ..dataset.manifest import OutPaths
 from ..errors import UsageError
 from ..faces import FaceDetector
 from ..faces.detectors.by_name import make_detector
+from ..faces.landmarks import Landmarker
+from ..faces.landmarks.by_name import make_landmarker
 from ..sources import (
     Layout,
     Listing,
@@ -36,6 +38,7 @@ def prepare_job(
     options: Options | None = None,
     layout: str | Layout = "auto",
     detector: str | FaceDetector = "mtcnn",
+    landmarker: str | Landmarker = "template5",
     limits: DecoderLimits | None = None,
     allow_roots: Sequence[str | Path] = (),
     splits: str | Path | None = None,
@@ -51,6 +54,7 @@ def prepare_job(
         options: what the rows are to be; None for the defaults.
         layout: name of a layout, "auto", or a `Layout`.
         detector: name of a detector, "yunet:FILE.onnx", or a `FaceDetector`.
+        landmarker: name of a landmarker, or a `Landmarker`.
         limits: limits of the decoder; None for the defaults.
         allow_roots: further folders that links and absolute paths may lead into.
         splits: a file of splits, in place of the source's own; see `sources.splits_file`.
@@ -59,8 +63,8 @@ def prepare_job(
         allow_unlabelled: whether more than half of the inputs of a new dataset may have no label.
 
     Raises:
-        UsageError: where SRC cannot be listed, the detector is unavailable, or frames per second are wanted of images
-            whose times are unknown.
+        UsageError: where SRC cannot be listed, the detector or the landmarker is unavailable, or frames per second are
+            wanted of images whose times are unknown.
         RefusedError: where OUT holds something else, a dataset of another config, or frames of a clip as inputs of
             their own; where most inputs have no label, unless `allow_unlabelled`.
 
@@ -69,6 +73,12 @@ def prepare_job(
     allowed = resolve_allowed_roots(allow_roots)
     options = options or Options()
     detector = make_detector(detector, options.keep) if isinstance(detector, str) else detector
+    landmarker = make_landmarker(landmarker) if isinstance(landmarker, str) else landmarker
+    if options.min_landmark_score and not landmarker.is_dense:
+        raise UsageError(
+            f"min_landmark_score={options.min_landmark_score:g}: {landmarker.fingerprint} gives no scores, so no face "
+            "would be rejected; use it with --landmarks mesh"
+        )
     listing = list_source(src, layout, allowed=allowed)
     if splits is not None:
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
@@ -81,13 +91,13 @@ def prepare_job(
         listing, options = _without_clips(listing, options)
     _refuse_unknown_times(listing, options.sampling)
     config = options.to_config(
-        detector, listing.labels, listing.columns, schema=recorded.schema_version(listing),
+        detector, listing.labels, listing.columns, landmarker=landmarker, schema=recorded.schema_version(listing),
         has_own_masks=recorded.uses_own_masks(listing, options),
     )  # fmt: skip
     recorded.refuse_other(config)
     job = JobSpec(
-        root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, labels=listing.labels,
-        columns=listing.columns, schema=config["schema"], config_hash=hash_config(config),
+        root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, landmarker=landmarker,
+        labels=listing.labels, columns=listing.columns, schema=config["schema"], config_hash=hash_config(config),
         limits=limits or DecoderLimits(),
     )  # fmt: skip
     if not allow_unlabelled and recorded.config is None:

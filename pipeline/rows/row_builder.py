@@ -15,23 +15,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ..dataset.schema import face_schema
-from ..errors import UsageError
 from ..faces import Faces
 from ..faces.geometry.alignment import tilt_degrees
 from ..faces.geometry.crop import CropSquare
-from ..faces.geometry.hull import TemplateLandmarker
-from ..faces.geometry.regions import region_boxes, sharpness
+from ..faces.geometry.regions import sharpness
 from ..faces.geometry.smoothing import FrameBoxes, smooth_boxes
 from ..faces.identity.tracker import Tracker
+from ..faces.landmarks import FaceShape
 from ..manipulation.mask import ManipulationMask, encode_mask, manipulation_mask
 from ..manipulation.own_masks import OwnMaskFrames, crop_own_mask
 from ..manipulation.source_frames import AlignedSourceFrame, AlignedSourceFrames, SourceFrameCache, TrackedFaces
 from ..planning.options import JobSpec
 from ..sources import Entry
 from ..video import Frame
+from .face_search import FaceSearch
+from .landmark_columns import dense_columns, points_columns
 from .prefetch import prefetch_one
 
 _BATCH_FRAMES = 16
@@ -46,22 +46,23 @@ Each of the three stages holds one batch, the second and third another one where
 class _FrameFaces:
     frame: Frame
     faces: Faces
+    shapes: list[FaceShape]
     source_frame: AlignedSourceFrame | None
 
 
 class RowBuilder:
-    """Builds the rows of inputs, one input after the other; holds the detector, so one serves a whole process.
+    """Builds the rows of inputs, one input after the other; holds the models, so one serves a whole process.
 
     `read_executor`: its one thread reads the frames of all inputs, since a decoder process ends with the thread that
     started it.
     """
 
     def __init__(self, job: JobSpec) -> None:
-        self._detector = job.detector
+        self._search = FaceSearch(job)
         self._options = job.options
-        self._landmarker = TemplateLandmarker()
         self._columns = tuple(job.columns)
-        self.schema = face_schema(job.labels, job.schema, job.columns)
+        self._has_dense_landmarks = job.landmarker.is_dense
+        self.schema = face_schema(job.labels, job.schema, job.columns, has_dense_landmarks=self._has_dense_landmarks)
         self.read_executor = ThreadPoolExecutor(1, "facefeed-read")
         self._detect_executor = ThreadPoolExecutor(1, "facefeed-detect")
 
@@ -80,15 +81,8 @@ class RowBuilder:
         tracker = Tracker()
         with prefetch_one(self._detector_batches(frames), self.read_executor) as batches:
             for batch in batches:
-                for frame, faces in zip(batch, self._detect([frame.rgb for frame in batch]), strict=True):
-                    yield frame, self._track(frame, faces, tracker)
-
-    def _detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
-        detections = self._detector.detect(frames)
-        if len(detections) != len(frames):
-            problem = f"{type(self._detector).__name__} gave {len(detections)} answers for {len(frames)} frames"
-            raise UsageError(f"{problem}: must give one for each, in their order")
-        return detections
+                for frame, faces in zip(batch, self._search.faces([frame.rgb for frame in batch]), strict=True):
+                    yield frame, _track(frame, faces, tracker)
 
     def _detector_batches(
         self, frames: Iterable[Frame], undetected_indices: frozenset[int] = frozenset()
@@ -99,7 +93,7 @@ class RowBuilder:
         them.
         """
         batch: list[Frame] = []
-        frames_at_once = self._detector.frames_at_once
+        frames_at_once = self._search.frames_at_once
         for frame in frames:
             if batch and sum(other.rgb.size for other in [*batch, frame]) > 3 * MAX_BATCH_PIXELS:
                 yield batch
@@ -110,10 +104,6 @@ class RowBuilder:
                 batch = []
         if batch:
             yield batch
-
-    def _track(self, frame: Frame, faces: Faces, tracker: Tracker) -> TrackedFaces:
-        kept = self._options.keep(faces)
-        return TrackedFaces(kept, tracker.update(frame.rgb, kept, frame.pts_seconds))
 
     def batches(
         self,
@@ -191,15 +181,18 @@ class RowBuilder:
         own_cache: SourceFrameCache | None,
     ) -> Iterator[tuple[_FrameFaces, FrameBoxes]]:
         reused = [self._source_faces(source_frame) for source_frame in source_frames]
-        to_detect = [frame.rgb for frame, known in zip(batch, reused, strict=True) if known is None]
-        detections = iter(self._detect(to_detect))
+        to_search = [frame.rgb for frame, known in zip(batch, reused, strict=True) if known is None]
+        located = iter(self._search(to_search))
         for frame, source_frame, known in zip(batch, source_frames, reused, strict=True):
             if known is not None:
                 tracker.update_with_ids(frame.rgb, known.faces, known.track_ids, frame.pts_seconds)
-            tracked = known or self._track(frame, next(detections), tracker)
+                tracked, (shapes,) = known, self._search.shapes([frame.rgb], [known.faces])
+            else:
+                faces, shapes = next(located)
+                tracked = _track(frame, faces, tracker)
             if own_cache is not None:
                 own_cache.add(frame, tracked)
-            yield _FrameFaces(frame, tracked.faces, source_frame), self._frame_boxes(frame, tracked)
+            yield _FrameFaces(frame, tracked.faces, shapes, source_frame), self._frame_boxes(frame, tracked)
 
     def _frame_boxes(self, frame: Frame, tracked: TrackedFaces) -> FrameBoxes:
         align = self._options.align
@@ -239,16 +232,14 @@ class RowBuilder:
         own_mask: OwnMaskFrames | None,
     ) -> Iterator[dict[str, Any]]:
         options, frame, faces = self._options, frame_faces.frame, frame_faces.faces
-        hulls = self._landmarker(frame.rgb, faces)
         squares = [*map(CropSquare.around, frame_boxes.boxes_xyxy, repeat(options.margin), frame_boxes.degrees)]
         masks = self._masks(frame_faces, squares, own_mask)
         frame_height, frame_width = frame.rgb.shape[:2]
-        for box, score, landmarks, hull, track_id, square, manipulation in zip(
-            faces.boxes_xyxy, faces.scores, faces.landmarks, hulls, frame_boxes.track_ids, squares, masks, strict=True
-        ):
+        for box, score, landmarks, shape, track_id, square, manipulation in zip(
+            faces.boxes_xyxy, faces.scores, faces.landmarks, frame_faces.shapes, frame_boxes.track_ids, squares, masks,
+            strict=True,
+        ):  # fmt: skip
             crop, scale = square.crop(frame.rgb, options.size_px)
-            landmarks_in_crop = square.to_crop(landmarks, scale)
-            hull_in_crop = square.to_crop(hull, scale)
             image = options.image(crop)
             yield {
                 "face_id": f"{entry.video_id}/{frame.frame_index}/{track_id}",
@@ -270,10 +261,8 @@ class RowBuilder:
                 "crop_xyxy": square.xyxy,
                 "crop_degrees": square.degrees,
                 "score": float(score),
-                "landmarks": list(landmarks_in_crop),
-                "hull": list(hull_in_crop),
-                "hull_method": self._landmarker.name,
-                "regions": region_boxes(landmarks_in_crop, hull_in_crop),
+                **points_columns(landmarks, shape, square, scale),
+                **(dense_columns(shape, square, scale) if self._has_dense_landmarks else {}),
                 "sharpness": sharpness(crop),
                 "manipulated": manipulation.changed_fraction if manipulation else None,
                 "mask": encode_mask(manipulation.mask) if manipulation else None,
@@ -283,6 +272,10 @@ class RowBuilder:
                 "width": crop.shape[1],
                 **dict(zip(self._columns, entry.values, strict=True) if entry.values else ()),
             }
+
+
+def _track(frame: Frame, faces: Faces, tracker: Tracker) -> TrackedFaces:
+    return TrackedFaces(faces, tracker.update(frame.rgb, faces, frame.pts_seconds))
 
 
 def _without_undetected(

@@ -15,7 +15,7 @@ from .listing import Listing
 
 Value = str | int | float | None
 
-_RESERVED = frozenset([*face_schema(()).names, *INDEX_COLUMNS, "row"])
+_RESERVED = frozenset([*face_schema((), has_dense_landmarks=True).names, *INDEX_COLUMNS, "row"])
 _MAX_INT = 2**63 - 1
 _MAX_EXACT = 2**53
 _INT = re.compile(r"-?(0|[1-9][0-9]{0,18})")

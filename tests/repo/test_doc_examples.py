@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import albumentations
+import numpy as np
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
@@ -19,11 +20,13 @@ from assets_train import small_dataset
 from facefeed.data.recipe import draw_clips
 from facefeed.loaders import FaceDataLoader
 from facefeed.pipeline.faces import FaceDetector
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.landmarks import Landmarker
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import precompute
 
 RUN_HERE = {README, *(GUIDES / f"{name}.md" for name in (
-    "detectors", "ladder", "levers", "loading", "precompute", "profiling", "quickstart", "training",
+    "detectors", "ladder", "landmarks", "levers", "loading", "precompute", "profiling", "quickstart", "training",
 )), DOCS / "sample.md"}  # fmt: skip
 RUN_ELSEWHERE = {GUIDES / "layouts.md", GUIDES / "monitoring.md"}  # by the tests of these parts
 TRAINS = [GUIDES / f"{name}.md" for name in ("ladder", "levers", "training")]
@@ -109,6 +112,20 @@ def test_the_example_of_a_detector_of_ones_own_works_in_worker_processes(
     assert summary.manifest.config["detector"] == "left-half-1"
     rows = ds.dataset(out / "faces").to_table(columns=["frame_index", "box_xyxy"]).sort_by("frame_index")
     assert rows["box_xyxy"].to_pylist() == [[0, 0, 80, 120]] * 5
+
+
+def test_the_example_of_a_landmarker_of_ones_own_works_in_worker_processes(
+    make_source: Callable[..., Path], tmp_path: Path, small_options: Options, cluster_address: str
+) -> None:
+    (block,) = blocks("python", GUIDES / "landmarks.md")
+    landmarker: Landmarker = run(block)["BoxLandmarker"]()
+    source, out = make_source("real/a.mp4"), tmp_path / "out"
+    settings: dict[str, Any] = {"detector": FixedBoxDetector([(0, 0, 0.5, 1)]), "scheduler": cluster_address}
+    summary = precompute(source, out, options=small_options, landmarker=landmarker, **settings)
+    assert summary.manifest.config["hull"] == "box-1"
+    rows = ds.dataset(out / "faces").to_table(columns=["hull", "hull_method"]).to_pylist()
+    assert [row["hull_method"] for row in rows] == ["box"] * 5
+    assert np.ptp(rows[0]["hull"], axis=0).tolist() == pytest.approx([80 / 3, 40]), "a third of the box"
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's own advice

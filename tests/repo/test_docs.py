@@ -16,7 +16,7 @@ import pytest
 import yaml
 from assets_docs import DOCS, GUIDES, PAGES, README, REFERENCE, blocks, name_of
 from assets_paths import ROOT
-from facefeed.pipeline.dataset.schema import face_schema
+from facefeed.pipeline.dataset.schema import DENSE_COLUMNS, face_schema
 from facefeed.pipeline.errors import REASONS
 
 LANGUAGES = {"python", "console", "yaml", "text"}
@@ -152,10 +152,11 @@ def type_text(data_type: pa.DataType) -> str:
 
 
 def test_the_reference_of_columns_says_what_the_schema_says() -> None:
+    usual, dense = face_schema(["real", "fake"]), face_schema(["real", "fake"], has_dense_landmarks=True)
     rows = [
         f"| `{field.name}` | {type_text(field.type)}{' or null' if field.nullable else ''} "
         f"| {field.metadata[b'description'].decode().replace('<', '&lt;')} |"
-        for field in face_schema(["real", "fake"])
+        for field in [*usual, *(dense.field(name) for name in DENSE_COLUMNS)]
     ]
     text = (REFERENCE / "columns.md").read_text(encoding="utf-8")
     assert [line for line in text.splitlines() if line.startswith("| `")] == rows

@@ -142,8 +142,9 @@ def test_the_training_room_knows_the_loaders_and_the_contract_alone() -> None:
 LAYERS = {
     "pipeline": """
         console errors machine
-        command_group dataset faces files interrupts lock video
-        baselines export manipulation page sources
+        files
+        command_group dataset faces interrupts lock video
+        baselines export manipulation models page sources
         splits
         planning
         commit

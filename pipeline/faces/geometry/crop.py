@@ -84,8 +84,16 @@ class CropSquare:
         # In float64: float32 would lose the fraction of a far point before the origin is subtracted.
         offsets = np.asarray(points, np.float64) - (self.x0, self.y0)
         if self.degrees:
-            offsets = (offsets - self.side / 2) @ _rotation_matrix(self.degrees) + self.side / 2
+            offsets = (offsets - self.side / 2) @ rotation_matrix(self.degrees) + self.side / 2
         return (offsets * scale).astype(np.float32)
+
+    def to_frame(self, points: ArrayLike, scale: float) -> NDArray[np.float32]:
+        """Map points (..., 2) from `crop` px to `frame` px, float32: the inverse of `to_crop`."""
+        offsets = np.asarray(points, np.float64) / scale
+        if self.degrees:
+            offsets = (offsets - self.side / 2) @ rotation_matrix(self.degrees).T + self.side / 2
+        points_in_frame: NDArray[np.float32] = (offsets + np.array([self.x0, self.y0])).astype(np.float32)
+        return points_in_frame
 
     def _resampled(self, rgb: NDArray[np.uint8], crop_side: int, size: int) -> NDArray[np.uint8]:
         if self.degrees or self.side > max(2 * max(rgb.shape[:2]), size):
@@ -105,7 +113,7 @@ class CropSquare:
     def _rotated(self, rgb: NDArray[np.uint8], fine_side: int) -> NDArray[np.uint8]:
         """Return the rotated square at `fine_side` px: the region of the frame, shrunk by area, then rotated."""
         step_px = self.side / fine_side
-        rotation = _rotation_matrix(self.degrees)
+        rotation = rotation_matrix(self.degrees)
         centre = np.array([self.x0, self.y0]) + self.side / 2
         # Bicubic interpolation reads two pixels further.
         reach = self.side / 2 * float(np.abs(rotation[0]).sum()) + 3 * step_px
@@ -126,7 +134,7 @@ class CropSquare:
         return rotated
 
 
-def _rotation_matrix(degrees: float) -> NDArray[np.float64]:
+def rotation_matrix(degrees: float) -> NDArray[np.float64]:
     """Matrix (2, 2) that rotates column vectors (x right, y down) clockwise as seen, and row vectors back."""
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     return np.array([[cosine, -sine], [sine, cosine]])

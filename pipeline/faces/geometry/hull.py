@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import UsageError
-from ..detection import Faces
-from ..detectors.fixed import landmarks_in_box
 
 # The left half of the outline as the viewer sees it; the right half is its mirror image.
 _LEFT_HALF: Final = {
@@ -125,49 +123,3 @@ def yaw_radians(landmarks5: ArrayLike) -> float:
     # The residual of the best similarity is 1 - |correlation|^2 (see `fit_similarity`).
     correlation = np.abs(_LANDMARKS_BY_YAW.conj() @ (target - target.mean()))
     return float(_YAWS_RADIANS[np.argmax(correlation)])
-
-
-class Landmarker(Protocol):
-    """Computes the hulls of a frame's faces; the extension point for dense landmark models.
-
-    An implementer promises: deterministic, picklable, one hull per face in the given order, and no exception for any
-    `Faces`.
-    """
-
-    @property
-    def name(self) -> str:
-        """Value of the column `hull_method`; each model and setting has its own."""
-        ...
-
-    def __call__(self, rgb: NDArray[np.uint8], faces: Faces) -> list[NDArray[np.float32]]:
-        """Return a convex hull (M, 2) float32, M >= 3, `frame` px, for each face of a frame (H, W, 3)."""
-        ...
-
-
-class TemplateLandmarker:
-    """The default: `template_hull` of the five landmarks; pixels are not used.
-
-    Deterministic, picklable, thread-safe. If landmarks coincide, typical ones for the box are used instead.
-    """
-
-    name = "template5"
-
-    def __call__(self, rgb: NDArray[np.uint8], faces: Faces) -> list[NDArray[np.float32]]:  # noqa: ARG002
-        """Return a hull (M, 2) float32, `frame` px, for each face."""
-        typical = landmarks_in_box(faces.boxes_xyxy)
-        return [
-            _hull_with_fallback(landmarks, typical_landmarks)
-            for landmarks, typical_landmarks in zip(faces.landmarks, typical, strict=True)
-        ]
-
-
-def _hull_with_fallback(landmarks: NDArray[np.float32], typical: NDArray[np.float32]) -> NDArray[np.float32]:
-    try:
-        return template_hull(landmarks)
-    except UsageError:
-        pass
-    try:
-        return template_hull(typical)
-    except UsageError:  # a box without area: the smallest polygon with an interior is one pixel
-        pixel: NDArray[np.float32] = typical[:1] + np.array([(0, 0), (1, 0), (1, 1), (0, 1)], np.float32)
-        return pixel

@@ -1,4 +1,4 @@
-"""Bounding boxes of a face's parts, and the sharpness of its crop."""
+"""Bounding boxes of a face's parts, from five landmarks or from 68, and the sharpness of its crop."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-REGIONS: Final = ("left_eye", "right_eye", "nose", "mouth", "face")
+REGIONS: Final = ("left_eye", "right_eye", "nose", "mouth", "face", "left_brow", "right_brow")
 """Names of the parts; left and right as the viewer sees them."""
+
+_PARTS_OF_68: Final = {
+    "left_eye": slice(36, 42), "right_eye": slice(42, 48), "nose": slice(27, 36), "mouth": slice(48, 68),
+    "left_brow": slice(17, 22), "right_brow": slice(22, 27),
+}  # fmt: skip
+_PAD_OF_68: Final = 0.1
 
 # The mouth lies 1.09 eye distances below the eyes in the mean face (hull.TEMPLATE5).
 _EYES_TO_MOUTH: Final = 1.09
+# And the brows lie 1.6 distances between the eyes' outer corners above the chin.
+_BROWS_TO_CHIN: Final = 1.6
 
 
 def region_boxes(landmarks5: ArrayLike, hull: ArrayLike) -> dict[str, NDArray[np.float32]]:
@@ -24,7 +32,8 @@ def region_boxes(landmarks5: ArrayLike, hull: ArrayLike) -> dict[str, NDArray[np
     rectangle extends beyond the part's points by
     eyes: .35 u across, .22 u up and down, from the eye's centre;
     nose: .30 u across, .25 u up and down, from the line between the eyes' midpoint and the tip;
-    mouth: .15 u across, .30 u up and down, from the line between the corners.
+    mouth: .15 u across, .30 u up and down, from the line between the corners;
+    brows: .40 u across, .12 u up and down, from .33 u above the eye's centre.
     `face` is the hull's bounding box.
     """
     points = np.asarray(landmarks5, np.float64)
@@ -42,8 +51,42 @@ def region_boxes(landmarks5: ArrayLike, hull: ArrayLike) -> dict[str, NDArray[np
         "right_eye": _enclosing_box(right[None], axes, unit * np.array([0.35, 0.22])),
         "nose": _enclosing_box(nose_line, axes, unit * np.array([0.30, 0.25])),
         "mouth": _enclosing_box(corners, axes, unit * np.array([0.15, 0.30])),
-        "face": np.concatenate([outline.min(axis=0), outline.max(axis=0)]).astype(np.float32),
+        "face": _box_of(outline),
+        "left_brow": _enclosing_box(left[None] - 0.33 * unit * down, axes, unit * np.array([0.40, 0.12])),
+        "right_brow": _enclosing_box(right[None] - 0.33 * unit * down, axes, unit * np.array([0.40, 0.12])),
     }
+
+
+def region_boxes_68(points_68: ArrayLike, hull: ArrayLike) -> dict[str, NDArray[np.float32]]:
+    """Return a box (4,) float32 xyxy for each of `REGIONS`, in the frame of the 68 points and the hull.
+
+    `points_68` is (68, 2), `hull` (M, 2). A part's box bounds its points and extends beyond them by a tenth of the
+    distance between the outer corners of the eyes, or of that between brows and chin / 1.6 where that is larger, as in
+    profile. `face` is the hull's bounding box.
+    """
+    points = np.asarray(points_68, np.float64)
+    height = float(np.hypot(*(points[8] - points[17:27].mean(axis=0))))
+    pad = _PAD_OF_68 * max(float(np.hypot(*(points[45] - points[36]))), height / _BROWS_TO_CHIN)
+    grow = pad * np.array([-1, -1, 1, 1])
+    boxes = {name: (_box_of(points[part]) + grow).astype(np.float32) for name, part in _PARTS_OF_68.items()}
+    boxes["face"] = _box_of(np.asarray(hull, np.float64))
+    return {name: boxes[name] for name in REGIONS}
+
+
+def mouth_openness(points_68: ArrayLike) -> float:
+    """Return the opening of the lips of a face with 68 points (68, 2): 0 is closed, about 1 as high as wide.
+
+    It is the mean distance between upper and lower lip at three places of the inner outline, divided by the distance
+    between its corners: the mouth aspect ratio, after the eye's (Soukupova & Cech 2016).
+    """
+    points = np.asarray(points_68, np.float64)
+    openings = np.linalg.norm(points[[61, 62, 63]] - points[[67, 66, 65]], axis=1)
+    width = float(np.linalg.norm(points[64] - points[60]))
+    return float(openings.mean()) / width if width > 0 else 0.0
+
+
+def _box_of(points: NDArray[np.float64]) -> NDArray[np.float32]:
+    return np.concatenate([points.min(axis=0), points.max(axis=0)]).astype(np.float32)
 
 
 def _enclosing_box(

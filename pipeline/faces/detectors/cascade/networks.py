@@ -6,43 +6,18 @@ is two to three times as fast as torch (in both layouts, and with oneDNN tensors
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...openvino_runtime import create_request, op, ov
 from .weights import read_weights
-
-# On import OpenVINO would count its uses in the home folder and report them to its makers. Without this module, which
-# cannot be imported while None stands for it, it runs as well.
-_TELEMETRY: Final = "openvino_telemetry"
-_telemetry = sys.modules.get(_TELEMETRY)
-sys.modules[_TELEMETRY] = None  # type: ignore[assignment]
-try:
-    import openvino as ov
-    from openvino import opset13 as op
-finally:
-    if _telemetry is None:
-        del sys.modules[_TELEMETRY]
-    else:
-        sys.modules[_TELEMETRY] = _telemetry
 
 Array = NDArray[Any]
 Weights = dict[str, Array]
-
-_COMPILE_CONFIG: Final = {
-    "INFERENCE_PRECISION_HINT": "f32",  # the default is bfloat16 on CPUs that support it
-    "ENABLE_CPU_PINNING": False,  # all processes of a machine would be pinned to the same cores
-    "CPU_RUNTIME_CACHE_CAPACITY": 64,  # the default of 5,000 took 1 GB for shapes that occur once
-    "NUM_STREAMS": 1,
-    "INFERENCE_NUM_THREADS": 1,  # the calling thread: OpenVINO starts none, so the process may fork later
-}
-
 
 _COMPILE_AFTER_CALLS: Final = 32
 """Calls with one input shape before a network is compiled for it; compiling takes as long as some 50 calls save."""
@@ -57,8 +32,7 @@ class OpenVinoNetworks:
     """
 
     def __init__(self) -> None:
-        core = _core(os.getpid())
-        self._pnet, self._rnet, self._onet = (_ShapeCachedNetwork(core, build) for build in (_pnet, _rnet, _onet))
+        self._pnet, self._rnet, self._onet = (_ShapeCachedNetwork(build) for build in (_pnet, _rnet, _onet))
 
     def pnet(self, pixels: Array) -> Array:
         """(N, H, W, 4) -> (N, H', W', 6): 2 logits and 4 offsets per cell."""
@@ -74,20 +48,12 @@ class OpenVinoNetworks:
         return self._onet(pixels)
 
 
-@cache
-def _core(pid: int) -> ov.Core:  # noqa: ARG001
-    """Return the process's core, which is never released: OpenVINO keeps thread-local state whose cleanup crashes if
-    the core, and with it OpenVINO's code, was released before the thread ends.
-    """
-    return ov.Core()
-
-
 class _ShapeCachedNetwork:
     """A network compiled for any input shape, and in addition for each of the frequent shapes."""
 
-    def __init__(self, core: ov.Core, build: Callable[[], ov.Model]) -> None:
-        self._core, self._build = core, build
-        self._dynamic_request = self._compile(build())
+    def __init__(self, build: Callable[[], ov.Model]) -> None:
+        self._build = build
+        self._dynamic_request = create_request(build())
         self._static_requests: dict[tuple[int, ...], Any] = {}
         self._calls_by_shape: Counter[tuple[int, ...]] = Counter()
 
@@ -107,11 +73,8 @@ class _ShapeCachedNetwork:
         model.reshape(list(shape))
         if len(self._static_requests) == _MAX_SHAPES:
             del self._static_requests[next(iter(self._static_requests))]  # the oldest
-        self._static_requests[shape] = self._compile(model)
+        self._static_requests[shape] = create_request(model)
         return self._static_requests[shape]
-
-    def _compile(self, model: ov.Model) -> Any:
-        return self._core.compile_model(model, "CPU", _COMPILE_CONFIG).create_infer_request()
 
 
 def _pnet() -> ov.Model:

@@ -1,0 +1,71 @@
+"""`FaceSearch`: which faces of a frame become rows, and their shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UsageError
+from ..faces import Faces
+from ..faces.landmarks import FaceShape
+from ..planning.options import JobSpec
+
+Frames = Sequence[NDArray[np.uint8]]
+LocatedFaces = tuple[Faces, list[FaceShape]]
+
+
+class FaceSearch:
+    """Detects the faces of frames, keeps those that the options want, and locates their landmarks.
+
+    Holds the detector and the landmarker, so one serves a whole process; not thread-safe, as these are not.
+    """
+
+    def __init__(self, job: JobSpec) -> None:
+        self._detector, self._landmarker = job.detector, job.landmarker
+        self._keep, self._min_landmark_score = job.options.keep, job.options.min_landmark_score
+
+    @property
+    def frames_at_once(self) -> int:
+        """The detector's preferred number of frames."""
+        return self._detector.frames_at_once
+
+    def __call__(self, frames: Frames) -> list[LocatedFaces]:
+        """The faces to keep of each frame, with their shapes."""
+        detections = self._detect(frames)
+        if not self._min_landmark_score:
+            kept = [self._keep(faces) for faces in detections]
+            return list(zip(kept, self.shapes(frames, kept), strict=True))
+        # The most confident ones are chosen among those that pass.
+        candidates = [replace(self._keep, max_faces=None)(faces) for faces in detections]
+        return [self._passing(*located) for located in zip(candidates, self.shapes(frames, candidates), strict=True)]
+
+    def faces(self, frames: Frames) -> list[Faces]:
+        """The faces to keep of each frame."""
+        if self._min_landmark_score:
+            return [faces for faces, _ in self(frames)]
+        return [self._keep(faces) for faces in self._detect(frames)]
+
+    def shapes(self, frames: Frames, faces: Sequence[Faces]) -> list[list[FaceShape]]:
+        """The shapes of known faces; raises `UsageError` where a landmarker of the user's breaks its contract."""
+        shapes = self._landmarker.locate(frames, faces)
+        if [len(in_frame) for in_frame in shapes] != [len(in_frame) for in_frame in faces]:
+            given, wanted = sum(map(len, shapes)), sum(map(len, faces))
+            problem = f"{type(self._landmarker).__name__} gave {given} shapes for {wanted} faces"
+            raise UsageError(f"{problem} of {len(frames)} frames: must give one for each, in their order")
+        return shapes
+
+    def _detect(self, frames: Frames) -> list[Faces]:
+        detections = self._detector.detect(frames)
+        if len(detections) != len(frames):
+            problem = f"{type(self._detector).__name__} gave {len(detections)} answers for {len(frames)} frames"
+            raise UsageError(f"{problem}: must give one for each, in their order")
+        return detections
+
+    def _passing(self, faces: Faces, shapes: list[FaceShape]) -> LocatedFaces:
+        scores = np.array([np.inf if shape.score is None else shape.score for shape in shapes])
+        indices = np.flatnonzero(scores >= self._min_landmark_score)
+        indices = indices[self._keep.passing_indices(faces.select(indices))]
+        return faces.select(indices), [shapes[index] for index in indices]
