@@ -55,6 +55,24 @@ def test_numbers_count_only_where_every_name_has_one_of_its_own() -> None:
     assert frame_numbers([f"{1 << 63}.png"]) is None, "a number that no column of numbers holds"
 
 
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        (["frame_0012.png", "frame_0120.png"], [12, 120]),
+        (["id0_id1_0003_9.png", "id0_id1_0003_120.png"], [9, 120]),
+        (["left.png", "right.png"], [-1, -1]),
+        (["9_0.png", "10_0.png"], [-1, -1]),
+        ([f"{(1 << 63) - 1}.png"], [(1 << 63) - 1]),
+    ],
+)
+def test_frames_have_the_numbers_that_their_names_end_in(
+    reader: MediaReader, tmp_path: Path, names: list[str], numbers: list[int]
+) -> None:
+    for name in names:
+        write_image(tmp_path / name, 0)
+    assert [frame.frame_number for frame in reader.frames(tmp_path, Sampling(frames=2))] == numbers
+
+
 def test_a_folder_of_images_is_read_like_a_video(reader: MediaReader, tmp_path: Path) -> None:
     frames = list(reader.frames(write_clip(tmp_path, range(12)), ALL))
     assert shown(frames) == [frame.frame_index for frame in frames] == list(range(12))
