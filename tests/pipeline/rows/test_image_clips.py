@@ -149,6 +149,9 @@ def test_a_fake_is_compared_with_the_frames_of_the_same_numbers(tmp_path: Path, 
     wanted = {0: 0.0, 1: None, 2: 0.0, 3: 0.0}  # the original has no frame of number 11
     assert by_index == {index: wanted[index] for index in by_index}
     assert len(by_index) == (4 if sampling.all_images else 2)
+    assert {row["frame_index"]: row["frame_number"] for row in rows["fake"]} == {
+        index: [8, 11, 20, 38][index] for index in by_index
+    }
     assert outcomes[1].faces_without_mask == list(by_index.values()).count(None)
 
 
