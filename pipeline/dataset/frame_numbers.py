@@ -1,4 +1,4 @@
-"""Which frames of two videos are the same: by the numbers in their images' names where both are folders of frames."""
+"""Numbers of frames: those in the names of images, by which frames of two folders are the same, else frame indices."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ def frame_numbers(index: Index, rows: NDArray[np.integer]) -> NDArray[np.int64]:
     if "frame_number" not in index.schema.names:
         return np.full(len(rows), -1)
     return index.numbers("frame_number", rows).astype(np.int64)
+
+
+def frame_names(index: Index, rows: NDArray[np.integer]) -> NDArray[np.int64]:
+    """What each frame is called by, int64 (rows,): the number in its image's name, else its frame index."""
+    numbers = frame_numbers(index, rows)
+    return np.where(numbers >= 0, numbers, index.numbers("frame_index", rows))
 
 
 def comparable_frames(index: Index, row: int, other_rows: NDArray[np.integer]) -> tuple[int, NDArray[np.int64]]:
