@@ -98,14 +98,16 @@ def test_what_is_taken_of_a_clip_of_images(
     assert reader.times(folder, sampling).wanted_indices.tolist() == wanted
 
 
-def test_images_count_seconds_unless_their_rate_is_given(reader: MediaReader, tmp_path: Path) -> None:
+def test_images_count_seconds_unless_their_rate_is_given_and_then_missing_ones_leave_a_gap(
+    reader: MediaReader, tmp_path: Path
+) -> None:
     folder = write_clip(tmp_path, (5, 10, 25))
     assert [frame.pts_seconds for frame in reader.frames(folder, ALL)] == [0, 1, 2]
     at_rate = Sampling(every=1, fps_of_images=8)
-    assert [frame.pts_seconds for frame in reader.frames(folder, at_rate)] == [0, 0.125, 0.25]
+    assert [frame.pts_seconds for frame in reader.frames(folder, at_rate)] == [0, 0.125, 0.5]
     unknown, known = reader.times(folder, ALL), reader.times(folder, at_rate)
     assert (unknown.is_timed, known.is_timed) == (False, True)
-    assert known.pts_seconds.tolist() == [0, 0.125, 0.25]
+    assert known.pts_seconds.tolist() == [0, 0.125, 0.5]
     assert known.numbers is not None
     assert known.numbers.tolist() == [5, 10, 25]
 

@@ -78,8 +78,8 @@ class ImageClip:
     def frames(self, request: FrameRequest) -> Iterator[Frame]:
         """Yield the wanted images in their order."""
         count, numbers = len(self.names), frame_numbers(self.names)
-        times = request.sampling.image_times(count)
-        wanted, self.damage = request.plan(request.sampling.select_images(count), count)
+        times = request.sampling.image_times(count, numbers)
+        wanted, self.damage = request.plan(request.sampling.select_images(count, numbers), count)
         for index in wanted:
             self.heartbeat()
             try:
@@ -95,8 +95,8 @@ class ImageClip:
         """Return the times of all frames, the indices of the sampled ones, and the numbers that names end in."""
         count, numbers = len(self.names), frame_numbers(self.names)
         return FrameTimes(
-            np.array(sampling.image_times(count), np.float64),
-            np.array(sampling.select_images(count), np.int64),
+            np.array(sampling.image_times(count, numbers), np.float64),
+            np.array(sampling.select_images(count, numbers), np.int64),
             None if numbers is None else np.array(numbers, np.int64),
             is_timed=sampling.fps_of_images is not None,
         )
