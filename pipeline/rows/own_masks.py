@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -100,49 +100,59 @@ class OwnMaskLoader:
         mask_times = self._call(self._reader.times, mask_path, self._sampling)
         matches = match_frames(times, mask_times)
         has_numbers = times.numbers is not None and mask_times.numbers is not None
-        num_missing = len(times.wanted_indices) - len(matches)
-        if num_missing and not has_numbers:
-            lengths = f"{len(mask_times.pts_seconds)} frames for {len(times.pts_seconds)}"
+        missing = [index for index in times.wanted_indices.tolist() if index not in matches]
+        if missing and not has_numbers:
+            lengths = f"{plural(len(mask_times.pts_seconds), 'frame')} for {len(times.pts_seconds)}"
             return OwnMask(problem="other_length", detail=lengths)
-        missing = OwnMask(problem="missing_frames", detail=f"{num_missing} of {len(times.wanted_indices)}")
+        own_mask = OwnMask(problem="missing_frames", detail=_missing_text(missing, times)) if missing else OwnMask()
         if not matches:
-            return missing
-        frames = OwnMaskFrames(self._folder, matches)
-        try:
-            self._decode(mask_path, len(mask_times.pts_seconds), frames)
-        except BaseException:
+            return own_mask
+        frames = self._decode(mask_path, len(mask_times.pts_seconds), matches)
+        is_still = mask_info.is_image or mask_path.is_dir()
+        if unusable := self._problem_of_all(frames, has_numbers=has_numbers, is_still=is_still):
             frames.discard()
-            raise
-        problem = _problem_of(frames, has_numbers=has_numbers, is_still=mask_info.is_image or mask_path.is_dir())
-        if problem is not None and problem.frames is None:
-            frames.discard()
-        return problem or (replace(missing, frames=frames) if num_missing else OwnMask(frames))
+            return unusable
+        if frames.num_absent:
+            return OwnMask(frames, "decode_error", self._damage_text(frames))
+        return replace(own_mask, frames=frames)
+
+    def _problem_of_all(self, frames: OwnMaskFrames, *, has_numbers: bool, is_still: bool) -> OwnMask | None:
+        """Why none of the decoded masks can be used; None where some can.
+
+        `has_numbers`: whether each belongs to a frame by its number; `is_still`: whether they are images.
+        """
+        num_absent = frames.num_absent
+        if num_absent == len(frames.needed_indices) or (num_absent and not has_numbers):
+            return OwnMask(problem="decode_error", detail=self._damage_text(frames))
+        if is_still and frames.brightest < THRESHOLD:
+            detail = f"its brightest value is {frames.brightest} of 255; must be at least {THRESHOLD} where manipulated"
+            return OwnMask(problem="too_dark", detail=detail)
+        return None
+
+    def _damage_text(self, frames: OwnMaskFrames) -> str:
+        return self._reader.last_damage or f"damaged or missing are {plural(frames.num_absent, 'frame')}"
 
     def _call(self, read: Callable[..., T], *arguments: object) -> T:
         """Calls the reader on the thread that owns its decoder process."""
         return self._row_builder.read_executor.submit(read, *arguments).result()
 
-    def _decode(self, mask_path: Path, num_frames: int, frames: OwnMaskFrames) -> None:
-        """Decodes the needed frames; of a folder those of its own sampling too, which limits how many are damaged."""
+    def _decode(self, mask_path: Path, num_frames: int, matches: Mapping[int, int]) -> OwnMaskFrames:
+        """Decodes the matching frames; of a folder those of its own sampling too, which limits how many are damaged."""
         first_alone = Sampling(every=max(num_frames, 1))  # its own samples may be at other moments than the input's
         sampling = self._sampling if mask_path.is_dir() else first_alone
-        decoded = self._reader.frames(mask_path, sampling, frames.needed_indices)
-        with closing(self._row_builder.prefetched(decoded)) as mask_frames:
-            for frame in mask_frames:
-                frames.add(frame)
+        frames = OwnMaskFrames(self._folder, matches)
+        try:
+            decoded = self._reader.frames(mask_path, sampling, frames.needed_indices)
+            with closing(self._row_builder.prefetched(decoded)) as mask_frames:
+                for frame in mask_frames:
+                    frames.add(frame)
+        except BaseException:
+            frames.discard()
+            raise
+        return frames
 
 
-def _problem_of(frames: OwnMaskFrames, *, has_numbers: bool, is_still: bool) -> OwnMask | None:
-    """What is wrong with decoded masks; with `frames` where these can be used all the same.
-
-    `has_numbers`: whether each belongs to a frame by its number; `is_still`: whether they are images.
-    """
-    if num_absent := frames.num_absent:
-        detail = f"{plural(num_absent, 'frame')} damaged"
-        return OwnMask(
-            frames if has_numbers and num_absent < len(frames.needed_indices) else None, "decode_error", detail
-        )
-    if is_still and frames.brightest < THRESHOLD:
-        detail = f"its brightest value is {frames.brightest} of 255; must be at least {THRESHOLD} where manipulated"
-        return OwnMask(problem="too_dark", detail=detail)
-    return None
+def _missing_text(missing: Sequence[int], times: FrameTimes) -> str:
+    """How many of the sampled frames have no mask, and the number of the first one."""
+    first = "" if times.numbers is None else f"; the first has the number {times.numbers[missing[0]]}"
+    return f"{len(missing)} of {plural(len(times.wanted_indices), 'sampled frame')}{first}"

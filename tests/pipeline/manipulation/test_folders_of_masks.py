@@ -121,7 +121,7 @@ def test_masks_that_are_missing_are_counted_and_the_others_keep_their_frames(ffp
     assert [number for number, share in shares(rows[FAKE]).items() if share is None] == [0, 18]
     assert has_own_masks(rows[FAKE])
     assert (outcomes[FAKE].faces_with_own_mask, outcomes[FAKE].faces_without_mask) == (3, 2)
-    assert outcomes[FAKE].own_mask_problem == "missing_frames: 2 of 5"
+    assert outcomes[FAKE].own_mask_problem == "missing_frames: 2 of 5 sampled frames; the first has the number 0"
 
 
 def test_masks_of_frames_that_are_not_there_do_no_harm(ffpp: Path) -> None:
@@ -139,7 +139,9 @@ def test_a_mask_that_cannot_be_decoded_costs_its_own_frame_alone(ffpp: Path, num
     truncate(ffpp / MASK / f"{number:03}.png")
     outcomes, rows = run(ffpp)
     assert [missing for missing, share in shares(rows[FAKE]).items() if share is None] == [number]
-    assert outcomes[FAKE].own_mask_problem == "decode_error: 1 frame damaged"
+    problem = "decode_error: damaged or missing are 1 of 5 wanted frames, first "
+    assert str(outcomes[FAKE].own_mask_problem).startswith(problem)
+    assert f"{number:03}.png" in str(outcomes[FAKE].own_mask_problem)
     assert outcomes[FAKE].outcome == "ok"
 
 
@@ -167,7 +169,7 @@ def redraw(draw: Callable[[int], NDArray[Any]]) -> Callable[[Path], object]:
     [
         (spoil_two, "decode_error: damaged or missing are 2 of 5 wanted frames"),
         (spoil_all, "truncated: 000.png: png: image file is truncated"),
-        (rename_all, "missing_frames: 5 of 5"),
+        (rename_all, "missing_frames: 5 of 5 sampled frames; the first has the number 0"),
         (redraw(lambda number: np.hstack([marked(number)] * 2)), "other_shape: 256 x 96 px for 128 x 96 px"),
         (redraw(lambda number: marked(number) // 255), "too_dark: its brightest value is 1 of 255"),
         (redraw(lambda number: np.zeros_like(marked(number))), "too_dark: its brightest value is 0 of 255"),
