@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from facefeed.pipeline.manipulation.mask import decode_mask
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.planning.validation import prepare_job
-from facefeed.pipeline.sources import Listing
+from facefeed.pipeline.sources import Entry, Listing, find_media
 from facefeed.pipeline.video import Sampling
 from numpy.typing import NDArray
 from PIL import Image
@@ -273,6 +274,30 @@ def test_a_folder_of_masks_is_never_an_input(tmp_path: Path) -> None:
     shutil.rmtree(src / "fake/a")
     with pytest.raises(UsageError, match="holds no video and no image but 7 in masks/"):
         listed(src)
+
+
+def test_a_layout_that_lists_everything_gets_masks_in_place_of_inputs(ffpp: Path) -> None:
+    class Everything:
+        name, needs = "everything", "a folder"
+
+        def fits(self, src: Path) -> bool:
+            return src.is_dir()
+
+        def read(self, src: Path, allowed: Sequence[Path]) -> Listing:
+            files = list(find_media(src, Counter(), allowed=allowed))
+            entries = [Entry.of_file(file, label=int("manipulated" in file.relative)) for file in files]
+            return Listing(layout=self.name, root=src, labels=("real", "fake"), entries=entries)
+
+    assert masks_of(listed(ffpp, layout=Everything())) == {REAL: None, FAKE: MASK}
+
+
+def test_masks_behind_a_link_count_where_their_folder_is_allowed(ffpp: Path, tmp_path: Path) -> None:
+    (ffpp / MASK).rename(tmp_path / "elsewhere")
+    (ffpp / MASK).symlink_to(tmp_path / "elsewhere")
+    (allowed,) = (entry for entry in listed(ffpp, allow_roots=[tmp_path / "elsewhere"]).entries if entry.mask_id)
+    assert (allowed.mask_id, allowed.mask_size_bytes > 0) == (MASK, True)
+    outcomes, _ = run(ffpp)
+    assert str(outcomes[FAKE].own_mask_problem).startswith("outside_root")
 
 
 def test_with_masks_source_no_folder_of_masks_is_used(ffpp: Path) -> None:
