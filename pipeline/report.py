@@ -170,8 +170,8 @@ def _own_masks(manifest: Manifest) -> list[str]:
     if unused := manifest.own_masks_unused:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in unused.items())
         lines.append(
-            f"masks of the set's own that could not be used: {reasons}; the fakes were compared with their originals, "
-            "where these are there; own_mask_problem in the receipts names them"
+            f"masks of the set's own that could not be used, or not for all frames: {reasons}; fakes without any were "
+            "compared with their originals, where these are there; own_mask_problem in the receipts names them"
         )
     return lines
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...pipeline.dataset.frame_numbers import comparable_frames
 from ..dataset.face_dataset import FaceDataset
 
 
@@ -45,9 +46,8 @@ def find_partner(dataset: FaceDataset, position: int) -> int | None:
     candidates = np.flatnonzero(index.codes("video_id", rows) == names.index(source))
     if not len(candidates):
         return None
-    frames = index.numbers("frame_index", rows[candidates]).astype(np.int64)
-    distance = np.abs(frames - int(index.number("frame_index", int(rows[position]))))
-    return int(candidates[distance.argmin()])
+    frame, source_frames = comparable_frames(index, int(rows[position]), rows[candidates])
+    return int(candidates[np.abs(source_frames - frame).argmin()])
 
 
 def _round_robin_counts(sizes: Sequence[int], count: int) -> list[int]:

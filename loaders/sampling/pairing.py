@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...pipeline.dataset.frame_numbers import frame_numbers
 from ...pipeline.dataset.index import Index
 from ..dataset.selection import Rows
 
@@ -24,9 +25,9 @@ class SourcePairs(NamedTuple):
 def pair_with_source(rows: Rows, index: Index) -> SourcePairs:
     """Pairs each fake row with the row of its source nearest in frames.
 
-    Where several people are in that frame, the one of the fake's own track number is preferred. Fakes whose source has
-    no row are left out, and so are rows with their source's label: moments in which a video that is fake in part is
-    real.
+    Two folders of frames are compared by the numbers in the names of their images, all else by the frame index. Where
+    several people are in that frame, the one of the fake's own track number is preferred. Fakes whose source has no row
+    are left out, and so are rows with their source's label: moments in which a video that is fake in part is real.
     """
     code_of_name = {name: code for code, name in enumerate(index.categories("video_id"))}
     video_of_source = np.array([code_of_name.get(name, -1) for name in index.categories("source_id")] + [-1], np.int64)
@@ -35,10 +36,19 @@ def pair_with_source(rows: Rows, index: Index) -> SourcePairs:
     fakes, reals = np.flatnonzero(source >= 0), np.flatnonzero(source < 0)
     if not len(fakes) or not len(reals):
         return SourcePairs(rows[:0], rows[:0], int((index.codes("source_id", rows) >= 0).sum()))
-    nearest, distance = _nearest_frames(source[fakes], frame[fakes], video[reals], frame[reals])
+    number = frame_numbers(index, rows)
+    numbered = reals[number[reals] >= 0]
+    by_number = (number[fakes] >= 0) & np.isin(source[fakes], np.unique(video[numbered]))
+    # A real clip of images is there twice: in a group by frame index, and in one by number.
+    is_numbered = np.repeat([False, True], [len(reals), len(numbered)])
+    reals = np.concatenate([reals, numbered])
+    compared = np.where(by_number, number[fakes], frame[fakes])
+    real_compared = np.where(is_numbered, number[reals], frame[reals])
+    group, real_group = 2 * source[fakes] + by_number, 2 * video[reals] + is_numbered
+    nearest, distance = _nearest_frames(group, compared, real_group, real_compared)
     tracks = int(track.max()) + 1
     same_track, same_track_distance = _nearest_frames(
-        source[fakes] * tracks + track[fakes], frame[fakes], video[reals] * tracks + track[reals], frame[reals]
+        group * tracks + track[fakes], compared, real_group * tracks + track[reals], real_compared
     )
     nearest = np.where(same_track_distance == distance, same_track, nearest)
     has_source, label = distance < _NO_MATCH, index.numbers("label", rows)
@@ -57,8 +67,10 @@ def _nearest_frames(
     group.
     """
     order = np.lexsort((other_frames, other_groups))
-    bits = int(max(frames.max(), other_frames.max())).bit_length()
-    at = np.searchsorted(other_groups[order] << bits | other_frames[order], groups << bits | frames)
+    distinct = np.unique(other_frames)  # a group and a frame's rank fit into 64 bits, and a number of any size may not
+    bits = len(distinct).bit_length()
+    ranks, other_ranks = np.searchsorted(distinct, frames), np.searchsorted(distinct, other_frames)
+    at = np.searchsorted(other_groups[order] << bits | other_ranks[order], groups << bits | ranks)
     nearest, distance = np.zeros(len(groups), np.int64), np.full(len(groups), _NO_MATCH)
     for neighbour in (order[np.clip(at - 1, 0, len(order) - 1)], order[np.clip(at, 0, len(order) - 1)]):
         separation = np.where(other_groups[neighbour] == groups, np.abs(other_frames[neighbour] - frames), _NO_MATCH)

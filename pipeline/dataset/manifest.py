@@ -89,7 +89,8 @@ class InputOutcome:
     "failed". `reason` (see `errors.Reason`) and `detail`: why it failed, or why frames of a partial one are missing.
     `frames_wanted`: frames that were sampled. `faces_without_mask`: of a fake that has a mask of its own or whose
     original exists, how many of its `faces` have no mask. `faces_with_own_mask`: how many have theirs from the set.
-    `own_mask_problem`: why the mask that the set gives was not used: a reason, perhaps with a detail; else None.
+    `own_mask_problem`: why the mask that the set gives was not used, or not for all frames: a reason, perhaps with a
+    detail; else None.
     `seconds`: processing time. `max_damaged_percent`: the limit that was applied to an input with damaged frames; None
     for all others, and in receipts from before it was recorded. `sha256`: of the file's bytes as decoded; None where
     they changed meanwhile or could not be read. `reused`: its rows were copied from a superseded unit; nothing was
@@ -181,7 +182,8 @@ class Manifest:
 
     `refused`: the failed inputs that never reached a unit, and so are in no receipt. `faces_without_mask`: of fakes
     that have a mask of their own or whose original exists, how many faces have no mask. `faces_with_own_mask`: how many
-    faces have their mask from the set itself. `own_masks_unused`: inputs whose own mask was not used, by reason.
+    faces have their mask from the set itself. `own_masks_unused`: inputs whose own mask was not used, or not for
+    all frames, by reason.
     `plan_parts`: how many parts of the plan the manifest covers; where the plan has more, a later run is unfinished.
     None in manifests from before it was recorded. `schema`: version of the schema of its files.
     """

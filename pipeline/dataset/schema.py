@@ -57,6 +57,7 @@ _FIELDS = (
     _field("fake_segments", _SEGMENTS, "seconds, [start, end): when the video is fake; null: all of it has one label",
            nullable=True),
     _field("frame_index", pa.int32(), "ordinal of the frame in presentation order, from 0"),
+    _field("frame_number", pa.int64(), "of a folder of frames: number that the image's name ends in; -1: none"),
     _field("pts_seconds", pa.float64(), "seconds: true presentation time; of a folder of frames: see layouts"),
     _field("frame_width", pa.int32(), "px, of the upright frame"),
     _field("frame_height", pa.int32(), "px, of the upright frame"),
@@ -91,7 +92,7 @@ _FIELDS = (
 )  # fmt: skip
 
 
-_ADDED_IN = {"fake_segments": 3}  # columns that older versions of the schema lack
+_ADDED_IN = {"fake_segments": 3, "frame_number": 3}  # columns that older versions of the schema lack
 
 DENSE_COLUMNS = (
     "landmark_score", "landmarks_68", "landmarks_dense", "landmarks_depth", "pose", "mouth_open",

@@ -235,8 +235,8 @@ def _missing_masks(outcomes: Outcomes) -> Iterator[Finding]:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in unused.items())
         yield Finding(
             "warning",
-            f"Masks of the set's own that could not be used: {reasons}.",
-            "The fakes were compared with their sources, where these are there; see own_mask_problem.",
+            f"Masks of the set's own that could not be used, or not for all frames: {reasons}.",
+            "Fakes without any were compared with their sources, where these are there; see own_mask_problem.",
         )
     if count := outcomes.manifest.faces_without_mask:
         yield Finding(

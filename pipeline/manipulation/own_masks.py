@@ -1,4 +1,4 @@
-"""Own masks: what a set itself says was manipulated, as a video or image beside each fake, black where nothing was.
+"""Own masks: what a set itself says was manipulated, as a video or images beside each fake, black where nothing was.
 
 FaceForensics++ (Rössler et al. 2019) and DeepFakeDetection publish a mask video for each fake, once for all grades of
 compression. What it shows depends on the method: a white rectangle (Deepfakes: all that Poisson editing touched), a
@@ -50,6 +50,8 @@ class OwnMaskFrames:
     """The mask frames of one input, one bit a pixel; beyond 64 MiB in an unnamed file in `folder`. Not thread-safe.
 
     `matches`: the index of the mask's frame for each of the input's frame indices; see `frame_matching.match_frames`.
+    `brightest`: largest value of any channel so far, 0 to 255. `num_other_shape`: how many of the input's frames have a
+    mask of another aspect ratio, of those that `for_frame` was asked for.
     """
 
     def __init__(self, folder: Path, matches: Mapping[int, int]) -> None:
@@ -57,6 +59,7 @@ class OwnMaskFrames:
         self._needed_indices = frozenset(matches.values())
         self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=str(folder))  # noqa: SIM115 (`discard` closes it)
         self._stored: dict[int, _StoredMask] = {}
+        self.brightest = self.num_other_shape = 0
 
     @property
     def needed_indices(self) -> list[int]:
@@ -64,16 +67,17 @@ class OwnMaskFrames:
         return sorted(self._needed_indices)
 
     @property
-    def is_complete(self) -> bool:
-        """Whether every needed frame was added."""
-        return self._stored.keys() == self._needed_indices
+    def num_absent(self) -> int:
+        """Number of needed frames that were not added."""
+        return len(self._needed_indices) - len(self._stored)
 
     def add(self, mask_frame: Frame) -> None:
         """Stores a frame of the mask if it is needed, reduced to manipulated or not."""
         if mask_frame.frame_index not in self._needed_indices:
             return
-        is_manipulated = _brightest_channel(mask_frame.rgb) >= THRESHOLD
-        data = zlib.compress(np.packbits(is_manipulated).data, _COMPRESSION_LEVEL)
+        brightness = _brightest_channel(mask_frame.rgb)
+        self.brightest = max(self.brightest, int(brightness.max()))
+        data = zlib.compress(np.packbits(brightness >= THRESHOLD).data, _COMPRESSION_LEVEL)
         offset = self._file.seek(0, 2)
         self._file.write(data)
         stored = _StoredMask(offset, len(data), mask_frame.height, mask_frame.width)
@@ -85,7 +89,10 @@ class OwnMaskFrames:
         None where there is none, or one of another aspect ratio.
         """
         stored = self._stored.get(self._matches.get(frame.frame_index, -1))
-        if stored is None or not has_same_aspect((stored.height, stored.width), (frame.height, frame.width)):
+        if stored is None:
+            return None
+        if not has_same_aspect((stored.height, stored.width), (frame.height, frame.width)):
+            self.num_other_shape += 1
             return None
         self._file.seek(stored.offset)
         bits = np.frombuffer(zlib.decompress(self._file.read(stored.size_bytes)), np.uint8)

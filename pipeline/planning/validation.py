@@ -27,6 +27,7 @@ from ..sources import (
 )
 from ..video import DecoderLimits, Sampling
 from .image_clips import with_clips
+from .listed_masks import with_masks
 from .options import JobSpec, Options, hash_config
 from .recorded import RecordedDataset
 
@@ -83,10 +84,11 @@ def prepare_job(
     if splits is not None:
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
     listing = with_columns(listing, columns)
-    if options.masks == "source":
-        listing = replace(listing, entries=[entry.without_mask() for entry in listing.entries])
     recorded = RecordedDataset(OutPaths(out))
     listing = with_clips(listing, recorded.entries(), (listing.root, *allowed))
+    listing = with_masks(listing, allowed)
+    if options.masks == "source":
+        listing = replace(listing, entries=[entry.without_mask() for entry in listing.entries])
     if not listing.clips and not any(entry.num_images for entry in recorded.entries()):
         listing, options = _without_clips(listing, options)
     _refuse_unknown_times(listing, options.sampling)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from ..console import plural
 from ..errors import InputError, Reason
 from ..manipulation.frame_matching import match_frames
-from ..manipulation.own_masks import OwnMaskFrames
+from ..manipulation.own_masks import THRESHOLD, OwnMaskFrames
 from ..manipulation.source_frames import has_same_aspect
 from ..planning.options import JobSpec, Options
 from ..sources import Entry
@@ -19,15 +20,20 @@ from .row_builder import RowBuilder
 
 T = TypeVar("T")
 
-OwnMaskProblem = Reason | Literal["other_length", "other_shape"]
-"""Why an own mask is not used: `other_length`: it lacks sampled frames; `other_shape`: it has another aspect ratio."""
+OwnMaskProblem = Reason | Literal["missing_frames", "other_length", "other_shape", "too_dark"]
+"""Why an own mask is not used, or not for all sampled frames.
+
+`missing_frames`: of images that are matched by number, some or all are missing; `other_length`: a mask that is matched
+in another way lacks sampled frames; `other_shape`: it has another aspect ratio; `too_dark`: its images are black, or
+have numbers for colours.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnMask:
-    """`frames`: the masks of all sampled frames of an input; None where it has none or, for `problem`, an unusable one.
+    """`frames`: the masks of the sampled frames of an input; None where it has none or an unusable one.
 
-    `detail`: the problem, for people.
+    `problem`: why it is unusable or, beside `frames`, why some frames have no mask; `detail`: the same for people.
     """
 
     frames: OwnMaskFrames | None = None
@@ -41,8 +47,11 @@ class OwnMask:
 
     @property
     def problem_text(self) -> str | None:
-        """Problem and detail as one text; None without a problem."""
-        return f"{self.problem}: {self.detail}" if self.problem and self.detail else self.problem
+        """Problem and detail as one text; None without a problem. After the rows: some are noticed there alone."""
+        problem, detail = self.problem, self.detail
+        if problem is None and self.frames is not None and self.frames.num_other_shape:
+            problem, detail = "other_shape", f"{plural(self.frames.num_other_shape, 'frame')} with faces"
+        return f"{problem}: {detail}" if problem and detail else problem
 
 
 def expects_source(entry: Entry, options: Options) -> bool:
@@ -53,8 +62,10 @@ def expects_source(entry: Entry, options: Options) -> bool:
 class OwnMaskLoader:
     """Decodes the masks of one input after the other; `path_of` resolves a path below the root or raises `InputError`.
 
-    A mask is used for all sampled frames of an input or for none, so that no clip changes its kind of mask half-way: a
-    published mask video can be a second long where its fake is a minute long, and nothing says which second it shows.
+    A mask video is used for all sampled frames of an input or for none: a published one can be a second long where its
+    fake is a minute long, and nothing says which second it shows. Of a folder of masks the numbers in the names say
+    which frame each belongs to, so single ones may be missing or damaged: these frames have no mask then, and are not
+    compared either, so that no clip changes its kind of mask half-way.
     """
 
     def __init__(
@@ -88,27 +99,60 @@ class OwnMaskLoader:
             return OwnMask(problem="other_shape", detail=sizes)
         mask_times = self._call(self._reader.times, mask_path, self._sampling)
         matches = match_frames(times, mask_times)
-        if len(matches) < len(times.wanted_indices):
-            lengths = f"{len(mask_times.pts_seconds)} frames for {len(times.pts_seconds)}"
+        has_numbers = times.numbers is not None and mask_times.numbers is not None
+        missing = [index for index in times.wanted_indices.tolist() if index not in matches]
+        if missing and not has_numbers:
+            lengths = f"{plural(len(mask_times.pts_seconds), 'frame')} for {len(times.pts_seconds)}"
             return OwnMask(problem="other_length", detail=lengths)
-        frames = OwnMaskFrames(self._folder, matches)
-        try:
-            self._decode(mask_path, len(mask_times.pts_seconds), frames)
-        except BaseException:
+        own_mask = OwnMask(problem="missing_frames", detail=_missing_text(missing, times)) if missing else OwnMask()
+        if not matches:
+            return own_mask
+        frames = self._decode(mask_path, len(mask_times.pts_seconds), matches)
+        is_still = mask_info.is_image or mask_path.is_dir()
+        if unusable := self._problem_of_all(frames, has_numbers=has_numbers, is_still=is_still):
             frames.discard()
-            raise
-        if not frames.is_complete:
-            frames.discard()
-            return OwnMask(problem="decode_error", detail="some of its frames are damaged")
-        return OwnMask(frames)
+            return unusable
+        if frames.num_absent:
+            return OwnMask(frames, "decode_error", self._damage_text(frames))
+        return replace(own_mask, frames=frames)
+
+    def _problem_of_all(self, frames: OwnMaskFrames, *, has_numbers: bool, is_still: bool) -> OwnMask | None:
+        """Why none of the decoded masks can be used; None where some can.
+
+        `has_numbers`: whether each belongs to a frame by its number; `is_still`: whether they are images.
+        """
+        num_absent = frames.num_absent
+        if num_absent == len(frames.needed_indices) or (num_absent and not has_numbers):
+            return OwnMask(problem="decode_error", detail=self._damage_text(frames))
+        if is_still and frames.brightest < THRESHOLD:
+            detail = f"its brightest value is {frames.brightest} of 255; must be at least {THRESHOLD} where manipulated"
+            return OwnMask(problem="too_dark", detail=detail)
+        return None
+
+    def _damage_text(self, frames: OwnMaskFrames) -> str:
+        return self._reader.last_damage or f"damaged or missing are {plural(frames.num_absent, 'frame')}"
 
     def _call(self, read: Callable[..., T], *arguments: object) -> T:
         """Calls the reader on the thread that owns its decoder process."""
         return self._row_builder.read_executor.submit(read, *arguments).result()
 
-    def _decode(self, mask_path: Path, num_frames: int, frames: OwnMaskFrames) -> None:
+    def _decode(self, mask_path: Path, num_frames: int, matches: Mapping[int, int]) -> OwnMaskFrames:
+        """Decodes the matching frames; of a folder those of its own sampling too, which limits how many are damaged."""
         first_alone = Sampling(every=max(num_frames, 1))  # its own samples may be at other moments than the input's
-        decoded = self._reader.frames(mask_path, first_alone, frames.needed_indices)
-        with closing(self._row_builder.prefetched(decoded)) as mask_frames:
-            for frame in mask_frames:
-                frames.add(frame)
+        sampling = self._sampling if mask_path.is_dir() else first_alone
+        frames = OwnMaskFrames(self._folder, matches)
+        try:
+            decoded = self._reader.frames(mask_path, sampling, frames.needed_indices)
+            with closing(self._row_builder.prefetched(decoded)) as mask_frames:
+                for frame in mask_frames:
+                    frames.add(frame)
+        except BaseException:
+            frames.discard()
+            raise
+        return frames
+
+
+def _missing_text(missing: Sequence[int], times: FrameTimes) -> str:
+    """How many of the sampled frames have no mask, and the number of the first one."""
+    first = "" if times.numbers is None else f"; the first has the number {times.numbers[missing[0]]}"
+    return f"{len(missing)} of {plural(len(times.wanted_indices), 'sampled frame')}{first}"

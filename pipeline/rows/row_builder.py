@@ -253,6 +253,7 @@ class RowBuilder:
                 "label": entry.label_at(frame.pts_seconds),
                 "fake_segments": entry.fake_segments,
                 "frame_index": frame.frame_index,
+                "frame_number": frame.frame_number,
                 "pts_seconds": frame.pts_seconds,
                 "frame_width": frame_width,
                 "frame_height": frame_height,

@@ -66,8 +66,10 @@ class Entry:
         dataset: name of the dataset.
         method: how a fake was made.
         compression: the dataset's own grade.
-        mask_id: path of its own mask, a video or image that says what is manipulated in it; relative as `video_id` is.
-        mask_size_bytes: size of that file; where it changes, as after a broken download, the input is done again.
+        mask_id: path of its own mask, a video, an image or a folder of images that says what is manipulated in it;
+            relative as `video_id` is.
+        mask_size_bytes: size of that file, or of all images; where it changes, as after a broken download, the input is
+            done again.
         fake_segments: when it is fake, as (start, end) in seconds, end excluded; its other frames have the label
             `outside_label`. None: `label` holds for all frames.
         outside_label: label of the frames outside `fake_segments`.
@@ -110,7 +112,7 @@ class Entry:
         )  # fmt: skip
 
     def with_mask(self, mask: FoundFile) -> Self:
-        """The entry with a file as its own mask."""
+        """The entry with a file or a folder of images as its own mask."""
         return replace(self, mask_id=mask.relative, mask_size_bytes=mask.size_bytes)
 
     def without_mask(self) -> Self:

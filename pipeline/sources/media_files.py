@@ -41,7 +41,9 @@ MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
 
 FRAME_FOLDERS = frozenset(["frames", "images"])
 """Folders of extracted frames in datasets of videos: inputs only where there are no videos."""
-DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", "masks"}
+MASK_FOLDER = "masks"
+"""Folder of the masks of fakes: never inputs."""
+DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", MASK_FOLDER}
 """Folders of derived files in datasets of videos: never inputs beside the videos themselves."""
 
 

@@ -17,6 +17,8 @@ class Frame:
     frame_index: ordinal in presentation order in the whole video, from 0.
     pts_seconds: the file's presentation time, not shifted: a stream that starts at 1.5 s has its first frame at 1.5.
     rgb: uint8 (H, W, 3), contiguous, full-range RGB; x right, y down. The receiver may modify the array.
+    frame_number: of a clip of images: the number that the image's name ends in; -1 where not all names of the clip end
+        in one of their own, and for videos.
 
     Raises ValueError where a field breaks this.
     """
@@ -24,10 +26,13 @@ class Frame:
     frame_index: int
     pts_seconds: float
     rgb: npt.NDArray[np.uint8]
+    frame_number: int = -1
 
     def __post_init__(self) -> None:
         if self.frame_index < 0:
             raise ValueError(f"frame_index={self.frame_index}: must be at least 0")
+        if self.frame_number < -1:
+            raise ValueError(f"frame_number={self.frame_number}: must be at least 0, or -1 for none")
         if not math.isfinite(self.pts_seconds):
             raise ValueError(f"pts_seconds={self.pts_seconds}: must be finite")
         if self.rgb.ndim != 3 or self.rgb.shape[2] != 3 or self.rgb.dtype != np.uint8 or self.rgb.size == 0:

@@ -1,9 +1,9 @@
 """Wire protocol between the reader and its decoder process.
 
 Parent to child: one JSON object per line, one line per file. Child to parent: messages of a header (kind, payload
-size in bytes) and a payload: `FRAME` is frame_index, pts_seconds, height and width, then the pixels; `HEARTBEAT` is
-empty; `TIMES` is three arrays; the others are JSON. The answer to a request ends with exactly one of `END`, `INFO`,
-`TIMES` and `ERROR`.
+size in bytes) and a payload: `FRAME` is frame_index, frame_number, pts_seconds, height and width, then the pixels;
+`HEARTBEAT` is empty; `TIMES` is three arrays; the others are JSON. The answer to a request ends with exactly one of
+`END`, `INFO`, `TIMES` and `ERROR`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from .frame import FrameTimes
+from .frame import Frame, FrameTimes
 
 HEADER = struct.Struct("<BxxxxxxxQ")
-FRAME_HEADER = struct.Struct("<qdII")
+FRAME_HEADER = struct.Struct("<qqdII")
 MAX_JSON_BYTES = 1 << 20
 """Longest valid JSON payload; a header that states more is corrupt."""
 TIMES_HEADER = struct.Struct("<QQQQ")
@@ -60,11 +59,10 @@ def send_json(fd: int, kind: MessageKind, fields: dict[str, Any] | None = None) 
     write_all(fd, HEADER.pack(kind, len(payload)), payload)
 
 
-def send_frame(fd: int, frame_index: int, pts_seconds: float, rgb: npt.NDArray[np.uint8]) -> None:
-    """Send one frame; rgb is contiguous uint8 (H, W, 3)."""
-    height, width = rgb.shape[:2]
-    head = FRAME_HEADER.pack(frame_index, pts_seconds, height, width)
-    write_all(fd, HEADER.pack(MessageKind.FRAME, len(head) + rgb.nbytes), head, rgb.data.cast("B"))
+def send_frame(fd: int, frame: Frame) -> None:
+    """Send one frame."""
+    head = FRAME_HEADER.pack(frame.frame_index, frame.frame_number, frame.pts_seconds, frame.height, frame.width)
+    write_all(fd, HEADER.pack(MessageKind.FRAME, len(head) + frame.rgb.nbytes), head, frame.rgb.data.cast("B"))
 
 
 def send_times(fd: int, times: FrameTimes) -> None:

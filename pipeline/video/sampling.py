@@ -96,22 +96,33 @@ class Sampling:
         assert self.fps is not None
         return _select_at_fps(pts_seconds, self.fps)
 
-    def select_images(self, num_images: int) -> list[int]:
-        """Return the indices of the wanted images of a clip, ascending.
+    def select_images(self, num_images: int, numbers: Sequence[int] | None = None) -> list[int]:
+        """Return the indices of the wanted images of a clip, ascending; `numbers` as in `image_times`.
 
         >>> Sampling(frames=2).select_images(4), Sampling(every=10, all_images=True).select_images(3)
         ([1, 3], [0, 1, 2])
         """
         indices = range(num_images)
-        return list(indices) if self.all_images else self.select(self.image_times(num_images), indices)
+        return list(indices) if self.all_images else self.select(self.image_times(num_images, numbers), indices)
 
-    def image_times(self, num_images: int) -> list[float]:
-        """Return the time in seconds of each image of a clip.
+    def image_times(self, num_images: int, numbers: Sequence[int] | None = None) -> list[float]:
+        """Return the time in seconds of each image of a clip, since its first one.
+
+        numbers: of the images, ascending, where they have some: at a known rate, images that are missing between
+        others leave a gap in time. One step is the greatest common divisor of the distances between numbers.
 
         >>> Sampling(every=1, fps_of_images=25).image_times(3), Sampling(every=1).image_times(3)
         ([0.0, 0.04, 0.08], [0.0, 1.0, 2.0])
+        >>> Sampling(every=1, fps_of_images=25).image_times(3, [30, 60, 120])
+        [0.0, 0.04, 0.12]
         """
-        return [index / (self.fps_of_images or 1.0) for index in range(num_images)]
+        if self.fps_of_images is None:
+            return [float(index) for index in range(num_images)]
+        if numbers is None:
+            return [index / self.fps_of_images for index in range(num_images)]
+        distances = [number - numbers[0] for number in numbers]
+        step = math.gcd(*distances) or 1  # 0 of a single image
+        return [distance // step / self.fps_of_images for distance in distances]
 
 
 def _select_at_fps(pts_seconds: Sequence[float], fps: float) -> list[int]:

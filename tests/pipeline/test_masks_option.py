@@ -126,13 +126,15 @@ def test_report_json_and_inspect_name_masks_that_could_not_be_used(
     print_summary(summary, source, tmp_path / "out")
     shown = " ".join(capsys.readouterr().err.split())
     assert "masks of the set's own: 10 faces" in shown
-    assert "masks of the set's own that could not be used: 1 not_video; the fakes were compared" in shown
+    assert "that could not be used, or not for all frames: 1 not_video; fakes without any were compared" in shown
     figures = summary_json(summary)
     assert (figures["faces_with_own_mask"], figures["own_masks_unused"]) == (10, {"not_video": 1})
     assert Manifest.read(tmp_path / "out") == summary.manifest
     inspection = inspect_dataset(tmp_path / "out")
     findings = collect_findings(inspection.statistics, inspection.outcomes, pictures_read=1, pictures_unreadable=0)
-    assert "Masks of the set's own that could not be used: 1 not_video." in [finding.what for finding in findings]
+    assert "Masks of the set's own that could not be used, or not for all frames: 1 not_video." in [
+        finding.what for finding in findings
+    ]
 
 
 def test_a_dry_run_says_for_how_many_inputs_a_mask_is_there(

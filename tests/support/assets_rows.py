@@ -15,6 +15,7 @@ from typing import Any
 
 import albumentations as A  # noqa: N812 (as everyone calls it)
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from assets_dataset import LABELS, Clip, make_dataset
@@ -121,6 +122,10 @@ class ColumnsOnly:
 
     def __len__(self) -> int:
         return len(next(iter(self._columns.values())))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(name, pa.null()) for name in self._columns])
 
     @property
     def categorical_columns(self) -> list[str]:

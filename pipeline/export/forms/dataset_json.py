@@ -32,8 +32,8 @@ class ExportedVideo:
     split: str
     compression: str | None
     place: Place
-    frames: NDArray[np.int32]
-    masked: NDArray[np.int32]
+    frames: NDArray[np.int64]
+    masked: NDArray[np.int64]
 
     def path(self, kind: str, frame: int, suffix: str = ".png") -> str:
         """Path of a frame, its mask or its landmarks, relative to DEST and to a checkout of DeepfakeBench."""

@@ -5,7 +5,8 @@
     DEST/datasets/rgb/<set>/<class>/masks/<video>/<frame>.png      0 or 255; of fakes that have a mask
     DEST/preprocessing/dataset_json/<dataset>.json                 DEST/deepfakebench.yaml
 
-The largest face of a frame is kept, as there. Its loader replaces "frames" in a path, so no name of a video has it.
+The largest face of a frame is kept, as there. Frames of a folder of images keep their numbers. Its loader
+replaces "frames" in a path, so no name of a video has it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from ...dataset.crops import FaceGeometry, crop_protocol
 from ...dataset.crops.coverage import needed_margins
 from ...dataset.crops.geometry import between_pixel_centres
+from ...dataset.frame_numbers import frame_names
 from ...dataset.image_codec import decode_rgb
 from ...errors import CorruptDataError
 from ...machine import usable_cores
@@ -117,7 +119,7 @@ class DeepfakeBench:
         maps = dict(zip(map(int, kept), PROTOCOL.from_stored(faces), strict=True))
         for row, image, mask in undamaged(self._stored, kept, written):
             _, place, name = self._videos[int(self._keys(np.array([row]))[0])]
-            frame, to_image = int(index.number("frame_index", row)), maps[row]
+            frame, to_image = int(frame_names(index, np.array([row]))[0]), maps[row]
             path = partial(frame_path, place, name, frame=frame)
             yield _Job(
                 row, image, mask, between_pixel_centres(to_image),
@@ -141,7 +143,7 @@ class DeepfakeBench:
 
     def _exported(self, rows: Rows) -> Iterator[ExportedVideo]:
         index = self._stored.index
-        keys, frames = self._keys(rows), index.numbers("frame_index", rows)
+        keys, frames = self._keys(rows), frame_names(index, rows)
         has_mask = index.numbers("mask_bytes", rows) > 0
         order = np.lexsort((frames, keys))
         for positions in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):

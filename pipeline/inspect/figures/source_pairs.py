@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...dataset.frame_numbers import comparable_frames
 from ...dataset.index import Index
-from ..statistics.columns import code_column, integer_column, manipulation_of_fakes, real_moments
+from ..statistics.columns import code_column, manipulation_of_fakes, real_moments
 from ..statistics.groups import MANIPULATED_THRESHOLD
 from ..statistics.videos import VideoTable
 from .selection import Rng, Rows, fakes_by_method
@@ -48,12 +49,11 @@ def find_source_pairs(index: Index, videos: VideoTable, rng: Rng, count: int) ->
     is_fake = ((code_column(index, "source_id") >= 0) & ~real_moments(index)) | has_mask
     is_unchanged = is_fake & (manipulated < MANIPULATED_THRESHOLD)
     video_index = {name: number for number, name in enumerate(videos.names)}
-    frame_of_row = integer_column(index, "frame_index")
 
     def pairs(mask: NDArray[np.bool_]) -> Iterator[SourcePair]:
         for row in fakes_by_method(index, rng, mask, _CANDIDATES_PER_PAIR * count).tolist():
             video = video_index.get(index.text("source_id", row) or "", -1)
-            source = matching_source_row(index, np.flatnonzero(videos.video_of_row == video), frame_of_row, row)
+            source = matching_source_row(index, np.flatnonzero(videos.video_of_row == video), row)
             if source is not None or (video < 0 and has_mask[row]):
                 yield SourcePair(row, source, float(manipulated[row]) if has_mask[row] else None)
 
@@ -65,9 +65,10 @@ def find_source_pairs(index: Index, videos: VideoTable, rng: Rng, count: int) ->
     )
 
 
-def matching_source_row(index: Index, source_rows: Rows, frame_of_row: NDArray[np.int32], fake: int) -> int | None:
+def matching_source_row(index: Index, source_rows: Rows, fake: int) -> int | None:
     """Of the source's rows in the fake's frame, the one with the highest IoU; None where no box overlaps."""
-    candidates = source_rows[frame_of_row[source_rows] == frame_of_row[fake]]
+    frame, source_frames = comparable_frames(index, fake, source_rows)
+    candidates = source_rows[source_frames == frame]
     if not len(candidates):
         return None
     fake_box, boxes = _relative_box(index, fake), np.stack([_relative_box(index, int(row)) for row in candidates])

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from ..image_sequences import FAKE_NAMES, REAL_NAMES
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name
-from ..media_files import find_media
+from ..media_files import MASK_FOLDER, find_media
 
 
 class Folder:
@@ -22,9 +22,9 @@ class Folder:
         return src.is_dir()
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
-        """Lists the media files of `src`."""
+        """Lists the media files of `src` that are not in a folder of masks."""
         ignored: Counter[str] = Counter()
-        files = list(find_media(src, ignored, allowed=allowed))
+        files = list(find_media(src, ignored, allowed=allowed, skip=_skip_masks))
         splits = [_split(file.relative) for file in files]
         use_splits = has_usable_splits(set(splits))
         entries = [
@@ -37,6 +37,11 @@ class Folder:
             giving_labels="put them below folders called real and fake, name a published set's own folder as SRC, or "
             "list them in a table: path,label",
         )  # fmt: skip
+
+
+def _skip_masks(folder: str) -> str | None:
+    """Name to count the files of a folder of masks under; None for any other folder."""
+    return f"in {MASK_FOLDER}/" if folder.rpartition("/")[2].lower() == MASK_FOLDER else None
 
 
 def _folders(relative: str) -> list[str]:

@@ -49,7 +49,7 @@ class TableFile:
         """Lists the rows of the table.
 
         Raises `UsageError` on a table that cannot be parsed, lacks a column or has one misspelt, names a path twice, or
-        a folder and an image in it, an unknown split, or a class that the file of classes lacks.
+        a folder and an image in it, or a mask as an input, an unknown split, or a class that the file of classes lacks.
         """
         rows, own_columns = _rows(src)
         labels = {row["label"] for row in rows}
@@ -84,6 +84,7 @@ class TableFile:
         entries.sort(key=lambda entry: entry.video_id)
         refuse_duplicates(src, entries)
         _refuse_images_of_clips(src, entries)
+        _refuse_masks_as_inputs(src, entries)
         return Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
             missing=[*missing, *_missing_sources(src, rows, allowed)], without_splits="leave out the column split",
@@ -151,6 +152,13 @@ def _refuse_images_of_clips(src: Path, entries: Sequence[Entry]) -> None:
                 f"{src}: names {entry.video_id!r}, and the folder that it lies in, which is one clip of all its "
                 "images: each input may have one label: drop one"
             )
+
+
+def _refuse_masks_as_inputs(src: Path, entries: Sequence[Entry]) -> None:
+    """Raises `UsageError` where a row is the mask of a row."""
+    masks = {entry.mask_id for entry in entries if entry.mask_id}
+    if both := next((entry.video_id for entry in entries if entry.video_id in masks), None):
+        raise UsageError(f"{src}: names {both!r} as a path and as a mask; a mask is no input: drop that row")
 
 
 def _text(value: object) -> str:

@@ -19,6 +19,7 @@ from ..sampling import Sampling
 from .sandbox import claim_protocol_descriptor, die_with_parent, limit_resources
 from .seccomp import install_filter
 from .sniffing import MediaFile, open_media_file
+from .wanted_frames import FrameRequest
 
 if TYPE_CHECKING:
     from .stills.clip import ImageClip, StillImage
@@ -63,14 +64,14 @@ class _RequestHandler:
             send_json(self._pipe, MessageKind.END, self._send_frames(media))
 
     def _send_frames(self, media: _Media) -> dict[str, Any]:
-        frames = media.frames(
-            Sampling.from_dict(self._request["sampling"]),
-            self._limits["max_damaged_percent"],
-            self._send_plan,
+        request = FrameRequest(
+            sampling=Sampling.from_dict(self._request["sampling"]),
+            max_damaged_percent=self._limits["max_damaged_percent"],
+            on_plan=self._send_plan,
             extra_indices=self._request["extra_indices"],
         )
-        for frame_index, pts_seconds, rgb in frames:
-            send_frame(self._pipe, frame_index, pts_seconds, rgb)
+        for frame in media.frames(request):
+            send_frame(self._pipe, frame)
         wanted, num_lost = len(media.damage.counted_indices), media.damage.num_lost
         return {
             "frames_wanted": wanted,

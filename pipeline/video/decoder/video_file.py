@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -13,15 +13,15 @@ import av.video
 import numpy as np
 
 from ...errors import InputError
-from ..frame import FrameTimes, MediaInfo
+from ..frame import Frame, FrameTimes, MediaInfo
 from ..sampling import Sampling
-from .damage import DamageBudget
 from .decoding import DecoderHealth, configure_codec, decode_frames
 from .demuxer import check_size, choose_stream, open_video
-from .pixels import Rgb, RgbConverter
+from .pixels import RgbConverter
 from .sniffing import MediaFile
 from .timeline import FALLBACK_RATE, PacketTable, must_decode_to_count, read_packets
 from .truncation import check_not_truncated
+from .wanted_frames import DamageBudget, FrameRequest
 
 _NO_PTS = -(1 << 63)
 """FFmpeg's AV_NOPTS_VALUE."""
@@ -55,30 +55,12 @@ class VideoFile:
     heartbeat: Callable[[], None]
     damage: DamageBudget = field(default_factory=lambda: DamageBudget(frozenset(), 0))
 
-    def frames(
-        self,
-        sampling: Sampling,
-        max_damaged_percent: float,
-        on_plan: Callable[[int], None],
-        *,
-        extra_indices: Collection[int] = (),
-    ) -> Iterator[tuple[int, float, Rgb]]:
-        """Yield (frame_index, pts_seconds, rgb) of the wanted frames in presentation order.
-
-        Args:
-            sampling: which frames are wanted.
-            max_damaged_percent: share of those that may be damaged, rounded up, but never all; damaged frames are
-                skipped, and the others keep their index and time.
-            on_plan: called once, before decoding, with the number of frames to come.
-            extra_indices: indices of further frames to yield; those that are damaged or do not exist are skipped.
-
-        """
+    def frames(self, request: FrameRequest) -> Iterator[Frame]:
+        """Yield the wanted frames in presentation order."""
         packets, timeline = self._timeline()
-        sampled = sampling.select(timeline.pts_seconds, timeline.key_indices)
-        wanted = sorted({*sampled, *(index for index in extra_indices if 0 <= index < len(timeline.pts_seconds))})
-        on_plan(len(wanted))
-        self.damage = DamageBudget(frozenset(sampled), max_damaged_percent)
-        only_keys = sampling.keyframes and wanted == sampled and bool(timeline.packet_indices)
+        sampled = request.sampling.select(timeline.pts_seconds, timeline.key_indices)
+        wanted, self.damage = request.plan(sampled, len(timeline.pts_seconds))
+        only_keys = request.sampling.keyframes and wanted == sampled and bool(timeline.packet_indices)
         yield from self._decode_wanted(timeline, packets, wanted, only_keys=only_keys)
 
     def times(self, sampling: Sampling) -> FrameTimes:
@@ -155,7 +137,7 @@ class VideoFile:
 
     def _decode_wanted(
         self, timeline: Timeline, packets: PacketTable, wanted: list[int], *, only_keys: bool
-    ) -> Iterator[tuple[int, float, Rgb]]:
+    ) -> Iterator[Frame]:
         """Decode the GOPs of the wanted frames; if one of those is missing or damaged, decode the whole video.
 
         A stream may flag pictures as key frames that only begin a gradual refresh; frames after them need earlier ones.
@@ -181,7 +163,7 @@ class VideoFile:
         due: deque[int],
         needed_packets: bytearray | None,
         damage: DamageBudget,
-    ) -> Iterator[tuple[int, float, Rgb]]:
+    ) -> Iterator[Frame]:
         """Decode once and yield the frames of `due`, removing those that are yielded or lost."""
         packet_indices = timeline.packet_indices
         index_at = {packets.pts[packet_indices[index]]: index for index in due} if packet_indices else None
@@ -200,7 +182,7 @@ class VideoFile:
                 if is_intact:
                     rgb = converter.convert(frame)
                     due.popleft()
-                    yield index, timeline.pts_seconds[index], rgb
+                    yield Frame(index, timeline.pts_seconds[index], rgb)
         _check_decoded(health)
         damage.drop_due(due, health.first_error, before=len(timeline.pts_seconds))
 

@@ -91,6 +91,31 @@ def test_a_person_of_another_number_in_the_same_frame_is_nearer_than_the_same_on
     assert pairs_of(rows) == [(1, 2)]
 
 
+def numbered(rows: list[dict[str, Any]], numbers: list[int]) -> list[dict[str, Any]]:
+    """The rows of a folder of frames whose names end in `numbers`; -1: in none."""
+    return [{**row, "frame_number": number} for row, number in zip(rows, numbers, strict=True)]
+
+
+@pytest.mark.parametrize("first", [0, 1_700_000_000_000_000_000], ids=["small", "time stamps"])
+def test_two_folders_of_frames_are_paired_by_the_numbers_in_their_names(first: int) -> None:
+    real = numbered(video("a", [0, 1, 2, 3]), [first + number for number in (0, 30, 60, 120)])
+    fake = numbered(video("x", [0, 1, 2], "a"), [first + number for number in (30, 100, 130)])
+    assert pairs_of(rows_of(real, fake), shuffle=False) == [(1, 4), (3, 5), (3, 6)]
+
+
+@pytest.mark.parametrize("real_numbers", [[7, 8], [-1, -1]], ids=["folder", "video"])
+@pytest.mark.parametrize("fake_numbers", [[8, 9], [-1, -1]], ids=["folder", "video"])
+def test_only_two_folders_of_frames_have_numbers_that_mean_the_same(
+    real_numbers: list[int], fake_numbers: list[int]
+) -> None:
+    rows = rows_of(
+        numbered(video("a", [0, 1]), real_numbers), numbered(video("x", [0, 1], "a"), fake_numbers),
+        numbered(video("y", [0, 1], "a"), [-1, -1]),
+    )  # fmt: skip
+    partners = [1, 1] if min(*real_numbers, *fake_numbers) >= 0 else [0, 1]
+    assert pairs_of(rows, shuffle=False) == [(partners[0], 2), (partners[1], 3), (0, 4), (1, 5)]
+
+
 @examples(30)
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 5), st.sampled_from(["full", "window", False]))
 def test_every_batch_of_every_rank_is_real_fake_real_fake(fakes: int, half: int, ranks: int, shuffle: Any) -> None:

@@ -18,6 +18,7 @@ from assets_export import TWO_FACES, exported, files_below, named
 from assets_rows import stored_pixels, stored_rows
 from facefeed.pipeline.export.forms.benchmark_sets import DATASETS, Video, place_of
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.video import Frame
 from numpy.typing import NDArray
 from PIL import Image
 from skimage.transform import SimilarityTransform
@@ -60,6 +61,22 @@ def as_the_loader_reads(dest: Path, path: str) -> tuple[Any, Any, Any]:
         np.load(landmarks),
         cv2.imread(str(mask), cv2.IMREAD_UNCHANGED) if mask.is_file() else None,
     )
+
+
+def test_frames_of_a_folder_of_images_keep_their_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assets_dataset, "Frame", lambda index, *given: Frame(index, *given, 30 * index + 7))
+    make_dataset(tmp_path / "out", (("train", (Clip("real/anna.mp4", 3), Clip("fake/anna-swap.mp4", 3))),))
+    exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    paths = [path for *_, path in frames_of(dataset_json(tmp_path / "dest", "noise"))]
+    assert sorted(Path(path).name for path in paths) == [
+        "007.png",
+        "007.png",
+        "037.png",
+        "037.png",
+        "067.png",
+        "067.png",
+    ]
+    assert all(image is not None for image, *_ in (as_the_loader_reads(tmp_path / "dest", path) for path in paths))
 
 
 def test_every_frame_of_the_json_is_there_with_landmarks_and_the_masks_of_fakes(out: Path, tmp_path: Path) -> None:

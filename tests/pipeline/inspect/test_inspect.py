@@ -12,6 +12,7 @@ from typing import Any, cast
 import assets_dataset
 import facefeed.pipeline.dataset.index as index_module
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from assets_dataset import (
@@ -41,6 +42,7 @@ from facefeed.pipeline.planning.failure_limit import Failure
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.verify import unfinished
 from facefeed.pipeline.verify.check import rebuild_index_file, verify
+from numpy.typing import NDArray
 
 SCREEN_COLUMNS, SCREEN_LINES = 80, 24
 
@@ -423,18 +425,31 @@ def test_measures_that_separate_classes_without_their_content_are_named(tmp_path
         ((100, 60, 120, 80), 1, None),  # somebody whom the source does not show
     ],
 )
+@pytest.mark.parametrize(
+    "frames",
+    [
+        {"frame_index": np.array([7, 7, 7, 8]), "frame_number": np.array([-1, -1, -1, -1])},
+        {"frame_index": np.array([0, 5, 5, 0]), "frame_number": np.array([30, 30, 30, 31])},
+        {"frame_index": np.array([7, 7, 7, 8]), "frame_number": np.array([31, -1, -1, -1])},
+    ],
+    ids=["videos", "folders of frames", "a folder and a video"],
+)
 def test_a_fake_s_face_is_paired_by_its_place_in_the_same_frame(
-    box_xyxy: tuple[int, ...], scale: int, same: int | None
+    box_xyxy: tuple[int, ...], scale: int, same: int | None, frames: dict[str, NDArray[np.int64]]
 ) -> None:
     boxes = {0: box_xyxy, 1: (10, 10, 50, 50), 2: (50, 10, 90, 50), 3: (52, 12, 92, 52)}
     size = {"frame_width": 200, "frame_height": 100}
 
     class _Rows:
+        schema = pa.schema([("frame_index", pa.int32()), ("frame_number", pa.int64())])
+
         def value(self, column: str, row: int) -> Any:
             return boxes[row] if column == "box_xyxy" else size[column] * (scale if row == 0 else 1)
 
-    frame_of = np.int32([7, 7, 7, 8])
-    assert matching_source_row(cast("Index", _Rows()), np.array([1, 2, 3]), frame_of, 0) == same
+        def numbers(self, column: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+            return frames[column][rows]
+
+    assert matching_source_row(cast("Index", _Rows()), np.array([1, 2, 3]), 0) == same
 
 
 def test_fakes_that_could_not_be_compared_with_their_original_are_named(tmp_path: Path) -> None:

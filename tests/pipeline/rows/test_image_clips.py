@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from assets_clips import truncate, write_clip, write_image
+from assets_video import write_video
 from facefeed.pipeline.baselines.onthefly import read_frame
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import InputOutcome
@@ -149,6 +150,9 @@ def test_a_fake_is_compared_with_the_frames_of_the_same_numbers(tmp_path: Path, 
     wanted = {0: 0.0, 1: None, 2: 0.0, 3: 0.0}  # the original has no frame of number 11
     assert by_index == {index: wanted[index] for index in by_index}
     assert len(by_index) == (4 if sampling.all_images else 2)
+    assert {row["frame_index"]: row["frame_number"] for row in rows["fake"]} == {
+        index: [8, 11, 20, 38][index] for index in by_index
+    }
     assert outcomes[1].faces_without_mask == list(by_index.values()).count(None)
 
 
@@ -157,6 +161,14 @@ def test_where_numbers_are_not_all_different_equally_many_frames_belong_together
     write_scenes(tmp_path / "fake", [4, 5, 6], "{}_0.png", shown=[1, 2, 3])
     _, rows, _ = run(tmp_path, FAMILY)
     assert changed(rows, "fake") == [0.0, 0.0, 0.0]
+
+
+def test_frames_with_a_gap_are_compared_with_a_video_at_the_same_times(tmp_path: Path) -> None:
+    write_video(tmp_path / "original.mp4", map(scene, range(12)), options={"crf": "10"})
+    write_scenes(tmp_path / "fake", [0, 1, 2, 3, 8, 9, 10])
+    family = (Entry(video_id="original.mp4"), clip("fake", label=1, source_id="original.mp4"))
+    _, rows, _ = run(tmp_path, family, Sampling(every=1, fps_of_images=25))
+    assert [share is not None and share < 0.1 for share in changed(rows, "fake")] == [True] * 7
 
 
 def test_without_numbers_and_times_nothing_is_compared(tmp_path: Path) -> None:

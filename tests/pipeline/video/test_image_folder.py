@@ -55,6 +55,24 @@ def test_numbers_count_only_where_every_name_has_one_of_its_own() -> None:
     assert frame_numbers([f"{1 << 63}.png"]) is None, "a number that no column of numbers holds"
 
 
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        (["frame_0012.png", "frame_0120.png"], [12, 120]),
+        (["id0_id1_0003_9.png", "id0_id1_0003_120.png"], [9, 120]),
+        (["left.png", "right.png"], [-1, -1]),
+        (["9_0.png", "10_0.png"], [-1, -1]),
+        ([f"{(1 << 63) - 1}.png"], [(1 << 63) - 1]),
+    ],
+)
+def test_frames_have_the_numbers_that_their_names_end_in(
+    reader: MediaReader, tmp_path: Path, names: list[str], numbers: list[int]
+) -> None:
+    for name in names:
+        write_image(tmp_path / name, 0)
+    assert [frame.frame_number for frame in reader.frames(tmp_path, Sampling(frames=2))] == numbers
+
+
 def test_a_folder_of_images_is_read_like_a_video(reader: MediaReader, tmp_path: Path) -> None:
     frames = list(reader.frames(write_clip(tmp_path, range(12)), ALL))
     assert shown(frames) == [frame.frame_index for frame in frames] == list(range(12))
@@ -80,14 +98,16 @@ def test_what_is_taken_of_a_clip_of_images(
     assert reader.times(folder, sampling).wanted_indices.tolist() == wanted
 
 
-def test_images_count_seconds_unless_their_rate_is_given(reader: MediaReader, tmp_path: Path) -> None:
+def test_images_count_seconds_unless_their_rate_is_given_and_then_missing_ones_leave_a_gap(
+    reader: MediaReader, tmp_path: Path
+) -> None:
     folder = write_clip(tmp_path, (5, 10, 25))
     assert [frame.pts_seconds for frame in reader.frames(folder, ALL)] == [0, 1, 2]
     at_rate = Sampling(every=1, fps_of_images=8)
-    assert [frame.pts_seconds for frame in reader.frames(folder, at_rate)] == [0, 0.125, 0.25]
+    assert [frame.pts_seconds for frame in reader.frames(folder, at_rate)] == [0, 0.125, 0.5]
     unknown, known = reader.times(folder, ALL), reader.times(folder, at_rate)
     assert (unknown.is_timed, known.is_timed) == (False, True)
-    assert known.pts_seconds.tolist() == [0, 0.125, 0.25]
+    assert known.pts_seconds.tolist() == [0, 0.125, 0.5]
     assert known.numbers is not None
     assert known.numbers.tolist() == [5, 10, 25]
 

@@ -14,7 +14,7 @@ import pytest
 from assets_video import numbered, read_number, spoil, write_audio, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import DecoderLimits, Frame, MediaInfo, MediaReader, Sampling
-from facefeed.pipeline.video.decoder.damage import DamageBudget
+from facefeed.pipeline.video.decoder.wanted_frames import DamageBudget
 from PIL import Image
 
 ALL = Sampling(every=1)

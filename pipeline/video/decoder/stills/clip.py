@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -11,11 +11,11 @@ from typing import Self
 import numpy as np
 
 from ....errors import InputError
-from ...frame import FrameTimes, MediaInfo
+from ...frame import Frame, FrameTimes, MediaInfo
 from ...image_folder import frame_numbers, list_frames
 from ...sampling import Sampling
-from ..damage import DamageBudget
 from ..sniffing import MediaFile, open_media_file, unreadable_error
+from ..wanted_frames import DamageBudget, FrameRequest
 from .images import Rgb, image_size, read_image
 
 
@@ -28,21 +28,14 @@ class StillImage:
 
     file: MediaFile
     max_pixels: int
-    damage: DamageBudget = field(default_factory=lambda: DamageBudget(frozenset([0]), 0))
+    damage: DamageBudget = field(default_factory=lambda: DamageBudget(frozenset(), 0))
 
-    def frames(
-        self,
-        sampling: Sampling,  # noqa: ARG002 (as all media)
-        max_damaged_percent: float,  # noqa: ARG002
-        on_plan: Callable[[int], None],
-        *,
-        extra_indices: Collection[int] = (),  # noqa: ARG002
-    ) -> Iterator[tuple[int, float, Rgb]]:
+    def frames(self, request: FrameRequest) -> Iterator[Frame]:
         """Yield the picture as frame 0."""
-        on_plan(1)
-        yield 0, 0.0, read_image(self.file, self.max_pixels)
+        _, self.damage = request.plan([0], 1)
+        yield Frame(0, 0.0, read_image(self.file, self.max_pixels))
 
-    def times(self, sampling: Sampling) -> FrameTimes:  # noqa: ARG002
+    def times(self, sampling: Sampling) -> FrameTimes:  # noqa: ARG002 (as all media)
         """Return the time of the one frame."""
         return FrameTimes(np.zeros(1), np.zeros(1, np.int64))
 
@@ -82,20 +75,11 @@ class ImageClip:
             raise InputError("unreadable", "it is a directory, and no image is in it")
         return cls(folder, names, max_pixels, heartbeat)
 
-    def frames(
-        self,
-        sampling: Sampling,
-        max_damaged_percent: float,
-        on_plan: Callable[[int], None],
-        *,
-        extra_indices: Collection[int] = (),
-    ) -> Iterator[tuple[int, float, Rgb]]:
-        """Yield (frame_index, pts_seconds, rgb) of the wanted images; the arguments are those of `VideoFile.frames`."""
-        times = sampling.image_times(len(self.names))
-        sampled = sampling.select_images(len(self.names))
-        wanted = sorted({*sampled, *(index for index in extra_indices if 0 <= index < len(self.names))})
-        on_plan(len(wanted))
-        self.damage = DamageBudget(frozenset(sampled), max_damaged_percent)
+    def frames(self, request: FrameRequest) -> Iterator[Frame]:
+        """Yield the wanted images in their order."""
+        count, numbers = len(self.names), frame_numbers(self.names)
+        times = request.sampling.image_times(count, numbers)
+        wanted, self.damage = request.plan(request.sampling.select_images(count, numbers), count)
         for index in wanted:
             self.heartbeat()
             try:
@@ -105,14 +89,14 @@ class ImageClip:
                     raise InputError("unreadable", f"{self.names[index]}: {error.detail}") from None
                 self.damage.lose(index, f"{self.names[index]} ({error})")
                 continue
-            yield index, times[index], rgb
+            yield Frame(index, times[index], rgb, -1 if numbers is None else numbers[index])
 
     def times(self, sampling: Sampling) -> FrameTimes:
         """Return the times of all frames, the indices of the sampled ones, and the numbers that names end in."""
         count, numbers = len(self.names), frame_numbers(self.names)
         return FrameTimes(
-            np.array(sampling.image_times(count), np.float64),
-            np.array(sampling.select_images(count), np.int64),
+            np.array(sampling.image_times(count, numbers), np.float64),
+            np.array(sampling.select_images(count, numbers), np.int64),
             None if numbers is None else np.array(numbers, np.int64),
             is_timed=sampling.fps_of_images is not None,
         )

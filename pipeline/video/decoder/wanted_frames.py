@@ -1,13 +1,14 @@
-"""`DamageBudget`: how many of the wanted frames of a video or of a clip of images may be damaged."""
+"""`FrameRequest` and `DamageBudget`: which frames of a medium are wanted, and how many of them may be damaged."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from ...errors import InputError
 from ..limits import max_damaged_frames
+from ..sampling import Sampling
 
 
 @dataclass(slots=True)
@@ -43,3 +44,28 @@ class DamageBudget:
 
     def _lost_text(self, num_lost: int) -> str:
         return f"{num_lost} of {len(self.counted_indices)} wanted frames, first {self.first_lost}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameRequest:
+    """Which frames of a video, a picture or a clip of images to decode.
+
+    sampling: which frames are wanted. max_damaged_percent: share of those that may be damaged, rounded up, but never
+    all; damaged frames are skipped, and the others keep their index and time. on_plan: called once, before decoding,
+    with the number of frames to come. extra_indices: indices of further frames; those that are damaged or do not exist
+    are skipped.
+    """
+
+    sampling: Sampling
+    max_damaged_percent: float
+    on_plan: Callable[[int], None]
+    extra_indices: Collection[int] = ()
+
+    def plan(self, sampled: Sequence[int], num_frames: int) -> tuple[list[int], DamageBudget]:
+        """Return the indices of all frames to decode, ascending, and the budget of the sampled ones; calls `on_plan`.
+
+        sampled: the indices that `sampling` selects of `num_frames` frames.
+        """
+        wanted = sorted({*sampled, *(index for index in self.extra_indices if 0 <= index < num_frames)})
+        self.on_plan(len(wanted))
+        return wanted, DamageBudget(frozenset(sampled), self.max_damaged_percent)

@@ -1,0 +1,82 @@
+"""Own masks of a listing: each fake clip of images gets the folder of masks beside it, and real inputs get none.
+
+In: a listing whose extracted frames are clips already. Out: the same with masks. The rule is in
+docs/guides/layouts.md, under "Masks of extracted frames".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..console import plural
+from ..sources.layouts.ffpp.names import GRADES
+from ..sources.layouts.table import TableFile
+from ..sources.listing import Entry, FoundFile, Listing
+from ..sources.media_files import FRAME_FOLDERS, MASK_FOLDER, find_named
+
+
+def with_masks(listing: Listing, allowed: Sequence[Path]) -> Listing:
+    """The listing with the folders of masks that lie beside clips of images, and without masks of real inputs.
+
+    A folder that is the mask of a clip is no input. A table names its masks itself. `allowed`: real paths of further
+    folders that links may lead into.
+    """
+    listing = _without_masks_of_real(listing)
+    if listing.layout == TableFile.name:
+        return listing
+    real = _real_label(listing)
+    masks = {
+        entry.video_id: mask
+        for entry in listing.clips
+        if entry.mask_id is None and entry.label != real and (mask := _mask_of(entry, listing.root, allowed))
+    }
+    folders = {mask.relative: mask for mask in masks.values()}
+    ignored = Counter(listing.ignored)
+    ignored[f"in {MASK_FOLDER}/"] -= sum(folder.num_images for folder in folders.values())
+    entries = [entry for entry in listing.entries if entry.video_id not in folders]
+    return replace(
+        listing, ignored=+ignored,
+        entries=[entry.with_mask(masks[entry.video_id]) if entry.video_id in masks else entry for entry in entries],
+    )  # fmt: skip
+
+
+def _real_label(listing: Listing) -> int | None:
+    return next((label for label, name in enumerate(listing.labels) if name.lower() == "real"), None)
+
+
+def _without_masks_of_real(listing: Listing) -> Listing:
+    real = _real_label(listing)
+    unused = sum(entry.mask_id is not None and entry.label == real for entry in listing.entries)
+    if not unused:
+        return listing
+    warning = (
+        f"{plural(unused, 'input')} of the class real with a mask: nothing is manipulated in real inputs, so their "
+        "masks are not used"
+    )
+    entries = [entry.without_mask() if entry.label == real else entry for entry in listing.entries]
+    return replace(listing, entries=entries, warnings=(*listing.warnings, warning))
+
+
+def _mask_of(clip: Entry, root: Path, allowed: Sequence[Path]) -> FoundFile | None:
+    found = (find_named(root, folder, allowed) for folder in _mask_folders(clip.video_id))
+    return next((mask for mask in found if mask is not None), None)
+
+
+def _mask_folders(clip: str) -> Iterator[str]:
+    """Where the masks of a clip may lie: `masks` in the place of `frames`, or above the folder of a grade.
+
+    >>> list(_mask_folders("Deepfakes/c23/frames/033_097"))[::2]
+    ['Deepfakes/c23/masks/033_097', 'Deepfakes/masks/033_097']
+    """
+    parts = clip.split("/")
+    positions = [position for position, part in enumerate(parts) if part.lower() in FRAME_FOLDERS]
+    if not positions:
+        return
+    above, (frames, *inner) = parts[: positions[-1]], parts[positions[-1] :]
+    is_grade = bool(above) and above[-1].lower() in GRADES
+    for base in (above, above[:-1]) if is_grade else (above,):
+        yield "/".join([*base, MASK_FOLDER, *inner])
+        yield "/".join([*base, MASK_FOLDER, frames, *inner])
