@@ -19,6 +19,7 @@ Level = Literal["error", "warning", "ok"]
 # A finding is a warning, or an error, from these limits on.
 _SMALL_FACES_FRACTION: Final = 0.10
 _UNCHANGED_FAKES_FRACTION: Final = 0.05
+_UNFITTED_FRACTION: Final = 0.01
 _ONE_VIDEO_FRACTION: Final = 0.20
 _NO_FACES_FRACTION: Final = 0.10
 _FAILED_FRACTION: Final = 0.05
@@ -66,6 +67,7 @@ def collect_findings(
             *_split_coverage(statistics),
             *_class_balance(statistics),
             *_face_quality(statistics),
+            *_landmarks(statistics),
             *_dominant_video(statistics),
             *_missing_masks(outcomes),
             *_segments(statistics),
@@ -218,6 +220,21 @@ def _face_quality(statistics: Statistics) -> Iterator[Finding]:
         else:
             all_differ = "All of the fakes' faces that have a mask differ from their source."
             yield Finding("ok", f"Only {unchanged}." if total.unchanged else all_differ)
+
+
+def _landmarks(statistics: Statistics) -> Iterator[Finding]:
+    unfitted = statistics.total.unfitted
+    if unfitted is None:
+        return
+    if unfitted >= _UNFITTED_FRACTION:
+        yield Finding(
+            "warning",
+            f"The dense landmarks do not fit {percent(unfitted)} of the faces: false ones, profiles, covered faces.",
+            "--min-landmark-score 0.5, or filters= on the column landmark_score in the loader, leaves them out.",
+        )
+    else:
+        share = f"all but {percent(unfitted)} of the" if unfitted else "all"
+        yield Finding("ok", f"The dense landmarks fit {share} faces.")
 
 
 def _segments(statistics: Statistics) -> Iterator[Finding]:

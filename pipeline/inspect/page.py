@@ -19,7 +19,7 @@ from .figures.histogram_plot import class_colours, histogram_plot
 from .figures.histograms import MAX_CURVES
 from .findings import Finding
 from .inspection import Inspection
-from .statistics.columns import MEASURES, Measure
+from .statistics.columns import LANDMARK_SCORE, MEASURES, YAW, Measure
 from .statistics.groups import MANIPULATED_THRESHOLD, SMALL_FACE_PX
 from .statistics.outcomes import Outcomes
 from .statistics.quantiles import Quantiles
@@ -46,8 +46,8 @@ def write_page(inspection: Inspection, page: Path) -> int:
             "plural": plural, "quantiles": _quantiles_text, "short_name": _short_name,
         },
         inspection=inspection, outcomes=outcomes, manifest=outcomes.manifest, statistics=statistics,
-        sheets=inspection.sheets, headline=headline(inspection.findings), measures=MEASURES, tones=_TONES,
-        settings=_settings(outcomes), failures=_failures_as_script_json(outcomes.failures),
+        sheets=inspection.sheets, headline=headline(inspection.findings), measures=_known_measures(inspection),
+        tones=_TONES, settings=_settings(outcomes), failures=_failures_as_script_json(outcomes.failures),
         max_failures=MAX_FAILURES, num_unnamed_failures=outcomes.num_failed - len(outcomes.failures),
         name_columns=varying_columns(statistics.groups), splits=SPLITS, class_colours=colours,
         small_face_px=SMALL_FACE_PX, manipulated_threshold=MANIPULATED_THRESHOLD, max_curves=MAX_CURVES,
@@ -118,3 +118,9 @@ def _short_name(video_id: str) -> str:
     """The file's name, with the middle elided where it is long."""
     name = video_id.rsplit("/", 1)[-1]
     return name if len(name) <= 20 else f"{name[:10]}\u2026{name[-9:]}"
+
+
+def _known_measures(inspection: Inspection) -> list[Measure]:
+    """The measures with values; those of masks also without, since nobody is to look for them in vain."""
+    known = inspection.statistics.total.measures
+    return [measure for measure in MEASURES if known[measure.key] or measure not in (LANDMARK_SCORE, YAW)]

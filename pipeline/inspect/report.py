@@ -17,13 +17,14 @@ from ..verify.unfinished import UnfinishedRun
 from .findings import Finding
 from .formatting import compact_number, first_names
 from .inspection import Inspection
-from .statistics.columns import MEASURES, Measure
+from .statistics.columns import CROP_SIZE, FACE_SIZE, MANIPULATED, SCORE, SHARPNESS, Measure
 from .statistics.groups import Group, Statistics
 from .statistics.outcomes import Outcomes
 from .statistics.quantiles import Quantiles
 from .statistics.videos import varying_columns
 
 SCHEMA_VERSION: Final = 1
+_TABLE_MEASURES: Final = (FACE_SIZE, CROP_SIZE, SCORE, SHARPNESS, MANIPULATED)  # what fits 80 columns
 _MAX_TABLE_ROWS: Final = 24  # more would scroll the rest off the screen
 _MAX_JSON_ITEMS: Final = 100
 _COLOURS: Final = {"error": "red", "warning": "yellow", "ok": "green"}
@@ -79,7 +80,7 @@ def _format_counts(group: Group, columns: Sequence[str]) -> Iterator[str]:
 
 
 def _classes_table(statistics: Statistics) -> Table:
-    measures = [measure for measure in MEASURES if statistics.total.measures[measure.key]]
+    measures = [measure for measure in _TABLE_MEASURES if statistics.total.measures[measure.key]]
     table = _table("5%-50%-95%", *(_heading(measure) for measure in measures), num_names=1)
     for label, group in list(statistics.classes.items())[:_MAX_TABLE_ROWS]:
         table.add_row(

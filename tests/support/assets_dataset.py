@@ -25,6 +25,8 @@ from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.landmarks import FaceShape, Landmarker
+from facefeed.pipeline.faces.landmarks.template import TemplateLandmarker, template_shapes
 from facefeed.pipeline.files import write_durably
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
@@ -81,6 +83,9 @@ INPUTS = {
 }
 
 
+_TEMPLATE: Landmarker = TemplateLandmarker()
+
+
 @dataclass(frozen=True)
 class _NoiseDetector:
     """One face in the middle of every frame that is not black."""
@@ -93,6 +98,39 @@ class _NoiseDetector:
 
     def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
         return [_MIDDLE.detect([rgb])[0] if rgb.any() else Faces.empty() for rgb in frames]
+
+
+@dataclass(frozen=True)
+class DenseStandIn:
+    """A dense landmarker whose points fit all faces but every `misses`-th; 68 points at fixed places of the box."""
+
+    misses: int = 10
+    is_dense = True
+
+    @property
+    def fingerprint(self) -> str:
+        return f"dense-stand-in-{self.misses}"
+
+    def locate(self, frames: Sequence[NDArray[np.uint8]], faces: Sequence[Faces]) -> list[list[FaceShape]]:
+        return [
+            [
+                self._shape(shape, box, int(rgb.sum()))
+                for shape, box in zip(template_shapes(each), each.boxes_xyxy, strict=True)
+            ]
+            for rgb, each in zip(frames, faces, strict=True)
+        ]
+
+    def _shape(self, shape: FaceShape, box: NDArray[np.float32], number: int) -> FaceShape:
+        if number % self.misses == 0:
+            return replace(shape, score=0.125)
+        points = box[:2] + PLACES_OF_68 * (box[2:] - box[:2])
+        dense = np.column_stack([points, np.zeros(68)]).astype(np.float32)
+        pose = np.array([5, -10, 0], np.float32)
+        return replace(shape, method="stand-in", score=1.0, dense=dense, points_68=dense[:, :2], pose_degrees=pose)
+
+
+PLACES_OF_68 = np.random.default_rng(68).random((68, 2)).astype(np.float32)
+"""Where `DenseStandIn` puts its points: shares of the box."""
 
 
 class _NoiseReader(MediaReader):
@@ -148,14 +186,16 @@ def make_dataset(
     out: Path,
     units: tuple[tuple[str, tuple[Clip, ...]], ...] = UNITS,
     columns: dict[str, str] | None = None,
+    landmarker: Landmarker = _TEMPLATE,
     **options: Any,
 ) -> Manifest:
-    """Makes OUT from `units`, each a split and its clips; `options` replace fields of `OPTIONS`; `columns`: the
-    source's own, kind by name. The unit that is `HALVED` is done as if its worker had been lost. Returns the manifest.
+    """Makes OUT from `units`, each a split and its clips. The unit that is `HALVED` is done as if its worker had been
+    lost. `columns`: the source's own, kind by name; `landmarker`: of the faces; `options` replace fields of `OPTIONS`.
+    Returns the manifest.
     """
     chosen = replace(OPTIONS, **options)
     detector = _NoiseDetector()
-    config = chosen.to_config(detector, LABELS, columns or {})
+    config = chosen.to_config(detector, LABELS, columns or {}, landmarker=landmarker)
     name = hash_config(config)
     paths = OutPaths(out)
     make_folders(paths)
@@ -168,7 +208,7 @@ def make_dataset(
     root = out / "no such source"
     job = JobSpec(
         root=root, out=out, options=chosen, detector=detector, labels=LABELS, config_hash=name,
-        allowed_roots=(ELSEWHERE,), columns=columns or {},
+        allowed_roots=(ELSEWHERE,), columns=columns or {}, landmarker=landmarker,
     )  # fmt: skip
     worker = UnitWorker(job)
     worker.pipeline.reader = _NoiseReader({clip.name: clip for _, clips in units for clip in clips}, root)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dataset.index import Index
 from ..formatting import timestamp
-from ..statistics.columns import FACE_SIZE, SCORE, SHARPNESS
+from ..statistics.columns import FACE_SIZE, LANDMARK_SCORE, SCORE, SHARPNESS
 from ..statistics.videos import VideoTable
 from .pictures import Picture, PictureReader
 from .selection import TrackStrip, lowest_rows, sample_per_class, track_strips
@@ -100,9 +100,13 @@ class ContactSheets:
 
 
 def _lowest(index: Index, videos: VideoTable, reader: PictureReader) -> list[LowestFaces]:
-    titles = {SHARPNESS: "Least sharp", SCORE: "Lowest score", FACE_SIZE: "Smallest"}
+    titles = {
+        SHARPNESS: "Least sharp", SCORE: "Lowest score", LANDMARK_SCORE: "Lowest landmark score", FACE_SIZE: "Smallest",
+    }  # fmt: skip
     sheets = []
     for measure, title in titles.items():
+        if measure.column not in index.schema.names:
+            continue
         rows = lowest_rows(measure.values(index), videos.video_of_row, _NUM_LOWEST)
         pictures = [reader.read(int(row), _SIDE_PX, outline=True) for row in rows]
         sheets.append(LowestFaces(measure.key, title, pictures))

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from ...dataset.image_codec import ImageEncoder, decode_rgb
 from ...dataset.index import Index
-from ...dataset.schema import REGION_NAMES
 from ...errors import CorruptDataError
 from ...faces.geometry.crop import CropSquare
 from ...manipulation.mask import decode_mask
 from ..formatting import compact_number, timestamp
-from ..statistics.columns import FACE_SIZE, SCORE, SHARPNESS
+from ..statistics.columns import FACE_SIZE, LANDMARK_SCORE, SCORE, SHARPNESS
 from ..statistics.videos import label_names
 
 _THUMBNAIL_ENCODER: Final = ImageEncoder(format="jpeg", quality=80)
@@ -73,6 +72,7 @@ class PictureReader:
 
     def __post_init__(self) -> None:
         self._labels = label_names(self.index)
+        self._has_landmark_scores = LANDMARK_SCORE.column in self.index.schema.names
 
     def read(self, row: int, side_px: int, *, outline: bool = False, mask: bool = False) -> Picture:
         """The face of one row, with a picture of at most `side_px` in width and height."""
@@ -100,7 +100,12 @@ class PictureReader:
             FACE_SIZE.key: f"{right - left:.0f} x {bottom - top:.0f} px",
             SCORE.key: compact_number(value("score", row)),
             SHARPNESS.key: compact_number(value("sharpness", row)),
+            **({LANDMARK_SCORE.key: self._landmark_score(row)} if self._has_landmark_scores else {}),
         }
+
+    def _landmark_score(self, row: int) -> str:
+        score = self.index.value(LANDMARK_SCORE.column, row)
+        return "unknown" if score is None else f"{score:.2f}"
 
     def _tooltip(self, row: int) -> str:
         value, texts = self.index.value, self._measure_texts(row)
@@ -112,6 +117,8 @@ class PictureReader:
             f"face {texts[FACE_SIZE.key]}, crop {value('width', row)} px",
             f"score {texts[SCORE.key]}, sharpness {texts[SHARPNESS.key]}",
         ]
+        if LANDMARK_SCORE.key in texts:
+            lines.append(f"landmark score {texts[LANDMARK_SCORE.key]}")
         names = ("method", "compression", "identity")
         lines += [f"{name} {text}" for name in names if (text := value(name, row))]
         return "\n".join(lines)
@@ -149,7 +156,7 @@ class PictureReader:
             box=square.to_crop(corners, value("width", row) / square.side),
             landmarks=self.index.points("landmarks", row),
             hull=self.index.points("hull", row),
-            regions={name: self.index.regions(row)[name] for name in REGION_NAMES},
+            regions=self.index.regions(row),
         )
 
     def _mask_uri(self, row: int, side_px: int) -> str | None:

@@ -19,7 +19,8 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Measure:
-    """A quantity measured of every face. `column`: its column in the index; `compute`: its values from the cells.
+    """A quantity measured of every face. `column`: its column in the index, which may be missing there; `compute`: its
+    values from the cells.
 
     Fractions have values from 0 to 1 and are displayed in the `unit` %.
     """
@@ -47,6 +48,8 @@ class Measure:
 
     def values(self, index: Index) -> Floats:
         """float32 (rows,), NaN where unknown."""
+        if self.column not in index.schema.names:
+            return np.full(len(index), np.nan, np.float32)
         return _concatenate(index, self.column, self.compute, np.float32)
 
 
@@ -62,6 +65,13 @@ def _shorter_side(cells: pa.Array) -> Floats:
     boxes_xyxy = np.from_dlpack(cells.flatten()).astype(np.float32, copy=False).reshape(-1, 4)
     side: Floats = (boxes_xyxy[:, 2:] - boxes_xyxy[:, :2]).min(axis=1)
     return side
+
+
+def _yaw(cells: pa.Array) -> Floats:
+    known = np.asarray(cells.is_valid())
+    degrees = np.full(len(cells), np.nan, np.float32)
+    degrees[known] = np.from_dlpack(cells.drop_null().flatten()).reshape(-1, 3)[:, 0]
+    return degrees
 
 
 FACE_SIZE: Final = Measure(
@@ -87,7 +97,12 @@ MANIPULATED: Final = Measure(
     "manipulated",
     _to_floats,
 )
-MEASURES: Final = (FACE_SIZE, CROP_SIZE, SCORE, SHARPNESS, MANIPULATED)
+LANDMARK_SCORE: Final = Measure(
+    "landmark_score", "landmark score", "", "the dense landmarker's confidence, 0 to 1", "landmark_score", _to_floats
+)
+YAW: Final = Measure("yaw", "yaw", "°", "where the nose points: positive to the right of the image", "pose", _yaw)
+MEASURES: Final = (FACE_SIZE, CROP_SIZE, SCORE, LANDMARK_SCORE, SHARPNESS, YAW, MANIPULATED)
+"""Those whose column a dataset lacks have no values."""
 
 
 def integer_column(index: Index, name: str) -> NDArray[Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
 from ...dataset.index import Index
-from .columns import FACE_SIZE, MANIPULATED, MEASURES, Floats, manipulation_of_fakes
+from .columns import FACE_SIZE, LANDMARK_SCORE, MANIPULATED, MEASURES, Floats, manipulation_of_fakes
 from .quantiles import Quantiles
 from .videos import GroupKey, VideoTable, label_names
 
@@ -19,12 +19,17 @@ SMALL_FACE_PX: Final = 60.0
 """A face whose shorter side is less is too small for a detector to learn much from."""
 
 
+FITTING_SCORE: Final = 0.5
+"""Below this landmark score, a dense landmarker's points do not lie on a face."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """Statistics of a set of videos and all their faces. Field names are keys of `--json`.
 
     `measures`: by `Measure.key`. `small`: fraction of the faces below `SMALL_FACE_PX`. `unchanged`: of the faces with a
-    known `manipulated`, the fraction below `MANIPULATED_THRESHOLD`; None where it is known of none.
+    known `manipulated`, the fraction below `MANIPULATED_THRESHOLD`; None where it is known of none. `unfitted`: of the
+    faces with a known landmark score, the fraction below `FITTING_SCORE`; None where it is known of none.
     """
 
     rows: int
@@ -35,6 +40,7 @@ class Group:
     measures: dict[str, Quantiles | None]
     small: float
     unchanged: float | None
+    unfitted: float | None
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,7 @@ def _aggregate(index: Index, videos: VideoTable, sets: list[list[int]]) -> list[
     measures: list[dict[str, Quantiles | None]] = [{} for _ in sets]
     small = [0.0] * len(sets)
     unchanged: list[float | None] = [None] * len(sets)
+    unfitted: list[float | None] = [None] * len(sets)
     for measure in MEASURES:
         values_of_row = manipulation_of_fakes(index) if measure is MANIPULATED else measure.values(index)
         by_group = np.split(values_of_row[order], ends[:-1])
@@ -91,18 +98,22 @@ def _aggregate(index: Index, videos: VideoTable, sets: list[list[int]]) -> list[
                 small[number] = _fraction_below(values, SMALL_FACE_PX) or 0.0
             elif measure is MANIPULATED:
                 unchanged[number] = _fraction_below(values, MANIPULATED_THRESHOLD)
+            elif measure is LANDMARK_SCORE:
+                unfitted[number] = _fraction_below(values, FITTING_SCORE)
     return [
-        _group(videos, groups, measures[number], small[number], unchanged[number]) for number, groups in enumerate(sets)
+        _group(
+            videos,
+            groups,
+            measures[number],
+            small=small[number],
+            unchanged=unchanged[number],
+            unfitted=unfitted[number],
+        )
+        for number, groups in enumerate(sets)
     ]
 
 
-def _group(
-    videos: VideoTable,
-    groups: list[int],
-    measures: dict[str, Quantiles | None],
-    small: float,
-    unchanged: float | None,
-) -> Group:
+def _group(videos: VideoTable, groups: list[int], measures: dict[str, Quantiles | None], **fractions: Any) -> Group:
     selected = np.isin(videos.group_of_video, groups)
     return Group(
         rows=int(videos.num_rows[selected].sum()),
@@ -111,8 +122,7 @@ def _group(
         frames=int(videos.num_frames[selected].sum()),
         faces_a_video=Quantiles.of(videos.num_rows[selected]),
         measures=measures,
-        small=small,
-        unchanged=unchanged,
+        **fractions,
     )
 
 

@@ -22,6 +22,7 @@ from assets_dataset import (
     NO_ROWS,
     ROWS,
     Clip,
+    DenseStandIn,
     copy_dataset,
     finish_dataset,
     make_dataset,
@@ -36,6 +37,7 @@ from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.inspect.cli import inspect
 from facefeed.pipeline.inspect.figures.source_pairs import matching_source_row
 from facefeed.pipeline.inspect.findings import collect_findings
+from facefeed.pipeline.inspect.formatting import percent
 from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.inspect.statistics.groups import Statistics
 from facefeed.pipeline.planning.failure_limit import Failure
@@ -377,6 +379,29 @@ def test_partial_videos_are_named_with_what_they_lack(tmp_path: Path) -> None:
     ]
     assert Manifest.read(out).splits["train"]["videos"] == 3
     assert verify(out).findings == []
+
+
+def test_faces_that_the_dense_landmarks_do_not_fit_are_counted_and_shown(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", landmarker=DenseStandIn(misses=4))
+    inspection = inspect_dataset(tmp_path / "out")
+    scores = np.array(Index(tmp_path / "out").column("landmark_score"))
+    unfitted = float((scores < 0.5).mean())
+    assert 0.15 < unfitted < 0.35
+    (finding,) = [finding for finding in inspection.findings if "dense landmarks" in finding.what]
+    assert finding.level == "warning"
+    assert f"do not fit {percent(unfitted)} of the faces" in finding.what
+    assert "--min-landmark-score 0.5" in finding.remedy
+    (sheet,) = [sheet for sheet in inspection.sheets.lowest if sheet.key == "landmark_score"]
+    assert {picture.measure_texts["landmark_score"] for picture in sheet.pictures} == {"0.12"}
+    yaw = inspection.statistics.total.measures["yaw"]
+    assert yaw is not None
+    assert (yaw.least, yaw.most) == (5, 5)
+
+
+def test_dense_landmarks_that_fit_all_faces_are_reported_as_ok(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", landmarker=DenseStandIn(misses=10**9))
+    (finding,) = [each for each in inspect_dataset(tmp_path / "out").findings if "dense landmarks" in each.what]
+    assert (finding.level, finding.what) == ("ok", "The dense landmarks fit all faces.")
 
 
 def test_one_video_that_outweighs_the_others_is_named(tmp_path: Path) -> None:
