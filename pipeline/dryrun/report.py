@@ -135,6 +135,10 @@ def _remarks(survey: Survey) -> list[str]:
     if survey.dropped_identities:
         names = ", ".join(survey.dropped_identities[:_MAX_NAMED])
         lines.append(f"identities that link over 30 % of all videos are dropped from the split: {names}")
+    if survey.whole_frames:
+        lines.append(
+            f"{plural(survey.whole_frames, 'input')} cropped already: each frame is one face, none is searched"
+        )
     if survey.own_masks:
         lines.append(f"masks of the set's own are here for {plural(survey.own_masks, 'input')}")
     if survey.fakes:

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from ..dataset.schema import face_schema
-from ..errors import UsageError
-from ..faces import Faces
+from ..dataset.schema import WHOLE_FRAME_HULL, face_schema
+from ..faces import FaceDetector, Faces
+from ..faces.detection import detect_faces
+from ..faces.detectors.by_name import whole_frame_detector
 from ..faces.geometry.alignment import tilt_degrees
 from ..faces.geometry.crop import CropSquare
 from ..faces.geometry.hull import TemplateLandmarker
@@ -58,6 +58,7 @@ class RowBuilder:
 
     def __init__(self, job: JobSpec) -> None:
         self._detector = job.detector
+        self._whole_frame_detector = whole_frame_detector()
         self._options = job.options
         self._landmarker = TemplateLandmarker()
         self._columns = tuple(job.columns)
@@ -75,20 +76,13 @@ class RowBuilder:
         with prefetch_one(frames, self.read_executor) as prefetched:
             yield from prefetched
 
-    def track_faces(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, TrackedFaces]]:
+    def track_faces(self, frames: Iterable[Frame], *, whole_frame: bool) -> Iterator[tuple[Frame, TrackedFaces]]:
         """Yields each frame of a video with its faces; detects and tracks them on the caller's thread."""
-        tracker = Tracker()
+        tracker, detector = Tracker(), self._detector_of(whole_frame)
         with prefetch_one(self._detector_batches(frames), self.read_executor) as batches:
             for batch in batches:
-                for frame, faces in zip(batch, self._detect([frame.rgb for frame in batch]), strict=True):
+                for frame, faces in zip(batch, detect_faces(detector, [frame.rgb for frame in batch]), strict=True):
                     yield frame, self._track(frame, faces, tracker)
-
-    def _detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
-        detections = self._detector.detect(frames)
-        if len(detections) != len(frames):
-            problem = f"{type(self._detector).__name__} gave {len(detections)} answers for {len(frames)} frames"
-            raise UsageError(f"{problem}: must give one for each, in their order")
-        return detections
 
     def _detector_batches(
         self, frames: Iterable[Frame], undetected_indices: frozenset[int] = frozenset()
@@ -138,12 +132,10 @@ class RowBuilder:
         """
         options = self._options
         rows: list[dict[str, Any]] = []
-        with prefetch_one(
-            self._analyze(entry.video_id, frames, source_cache, own_cache), self._detect_executor
-        ) as batches:
+        with prefetch_one(self._analyze(entry, frames, source_cache, own_cache), self._detect_executor) as batches:
             analyzed = chain.from_iterable(batches)
             for number, (frame_faces, frame_boxes) in enumerate(
-                smooth_boxes(analyzed, options.margin) if options.smooth else analyzed, 1
+                smooth_boxes(analyzed, self._margin(entry)) if options.smooth else analyzed, 1
             ):
                 rows += self._frame_rows(entry, split, frame_faces, frame_boxes, own_mask)
                 if number % _BATCH_FRAMES == 0 and rows:
@@ -154,7 +146,7 @@ class RowBuilder:
 
     def _analyze(
         self,
-        video_id: str,
+        entry: Entry,
         frames: Iterable[Frame],
         source_cache: SourceFrameCache | None,
         own_cache: SourceFrameCache | None,
@@ -163,7 +155,8 @@ class RowBuilder:
 
         Until it ends, no other thread may use the two caches.
         """
-        source_frames = AlignedSourceFrames(source_cache, video_id) if source_cache else None
+        source_frames = AlignedSourceFrames(source_cache, entry.video_id) if source_cache else None
+        detector = self._detector_of(entry.whole_frame)
         reuses_boxes = self._options.boxes == "source"
         tracker = Tracker(first_id=source_frames.next_track_id if source_frames and reuses_boxes else 0)
         extra_indices = own_cache.extra_indices if own_cache else frozenset[int]()
@@ -174,7 +167,7 @@ class RowBuilder:
                 matching = [source_frames.for_frame(frame) if source_frames else None for frame in searched]
                 if source_frames and searched and not tracker.has_started:
                     self._seed_tracker(tracker, searched[0], source_frames)
-                analyzed = self._analyze_batch(searched, matching, tracker, own_cache)
+                analyzed = self._analyze_batch(detector, searched, matching, tracker, own_cache)
                 yield [item for item in analyzed if item[0].frame.frame_index not in extra_indices]
 
     def _seed_tracker(self, tracker: Tracker, frame: Frame, source_frames: AlignedSourceFrames) -> None:
@@ -185,6 +178,7 @@ class RowBuilder:
 
     def _analyze_batch(
         self,
+        detector: FaceDetector,
         batch: Sequence[Frame],
         source_frames: Sequence[AlignedSourceFrame | None],
         tracker: Tracker,
@@ -192,7 +186,7 @@ class RowBuilder:
     ) -> Iterator[tuple[_FrameFaces, FrameBoxes]]:
         reused = [self._source_faces(source_frame) for source_frame in source_frames]
         to_detect = [frame.rgb for frame, known in zip(batch, reused, strict=True) if known is None]
-        detections = iter(self._detect(to_detect))
+        detections = iter(detect_faces(detector, to_detect))
         for frame, source_frame, known in zip(batch, source_frames, reused, strict=True):
             if known is not None:
                 tracker.update_with_ids(frame.rgb, known.faces, known.track_ids, frame.pts_seconds)
@@ -200,6 +194,12 @@ class RowBuilder:
             if own_cache is not None:
                 own_cache.add(frame, tracked)
             yield _FrameFaces(frame, tracked.faces, source_frame), self._frame_boxes(frame, tracked)
+
+    def _detector_of(self, whole_frame: bool) -> FaceDetector:
+        return self._whole_frame_detector if whole_frame else self._detector
+
+    def _margin(self, entry: Entry) -> float:
+        return 0.0 if entry.whole_frame else self._options.margin
 
     def _frame_boxes(self, frame: Frame, tracked: TrackedFaces) -> FrameBoxes:
         align = self._options.align
@@ -240,7 +240,7 @@ class RowBuilder:
     ) -> Iterator[dict[str, Any]]:
         options, frame, faces = self._options, frame_faces.frame, frame_faces.faces
         hulls = self._landmarker(frame.rgb, faces)
-        squares = [*map(CropSquare.around, frame_boxes.boxes_xyxy, repeat(options.margin), frame_boxes.degrees)]
+        squares = [*map(CropSquare.around, frame_boxes.boxes_xyxy, repeat(self._margin(entry)), frame_boxes.degrees)]
         masks = self._masks(frame_faces, squares, own_mask)
         frame_height, frame_width = frame.rgb.shape[:2]
         for box, score, landmarks, hull, track_id, square, manipulation in zip(
@@ -272,7 +272,7 @@ class RowBuilder:
                 "score": float(score),
                 "landmarks": list(landmarks_in_crop),
                 "hull": list(hull_in_crop),
-                "hull_method": self._landmarker.name,
+                "hull_method": WHOLE_FRAME_HULL if entry.whole_frame else self._landmarker.name,
                 "regions": region_boxes(landmarks_in_crop, hull_in_crop),
                 "sharpness": sharpness(crop),
                 "manipulated": manipulation.changed_fraction if manipulation else None,
