@@ -97,33 +97,6 @@ def find_media(
         pending += reversed(subfolders)
 
 
-def find_videos_or_frames(
-    root: Path,
-    ignored: Counter[str],
-    *,
-    is_input: Callable[[FoundFile], bool],
-    skip: Callable[[str], str | None] | None = None,
-    below: str = "",
-    allowed: Sequence[Path] = (),
-) -> list[FoundFile]:
-    """The media of a set of videos, without derived files; where none is an input, extracted frames too.
-
-    is_input: whether a file belongs to the set. The other arguments: see `find_media`.
-    """
-    files: list[FoundFile] = []
-    for derived in (DERIVED_FOLDERS, DERIVED_FOLDERS - FRAME_FOLDERS):
-
-        def skip_derived(folder: str, derived: frozenset[str] = derived) -> str | None:
-            name = folder.rpartition("/")[2]
-            return (skip(folder) if skip else None) or (f"in {name}/" if name.lower() in derived else None)
-
-        ignored.clear()
-        files = list(find_media(root, ignored, below=below, skip=skip_derived, allowed=allowed))
-        if any(map(is_input, files)):
-            break
-    return files
-
-
 def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile | None:
     """The file or folder of images that metadata calls `name`; None where there is none.
 

@@ -20,8 +20,9 @@ from typing import Any
 from ...errors import UsageError
 from ..json_files import begins_with, read_json
 from ..listing import Entry, FoundFile, Listing
-from ..media_files import find_videos_or_frames, path_exists
+from ..media_files import path_exists
 from ..segments import parse_segments, segment_fields
+from ..video_or_frames import find_videos_or_frames
 from .names.name_matcher import published_path, refuse_disjoint
 
 _SPLITS = ("train", "val", "test")
