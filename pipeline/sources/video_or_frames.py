@@ -67,11 +67,11 @@ def find_videos_or_frames(
 
     skip_others = partial(skip_derived, derived=DERIVED_FOLDERS - FRAME_FOLDERS)
     files = list(find_media(root, ignored, below=below, skip=skip_derived, allowed=allowed))
-    keys = {clip_key(_path_of_clip(file.relative)) for file in files if is_input(file)}
-    if not keys:
+    if not any(map(is_input, files)):
         ignored.clear()
         return list(find_media(root, ignored, below=below, skip=skip_others, allowed=allowed))
     frames: list[FoundFile] = []
+    keys = {clip_key(_path_of_clip(file.relative)) for file in files if is_input(file)} if frame_folders else set()
     for folder in frame_folders:
         for clip in _list_folders(root / folder):
             if clip_key(f"{folder}/{clip}") not in keys:
