@@ -17,6 +17,8 @@ from facefeed.pipeline.dryrun.report import print_dry_run
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.inspect.inspection import inspect_dataset
+from facefeed.pipeline.inspect.page import write_page
 from facefeed.pipeline.planning.options import Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, Unit
 from facefeed.pipeline.precompute import Summary, precompute
@@ -120,10 +122,12 @@ def test_a_dry_run_counts_them(
     assert "3 inputs cropped already" in capsys.readouterr().err
 
 
-def test_the_naive_dataset_of_the_benchmarks_crops_them_the_same_way(
+def test_inspect_counts_them_and_the_naive_dataset_crops_them_the_same_way(
     source: Path, tmp_path: Path, small_options: Options, cluster_address: str
 ) -> None:
     make(source, tmp_path / "out", small_options, scheduler=cluster_address)
+    write_page(inspect_dataset(tmp_path / "out"), tmp_path / "page.html")
+    assert "15 faces, each a whole frame" in (tmp_path / "page.html").read_text(encoding="utf-8")
     naive = OnTheFlyFaces(source, tmp_path / "out", split=None, image_size=64, detector=LEFT_HALF)
     shapes = {tuple(naive[position][0].shape) for position in range(len(naive))}
     assert shapes == {(3, 64, 64)}
