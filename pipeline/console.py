@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from rich.console import Console
 
 
 class _StderrConsole(Console):
-    """A rich console that goes quiet, instead of ending the process, when its pipe is closed (`2>&1 | head`)."""
+    """A rich console that goes quiet, instead of ending the process, when its pipe is closed (`2>&1 | head`).
+
+    In a terminal lines wrap at words, unless a path is longer than a line: it stays one, so that it can be copied. In a
+    file or a pipe nothing wraps.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich's, with its options."""
+        words = (word for item in objects if isinstance(item, str) for word in item.split())
+        if self.is_terminal and all(len(word) <= self.width for word in words):
+            options = {"soft_wrap": False, "crop": False, **options}
+        super().print(*objects, **options)
 
     def on_broken_pipe(self) -> None:
         """Called by rich, whose default is to end the process."""

@@ -145,7 +145,7 @@ def _remarks(summary: Summary) -> list[str]:
         lines.append(f"identities that linked over 30 % of all videos were dropped from the split: {names}")
     if listing.ignored:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in listing.ignored.most_common(_NAMED))
-        lines.append(f"ignored: {kinds}")
+        lines.append(f"files that are no inputs: {kinds}")
     return lines
 
 

@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..dataset.index import Index
 from ..dataset.manifest import Manifest
-from ..dataset.schema import SPLITS
+from ..dataset.schema import SPLITS, WHOLE_FRAME_HULL
 from ..errors import InputError, UsageError
 from ..faces import FaceDetector, Faces
+from ..faces.detectors.by_name import whole_frame_detector
 from ..faces.detectors.mtcnn import MTCNNDetector
 from ..faces.geometry.alignment import tilt_degrees
 from ..faces.geometry.crop import CropSquare
@@ -110,7 +111,7 @@ class OnTheFlyFaces:
 
     def _crop(self, rgb: Rgb, row: int) -> Rgb:
         box = self.index.value("box_xyxy", row)
-        (found,) = self.detector.detect([rgb])
+        (found,) = self._detector_of(row).detect([rgb])
         overlaps = _iou(found.boxes_xyxy, box)
         if not overlaps.any():
             where = f"no face that overlaps {[round(side) for side in box]}" if len(found) else "no face"
@@ -125,7 +126,13 @@ class OnTheFlyFaces:
             left, top, right, _ = (int(edge) for edge in self.index.value("crop_xyxy", row))
             return CropSquare(left, top, right - left, self.index.value("crop_degrees", row))
         degrees = tilt_degrees(face.landmarks[0]) if self.align else 0.0
-        return CropSquare.around(face.boxes_xyxy[0], self.margin, degrees)
+        return CropSquare.around(face.boxes_xyxy[0], 0.0 if self._is_whole_frame(row) else self.margin, degrees)
+
+    def _detector_of(self, row: int) -> FaceDetector:
+        return whole_frame_detector() if self._is_whole_frame(row) else self.detector
+
+    def _is_whole_frame(self, row: int) -> bool:
+        return self.index.text("hull_method", row) == WHOLE_FRAME_HULL
 
     def _video(self, row: int) -> str:
         return str(self.index.text("video_id", row))

@@ -21,6 +21,8 @@ READABLE_VERSIONS = (2, 3)
 
 ROW_GROUP_ROWS = 256
 SPLITS = ("train", "val", "test")
+WHOLE_FRAME_HULL = "whole_frame"
+"""The `hull_method` of inputs that are cropped already: each frame is one face, and landmarks are typical ones."""
 REGION_NAMES = ("left_eye", "right_eye", "nose", "mouth", "face")
 DENSE_REGION_NAMES = (*REGION_NAMES, "left_brow", "right_brow")
 """Regions of datasets with dense landmarks."""
@@ -68,7 +70,7 @@ _FIELDS = (
     _field("score", pa.float32(), "the detector's confidence, 0..1"),
     _field("landmarks", _POINTS, "crop px: left, right eye, nose, left, right mouth corner, as the viewer sees them"),
     _field("hull", _POINTS, "crop px: convex hull of the face"),
-    _field("hull_method", pa.string(), "template5, or the dense landmarker's name"),
+    _field("hull_method", pa.string(), "template5, the dense landmarker's name; whole_frame: it was cropped already"),
     _field("regions", _REGIONS, "crop px: xyxy boxes; left and right as the viewer sees them"),
     _field("landmark_score", pa.float32(), "the dense landmarker's confidence that this is a face, 0..1",
            nullable=True),

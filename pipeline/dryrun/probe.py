@@ -115,7 +115,7 @@ def _probe_input(
     before = (shown[0][1] if shown else ended) - started
     probe = Probe(
         video_id=entry.video_id,
-        paired=entry.mask_id is None and entry.source_id is not None and pipeline.file_exists(entry.source_id),
+        paired=entry.mask_id is None and pipeline.is_compared(entry),
         frames=len(shown),
         wanted_frames=wanted,
         seconds=before + (ended - started - before) * share,

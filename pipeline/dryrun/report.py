@@ -73,7 +73,7 @@ def print_dry_run(result: DryRunResult, src: Path, allowed: int) -> None:
 
 def _forecast(result: DryRunResult, forecast: Forecast, console: Console) -> None:
     console.print(
-        f"\n[bold]forecast[/] for {forecast.slots} workers, from {forecast.probed} inputs tried in "
+        f"\n[bold]forecast[/] for {plural(forecast.slots, 'worker')}, from {plural(forecast.probed, 'input')} tried in "
         f"{duration_text(result.seconds)}"
     )
     console.print(f"  time   {_range(forecast.seconds, duration_text)}")
@@ -130,11 +130,16 @@ def _splits(survey: Survey) -> Table:
 
 def _remarks(survey: Survey) -> list[str]:
     lines = [
-        f"{survey.groups:,} groups; each stays within one split; the largest holds {survey.largest_group:,} inputs"
+        f"{plural(survey.groups, 'group')}; each stays within one split; the largest holds "
+        f"{plural(survey.largest_group, 'input')}"
     ]
     if survey.dropped_identities:
         names = ", ".join(survey.dropped_identities[:_MAX_NAMED])
         lines.append(f"identities that link over 30 % of all videos are dropped from the split: {names}")
+    if survey.whole_frames:
+        lines.append(
+            f"{plural(survey.whole_frames, 'input')} cropped already: each frame is one face, none is searched"
+        )
     if survey.own_masks:
         lines.append(f"masks of the set's own are here for {plural(survey.own_masks, 'input')}")
     if survey.fakes:
@@ -149,7 +154,7 @@ def _remarks(survey: Survey) -> list[str]:
     if survey.refused:
         lines.append(f"{survey.refused.total():,} will fail: {_counts_text(survey.refused)}")
     if survey.ignored:
-        lines.append(f"ignored: {_counts_text(survey.ignored, _MAX_NAMED)}")
+        lines.append(f"files that are no inputs: {_counts_text(survey.ignored, _MAX_NAMED)}")
     return lines
 
 

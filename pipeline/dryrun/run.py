@@ -145,7 +145,7 @@ def _try_and_forecast(
     present = {entry.video_id for entry in listing.entries if not entry.problem}
     guess = forecast(
         units, cost, trials.families, slots=trials.slots,
-        is_paired=lambda entry: entry.mask_id is None and entry.source_id in present,
+        is_paired=lambda entry: entry.mask_id is None and entry.compared and entry.source_id in present,
         fixed_seconds=fixed_seconds + trials.fixed_seconds, background=trials.background, config=job.config_hash,
     )  # fmt: skip
     save_forecast(guess, job.out)

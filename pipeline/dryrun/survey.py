@@ -21,9 +21,9 @@ class Survey:
     would refuse, None where nothing leaks. `groups`: how many sets of inputs no split may cut; `largest_group`:
     inputs in the largest one. `clips` of the inputs are folders of `images`. `hours` of playing time are those of
     `headers_read` headers, the rest by their bytes. `missing_files` names the first 100 of `missing`. `fakes`: inputs
-    that name an original; `without_original`: of these, those whose original is not there. `own_masks`: inputs with a
-    mask of their own. `caveats`: what the source does not say, and what OUT holds that another `--max-damaged` has
-    decided.
+    that name an original to compare them with; `without_original`: of these, those whose original is not there.
+    `own_masks`: inputs with a mask of their own; `whole_frames`: inputs that are cropped already. `caveats`: what the
+    source does not say, and what OUT holds that another `--max-damaged` has decided.
     """
 
     layout: str
@@ -47,6 +47,7 @@ class Survey:
     fakes: int
     without_original: int
     own_masks: int
+    whole_frames: int
     caveats: list[str]
 
 
@@ -55,7 +56,7 @@ def survey_source(
 ) -> Survey:
     """Surveys a source; the last part of `plan` is the one that the run would append."""
     present = {entry.video_id for entry in listing.entries if not entry.problem}
-    fakes = [entry for entry in listing.entries if entry.source_id is not None]
+    fakes = [entry for entry in listing.entries if entry.source_id is not None and entry.compared]
     dropped = plan.dropped_identities()
     sizes = group_sizes([entry for entry, _ in plan.planned_videos().values()], dropped)
     return Survey(
@@ -80,6 +81,7 @@ def survey_source(
         fakes=len(fakes),
         without_original=sum(entry.source_id not in present for entry in fakes),
         own_masks=sum(entry.mask_id is not None for entry in listing.entries),
+        whole_frames=sum(entry.whole_frame for entry in listing.entries),
         caveats=[*listing_warnings(listing), *caveats],
     )
 

@@ -116,6 +116,15 @@ class FaceDetector(Protocol):
         ...
 
 
+def detect_faces(detector: FaceDetector, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+    """The faces of frames (H, W, 3) uint8; raises `UsageError` where the detector does not answer for each of them."""
+    detections = detector.detect(frames)
+    if len(detections) != len(frames):
+        problem = f"{type(detector).__name__} gave {len(detections)} answers for {len(frames)} frames"
+        raise UsageError(f"{problem}: must give one for each, in their order")
+    return detections
+
+
 @dataclass(frozen=True, kw_only=True)
 class FaceFilter:
     """Selects which faces of a frame become rows; their order is kept.

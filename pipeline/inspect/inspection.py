@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..dataset.index import Index
 from ..dataset.manifest import Manifest
+from ..dataset.schema import WHOLE_FRAME_HULL
 from ..errors import CorruptDataError
 from .figures.contact_sheets import ContactSheets
 from .figures.histograms import Histogram, histograms
@@ -17,13 +18,14 @@ from .statistics.outcomes import Outcomes
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """The content of terminal report, `--json` and page."""
+    """The content of terminal report, `--json` and page; `whole_frames`: faces of inputs that are cropped already."""
 
     outcomes: Outcomes
     statistics: Statistics
     findings: list[Finding]
     sheets: ContactSheets
     histograms: list[Histogram]
+    whole_frames: int
 
 
 def inspect_dataset(out: Path) -> Inspection:
@@ -52,4 +54,5 @@ def inspect_dataset(out: Path) -> Inspection:
         ),
         sheets=sheets,
         histograms=histograms(index, statistics.videos),
+        whole_frames=len(index.rows_where("hull_method", WHOLE_FRAME_HULL)),
     )

@@ -21,7 +21,6 @@ from .findings import Finding
 from .inspection import Inspection
 from .statistics.columns import LANDMARK_SCORE, MEASURES, YAW, Measure
 from .statistics.groups import MANIPULATED_THRESHOLD, SMALL_FACE_PX
-from .statistics.outcomes import Outcomes
 from .statistics.quantiles import Quantiles
 from .statistics.videos import varying_columns
 
@@ -47,7 +46,7 @@ def write_page(inspection: Inspection, page: Path) -> int:
         },
         inspection=inspection, outcomes=outcomes, manifest=outcomes.manifest, statistics=statistics,
         sheets=inspection.sheets, headline=headline(inspection.findings), measures=_known_measures(inspection),
-        tones=_TONES, settings=_settings(outcomes), failures=_failures_as_script_json(outcomes.failures),
+        tones=_TONES, settings=_settings(inspection), failures=_failures_as_script_json(outcomes.failures),
         max_failures=MAX_FAILURES, num_unnamed_failures=outcomes.num_failed - len(outcomes.failures),
         name_columns=varying_columns(statistics.groups), splits=SPLITS, class_colours=colours,
         small_face_px=SMALL_FACE_PX, manipulated_threshold=MANIPULATED_THRESHOLD, max_curves=MAX_CURVES,
@@ -74,7 +73,8 @@ def _failures_as_script_json(failures: Sequence[Failure]) -> Markup:
     return Markup(text)  # noqa: S704 (no character in it can end the element)
 
 
-def _settings(outcomes: Outcomes) -> dict[str, str]:
+def _settings(inspection: Inspection) -> dict[str, str]:
+    outcomes = inspection.outcomes
     manifest, inputs = outcomes.manifest, outcomes.input_counts
     settings = {
         "Inputs": f"{inputs['total']:,}: {inputs['ok']:,} ok, {inputs['partial']:,} partial, "
@@ -82,7 +82,11 @@ def _settings(outcomes: Outcomes) -> dict[str, str]:
         "Units": f"{manifest.units:,}",
         "On disk": filesize.decimal(outcomes.size_bytes),
     }
-    return settings | dict(_flatten(manifest.config)) | {"Fingerprint": manifest.fingerprint}
+    if inspection.whole_frames:
+        faces = plural(inspection.whole_frames, "face")
+        settings["Cropped already"] = f"{faces}, each a whole frame, without detector and margin"
+    config = dict(_flatten({**manifest.config, "faces": manifest.config.get("faces") or "all"}))
+    return settings | config | {"Fingerprint": manifest.fingerprint}
 
 
 def _flatten(config: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:

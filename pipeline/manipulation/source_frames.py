@@ -56,6 +56,7 @@ class SourceFrameCache:
 
     `matches`: for each fake, by video_id, this video's frame index for each of the fake's frame indices; see
     `frame_matching.match_frames`. `extra_indices`: matching frames that are not among this video's own sampled frames.
+    `whole_frame`: whether each of its frames is one face.
     """
 
     def __init__(
@@ -64,7 +65,10 @@ class SourceFrameCache:
         folder: Path,
         matches: Mapping[str, Mapping[int, int]],
         extra_indices: frozenset[int] = frozenset(),
+        *,
+        whole_frame: bool = False,
     ) -> None:
+        self.whole_frame = whole_frame
         self.video_id, self.matches, self.extra_indices = video_id, matches, extra_indices
         self._needed_indices = frozenset(index for frames in matches.values() for index in frames.values())
         self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=str(folder))  # noqa: SIM115 (`discard` closes it)

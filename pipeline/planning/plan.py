@@ -143,7 +143,8 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
 
 _ENTRY_DEFAULTS = _as_dict(Entry(video_id=""))
 _LATER_FIELDS = (
-    "mask_id", "mask_size_bytes", "fake_segments", "outside_label", "values", "num_images", "images_digest",
+    "mask_id", "mask_size_bytes", "fake_segments", "outside_label", "whole_frame", "compared", "values", "num_images",
+    "images_digest",
 )  # fmt: skip
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..faces import Faces
+from ..faces import FaceDetector, Faces
+from ..faces.detection import detect_faces
 from ..faces.landmarks import FaceShape
 from ..planning.options import JobSpec
 
@@ -23,8 +24,8 @@ class FaceSearch:
     Holds the detector and the landmarker, so one serves a whole process; not thread-safe, as these are not.
     """
 
-    def __init__(self, job: JobSpec) -> None:
-        self._detector, self._landmarker = job.detector, job.landmarker
+    def __init__(self, job: JobSpec, detector: FaceDetector) -> None:
+        self._detector, self._landmarker = detector, job.landmarker
         self._keep, self._min_landmark_score = job.options.keep, job.options.min_landmark_score
 
     @property
@@ -34,7 +35,7 @@ class FaceSearch:
 
     def __call__(self, frames: Frames) -> list[LocatedFaces]:
         """The faces to keep of each frame, with their shapes."""
-        detections = self._detect(frames)
+        detections = detect_faces(self._detector, frames)
         if not self._min_landmark_score:
             kept = [self._keep(faces) for faces in detections]
             return list(zip(kept, self.shapes(frames, kept), strict=True))
@@ -46,7 +47,7 @@ class FaceSearch:
         """The faces to keep of each frame."""
         if self._min_landmark_score:
             return [faces for faces, _ in self(frames)]
-        return [self._keep(faces) for faces in self._detect(frames)]
+        return [self._keep(faces) for faces in detect_faces(self._detector, frames)]
 
     def shapes(self, frames: Frames, faces: Sequence[Faces]) -> list[list[FaceShape]]:
         """The shapes of known faces; raises `UsageError` where a landmarker of the user's breaks its contract."""
@@ -56,13 +57,6 @@ class FaceSearch:
             problem = f"{type(self._landmarker).__name__} gave {given} shapes for {wanted} faces"
             raise UsageError(f"{problem} of {len(frames)} frames: must give one for each, in their order")
         return shapes
-
-    def _detect(self, frames: Frames) -> list[Faces]:
-        detections = self._detector.detect(frames)
-        if len(detections) != len(frames):
-            problem = f"{type(self._detector).__name__} gave {len(detections)} answers for {len(frames)} frames"
-            raise UsageError(f"{problem}: must give one for each, in their order")
-        return detections
 
     def _passing(self, faces: Faces, shapes: list[FaceShape]) -> LocatedFaces:
         scores = np.array([np.inf if shape.score is None else shape.score for shape in shapes])

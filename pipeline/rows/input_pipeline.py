@@ -107,7 +107,7 @@ class InputPipeline:
             max_damaged_percent=max_damaged_percent if reader.last_damage else None,
             frames_wanted=reader.last_frames_wanted, frames_decoded=reader.last_frames_decoded,
             sha256=self._sha256(path, before), seconds=_seconds_since(started),
-            faces_without_mask=without_mask if entry.mask_id or self.has_source(entry) else 0,
+            faces_without_mask=without_mask if entry.mask_id or self.is_compared(entry) else 0,
             faces_with_own_mask=faces - without_mask if own_mask.frames else 0, own_mask_problem=own_mask.problem_text,
         )  # fmt: skip
         return ProcessedInput(outcome, _read_batches(spool))
@@ -158,7 +158,7 @@ class InputPipeline:
             needs_source = own_mask.frames is None or expects_source(entry, self._job.options)
             source_cache = self._source_cache(entry, family) if needs_source else None
             fakes = self._fakes_to_compare(entry.video_id, family)
-            own_cache = self._new_cache(entry.video_id, fakes) if fakes else None
+            own_cache = self._new_cache(entry, entry.video_id, fakes) if fakes else None
             frames = limit_frames(self._frames(entry.video_id, own_cache.extra_indices if own_cache else ()))
             try:
                 yield from self._row_builder.batches(
@@ -184,34 +184,37 @@ class InputPipeline:
         path = self._job.root / video_id
         return path_exists(path) and is_inside(path, self._job.roots)
 
-    def has_source(self, entry: Entry) -> bool:
-        """Whether `entry` is a fake whose source video is known and exists, readable or not."""
-        return entry.source_id not in (None, entry.video_id) and self.file_exists(entry.source_id)
+    def is_compared(self, entry: Entry) -> bool:
+        """Whether `entry` is a fake that is compared with its source, which is known and exists, readable or not."""
+        return entry.compared and entry.source_id not in (None, entry.video_id) and self.file_exists(entry.source_id)
 
     def _fakes_to_compare(self, video_id: str, family: Sequence[Entry]) -> set[str]:
         fakes = [other for other in family if other.source_id == video_id != other.video_id]
-        return {fake.video_id for fake in fakes if expects_source(fake, self._job.options)}
+        return {fake.video_id for fake in fakes if fake.compared and expects_source(fake, self._job.options)}
 
     def _source_cache(self, entry: Entry, family: Sequence[Entry]) -> SourceFrameCache | None:
-        """The cached frames of the video that a fake was made from, where that is known and exists."""
-        if entry.source_id in (None, entry.video_id):
+        """The cached frames of the video that a fake is compared with, where that is known and exists."""
+        if entry.source_id in (None, entry.video_id) or not entry.compared:
             return None
         cache = self._source.get(entry.source_id)
         is_expected = expects_source(entry, self._job.options)
         is_cached = cache is not None and (is_expected or entry.video_id in cache.matches)
         if not is_cached and self.file_exists(entry.source_id):
-            cache = self._new_cache(entry.source_id, {entry.video_id, *self._fakes_to_compare(entry.source_id, family)})
+            fakes = {entry.video_id, *self._fakes_to_compare(entry.source_id, family)}
+            cache = self._new_cache(entry, entry.source_id, fakes)
             self._source.load(cache)
         return cache
 
-    def _new_cache(self, video_id: str, fakes: set[str]) -> SourceFrameCache:
-        """An empty cache for a source, with the frame indices that its `fakes` need."""
+    def _new_cache(self, entry: Entry, video_id: str, fakes: set[str]) -> SourceFrameCache:
+        """An empty cache for a source, with the frame indices that its `fakes` need; `entry`: it or one of them."""
         own = self._frame_times(video_id)
         times_of = {fake: self._frame_times(fake) for fake in sorted(fakes)} if own else {}
         matches = {fake: match_frames(times, own) for fake, times in times_of.items() if own and times}
         needed = {index for frames in matches.values() for index in frames.values()}
         extra = frozenset(needed.difference(own.wanted_indices.tolist())) if own else frozenset[int]()
-        return SourceFrameCache(video_id, self._job.paths.temporary, matches, extra)
+        # A fake is only compared with a source that is cropped already where it is, too.
+        temporary = self._job.paths.temporary
+        return SourceFrameCache(video_id, temporary, matches, extra, whole_frame=entry.whole_frame)
 
     def _frame_times(self, video_id: str) -> FrameTimes | None:
         """None where the video cannot be read; the reason is recorded when its own rows are built."""
@@ -227,7 +230,7 @@ class InputPipeline:
     def _decode_source(self, cache: SourceFrameCache) -> Generator[tuple[Frame, TrackedFaces | None], None, None]:
         frames = self._frames(cache.video_id, cache.extra_indices)
         if self._job.options.boxes == "source":
-            yield from self._row_builder.track_faces(frames)
+            yield from self._row_builder.track_faces(frames, whole_frame=cache.whole_frame)
         else:
             yield from ((frame, None) for frame in self._row_builder.prefetched(frames))
 

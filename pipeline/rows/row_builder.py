@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..dataset.schema import face_schema
+from ..dataset.schema import WHOLE_FRAME_HULL, face_schema
 from ..faces import Faces
+from ..faces.detectors.by_name import whole_frame_detector
 from ..faces.geometry.alignment import tilt_degrees
 from ..faces.geometry.crop import CropSquare
 from ..faces.geometry.regions import sharpness
@@ -58,7 +59,8 @@ class RowBuilder:
     """
 
     def __init__(self, job: JobSpec) -> None:
-        self._search = FaceSearch(job)
+        self._search = FaceSearch(job, job.detector)
+        self._whole_frame_search = FaceSearch(job, whole_frame_detector())
         self._options = job.options
         self._columns = tuple(job.columns)
         self._has_dense_landmarks = job.landmarker.is_dense
@@ -76,12 +78,12 @@ class RowBuilder:
         with prefetch_one(frames, self.read_executor) as prefetched:
             yield from prefetched
 
-    def track_faces(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, TrackedFaces]]:
+    def track_faces(self, frames: Iterable[Frame], *, whole_frame: bool) -> Iterator[tuple[Frame, TrackedFaces]]:
         """Yields each frame of a video with its faces; detects and tracks them on the caller's thread."""
-        tracker = Tracker()
+        tracker, search = Tracker(), self._search_of(whole_frame)
         with prefetch_one(self._detector_batches(frames), self.read_executor) as batches:
             for batch in batches:
-                for frame, faces in zip(batch, self._search.faces([frame.rgb for frame in batch]), strict=True):
+                for frame, faces in zip(batch, search.faces([frame.rgb for frame in batch]), strict=True):
                     yield frame, _track(frame, faces, tracker)
 
     def _detector_batches(
@@ -128,12 +130,10 @@ class RowBuilder:
         """
         options = self._options
         rows: list[dict[str, Any]] = []
-        with prefetch_one(
-            self._analyze(entry.video_id, frames, source_cache, own_cache), self._detect_executor
-        ) as batches:
+        with prefetch_one(self._analyze(entry, frames, source_cache, own_cache), self._detect_executor) as batches:
             analyzed = chain.from_iterable(batches)
             for number, (frame_faces, frame_boxes) in enumerate(
-                smooth_boxes(analyzed, options.margin) if options.smooth else analyzed, 1
+                smooth_boxes(analyzed, self._margin(entry)) if options.smooth else analyzed, 1
             ):
                 rows += self._frame_rows(entry, split, frame_faces, frame_boxes, own_mask)
                 if number % _BATCH_FRAMES == 0 and rows:
@@ -144,7 +144,7 @@ class RowBuilder:
 
     def _analyze(
         self,
-        video_id: str,
+        entry: Entry,
         frames: Iterable[Frame],
         source_cache: SourceFrameCache | None,
         own_cache: SourceFrameCache | None,
@@ -153,7 +153,8 @@ class RowBuilder:
 
         Until it ends, no other thread may use the two caches.
         """
-        source_frames = AlignedSourceFrames(source_cache, video_id) if source_cache else None
+        source_frames = AlignedSourceFrames(source_cache, entry.video_id) if source_cache else None
+        search = self._search_of(entry.whole_frame)
         reuses_boxes = self._options.boxes == "source"
         tracker = Tracker(first_id=source_frames.next_track_id if source_frames and reuses_boxes else 0)
         extra_indices = own_cache.extra_indices if own_cache else frozenset[int]()
@@ -164,7 +165,7 @@ class RowBuilder:
                 matching = [source_frames.for_frame(frame) if source_frames else None for frame in searched]
                 if source_frames and searched and not tracker.has_started:
                     self._seed_tracker(tracker, searched[0], source_frames)
-                analyzed = self._analyze_batch(searched, matching, tracker, own_cache)
+                analyzed = self._analyze_batch(search, searched, matching, tracker, own_cache)
                 yield [item for item in analyzed if item[0].frame.frame_index not in extra_indices]
 
     def _seed_tracker(self, tracker: Tracker, frame: Frame, source_frames: AlignedSourceFrames) -> None:
@@ -175,6 +176,7 @@ class RowBuilder:
 
     def _analyze_batch(
         self,
+        search: FaceSearch,
         batch: Sequence[Frame],
         source_frames: Sequence[AlignedSourceFrame | None],
         tracker: Tracker,
@@ -182,17 +184,23 @@ class RowBuilder:
     ) -> Iterator[tuple[_FrameFaces, FrameBoxes]]:
         reused = [self._source_faces(source_frame) for source_frame in source_frames]
         to_search = [frame.rgb for frame, known in zip(batch, reused, strict=True) if known is None]
-        located = iter(self._search(to_search))
+        located = iter(search(to_search))
         for frame, source_frame, known in zip(batch, source_frames, reused, strict=True):
             if known is not None:
                 tracker.update_with_ids(frame.rgb, known.faces, known.track_ids, frame.pts_seconds)
-                tracked, (shapes,) = known, self._search.shapes([frame.rgb], [known.faces])
+                tracked, (shapes,) = known, search.shapes([frame.rgb], [known.faces])
             else:
                 faces, shapes = next(located)
                 tracked = _track(frame, faces, tracker)
             if own_cache is not None:
                 own_cache.add(frame, tracked)
             yield _FrameFaces(frame, tracked.faces, shapes, source_frame), self._frame_boxes(frame, tracked)
+
+    def _search_of(self, whole_frame: bool) -> FaceSearch:
+        return self._whole_frame_search if whole_frame else self._search
+
+    def _margin(self, entry: Entry) -> float:
+        return 0.0 if entry.whole_frame else self._options.margin
 
     def _frame_boxes(self, frame: Frame, tracked: TrackedFaces) -> FrameBoxes:
         align = self._options.align
@@ -232,7 +240,7 @@ class RowBuilder:
         own_mask: OwnMaskFrames | None,
     ) -> Iterator[dict[str, Any]]:
         options, frame, faces = self._options, frame_faces.frame, frame_faces.faces
-        squares = [*map(CropSquare.around, frame_boxes.boxes_xyxy, repeat(options.margin), frame_boxes.degrees)]
+        squares = [*map(CropSquare.around, frame_boxes.boxes_xyxy, repeat(self._margin(entry)), frame_boxes.degrees)]
         masks = self._masks(frame_faces, squares, own_mask)
         frame_height, frame_width = frame.rgb.shape[:2]
         for box, score, landmarks, shape, track_id, square, manipulation in zip(
@@ -263,6 +271,7 @@ class RowBuilder:
                 "crop_degrees": square.degrees,
                 "score": float(score),
                 **points_columns(landmarks, shape, square, scale),
+                **({"hull_method": WHOLE_FRAME_HULL} if entry.whole_frame and shape.points_68 is None else {}),
                 **(dense_columns(shape, square, scale) if self._has_dense_landmarks else {}),
                 "sharpness": sharpness(crop),
                 "manipulated": manipulation.changed_fraction if manipulation else None,

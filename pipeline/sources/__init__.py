@@ -11,6 +11,8 @@ Must not know: media, plans, datasets on disk.
 | media_files, allowed_roots | the search for media files, and the folders that inputs may lie in |
 | json_files, segments | JSON that comes with a source; when a video is fake |
 | image_sequences | which images are frames of one clip |
+| video_or_frames | which form of a clip is used, where it is there as a video and as frames |
+| whole_frames | which fakes are compared with their originals where some inputs are cropped already |
 | splits_file | splits from a file in place of the source's own |
 | own_columns | columns of the source's own that are stored in each row |
 | link_coverage, listing_checks | for how many inputs originals, recordings and people are known; warnings |
@@ -48,6 +50,8 @@ from .listing_checks import listing_warnings, refuse_unlabelled
 from .media_files import find_media, find_named
 from .own_columns import with_columns
 from .splits_file import with_splits_from
+from .video_or_frames import each_clip_once
+from .whole_frames import without_unlike_comparisons
 
 _PUBLISHED: tuple[Layout, ...] = (
     LAVDF(), AVDeepfake1M(),  # before DFDC, whose metadata.json is an object
@@ -111,7 +115,8 @@ def list_source(src: Path, layout: str | Layout = "auto", *, allowed: Sequence[P
             f"SRC={str(src)!r}: holds no video and no image{instead} (layout {listing.layout}); nothing to do"
         )
     refuse_outside(listing)
-    return replace(listing, entries=group_frames(listing.entries, listing.labels))
+    listing = replace(listing, entries=group_frames(listing.entries, listing.labels))
+    return without_unlike_comparisons(each_clip_once(listing))
 
 
 def _select_layout(src: Path, layout: str | Layout) -> Layout:

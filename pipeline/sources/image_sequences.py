@@ -16,7 +16,7 @@ from .media_files import FRAME_FOLDERS, is_image
 REAL_NAMES = frozenset(["real", "reals", "original", "originals", "pristine", "genuine", "authentic"])
 FAKE_NAMES = frozenset(["fake", "fakes", "manipulated", "deepfake", "deepfakes", "forged", "synthetic"])
 
-_CONTENT_NAMES = frozenset(["crops", "faces", "frames", "images", "imgs", "photos", "pictures"])
+CONTENT_NAMES = frozenset(["crops", "faces", "frames", "images", "imgs", "photos", "pictures"])
 _PHOTO_NAMES = frozenset(["dsc", "dscf", "dscn", "image", "img", "person", "photo", "pic", "picture", "portrait"])
 _RUNNING_NUMBERS = re.compile(r"(.*?)(?:(?:[\s._-]+\(?\d+\)?)+|\d+)")  # of the clip, the frame, the face in it
 
@@ -52,7 +52,7 @@ def class_names(labels: Iterable[str]) -> frozenset[str]:
 def clip_folder(folder: str, classes: frozenset[str]) -> str | None:
     """Path that identifies the clip; None where the folder collects images of a class, a split or all."""
     parts = folder.split("/") if folder else []
-    while parts and parts[-1].lower() in _CONTENT_NAMES:
+    while parts and parts[-1].lower() in CONTENT_NAMES:
         parts.pop()
     is_collection = not parts or parts[-1].lower() in classes or parse_split_name(parts[-1]) is not None
     return None if is_collection else "/".join(parts)

@@ -73,6 +73,9 @@ class Entry:
         fake_segments: when it is fake, as (start, end) in seconds, end excluded; its other frames have the label
             `outside_label`. None: `label` holds for all frames.
         outside_label: label of the frames outside `fake_segments`.
+        whole_frame: whether it is cropped already: each frame is one face, and the detector is not run.
+        compared: whether its frames show the same as those of its original: not where one of the two is cropped
+            already. `list_source` sets it.
         values: of the listing's `columns`, in their order: str, int, float or None.
         problem: reason why it must not be opened.
         detail: that reason, for people.
@@ -97,6 +100,8 @@ class Entry:
     mask_size_bytes: int = 0
     fake_segments: tuple[tuple[float, float], ...] | None = None
     outside_label: int = -1
+    whole_frame: bool = False
+    compared: bool = True
     values: tuple[str | int | float | None, ...] = ()
     problem: Reason | None = None
     detail: str | None = None

@@ -67,21 +67,22 @@ def find_media(
 
     """
     roots = (resolved_root(root), *allowed)
+    base = f"{root}/"  # joining a Path per folder is slow
     visited: set[tuple[int, int]] = set()
     linked = deque[str]()  # visited after all other folders, so that a folder is listed under its own name
     pending = [(below, False)]
     while pending or linked:
         folder, through_link = pending.pop() if pending else (linked.popleft(), True)
         try:
-            is_visited = _inode(root / folder) in visited
-            children = _children(root / folder)
+            inode = _inode(base + folder)
+            children = _children(base + folder)
         except OSError as error:
             yield FoundFile(printable_name(folder), problem="unreadable", detail=f"folder: {error.strerror}")
             continue
-        if is_visited and through_link:
+        if inode in visited and through_link:
             ignored["links to folders that are listed already"] += 1
             continue
-        visited.add(_inode(root / folder))
+        visited.add(inode)
         subfolders = []
         for child in children:
             relative = f"{folder}/{child.name}" if folder else child.name
@@ -97,33 +98,6 @@ def find_media(
             elif file := _list_file(child, relative, roots, ignored):
                 yield file
         pending += reversed(subfolders)
-
-
-def find_videos_or_frames(
-    root: Path,
-    ignored: Counter[str],
-    *,
-    is_input: Callable[[FoundFile], bool],
-    skip: Callable[[str], str | None] | None = None,
-    below: str = "",
-    allowed: Sequence[Path] = (),
-) -> list[FoundFile]:
-    """The media of a set of videos, without derived files; where none is an input, extracted frames too.
-
-    is_input: whether a file belongs to the set. The other arguments: see `find_media`.
-    """
-    files: list[FoundFile] = []
-    for derived in (DERIVED_FOLDERS, DERIVED_FOLDERS - FRAME_FOLDERS):
-
-        def skip_derived(folder: str, derived: frozenset[str] = derived) -> str | None:
-            name = folder.rpartition("/")[2]
-            return (skip(folder) if skip else None) or (f"in {name}/" if name.lower() in derived else None)
-
-        ignored.clear()
-        files = list(find_media(root, ignored, below=below, skip=skip_derived, allowed=allowed))
-        if any(map(is_input, files)):
-            break
-    return files
 
 
 def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile | None:
@@ -173,13 +147,13 @@ def printable_name(name: str) -> str:
         return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _children(folder: Path) -> list[os.DirEntry[str]]:
+def _children(folder: Path | str) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as scan:
         return sorted(scan, key=lambda child: child.name)
 
 
-def _inode(folder: Path) -> tuple[int, int]:
-    status = folder.stat()
+def _inode(folder: str) -> tuple[int, int]:
+    status = os.stat(folder)  # noqa: PTH116 (a Path takes longer than the call)
     return status.st_dev, status.st_ino
 
 

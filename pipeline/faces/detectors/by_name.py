@@ -16,6 +16,11 @@ WHOLE_FRAME = "whole-frame"
 """Every frame is one face: for media that is cropped already."""
 
 
+def whole_frame_detector() -> FixedBoxDetector:
+    """The detector of media that is cropped already: each frame is one face, and nothing is searched."""
+    return FixedBoxDetector([(0.0, 0.0, 1.0, 1.0)])
+
+
 def make_detector(name: str, keep: FaceFilter) -> FaceDetector:
     """Creates the detector `name`: "mtcnn", "track", "yunet:FILE.onnx" or "whole-frame"; else raises `UsageError`.
 
@@ -30,7 +35,7 @@ def make_detector(name: str, keep: FaceFilter) -> FaceDetector:
         least_px = max(keep.min_face_px, MIN_FACE_PX)
         return YuNetDetector(Path(file).expanduser(), min_face_px=least_px, min_score=keep.min_score)
     if name == WHOLE_FRAME:
-        return FixedBoxDetector([(0.0, 0.0, 1.0, 1.0)])
+        return whole_frame_detector()
     raise UsageError(
         f"detector={name!r}: must be mtcnn, track, yunet:FILE.onnx, the model file of OpenCV's YuNet, {WHOLE_FRAME}, "
         "or your own (from Python, an object)"

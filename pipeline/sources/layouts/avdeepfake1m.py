@@ -12,16 +12,19 @@ say which frames are fake. Folders are people of VoxCeleb2.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from ...errors import UsageError
-from ..json_files import begins_with, read_json
+from ..json_files import begins_with, read_records
 from ..listing import Entry, FoundFile, Listing
-from ..media_files import find_videos_or_frames, path_exists
-from ..segments import parse_segments, segment_fields
+from ..media_files import path_exists
+from ..segments import Segments, parse_segments, segment_fields
+from ..video_or_frames import find_videos_or_frames
 from .names.name_matcher import published_path, refuse_disjoint
 
 _SPLITS = ("train", "val", "test")
@@ -45,26 +48,26 @@ class AVDeepfake1M:
         Raises `UsageError` where the metadata is not of the set's form.
         """
         tables = _tables(src)
-        listed = [pair for split, table in tables.items() for pair in _records(table, split)]
-        records = dict(listed)
-        if len(records) < len(listed):
-            raise UsageError(f"{src}: its metadata names a video twice; fix it, or use --layout folder")
+        records: dict[str, _Record] = {}
+        for split, table in tables.items():
+            _add_records(records, table, split)
         ignored: Counter[str] = Counter()
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
         ignored[".json"] -= len(tables)
         folders = {split for split in _SPLITS if path_exists(src / split)}
-        entries = [_entry(file, records, use_splits=len(folders) > 1) for file in files]
-        on_disk = {published_path(entry.video_id) for entry in entries}
-        # A part of the set is on disk in most places: a split whose folder is not there is not missing.
-        expected = {path for path in records if path.partition("/")[0] in folders}
+        people: dict[str, str] = {}
+        files.reverse()
+        # One by one, so that files and entries of a million are never there together.
+        entries = [_entry(files.pop(), records, people, use_splits=len(folders) > 1) for _ in range(len(files))]
         for split, table in tables.items():
-            part = f"{split}/"
-            refuse_disjoint(
-                table, *([path for path in paths if path.startswith(part)] for paths in (expected, on_disk))
-            )
+            _refuse_disjoint(table, split, records, entries)
+        for entry in entries:
+            records.pop(published_path(entry.video_id), None)
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
-            missing=sorted(expected - on_disk), ignored=+ignored,
+            # A part of the set is on disk in most places: a split whose folder is not there is not missing.
+            missing=sorted(path for path in records if path.partition("/")[0] in folders),
+            ignored=+ignored,
             without_splits="give one of its folders as SRC", giving_labels="its metadata does not name them",
             recognised_by=", ".join([*(table.name for table in tables.values()), *sorted(folders)]),
         )  # fmt: skip
@@ -76,11 +79,20 @@ def _tables(src: Path) -> dict[str, Path]:
     return {split: table for split, table in tables.items() if begins_with(table, "[")}
 
 
-def _records(path: Path, split: str) -> list[tuple[str, dict[str, Any]]]:
-    """Records with the path of their video below SRC."""
+class _Record(NamedTuple):
+    """What the metadata says of a video. `path`: below SRC. `segments`: None where the picture is real."""
+
+    path: str
+    kind: str
+    segments: Segments | None
+    source: str | None
+
+
+def _add_records(records: dict[str, _Record], path: Path, split: str) -> None:
+    """Adds the records of a split by the path of their video below SRC; equal paths are one string in memory."""
     consequence = "no label of this set is known; fix it, or use --layout folder"
-    records = []
-    for record in read_json(path, consequence):
+    names: dict[str, str] = {}
+    for record in read_records(path, consequence):
         kind = str(record.get("modify_type")).replace("-", "_") if isinstance(record, dict) else None
         if kind not in _LABELS or "file" not in record:
             raise UsageError(
@@ -89,29 +101,41 @@ def _records(path: Path, split: str) -> list[tuple[str, dict[str, Any]]]:
         where = f"{path}: {record['file']}"
         segments = parse_segments(record.get("visual_fake_segments", ()), where) if _LABELS[kind] else None
         original = record.get("original") if kind != "real" else None  # of a real one it is the path in VoxCeleb2
-        source = f"{split}/{original}" if original else None
-        records.append(
-            (f"{split}/{record['file']}", {"kind": kind, "segments": segments, "source": source, "split": split})
-        )
-    return records
+        name, source = f"{split}/{record['file']}", f"{split}/{original}" if original else None
+        name = names.setdefault(name, name)
+        if name in records:
+            raise UsageError(f"{path}: names a video twice, {record['file']!r}; fix it, or use --layout folder")
+        source = names.setdefault(source, source) if source else None
+        records[name] = _Record(name, sys.intern(kind), segments, source)
 
 
-def _entry(file: FoundFile, records: Mapping[str, dict[str, Any]], *, use_splits: bool) -> Entry:
+def _refuse_disjoint(table: Path, split: str, records: Mapping[str, _Record], entries: Sequence[Entry]) -> None:
+    part = f"{split}/"
+    of_split = [entry for entry in entries if entry.video_id.startswith(part)]
+    if not any(published_path(entry.video_id) in records for entry in of_split):
+        on_disk = [published_path(entry.video_id) for entry in of_split]
+        refuse_disjoint(table, [path for path in records if path.startswith(part)], on_disk)
+
+
+def _entry(file: FoundFile, records: Mapping[str, _Record], people: dict[str, str], *, use_splits: bool) -> Entry:
+    """`people`: names that are entries' already, of which each is one string in memory."""
     folder, _, below = file.relative.partition("/")
     person = below.partition("/")[0] if below.startswith("id") else None
+    person = people.setdefault(person, person) if person else None
     split = folder if use_splits and folder in _SPLITS else None
     record = records.get(published_path(file.relative))
     if record is None:
         return Entry.of_file(file, split=split, identity=person, dataset="avdeepfake1m")
-    segments, source = record["segments"], record["source"]
-    is_real = segments is None
+    if record.path == file.relative:
+        file = replace(file, relative=record.path)  # which is in memory already
+    is_real = record.segments is None
     return Entry.of_file(
         file,
-        split=split,
-        source_id=None if is_real else source,
-        footage=source or published_path(file.relative) if is_real else None,
+        split=sys.intern(split) if split else None,
+        source_id=None if is_real else record.source,
+        footage=record.source or record.path if is_real else None,
         identity=person,
         dataset="avdeepfake1m",
-        method=_METHODS.get(record["kind"]),
-        **({"label": 0} if is_real else segment_fields(segments, file.relative)),
+        method=_METHODS.get(record.kind),
+        **({"label": 0} if record.segments is None else segment_fields(record.segments, file.relative)),
     )

@@ -19,7 +19,8 @@ from pathlib import Path, PurePosixPath
 from ...errors import UsageError
 from ..image_sequences import video_of_frame
 from ..listing import Entry, FoundFile, Listing
-from ..media_files import find_videos_or_frames, is_image, is_linked_folder, list_folders
+from ..media_files import is_image, is_linked_folder, list_folders
+from ..video_or_frames import find_videos_or_frames
 from .names.name_matcher import NameMatcher, published_path, stem_of
 from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from ..image_sequences import video_of_frame
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
-from ..media_files import find_media, find_videos_or_frames, is_linked_folder, list_folders
+from ..media_files import find_media, is_linked_folder, list_folders
+from ..video_or_frames import find_videos_or_frames
 from .names.name_matcher import NameMatcher, published_path, stem_of
 
 _MAX_NAMES_TRIED = 50

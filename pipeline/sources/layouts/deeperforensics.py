@@ -19,7 +19,8 @@ from ...dataset.schema import SPLITS
 from ...errors import UsageError
 from ..image_sequences import video_of_frame
 from ..listing import Entry, FoundFile, Listing, has_usable_splits
-from ..media_files import find_videos_or_frames, is_linked_folder, list_folders, path_exists
+from ..media_files import is_linked_folder, list_folders, path_exists
+from ..video_or_frames import find_videos_or_frames
 from .names.name_matcher import NameMatcher, stem_of
 from .names.spelling import check_spelling, folders_spelt_as
 

@@ -22,7 +22,8 @@ from ...errors import UsageError
 from ..image_sequences import video_of_frame
 from ..json_files import read_json
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name, refuse_duplicates
-from ..media_files import FRAME_FOLDERS, find_named, find_videos_or_frames, path_exists, printable_name
+from ..media_files import FRAME_FOLDERS, find_named, path_exists, printable_name
+from ..video_or_frames import find_videos_or_frames
 from .names.name_matcher import published_path, stem_of
 
 _LABELS = {"REAL": 0, "FAKE": 1}

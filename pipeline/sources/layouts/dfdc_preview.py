@@ -19,7 +19,8 @@ from ...errors import UsageError
 from ..image_sequences import video_of_frame
 from ..json_files import read_json
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
-from ..media_files import find_videos_or_frames, path_exists
+from ..media_files import path_exists
+from ..video_or_frames import find_videos_or_frames
 from .names.name_matcher import published_path, stem_of
 
 _TABLE = "dataset.json"

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from ...errors import UsageError
 from ..listing import Entry, FoundFile, Listing
-from ..media_files import find_videos_or_frames, is_linked_folder, is_media, list_folders, path_exists
+from ..media_files import is_linked_folder, is_media, list_folders, path_exists
+from ..video_or_frames import find_videos_or_frames
 from .names.name_matcher import NameMatcher, published_path, stem_of
 from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 

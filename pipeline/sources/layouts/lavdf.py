@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from ...errors import UsageError
-from ..json_files import begins_with, read_json
+from ..json_files import begins_with, read_records
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
-from ..media_files import find_videos_or_frames, path_exists
-from ..segments import parse_segments, segment_fields
+from ..media_files import path_exists
+from ..segments import Segments, parse_segments, segment_fields
+from ..video_or_frames import find_videos_or_frames
 from .names.name_matcher import published_path, refuse_disjoint
 
 _TABLES = ("metadata.json", "metadata.min.json")
@@ -49,7 +50,7 @@ class LAVDF:
         ignored[".json"] -= 1
         folders = {file.relative.partition("/")[0] for file in files}  # a split of one part alone is drawn
         use_splits = has_usable_splits({parse_split_name(folder) for folder in folders})
-        entries = [_entry(table, file, records.get(published_path(file.relative)), use_splits) for file in files]
+        entries = [_entry(file, records.get(published_path(file.relative)), use_splits=use_splits) for file in files]
         on_disk = {published_path(entry.video_id) for entry in entries}
         refuse_disjoint(table, records, on_disk)
         return Listing(
@@ -65,18 +66,35 @@ def _table(src: Path) -> Path | None:
     return next((src / name for name in _TABLES if begins_with(src / name, "[")), None)
 
 
-def _records(path: Path) -> dict[str, dict[str, Any]]:
+class _Record(NamedTuple):
+    """What the metadata says of a video: `segments` is None where the picture is real."""
+
+    split: str | None
+    source: str | None
+    segments: Segments | None
+    has_fake_audio: bool
+
+
+def _records(path: Path) -> dict[str, _Record]:
     """Records by the path of their video."""
     consequence = "no label of this set is known; fix it, or use --layout folder"
-    data = read_json(path, consequence)
     kinds = {"file": str, "modify_video": bool, "modify_audio": bool, "fake_periods": list}
-    for record in data:
+    records: dict[str, _Record] = {}
+    for record in read_records(path, consequence):
         if not isinstance(record, dict) or not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
             needed = ", ".join(f"{key} ({kind.__name__})" for key, kind in kinds.items())
             raise UsageError(f"{path}: {record!r:.80}: must have {needed}; {consequence}")
-    records = {_as_listed(record["file"]): record for record in data}
-    if len(records) < len(data):
-        raise UsageError(f"{path}: names a video twice; {consequence}")
+        name = _as_listed(record["file"])
+        if name in records:
+            raise UsageError(f"{path}: names a video twice, {name!r}; {consequence}")
+        records[name] = _Record(
+            split=parse_split_name(str(record.get("split"))),
+            source=_as_listed(record["original"]) if isinstance(record.get("original"), str) else None,
+            segments=parse_segments(record["fake_periods"], f"{path}: {record['file']}")
+            if record["modify_video"]
+            else None,
+            has_fake_audio=record["modify_audio"],
+        )
     return records
 
 
@@ -85,23 +103,21 @@ def _as_listed(name: str) -> str:
     return posixpath.normpath(name.replace("\\", "/"))
 
 
-def _entry(table: Path, file: FoundFile, record: Mapping[str, Any] | None, use_splits: bool) -> Entry:
+def _entry(file: FoundFile, record: _Record | None, *, use_splits: bool) -> Entry:
     if record is None:
         return Entry.of_file(file, dataset="lavdf")
-    split = parse_split_name(str(record.get("split"))) if use_splits else None
-    source = _as_listed(record["original"]) if isinstance(record.get("original"), str) else None
-    if not record["modify_video"]:
-        method = "audio" if record["modify_audio"] else None
+    split = record.split if use_splits else None
+    if record.segments is None:
+        method = "audio" if record.has_fake_audio else None
         return Entry.of_file(
-            file, label=0, split=split, footage=source or published_path(file.relative), method=method,
+            file, label=0, split=split, footage=record.source or published_path(file.relative), method=method,
             dataset="lavdf",
         )  # fmt: skip
-    segments = parse_segments(record["fake_periods"], f"{table}: {record['file']}")
     return Entry.of_file(
         file,
         split=split,
-        source_id=source,
+        source_id=record.source,
         dataset="lavdf",
-        method="audio and video" if record["modify_audio"] else "video",
-        **segment_fields(segments, file.relative),
+        method="audio and video" if record.has_fake_audio else "video",
+        **segment_fields(record.segments, file.relative),
     )

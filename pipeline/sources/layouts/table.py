@@ -2,6 +2,7 @@
 
 A path that is a folder of images is one clip. Paths, sources and masks are relative to the table's own folder. Where
 there is a column `footage`, rows of one footage stay in one split, and a row without one forms a group of its own.
+`whole_frame` says which inputs are cropped already.
 `fake_segments`, such as [[1.2, 3.4]] in seconds, says which frames of a video have its label; the others are real.
 Beside `emotions.csv`, `emotions.classes.txt` may name the classes, one a line, in the order of their numbers.
 """
@@ -12,6 +13,7 @@ import json
 import math
 from collections.abc import Sequence
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,10 @@ from ..segments import parse_segments
 from .class_names import ClassNames
 
 _MIN_SIMILARITY = 0.8  # 0..1: `labels` and `splitt` are misspelt columns, `label_id` is not
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
 _REQUIRED = ("path", "label")
-_OPTIONAL = ("split", "source", "mask", "identity", "footage", "method", "compression", "dataset", "fake_segments")
+_OPTIONAL = ("split", "source", "mask", "identity", "footage", "method", "compression", "dataset", "fake_segments",
+             "whole_frame")  # fmt: skip
 
 
 class TableFile:
@@ -58,7 +62,9 @@ class TableFile:
         use_splits = has_usable_splits({_split(src, row) for row in rows})
         entries: list[Entry] = []
         missing: list[str] = []
-        for row, *values in zip(rows, *(values for _, values in own_columns.values()), strict=True):
+        for number, (row, *values) in enumerate(
+            zip(rows, *(values for _, values in own_columns.values()), strict=True)
+        ):
             media_file = find_named(src.parent, row["path"], allowed)
             if media_file is None:
                 missing.append(row["path"])
@@ -72,6 +78,7 @@ class TableFile:
                 dataset=row.get("dataset") or None,
                 method=row.get("method") or None,
                 compression=row.get("compression") or None,
+                whole_frame=_is_whole_frame(src, row, number),
                 values=tuple(values),
                 **_label_fields(src, row, classes.names, numbers[row["label"]]),
             )
@@ -200,6 +207,26 @@ def _label_fields(src: Path, row: dict[str, str], classes: Sequence[str], label:
     if not segments:
         return {"label": label if label == real else -1}
     return {"label": label, "fake_segments": segments, "outside_label": real}
+
+
+def _is_whole_frame(src: Path, row: dict[str, str], number: int) -> bool:
+    """Whether the input is cropped already; raises `UsageError` on a value that says neither."""
+    given = row.get("whole_frame", "")
+    if given.lower() not in _BOOLEANS:
+        raise UsageError(
+            f"{src}: {_position(src, number)}: whole_frame {given!r} of {row['path']!r}: must be true or false (or 1, "
+            "0, yes, no; empty is false)"
+        )
+    return _BOOLEANS[given.lower()]
+
+
+def _position(src: Path, number: int) -> str:
+    """Where row `number` of the table is, counted from 0: its line in a CSV, in which empty lines are no rows."""
+    if src.suffix.lower() != ".csv":
+        return f"row {number + 1}"
+    with src.open("rb") as file:
+        filled = (position for position, line in enumerate(file, 1) if line.strip(b"\r\n"))
+        return f"line {next(islice(filled, number + 1, None))}"
 
 
 def _source_id(src: Path, row: dict[str, str]) -> str | None:

@@ -156,6 +156,9 @@ def test_a_damaged_video_that_was_tried_to_its_end_is_known_whole() -> None:
 
         def warm_up(self, _: str) -> None: ...
 
+        def is_compared(self, _: Entry) -> bool:
+            return False
+
         def release(self) -> None: ...
 
     [probe] = probe_family(cast("InputPipeline", Scratched()), [Entry(video_id="a.mp4")], 60.0)
@@ -181,6 +184,9 @@ def test_what_a_worker_does_once_is_measured_apart_from_its_trials(monkeypatch: 
             return iter(())
 
         def warm_up(self, _: str) -> None: ...
+
+        def is_compared(self, _: Entry) -> bool:
+            return False
 
         def release(self) -> None: ...
 

@@ -37,7 +37,7 @@ def dry(
         inputs=inputs, clips=0, images=0, new=inputs - refused - bridging - done, size_bytes=0, hours=0, headers_read=0,
         by_split={}, groups=inputs, largest_group=1, dropped_identities=[], leak=leak,
         refused=Counter(unreadable=refused, bridges_splits=bridging), missing=0, missing_files=[], ignored=Counter(),
-        fakes=0, without_original=0, own_masks=0, caveats=[],
+        fakes=0, without_original=0, own_masks=0, whole_frames=0, caveats=[],
     )  # fmt: skip
     reasons = ["truncated"] * failed + ["crashed"] * crashed
     failures = [Failure(f"{number}.mp4", reason, "") for number, reason in enumerate(reasons)]

@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow.dataset as pads
 import pytest
-from assets_docs import GUIDES
+from assets_docs import GUIDES, blocks
 from assets_layouts import Footage
+from assets_published import CELEBDF_PP
 from click.testing import CliRunner
 from facefeed.pipeline import sources
 from facefeed.pipeline.cli import main
@@ -40,9 +41,14 @@ def interviews(tmp_path: Path, footage: Footage) -> Path:
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
     """The guide's example as a file."""
-    (block,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL)
-    (tmp_path / "interviews.py").write_text(block)
-    return tmp_path / "interviews.py"
+    return write_example(tmp_path, "class Interviews")
+
+
+def write_example(folder: Path, text: str) -> Path:
+    """Writes the guide's block that has `text` in it to a file."""
+    (block,) = (block for block in blocks("python", GUIDE) if text in block)
+    (folder / "layout.py").write_text(block)
+    return folder / "layout.py"
 
 
 class Broken:
@@ -61,7 +67,17 @@ class Broken:
         return Listing(layout=self.name, root=src, labels=self.labels, entries=self.entries)
 
 
-# --- the guide's example
+# --- the guide's examples
+
+
+def test_the_guides_crops_of_celebdf_are_what_users_report(footage: Footage, tmp_path: Path) -> None:
+    layout = write_example(tmp_path, "class CelebDFCrops")
+    src = CELEBDF_PP.lay(tmp_path, footage)
+    footage.lay(src, fake=["Celeb-synthesis/FaceReenact/LivePortrait/id1_id0_0000.mp4"])
+    listing = list_source(src, load_layout(layout))
+    cropped = [entry.method for entry in listing.entries if entry.whole_frame]
+    assert sorted(cropped) == ["FLOAT", "LIA"]
+    assert len(listing.entries) == len(CELEBDF_PP.files) + 1
 
 
 def test_the_guides_example_lists_what_it_says(interviews: Path, example: Path) -> None:

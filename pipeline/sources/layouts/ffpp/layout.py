@@ -28,7 +28,8 @@ from pathlib import Path
 
 from ...image_sequences import video_of_frame
 from ...listing import Entry, FoundFile, Listing
-from ...media_files import find_named, find_videos_or_frames, is_linked_folder, list_media
+from ...media_files import find_named, is_linked_folder, list_media
+from ...video_or_frames import find_videos_or_frames
 from ..names.name_matcher import NameMatcher, stem_of
 from .folders import FfppFlat, FfppTree
 from .names import SWAPS, VideoName, mentioned_identities

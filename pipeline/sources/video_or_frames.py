@@ -1,0 +1,167 @@
+"""Clips that SRC holds as a video, as a folder of extracted frames, or as both: each is listed once.
+
+The rule, for all layouts: the video is used; frames are, where there is no video of their clip. A video and a folder
+of frames are of one clip where their paths are the same without suffix, case and folders such as `videos`, `frames`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from ..console import plural
+from .allowed_roots import is_inside, resolved_root
+from .image_sequences import CONTENT_NAMES, class_names, clip_folder
+from .listing import Entry, FoundFile, Listing
+from .media_files import (
+    DERIVED_FOLDERS,
+    FRAME_FOLDERS,
+    VIDEO_SUFFIXES,
+    find_media,
+    is_image,
+    list_folders,
+    printable_name,
+)
+
+_NEUTRAL_FOLDERS = CONTENT_NAMES | {"videos"}
+
+
+def clip_key(path: str) -> str:
+    """The same for a video and for a folder of its frames.
+
+    >>> clip_key("real/videos/033.MP4"), clip_key("real/frames/033")
+    ('real/033', 'real/033')
+    """
+    stem, dot, end = path.lower().rpartition(".")
+    parts = (stem if f"{dot}{end}" in VIDEO_SUFFIXES else path.lower()).split("/")
+    return "/".join(part for part in parts if part not in _NEUTRAL_FOLDERS)
+
+
+def find_videos_or_frames(
+    root: Path,
+    ignored: Counter[str],
+    *,
+    is_input: Callable[[FoundFile], bool],
+    skip: Callable[[str], str | None] | None = None,
+    below: str = "",
+    allowed: Sequence[Path] = (),
+) -> list[FoundFile]:
+    """The media of a set of videos, without derived files; frames of clips that it has no video of.
+
+    Folders of frames of other clips are skipped without listing what is in them: there can be millions.
+
+    is_input: whether a file belongs to the set. The other arguments: see `find_media`.
+    """
+    frame_folders: list[str] = []
+
+    def skip_derived(folder: str, derived: Set[str] = DERIVED_FOLDERS) -> str | None:
+        name = folder.rpartition("/")[2].lower()
+        if (other := skip(folder) if skip else None) or name not in derived:
+            return other
+        if name in FRAME_FOLDERS:
+            frame_folders.append(folder)
+        return f"in {name}/"
+
+    skip_others = partial(skip_derived, derived=DERIVED_FOLDERS - FRAME_FOLDERS)
+    files = list(find_media(root, ignored, below=below, skip=skip_derived, allowed=allowed))
+    if not any(map(is_input, files)):
+        ignored.clear()
+        return list(find_media(root, ignored, below=below, skip=skip_others, allowed=allowed))
+    frames: list[FoundFile] = []
+    keys = {clip_key(_path_of_clip(file.relative)) for file in files if is_input(file)} if frame_folders else set()
+    for folder in frame_folders:
+        for clip in _list_folders(root / folder):
+            if clip_key(f"{folder}/{clip}") not in keys:
+                found = _find_frames(root, f"{folder}/{clip}", skip=skip_others, allowed=allowed)
+                ignored[f"in {folder.rpartition('/')[2].lower()}/"] -= len(found)
+                frames += found
+    return sorted((*files, *frames), key=lambda file: file.relative) if frames else files
+
+
+def _find_frames(
+    root: Path, clip: str, *, skip: Callable[[str], str | None], allowed: Sequence[Path]
+) -> list[FoundFile]:
+    if not is_inside(root / clip, (resolved_root(root), *allowed)):
+        return [FoundFile(printable_name(clip), problem="outside_root", detail="a link out of the source")]
+    return list(find_media(root, Counter(), below=clip, skip=skip, allowed=allowed))
+
+
+def each_clip_once(listing: Listing) -> Listing:
+    """The listing without frames of clips that it has as videos; warns of what is used and what is left out.
+
+    Fakes whose original is in the other form than theirs get the `source_id` that it has, and its footage.
+    """
+    classes = class_names(listing.labels)
+    frames = {entry.video_id: clip for entry in listing.entries if (clip := _clip_of_frames(entry, classes))}
+    videos = [entry for entry in listing.entries if not (entry.problem or entry.num_images or is_image(entry.video_id))]
+    skipped = sum(listing.ignored[f"in {name}/"] for name in FRAME_FOLDERS)
+    if not videos or not (frames or skipped):
+        return listing
+    video_of = {clip_key(entry.video_id): entry.video_id for entry in videos}
+    kept = [
+        entry
+        for entry in listing.entries
+        if entry.video_id not in frames or clip_key(frames[entry.video_id]) not in video_of
+    ]
+    left_out = sum(entry.num_images or 1 for entry in listing.entries) - sum(entry.num_images or 1 for entry in kept)
+    clips = {
+        clip_key(frames[entry.video_id]): entry for entry in reversed(kept) if entry.video_id in frames
+    }  # by their first frame
+    return replace(
+        listing,
+        entries=_with_originals(kept, video_of, clips) if clips else kept,
+        missing=[name for name in listing.missing if clip_key(_path_of_clip(name)) not in clips],
+        warnings=(*listing.warnings, *_warnings(len(videos), len(clips), left_out + skipped)),
+    )
+
+
+def _warnings(videos: int, clips: int, left_out: int) -> Iterable[str]:
+    if left_out:
+        frames = "extracted frame is" if left_out == 1 else "extracted frames are"
+        yield f"{left_out:,} {frames} left out, beside the videos of their clips: each clip is used once, as the video"
+    if clips:
+        yield (
+            f"{plural(clips, 'clip')} without a video {'is' if clips == 1 else 'are'} used as extracted frames, and "
+            f"{plural(videos, 'other')} as {'a video' if videos == 1 else 'videos'}: a model may learn to tell the two "
+            "kinds apart; better have all clips as one of them"
+        )
+
+
+def _list_folders(folder: Path) -> list[str]:
+    try:
+        return list_folders(folder)
+    except OSError:  # no permission; it stays counted
+        return []
+
+
+def _path_of_clip(path: str) -> str:
+    """The folder of a frame; a video is returned unchanged."""
+    return path.rpartition("/")[0] if is_image(path) else path
+
+
+def _clip_of_frames(entry: Entry, classes: frozenset[str]) -> str | None:
+    """Path that identifies the clip whose frames an input is or holds; None of any other input."""
+    if entry.problem or not (entry.num_images or is_image(entry.video_id)):
+        return None
+    return clip_folder(entry.video_id if entry.num_images else entry.video_id.rpartition("/")[0], classes)
+
+
+def _with_originals(entries: Sequence[Entry], video_of: dict[str, str], clips: dict[str, Entry]) -> list[Entry]:
+    present = {entry.video_id for entry in entries}
+    return [_with_original(entry, present, video_of, clips) for entry in entries]
+
+
+def _with_original(entry: Entry, present: Set[str], video_of: dict[str, str], clips: dict[str, Entry]) -> Entry:
+    if entry.source_id is None or entry.source_id in present:
+        return entry
+    key = clip_key(_path_of_clip(entry.source_id))
+    if video := video_of.get(key):
+        return replace(entry, source_id=video)
+    if is_image(entry.source_id) or not (original := clips.get(key)):
+        return entry
+    folder = original.video_id if original.num_images else original.video_id.rpartition("/")[0]
+    # The frames' own footage, too: they may stay inputs of their own, which no source_id names.
+    return replace(entry, source_id=folder, footage=entry.footage or original.footage)

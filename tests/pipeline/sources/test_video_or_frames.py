@@ -1,0 +1,140 @@
+"""What a user notices of a tree in which clips are videos, folders of extracted frames, or both: each is used once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.planning.image_clips import with_clips
+from facefeed.pipeline.sources import Listing, list_source, media_files
+from facefeed.pipeline.splits.assignment import group_sizes
+
+CELEB = ("Celeb-real/{}/id0_0000", "Celeb-synthesis/{}/id0_id1_0000", "YouTube-real/{}/00170")
+FFPP = (
+    "original_sequences/youtube/c23/{}/033",
+    "manipulated_sequences/Deepfakes/c23/{}/033_097",
+    "original_sequences/youtube/c23/{}/097",
+)
+FOLDER = ("real/{}/anna", "fake/{}/anna_swap", "real/{}/ben")
+UADFV = ("real/{}/0000", "fake/{}/0000_fake", "real/{}/0001")
+SETS = {"celebdf": CELEB, "ffpp": FFPP, "folder": FOLDER, "uadfv": UADFV}
+BOTH_USED = "used as extracted frames, and 2 others as videos"
+
+sets = pytest.mark.parametrize("clips", SETS.values(), ids=SETS)
+
+
+def lay(root: Path, *, videos: Iterable[str] = (), frames: Iterable[str] = (), number: int = 3) -> Path:
+    """Lays clips as empty files: as `videos/<clip>.mp4`, as `frames/<clip>/0001.png` and so on."""
+    names = [f"{clip.format('videos')}.mp4" for clip in videos]
+    names += [f"{clip.format('frames')}/{index:04}.png" for clip in frames for index in range(1, number + 1)]
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def with_joined_frames(listing: Listing) -> Listing:
+    return with_clips(listing, (), (listing.root,))
+
+
+@sets
+def test_a_clip_that_is_there_in_both_forms_is_used_once_as_the_video(tmp_path: Path, clips: tuple[str, ...]) -> None:
+    lay(tmp_path, videos=clips)
+    alone = list_source(tmp_path)
+    listing = list_source(lay(tmp_path, frames=clips))
+    assert listing.entries == alone.entries
+    left_out = [text for text in listing.warnings if "left out" in text]
+    assert left_out == ["9 extracted frames are left out, beside the videos of their clips: each clip is used once, "
+                        "as the video"]  # fmt: skip
+
+
+@sets
+@pytest.mark.parametrize("alone", range(3))
+def test_a_clip_without_a_video_is_used_as_its_frames(tmp_path: Path, clips: tuple[str, ...], alone: int) -> None:
+    """Also an original or a fake: labels, originals and splits are what they are of videos."""
+    videos = [clip for clip in clips if clip != clips[alone]]
+    listing = list_source(lay(tmp_path, videos=videos, frames=clips))
+    joined = {entry.video_id: entry for entry in with_joined_frames(listing).entries}
+    as_videos = {entry.video_id: entry for entry in list_source(lay(tmp_path / "v", videos=clips)).entries}
+    names = {f"{clip.format('videos')}.mp4": f"{clip.format('videos')}.mp4" for clip in videos}
+    names[f"{clips[alone].format('videos')}.mp4"] = clips[alone].format("frames")
+    assert set(joined) == set(names.values())
+    for video, name in names.items():
+        assert joined[name].label == as_videos[video].label
+        source = as_videos[video].source_id
+        by_footage = {None} if joined[name].footage else set()  # as of frames of UADFV
+        assert joined[name].source_id in {names.get(source or ""), *by_footage}
+    assert joined[clips[alone].format("frames")].num_images == 3
+    assert any(BOTH_USED in text for text in listing.warnings)
+    assert any("6 extracted frames are left out" in text for text in listing.warnings)
+    assert sorted(listing.missing) == []
+    assert sorted(group_sizes(joined.values(), ())) == sorted(group_sizes(as_videos.values(), ()))
+
+
+def test_frames_of_an_original_keep_its_fakes_in_their_split_also_where_they_stay_apart(tmp_path: Path) -> None:
+    listing = list_source(lay(tmp_path, videos=CELEB[1:], frames=CELEB[:1]))
+    people_dropped = {"id0", "id1"}
+    assert sorted(group_sizes(listing.entries, people_dropped)) == [1, 4]
+
+
+def test_a_table_and_lists_of_a_set_follow_the_same_rule(tmp_path: Path) -> None:
+    lay(tmp_path, videos=["{}/a", "{}/b"], frames=["{}/a", "{}/c"])
+    (tmp_path / "t.csv").write_text(
+        "path,label\nvideos/a.mp4,real\nframes/a,real\nvideos/b.mp4,fake\nframes/c,fake\n", encoding="utf-8"
+    )
+    listing = list_source(tmp_path / "t.csv")
+    assert [entry.video_id for entry in listing.entries] == ["frames/c", "videos/a.mp4", "videos/b.mp4"]
+    assert [text.partition(":")[0] for text in listing.warnings] == [
+        "3 extracted frames are left out, beside the videos of their clips",
+        f"1 clip without a video is {BOTH_USED}",
+    ]
+
+
+def test_dfdc_finds_the_label_of_either_form(tmp_path: Path) -> None:
+    part = lay(tmp_path / "dfdc_train_part_0", frames=["{}/bbb"])
+    (part / "aaa.mp4").touch()
+    metadata = {"aaa.mp4": {"label": "REAL"}, "bbb.mp4": {"label": "FAKE", "original": "aaa.mp4"}}
+    (part / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
+    real, fake = with_joined_frames(list_source(tmp_path)).entries
+    assert (real.video_id, real.label) == ("dfdc_train_part_0/aaa.mp4", 0)
+    assert (fake.video_id, fake.label, fake.source_id) == ("dfdc_train_part_0/frames/bbb", 1, real.video_id)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["real.mp4", "real/1.png"],  # a folder that collects images of a class
+        ["real/anna.mp4", "real/anna.png"],  # a picture, which is no folder
+        ["real/anna.mp4", "fake/anna/0001.png"],
+        ["real/anna.mp4", "real/ann/0001.png"],
+    ],
+)
+def test_other_images_are_inputs_beside_videos_as_ever(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert {entry.video_id for entry in list_source(tmp_path).entries} == set(names)
+
+
+def test_frames_behind_a_link_out_of_the_source_are_a_failure_and_not_read(tmp_path: Path) -> None:
+    src = lay(tmp_path / "src", videos=CELEB[:2])
+    elsewhere = lay(tmp_path / "elsewhere", frames=CELEB[2:])
+    (src / "YouTube-real/frames").mkdir(parents=True)
+    (src / CELEB[2].format("frames")).symlink_to(elsewhere / CELEB[2].format("frames"))
+    with pytest.raises(UsageError, match="allow-root"):
+        list_source(src)
+    assert len(list_source(src, allowed=[elsewhere]).entries) == 2 + 3
+
+
+def test_frames_beside_their_videos_are_counted_without_a_look_at_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay(tmp_path, videos=FFPP, frames=FFPP, number=50)
+    seen: list[str] = []
+    stat_file = media_files._stat_file
+    monkeypatch.setattr(media_files, "_stat_file", lambda name, stat: seen.append(name) or stat_file(name, stat))
+    assert list_source(tmp_path).ignored == {"in frames/": 150}
+    assert len(seen) == 3
