@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 from assets_dataset import ROWS, Clip, copy_dataset, make_dataset
 from assets_export import exported, files_below, listed, run_export, without
 from assets_rows import damage, stored_rows
+from assets_storage import FailingStorage
+from facefeed.pipeline.dataset import byte_ranges
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.export.destination import WORK, Destination
@@ -271,10 +274,25 @@ def test_a_missing_file_of_the_dataset_stops_the_export(out: Path, tmp_path: Pat
     (copy / stored_rows(copy)[0]["file"]).unlink()
     result = run_export(copy, tmp_path / "dest", "folders")
     assert result.exit_code == 1
-    assert "missing; run `facefeed verify" in result.stderr
+    assert "No such file or directory; run `facefeed verify" in " ".join(result.stderr.split())
     shutil.rmtree(copy / "faces")
     shutil.copytree(out / "faces", copy / "faces")
     assert exported(copy, tmp_path / "dest", "folders")["rows"] == TOTAL
+
+
+def test_a_disk_that_fails_stops_the_export_and_the_same_command_resumes(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = FailingStorage(errno.EIO)
+    with monkeypatch.context() as patched:
+        patched.setattr(byte_ranges, "Storage", lambda: storage)
+        exported(out, tmp_path / "passing", "folders")
+        storage.failures = [errno.EIO] * 6
+        stopped = run_export(out, tmp_path / "dest", "folders")
+    assert len(storage.waited) == 1 + len(byte_ranges.RETRY_DELAYS_SECONDS)
+    assert stopped.exit_code == 75
+    assert "(EIO), also after 5 further attempts" in " ".join(stopped.stderr.split())
+    assert exported(out, tmp_path / "dest", "folders")["damaged"] == 0
 
 
 def test_an_index_of_another_state_is_refused(out: Path, tmp_path: Path) -> None:
