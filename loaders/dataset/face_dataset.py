@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.crops import check_coverage, crop_protocol
+from ...pipeline.dataset.crops import black_parts, check_coverage, crop_protocol
 from ...pipeline.dataset.open_dataset import open_dataset
 from ...pipeline.dataset.stored_images import StoredImages
 from ...pipeline.errors import UsageError
@@ -105,15 +105,12 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self._worker_seed: int | None = None
         self._rows: Rows | None = select_rows(self.index, split, filters, frames_per_video)
         if protocol is not None:
-            self._warn_of_black(check_coverage(protocol, repr(crop), self.index, self._rows))
-
-    def _warn_of_black(self, count: int) -> None:
-        """Logs how many images lack a part that their protocol shows."""
-        if count:
-            _log.warning(
-                "crop=%r: %d of %d faces need more than is stored around them: the rest is black in their images",
-                self.crop, count, len(self),
+            is_missing = check_coverage(
+                protocol, self.index, self._rows, setting=f"crop={crop!r}",
+                alternative="give a crop with a smaller margin",
             )  # fmt: skip
+            if count := int(is_missing.sum()):
+                _log.warning("crop=%r: %s", crop, black_parts(count, len(self)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None}

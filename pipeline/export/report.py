@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..console import duration_text, plural, printable, stderr_console
+from ..dataset.crops import black_parts
 from .destination import SUMS
 from .run import ExportResult
 
@@ -22,10 +23,7 @@ _REASONS: Final = {
     "smaller_face": "not the largest face of their frame",
     "unlabelled": "of unknown label",
 }
-_NOTES: Final = {
-    "beyond_stored_crop": "need more than is stored around them, and are black there; run `facefeed precompute` into "
-    "another folder with --margin 0.8 --size 512",
-}
+_NOTES: Final[dict[str, Callable[[int, int], str]]] = {"beyond_stored_crop": black_parts}
 
 
 @contextmanager
@@ -47,7 +45,7 @@ def print_result(result: ExportResult, out: Path) -> None:
     """Prints what DEST holds, which rows it does not hold and why, and findings."""
     console, receipt = stderr_console(), result.receipt
     lines = [f"{plural(count, 'row')} left out: {_REASONS[reason]}" for reason, count in receipt.skipped.items()]
-    lines += [f"{plural(count, 'row')} {_NOTES[note]}" for note, count in receipt.notes.items()]
+    lines += [_NOTES[note](count, receipt.rows) for note, count in receipt.notes.items()]
     if result.parts_before:
         lines.append(f"resumed: {result.parts_before:,} of {plural(len(receipt.parts) - 1, 'part')} were there")
     for line in lines:
