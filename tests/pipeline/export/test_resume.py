@@ -132,7 +132,8 @@ def test_a_finished_export_is_read_back_and_not_written_again(
     before = {path: path.stat().st_mtime_ns for path in undisturbed[form].rglob("*")}
     result = run_export(out, undisturbed[form], form)
     assert result.exit_code == 0
-    assert "finished before; whole" in result.stderr
+    assert "was exported before; " in result.stderr
+    assert "all files match SHA256SUMS" in result.stderr
     assert {path: path.stat().st_mtime_ns for path in undisturbed[form].rglob("*")} == before
 
 
@@ -178,8 +179,9 @@ def test_a_folder_of_somebody_elses_is_refused(out: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("webdataset",), "form is hf, not webdataset"),
-        (("hf", "--split", "val"), "split is None, not val"),
+        (("webdataset",), "(form is hf, not webdataset); nothing was written"),
+        (("folders",), "(form is hf, not folders); nothing was written"),
+        (("hf", "--split", "val"), "split is all, not val"),
         (("hf", "--shard-mb", 1), "shard_mb is 512, not 1"),
     ],
 )
@@ -240,10 +242,21 @@ def test_damaged_rows_are_left_out_counted_and_named(out: Path, tmp_path: Path, 
     assert sorted(figures["damaged_rows"]) == sorted(face_ids)
     again = run_export(copy, tmp_path / "dest", form)
     assert again.exit_code == 1
-    assert all(face_id in again.stderr for face_id in face_ids)
+    assert {f"  {face_id}" for face_id in face_ids} <= set(again.stderr.splitlines())
     assert "facefeed verify" in again.stderr
     text = b"".join((tmp_path / "dest" / path).read_bytes() for path in listed(tmp_path / "dest"))
     assert not any(face_id.encode() in text for face_id in face_ids)
+
+
+def test_of_many_damaged_rows_the_first_are_named_and_the_receipt_names_all(out: Path, tmp_path: Path) -> None:
+    copy = copy_dataset(out, tmp_path / "out")
+    damage(copy, *range(12))
+    result = run_export(copy, tmp_path / "dest", "hf")
+    lines = result.stderr.splitlines()
+    assert lines[0].split() == ["damaged", "12", "rows", "of", "OUT", "left", "out:"]
+    assert lines[1:11] == [f"  {Index(copy).value('face_id', row)}" for row in range(10)]
+    assert lines[11] == f"  and 2 more: {tmp_path / 'dest' / 'export.json'}"
+    assert Index(copy).value("face_id", 11) in (tmp_path / "dest" / "export.json").read_text()
 
 
 def test_a_row_with_a_damaged_mask_is_damaged(out: Path, tmp_path: Path) -> None:
