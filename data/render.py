@@ -15,11 +15,11 @@ from .recipe import Clip
 from .scene import Scene
 
 TRUNCATED_FRACTION = 0.6
-"""Fraction that remains of a truncated file. Its index is at the end, so the remainder cannot be opened."""
+"""Fraction of a truncated file that is written. The index is at the end of the file, so it cannot be opened."""
 
 
 def base_portrait(people: tuple[int, ...]) -> Portrait:
-    """The still image that a clip of these people (indices into PEOPLE; none to two) is rendered from."""
+    """Returns the image that a clip of these people is rendered from; `people`: zero to two indices into PEOPLE."""
     if not people:
         return empty_backdrop()
     if len(people) == 1:
@@ -29,7 +29,7 @@ def base_portrait(people: tuple[int, ...]) -> Portrait:
 
 
 def render_clip(clip: Clip, still: Portrait, folder: Path) -> None:
-    """Render, encode and (if the recipe says so) damage one clip; `still` is the result of `base_portrait`."""
+    """Renders and encodes a clip, and truncates its file if that is its trait; `still`: see `base_portrait`."""
     if clip.manipulation is not None:
         still = blend_fake(still, clip.face_index, clip.manipulation)
     path, (width, height) = folder / clip.name, clip.shot.size
@@ -47,5 +47,5 @@ def _frames(clip: Clip, still: Portrait, *, rotated: bool) -> Iterator[Image]:
     scene = Scene(still, clip.shot, seed=clip.grain_seed)
     for index, pts in enumerate(clip.encoding.pts):
         frame = scene.frame(index, float(pts * clip.encoding.time_base))
-        # Stored rotated counter-clockwise, like the video of a phone held upright.
+        # Stored rotated counter-clockwise, as a phone stores video in portrait orientation.
         yield np.ascontiguousarray(np.rot90(frame)) if rotated else frame

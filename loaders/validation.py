@@ -144,10 +144,12 @@ _OPTION_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 """Options of `FaceDataLoader` with their checks and rules."""
 
 
-def check_collate_options(*, dtype: str, fields: Any) -> None:
-    """Raises `UsageError` on batch options that have no effect with the user's own collate_fn."""
-    if dtype != "float32" or fields is not None:
-        name = "fields" if fields is not None else "dtype"
+def check_loader_options(unsupported: Mapping[str, Any], sampler: Any, **options: Any) -> None:
+    """Checks the options of batches, and torch's that are `unsupported`; raises `UsageError` on what cannot hold."""
+    check_unsupported(unsupported, sampler)
+    check_options(**options)
+    if options["collate_fn"] is not None and (options["dtype"] != "float32" or options["fields"] is not None):
+        name = "fields" if options["fields"] is not None else "dtype"
         raise UsageError(
             f"collate_fn: gets (image, label) pairs of float32 and int, so {name} cannot hold; leave it out"
         )

@@ -129,27 +129,100 @@ def precompute(
     _announce_source(src, listing, progress)
     make_folders(job.paths)
     expected = load_forecast(job.out)
+    run = _Run(job, listing, config, failure_limit, retry, allow_leaks, progress)
     with _remove_empty_out_on_refusal(job.paths), hold_lease(job.paths.lease, progress.on_wait):
         run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
-        changes = _find_changes(run_state, job, listing, failure_limit=failure_limit, retry=retry, progress=progress)
+        changes = run.find_changes(run_state)
         remove_attempts(job.paths)
         orphans = quarantine_orphans(run_state)
-        part = _next_part(run_state, job, listing, changes, config=config, allow_leaks=allow_leaks, retry=retry)
-        run_state = _extend_plan(run_state, part, changes, failure_limit)
-        totals = _run_pending_units(job, run_state, progress, workers, scheduler)
-        manifest = _finalize(run_state, config, changes, len(listing.missing), failure_limit)
+        run_state = run.extend_plan(run_state, run.next_part(run_state, changes), changes)
+        totals = run.process_pending_units(run_state, workers, scheduler)
+        manifest = run.finalize(run_state, changes)
     return Summary(
-        manifest=manifest,
-        listing=listing,
-        changes=changes,
-        totals=totals,
-        seconds=time.monotonic() - started,
-        orphans=orphans,
-        failures=collect_failures(run_state, changes.refused),
+        manifest=manifest, listing=listing, changes=changes, totals=totals, seconds=time.monotonic() - started,
+        orphans=orphans, failures=collect_failures(run_state, changes.refused),
         partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
         dropped_identities=sorted(run_state.plan.dropped_identities()),
         forecast=_matching_forecast(expected, job, totals),
-    )
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The steps of one call of `precompute`, in order."""
+
+    job: JobSpec
+    listing: Listing
+    config: dict[str, Any]
+    failure_limit: FailureLimit
+    retry: Callable[[str], bool] | None
+    allow_leaks: bool
+    progress: Progress
+
+    def find_changes(self, run_state: RunState) -> Changes:
+        """Compares the source with OUT; refuses it where more inputs than allowed fail before they are read."""
+        job, listing = self.job, self.listing
+        changes = compare_with_plan(run_state, listing, job.roots, self.progress.comparing)
+        for text in damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, self.retry):
+            self.progress.warn(text)
+        planned = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
+        refuse_known_failures(collect_failures(None, changes.refused), len(planned), self.failure_limit)
+        return changes
+
+    def next_part(self, run_state: RunState, changes: Changes) -> PlanPart:
+        """Plans the units that the changes need."""
+        job = self.job
+        with MediaReader(job.limits, job.roots) as reader:
+            cost = CostModel(changes.added, job.root, job.options.sampling, reader)
+        return next_plan_part(
+            run_state, self.listing, changes, job=job, config=self.config, allow_leaks=self.allow_leaks,
+            retry=self.retry, cost_seconds=lambda entry: cost(entry).seconds,
+        )  # fmt: skip
+
+    def extend_plan(self, run_state: RunState, part: PlanPart, changes: Changes) -> RunState:
+        """Writes the next part of the plan, unless it is empty; refuses where known failures exceed the limit."""
+        grows = part.units or part.mtime_updates or not run_state.plan.parts
+        grown = run_state.with_part(part) if grows else run_state
+        if any(grown.pending_units()):  # before the plan grows: where nothing is done, a finished OUT stays finished
+            failures = failures_in_source(grown, changes.refused, changes.gone)
+            refuse_known_failures(failures, len(grown.unit_of_video) + len(changes.refused), self.failure_limit)
+        if grows:
+            record_plan_parts(run_state)
+            run_state.plan.append(run_state.paths, part)
+        return grown
+
+    def process_pending_units(self, run_state: RunState, workers: int | None, scheduler: str | None) -> Totals:
+        """Processes the units without a receipt on a cluster of workers."""
+        job, progress, pending = self.job, self.progress, list(run_state.pending_units())
+        done_before = sum(1 for _ in run_state.outcomes())
+        progress.expect(inputs=sum(len(unit.inputs_to_decode) for unit in pending), done_before=done_before)
+        if not pending:
+            return progress.totals
+        total = sum(1 for _ in run_state.plan.units())
+        progress.announce(f"{len(pending):,} of {plural(total, 'unit')} to do")
+        count = workers or default_num_workers()
+        progress.announce(f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
+        with start_unit_workers(job, count, scheduler) as (client, plugin), progress:
+            client.subscribe_topic(plugin, progress.on_event)
+            progress.dashboard = client.dashboard_link
+            progress.announce(f"dashboard: {client.dashboard_link}")
+            UnitScheduler(WorkerPool(client, plugin), job, progress, finished=total - len(pending)).run(pending)
+        return progress.totals
+
+    def finalize(self, run_state: RunState, changes: Changes) -> Manifest:
+        """Writes index and manifest; raises `TooManyFailedError` where more inputs failed than allowed."""
+        out = run_state.paths.root
+        if left := sum(1 for _ in run_state.pending_units()):
+            raise StoppedError(
+                f"{out}: {left} units have no receipt that this host can see; run the same command again"
+            )
+        quarantine_orphans(run_state)  # of units that were split in this run
+        manifest = build_manifest(run_state, self.config, changes.refused, len(self.listing.missing))
+        check_failures(manifest, failures_in_source(run_state, changes.refused, changes.gone), self.failure_limit, out)
+        _write_index(run_state, manifest)
+        publish_manifest(run_state.paths, manifest)
+        remove_superseded(run_state)
+        return manifest
 
 
 def _announce_source(src: str | Path, listing: Listing, progress: Progress) -> None:
@@ -166,70 +239,6 @@ def _announce_source(src: str | Path, listing: Listing, progress: Progress) -> N
 def _clip_counts(listing: Listing) -> str:
     num_images = sum(entry.num_images for entry in listing.clips)
     return f"{plural(len(listing.clips), 'clip')} of {plural(num_images, 'image')}"
-
-
-def _find_changes(
-    run_state: RunState,
-    job: JobSpec,
-    listing: Listing,
-    *,
-    failure_limit: FailureLimit,
-    retry: Callable[[str], bool] | None,
-    progress: Progress,
-) -> Changes:
-    """Compares the source with OUT; refuses it where more inputs than allowed fail before they are read."""
-    changes = compare_with_plan(run_state, listing, job.roots, progress.comparing)
-    for text in damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, retry):
-        progress.warn(text)
-    planned = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
-    refuse_known_failures(collect_failures(None, changes.refused), len(planned), failure_limit)
-    return changes
-
-
-def _next_part(
-    run_state: RunState,
-    job: JobSpec,
-    listing: Listing,
-    changes: Changes,
-    *,
-    config: dict[str, Any],
-    allow_leaks: bool,
-    retry: Callable[[str], bool] | None,
-) -> PlanPart:
-    with MediaReader(job.limits, job.roots) as reader:
-        cost = CostModel(changes.added, job.root, job.options.sampling, reader)
-    return next_plan_part(
-        run_state, listing, changes, job=job, config=config, allow_leaks=allow_leaks, retry=retry,
-        cost_seconds=lambda entry: cost(entry).seconds,
-    )  # fmt: skip
-
-
-def _extend_plan(run_state: RunState, part: PlanPart, changes: Changes, failure_limit: FailureLimit) -> RunState:
-    """Writes the next part of the plan, unless it is empty; refuses where known failures exceed the limit."""
-    grows = part.units or part.mtime_updates or not run_state.plan.parts
-    grown = run_state.with_part(part) if grows else run_state
-    if any(grown.pending_units()):  # before the plan grows: where nothing is done, a finished OUT stays finished
-        failures = failures_in_source(grown, changes.refused, changes.gone)
-        refuse_known_failures(failures, len(grown.unit_of_video) + len(changes.refused), failure_limit)
-    if grows:
-        record_plan_parts(run_state)
-        run_state.plan.append(run_state.paths, part)
-    return grown
-
-
-def _finalize(
-    run_state: RunState, config: dict[str, Any], changes: Changes, missing: int, failure_limit: FailureLimit
-) -> Manifest:
-    out = run_state.paths.root
-    if left := sum(1 for _ in run_state.pending_units()):
-        raise StoppedError(f"{out}: {left} units have no receipt that this host can see; run the same command again")
-    quarantine_orphans(run_state)  # of units that were split in this run
-    manifest = build_manifest(run_state, config, changes.refused, missing)
-    check_failures(manifest, failures_in_source(run_state, changes.refused, changes.gone), failure_limit, out)
-    _write_index(run_state, manifest)
-    publish_manifest(run_state.paths, manifest)
-    remove_superseded(run_state)
-    return manifest
 
 
 @contextmanager
@@ -255,23 +264,3 @@ def _write_index(run_state: RunState, manifest: Manifest) -> None:
 def _matching_forecast(expected: Forecast | None, job: JobSpec, totals: Totals) -> Forecast | None:
     """The forecast, if it was made for the config and the inputs that this run processed."""
     return expected if expected and (expected.config, expected.inputs) == (job.config_hash, totals.inputs) else None
-
-
-def _run_pending_units(
-    job: JobSpec, run_state: RunState, progress: Progress, workers: int | None, scheduler: str | None
-) -> Totals:
-    pending = list(run_state.pending_units())
-    done_before = sum(1 for _ in run_state.outcomes())
-    progress.expect(inputs=sum(len(unit.inputs_to_decode) for unit in pending), done_before=done_before)
-    if not pending:
-        return progress.totals
-    total = sum(1 for _ in run_state.plan.units())
-    progress.announce(f"{len(pending):,} of {plural(total, 'unit')} to do")
-    count = workers or default_num_workers()
-    progress.announce(f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
-    with start_unit_workers(job, count, scheduler) as (client, plugin), progress:
-        client.subscribe_topic(plugin, progress.on_event)
-        progress.dashboard = client.dashboard_link
-        progress.announce(f"dashboard: {client.dashboard_link}")
-        UnitScheduler(WorkerPool(client, plugin), job, progress, finished=total - len(pending)).run(pending)
-    return progress.totals

@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 import torch
 
+from ...pipeline.dataset.byte_ranges import MissingFileError
 from ...pipeline.errors import CorruptDataError, FacefeedError, UsageError
 from ..augment.seeding import Reseeder, derive_seed
-from ..dataset.byte_ranges import UnreadableFileError
 from ..dataset.columns import POINT_COLUMNS, check_fields, collate_column, mixup_labels
 from ..dataset.face_dataset import FaceDataset
 from ..dataset.replacement import replacement_candidates
@@ -182,7 +182,7 @@ class _BatchLoad:
         dataset, row = self._dataset, self._rows[position]
         try:
             return self._load(position, row)
-        except UnreadableFileError:
+        except MissingFileError:
             raise
         except CorruptDataError as error:
             if not dataset.replace_corrupt:
@@ -191,7 +191,7 @@ class _BatchLoad:
         for candidate in replacement_candidates(dataset.index, row, dataset.rows, dataset.balanced_column):
             try:
                 loaded = self._load(position, candidate)
-            except UnreadableFileError:
+            except MissingFileError:
                 raise
             except CorruptDataError:
                 continue

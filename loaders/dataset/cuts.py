@@ -1,6 +1,6 @@
-"""What becomes of a stored crop: all of it resized, or the image of a crop protocol, cut by one warp.
+"""Images from stored crops: the whole crop resized, or the image of a crop protocol, cut in one warp.
 
-Both have the same three steps for a row: pixels, points and mask, each from the stored crop's px to the image's.
+Both convert pixels, points and mask of a row from px of the stored crop to px of the image.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ..face import BOX_CORNERS, Face, resize_image, resize_mask
 
 
 class Cut(Protocol):
-    """How the stored crop of one row becomes its image."""
+    """Conversion of the stored crop of one row to its image."""
 
     @property
     def min_side_px(self) -> int | None:
-        """The smallest side at which the crop may be decoded, px; None: as it is."""
+        """The smallest side at which the crop may be decoded, px; None: its full size only."""
 
     def image(self, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
         """The image, uint8 (H, W, 3), of a decoded crop; in `into` if it fits."""
@@ -44,13 +44,13 @@ class Cuts(Protocol):
         """The cut of a row of the index."""
 
     def prepare(self, rows: Sequence[int]) -> None:
-        """Computes the cuts of a batch at once, in place of those of the last one: cheaper than one by one."""
+        """Computes the cuts of a batch in one vectorised call and keeps them until the next call."""
 
 
 def cuts_of(index: Index, protocol: CropProtocol | None, image_size: int | None) -> Cuts:
-    """The cuts of all rows to `image_size` px: of all of the crop, or by the protocol.
+    """The cuts of all rows: of the whole crop if `protocol` is None, else of the protocol's image.
 
-    None: the size of the crop, or of the protocol.
+    `image_size`: side of the images, px; None: that of the crop, or of the protocol.
     """
     if protocol is None:
         return _WholeCrops(index, image_size)
@@ -93,7 +93,7 @@ class _ProtocolCrops:
 
 @dataclass(frozen=True, slots=True)
 class WholeCrop:
-    """All of a stored crop of that width and height, resized to `side_px`; None: as it is."""
+    """A whole stored crop, `width_px` x `height_px`, resized to `side_px`; None: not resized."""
 
     width_px: int
     height_px: int
@@ -153,7 +153,7 @@ class ProtocolCrop:
         return image
 
     def _needed_part(self, crop: NDArray[np.uint8], to_image: Affine) -> tuple[tuple[int, int], NDArray[np.uint8]]:
-        """The part of a crop that its image shows, at least one pixel, and the part's upper left corner."""
+        """The upper left corner and the pixels of the part of a crop that its image shows, at least 1 x 1 px."""
         (a, b, across), (c, d, down) = to_image.tolist()
         area = (a * d - b * c) or math.inf
         ends = [(x - across, y - down) for x in (0, self.side_px) for y in (0, self.side_px)]
@@ -181,17 +181,17 @@ class ProtocolCrop:
         return cv2.warpAffine(mask, to_image, size, flags=cv2.INTER_NEAREST)  # type: ignore[no-any-return]
 
     def _from(self, side_px: int) -> Affine:
-        """The map to the image from a version of the stored crop that has another side."""
+        """The map to the image from the stored crop, resized to `side_px`."""
         return np.column_stack([self.to_image[:, :2] * (self.stored_px / side_px), self.to_image[:, 2]])
 
 
 def _clipped(first: float, last: float, length: int) -> tuple[int, int]:
-    """The whole px from `first` to `last` and what interpolation reads beside them, within 0 .. `length`."""
+    """The px range (start, end) from `first` to `last`, and a border for interpolation, within 0 .. `length`."""
     start = min(max(math.floor(first) - 2, 0), length - 1)
     return start, max(min(math.ceil(last) + 2, length), start + 1)
 
 
 def _scale_of(to_image: Affine) -> float:
-    """Image px per crop px: the root of the map's change of area."""
+    """Image px per crop px: the square root of the determinant of the map."""
     (a, b, _), (c, d, _) = to_image.tolist()
     return math.sqrt(abs(a * d - b * c))

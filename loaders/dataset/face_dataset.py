@@ -14,15 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.crops import check_coverage, crop_protocol
-from ...pipeline.dataset.index import Index
-from ...pipeline.dataset.manifest import Manifest
+from ...pipeline.dataset.crops import black_parts, check_coverage, crop_protocol
+from ...pipeline.dataset.open_dataset import open_dataset
+from ...pipeline.dataset.stored_images import StoredImages
 from ...pipeline.errors import UsageError
 from .. import validation
 from ..augment.seeding import generator_owners
 from ..face import FACE_FIELDS, Face
 from ..normalise import normalise
-from .byte_ranges import ByteRangeReader
 from .cuts import Cut, WholeCrop, cuts_of
 from .decode import decode_mask, decode_rgb
 from .selection import Filters, Rows, select_rows
@@ -62,7 +61,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     Raises:
         UsageError: `out` is no finished dataset, or a setting is out of range.
-        CorruptDataError: the bytes of a row are damaged.
+        CorruptDataError: the bytes of a row are damaged, or index and manifest are of two states.
+        StoppedError: storage does not return a file.
 
     """
 
@@ -94,30 +94,23 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self.face_transform, self.transform = _as_face_compose(face_transform), transform
         self._wants_mask = self.face_transform is not None and getattr(self.face_transform, "wants_mask", True)
         self.filters, self.frames_per_video = filters, frames_per_video
-        manifest = Manifest.read(self.out)
-        self.index = Index(self.out)
-        if self.index.fingerprint != manifest.fingerprint:
-            raise UsageError(
-                f"{self.out}: index and manifest are of two states; finish `facefeed precompute`, or run "
-                f"`facefeed verify {self.out} --rebuild-index`"
-            )
+        _, self.index = open_dataset(self.out)
         self.labels = self.index.labels
-        self._read: Callable[[str, int, int, int | None], bytes] = ByteRangeReader(self.out).read
+        images = StoredImages(self.index)
+        self._read_image: Callable[[int], bytes] = images.image
+        self._read_mask: Callable[[int], bytes | None] = images.mask
         self._decode: Callable[..., NDArray[np.uint8]] = decode_rgb
         self._cuts = cuts_of(self.index, protocol, image_size)
         self._resize: Callable[[Cut, NDArray[np.uint8], NDArray[np.uint8] | None], NDArray[np.uint8]] = _resize
         self._worker_seed: int | None = None
         self._rows: Rows | None = select_rows(self.index, split, filters, frames_per_video)
         if protocol is not None:
-            self._warn_of_black(check_coverage(protocol, repr(crop), self.index, self._rows))
-
-    def _warn_of_black(self, count: int) -> None:
-        """Logs how many images lack a part that their protocol shows."""
-        if count:
-            _log.warning(
-                "crop=%r: %d of %d faces need more than is stored around them: the rest is black in their images",
-                self.crop, count, len(self),
+            is_missing = check_coverage(
+                protocol, self.index, self._rows, setting=f"crop={crop!r}",
+                alternative="give a crop with a smaller margin",
             )  # fmt: skip
+            if count := int(is_missing.sum()):
+                _log.warning("crop=%r: %s", crop, black_parts(count, len(self)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None}
@@ -125,8 +118,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def with_wrapped_stages(self, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
         """A copy whose stages "read", "decode", "resize" and "augment" are `wrap(name, stage)`, as for timing."""
         wrapped = copy.copy(self)
-        for name in ("read", "decode", "resize"):
-            setattr(wrapped, f"_{name}", wrap(name, getattr(self, f"_{name}")))
+        for name in ("read_image", "read_mask", "decode", "resize"):
+            setattr(wrapped, f"_{name}", wrap(name.partition("_")[0], getattr(self, f"_{name}")))
         for name in ("face_transform", "transform"):
             if (stage := getattr(self, name)) is not None:
                 setattr(wrapped, name, wrap("augment", stage))
@@ -230,10 +223,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def _decode_row(
         self, row: int, min_side_px: int | None = None, into: NDArray[np.uint8] | None = None
     ) -> NDArray[np.uint8]:
-        index = self.index
-        name = index.text("file", row)
-        offset, size, crc32 = (int(index.number(f"image_{part}", row)) for part in ("offset", "bytes", "crc32"))
-        return self._decode(self._read(str(name), offset, size, crc32), min_side_px=min_side_px, into=into)
+        return self._decode(self._read_image(row), min_side_px=min_side_px, into=into)
 
     def _with_points(self, row: int, image: NDArray[np.uint8], cut: Cut) -> Face:
         index = self.index
@@ -244,10 +234,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def _load_mask(self, row: int, cut: Cut) -> NDArray[np.uint8] | None:
         """The manipulation mask of a row, resized or cut like its image; None where the row has none."""
-        offset, num_bytes = (int(self.index.number(f"mask_{part}", row)) for part in ("offset", "bytes"))
-        if not num_bytes:
-            return None
-        return cut.mask(decode_mask(self._read(str(self.index.text("file", row)), offset, num_bytes, None)))
+        data = self._read_mask(row)
+        return None if data is None else cut.mask(decode_mask(data))
 
 
 def _resize(cut: Cut, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:

@@ -24,16 +24,10 @@ from ..sampling.epoch_sampler import EpochSampler
 from ..sampling.order import Shuffling
 from ..transfer.finalizer import BatchFinalizer
 from ..workers.importable import check_importable
-from ..workers.processes import (
-    MAIN_GUARD_HINT,
-    WorkerDiedError,
-    WorkerInit,
-    default_num_workers,
-    start_method_name,
-    worker_context,
-)
+from ..workers.processes import MAIN_GUARD_HINT, WorkerDiedError, default_num_workers
 from ..workers.request_preparer import RequestPreparer
 from ..workers.watchdog import WorkerWatchdog
+from ..workers.worker_options import WorkerOptions
 from .arguments import as_dataset, check_epoch, check_mixup, normalises_in_worker
 from .describe import describe_epoch
 from .epoch_iterator import EpochIterator, deliver, iterate_in_order, no_iterator
@@ -122,19 +116,15 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         if isinstance(dataset, BatchDataset):  # a trainer rebuilds this loader
             unsupported.pop("generator", None)
             collate_fn = dataset.collate_fn if collate_fn is _identity else collate_fn
-        validation.check_unsupported(unsupported, sampler)
-        validation.check_options(dtype=dtype, on_corrupt=on_corrupt, device=device, fields=fields)
-        if collate_fn is not None:
-            validation.check_collate_options(dtype=dtype, fields=fields)
-        validation.check_options(
-            collate_fn=collate_fn, worker_init_fn=worker_init_fn, timeout=timeout, drop_last=drop_last,
-            persistent_workers=persistent_workers, channels_last=channels_last, pin_memory=pin_memory,
+        validation.check_loader_options(
+            unsupported, sampler, dtype=dtype, on_corrupt=on_corrupt, device=device, fields=fields,
+            collate_fn=collate_fn, drop_last=drop_last, channels_last=channels_last, pin_memory=pin_memory,
         )  # fmt: skip
-        self.local_ranks = validation.optional_int("local_ranks", local_ranks, minimum=1, example=8)
-        self._has_default_workers = num_workers is None
-        num_workers = default_num_workers(self.local_ranks) if num_workers is None else num_workers
-        num_workers = validation.require_int("num_workers", num_workers, example=2)
-        prefetch_factor = validation.optional_int("prefetch_factor", prefetch_factor, minimum=1, example=2)
+        workers = WorkerOptions(
+            num_workers=num_workers, local_ranks=local_ranks, prefetch_factor=prefetch_factor, timeout=timeout,
+            persistent_workers=persistent_workers, worker_init_fn=worker_init_fn,
+            multiprocessing_context=multiprocessing_context,
+        )  # fmt: skip
         dataset = as_dataset(
             dataset, split=split, image_size=image_size, crop=crop, face_transform=face_transform,
             transform=transform, filters=filters, frames_per_video=frames_per_video,
@@ -144,14 +134,11 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         self.window_images, self.seed, self.balance, self.max_per_video = window_images, seed, balance, max_per_video
         self.rank, self.num_replicas, self.dtype, self.fields = rank, num_replicas, dtype, fields
         self.channels_last, self.device, self.on_corrupt = channels_last, device, on_corrupt
+        self.local_ranks, self._has_default_workers = workers.local_ranks, workers.num_workers is None
         epoch_sampler = self._create_sampler(dataset, batch_size, drop_last=drop_last)
         self._connect(epoch_sampler, self._create_batch_dataset(dataset, collate_fn, seed=epoch_sampler.seed))
         self._meter = EpochMeter(0)
-        self._init_torch_loader(
-            num_workers=num_workers, worker_init_fn=worker_init_fn, multiprocessing_context=multiprocessing_context,
-            persistent_workers=num_workers > 0 if persistent_workers is None else persistent_workers,
-            prefetch_factor=prefetch_factor, pin_memory=pin_memory, timeout=timeout,
-        )  # fmt: skip
+        self._init_torch_loader(workers, pin_memory=pin_memory)
 
     def _create_sampler(self, dataset: FaceDataset, batch_size: int, *, drop_last: bool) -> EpochSampler:
         sampler = EpochSampler(
@@ -180,24 +167,18 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         object.__setattr__(self, "sampler", sampler)  # torch forbids plain assignment where a copy gets another
         object.__setattr__(self, "dataset", dataset)
 
-    def _init_torch_loader(
-        self, *, num_workers: int, worker_init_fn: Callable[[int], Any] | None,
-        multiprocessing_context: str | BaseContext | None, **options: Any,
-    ) -> None:  # fmt: skip
+    def _init_torch_loader(self, workers: WorkerOptions, *, pin_memory: bool) -> None:
         """Initializes torch's DataLoader, which only passes requests to workers and their batches back."""
-        dataset = self._batch_dataset
-        start_method_name(multiprocessing_context)
-        if num_workers:
+        dataset, arguments = self._batch_dataset, workers.torch_arguments()
+        if arguments["num_workers"]:
             check_importable(
                 face_transform=dataset.face_transform, transform=dataset.transform, collate_fn=dataset.collate_fn,
-                worker_init_fn=worker_init_fn,
+                worker_init_fn=workers.worker_init_fn,
             )  # fmt: skip
         super().__init__(
-            dataset, batch_size=None, sampler=self._epoch_sampler, collate_fn=_identity, num_workers=num_workers,
+            dataset, batch_size=None, sampler=self._epoch_sampler, collate_fn=_identity, pin_memory=pin_memory,
             generator=torch.Generator(),  # else torch would draw from the training script's own, once an epoch
-            worker_init_fn=worker_init_fn if isinstance(worker_init_fn, WorkerInit) else WorkerInit(worker_init_fn),
-            multiprocessing_context=worker_context(multiprocessing_context) if num_workers else None,
-            **options,
+            **arguments,
         )  # fmt: skip
         # Torch forbids plain assignment, since its own batching is off; users and trainers read these.
         object.__setattr__(self, "batch_size", self._epoch_sampler.batch_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -17,9 +18,9 @@ from typing import Any
 
 import cv2
 
+from ...pipeline.dataset.byte_ranges import MAX_OPEN_FILES
 from ...pipeline.errors import FacefeedError, UsageError
 from ...pipeline.machine import usable_cores
-from ..dataset.byte_ranges import raise_open_file_limit
 from .local_ranks import count_local_ranks
 
 _PRELOAD_MODULE = "facefeed.loaders.workers.preload"
@@ -126,9 +127,17 @@ class WorkerInit:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # in all threads, also those that imports started
         exit_with_parent()
         cv2.setNumThreads(0)
-        raise_open_file_limit()
+        _raise_open_file_limit()
         if self.user_init is not None:
             self.user_init(worker_id)
+
+
+def _raise_open_file_limit() -> None:
+    """Raises the limit of open files of this process as far as the system permits."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def exit_with_parent() -> None:

@@ -166,10 +166,11 @@ class Destination:
 
 def _refuse_other(root: Path, stored: ExportReceipt, wanted: ExportReceipt) -> None:
     """Raises `RefusedError` where the folder holds an export of other rows, or in another form."""
+    names = ("form",) if stored.request.get("form") != wanted.request["form"] else wanted.request
     differences = [
-        f"{name} is {value}, not {wanted.request.get(name)}"
-        for name, value in stored.request.items()
-        if value != wanted.request.get(name)
+        f"{name} is {_shown(name, stored.request.get(name))}, not {_shown(name, wanted.request[name])}"
+        for name in names
+        if stored.request.get(name) != wanted.request[name]
     ]
     if stored.fingerprint != wanted.fingerprint:
         differences.append("it is of another OUT, or OUT has changed since")
@@ -178,3 +179,7 @@ def _refuse_other(root: Path, stored: ExportReceipt, wanted: ExportReceipt) -> N
             f"DEST={root}: holds another export ({'; '.join(differences)}); nothing was written; "
             "name a new or empty folder, or delete this one"
         )
+
+
+def _shown(name: str, value: object) -> str:
+    return "all" if name == "split" and value is None else str(value)

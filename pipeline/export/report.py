@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich import filesize
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..console import duration_text, plural, printable, stderr_console
-from .destination import SUMS
+from ..dataset.crops import black_parts
+from .destination import RECEIPT, SUMS
 from .run import ExportResult
 
 _MAX_NAMED: Final = 10
@@ -22,10 +24,7 @@ _REASONS: Final = {
     "smaller_face": "not the largest face of their frame",
     "unlabelled": "of unknown label",
 }
-_NOTES: Final = {
-    "beyond_stored_crop": "need more than is stored around them, and are black there; run `facefeed precompute` into "
-    "another folder with --margin 0.8 --size 512",
-}
+_NOTES: Final[dict[str, Callable[[int, int], str]]] = {"beyond_stored_crop": black_parts}
 
 
 @contextmanager
@@ -47,28 +46,36 @@ def print_result(result: ExportResult, out: Path) -> None:
     """Prints what DEST holds, which rows it does not hold and why, and findings."""
     console, receipt = stderr_console(), result.receipt
     lines = [f"{plural(count, 'row')} left out: {_REASONS[reason]}" for reason, count in receipt.skipped.items()]
-    lines += [f"{plural(count, 'row')} {_NOTES[note]}" for note, count in receipt.notes.items()]
+    lines += [_NOTES[note](count, receipt.rows) for note, count in receipt.notes.items()]
     if result.parts_before:
         lines.append(f"resumed: {result.parts_before:,} of {plural(len(receipt.parts) - 1, 'part')} were there")
     for line in lines:
         console.print(escape(line))
-    if damaged := receipt.damaged:
-        named = ", ".join(damaged[:_MAX_NAMED]) + (", ..." if len(damaged) > _MAX_NAMED else "")
-        console.print(f"[red]damaged[/]  {plural(len(damaged), 'row')} left out: {escape(printable(named))}")
-        remedy = f"run `facefeed verify {shlex.quote(str(out))}`, and once it is whole, export to a new folder"
-        console.print(escape(printable(remedy)))
+    _print_damaged(console, result, out)
     for finding in result.check.findings:
         console.print(f"[red]check[/]  {escape(printable(finding))}")
     content = f"{plural(receipt.rows, 'row')} as {receipt.request['form']}, {plural(receipt.files, 'file')}"
     content += f", {filesize.decimal(receipt.size_bytes)}"
-    name = escape(printable(str(result.root)))
+    name, style = escape(printable(str(result.root))), "bold yellow" if receipt.damaged else "bold green"
     if result.check.findings:
         console.print(f"{name}: is not what was exported; delete it and export again", style="bold red")
     elif result.was_finished:
-        console.print(f"{name}: finished before; whole: {content}, as {SUMS} says", style="bold green")
+        console.print(f"{name}: was exported before; {content}; all files match {SUMS}", style=style)
     else:
-        style = "bold yellow" if damaged else "bold green"
         console.print(f"{name}: {content}, in {duration_text(result.seconds)}", style=style)
+
+
+def _print_damaged(console: Console, result: ExportResult, out: Path) -> None:
+    """Prints the first damaged rows, a line each, and what to do about them."""
+    if not (damaged := result.receipt.damaged):
+        return
+    console.print(f"[red]damaged[/]  {plural(len(damaged), 'row')} of OUT left out:")
+    for face_id in damaged[:_MAX_NAMED]:
+        console.print(f"  {escape(printable(face_id))}")
+    if len(damaged) > _MAX_NAMED:
+        console.print(f"  and {len(damaged) - _MAX_NAMED:,} more: {escape(printable(str(result.root / RECEIPT)))}")
+    remedy = f"run `facefeed verify {shlex.quote(str(out))}`, repair OUT as it says, then export to a new folder"
+    console.print(escape(printable(remedy)))
 
 
 def result_json(result: ExportResult) -> dict[str, Any]:

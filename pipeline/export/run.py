@@ -60,22 +60,22 @@ def export(
     `StoppedError` where the disk fails; the same call resumes then.
     """
     started = time.monotonic()
-    with StoredRows(out) as stored:
-        wanted = ExportReceipt(fingerprint=stored.manifest.fingerprint, request=request.to_json())
-        selected_rows = len(stored.select(request.split))
-        if not selected_rows:
-            raise UsageError(f"split={request.split}: {out} has no rows of it; nothing was written; name another split")
-        destination = Destination.open(dest, out, wanted)
-        was_finished, parts_before = destination.receipt.finished, 0
-        if was_finished:
-            destination.remove_work_folder()  # left where a run was killed at its very end
-        else:
-            form = make_form(stored, request)
-            with destination.claim(on_wait), stop_on_disk_error(dest):
-                parts_before = _write_parts(destination, form, _Counter("export", selected_rows, on_progress))
-                if Manifest.read(out).fingerprint != wanted.fingerprint:
-                    raise StoppedError(f"{out}: has changed during the export; delete {dest} and export again")
-                destination.finish([*_published(destination, form), *_closing(destination)])
+    stored = StoredRows(out)
+    wanted = ExportReceipt(fingerprint=stored.manifest.fingerprint, request=request.to_json())
+    selected_rows = len(stored.select(request.split))
+    if not selected_rows:
+        raise UsageError(f"split={request.split}: {out} has no rows of it; nothing was written; name another split")
+    destination = Destination.open(dest, out, wanted)
+    was_finished, parts_before = destination.receipt.finished, 0
+    if was_finished:
+        destination.remove_work_folder()  # left where a run was killed at its very end
+    else:
+        form = make_form(stored, request)
+        with destination.claim(on_wait), stop_on_disk_error(dest):
+            parts_before = _write_parts(destination, form, _Counter("export", selected_rows, on_progress))
+            if Manifest.read(out).fingerprint != wanted.fingerprint:
+                raise StoppedError(f"{out}: has changed during the export; delete {dest} and export again")
+            destination.finish([*_published(destination, form), *_closing(destination)])
     checked = _Counter("check", destination.receipt.files, on_progress)
     check = check_export(destination, selected_rows, read_files=was_finished, on_files=checked.add)
     return ExportResult(

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..dataset.index import Index
-from ..dataset.manifest import Manifest
+from ..dataset.open_dataset import open_dataset
 from ..dataset.schema import WHOLE_FRAME_HULL
-from ..errors import CorruptDataError
 from .figures.contact_sheets import ContactSheets
 from .figures.histograms import Histogram, histograms
 from .findings import Finding, collect_findings
@@ -31,15 +29,10 @@ class Inspection:
 def inspect_dataset(out: Path) -> Inspection:
     """Reads manifest, receipts, the index's columns, and the images of the few faces that are shown.
 
-    Raises `UsageError` where OUT holds no finished dataset, `CorruptDataError` where its plan or its index is damaged;
-    a damaged image is counted and shown as such.
+    Raises `UsageError` where OUT holds no finished dataset, `CorruptDataError` where its plan or its index is damaged,
+    `StoppedError` where storage does not return a file; a damaged image is counted and shown as such.
     """
-    manifest, index = Manifest.read(out), Index(out)
-    if index.fingerprint != manifest.fingerprint:
-        raise CorruptDataError(
-            f"{out}: the index belongs to another state of the dataset, its numbers would be wrong; "
-            f"run `facefeed verify {out} --rebuild-index`"
-        )
+    manifest, index = open_dataset(out)
     outcomes, statistics = Outcomes.of(out, manifest, set(index.categories("video_id"))), Statistics.of(index)
     sheets = ContactSheets.of(index, statistics.videos)
     return Inspection(

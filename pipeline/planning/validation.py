@@ -92,6 +92,19 @@ def prepare_job(
     if not listing.clips and not any(entry.num_images for entry in recorded.entries()):
         listing, options = _without_clips(listing, options)
     _refuse_unknown_times(listing, options.sampling)
+    job, config = _job_of(
+        listing, recorded, out=out, allowed=allowed, options=options, detector=detector, limits=limits
+    )
+    if not allow_unlabelled and recorded.config is None:
+        refuse_unlabelled(listing)
+    return job, listing, config
+
+
+def _job_of(
+    listing: Listing, recorded: RecordedDataset, *, out: Path, allowed: tuple[Path, ...], options: Options,
+    detector: FaceDetector, limits: DecoderLimits | None,
+) -> tuple[JobSpec, dict[str, Any]]:  # fmt: skip
+    """The job and its config; refuses a dataset of another config."""
     config = options.to_config(
         detector, listing.labels, listing.columns, landmarker=landmarker, schema=recorded.schema_version(listing),
         has_own_masks=recorded.uses_own_masks(listing, options),
@@ -102,9 +115,7 @@ def prepare_job(
         labels=listing.labels, columns=listing.columns, schema=config["schema"], config_hash=hash_config(config),
         limits=limits or DecoderLimits(),
     )  # fmt: skip
-    if not allow_unlabelled and recorded.config is None:
-        refuse_unlabelled(listing)
-    return job, listing, config
+    return job, config
 
 
 def _resolved(src: Path) -> Path:

@@ -271,7 +271,7 @@ class RowBuilder:
                 "crop_degrees": square.degrees,
                 "score": float(score),
                 **points_columns(landmarks, shape, square, scale),
-                **({"hull_method": WHOLE_FRAME_HULL} if entry.whole_frame and shape.points_68 is None else {}),
+                **({"hull_method": WHOLE_FRAME_HULL} if entry.whole_frame else {}),
                 **(dense_columns(shape, square, scale) if self._has_dense_landmarks else {}),
                 "sharpness": sharpness(crop),
                 "manipulated": manipulation.changed_fraction if manipulation else None,

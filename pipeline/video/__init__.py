@@ -2,13 +2,13 @@
 
     Sampling -> MediaReader (this process) == pipe ==> decoder/ (child): sniffing, truncation, timeline, pixels
 
-In: a path and a `Sampling`. Out: frames, RGB uint8 upright, with their times; or one reason why not.
+In: a path and a `Sampling`. Out: frames, RGB uint8 upright, with their times; or the reason of a failure.
 Must not know: faces, rows, Dask.
 
-On Linux on x86_64 and aarch64 the child can use no network, start no program and change no file (`decoder.seccomp`);
-elsewhere it can, and a warning says so. Everywhere it has limits of time and memory, and none of the environment's
-secrets. `reader`, `child_process` and `protocol` are the parent's side; only `decoder/` imports PyAV and Pillow. The
-one exception is `baselines`, which decodes in its own process with some of the child's modules.
+On Linux on x86_64 and aarch64 a system call filter denies the child network access, new programs and changes to files
+(`decoder.seccomp`); on other systems there is no filter, and a warning is logged. On all systems the child has limits
+of time and memory, and an environment without credentials. `reader`, `child_process` and `protocol` run in the parent;
+only `decoder/` imports PyAV and Pillow. `baselines` alone decodes in its own process, with some of the child's modules.
 """
 
 from __future__ import annotations

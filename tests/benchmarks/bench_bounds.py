@@ -83,30 +83,30 @@ def _erlang_above(value: float) -> float:
 
 
 KINDS: dict[str, Callable[[np.random.Generator, int], Drawn]] = {
-    one.__name__.replace("_", " "): one
-    for one in (independent, autocorrelated, bursts, rare, very_rare, long_runs, pattern)
+    process.__name__.replace("_", " "): process
+    for process in (independent, autocorrelated, bursts, rare, very_rare, long_runs, pattern)
 }
 
 
 def coverage(kind: str, count: int, runs: int, confidence: float) -> dict[str, Any]:
     """How many runs in 1 have the truth on the right side of each bound, 0 to 1, and how wide they are."""
-    held = {"wait upper": 0, "wait lower": 0, "starved upper": 0, "starved lower": 0}
+    counts = {"wait upper": 0, "wait lower": 0, "starved upper": 0, "starved lower": 0}
     uppers = []
     for run in range(runs):
         waits, wait, often = KINDS[kind](np.random.default_rng([run, count]), count)
         block = block_length(waits, min_length=WORKERS)
-        found = bootstrap_ratio(waits, waits + 1.0, block=block, confidence=confidence, seed=run).of_blocks(
+        bound = bootstrap_ratio(waits, waits + 1.0, block=block, confidence=confidence, seed=run).of_blocks(
             count, block
         )
         truth = wait / (wait + 1)
-        held["wait upper"] += found.upper >= truth
-        held["wait lower"] += found.lower <= truth
+        counts["wait upper"] += bound.upper >= truth
+        counts["wait lower"] += bound.lower <= truth
         starved = event_rate_bound(waits > LONG, block=block, confidence=confidence, seed=run).of_blocks(count, block)
-        held["starved upper"] += starved.upper >= often
-        held["starved lower"] += starved.lower <= often
-        uppers.append(found.upper)
+        counts["starved upper"] += starved.upper >= often
+        counts["starved lower"] += starved.lower <= often
+        uppers.append(bound.upper)
     return {"kind": kind, "steps": count, "runs": runs, "truth": truth, "median upper": float(np.median(uppers)),
-            **{name: number / runs for name, number in held.items()}}  # fmt: skip
+            **{name: number / runs for name, number in counts.items()}}  # fmt: skip
 
 
 def main() -> None:
@@ -114,16 +114,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--lengths", type=int, nargs="+", default=[200, 500, 1000, 2000, 5000])
     parser.add_argument("--confidence", type=float, default=0.95)
-    given = parser.parse_args()
-    found = []
+    arguments = parser.parse_args()
+    results = []
     for kind in KINDS:
-        for count in given.lengths:
-            found.append(coverage(kind, count, given.runs, given.confidence))
+        for count in arguments.lengths:
+            results.append(coverage(kind, count, arguments.runs, arguments.confidence))
             print("  ".join(f"{name} {value:.4f}" if isinstance(value, float) else f"{value!s:>15}"
-                            for name, value in found[-1].items()), file=sys.stderr, flush=True)  # fmt: skip
-    print(json.dumps({"confidence": given.confidence, "least": min(
-        one[name] for one in found for name in ("wait upper", "wait lower", "starved upper", "starved lower")
-    ), "coverage": found}, indent=1))  # fmt: skip
+                            for name, value in results[-1].items()), file=sys.stderr, flush=True)  # fmt: skip
+    print(json.dumps({"confidence": arguments.confidence, "least": min(
+        result[name] for result in results for name in ("wait upper", "wait lower", "starved upper", "starved lower")
+    ), "coverage": results}, indent=1))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -52,8 +52,8 @@ def write_folders(videos: list[Path], root: Path, folders: int, frames: int) -> 
             kind, start = ("real", "fake")[number % 2], number // len(videos)
             folder = root / kind / f"clip_{number:04}"
             folder.mkdir(parents=True)
-            shown = [frame.rgb for frame in islice(reader.frames(video, Sampling(every=1)), start, start + frames)]
-            for index, rgb in enumerate(islice(cycle(shown), frames)):
+            images = [frame.rgb for frame in islice(reader.frames(video, Sampling(every=1)), start, start + frames)]
+            for index, rgb in enumerate(islice(cycle(images), frames)):
                 path = folder / f"{index:03}.png"
                 cv2.imwrite(str(path), cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))
                 size_bytes += path.stat().st_size
@@ -99,22 +99,22 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--detectors", nargs="+", default=["mtcnn", "track"], choices=["mtcnn", "track"])
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         sample, source = Path(folder) / "sample", Path(folder) / "frames"
         make_sample(sample)
-        size_bytes = write_folders(list(readable(sample)), source, given.folders, given.frames)
+        size_bytes = write_folders(list(readable(sample)), source, arguments.folders, arguments.frames)
         table = write_table(source)
         repeats: dict[str, list[dict[str, Any]]] = {}
-        for _ in range(given.repeats):  # in turn, so that a drifting machine drifts under all of them
-            for detector in given.detectors:
+        for _ in range(arguments.repeats):  # in turn, so that a drifting machine drifts under all of them
+            for detector in arguments.detectors:
                 for name, src in (("apart", table), ("clips", source)):
-                    repeats.setdefault(f"{detector}_{name}", []).append(whole_job(src, given.workers, detector))
+                    repeats.setdefault(f"{detector}_{name}", []).append(whole_job(src, arguments.workers, detector))
     medians = {
-        name: {key: statistics.median(one[key] for one in runs) for key in runs[0]} for name, runs in repeats.items()
+        name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in repeats.items()
     }
-    about = {"benchmark": "clips", "cores": len(os.sched_getaffinity(0)), "folders": given.folders}
-    about |= {"frames_per_folder": given.frames, "image_mb": round(size_bytes / 1e6)}
+    about = {"benchmark": "clips", "cores": len(os.sched_getaffinity(0)), "folders": arguments.folders}
+    about |= {"frames_per_folder": arguments.frames, "image_mb": round(size_bytes / 1e6)}
     print(json.dumps({**about, "median": medians, "repeats": repeats}, indent=1))
 
 

@@ -73,18 +73,19 @@ def images_per_second(lane: FaceDataLoader, images: int) -> float:
     return count / (time.perf_counter() - started)
 
 
-def compare(out: Path, crop: str, given: argparse.Namespace) -> dict[str, Any]:
+def compare(out: Path, crop: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """All lanes of one protocol, in turn."""
     cut = dataset(out, crop=crop)
     assert cut.image_size is not None
     resized = dataset(out, image_size=cut.image_size)
-    whole = dataset(out, image_size=cut.image_size)
-    whole._decode = DecodedWhole()
-    lanes = {"crop": loader(cut), "resized": loader(resized), "resized, decoded whole": loader(whole)}
+    uncut = dataset(out, image_size=cut.image_size)
+    uncut._decode = DecodedWhole()
+    lanes = {"crop": loader(cut), "resized": loader(resized), "resized, decoded whole": loader(uncut)}
     for lane in lanes.values():
         images_per_second(lane, 1)
     repeats = [
-        {name: images_per_second(lane, given.images) for name, lane in lanes.items()} for _ in range(given.repeats)
+        {name: images_per_second(lane, arguments.images) for name, lane in lanes.items()}
+        for _ in range(arguments.repeats)
     ]
     result: dict[str, Any] = {"side_px": cut.image_size, "repeats": repeats}
     for other in ("resized", "resized, decoded whole"):
@@ -102,10 +103,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--images", type=int, default=2000, help="of a repeat")
     parser.add_argument("--crops", nargs="+", default=["deepfakebench", "ffpp", "sbi"])
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        out = given.out or archive(Path(folder))
-        print(json.dumps({crop: compare(out, crop, given) for crop in given.crops}))
+        out = arguments.out or archive(Path(folder))
+        print(json.dumps({crop: compare(out, crop, arguments) for crop in arguments.crops}))
 
 
 if __name__ == "__main__":

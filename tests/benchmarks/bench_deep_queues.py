@@ -41,9 +41,9 @@ class Sleeping(Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return ENDLESS
 
-    def __getitem__(self, wanted: int) -> torch.Tensor:
+    def __getitem__(self, index: int) -> torch.Tensor:
         time.sleep(self.seconds)
-        return torch.tensor(wanted)
+        return torch.tensor(index)
 
 
 def loader_of(workers: int, prefetch: int, pace: float) -> DataLoader[torch.Tensor]:
@@ -56,36 +56,41 @@ def loader_of(workers: int, prefetch: int, pace: float) -> DataLoader[torch.Tens
 
 
 def plain(workers: int, prefetch: int, pace: float, steps: int) -> dict[str, float]:
-    """A loop as anybody writes it, with two looks at the clock. at_first: in as many steps as a short profile has."""
-    left = round(3 * workers * prefetch / (pace - 1)) if pace > 1 else 3 * workers * prefetch
+    """A plain training loop, timed by two clock readings a step; at_first: over the steps of a short profile."""
+    skipped_steps = round(3 * workers * prefetch / (pace - 1)) if pace > 1 else 3 * workers * prefetch
     batches, waits, periods = iter(loader_of(workers, prefetch, pace)), [], []
-    for _ in range(left + steps):
-        asked = time.perf_counter()
+    for _ in range(skipped_steps + steps):
+        requested_at = time.perf_counter()
         _batch = next(batches)
-        handed = time.perf_counter()
+        received_at = time.perf_counter()
         time.sleep(STEP_SECONDS)
-        waits.append(handed - asked)
-        periods.append(time.perf_counter() - asked)
-    early = slice(workers * prefetch, FIRST_STEPS)
-    at_first = sum(waits[early]) / sum(periods[early])
-    return {"waits": sum(waits[left:]) / sum(periods[left:]), "at_first": at_first, "left_out": left, "steps": steps}
+        waits.append(received_at - requested_at)
+        periods.append(time.perf_counter() - requested_at)
+    first_steps = slice(workers * prefetch, FIRST_STEPS)
+    first_wait_share = sum(waits[first_steps]) / sum(periods[first_steps])
+    return {
+        "waits": sum(waits[skipped_steps:]) / sum(periods[skipped_steps:]),
+        "at_first": first_wait_share,
+        "left_out": skipped_steps,
+        "steps": steps,
+    }
 
 
 def profiled(workers: int, prefetch: int, pace: float, step: Any) -> dict[str, Any]:
-    """The same to the profiler."""
-    began = time.perf_counter()
-    found = profile(loader_of(workers, prefetch, pace), step, quick=True, epoch_batches=ENDLESS).verdict
+    """The verdict of the profiler on the same loader."""
+    started_at = time.perf_counter()
+    verdict = profile(loader_of(workers, prefetch, pace), step, quick=True, epoch_batches=ENDLESS).verdict
     return {
-        "word": found.kind.value,
-        "waits": found.wait_share.value,
-        "lower": found.wait_share.lower,
-        "upper": found.wait_share.upper,
-        "model": found.model_wait_share,
-        "steps": found.num_steps,
-        "settled": found.num_transient_steps,
-        "closure": found.unexplained_share,
-        "reasons": found.reasons,
-        "seconds": time.perf_counter() - began,
+        "word": verdict.kind.value,
+        "waits": verdict.wait_share.value,
+        "lower": verdict.wait_share.lower,
+        "upper": verdict.wait_share.upper,
+        "model": verdict.model_wait_share,
+        "steps": verdict.num_steps,
+        "settled": verdict.num_transient_steps,
+        "closure": verdict.unexplained_share,
+        "reasons": verdict.reasons,
+        "seconds": time.perf_counter() - started_at,
     }
 
 
@@ -96,31 +101,36 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--steps", type=int, default=3000, help="of the plain loop; the profiler decides itself")
     parser.add_argument("--devices", nargs="+", choices=("sleeping", "emulated"), default=["sleeping", "emulated"])
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     multiprocessing.set_forkserver_preload(["torch"])  # else 16 workers take a minute of both cores to import it
     steps = {"sleeping": SleepingStep(STEP_SECONDS, 0.0), "emulated": EmulatedDevice(STEP_SECONDS, 0.2)}
-    found = []
-    for repeat in range(given.repeats):
-        for queue in given.queues:
+    results = []
+    for repeat in range(arguments.repeats):
+        for queue in arguments.queues:
             workers, prefetch = map(int, queue.split("x"))
-            for pace in given.paces:
-                truth = plain(workers, prefetch, pace, given.steps)
+            for pace in arguments.paces:
+                plain_figures = plain(workers, prefetch, pace, arguments.steps)
                 print(
-                    f"{queue:>5} pace {pace:.2f}: a plain loop waits {truth['waits']:.2%}, "
-                    f"at first {truth['at_first']:.2%}",
+                    f"{queue:>5} pace {pace:.2f}: a plain loop waits {plain_figures['waits']:.2%}, "
+                    f"at first {plain_figures['at_first']:.2%}",
                     file=sys.stderr,
                     flush=True,
                 )
-                for name in given.devices:
-                    seen = profiled(workers, prefetch, pace, steps[name])
-                    found.append({"repeat": repeat, "queue": queue, "pace": pace, "step": name, "plain": truth,
-                                  "profiled": seen, "load": os.getloadavg()[0]})  # fmt: skip
-                    print(f"      {name:<9} {seen['waits']:.2%} ({seen['lower']:.2%} to {seen['upper']:.2%}) "
-                          f"{seen['word']}, model {seen['model']:.2%}, {seen['steps']} steps after {seen['settled']} "
-                          f"{seen['reasons']}", file=sys.stderr, flush=True)  # fmt: skip
-    apart = [abs(one["plain"]["waits"] - one["profiled"]["waits"]) for one in found if one["step"] == "sleeping"]
-    print(json.dumps({"most_apart": float(np.max(apart, initial=0.0)), "found": found}, indent=1))
+                for name in arguments.devices:
+                    figures = profiled(workers, prefetch, pace, steps[name])
+                    results.append({"repeat": repeat, "queue": queue, "pace": pace, "step": name,
+                                    "plain": plain_figures, "profiled": figures,
+                                    "load": os.getloadavg()[0]})  # fmt: skip
+                    print(f"      {name:<9} {figures['waits']:.2%} ({figures['lower']:.2%} to {figures['upper']:.2%}) "
+                          f"{figures['word']}, model {figures['model']:.2%}, {figures['steps']} steps after "
+                          f"{figures['settled']} {figures['reasons']}", file=sys.stderr, flush=True)  # fmt: skip
+    differences = [
+        abs(result["plain"]["waits"] - result["profiled"]["waits"])
+        for result in results
+        if result["step"] == "sleeping"
+    ]
+    print(json.dumps({"most_apart": float(np.max(differences, initial=0.0)), "found": results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -57,8 +57,8 @@ def plan(count: int, answer: Any) -> None:
         paths = OutPaths(Path(folder))
         make_folders(paths)
         Plan().append(paths, PlanPart(config={}, units=tuple(units)))
-        held = len(Plan.load(paths).planned_videos())
-    assert held == count
+        num_planned = len(Plan.load(paths).planned_videos())
+    assert num_planned == count
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     answer.put({"seconds": round(time.perf_counter() - started, 2), "peak_mb": round(peak_mb), "units": len(units)})
 
@@ -120,9 +120,9 @@ def main() -> None:
     parser.add_argument("--videos", type=int, default=100_000)
     parser.add_argument("--units", type=int, default=1500)
     parser.add_argument("--repeats", type=int, default=3)
-    given = parser.parse_args()
-    results = {"planning": planning(given.videos, given.repeats), "driving": driving(given.units)}
-    print(json.dumps({"benchmark": "driver", "videos": given.videos, **results}, indent=1))
+    arguments = parser.parse_args()
+    results = {"planning": planning(arguments.videos, arguments.repeats), "driving": driving(arguments.units)}
+    print(json.dumps({"benchmark": "driver", "videos": arguments.videos, **results}, indent=1))
 
 
 if __name__ == "__main__":

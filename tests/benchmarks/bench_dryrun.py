@@ -28,11 +28,11 @@ def command(source: str, out: Path, *more: str) -> tuple[dict[str, Any], float]:
     """Runs precompute; its JSON and the seconds from start to exit."""
     line = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", source, str(out), "--json", *more]
     started = time.perf_counter()
-    done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)
+    completed = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)
     seconds = time.perf_counter() - started
-    if done.returncode:
-        sys.exit(f"{' '.join(line)}: exit {done.returncode}")
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if completed.returncode:
+        sys.exit(f"{' '.join(line)}: exit {completed.returncode}")
+    figures: dict[str, Any] = json.loads(completed.stdout.splitlines()[-1])
     return figures, seconds
 
 
@@ -41,9 +41,9 @@ def one_repeat(source: str, options: list[str], folder: Path) -> dict[str, Any]:
     load_dry = os.getloadavg()[0]
     dry, dry_seconds = command(source, folder / "out", "--dry-run", *options)
     load_run = os.getloadavg()[0]
-    done, seconds = command(source, folder / "out", *options)
+    completed, seconds = command(source, folder / "out", *options)
     forecast = dry["forecast"]
-    actual = {"seconds": done["seconds"], "size_bytes": done["bytes"], "faces": done["rows"]}
+    actual = {"seconds": completed["seconds"], "size_bytes": completed["bytes"], "faces": completed["rows"]}
     return {
         "inputs": dry["survey"]["inputs"],
         "probed": forecast["probed"],
@@ -64,11 +64,11 @@ def repeats_of(source: str, options: list[str], count: int) -> list[dict[str, An
         if source == "sample":
             make_sample(Path(folder) / "videos")
             source = f"{folder}/videos"
-        found = []
+        repeats = []
         for number in range(count):
             (own := Path(folder) / str(number)).mkdir()
-            found.append(one_repeat(source, options, own))
-        return found
+            repeats.append(one_repeat(source, options, own))
+        return repeats
 
 
 def main() -> None:
@@ -81,10 +81,13 @@ def main() -> None:
     arguments = parser.parse_args()
     options = ["--workers", arguments.workers, "--every", arguments.every, "--max-failed", "100%"]
     sets = {source: repeats_of(source, options, arguments.repeats) for source in arguments.sets}
-    every = [one for found in sets.values() for one in found]
-    coverage = {name: round(sum(one["within"][name] for one in every) / len(every), 3) for name in FIGURES}
+    all_repeats = [repeat for repeats in sets.values() for repeat in repeats]
+    coverage = {
+        name: round(sum(repeat["within"][name] for repeat in all_repeats) / len(all_repeats), 3) for name in FIGURES
+    }
     print(json.dumps({
-        "benchmark": "dryrun", "workers": arguments.workers, "repeats": len(every), "coverage": coverage, "sets": sets,
+        "benchmark": "dryrun", "workers": arguments.workers, "repeats": len(all_repeats), "coverage": coverage,
+        "sets": sets,
     }))  # fmt: skip
 
 

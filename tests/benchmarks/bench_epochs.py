@@ -50,19 +50,19 @@ def held() -> dict[str, Any]:
     }
 
 
-def one(out: str, persistent: bool, epochs: int) -> list[dict[str, Any]]:
+def measure_in_process(out: str, persistent: bool, epochs: int) -> list[dict[str, Any]]:
     """What is held after each epoch."""
     import albumentations as A  # noqa: N812, PLC0415
     from facefeed.loaders import FaceDataLoader  # noqa: PLC0415
 
     transform = A.Compose([A.HorizontalFlip(p=0.5), A.RandomBrightnessContrast(p=0.5)])
     loader = FaceDataLoader(out, transform=transform, num_workers=2, persistent_workers=persistent)
-    told = []
+    samples = []
     for _ in range(epochs):
         for _ in loader:
             pass
-        told.append(held())
-    return told
+        samples.append(held())
+    return samples
 
 
 def growth(epochs: list[dict[str, Any]]) -> dict[str, float]:
@@ -78,30 +78,40 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(one(given.one[0], given.one[1] == "True", given.epochs)))
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(json.dumps(measure_in_process(arguments.one[0], arguments.one[1] == "True", arguments.epochs)))
         return 0
-    told: dict[str, Any] = {"bench": "epochs", "limit_megabytes_an_epoch": LIMIT_MEGABYTES_AN_EPOCH, "ways": {}}
+    results: dict[str, Any] = {"bench": "epochs", "limit_megabytes_an_epoch": LIMIT_MEGABYTES_AN_EPOCH, "ways": {}}
     with tempfile.TemporaryDirectory(prefix="bench_epochs") as folder:
-        out = given.out or Path(folder) / "out"
-        if given.out is None:
+        out = arguments.out or Path(folder) / "out"
+        if arguments.out is None:
             make_dataset(out, UNITS)
         for way, persistent in WAYS.items():
             repeats = []
-            for _ in range(given.repeats):
-                command = [sys.executable, __file__, "--epochs", str(given.epochs), "--one", str(out), str(persistent)]
-                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-                epochs = json.loads(done.stdout)
+            for _ in range(arguments.repeats):
+                command = [
+                    sys.executable,
+                    __file__,
+                    "--epochs",
+                    str(arguments.epochs),
+                    "--one",
+                    str(out),
+                    str(persistent),
+                ]
+                completed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                epochs = json.loads(completed.stdout)
                 repeats.append({"growth": growth(epochs), "epochs": epochs})
-            told["ways"][way] = repeats
-    growths = [repeat["growth"] for repeats in told["ways"].values() for repeat in repeats]
-    told["met"] = {
-        "pss": all(one["pss"] < LIMIT_MEGABYTES_AN_EPOCH for one in growths),
-        "counts": all(one[name] <= 0 for one in growths for name in ("descriptors", "threads", "processes", "shared")),
+            results["ways"][way] = repeats
+    growths = [repeat["growth"] for repeats in results["ways"].values() for repeat in repeats]
+    results["met"] = {
+        "pss": all(measured["pss"] < LIMIT_MEGABYTES_AN_EPOCH for measured in growths),
+        "counts": all(
+            measured[name] <= 0 for measured in growths for name in ("descriptors", "threads", "processes", "shared")
+        ),
     }
-    print(json.dumps(told))
-    return 0 if all(told["met"].values()) else 1
+    print(json.dumps(results))
+    return 0 if all(results["met"].values()) else 1
 
 
 if __name__ == "__main__":

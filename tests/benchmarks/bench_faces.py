@@ -59,14 +59,14 @@ Found = dict[str, list[Faces]]
 def in_turn(engines: dict[str, Engine], frames: Frames, repeats: int) -> tuple[dict[str, list[float]], Found]:
     """Seconds of every repeat of each engine, another one first each time, and what each found."""
     seconds: dict[str, list[float]] = {name: [] for name in engines}
-    found: Found = {}
+    faces_by_engine: Found = {}
     names = list(engines)
     for number in range(repeats):
         first = number % len(names)
         for name in names[first:] + names[:first]:
-            taken, found[name] = engines[name].timed(frames)
-            seconds[name].append(taken)
-    return seconds, found
+            elapsed, faces_by_engine[name] = engines[name].timed(frames)
+            seconds[name].append(elapsed)
+    return seconds, faces_by_engine
 
 
 def decoding(path: Path, repeats: int) -> dict[str, list[float]]:
@@ -89,14 +89,14 @@ def clips(given: argparse.Namespace, results: dict[int, dict[str, Any]]) -> None
         for name, path in files.items():
             frames, rates = frames_of(path, given.frames), decoding(path, given.repeats)
             for px in given.min_face:
-                told, found = clip(frames, px, given)
-                told = {"path": CLIPS[name], **told, "decoding": rates}
-                results[px].setdefault("clips", {})[name] = told | speed(told)
+                figures, detections = clip(frames, px, given)
+                figures = {"path": CLIPS[name], **figures, "decoding": rates}
+                results[px].setdefault("clips", {})[name] = figures | speed(figures)
                 tell(f"{name}, min_face {px} px: done")
-                for engine, faces in found.items():
+                for engine, faces in detections.items():
                     everything[px][engine] += faces
-    for px, found in everything.items():
-        agreement = {other: agree(found["facenet"], found[other]) for other in NAMES[1:]}
+    for px, detections in everything.items():
+        agreement = {other: agree(detections["facenet"], detections[other]) for other in NAMES[1:]}
         results[px]["total"] = totals(results[px]["clips"], agreement)
 
 
@@ -109,72 +109,76 @@ def track(given: argparse.Namespace, results: dict[int, dict[str, Any]]) -> None
                 options = {"min_face_px": px, "device": given.device, "repeats": given.repeats}
                 clips_[name] = faces_tracking.follow(path, in_turn, frames=given.track_frames, **options)
                 rates = decoding(path, given.repeats)
-                for sampling, one in clips_[name].items():
-                    one["decoding"] = {sampling: rates[sampling]}
+                for sampling, figures in clips_[name].items():
+                    figures["decoding"] = {sampling: rates[sampling]}
                 tell(f"{name}, min_face {px} px, track: done")
             still = faces_tracking.jitter(min_face_px=px, device=given.device)
             result["track"] = {"clips": clips_, "total": tracking(clips_), "jitter_px": still}
 
 
 def clip(frames: Frames, px: int, given: argparse.Namespace) -> tuple[dict[str, Any], Found]:
-    batch, tried = best_batch(frames, min_face_px=px, device=given.device)
+    batch, batch_rates = best_batch(frames, min_face_px=px, device=given.device)
     engines = {name: make_engine(name, min_face_px=px, device=given.device, batch=batch) for name in NAMES}
     for engine in engines.values():
         engine.warm_up(frames)
-    seconds, found = in_turn(engines, frames, given.repeats)
-    told = {
+    seconds, detections = in_turn(engines, frames, given.repeats)
+    figures = {
         "size": size(frames[0]),
         "frames": len(frames),
         "best_batch": batch,
-        "batch_seconds": tried,
+        "batch_seconds": batch_rates,
         "seconds": seconds,
-        "agreement": {name: agree(found["facenet"], found[name]) for name in NAMES[1:]},
+        "agreement": {name: agree(detections["facenet"], detections[name]) for name in NAMES[1:]},
     }
-    return told, found
+    return figures, detections
 
 
 def photo_lane(given: argparse.Namespace, px: int) -> dict[str, Any]:
     """Photos one by one, as a job meets them."""
     engines = {name: make_engine(name, min_face_px=px, device=given.device) for name in ("facenet", "ours")}
-    told: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     everything: Found = {name: [] for name in engines}
     for name, path in photos(given.media).items():
         rgb = photo(path)
-        if not told:
+        if not figures:
             for engine in engines.values():
                 engine.warm_up([rgb])
-        seconds, found = in_turn(engines, [rgb], given.repeats)
-        agreement = agree(found["facenet"], found["ours"])
-        counts = {one: len(faces[0]) for one, faces in found.items()}
-        told[name] = {"size": size(rgb), "seconds": seconds, "faces": counts, "agreement": agreement}
-        for one, faces in found.items():
-            everything[one] += faces
+        seconds, detections = in_turn(engines, [rgb], given.repeats)
+        agreement = agree(detections["facenet"], detections["ours"])
+        counts = {engine_name: len(faces[0]) for engine_name, faces in detections.items()}
+        figures[name] = {"size": size(rgb), "seconds": seconds, "faces": counts, "agreement": agreement}
+        for engine_name, faces in detections.items():
+            everything[engine_name] += faces
     agreement = {"ours": agree(everything["facenet"], everything["ours"])}
-    return {"each": told, "total": totals(told, agreement)}
+    return {"each": figures, "total": totals(figures, agreement)}
 
 
 def truth_lane(given: argparse.Namespace, px: int) -> dict[str, Any]:
     """Recall, error of the five points, and strong faces that nobody annotated where all faces are."""
     annotated = annotated_photos(given.media)
-    told: dict[str, Any] = {"found_error": FOUND_ERROR}
+    figures: dict[str, Any] = {"found_error": FOUND_ERROR}
     errors: dict[str, list[float | None]] = {}
     for name in ("facenet", "ours"):
         engine = make_engine(name, min_face_px=px, device=given.device)
         each, errors[name], strangers = dict[str, list[float | None]](), [], 0
-        for path, one in annotated.items():
-            faces = engine.timed([one.rgb])[1][0]
-            each[path] = truth_errors(one.landmarks, faces)
+        for path, annotation in annotated.items():
+            faces = engine.timed([annotation.rgb])[1][0]
+            each[path] = truth_errors(annotation.landmarks, faces)
             errors[name] += each[path]
-            if one.complete:
+            if annotation.complete:
                 strong = faces.select(faces.scores > STRONG_SCORE)
-                strangers += len(strong) - sum(error is not None for error in truth_errors(one.landmarks, strong))
-        found = sum(error is not None for error in errors[name])
-        told[name] = {"annotated": len(errors[name]), "found": found, "recall": found / len(errors[name]),
+                strangers += len(strong) - sum(
+                    error is not None for error in truth_errors(annotation.landmarks, strong)
+                )
+        num_found = sum(error is not None for error in errors[name])
+        figures[name] = {"annotated": len(errors[name]), "found": num_found, "recall": num_found / len(errors[name]),
                       "error": mean_error(errors[name]), "strangers": strangers, "each": each}  # fmt: skip
     both = [None not in pair for pair in zip(*errors.values(), strict=True)]
     for name, of in errors.items():  # a face that one engine alone finds must not count against it
-        told[name]["error_where_both"] = mean_error([one for one, is_both in zip(of, both, strict=True) if is_both])
-    return told
+        figures[name]["error_where_both"] = mean_error(
+            [annotation for annotation, is_both in zip(of, both, strict=True) if is_both]
+        )
+    return figures
 
 
 def memory_lane(given: argparse.Namespace, px: int, batch: int) -> dict[str, Any]:
@@ -244,7 +248,7 @@ def main() -> None:
         if "truth" in given.lanes:
             result["truth"] = truth_lane(given, px)
         if "memory" in given.lanes:
-            batches = [one["best_batch"] for one in result.get("clips", {}).values()]
+            batches = [clip_figures["best_batch"] for clip_figures in result.get("clips", {}).values()]
             result["memory"] = memory_lane(given, px, statistics.mode(batches) if batches else given.batch)
     about = {"benchmark": "faces", "device": given.device, "threads": given.threads, "torch": torch.__version__}
     print_report(results)

@@ -92,21 +92,21 @@ def making(loader: Any) -> float:
     return float(MeasuredLoop(loader).record(60, lambda _: None).load_seconds[10:].mean())
 
 
-def seen(found: Profile) -> dict[str, Any]:
-    verdict = found.verdict
+def seen(profiled: Profile) -> dict[str, Any]:
+    verdict = profiled.verdict
     return {
         "verdict": verdict.kind.value,
         "stall": verdict.wait_share.value,
         "bound": [verdict.wait_share.lower, verdict.wait_share.upper],
-        "spans": found.live.stage_seconds,
-        "advice": [str(one) for one in found.advice],
+        "spans": profiled.live.stage_seconds,
+        "advice": [str(advice) for advice in profiled.advice],
         "text": str(verdict),
     }
 
 
-def with_advised_workers(name: str, folder: Path, found: Profile) -> Any:
+def with_advised_workers(name: str, folder: Path, profiled: Profile) -> Any:
     """The peer's loader with the first number of workers that was advised, or None."""
-    settings = next((one.settings for one in found.advice if one.settings), None)
+    settings = next((advice.settings for advice in profiled.advice if advice.settings), None)
     return None if settings is None else over_peer(name, folder, workers=settings["num_workers"])
 
 
@@ -115,30 +115,30 @@ def tried(name: str, loader: Any, step: float, steps: int, followed: Callable[[P
     before = profile(loader, EmulatedDevice(step, HOST_SHARE), steps=steps, verify=True)
     other = followed(before)
     after = None if other is None else profile(other, EmulatedDevice(step, HOST_SHARE), steps=steps, quick=True)
-    found = {"step_seconds": step, "before": seen(before), "after": None if after is None else seen(after)}
+    figures = {"step_seconds": step, "before": seen(before), "after": None if after is None else seen(after)}
     sys.stderr.write(f"{name}, step {step * 1e3:.1f} ms: {before.verdict}\n")
-    for one in before.advice:
-        sys.stderr.write(f"    {one}\n")
+    for advice in before.advice:
+        sys.stderr.write(f"    {advice}\n")
     sys.stderr.write(f"  followed: {'nothing to follow' if after is None else after.verdict}\n")
-    return found
+    return figures
 
 
 def fed(name: str, loader: Any, step: float, steps: int) -> dict[str, Any]:
     """Profiled with a step that the loader can feed."""
-    found = profile(loader, EmulatedDevice(step, HOST_SHARE), steps=steps, quick=True)
-    sys.stderr.write(f"{name}, step {step * 1e3:.1f} ms: {found.verdict}\n")
-    return {"step_seconds": step, **seen(found)}
+    profiled = profile(loader, EmulatedDevice(step, HOST_SHARE), steps=steps, quick=True)
+    sys.stderr.write(f"{name}, step {step * 1e3:.1f} ms: {profiled.verdict}\n")
+    return {"step_seconds": step, **seen(profiled)}
 
 
 def of_peer(name: str, folder: Path, steps: int) -> dict[str, Any]:
     """A peer starved, after the advice, and fed."""
     importlib.import_module(PEERS[name].module).prepare(folder)
-    made = making(over_peer(name, folder, workers=1))
+    loader = making(over_peer(name, folder, workers=1))
     starved = tried(
-        name, over_peer(name, folder, workers=1), made * 6 / 7, steps,
-        lambda found: with_advised_workers(name, folder, found),
+        name, over_peer(name, folder, workers=1), loader * 6 / 7, steps,
+        lambda profiled: with_advised_workers(name, folder, profiled),
     )  # fmt: skip
-    return {**starved, "fed": fed(name, over_peer(name, folder, workers=1), 1.6 * made, steps)}
+    return {**starved, "fed": fed(name, over_peer(name, folder, workers=1), 1.6 * loader, steps)}
 
 
 def of_files(name: str, folder: Path, steps: int) -> dict[str, Any]:
@@ -147,9 +147,9 @@ def of_files(name: str, folder: Path, steps: int) -> dict[str, Any]:
     if name == "slow transform":
         loader = over_files(files, workers=2, transform=Slow())
         return tried(name, loader, making(loader) / 4, steps, lambda _: over_files(files, workers=2))
-    made = making(over_files(files, workers=1))
-    loader = over_files(files, workers=1, late_seconds=10 * made)
-    return tried(name, loader, 1.6 * made, steps, lambda _: over_files(files, workers=1))
+    files_loader = making(over_files(files, workers=1))
+    loader = over_files(files, workers=1, late_seconds=10 * files_loader)
+    return tried(name, loader, 1.6 * files_loader, steps, lambda _: over_files(files, workers=1))
 
 
 def main() -> None:
@@ -160,20 +160,20 @@ def main() -> None:
         "--steps", type=int, default=DEFAULT_STEPS, help="in the steady state; fewer where surely starved"
     )
     parser.add_argument("--loaders", nargs="+", choices=LOADERS, default=LOADERS)
-    given = parser.parse_args()
-    for name in set(given.loaders) & PEERS.keys():
-        python = envs.python_of(PEERS[name], given.envs)
+    arguments = parser.parse_args()
+    for name in set(arguments.loaders) & PEERS.keys():
+        python = envs.python_of(PEERS[name], arguments.envs)
         if PEERS[name].env is not None:  # behind what is here
             site.addsitedir(str(next((python.parents[1] / "lib").glob("python*/site-packages"))))
     sys.path.append(str(Path(envs.__file__).parent))
-    found = {}
+    results = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        table, _ = faces.crops(given.out, 256, 95)
+        table, _ = faces.crops(arguments.out, 256, 95)
         faces.write(table, IMAGES, folder)
-        for name in given.loaders:
-            found[name] = (of_peer if name in PEERS else of_files)(name, folder, given.steps)
-    print(json.dumps({"benchmark": "foreign", "loaders": found}, indent=1))
+        for name in arguments.loaders:
+            results[name] = (of_peer if name in PEERS else of_files)(name, folder, arguments.steps)
+    print(json.dumps({"benchmark": "foreign", "loaders": results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -149,8 +149,8 @@ print(json.dumps(told))
 
 def measure(out: Path) -> dict[str, Any]:
     """Opens the index in a fresh process."""
-    done = subprocess.run([sys.executable, "-c", MEASURE, str(out)], capture_output=True, text=True, check=True)
-    measured: dict[str, Any] = json.loads(done.stdout)
+    completed = subprocess.run([sys.executable, "-c", MEASURE, str(out)], capture_output=True, text=True, check=True)
+    measured: dict[str, Any] = json.loads(completed.stdout)
     return measured
 
 
@@ -159,30 +159,32 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="where the temporary folder is made")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.folder, prefix="bench_index") as folder:
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bench_index") as folder:
         out = Path(folder)
-        write(out, given.rows)
-        repeats = [measure(out) for _ in range(given.repeats)]
+        write(out, arguments.rows)
+        repeats = [measure(out) for _ in range(arguments.repeats)]
         size = (out / "index.arrow").stat().st_size
-        assert len(Index(out)) == given.rows
+        assert len(Index(out)) == arguments.rows
     met = {
-        "seconds_to_open": all(one["seconds_to_open"] < LIMITS["seconds_to_open"] for one in repeats),
-        "uss_megabytes_of_open": all(one["open"]["uss_megabytes"] < LIMITS["private_megabytes"] for one in repeats),
+        "seconds_to_open": all(repeat["seconds_to_open"] < LIMITS["seconds_to_open"] for repeat in repeats),
+        "uss_megabytes_of_open": all(
+            repeat["open"]["uss_megabytes"] < LIMITS["private_megabytes"] for repeat in repeats
+        ),
         "anonymous_megabytes": all(
-            one[step]["anonymous_megabytes"] < LIMITS["private_megabytes"]
-            for one in repeats
+            repeat[step]["anonymous_megabytes"] < LIMITS["private_megabytes"]
+            for repeat in repeats
             for step in ("open", "rows_where", "thousand_values")
         ),
     }
-    told = {
+    results = {
         "bench": "index",
-        "rows": given.rows,
+        "rows": arguments.rows,
         "index_megabytes": round(size / MEGABYTE),
         "limits": LIMITS,
         "met": met,
     }
-    sys.stdout.write(json.dumps({**told, "repeats": repeats}) + "\n")
+    sys.stdout.write(json.dumps({**results, "repeats": repeats}) + "\n")
     return 0 if all(met.values()) else 1
 
 

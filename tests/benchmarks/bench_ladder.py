@@ -39,15 +39,15 @@ def climbed(model: str, repeats: int, steps: int) -> dict[str, Any]:
         return figures(measure_ladder(processes, LEVERS, named=LEVERS, repeats=repeats, progress=progress))
 
 
-def told(model: str, found: dict[str, Any]) -> str:
+def table_rows(model: str, report: dict[str, Any]) -> str:
     """The rows of the table: a rung each."""
     lines = []
-    for rung in found["rungs"]:
+    for rung in report["rungs"]:
         name = "fp32" if rung["name"] == "as it is" else rung["name"]
         if name in ("fp32", *LEVERS) and not rung["measured"]:
             lines.append(f"{model:<6} {name:<6} {rung['reason']}")
         elif name in ("fp32", *LEVERS):
-            step_ms = statistics.median(one["seconds"] / one["steps"] for one in rung["measured"]) * 1e3
+            step_ms = statistics.median(run["seconds"] / run["steps"] for run in rung["measured"]) * 1e3
             speed = rung["speed_up"] or dict.fromkeys(("median", "least", "most"), float("nan"))
             lines.append(
                 f"{model:<6} {name:<6} {step_ms:9.1f} ms a step  {speed['median']:5.2f}x ({speed['least']:.2f} to "
@@ -58,8 +58,8 @@ def told(model: str, found: dict[str, Any]) -> str:
 
 def memory_bytes(rung: dict[str, Any]) -> int:
     """The most that training took."""
-    sizes = [one["memory"] for one in rung["measured"]]
-    return max(one["allocated_bytes"] or one["host_bytes"] - one["host_before_bytes"] for one in sizes)
+    sizes = [size["memory"] for size in rung["measured"]]
+    return max(size["allocated_bytes"] or size["host_bytes"] - size["host_before_bytes"] for size in sizes)
 
 
 def main() -> None:
@@ -67,12 +67,12 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
-    given = parser.parse_args()
-    began, found = time.perf_counter(), {}
-    for model in given.models:
-        found[model] = climbed(model, given.repeats, given.steps)
-    sys.stderr.write("\n".join(told(model, one) for model, one in found.items()) + "\n")
-    print(json.dumps({"benchmark": "ladder", "seconds": round(time.perf_counter() - began), "models": found}))
+    arguments = parser.parse_args()
+    began, reports = time.perf_counter(), {}
+    for model in arguments.models:
+        reports[model] = climbed(model, arguments.repeats, arguments.steps)
+    sys.stderr.write("\n".join(table_rows(model, report) for model, report in reports.items()) + "\n")
+    print(json.dumps({"benchmark": "ladder", "seconds": round(time.perf_counter() - began), "models": reports}))
 
 
 if __name__ == "__main__":

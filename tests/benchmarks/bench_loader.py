@@ -47,19 +47,19 @@ CHECKED_LANES = ("A", "A1", "B")
 class Bench:
     """One run: its data, its interpreters, its options."""
 
-    def __init__(self, given: argparse.Namespace, cache: Path) -> None:
-        self.given = given
-        self.peers = {name: PEERS[name] for name in given.peers}
-        self.pythons = {name: envs.python_of(peer, given.envs) for name, peer in self.peers.items()}
+    def __init__(self, arguments: argparse.Namespace, cache: Path) -> None:
+        self.given = arguments
+        self.peers = {name: PEERS[name] for name in arguments.peers}
+        self.pythons = {name: envs.python_of(peer, arguments.envs) for name, peer in self.peers.items()}
         self.data: dict[str, Any] = {}
         self.folders = {side: cache / str(side) for side in (256, 224)}
-        out = given.out or faces.finished_out(given.envs)
+        out = arguments.out or faces.finished_out(arguments.envs)
         table, stored = faces.crops(out, 256, 95)
         small = faces.resized(table, 224, 90)
         for side, rows in ((256, table), (224, small)):
             folder = self.folders[side]
             folder.mkdir(parents=True)
-            written = faces.write(rows, given.images, folder)
+            written = faces.write(rows, arguments.images, folder)
             self.data[f"{side} px"] = {**written, "bytes_as_stored": stored and side == 256}
             for name, peer in self.peers.items():
                 with self._entry(name, peer, "A", folder) as entry:
@@ -78,7 +78,7 @@ class Bench:
         result["warm_up"], result["repeats"], result["load_before"] = self._repeats(lane, folder)
         result.update(report.summary(result["repeats"], lane))
         cold = report.medians(result["cold"])
-        memory = {name: one["peak_pss_mb"] for name, one in result["warm_up"].items()}
+        memory = {name: figures["peak_pss_mb"] for name, figures in result["warm_up"].items()}
         once = {name: {**cold.get(name, {}), "peak_pss_mb": size} for name, size in memory.items()}
         sys.stderr.write(report.table(lane, LANES[lane], result, once) + "\n")
         return result
@@ -93,7 +93,7 @@ class Bench:
 
     def _cold(self, lane: str, folder: Path) -> report.Repeats:
         """Fresh processes: construction to first batch, with workers and without; the difference is their start."""
-        found: report.Repeats = {name: [] for name in self.peers}
+        cold_starts: report.Repeats = {name: [] for name in self.peers}
         for _ in range(self.given.repeats):
             for name, peer in self.peers.items():
                 with self._entry(name, peer, lane, folder, whole=False) as entry:
@@ -101,18 +101,18 @@ class Bench:
                 with self._entry(name, peer, lane, folder, whole=False, workers=0) as entry:
                     alone = entry.ask("first")["first_batch_seconds"]
                 start = cold["first_batch_seconds"] - alone
-                found[name].append(
+                cold_starts[name].append(
                     {**cold, "first_batch_without_workers_seconds": alone, "workers_start_seconds": start}
                 )
-        return found
+        return cold_starts
 
     def _wanted(self, lane: str) -> dict[str, tuple[Path, str, str]]:
         """The entries of a lane: interpreter, module, and what that module takes for the lane."""
-        wanted = {name: (self.pythons[name], peer.module, lane) for name, peer in self.peers.items()}
+        entries = {name: (self.pythons[name], peer.module, lane) for name, peer in self.peers.items()}
         if lane != "D":
-            return wanted
+            return entries
         ceilings = {name: (Path(sys.executable), "peer_ceiling", kind) for name, kind in CEILING.items()}
-        return {name: one for name, one in wanted.items() if name == report.OURS} | ceilings
+        return {name: entry for name, entry in entries.items() if name == report.OURS} | ceilings
 
     def _repeats(self, lane: str, folder: Path) -> tuple[dict[str, Any], report.Repeats, list[float]]:
         load = []
@@ -157,15 +157,15 @@ def main() -> None:
     parser.add_argument("--lanes", nargs="+", choices=LANES, default=list(LANES))
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--quick", action="store_true", help="few images, one repeat: does it run at all?")
-    given = parser.parse_args()
-    if given.quick:
-        given.images, given.repeats = 512, 1
-    given.envs.mkdir(parents=True, exist_ok=True)
-    cache = Path(tempfile.mkdtemp(prefix="data-", dir=given.envs))
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.images, arguments.repeats = 512, 1
+    arguments.envs.mkdir(parents=True, exist_ok=True)
+    cache = Path(tempfile.mkdtemp(prefix="data-", dir=arguments.envs))
     started = time.perf_counter()
     try:
-        bench = Bench(given, cache)
-        lanes = {lane: bench.lane(lane) for lane in given.lanes}
+        bench = Bench(arguments, cache)
+        lanes = {lane: bench.lane(lane) for lane in arguments.lanes}
         result = {**about(bench), "lanes": lanes, "seconds": round(time.perf_counter() - started)}
     finally:
         shutil.rmtree(cache, ignore_errors=True)

@@ -52,7 +52,11 @@ def repeat_clip(clip: Path, path: Path, minutes: float) -> None:
     with av.open(str(clip)) as source, av.open(str(path), "w") as target:
         stream = source.streams.video[0]
         output = target.add_stream_from_template(stream)
-        packets = [(bytes(one), one.pts, one.dts, one.is_keyframe) for one in source.demux(stream) if one.size]
+        packets = [
+            (bytes(demuxed), demuxed.pts, demuxed.dts, demuxed.is_keyframe)
+            for demuxed in source.demux(stream)
+            if demuxed.size
+        ]
         length = int(CLIP_SECONDS / stream.time_base)
         for turn in range(int(minutes * 60 / CLIP_SECONDS)):
             for data, pts, dts, is_key in packets:
@@ -78,20 +82,20 @@ def peak_memory(source: Path, out: Path, frames: int, detector: str) -> dict[str
     started = time.perf_counter()
     worker = multiprocessing.get_context("spawn").Process(target=slot, args=(source, out, frames, detector))
     worker.start()
-    process, peak, done = psutil.Process(worker.pid), {"worker": 0, "child": 0}, threading.Event()
+    process, peak, is_stopped = psutil.Process(worker.pid), {"worker": 0, "child": 0}, threading.Event()
 
     def watch() -> None:
-        while not done.wait(0.2):
+        while not is_stopped.wait(0.2):
             for name, members in (("worker", [process]), ("child", process.children(recursive=True))):
                 try:
-                    peak[name] = max(peak[name], sum(one.memory_full_info().pss for one in members))
+                    peak[name] = max(peak[name], sum(member.memory_full_info().pss for member in members))
                 except psutil.Error:
                     continue
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     worker.join()
-    done.set()
+    is_stopped.set()
     watcher.join()
     assert worker.exitcode == 0
     megabytes = {f"{name}_peak_mb": round(size / 1e6) for name, size in peak.items()}
@@ -104,17 +108,19 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=400)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--detector", choices=("mtcnn", "track"), default="mtcnn")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     results: dict[str, list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         clip = Path(folder) / "clip.mp4"
         write_clip(clip)
-        for minutes in given.minutes:
+        for minutes in arguments.minutes:
             source = Path(folder) / f"{minutes:g}"
             source.mkdir()
             repeat_clip(clip, source / "long.mp4", minutes)
-            for number in range(given.repeats):
-                run = peak_memory(source, Path(folder) / f"out{minutes:g}-{number}", given.frames, given.detector)
+            for number in range(arguments.repeats):
+                run = peak_memory(
+                    source, Path(folder) / f"out{minutes:g}-{number}", arguments.frames, arguments.detector
+                )
                 results.setdefault(f"{minutes:g}_minutes", []).append(run)
     print(json.dumps({"benchmark": "long_video", "size": f"{WIDTH}x{HEIGHT}", "repeats": results}, indent=1))
 

@@ -73,36 +73,38 @@ def precomputed(src: Path, out: Path) -> Path:
     return out
 
 
-def sources(given: argparse.Namespace) -> dict[str, tuple[Path, Path, int]]:
+def sources(arguments: argparse.Namespace) -> dict[str, tuple[Path, Path, int]]:
     """Of each set: the videos, the finished OUT, and the least shorter side of a frame."""
-    found: dict[str, tuple[Path, Path, int]] = {}
-    if "sample" in given.sets:
+    sources_by_name: dict[str, tuple[Path, Path, int]] = {}
+    if "sample" in arguments.sets:
         if OutPaths(DEMO / "faces").manifest.is_file():
-            found["sample"] = (DEMO / "videos", DEMO / "faces", 0)
+            sources_by_name["sample"] = (DEMO / "videos", DEMO / "faces", 0)
         else:
-            make_sample(given.envs / "sample")
-            out = precomputed(given.envs / "sample", given.envs / "sample-out")
-            found["sample"] = (given.envs / "sample", out, 0)
-    if faces.MEDIA.is_dir() and {"real", "hd"} & {*given.sets}:
-        out = precomputed(faces.MEDIA, given.real or given.envs / "out")
-        found |= {name: (faces.MEDIA, out, least) for name, least in (("real", 0), ("hd", HD_PX)) if name in given.sets}
-    return found
+            make_sample(arguments.envs / "sample")
+            out = precomputed(arguments.envs / "sample", arguments.envs / "sample-out")
+            sources_by_name["sample"] = (arguments.envs / "sample", out, 0)
+    if faces.MEDIA.is_dir() and {"real", "hd"} & {*arguments.sets}:
+        out = precomputed(faces.MEDIA, arguments.real or arguments.envs / "out")
+        sources_by_name |= {
+            name: (faces.MEDIA, out, least) for name, least in (("real", 0), ("hd", HD_PX)) if name in arguments.sets
+        }
+    return sources_by_name
 
 
-def draw(src: Path, out: Path, least_px: int, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def draw(src: Path, out: Path, least_px: int, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Chooses the faces; lays down in `folder` which they are, and an OUT of nothing but them; what was drawn."""
     index = Index(out)
-    every = np.arange(len(index))
+    all_rows = np.arange(len(index))
     names = index.categories("video_id")
     moving = np.array([is_video(src / name) for name in names])
-    sides = np.minimum(index.numbers("frame_width", every), index.numbers("frame_height", every))
-    fit = every[moving[index.codes("video_id", every)] & (sides >= least_px)]
-    drawn = np.random.default_rng(0).permutation(fit)[: given.faces]
+    sides = np.minimum(index.numbers("frame_width", all_rows), index.numbers("frame_height", all_rows))
+    fit = all_rows[moving[index.codes("video_id", all_rows)] & (sides >= least_px)]
+    drawn = np.random.default_rng(0).permutation(fit)[: arguments.faces]
     ids = pa.array([index.value("face_id", int(row)) for row in drawn])
     table = pa.concat_tables(pq.read_table(path) for path in sorted(OutPaths(out).faces.rglob("*.parquet")))
-    written = faces.write(table.filter(pc.is_in(table["face_id"], ids)), given.images, folder)
+    written = faces.write(table.filter(pc.is_in(table["face_id"], ids)), arguments.images, folder)
     shutil.rmtree(folder / "files")
-    positions = np.resize(drawn, given.faces).tolist()  # where there are fewer, some come again
+    positions = np.resize(drawn, arguments.faces).tolist()  # where there are fewer, some come again
     (folder / "drawn.json").write_text(json.dumps({"src": str(src), "out": str(out), "positions": positions}))
     pixels = index.numbers("frame_width", drawn) * 1e-6 * index.numbers("frame_height", drawn)
     return {
@@ -125,25 +127,25 @@ def measure(folder: Path, repeats: int) -> dict[str, Any]:
     """One set: cold starts, memory, and the repeats."""
     python, module = Path(sys.executable), Path(__file__).stem
     lanes = (report.OURS, NAIVE)
-    found: dict[str, Any] = {"cold": {lane: [] for lane in lanes}, "repeats": {lane: [] for lane in lanes}}
+    figures: dict[str, Any] = {"cold": {lane: [] for lane in lanes}, "repeats": {lane: [] for lane in lanes}}
     for _ in range(repeats):
         for lane in lanes:
             with Entry(python, module, f"{lane}, first batch" if lane == NAIVE else lane, folder, whole=False) as entry:
-                found["cold"][lane].append(entry.ask("first"))
+                figures["cold"][lane].append(entry.ask("first"))
     with contextlib.ExitStack() as stack:
         entries = {lane: stack.enter_context(Entry(python, module, lane, folder)) for lane in lanes}
-        found["warm_up"] = {}
+        figures["warm_up"] = {}
         for lane, entry in entries.items():
-            found["warm_up"][lane] = entry.first()
+            figures["warm_up"][lane] = entry.first()
             entry.hold()
-        found["load_before"] = []
+        figures["load_before"] = []
         for _ in range(repeats):  # in turn, so that a drifting machine drifts under both
-            found["load_before"].append(os.getloadavg()[0])
+            figures["load_before"].append(os.getloadavg()[0])
             for lane, entry in entries.items():
                 entry.go_on()
-                found["repeats"][lane].append(entry.epoch())
+                figures["repeats"][lane].append(entry.epoch())
                 entry.hold()
-    return found
+    return figures
 
 
 def main() -> None:
@@ -155,27 +157,29 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=6400, help="of a repeat of facefeed")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="few images, one repeat: does it run at all?")
-    given = parser.parse_args()
-    if given.quick:
-        given.faces, given.images, given.repeats = 16, 512, 1
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.faces, arguments.images, arguments.repeats = 16, 512, 1
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    given.envs.mkdir(parents=True, exist_ok=True)
+    arguments.envs.mkdir(parents=True, exist_ok=True)
     started, sets = time.perf_counter(), {}
-    for name, (src, out, least_px) in sources(given).items():
-        folder = Path(tempfile.mkdtemp(prefix="onthefly-", dir=given.envs))
+    for name, (src, out, least_px) in sources(arguments).items():
+        folder = Path(tempfile.mkdtemp(prefix="onthefly-", dir=arguments.envs))
         try:
-            about = draw(src, out, least_px, given, folder)
-            found = {**about, **measure(folder, given.repeats)}
+            about = draw(src, out, least_px, arguments, folder)
+            figures = {**about, **measure(folder, arguments.repeats)}
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        found.update(report.summary(found["repeats"], name))
-        found["median_ratio"] = statistics.median(found["facefeed_over"][NAIVE])
-        cold = report.medians(found["cold"])
-        once = {lane: {**cold[lane], "peak_pss_mb": one["peak_pss_mb"]} for lane, one in found["warm_up"].items()}
+        figures.update(report.summary(figures["repeats"], name))
+        figures["median_ratio"] = statistics.median(figures["facefeed_over"][NAIVE])
+        cold = report.medians(figures["cold"])
+        once = {
+            lane: {**cold[lane], "peak_pss_mb": warm_up["peak_pss_mb"]} for lane, warm_up in figures["warm_up"].items()
+        }
         frames = f"{about['distinct_faces']} faces of {about['videos']} videos"
-        ratio = f"facefeed over on the fly, median of the rounds: {found['median_ratio']:.0f}"
-        sys.stderr.write(f"{report.table(name, frames, found, once)}\n{ratio}\n")
-        sets[name] = found
+        ratio = f"facefeed over on the fly, median of the rounds: {figures['median_ratio']:.0f}"
+        sys.stderr.write(f"{report.table(name, frames, figures, once)}\n{ratio}\n")
+        sets[name] = figures
     seconds = round(time.perf_counter() - started)
     about = {"benchmark": "onthefly", "cores": len(os.sched_getaffinity(0)), "workers": 2, "side_px": SIDE_PX}
     print(json.dumps({**about, "seconds": seconds, "sets": sets}, indent=1))

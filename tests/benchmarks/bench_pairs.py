@@ -102,7 +102,7 @@ def truth() -> dict[str, Any]:
 
 def noise(media: Path) -> dict[str, Any]:
     """The same pictures, encoded twice."""
-    found: dict[str, dict[str, float]] = {}
+    figures: dict[str, dict[str, float]] = {}
     above = compared = without_mask = 0
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -120,23 +120,23 @@ def noise(media: Path) -> dict[str, Any]:
                     above += (row["manipulated"] or 0) > UNCHANGED
                     grades = f"{crf}/{row['video_id'].removesuffix('.mp4')}"
                     shares[grades] = max(shares.get(grades, 0.0), round(row["manipulated"] or 0.0, 4))
-            found[Path(name).name] = shares
-    return {"faces": compared, "without_mask": without_mask, "above_limit": above, "largest_share_by_crfs": found}
+            figures[Path(name).name] = shares
+    return {"faces": compared, "without_mask": without_mask, "above_limit": above, "largest_share_by_crfs": figures}
 
 
 def swap(media: Path) -> dict[str, Any]:
     """roop's snapshot against its target."""
-    found = {}
+    figures = {}
     examples = media / "roop/.github/examples"
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        found["as it is"] = _swapped(examples)
+        figures["as it is"] = _swapped(examples)
         frames = {name: list(first_frames(examples / name)) for name in ("target.mp4", "snapshot.mp4")}
         for crfs in SWAP_CRFS:
             for (name, shown), crf in zip(frames.items(), crfs, strict=True):
                 encode(root / name, shown, crf)
-            found["crf {}/{}".format(*crfs)] = _swapped(root)
-    return found
+            figures["crf {}/{}".format(*crfs)] = _swapped(root)
+    return figures
 
 
 def _swapped(root: Path) -> dict[str, Any]:
@@ -172,9 +172,9 @@ def boxes(media: Path, repeats: int) -> dict[str, Any]:
         entries = [entry(root, "original.mp4")]
         entries += [entry(root, f"fake{number}.mp4", "original.mp4") for number in range(3)]
         for _ in range(repeats):
-            for lane, taken in lanes.items():
-                taken.append(rows_of(root, entries, boxes=lane)[1])
-    own, source = (statistics.median(taken) for taken in lanes.values())
+            for lane, lane_seconds in lanes.items():
+                lane_seconds.append(rows_of(root, entries, boxes=lane)[1])
+    own, source = (statistics.median(lane_seconds) for lane_seconds in lanes.values())
     return {"fakes": 3, "seconds": lanes, "saved": 1 - source / own}
 
 
@@ -184,13 +184,13 @@ def masks(media: Path, repeats: int) -> dict[str, Any]:
 
     small = list(first_frames(media / CLIPS[0], 250))
     large = [cv2.resize(rgb, None, fx=3, fy=3, interpolation=cv2.INTER_CUBIC) for rgb in small[:100]]
-    found = {}
+    figures = {}
     for frames in (small, large):
         seconds, sampled = _masks_seconds(frames, repeats), 4 * len(frames[::10])
         height, width = frames[0].shape[:2]
-        pace = {lane: sampled / statistics.median(taken) for lane, taken in seconds.items()}
-        found[f"{width} x {height} px"] = {"sampled_frames": sampled, "seconds": seconds, "frames_per_second": pace}
-    return found
+        pace = {lane: sampled / statistics.median(lane_seconds) for lane, lane_seconds in seconds.items()}
+        figures[f"{width} x {height} px"] = {"sampled_frames": sampled, "seconds": seconds, "frames_per_second": pace}
+    return figures
 
 
 def _masks_seconds(frames: list[Any], repeats: int) -> dict[str, list[float]]:

@@ -49,12 +49,12 @@ def detect_only(videos: list[Path], sampling: Sampling, name: str) -> dict[str, 
     seconds, frames = 0.0, 0
     with MediaReader() as reader:
         for path in videos:
-            held = [frame.rgb for frame in reader.frames(path, sampling)]
+            decoded = [frame.rgb for frame in reader.frames(path, sampling)]
             started = time.perf_counter()
-            for start in range(0, len(held), detector.frames_at_once):
-                detector.detect(held[start : start + detector.frames_at_once])
+            for start in range(0, len(decoded), detector.frames_at_once):
+                detector.detect(decoded[start : start + detector.frames_at_once])
             seconds += time.perf_counter() - started
-            frames += len(held)
+            frames += len(decoded)
     return rates(frames, videos, seconds)
 
 
@@ -68,7 +68,7 @@ def whole_job(source: Path, videos: list[Path], workers: int, every: int, detect
         job = psutil.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         peak_bytes = 0
         while job.poll() is None:
-            peak_bytes = max(peak_bytes, sum(memory_bytes(one) for one in [job, *job.children(recursive=True)]))
+            peak_bytes = max(peak_bytes, sum(memory_bytes(process) for process in [job, *job.children(recursive=True)]))
             time.sleep(0.25)
         figures = json.loads(job.stdout.read())
         seconds = time.perf_counter() - started
@@ -116,26 +116,26 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--detectors", nargs="+", default=["mtcnn"], choices=list(DETECTORS))
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        source = given.videos or Path(folder) / "sample"
-        if given.videos is None:
+        source = arguments.videos or Path(folder) / "sample"
+        if arguments.videos is None:
             make_sample(source)
         videos = readable(source)
-        sampling = Sampling(every=given.every)
+        sampling = Sampling(every=arguments.every)
         stages: dict[str, Any] = {"decode_only": lambda: decode_only(videos, sampling)}
-        for name in given.detectors:
+        for name in arguments.detectors:
             stages[f"{name}_only"] = lambda name=name: detect_only(videos, sampling, name)
-            for workers in given.workers:
+            for workers in arguments.workers:
                 stages[f"whole_job_{name}_{workers}_workers"] = lambda workers=workers, name=name: whole_job(
-                    source, videos, workers, given.every, name
+                    source, videos, workers, arguments.every, name
                 )
         repeats: dict[str, list[dict[str, float]]] = {name: [] for name in stages}
-        for _ in range(given.repeats):  # in turn, so that a drifting machine drifts under all of them
+        for _ in range(arguments.repeats):  # in turn, so that a drifting machine drifts under all of them
             for name, measure in stages.items():
                 repeats[name].append(measure())
     medians = {
-        name: {key: statistics.median(one[key] for one in runs) for key in runs[0]} for name, runs in repeats.items()
+        name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in repeats.items()
     }
     about = {"benchmark": "precompute", "cores": len(os.sched_getaffinity(0)), "videos": len(videos)}
     print(json.dumps({**about, "median": medians, "repeats": repeats}, indent=1))

@@ -58,7 +58,7 @@ def loader_of(out: Path, *, workers: int = 2) -> FaceDataLoader:
     return with_longer_epoch(FaceDataLoader(dataset, 16, shuffle=True, num_workers=workers), 200_000 // len(dataset))
 
 
-def told(words: str) -> None:
+def log(words: str) -> None:
     sys.stderr.write(words + "\n")
 
 
@@ -72,8 +72,8 @@ def seconds_between(out: Path) -> float:
 # ---- estimators
 
 
-def of_profile(found: Profile) -> dict[str, Any]:
-    verdict = found.verdict
+def of_profile(profiled: Profile) -> dict[str, Any]:
+    verdict = profiled.verdict
     assert verdict.model_wait_share is not None
     return {
         "verdict": verdict.kind.value,
@@ -81,24 +81,25 @@ def of_profile(found: Profile) -> dict[str, Any]:
         "model": verdict.model_wait_share,
         "closure": verdict.unexplained_share,
         "apart": abs(verdict.wait_share.value - verdict.model_wait_share),
-        "differential": found.replay_slowdown,
-        "not_made": float(found.live.not_ready_seconds[found.live.is_steady].sum()) / found.live.steady_seconds,
-        "step_alone": float(found.preloaded.step_seconds.mean()),
+        "differential": profiled.replay_slowdown,
+        "not_made": float(profiled.live.not_ready_seconds[profiled.live.is_steady].sum())
+        / profiled.live.steady_seconds,
+        "step_alone": float(profiled.preloaded.step_seconds.mean()),
         "step_under_load": verdict.mean_step_seconds,
-        "bars": found.step_part_seconds,
+        "bars": profiled.step_part_seconds,
         "reasons": verdict.reasons,
     }
 
 
 def estimators(out: Path, between: float, steps: int) -> dict[str, Any]:
     """One repeat of the three paces."""
-    found = {}
+    results = {}
     for name, pace in PACES.items():
         step = SleepingStep(pace * between, HOST_SHARE)
-        found[name] = one = of_profile(profile(loader_of(out), step, steps=steps, quick=True))
-        told(f"  {name:<12} step {step.seconds * 1e3:5.1f} ms: A {one['live']:6.2%}  C {one['model']:6.2%}  "
-             f"B {one['differential']:6.2%}  closure {one['closure']:.2%}  {one['verdict']}")  # fmt: skip
-    return found
+        results[name] = figures = of_profile(profile(loader_of(out), step, steps=steps, quick=True))
+        log(f"  {name:<12} step {step.seconds * 1e3:5.1f} ms: A {figures['live']:6.2%}  C {figures['model']:6.2%}  "
+             f"B {figures['differential']:6.2%}  closure {figures['closure']:.2%}  {figures['verdict']}")  # fmt: skip
+    return results
 
 
 class CpuStep:
@@ -126,13 +127,14 @@ class CpuStep:
 
 def cpu(out: Path, between: float, steps: int) -> dict[str, Any]:
     """As `estimators`, under a step that is none of ours."""
-    found = {}
+    results = {}
     for name, pace in PACES.items():
-        found[name] = one = of_profile(profile(loader_of(out), CpuStep(pace * between), steps=steps, quick=True))
-        told(f"  {name:<12} step {one['step_alone'] * 1e3:5.1f} ms alone, {one['step_under_load'] * 1e3:5.1f} ms under "
-             f"load: A {one['live']:6.2%}  C {one['model']:6.2%}  B {one['differential']:6.2%}  "
-             f"closure {one['closure']:.2%}  {one['verdict']}")  # fmt: skip
-    return found
+        results[name] = figures = of_profile(profile(loader_of(out), CpuStep(pace * between), steps=steps, quick=True))
+        log(f"  {name:<12} step {figures['step_alone'] * 1e3:5.1f} ms alone, "
+            f"{figures['step_under_load'] * 1e3:5.1f} ms under load: A {figures['live']:6.2%}  "
+            f"C {figures['model']:6.2%}  B {figures['differential']:6.2%}  "
+            f"closure {figures['closure']:.2%}  {figures['verdict']}")  # fmt: skip
+    return results
 
 
 # ---- the curve
@@ -154,27 +156,27 @@ def points(passing: MeasuredLoop, between: float, steps: int) -> dict[str, Any]:
     """Ten step times."""
     base = SleepingStep(between, HOST_SHARE)
     passing.record(20, base)
-    tried = np.geomspace(0.4, 2.5, 10) * between
-    before, found = passing.record(steps // 2, base), []
-    for number in np.random.default_rng(0).permutation(len(tried)):
+    step_seconds = np.geomspace(0.4, 2.5, 10) * between
+    before, points = passing.record(steps // 2, base), []
+    for number in np.random.default_rng(0).permutation(len(step_seconds)):
         passing.drain()
-        seen = passing.record(steps, replace(base, seconds=float(tried[number])))
+        recording = passing.record(steps, replace(base, seconds=float(step_seconds[number])))
         passing.drain()
         after = passing.record(steps // 2, base)  # other jobs come and go: the prediction rests on what lies around it
-        step = float(seen.step_seconds[seen.is_steady].mean())
+        step = float(recording.step_seconds[recording.is_steady].mean())
         predicted = WhatIfModel.fit(Recording.concatenate([before, after]), usable_cores()).wait_share(
             step_seconds=step
         )
-        measured = judge(seen, emulated=True).wait_share.value
-        found.append({"step_seconds": step, "measured": measured, "predicted": predicted})
+        measured = judge(recording, emulated=True).wait_share.value
+        points.append({"step_seconds": step, "measured": measured, "predicted": predicted})
         before = after
-    found.sort(key=lambda one: one["step_seconds"])
-    apart = [abs(one["measured"] - one["predicted"]) for one in found]
-    for one in found:
-        told(f"  step {one['step_seconds'] * 1e3:5.1f} ms: measured {one['measured']:6.2%}, "
-             f"predicted {one['predicted']:6.2%}")  # fmt: skip
-    told(f"  mean absolute error {np.mean(apart):.2%}, most {max(apart):.2%}")
-    return {"points": found, "mean_absolute_error": float(np.mean(apart)), "most": max(apart)}
+    points.sort(key=lambda point: point["step_seconds"])
+    differences = [abs(point["measured"] - point["predicted"]) for point in points]
+    for point in points:
+        log(f"  step {point['step_seconds'] * 1e3:5.1f} ms: measured {point['measured']:6.2%}, "
+             f"predicted {point['predicted']:6.2%}")  # fmt: skip
+    log(f"  mean absolute error {np.mean(differences):.2%}, most {max(differences):.2%}")
+    return {"points": points, "mean_absolute_error": float(np.mean(differences)), "most": max(differences)}
 
 
 # ---- overhead
@@ -186,29 +188,29 @@ def overhead(out: Path, _between: float, steps: int) -> dict[str, Any]:
     on, off = iter(instrument(loader_of(out, workers=0), kept.append)), iter(loader_of(out, workers=0))
     differences, seconds = [], []
     for number in range(steps):
-        taken = {}
+        seconds_by_variant = {}
         for name, batches in (("on", on), ("off", off)) if number % 2 else (("off", off), ("on", on)):
             began = time.thread_time()
             next(batches)
-            taken[name] = time.thread_time() - began
+            seconds_by_variant[name] = time.thread_time() - began
         if number >= 10:
-            differences.append(taken["on"] - taken["off"])
-            seconds.append(taken["off"])
+            differences.append(seconds_by_variant["on"] - seconds_by_variant["off"])
+            seconds.append(seconds_by_variant["off"])
     mean = statistics.median(seconds)
     # Of each four, one is told apart by stages, which is where most of the time goes.
     shares = np.array(differences)[: len(differences) // 4 * 4].reshape(-1, 4).mean(axis=1) / mean
     drawn = np.random.default_rng(0).choice(shares, (1000, len(shares)))
     low, high = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
-    found = {
+    figures = {
         "batch_seconds": mean,
         "median": float(np.median(shares)),
         "interval": [float(low), float(high)],
         "pairs": len(differences),
         "by_its_own_count": timing_cost_seconds(len(kept[0].stage_seconds) * 16 / 4) / mean,
     }
-    told(f"  {len(differences)} pairs of batches of {mean * 1e3:.1f} ms: {found['median']:+.2%} (95 % {low:+.2%} to "
-         f"{high:+.2%}); by its own count {found['by_its_own_count']:.2%}")  # fmt: skip
-    return found
+    log(f"  {len(differences)} pairs of batches of {mean * 1e3:.1f} ms: {figures['median']:+.2%} (95 % {low:+.2%} to "
+         f"{high:+.2%}); by its own count {figures['by_its_own_count']:.2%}")  # fmt: skip
+    return figures
 
 
 def main() -> None:
@@ -217,16 +219,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--lanes", nargs="+", choices=LANES, default=list(LANES))
-    given = parser.parse_args()
-    between = seconds_between(given.out)
-    told(f"the workers make a batch in {between * 1e3:.1f} ms")
+    arguments = parser.parse_args()
+    between = seconds_between(arguments.out)
+    log(f"the workers make a batch in {between * 1e3:.1f} ms")
     ways = {"estimators": estimators, "cpu": cpu, "curve": curve, "queue": queue, "overhead": overhead}
-    found: dict[str, Any] = {lane: [] for lane in given.lanes}
-    for repeat in range(given.repeats):
-        for lane in given.lanes:
-            told(f"{lane}, repeat {repeat + 1} (load {os.getloadavg()[0]:.1f})")
-            found[lane].append(ways[lane](given.out, between, given.steps))
-    print(json.dumps({"benchmark": "profiler", "seconds_between": between, "lanes": found}, indent=1))
+    results: dict[str, Any] = {lane: [] for lane in arguments.lanes}
+    for repeat in range(arguments.repeats):
+        for lane in arguments.lanes:
+            log(f"{lane}, repeat {repeat + 1} (load {os.getloadavg()[0]:.1f})")
+            results[lane].append(ways[lane](arguments.out, between, arguments.steps))
+    print(json.dumps({"benchmark": "profiler", "seconds_between": between, "lanes": results}, indent=1))
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ class Sleeping(Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return len(self.seconds)
 
-    def __getitem__(self, wanted: int) -> torch.Tensor:
-        time.sleep(self.seconds[wanted])
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self.seconds[index])
         return torch.zeros(3, 224, 224)
 
 
@@ -65,20 +65,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=3)
-    given = parser.parse_args()
-    found = []
-    for repeat in range(given.repeats):
+    arguments = parser.parse_args()
+    results = []
+    for repeat in range(arguments.repeats):
         for workers, prefetch in ((0, 1), *((workers, prefetch) for workers in (1, 2) for prefetch in (1, 2, 4))):
             for load in LOADS:
-                one = measured(workers, prefetch, load, given.batches, repeat)
-                found.append(one)
+                result = measured(workers, prefetch, load, arguments.batches, repeat)
+                results.append(result)
                 sys.stderr.write(
-                    f"{workers} workers x {prefetch}, load {load:.1f}: waited {one['measured']:6.2%}, "
-                    f"model {one['model']:6.2%}, closure {one['closure']:.2%}\n"
+                    f"{workers} workers x {prefetch}, load {load:.1f}: waited {result['measured']:6.2%}, "
+                    f"model {result['model']:6.2%}, closure {result['closure']:.2%}\n"
                 )
-    apart = [one["apart"] for one in found]
-    summary = {"mean_apart": float(np.mean(apart)), "most_apart": max(apart)}
-    print(json.dumps({"benchmark": "queue", "step_seconds": STEP_SECONDS, **summary, "repeats": found}, indent=1))
+    differences = [result["apart"] for result in results]
+    summary = {"mean_apart": float(np.mean(differences)), "most_apart": max(differences)}
+    print(json.dumps({"benchmark": "queue", "step_seconds": STEP_SECONDS, **summary, "repeats": results}, indent=1))
 
 
 if __name__ == "__main__":

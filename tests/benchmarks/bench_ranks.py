@@ -37,48 +37,50 @@ TRANSFORM = ROOT / "loaders" / "augment" / "example.yaml"
 BATCH = 16
 
 
-def plain_rank(number: int, given: argparse.Namespace, step_ms: float, folder: str) -> None:
+def plain_rank(number: int, arguments: argparse.Namespace, step_ms: float, folder: str) -> None:
     """One rank that only loops; leaves its share of waiting in a file."""
-    os.environ.update(LOCAL_WORLD_SIZE=str(given.ranks), GLOO_SOCKET_IFNAME="lo")
+    os.environ.update(LOCAL_WORLD_SIZE=str(arguments.ranks), GLOO_SOCKET_IFNAME="lo")
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=given.ranks)
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=arguments.ranks
+    )
     loader = with_longer_epoch(
         FaceDataLoader(
-            FaceDataset(given.out, face_transform=read_pipeline(TRANSFORM)), BATCH, num_workers=given.workers
+            FaceDataset(arguments.out, face_transform=read_pipeline(TRANSFORM)), BATCH, num_workers=arguments.workers
         ),
         10_000,
     )
-    device, batches, ahead = EmulatedRank(step_ms / 1e3), iter(loader), 2 * given.workers
+    device, batches, ahead = EmulatedRank(step_ms / 1e3), iter(loader), 2 * arguments.workers
     for _ in range(ahead + 1):
         next(batches)
     for _ in range(3 * ahead):
         device(next(batches))
     device.begin()
     began = clock()
-    for _ in range(given.steps):
+    for _ in range(arguments.steps):
         device(next(batches))
     device.begin()
-    taken = clock() - began
-    Path(folder, str(number)).write_text(str(1 - given.steps * step_ms / 1e3 / taken))
+    elapsed = clock() - began
+    Path(folder, str(number)).write_text(str(1 - arguments.steps * step_ms / 1e3 / elapsed))
     distributed.destroy_process_group()
 
 
-def plain(given: argparse.Namespace, step_ms: float) -> float:
+def plain(arguments: argparse.Namespace, step_ms: float) -> float:
     """The waiting of ranks that only loop; a step ends on all of them at once, so each has the same."""
     with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(plain_rank, (given, step_ms, folder), given.ranks)
-        return max(float(Path(folder, str(number)).read_text()) for number in range(given.ranks))
+        multiprocessing.spawn(plain_rank, (arguments, step_ms, folder), arguments.ranks)
+        return max(float(Path(folder, str(number)).read_text()) for number in range(arguments.ranks))
 
 
-def profiled(given: argparse.Namespace, step_ms: float, ranks: int) -> dict[str, Any]:
+def profiled(arguments: argparse.Namespace, step_ms: float, ranks: int) -> dict[str, Any]:
     """What the command says of it."""
-    asked = ProfileRequest(
-        out=given.out, step_ms=step_ms, host_share=0.2, steps=given.steps, confidence=0.95, split="train",
-        batch_size=BATCH, image_size=224, workers=given.workers, prefetch=None, shuffle="full", balance="none",
+    request = ProfileRequest(
+        out=arguments.out, step_ms=step_ms, host_share=0.2, steps=arguments.steps, confidence=0.95, split="train",
+        batch_size=BATCH, image_size=224, workers=arguments.workers, prefetch=None, shuffle="full", balance="none",
         transform=TRANSFORM, ranks=ranks, quick=True,
     )  # fmt: skip
-    found = asked.run(lambda *_: None) if ranks == 1 else profile_on_ranks(asked, lambda *_: None)
-    verdict = found.verdict
+    result = request.run(lambda *_: None) if ranks == 1 else profile_on_ranks(request, lambda *_: None)
+    verdict = result.verdict
     return {
         "word": verdict.kind.value,
         "waits": verdict.wait_share.value,
@@ -87,7 +89,7 @@ def profiled(given: argparse.Namespace, step_ms: float, ranks: int) -> dict[str,
         "each": verdict.rank_wait_shares,
         "steps": verdict.num_steps,
         "closure": verdict.unexplained_share,
-        "causes": [rank.main_cause for rank in found.ranks],
+        "causes": [rank.main_cause for rank in result.ranks],
         "reasons": verdict.reasons,
     }
 
@@ -100,20 +102,21 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--repeats", type=int, default=3)
-    given = parser.parse_args()
-    found = []
-    for repeat in range(given.repeats):
-        for step_ms in given.step_ms:
-            one = {"repeat": repeat, "step_ms": step_ms, "alone": profiled(given, step_ms, 1),
-                   "together": profiled(given, step_ms, given.ranks), "plain": plain(given, step_ms),
-                   "load": os.getloadavg()[0]}  # fmt: skip
-            found.append(one)
-            told = "; ".join(
-                f"{name} {seen['waits']:.1%} ({seen['lower']:.1%} to {seen['upper']:.1%}) {seen['word']} "
-                f"in {seen['steps']}" for name, seen in (("alone", one["alone"]), ("together", one["together"]))
+    arguments = parser.parse_args()
+    results = []
+    for repeat in range(arguments.repeats):
+        for step_ms in arguments.step_ms:
+            result = {"repeat": repeat, "step_ms": step_ms, "alone": profiled(arguments, step_ms, 1),
+                      "together": profiled(arguments, step_ms, arguments.ranks), "plain": plain(arguments, step_ms),
+                      "load": os.getloadavg()[0]}  # fmt: skip
+            results.append(result)
+            summary = "; ".join(
+                f"{name} {figures['waits']:.1%} ({figures['lower']:.1%} to {figures['upper']:.1%}) {figures['word']} "
+                f"in {figures['steps']}"
+                for name, figures in (("alone", result["alone"]), ("together", result["together"]))
             )  # fmt: skip
-            print(f"{step_ms:5.0f} ms: {told}; plain {one['plain']:.1%}", file=sys.stderr, flush=True)
-    print(json.dumps({"ranks": given.ranks, "workers": given.workers, "found": found}, indent=1))
+            print(f"{step_ms:5.0f} ms: {summary}; plain {result['plain']:.1%}", file=sys.stderr, flush=True)
+    print(json.dumps({"ranks": arguments.ranks, "workers": arguments.workers, "found": results}, indent=1))
 
 
 if __name__ == "__main__":

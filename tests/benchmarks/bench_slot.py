@@ -43,14 +43,14 @@ AT_ONCE, IN_SERIES = "at once", "in series"
 
 def ordered(entries: list[Entry]) -> list[Entry]:
     """As a plan has them: originals before their fakes."""
-    return sorted(entries, key=lambda one: (one.source_id or one.video_id, one.source_id is not None))
+    return sorted(entries, key=lambda entry: (entry.source_id or entry.video_id, entry.source_id is not None))
 
 
-def run(source: Path, detector: Any, given: argparse.Namespace, *, in_series: bool) -> Run:
+def run(source: Path, detector: Any, arguments: argparse.Namespace, *, in_series: bool) -> Run:
     """Makes one unit of all videos, in a fresh OUT, with the decoders' children started before the clock."""
     listing, spans = list_source(source), Spans()
-    decoders = 1 if in_series else given.decoders
-    options = Options(sampling=Sampling(every=given.every))
+    decoders = 1 if in_series else arguments.decoders
+    options = Options(sampling=Sampling(every=arguments.every))
     watched = RecordingDetector(detector, spans)
     shared = _LockedDetector(watched) if decoders == 1 else watched  # several lanes take turns of themselves
     with tempfile.TemporaryDirectory() as out:
@@ -59,7 +59,7 @@ def run(source: Path, detector: Any, given: argparse.Namespace, *, in_series: bo
             root=source, out=Path(out), options=options, detector=shared, labels=listing.labels, config_hash=config_hash
         )
         make_folders(job.paths)
-        entries = ordered([one for one in listing.entries if not one.problem])
+        entries = ordered([entry for entry in listing.entries if not entry.problem])
         worker = UnitWorker(job, decoders=decoders)
         for pipeline in worker._pool._pipelines:
             pipeline.warm_up(entries[0].video_id)
@@ -69,7 +69,7 @@ def run(source: Path, detector: Any, given: argparse.Namespace, *, in_series: bo
             ended = time.perf_counter()
         computed = time.process_time() - computed
         worker.close()
-    frames = sum(one.frames_decoded for one in receipt.inputs)
+    frames = sum(entry.frames_decoded for entry in receipt.inputs)
     return Run(began=began, ended=ended, frames=frames, faces=receipt.rows, decoders=decoders, spans=spans.all,
                figures=figures(spans, ended - began, computed, frames, decoders))  # fmt: skip
 
@@ -110,34 +110,36 @@ def main() -> None:
     parser.add_argument("--decoders", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device")
-    given = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = str(given.threads)  # for threads that are yet to come; torch's call is for this one
+    arguments = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(
+        arguments.threads
+    )  # for threads that are yet to come; torch's call is for this one
     import torch  # noqa: PLC0415 (so that it sees that)
 
-    torch.set_num_threads(given.threads)
-    detector = MTCNNDetector(device=given.device).load()
-    names = [AT_ONCE, IN_SERIES] if given.serial else [AT_ONCE]
+    torch.set_num_threads(arguments.threads)
+    detector = MTCNNDetector(device=arguments.device).load()
+    names = [AT_ONCE, IN_SERIES] if arguments.serial else [AT_ONCE]
     runs: dict[str, list[Run]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as folder:
-        source = given.videos or Path(folder) / "sample"
-        if given.videos is None:
+        source = arguments.videos or Path(folder) / "sample"
+        if arguments.videos is None:
             make_sample(source)
-        for number in range(given.repeats):
+        for number in range(arguments.repeats):
             for name in names if number % 2 == 0 else names[::-1]:
-                runs[name].append(run(source, detector, given, in_series=name == IN_SERIES))
+                runs[name].append(run(source, detector, arguments, in_series=name == IN_SERIES))
                 print(f"{name}: {runs[name][-1].figures['frames_per_second']} frames a second", file=sys.stderr)
-    about = {"benchmark": "slot", "cores": len(os.sched_getaffinity(0)), "threads": given.threads,
-             "decoders": given.decoders, "device": str(detector.device or "cuda where there is one")}  # fmt: skip
-    if given.serial:
+    about = {"benchmark": "slot", "cores": len(os.sched_getaffinity(0)), "threads": arguments.threads,
+             "decoders": arguments.decoders, "device": str(detector.device or "cuda where there is one")}  # fmt: skip
+    if arguments.serial:
         about["seconds_in_series_over_at_once"] = [
-            round(one.figures["seconds"] / other.figures["seconds"], 3)
-            for one, other in zip(runs[IN_SERIES], runs[AT_ONCE], strict=True)
+            round(serial.figures["seconds"] / other.figures["seconds"], 3)
+            for serial, other in zip(runs[IN_SERIES], runs[AT_ONCE], strict=True)
         ]
-    rates = {name: statistics.median(one.figures["frames_per_second"] for one in of) for name, of in runs.items()}
-    repeats = {name: [one.figures for one in of] for name, of in runs.items()}
+    rates = {name: statistics.median(serial.figures["frames_per_second"] for serial in of) for name, of in runs.items()}
+    repeats = {name: [serial.figures for serial in of] for name, of in runs.items()}
     print(json.dumps({**about, "median_frames_per_second": rates, "repeats": repeats}, indent=1))
-    if given.page is not None:
-        write_page(given.page, {name: of[-1] for name, of in runs.items()}, about)
+    if arguments.page is not None:
+        write_page(arguments.page, {name: of[-1] for name, of in runs.items()}, about)
 
 
 if __name__ == "__main__":

@@ -130,11 +130,11 @@ def detected(name: str, pictures: list[NDArray[np.uint8]], min_face_px: int = 40
 
 
 def real(media: Path, clip: Clip, detector: str) -> list[Seen]:
-    shown = list(frames(media / clip.path))
-    found = detected(detector, [rgb for _, rgb in shown], clip.min_face_px)
+    clip_frames = list(frames(media / clip.path))
+    detections = detected(detector, [rgb for _, rgb in clip_frames], clip.min_face_px)
     return [
         Seen(pts_seconds, rgb, faces, [person(clip, number, box) for box in faces.boxes_xyxy])
-        for number, ((pts_seconds, rgb), faces) in enumerate(zip(shown, found, strict=True))
+        for number, ((pts_seconds, rgb), faces) in enumerate(zip(clip_frames, detections, strict=True))
     ]
 
 
@@ -149,26 +149,26 @@ def edited(media: Path, detector: str) -> list[Seen]:
             picture[: len(scaled)] = scaled
             pictures.append(picture)
             shots.append(shot)
-    found = detected(detector, pictures)
+    detections = detected(detector, pictures)
     return [
         Seen(number / RATE, picture, faces, [shot] * len(faces))
-        for number, (picture, faces, shot) in enumerate(zip(pictures, found, shots, strict=True))
+        for number, (picture, faces, shot) in enumerate(zip(pictures, detections, shots, strict=True))
     ]
 
 
 def count(seen: list[Seen]) -> Counter[str]:
-    tracker, last, told = Tracker(), dict[str, int](), defaultdict[int, Counter[str]](Counter)
+    tracker, last, track_counts = Tracker(), dict[str, int](), defaultdict[int, Counter[str]](Counter)
     counts: Counter[str] = Counter()
-    for one in seen:
-        for track_id, who in zip(tracker.update(one.rgb, one.faces, one.pts_seconds), one.who, strict=True):
+    for frame in seen:
+        for track_id, who in zip(tracker.update(frame.rgb, frame.faces, frame.pts_seconds), frame.who, strict=True):
             if who is not None:
                 counts["switches"] += last.get(who, track_id) != track_id
                 last[who] = int(track_id)
-                told[int(track_id)][who] += 1
-    counts["people"], counts["pairs"] = len(last), sum(map(len, told.values()))
-    counts["merges"] = counts["pairs"] - len(told)
-    counts["faces"] = sum(who.total() for who in told.values())
-    counts["wrong"] = counts["faces"] - sum(max(who.values()) for who in told.values())
+                track_counts[int(track_id)][who] += 1
+    counts["people"], counts["pairs"] = len(last), sum(map(len, track_counts.values()))
+    counts["merges"] = counts["pairs"] - len(track_counts)
+    counts["faces"] = sum(who.total() for who in track_counts.values())
+    counts["wrong"] = counts["faces"] - sum(max(who.values()) for who in track_counts.values())
     return counts
 
 
@@ -186,16 +186,16 @@ def main() -> None:
     parser.add_argument("--every", type=int, nargs="+", default=[1, 5, 10])
     parser.add_argument("--clips", nargs="+", default=[*CLIPS, "edited"], choices=[*CLIPS, "edited"])
     parser.add_argument("--detectors", nargs="+", default=["mtcnn"], choices=list(DETECTORS))
-    given = parser.parse_args()
-    if not given.media.is_dir():
-        sys.exit(f"{given.media}: no media there; name a folder with --media")
-    results: dict[str, dict[str, dict[str, dict[str, float]]]] = {detector: {} for detector in given.detectors}
-    for name, detector in itertools.product(given.clips, given.detectors):
-        seen = edited(given.media, detector) if name == "edited" else real(given.media, CLIPS[name], detector)
-        results[detector][name] = {f"every_{every}": measure(seen, every) for every in given.every}
+    arguments = parser.parse_args()
+    if not arguments.media.is_dir():
+        sys.exit(f"{arguments.media}: no media there; name a folder with --media")
+    results: dict[str, dict[str, dict[str, dict[str, float]]]] = {detector: {} for detector in arguments.detectors}
+    for name, detector in itertools.product(arguments.clips, arguments.detectors):
+        seen = edited(arguments.media, detector) if name == "edited" else real(arguments.media, CLIPS[name], detector)
+        results[detector][name] = {f"every_{every}": measure(seen, every) for every in arguments.every}
         for sampling, figures in results[detector][name].items():
-            told = "  ".join(f"{what} {value:g}" for what, value in figures.items())
-            print(f"{name:9} {detector:6} {sampling:9} {told}", file=sys.stderr)
+            line = "  ".join(f"{what} {value:g}" for what, value in figures.items())
+            print(f"{name:9} {detector:6} {sampling:9} {line}", file=sys.stderr)
     print(json.dumps({"benchmark": "tracks", "detectors": results}, indent=1))
 
 

@@ -132,12 +132,12 @@ def made(out: Path, way: str, note: NoteReady) -> Any:
     return FaceDataLoader(out, 64, num_workers=WORKERS, multiprocessing_context=way, worker_init_fn=note)
 
 
-def one(out: Path, way: str) -> dict[str, Any]:
+def measure_in_process(out: Path, way: str) -> dict[str, Any]:
     """Two loaders one after the other, and the memory of the second one's workers once they have worked."""
     started = time.monotonic()
     import facefeed.loaders.loader.face_dataloader  # noqa: F401, PLC0415
 
-    told: dict[str, Any] = {"seconds_to_import": time.monotonic() - started}
+    figures: dict[str, Any] = {"seconds_to_import": time.monotonic() - started}
     with tempfile.TemporaryDirectory() as folder:
         note = NoteReady(Path(folder))
         for name in ("cold", "warm"):
@@ -148,7 +148,7 @@ def one(out: Path, way: str) -> dict[str, Any]:
             next(batches)
             first = time.monotonic()
             ready = [moment - constructed for moment in note.take()]
-            told[name] = {
+            figures[name] = {
                 "to_construct": constructed - began, "to_first_batch": first - began, "worker_ready": ready,
             }  # fmt: skip
             if name == "cold":
@@ -161,7 +161,7 @@ def one(out: Path, way: str) -> dict[str, Any]:
     idle.stdout.readline()
     only_torch = Memory.of(idle.pid)
     workers = [Memory.of(worker.pid) for worker in loader._iterator._workers]
-    told["memory"] = {
+    figures["memory"] = {
         "only_torch": asdict(only_torch),
         "loader": asdict(Memory.of(os.getpid())),
         "workers": [asdict(worker) for worker in workers],
@@ -169,7 +169,7 @@ def one(out: Path, way: str) -> dict[str, Any]:
         "fork_server": asdict(Memory.of(server)) if (server := forkserver._forkserver._forkserver_pid) else None,
     }
     idle.communicate()
-    return told
+    return figures
 
 
 # ---- the whole
@@ -177,8 +177,8 @@ def one(out: Path, way: str) -> dict[str, Any]:
 
 def measure(out: Path, way: str) -> dict[str, Any]:
     command = [sys.executable, __file__, "--one", str(out), way]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    measured: dict[str, Any] = json.loads(done.stdout)
+    completed = subprocess.run(command, capture_output=True, text=True, check=True)
+    measured: dict[str, Any] = json.loads(completed.stdout)
     return measured
 
 
@@ -188,27 +188,29 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="where the temporary folder is made")
     parser.add_argument("--one", nargs=2, metavar=("OUT", "WAY"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(one(Path(given.one[0]), given.one[1])))
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(json.dumps(measure_in_process(Path(arguments.one[0]), arguments.one[1])))
         return 0
-    told: dict[str, Any] = {"bench": "workers", "workers": WORKERS, "limits": LIMITS, "sizes": {}}
-    with tempfile.TemporaryDirectory(dir=given.folder, prefix="bench_workers") as folder:
-        for rows in (100_000, given.rows):
+    results: dict[str, Any] = {"bench": "workers", "workers": WORKERS, "limits": LIMITS, "sizes": {}}
+    with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bench_workers") as folder:
+        for rows in (100_000, arguments.rows):
             out = write(Path(folder, str(rows)), rows)
             repeats: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-            for _ in range(given.repeats):
+            for _ in range(arguments.repeats):
                 for way in WAYS:
                     repeats[way].append(measure(out, way))
-            told["sizes"][rows] = repeats
-    ours = [one for ways in told["sizes"].values() for way in ("forkserver", "spawn") for one in ways[way]]
-    beyond = [megabytes for one in ours for megabytes in one["memory"]["beyond_torch"]]
-    told["met"] = {
-        "seconds_to_construct": all(one["cold"]["to_construct"] < LIMITS["seconds_to_construct"] for one in ours),
+            results["sizes"][rows] = repeats
+    ours = [figures for ways in results["sizes"].values() for way in ("forkserver", "spawn") for figures in ways[way]]
+    beyond = [megabytes for figures in ours for megabytes in figures["memory"]["beyond_torch"]]
+    results["met"] = {
+        "seconds_to_construct": all(
+            figures["cold"]["to_construct"] < LIMITS["seconds_to_construct"] for figures in ours
+        ),
         "worker_megabytes_beyond_torch": max(beyond) < LIMITS["worker_megabytes_beyond_torch"],
     }
-    print(json.dumps(told))
-    return 0 if all(told["met"].values()) else 1
+    print(json.dumps(results))
+    return 0 if all(results["met"].values()) else 1
 
 
 if __name__ == "__main__":

@@ -34,22 +34,22 @@ def agree(reference: Sequence[Faces], other: Sequence[Faces]) -> dict[str, Any]:
     landmarks: mean distance of the five points over the reference's distance between the eyes, of all pairs.
     box_px, score: the largest difference of any number. None where there is nothing to compare.
     """
-    strong, found = [0, 0], [0, 0]
+    strong, matched = [0, 0], [0, 0]
     landmarks, boxes, scores = list[float](), list[float](), list[float]()
-    for right, tried in zip(reference, other, strict=True):
-        pairs = pair_off(1 - iou(right.boxes_xyxy, tried.boxes_xyxy), below=1 - SAME_FACE_IOU)
-        for side, faces in enumerate((right, tried)):
+    for right, detections in zip(reference, other, strict=True):
+        pairs = pair_off(1 - iou(right.boxes_xyxy, detections.boxes_xyxy), below=1 - SAME_FACE_IOU)
+        for side, faces in enumerate((right, detections)):
             strong[side] += int((faces.scores > STRONG_SCORE).sum())
-            found[side] += sum(bool(faces.scores[pair[side]] > STRONG_SCORE) for pair in pairs)
+            matched[side] += sum(bool(faces.scores[pair[side]] > STRONG_SCORE) for pair in pairs)
         for i, j in pairs:
-            landmarks.append(float(point_error(right.landmarks[i], tried.landmarks[j])))
-            boxes.append(float(np.abs(right.boxes_xyxy[i] - tried.boxes_xyxy[j]).max()))
-            scores.append(float(abs(right.scores[i] - tried.scores[j])))
+            landmarks.append(float(point_error(right.landmarks[i], detections.landmarks[j])))
+            boxes.append(float(np.abs(right.boxes_xyxy[i] - detections.boxes_xyxy[j]).max()))
+            scores.append(float(abs(right.scores[i] - detections.scores[j])))
     return {
         "frames": len(reference),
         "strong_faces": strong,
-        "recall": _share(found[0], strong[0]),
-        "reverse": _share(found[1], strong[1]),
+        "recall": _share(matched[0], strong[0]),
+        "reverse": _share(matched[1], strong[1]),
         "landmarks_mean": float(np.mean(landmarks)) if landmarks else None,
         "landmarks_worst": max(landmarks, default=None),
         "box_px": max(boxes, default=None),
@@ -63,7 +63,9 @@ def unconfirmed(full: list[Faces], other: list[Faces], every: int) -> tuple[int,
     reach = CONFIRMED_WITHIN // every
     alone = count = 0
     for number, faces in enumerate(other):
-        around = np.concatenate([one.boxes_xyxy for one in full[max(number - reach, 0) : number + reach + 1]])
+        around = np.concatenate(
+            [frame_faces.boxes_xyxy for frame_faces in full[max(number - reach, 0) : number + reach + 1]]
+        )
         best = iou(faces.boxes_xyxy, around).max(axis=1, initial=0)
         alone, count = alone + int((best < SAME_FACE_IOU).sum()), count + len(faces)
     return alone, count
@@ -100,11 +102,11 @@ def iou(first: Array, second: Array) -> Array:
     return np.asarray(shared / np.maximum(areas - shared, np.finfo(np.float64).tiny))
 
 
-def point_error(right: Array, tried: Array) -> Array:
+def point_error(right: Array, detected: Array) -> Array:
     """Mean distance of five points (..., 5, 2) over the distance between the right ones' eyes: (...)."""
     eyes = np.linalg.norm(right[..., 0, :] - right[..., 1, :], axis=-1)
     # In full profile both eyes may fall together; less than a pixel apart they say nothing of a face's size.
-    return np.asarray(np.linalg.norm(right - tried, axis=-1).mean(axis=-1) / np.maximum(eyes, 1.0))
+    return np.asarray(np.linalg.norm(right - detected, axis=-1).mean(axis=-1) / np.maximum(eyes, 1.0))
 
 
 def five_points(ibug: Array) -> Array:
@@ -118,8 +120,8 @@ def five_points(ibug: Array) -> Array:
 
 def mean_error(errors: Sequence[float | None]) -> float | None:
     """The mean over those that were found."""
-    found = [error for error in errors if error is not None]
-    return math.fsum(found) / len(found) if found else None
+    known_errors = [error for error in errors if error is not None]
+    return math.fsum(known_errors) / len(known_errors) if known_errors else None
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -47,7 +47,7 @@ class Engine:
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         seconds = time.perf_counter() - started
-        return seconds, [self.faces(one) for one in results]
+        return seconds, [self.faces(result) for result in results]
 
 
 def use_threads(count: int) -> None:
@@ -60,10 +60,14 @@ def make_engine(name: str, *, min_face_px: int, device: str, batch: int = 1) -> 
     """One of `NAMES`, or "track", its weights loaded; `batch` is for facenet_batch alone."""
     if name == "ours":
         detector = MTCNNDetector(min_face_px=min_face_px, device=device).load()
-        return Engine(run=_ours(detector), at_once=detector.frames_at_once, faces=lambda one: one, warm_up_rounds=40)
+        return Engine(
+            run=_ours(detector), at_once=detector.frames_at_once, faces=lambda faces: faces, warm_up_rounds=40
+        )
     if name == "track":
         following = TrackingDetector(min_face_px=min_face_px, device=device).load()
-        return Engine(run=_ours(following), at_once=following.frames_at_once, faces=lambda one: one, warm_up_rounds=12)
+        return Engine(
+            run=_ours(following), at_once=following.frames_at_once, faces=lambda faces: faces, warm_up_rounds=12
+        )
     mtcnn = MTCNN(keep_all=True, min_face_size=min_face_px, select_largest=False, device=torch.device(device)).eval()
     if name == "facenet":
         return Engine(run=_frame_by_frame(mtcnn), at_once=1, faces=_as_faces)
@@ -100,8 +104,8 @@ def _frame_by_frame(mtcnn: Any) -> Callable[[Frames], list[Any]]:
 def _in_batches(mtcnn: Any, batch: int) -> Callable[[Frames], list[Any]]:
     def run(frames: Frames) -> list[Any]:
         steps = range(0, len(frames), batch)
-        found = (mtcnn.detect(np.stack(frames[at : at + batch]), landmarks=True) for at in steps)
-        return [one for boxes, scores, points in found for one in zip(boxes, scores, points, strict=True)]
+        batches = (mtcnn.detect(np.stack(frames[at : at + batch]), landmarks=True) for at in steps)
+        return [face for boxes, scores, points in batches for face in zip(boxes, scores, points, strict=True)]
 
     return run
 

@@ -92,10 +92,10 @@ def annotated_photos(media: Path) -> dict[str, Annotated]:
     return {
         name: Annotated(
             rgb=photo(media / name),
-            landmarks=np.stack([_points(face) for face in one["faces"]]),
-            complete=one["complete"],
+            landmarks=np.stack([_points(face) for face in annotation["faces"]]),
+            complete=annotation["complete"],
         )
-        for name, one in described.items()
+        for name, annotation in described.items()
     }
 
 

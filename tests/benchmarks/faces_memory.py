@@ -33,10 +33,12 @@ def measure(engine: str, frames: Frames, *, min_face_px: int, device: str, batch
 
 def in_own_process(script: Path, *arguments: str) -> dict[str, Any]:
     """What `script --memory-of ...` prints, or how it ended if it was killed for its memory."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(script), *arguments], stdout=subprocess.PIPE, text=True, check=False
     )  # fmt: skip
-    return json.loads(done.stdout) if done.returncode == 0 else {"failed": f"exit status {done.returncode}"}
+    return (
+        json.loads(completed.stdout) if completed.returncode == 0 else {"failed": f"exit status {completed.returncode}"}
+    )
 
 
 def _resident_mb(field: str) -> int:

@@ -49,25 +49,25 @@ def print_report(results: dict[int, dict[str, Any]]) -> None:
 
 def _clips(clips: dict[str, Any], total: dict[str, Any]) -> None:
     rows = []
-    for name, one in clips.items():
-        facenet, batch, ours = (_number(statistics.median(runs), ".1f") for runs in one["ms_a_frame"].values())
-        ratios, shares = one["ratio"].values(), one["share_of_decoding"].values()
-        told = [*_numbers(ratios, ".2f"), *_numbers(shares, ".3f")]
-        rows.append([name, one["size"], facenet, batch, str(one["best_batch"]), ours, *told])
+    for name, clip in clips.items():
+        facenet, batch, ours = (_number(statistics.median(runs), ".1f") for runs in clip["ms_a_frame"].values())
+        ratios, shares = clip["ratio"].values(), clip["share_of_decoding"].values()
+        cells = [*_numbers(ratios, ".2f"), *_numbers(shares, ".3f")]
+        rows.append([name, clip["size"], facenet, batch, str(clip["best_batch"]), ours, *cells])
     facenet, batch, ours = _sums(total)
     rows.append(["in total", "", facenet, batch, "", ours, *_numbers(total["ratio"].values(), ".2f"), "", ""])
     _table(_CLIP_HEADS, rows)
-    agreements = {name: one["agreement"] for name, one in clips.items()} | {"in total": total["agreement"]}
+    agreements = {name: clip["agreement"] for name, clip in clips.items()} | {"in total": total["agreement"]}
     for engine, head in (("ours", "ours to facenet"), ("facenet_batch", "facenet's batches to facenet")):
         _table((head, *_AGREEMENT_HEADS), [[name, *_agreement(of[engine])] for name, of in agreements.items()])
 
 
 def _photos(photos: dict[str, Any]) -> None:
     rows = []
-    for name, one in photos["each"].items():
-        ms = (1e3 * statistics.median(runs) for runs in one["seconds"].values())
-        rows.append([name[-40:], one["size"], *_numbers(ms, ".1f"), *map(str, one["faces"].values()),
-                     *_agreement(one["agreement"])])  # fmt: skip
+    for name, photo in photos["each"].items():
+        ms = (1e3 * statistics.median(runs) for runs in photo["seconds"].values())
+        rows.append([name[-40:], photo["size"], *_numbers(ms, ".1f"), *map(str, photo["faces"].values()),
+                     *_agreement(photo["agreement"])])  # fmt: skip
     total = photos["total"]
     rows.append(["in total", "", *_sums(total), "", "", *_agreement(total["agreement"]["ours"])])
     _table(("photo", "size", "facenet ms", "ours ms", "facenet", "ours", *_AGREEMENT_HEADS), rows)
@@ -77,19 +77,19 @@ def _photos(photos: dict[str, Any]) -> None:
 def _truth(truth: dict[str, Any]) -> None:
     rows = []
     for name in ("facenet", "ours"):
-        one = truth[name]
-        counts = [str(one["annotated"]), str(one["found"]), _number(one["recall"], ".4f")]
-        errors = _numbers((one["error"], one["error_where_both"]), ".5f")
-        rows.append([name, *counts, *errors, str(one["strangers"])])
+        figures = truth[name]
+        counts = [str(figures["annotated"]), str(figures["found"]), _number(figures["recall"], ".4f")]
+        errors = _numbers((figures["error"], figures["error_where_both"]), ".5f")
+        rows.append([name, *counts, *errors, str(figures["strangers"])])
     _table(("annotated", "faces", "found", "recall", "error", "where both", "strong but not annotated"), rows)
 
 
 def _memory(memory: dict[str, Any]) -> None:
     rows = []
     for subject in ("clip", "frame"):
-        for name, one in memory.get(subject, {}).items():
-            looked_at = one.get("failed") or f"{one['frames']} of {one['size']}"
-            rows.append([name, looked_at, *(str(one.get(field, _number(None, ""))) for field in _MEMORY)])
+        for name, figures in memory.get(subject, {}).items():
+            looked_at = figures.get("failed") or f"{figures['frames']} of {figures['size']}"
+            rows.append([name, looked_at, *(str(figures.get(field, _number(None, ""))) for field in _MEMORY)])
     _table((f"memory (batches of {memory['batch']})", "frames", "before MB", "peak MB", "rise MB", "device MB"), rows)
 
 
@@ -97,12 +97,12 @@ def _track(track: dict[str, Any]) -> None:
     for sampling, total in track["total"].items():
         rows = []
         for name, clip in track["clips"].items():
-            one = clip[sampling]
-            ms = (1e3 * statistics.median(runs) / one["frames"] for runs in one["seconds"].values())
-            alone, count = one["unconfirmed"]["track"]
-            agreed = one["agreement"]["track"]
+            figures = clip[sampling]
+            ms = (1e3 * statistics.median(runs) / figures["frames"] for runs in figures["seconds"].values())
+            alone, count = figures["unconfirmed"]["track"]
+            agreed = figures["agreement"]["track"]
             rows.append([
-                name, str(one["frames"]), *_numbers(ms, ".2f"), _number(total["ratio_of_clip"][name], ".1f"),
+                name, str(figures["frames"]), *_numbers(ms, ".2f"), _number(total["ratio_of_clip"][name], ".1f"),
                 _number(total["share_of_decoding_of_clip"][name], ".2f"), str(agreed["strong_faces"][0]),
                 _number(agreed["recall"], ".4f"), f"{alone} of {count}", _number(agreed["landmarks_mean"], ".4f"),
             ])  # fmt: skip
@@ -123,9 +123,9 @@ def _sums(total: dict[str, Any]) -> list[str]:
     return [_number(statistics.median(runs), ".2f") + " s" for runs in total["seconds"].values()]
 
 
-def _agreement(one: dict[str, Any]) -> list[str]:
-    faces = " / ".join(str(count) for count in one["strong_faces"])
-    return [faces, *(_number(one[name], spec) for name, spec in _AGREEMENT.items())]
+def _agreement(figures: dict[str, Any]) -> list[str]:
+    faces = " / ".join(str(count) for count in figures["strong_faces"])
+    return [faces, *(_number(figures[name], spec) for name, spec in _AGREEMENT.items())]
 
 
 def _numbers(values: Iterable[float | None], spec: str) -> list[str]:

@@ -27,21 +27,28 @@ def follow(
     path: Path, in_turn: InTurn, *, min_face_px: int, device: str, frames: int, repeats: int
 ) -> dict[str, dict[str, Any]]:
     """For each sampling: seconds of every repeat of each engine, and how far it agrees with facenet."""
-    told = {}
+    by_sampling = {}
     for name, every in SAMPLINGS.items():
         with MediaReader() as reader:
-            shown = [frame.rgb for frame in islice(reader.frames(path, Sampling(every=every)), frames)]
-        engines = {one: make_engine(one, min_face_px=min_face_px, device=device) for one in NAMES}
-        for engine in engines.values():
-            engine.warm_up(shown)
-        seconds, found = in_turn(engines, shown, repeats)
-        told[name] = {
-            "frames": len(shown),
-            "seconds": seconds,
-            "agreement": {one: agree(found["facenet"], found[one]) for one in NAMES[1:]},
-            "unconfirmed": {one: unconfirmed(found["facenet"], found[one], every) for one in NAMES[1:]},
+            rgb_frames = [frame.rgb for frame in islice(reader.frames(path, Sampling(every=every)), frames)]
+        engines = {
+            engine_name: make_engine(engine_name, min_face_px=min_face_px, device=device) for engine_name in NAMES
         }
-    return told
+        for engine in engines.values():
+            engine.warm_up(rgb_frames)
+        seconds, detections = in_turn(engines, rgb_frames, repeats)
+        by_sampling[name] = {
+            "frames": len(rgb_frames),
+            "seconds": seconds,
+            "agreement": {
+                engine_name: agree(detections["facenet"], detections[engine_name]) for engine_name in NAMES[1:]
+            },
+            "unconfirmed": {
+                engine_name: unconfirmed(detections["facenet"], detections[engine_name], every)
+                for engine_name in NAMES[1:]
+            },
+        }
+    return by_sampling
 
 
 def jitter(*, min_face_px: int, device: str) -> dict[str, float]:
@@ -49,9 +56,9 @@ def jitter(*, min_face_px: int, device: str) -> dict[str, float]:
     frames = still()
     spread = {}
     for name in NAMES[1:]:
-        _, found = make_engine(name, min_face_px=min_face_px, device=device).timed(frames)
-        squares = [CropSquare.around(faces.boxes_xyxy[0], 0.3, 0.0) for faces in found]
-        middles = np.array([(one.x0 + one.side / 2, one.y0 + one.side / 2) for one in squares])
+        _, detections = make_engine(name, min_face_px=min_face_px, device=device).timed(frames)
+        squares = [CropSquare.around(faces.boxes_xyxy[0], 0.3, 0.0) for faces in detections]
+        middles = np.array([(square.x0 + square.side / 2, square.y0 + square.side / 2) for square in squares])
         spread[name] = float(middles.std(axis=0).mean())
     return spread
 
@@ -61,4 +68,4 @@ def still() -> list[NDArray[np.uint8]]:
     portrait = load_portrait("astronaut").image[..., ::-1].astype(np.float32)
     generator = np.random.default_rng(0)
     noisy = (portrait + generator.normal(0, _NOISE, portrait.shape) for _ in range(_STILL_FRAMES))
-    return [np.ascontiguousarray(one.round().clip(0, 255).astype(np.uint8)) for one in noisy]
+    return [np.ascontiguousarray(image.round().clip(0, 255).astype(np.uint8)) for image in noisy]

@@ -73,13 +73,13 @@ class UNet(Foreign):
         self.batch = torch.randn(count, 3, side, side), torch.randint(2, (count, 1, side, side)).float()
 
     def forward(self, pictures: Tensor) -> Tensor:
-        seen = []
+        skips = []
         for block in self.down:
             pictures = block(pictures)
-            seen.append(pictures)
+            skips.append(pictures)
             pictures = nn.functional.max_pool2d(pictures, 2)
         pictures = self.bottom(pictures)
-        for widen, block, across in zip(self.widen, self.up, reversed(seen), strict=True):
+        for widen, block, across in zip(self.widen, self.up, reversed(skips), strict=True):
             pictures = block(torch.cat([widen(pictures), across], dim=1))
         mask: Tensor = self.mask(pictures)
         return mask

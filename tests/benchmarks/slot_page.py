@@ -48,7 +48,9 @@ def write_page(path: Path, runs: dict[str, Run], about: dict[str, Any]) -> None:
     """Writes the first run's figures and the timelines of all."""
     name, run = next(iter(runs.items()))
     stages = run.figures["stages"]
-    others = [f"{other} {one.figures['frames_per_second']:,.1f}" for other, one in runs.items() if other != name]
+    others = [
+        f"{other} {other_run.figures['frames_per_second']:,.1f}" for other, other_run in runs.items() if other != name
+    ]
     headline = f"{run.figures['frames_per_second']:,.1f} frames a second; the detector is at work " \
                f"{percent(run.figures['detector_share'])} of the time"  # fmt: skip
     waits = ("waits for what comes", "waits for whoever takes it")
@@ -64,7 +66,7 @@ def write_page(path: Path, runs: dict[str, Run], about: dict[str, Any]) -> None:
             key="timeline", title="Two seconds of it", legend=LEGEND, has_captions=True,
             read="A row for each stage, time from left to right; the wheel zooms, dragging moves. The decoder's row is "
                  "as strong as its child computes.",
-            plots={f"timeline, {other}": _timeline(one) for other, one in runs.items()},
+            plots={f"timeline, {other}": _timeline(other_run) for other, other_run in runs.items()},
         ),
         Section(
             key="facts", title="What was measured", read="",
@@ -92,26 +94,28 @@ def _timeline(run: Run) -> figure:
     middle = (run.began + run.ended) / 2
     start = max(run.began, middle - _KEPT_SECONDS / 2)
     end = min(run.ended, start + _KEPT_SECONDS)
-    shown = [one for one in run.spans if one.end > start and one.start < end and one.end - one.start > _LEAST_SECONDS]
-    shown.sort(key=lambda one: (one.start, -one.end))  # what lies within another is drawn over it
+    spans = [
+        span for span in run.spans if span.end > start and span.start < end and span.end - span.start > _LEAST_SECONDS
+    ]
+    spans.sort(key=lambda span: (span.start, -span.end))  # what lies within another is drawn over it
     several = run.decoders > 1
     names = [f"{stage} {lane + 1}" if several else stage for lane in range(run.decoders) for stage in STAGES]
-    made = figures.rows_plot(names, "seconds", _view(start, end, middle, run.began))
+    plot = figures.rows_plot(names, "seconds", _view(start, end, middle, run.began))
     place = {stage: number for number, stage in enumerate(STAGES)}
-    rows = [one.lane * len(STAGES) + place[one.stage] for one in shown]
+    rows = [span.lane * len(STAGES) + place[span.stage] for span in spans]
     source = ColumnDataSource({
-        "left": [one.start - run.began for one in shown], "right": [one.end - run.began for one in shown],
+        "left": [span.start - run.began for span in spans], "right": [span.end - run.began for span in spans],
         "top": [row - 0.38 for row in rows], "bottom": [row + 0.38 for row in rows],
-        "color": [COLOURS[one.what] for one in shown], "what": [one.what for one in shown],
-        "alpha": [min(one.share, 1.0) for one in shown], "takes": [(one.end - one.start) * 1e3 for one in shown],
+        "color": [COLOURS[span.what] for span in spans], "what": [span.what for span in spans],
+        "alpha": [min(span.share, 1.0) for span in spans], "takes": [(span.end - span.start) * 1e3 for span in spans],
     })  # fmt: skip
-    drawn = made.quad(left="left", right="right", top="top", bottom="bottom", color="color", alpha="alpha",
+    drawn = plot.quad(left="left", right="right", top="top", bottom="bottom", color="color", alpha="alpha",
                       line_color=None, source=source)  # fmt: skip
-    figures.hover(made, [drawn], ("", "@what"), ("took", "@takes{0,0.0} ms"))
+    figures.hover(plot, [drawn], ("", "@what"), ("took", "@takes{0,0.0} ms"))
     wheel = WheelZoomTool(dimensions="width")
-    made.add_tools(wheel, PanTool(dimensions="width"))
-    made.toolbar.active_scroll = wheel
-    return made
+    plot.add_tools(wheel, PanTool(dimensions="width"))
+    plot.toolbar.active_scroll = wheel
+    return plot
 
 
 def _view(start: float, end: float, middle: float, began: float) -> tuple[float, float]:

@@ -71,11 +71,11 @@ class Spans:
     def own_seconds(self) -> Counter[tuple[int, str, str]]:
         """By lane, stage and what: how long it took, without what lies within it."""
         seconds: Counter[tuple[int, str, str]] = Counter()
-        for one in self.all:
-            taken = (one.end - one.start) * one.share
-            seconds[one.lane, one.stage, one.what] += taken
-            if (parent := PARENT[one.what]) is not None:
-                seconds[one.lane, one.stage, parent] -= taken
+        for span in self.all:
+            span_seconds = (span.end - span.start) * span.share
+            seconds[span.lane, span.stage, span.what] += span_seconds
+            if (parent := PARENT[span.what]) is not None:
+                seconds[span.lane, span.stage, parent] -= span_seconds
         return seconds
 
 
@@ -104,8 +104,8 @@ class RecordingDetector:
 @contextmanager
 def recorded(worker: UnitWorker, spans: Spans, detector: RecordingDetector, *, in_series: bool) -> Iterator[None]:
     """Records what `worker` does; `in_series`: without `prefetch_one`, one stage after the other, on one decoder."""
-    made = worker._pool._pipelines
-    for number, lane in enumerate(made):
+    pipelines = worker._pool._pipelines
+    for number, lane in enumerate(pipelines):
         maker = lane._row_builder
         spans.lane_of.update({id(maker.read_executor): number, id(maker._detect_executor): number, id(maker): number})
         encoder: Any = _recording(maker._options.image, spans, number)
@@ -116,7 +116,7 @@ def recorded(worker: UnitWorker, spans: Spans, detector: RecordingDetector, *, i
         )
         stack.enter_context(patch.object(RowBuilder, "_frame_rows", _recording_rows(spans)))
         stack.enter_context(patch.object(DecoderProcess, "_wait_readable", _recording_wait(spans, detector)))
-        stack.enter_context(patch.object(InputPipeline, "process_family", _recording_family(spans, made)))
+        stack.enter_context(patch.object(InputPipeline, "process_family", _recording_family(spans, pipelines)))
         turn = decode_pool._LockedDetector.detect
         stack.enter_context(patch.object(decode_pool._LockedDetector, "detect", _recording_turn(spans, detector, turn)))
         stack.enter_context(_sampled(worker, spans))
@@ -139,13 +139,13 @@ def _recording_ahead(spans: Spans, detector: RecordingDetector, *, in_series: bo
             making, waiting = ("read", "read", "waits for the finder"), ("find", "waits for frames")
         else:
             making, waiting = ("find", "follow", "waits for the cutter"), ("cut", "waits for faces")
-        made = _made(items, spans, lane, making, detector)
+        recorded_items = _made(items, spans, lane, making, detector)
         if in_series:
-            yield _taken(made, spans, lane, waiting)
-            made.close()
+            yield _taken(recorded_items, spans, lane, waiting)
+            recorded_items.close()
         else:
-            with prefetch_one(made, thread) as taken:
-                yield _taken(taken, spans, lane, waiting)
+            with prefetch_one(recorded_items, thread) as prefetched:
+                yield _taken(prefetched, spans, lane, waiting)
 
     return watched
 
@@ -186,9 +186,9 @@ def _taken(items: Iterator[Any], spans: Spans, lane: int, waiting: tuple[str, st
 def _recording_rows(spans: Spans) -> Any:
     genuine = RowBuilder._frame_rows
 
-    def frame_rows(self: RowBuilder, *given: Any) -> list[Any]:
+    def frame_rows(self: RowBuilder, *arguments: Any) -> list[Any]:
         with spans.during(spans.lane_of[id(self)], "cut", "crop and hull"):
-            return list(genuine(self, *given))
+            return list(genuine(self, *arguments))
 
     return frame_rows
 
@@ -206,8 +206,8 @@ def _recording_wait(spans: Spans, detector: RecordingDetector) -> Any:
 def _recording_family(spans: Spans, made: Sequence[Any]) -> Any:
     genuine = InputPipeline.process_family
 
-    def family(self: Any, *given: Any) -> Iterator[Any]:
-        items, lane = genuine(self, *given), made.index(self)
+    def family(self: Any, *arguments: Any) -> Iterator[Any]:
+        items, lane = genuine(self, *arguments), made.index(self)
         while True:
             with spans.during(lane, "cut", "rows"):
                 try:
@@ -231,11 +231,11 @@ def _recording_turn(spans: Spans, detector: RecordingDetector, genuine: Any) -> 
 @contextmanager
 def _sampled(worker: UnitWorker, spans: Spans) -> Iterator[None]:
     """Looks every 20 ms at how much the decoders' children have computed."""
-    done = threading.Event()
+    is_stopped = threading.Event()
 
     def watch() -> None:
         before: dict[int, tuple[float, float]] = {}
-        while not done.wait(SAMPLE_SECONDS):
+        while not is_stopped.wait(SAMPLE_SECONDS):
             for number, lane in enumerate(worker._pool._pipelines):
                 pid = lane.reader.child_pid
                 if pid is None:
@@ -253,7 +253,7 @@ def _sampled(worker: UnitWorker, spans: Spans) -> Iterator[None]:
     try:
         yield
     finally:
-        done.set()
+        is_stopped.set()
         watcher.join()
 
 

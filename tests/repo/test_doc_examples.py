@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +76,32 @@ def test_the_loaders_examples_run(out: Path, monkeypatch: pytest.MonkeyPatch) ->
                         "MASTER_PORT": "0"}.items():  # fmt: skip
         monkeypatch.setenv(name, value)  # as torchrun does
     for block in blocks("python", GUIDES / "loading.md"):
+        if "transformers" in block:
+            continue  # has a test of its own
         run(block.replace('"method", "in", ["Deepfakes", "FaceSwap"]', '"label", "in", [0, 1]'), seen)
     assert seen["images"].shape[1:] == (3, 224, 224)
     assert isinstance(seen["loader"], FaceDataLoader)
     assert seen["state"]["images"] >= 0
     assert (out.parent / "pipeline.yaml").is_file()
+
+
+@pytest.mark.filterwarnings("ignore")  # the Trainer's own advice
+@pytest.mark.usefixtures("out")
+def test_the_hugging_face_trainer_resumes_the_example_at_the_next_unused_image() -> None:
+    (block,) = (block for block in blocks("python", GUIDES / "loading.md") if "transformers" in block)
+    for text, shorter in {
+        "batch_size=64, image_size=112": "batch_size=40, image_size=32",
+        'fields=("image", "label")': 'fields=("image", "label", "row")',
+        "outputs = model(": 'rows.append(inputs["row"].tolist()); outputs = model(',
+        "save_steps=500": "save_steps=2, use_cpu=True, disable_tqdm=True",
+    }.items():
+        block = block.replace(text, shorter)
+    steps: list[list[int]] = []
+    run(block.replace("num_train_epochs=2", "max_steps=2"), {"__name__": "__main__", "rows": steps})
+    loader = run(block, {"__name__": "__main__", "rows": steps})["loader"]
+    assert len(steps) == 2 * len(loader)
+    for epoch in (steps[: len(loader)], steps[len(loader) :]):
+        assert sorted(chain(*epoch)) == loader.dataset.rows.tolist()
 
 
 def test_the_examples_of_precompute_run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import inf
 from numbers import Real
@@ -87,7 +87,8 @@ class DataOptions:
     Args:
         batch_size: images per rank and step.
         image_size: side of the images, px.
-        crop: crop protocol, "deepfakebench", "ffpp" or "sbi", as `FaceDataset` cuts it; None: the stored crop.
+        crop: crop protocol as `FaceDataset` takes it: "deepfakebench", "ffpp", "sbi", or a mapping such as
+            {"margin": 0.3, "size": 299, "align": "arcface"}; None: the stored crop.
         transform: path of an Albumentations pipeline, as `A.save` writes it and `facefeed augment` shows it; for
             training only.
         balance: "none", every face once an epoch; "classes", equally many of each in every batch; "pairs", each fake
@@ -103,7 +104,7 @@ class DataOptions:
 
     batch_size: int = 64
     image_size: int = 224
-    crop: str | None = None
+    crop: Mapping[str, Any] | str | None = None
     transform: str | None = None
     balance: BalanceName = "classes"
     frames_per_video: int | None = None
@@ -120,8 +121,11 @@ class DataOptions:
             value = getattr(self, name)
             if value is not None or name not in _OPTIONAL:
                 object.__setattr__(self, name, _as_int(name, value, minimum=minimum, example=example))
-        if self.crop is not None and not (isinstance(self.crop, str) and self.crop):
-            raise UsageError(f"crop={self.crop!r}: must be the name of a crop protocol, or None; try deepfakebench")
+        if self.crop is not None:
+            from ...pipeline.dataset.crops import crop_protocol  # noqa: PLC0415 (imports pyarrow)
+
+            crop_protocol(self.crop)
+            object.__setattr__(self, "crop", self.crop if isinstance(self.crop, str) else dict(self.crop))
         if self.transform is not None and not (isinstance(self.transform, str) and self.transform):
             raise UsageError(f"transform={self.transform!r}: must be the path of a pipeline's file, or None")
 

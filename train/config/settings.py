@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -22,8 +23,8 @@ def with_overrides(config: Config, overrides: Sequence[str]) -> Config:
     """Returns the config with overrides applied, each of the form "key=value".
 
     Keys are those of `flat_settings`; values are parsed as the type of their field: `none` if it may be None, on and
-    off as true and false. Raises `UsageError` on an unknown key, suggesting similar ones, and on a value that is not
-    of the type or that the config refuses.
+    off as true and false, a mapping in JSON. Raises `UsageError` on an unknown key, suggesting similar ones, and on a
+    value that is not of the type or that the config refuses.
     """
     hints = dict(_typed_names(type(config)))
     values: dict[str, Any] = {}
@@ -74,12 +75,12 @@ def _typed_names(type_: type) -> Iterator[tuple[str, Any]]:
             yield override.name, hint
 
 
-def _flat_items(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from ((f"{key}.{name}", nested) for name, nested in _flat_items(value))
-        else:
-            yield key, list(value) if isinstance(value, tuple) else value
+def _flat_items(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields dotted names and values; the config's own values that are dicts are its sections."""
+    for key, value in config.items():
+        settings = {f"{key}.{name}": item for name, item in value.items()} if isinstance(value, dict) else {key: value}
+        for name, item in settings.items():
+            yield name, list(item) if isinstance(item, tuple) else item
 
 
 def _replace(config: Any, values: dict[str, Any]) -> Any:
@@ -132,11 +133,20 @@ def _parser(type_: Any) -> tuple[Any, str]:
     if get_origin(type_) is Literal:
         words = {str(word): word for word in get_args(type_)}
         return words.__getitem__, f"one of {', '.join(words)}"
+    if get_origin(type_) is Mapping:
+        return _parse_mapping, 'a mapping in JSON such as {"margin": 0.3, "size": 299}'
     return {
         int: (lambda text: int(text.replace("_", "")), "a whole number"),
         float: (float, "a number"),
         str: (str, "a text"),
     }[type_]
+
+
+def _parse_mapping(text: str) -> dict[str, Any]:
+    mapping = json.loads(text)
+    if not isinstance(mapping, dict):
+        raise ValueError(f"{text}: not a mapping")
+    return mapping
 
 
 def _format_value(value: Any) -> str:
@@ -145,4 +155,6 @@ def _format_value(value: Any) -> str:
         return _NONE
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value)
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

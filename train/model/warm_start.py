@@ -21,22 +21,24 @@ def warm_start(options: ModelOptions, path: str | Path) -> tuple[FaceClassifier,
     """Returns a `FaceClassifier` with the weights of a file, and a note for the user; downloads no pretrained weights.
 
     path: a checkpoint, or a state dict of the classifier or of the timm network alone, as `torch.save` or safetensors
-    writes them; loaded as plain data. If the file has no head, or one for other classes, the head keeps its random
-    initialisation and the note says so; else the note is None. Raises `UsageError` if the file cannot be used, if its
-    other weights do not fit the backbone, or if it was trained with another pixel normalisation.
+    writes them; loaded as plain data. If the file has no head, or a head for other classes, the head keeps its random
+    initialisation and the note reports that; else the note is None. Raises `UsageError` if the file cannot be used, if
+    its other weights do not fit the backbone, or if it was trained with another pixel normalisation.
     """
     stored = read_weights(path)
     _check_pixels(options, stored, path)
     model = FaceClassifier(asdict(options))
-    own = model.state_dict()
-    loaded = {name if name in own else f"{_BACKBONE}{name}": tensor for name, tensor in stored["state_dict"].items()}
+    expected = model.state_dict()
+    loaded = {
+        name if name in expected else f"{_BACKBONE}{name}": tensor for name, tensor in stored["state_dict"].items()
+    }
     head = _last_layer(model)
-    head_fits = all(name in loaded and loaded[name].shape == own[name].shape for name in head)
+    head_fits = all(name in loaded and loaded[name].shape == expected[name].shape for name in head)
     if not head_fits:
         loaded = {name: tensor for name, tensor in loaded.items() if name not in head}
-    _check(own, loaded, set() if head_fits else head, options.backbone, path)
+    _check_weights(expected, loaded, set() if head_fits else head, options.backbone, path)
     model.load_state_dict(loaded, strict=False)
-    return model, None if head_fits else f"{path}: has no last layer for these classes; it begins anew"
+    return model, None if head_fits else f"{path}: has no last layer for these classes, so it is initialised at random"
 
 
 def _last_layer(model: FaceClassifier) -> set[str]:
@@ -53,30 +55,32 @@ def _last_layer(model: FaceClassifier) -> set[str]:
 
 
 def _check_pixels(options: ModelOptions, stored: Mapping[str, Any], path: str | Path) -> None:
-    """Raises `UsageError` on another value of `pretrained`, which also decides how pixels are normalised."""
+    """Raises `UsageError` where the checkpoint has another `pretrained`, which decides how pixels are normalised."""
     parameters = stored.get("hyper_parameters")
-    before = parameters.get("options") if isinstance(parameters, Mapping) else None
-    if isinstance(before, Mapping) and before.get("pretrained", options.pretrained) != options.pretrained:
-        value = str(bool(before["pretrained"])).lower()
+    trained = parameters.get("options") if isinstance(parameters, Mapping) else None
+    if isinstance(trained, Mapping) and trained.get("pretrained", options.pretrained) != options.pretrained:
+        value = str(bool(trained["pretrained"])).lower()
         raise UsageError(
-            f"init_from={path}: was trained with model.pretrained={value}, by which pixels are normalised; give "
-            f"--set model.pretrained={value}"
+            f"init_from={path}: was trained with model.pretrained={value}, which decides how pixels are normalised; "
+            f"give --set model.pretrained={value}"
         )
 
 
-def _check(
-    own: Mapping[str, Tensor], loaded: Mapping[str, Tensor], left_out: Collection[str], backbone: str, path: str | Path
-) -> None:
-    unexpected = loaded.keys() - own.keys()
-    missing = own.keys() - loaded.keys() - {*left_out}
-    mismatched = {name for name in own.keys() & loaded.keys() if own[name].shape != loaded[name].shape}
+def _check_weights(
+    expected: Mapping[str, Tensor], loaded: Mapping[str, Tensor], optional: Collection[str], backbone: str,
+    path: str | Path,
+) -> None:  # fmt: skip
+    """Raises `UsageError` unless names and shapes of the weights are those expected; `optional`: may be missing."""
+    unexpected = loaded.keys() - expected.keys()
+    missing = expected.keys() - loaded.keys() - {*optional}
+    mismatched = {name for name in expected.keys() & loaded.keys() if expected[name].shape != loaded[name].shape}
     problems = [
         f"{len(names)} {kind} ({', '.join(sorted(names)[:3])}{', ...' if len(names) > 3 else ''})"
-        for kind, names in (("that it has not", unexpected), ("missing", missing), ("of another shape", mismatched))
+        for kind, names in (("unexpected", unexpected), ("missing", missing), ("of another shape", mismatched))
         if names
     ]
     if problems:
         raise UsageError(
-            f"init_from={path}: holds other weights than those of {backbone}: {'; '.join(problems)}; take the backbone "
-            "that they are of, or other weights"
+            f"init_from={path}: holds other weights than those of {backbone}: {'; '.join(problems)}; set the backbone "
+            "that was trained, or give another file"
         )

@@ -7,11 +7,11 @@ Must not know: pixels, torch, how a row was made.
 |---|---|
 | geometry | `FaceGeometry`: boxes, landmarks and stored crops of some rows, in frame px |
 | protocols | the protocols that ship, and a user's own |
-| coverage | how much of a protocol's image lies beyond the stored crop |
+| coverage | whether the stored crops hold what a protocol cuts: refused, or counted and black |
 """
 
-from .coverage import check_coverage
+from .coverage import black_parts, check_coverage
 from .geometry import FaceGeometry
 from .protocols import CropProtocol, crop_protocol
 
-__all__ = ["CropProtocol", "FaceGeometry", "check_coverage", "crop_protocol"]
+__all__ = ["CropProtocol", "FaceGeometry", "black_parts", "check_coverage", "crop_protocol"]

@@ -20,14 +20,17 @@ _ROWS_AT_ONCE = 1 << 15
 _UNIT_CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
 
 
-def check_coverage(protocol: CropProtocol, name: str, index: Index, rows: NDArray[np.uint32]) -> int:
+def check_coverage(
+    protocol: CropProtocol, index: Index, rows: NDArray[np.uint32], *, setting: str, alternative: str
+) -> NDArray[np.bool_]:
     """Checks that the stored crops of `rows` hold what the protocol cuts, but for what lies beyond the frame.
 
-    Where it is not there, an image is black. Returns the number of such faces; raises `UsageError` with the margin to
-    store where they are more than `ALLOWED_FRACTION`. `name`: of the protocol, for the message.
+    Returns for each row whether a part is missing, bool (rows,); that part is black in its image. Raises `UsageError`
+    with the margin to store where more than `ALLOWED_FRACTION` of the rows lack one. `setting`: what selects the
+    protocol. `alternative`: what can be done without storing more. Both for the message.
     """
     if not len(rows):
-        return 0
+        return np.zeros(0, np.bool_)
     parts = [rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE)]
     needed = [needed_margins(protocol, FaceGeometry.of_rows(index, part)) for part in parts]
     margins, is_missing = (np.concatenate(values) for values in zip(*needed, strict=True))
@@ -36,11 +39,19 @@ def check_coverage(protocol: CropProtocol, name: str, index: Index, rows: NDArra
         wanted = float(np.quantile(margins, 1 - ALLOWED_FRACTION))
         margin = math.ceil(10 * wanted) / 10
         raise UsageError(
-            f"crop={name}: {count:,} of {len(rows):,} faces need more than is stored around them; run `facefeed "
-            f"precompute` into another folder with --margin {margin:g} and a larger --size (99 % of these faces need "
-            f"at most {wanted:.2f}), or give a crop with a smaller margin"
+            f"{setting}: {_need_more(count, len(rows))}; run `facefeed precompute` into another folder with "
+            f"--margin {margin:g} and a larger --size (99 % of these faces need at most {wanted:.2f}), or {alternative}"
         )
-    return count
+    return is_missing
+
+
+def black_parts(count: int, faces: int) -> str:
+    """States that `count` of `faces` images lack a part that their protocol shows."""
+    return f"{_need_more(count, faces)}: what is missing is black in their images"
+
+
+def _need_more(count: int, faces: int) -> str:
+    return f"{count:,} of {faces:,} faces need more than is stored around them"
 
 
 def needed_margins(protocol: CropProtocol, faces: FaceGeometry) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

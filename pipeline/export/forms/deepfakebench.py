@@ -25,8 +25,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from ...dataset.crops import FaceGeometry, crop_protocol
-from ...dataset.crops.coverage import needed_margins
+from ...dataset.crops import FaceGeometry, check_coverage, crop_protocol
 from ...dataset.crops.geometry import between_pixel_centres
 from ...dataset.frame_numbers import frame_names
 from ...dataset.image_codec import decode_rgb
@@ -58,13 +57,16 @@ class _Job:
 
 
 class DeepfakeBench:
-    """One part for each Parquet file of OUT."""
+    """One part for each Parquet file of OUT. Raises `UsageError` where the stored crops are too narrow."""
 
     def __init__(self, stored: StoredRows, rows: Rows) -> None:
         self._stored, self._rows = stored, rows
         self.parts = [Part(PurePosixPath(name).stem, part) for name, part in stored.by_file(rows)]
         index = stored.index
         self._kept = _largest_faces(stored, rows[index.numbers("label", rows) >= 0])
+        self._is_missing = check_coverage(
+            PROTOCOL, index, self._kept, setting="--as deepfakebench", alternative="export in another form"
+        )
         keys, first = np.unique(self._keys(self._kept), return_index=True)
         videos = [self._video(int(row)) for row in self._kept[first]]
         places = [place_of(video) for video in videos]
@@ -101,7 +103,7 @@ class DeepfakeBench:
             written.skipped["smaller_face"] = smaller
         if not len(kept):
             return written
-        if beyond := int(needed_margins(PROTOCOL, FaceGeometry.of_rows(self._stored.index, kept))[1].sum()):
+        if beyond := int(self._is_missing[first:end].sum()):
             written.notes["beyond_stored_crop"] = beyond
         jobs = self._jobs(kept, folder, written)
         with ThreadPoolExecutor(usable_cores(), thread_name_prefix="facefeed-export") as pool:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from ...dataset.byte_ranges import MissingFileError
+from ...errors import CorruptDataError
 from ..receipt import PartReceipt
-from ..rows import DamagedRowError, Rows, StoredRows
+from ..rows import Rows, StoredRows
 
 OnRows = Callable[[int], object]
 """Called with a number of rows that are done."""
@@ -61,11 +63,16 @@ class Form(Protocol):
 
 
 def undamaged(stored: StoredRows, rows: Rows, written: PartRows) -> Iterator[tuple[int, bytes, bytes | None]]:
-    """Yields row number, image and mask of each undamaged row, and counts it; records the others in `written`."""
+    """Yields row number, image and mask of each undamaged row, and counts it; records the others in `written`.
+
+    Raises `MissingFileError` where a file of OUT is not there, `StoppedError` where the disk fails.
+    """
     for row in map(int, rows):
         try:
-            image, mask = stored.image(row), stored.mask(row)
-        except DamagedRowError:
+            image, mask = stored.images.image(row), stored.images.mask(row)
+        except MissingFileError:
+            raise
+        except CorruptDataError:
             written.damaged.append(stored.index.value("face_id", row))
             continue
         written.rows += 1

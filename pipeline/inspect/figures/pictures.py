@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import zlib
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,8 +10,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from ...dataset.byte_ranges import MissingFileError
 from ...dataset.image_codec import ImageEncoder, decode_rgb
 from ...dataset.index import Index
+from ...dataset.stored_images import StoredImages
 from ...errors import CorruptDataError
 from ...faces.geometry.crop import CropSquare
 from ...manipulation.mask import decode_mask
@@ -73,6 +74,7 @@ class PictureReader:
     def __post_init__(self) -> None:
         self._labels = label_names(self.index)
         self._has_landmark_scores = LANDMARK_SCORE.column in self.index.schema.names
+        self._images = StoredImages(self.index)
 
     def read(self, row: int, side_px: int, *, outline: bool = False, mask: bool = False) -> Picture:
         """The face of one row, with a picture of at most `side_px` in width and height."""
@@ -125,26 +127,16 @@ class PictureReader:
 
     def _uri(self, row: int, side_px: int) -> str | None:
         try:
-            data = self._read_cell("image", row)
-            if zlib.crc32(data) != self.index.value("image_crc32", row):
-                raise CorruptDataError("its bytes are not those that were written")
-            return _data_uri("jpeg", _THUMBNAIL_ENCODER(_downscale(decode_rgb(data), side_px)))
-        except (CorruptDataError, OSError) as error:
+            rgb = decode_rgb(self._images.image(row))
+        except CorruptDataError as error:
             self._record_error(row, error)
             return None
+        return _data_uri("jpeg", _THUMBNAIL_ENCODER(_downscale(rgb, side_px)))
 
-    def _record_error(self, row: int, error: CorruptDataError | OSError) -> None:
+    def _record_error(self, row: int, error: CorruptDataError) -> None:
         self.unreadable[row] = str(error)
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, MissingFileError):
             self.missing_rows.add(row)
-
-    def _read_cell(self, column: str, row: int) -> bytes:
-        """The bytes of one cell; empty where it is null."""
-        value = self.index.value
-        with (self.index.out / value("file", row)).open("rb") as file:
-            file.seek(value(f"{column}_offset", row))
-            data: bytes = file.read(value(f"{column}_bytes", row))
-        return data
 
     def _outline(self, row: int) -> Outline:
         value = self.index.value
@@ -162,9 +154,9 @@ class PictureReader:
     def _mask_uri(self, row: int, side_px: int) -> str | None:
         """The stored mask as an overlay; None where there is none or it is damaged."""
         try:
-            data = self._read_cell("mask", row)
-            mask = decode_mask(data) if data else None
-        except (CorruptDataError, OSError) as error:
+            data = self._images.mask(row)
+            mask = None if data is None else decode_mask(data)
+        except CorruptDataError as error:
             self._record_error(row, error)
             return None
         if mask is None:

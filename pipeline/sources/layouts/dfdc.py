@@ -16,7 +16,7 @@ import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import UsageError
 from ..image_sequences import video_of_frame
@@ -52,50 +52,10 @@ class DFDC:
         parts = [part for part in _parts(src) if part / _TABLE not in tables]  # which says the same, and more
         ignored: Counter[str] = Counter()
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
-        on_disk = {file.relative: file for file in files}
-        frames_of: dict[str, list[FoundFile]] = defaultdict(list)
-        for file in files:
-            if video_of_frame(file.relative) != file.relative:
-                frames_of[stem_of(published_path(file.relative))].append(file)
         ignored[".json"] -= len(parts)
         ignored[".csv"] -= len(tables)
-        records = [
-            (_prefix(part, src), name, metadata) for part in parts for name, metadata in sorted(_metadata(part).items())
-        ]
-        is_divided = bool(parts and tables) or (len(parts) > 1 and src / _TEST in parts)
-        if is_divided:  # the training set and the test set, side by side
-            records = [
-                (prefix, name, metadata | {"split": "test" if prefix == f"{_TEST}/" else "train"})
-                for prefix, name, metadata in records
-            ]
-        records += [
-            (_prefix(table.parent, src), name, {"label": label, "split": "test"})
-            for table in tables
-            for name, label in _table_labels(table, on_disk, _prefix(table.parent, src)).items()
-        ]
-        use_splits = has_usable_splits({parse_split_name(str(metadata.get("split"))) for _, _, metadata in records})
-        prefixes: dict[str, set[str]] = defaultdict(set)
-        for prefix, name, _ in records:
-            prefixes[posixpath.normpath(name)].add(prefix)
-        entries: list[Entry] = []
-        missing: list[str] = []
-        for prefix, name, metadata in records:
-            path = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
-            media_file = on_disk.pop(path, None) or find_named(src, path, allowed)
-            in_videos = on_disk.get(f"{prefix}videos/{name}")
-            found = [file for file in (media_file, in_videos) if file][:1] or frames_of[stem_of(published_path(path))]
-            if not found:
-                missing.append(path)
-                continue
-            original = _original(src, prefix, name, metadata, prefixes)
-            for file in found:
-                on_disk.pop(file.relative, None)
-                entries.append(_entry(file, metadata, _frame_of(original, file), use_splits=use_splits))
-        entries += [
-            Entry.of_file(file, dataset=self.name)
-            for file in on_disk.values()
-        ]  # fmt: skip
-        entries.sort(key=lambda entry: entry.video_id)
+        records = _records(src, parts, tables, {file.relative for file in files})
+        entries, missing = _entries(src, files, records, allowed)
         refuse_duplicates(src, entries)
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored,
@@ -105,6 +65,61 @@ class DFDC:
             giving_labels=f"no metadata.json or {_TABLE} names them, or gives them a label",
             recognised_by=_recognised_by([*(part / "metadata.json" for part in parts), *tables], src),
         )  # fmt: skip
+
+
+class _Record(NamedTuple):
+    """What the metadata say of one file. `prefix`: the part's folder, with a slash; `name`: relative to it."""
+
+    prefix: str
+    name: str
+    metadata: dict[str, Any]
+
+
+def _records(src: Path, parts: Sequence[Path], tables: Sequence[Path], on_disk: Collection[str]) -> list[_Record]:
+    """The records of all parts and tables; where parts for training and the test set are there, these are splits."""
+    is_divided = bool(parts and tables) or (len(parts) > 1 and src / _TEST in parts)
+    records = []
+    for part in parts:
+        split = {"split": "test" if part == src / _TEST else "train"} if is_divided else {}
+        records += [
+            _Record(_prefix(part, src), name, metadata | split) for name, metadata in sorted(_metadata(part).items())
+        ]
+    for table in tables:
+        prefix = _prefix(table.parent, src)
+        labels = _table_labels(table, on_disk, prefix)
+        records += [_Record(prefix, name, {"label": label, "split": "test"}) for name, label in labels.items()]
+    return records
+
+
+def _entries(
+    src: Path, files: Sequence[FoundFile], records: Sequence[_Record], allowed: Sequence[Path]
+) -> tuple[list[Entry], list[str]]:
+    """The inputs, sorted, files without a record among them; and the paths of records without a file."""
+    on_disk = {file.relative: file for file in files}
+    frames_of: dict[str, list[FoundFile]] = defaultdict(list)
+    for file in files:
+        if video_of_frame(file.relative) != file.relative:
+            frames_of[stem_of(published_path(file.relative))].append(file)
+    use_splits = has_usable_splits({parse_split_name(str(metadata.get("split"))) for _, _, metadata in records})
+    prefixes: dict[str, set[str]] = defaultdict(set)
+    for prefix, name, _ in records:
+        prefixes[posixpath.normpath(name)].add(prefix)
+    entries: list[Entry] = []
+    missing: list[str] = []
+    for prefix, name, metadata in records:
+        path = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
+        media_file = on_disk.pop(path, None) or find_named(src, path, allowed)
+        in_videos = on_disk.get(f"{prefix}videos/{name}")
+        inputs = [file for file in (media_file, in_videos) if file][:1] or frames_of[stem_of(published_path(path))]
+        if not inputs:
+            missing.append(path)
+            continue
+        original = _original(src, prefix, name, metadata, prefixes)
+        for file in inputs:
+            on_disk.pop(file.relative, None)
+            entries.append(_entry(file, metadata, _frame_of(original, file), use_splits=use_splits))
+    entries += [Entry.of_file(file, dataset=DFDC.name) for file in on_disk.values()]
+    return sorted(entries, key=lambda entry: entry.video_id), missing
 
 
 def _parts(src: Path) -> list[Path]:

@@ -74,12 +74,12 @@ class Entry:
 
     def first(self) -> dict[str, float]:
         """The first batch and the rest of its epoch, untimed: here the memory is measured, which costs time."""
-        peak, done = 0, threading.Event()
+        peak, is_stopped = 0, threading.Event()
 
         def watch() -> None:
             nonlocal peak
-            while not done.wait(0.25):
-                peak = max(peak, sum(_pss_bytes(one) for one in self._processes()))
+            while not is_stopped.wait(0.25):
+                peak = max(peak, sum(_pss_bytes(process) for process in self._processes()))
 
         watcher = threading.Thread(target=watch)
         watcher.start()
@@ -87,7 +87,7 @@ class Entry:
             answer = self.ask("first")
             return {**answer, "peak_pss_mb": peak / 1e6}
         finally:
-            done.set()
+            is_stopped.set()
             watcher.join()
 
     def hold(self) -> None:
@@ -109,9 +109,9 @@ class Entry:
     def _cpu_seconds(self) -> float:
         """Of all that live, and of the children that they have waited for."""
         total = 0.0
-        for one in self._processes():
+        for process in self._processes():
             with contextlib.suppress(psutil.Error):
-                spent = one.cpu_times()
+                spent = process.cpu_times()
                 total += spent.user + spent.system + spent.children_user + spent.children_system
         return total
 

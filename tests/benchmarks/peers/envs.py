@@ -42,10 +42,10 @@ def python_of(peer: Peer, envs: Path) -> Path:
     if peer.env is None:
         return Path(sys.executable)
     python = envs / peer.env / "bin" / "python"
-    wanted = [f"{name}=={importlib.metadata.version(name)}" for name in SHARED]
-    wanted += [str(one.package) for one in PEERS.values() if one.env == peer.env]
+    requirements = [f"{name}=={importlib.metadata.version(name)}" for name in SHARED]
+    requirements += [str(other.package) for other in PEERS.values() if other.env == peer.env]
     ready = envs / peer.env / ".ready"
-    if ready.is_file() and ready.read_text() == "\n".join(wanted):
+    if ready.is_file() and ready.read_text() == "\n".join(requirements):
         return python
     sys.stderr.write(f"setting up {envs / peer.env}\n")
     uv = shutil.which("uv")
@@ -53,8 +53,8 @@ def python_of(peer: Peer, envs: Path) -> Path:
         make = [uv, "venv", "--quiet", "--python", sys.executable] if uv else [sys.executable, "-m", "venv"]
         subprocess.run([*make, str(envs / peer.env)], check=True, stdout=sys.stderr)
     install = [uv, "pip", "install", "--python", str(python)] if uv else [str(python), "-m", "pip", "install"]
-    subprocess.run([*install, "--quiet", *wanted], check=True, stdout=sys.stderr)
-    ready.write_text("\n".join(wanted))
+    subprocess.run([*install, "--quiet", *requirements], check=True, stdout=sys.stderr)
+    ready.write_text("\n".join(requirements))
     return python
 
 
@@ -65,5 +65,5 @@ def versions(python: Path) -> dict[str, str]:
         "import importlib.metadata as m, json, sys\n"
         "print(json.dumps({d.name: d.version for d in m.distributions() if d.name in sys.argv[1:]}))"
     )
-    found = subprocess.run([str(python), "-c", code, *names], check=True, capture_output=True, text=True)
-    return dict(sorted(json.loads(found.stdout).items()))
+    completed = subprocess.run([str(python), "-c", code, *names], check=True, capture_output=True, text=True)
+    return dict(sorted(json.loads(completed.stdout).items()))

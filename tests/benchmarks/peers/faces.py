@@ -51,8 +51,8 @@ def resized(table: pa.Table, side_px: int, quality: int) -> pa.Table:
     """The same crops at another size; boxes and points stay as they are: no lane looks at them."""
     encode, size = ImageEncoder(quality=quality), (side_px, side_px)
     data = []
-    for one in table["image"].to_pylist():
-        pixels = decode_rgb(one)
+    for image in table["image"].to_pylist():
+        pixels = decode_rgb(image)
         how = cv2.INTER_AREA if pixels.shape[0] > side_px else cv2.INTER_CUBIC
         data.append(encode(cv2.resize(pixels, size, interpolation=how)))
     sides = [side_px] * len(data)
@@ -73,32 +73,32 @@ def write(table: pa.Table, images: int, folder: Path) -> dict[str, Any]:
     """
     times = max(-(-images // len(table)), 1)
     rows = np.tile(np.arange(len(table)), times)[: max(images, 1)]
-    whole = table.take(pa.array(rows))
-    names = [f"{name}/{number}" for number, name in enumerate(whole["face_id"].to_pylist())]
-    whole = _with(_with(whole, "face_id", names), "split", ["train"] * len(whole))
-    labels = [str(label) for label in range(max(whole["label"].to_pylist()) + 1)] or ["real"]
+    rows_table = table.take(pa.array(rows))
+    names = [f"{name}/{number}" for number, name in enumerate(rows_table["face_id"].to_pylist())]
+    rows_table = _with(_with(rows_table, "face_id", names), "split", ["train"] * len(rows_table))
+    labels = [str(label) for label in range(max(rows_table["label"].to_pylist()) + 1)] or ["real"]
     paths, schema = OutPaths(folder / "facefeed"), face_schema(labels)
-    fingerprint = f"benchmark-{len(whole)}"
+    fingerprint = f"benchmark-{len(rows_table)}"
     (paths.faces / "train").mkdir(parents=True)
     tables = []
     for number in range(FILES):
-        first, after = (len(whole) * end // FILES for end in (number, number + 1))
+        first, after = (len(rows_table) * end // FILES for end in (number, number + 1))
         path = paths.unit_file("train", f"benchmark{number}")
         with pq.ParquetWriter(path, schema, **parquet_writer_options(schema)) as writer:
-            writer.write_table(whole.slice(first, after - first).cast(schema), row_group_size=ROW_GROUP_ROWS)
+            writer.write_table(rows_table.slice(first, after - first).cast(schema), row_group_size=ROW_GROUP_ROWS)
         tables.append((path, path.relative_to(paths.root).as_posix()))
     IndexBuilder(index_schema(schema, fingerprint), tables).write(paths.index)
     manifest = Manifest(
-        fingerprint=fingerprint, config={}, labels=labels, splits={"train": {"rows": len(whole)}}, units=FILES,
-        rows=len(whole), bytes=sum(path.stat().st_size for path, _ in tables), inputs={},
+        fingerprint=fingerprint, config={}, labels=labels, splits={"train": {"rows": len(rows_table)}}, units=FILES,
+        rows=len(rows_table), bytes=sum(path.stat().st_size for path, _ in tables), inputs={},
     )  # fmt: skip
     paths.manifest.write_text(manifest.to_json())
     files = folder / "files"
     files.mkdir()
-    for number, data in enumerate(whole["image"].to_pylist()):
+    for number, data in enumerate(rows_table["image"].to_pylist()):
         (files / f"{number:08d}.jpg").write_bytes(data)
     each = [len(data) for data in table["image"].to_pylist()]
-    return {"images": len(whole), "distinct": len(table), "mean_bytes": round(float(np.mean(each)))}
+    return {"images": len(rows_table), "distinct": len(table), "mean_bytes": round(float(np.mean(each)))}
 
 
 def _with(table: pa.Table, name: str, values: list[Any]) -> pa.Table:

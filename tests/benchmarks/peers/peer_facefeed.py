@@ -43,11 +43,11 @@ def loader(order: Order) -> Any:
         data = FaceDataset(out, image_size=256)
     else:
         data = FaceDataset(out, transform=facefeed_augmentation(order))
-    made = FaceDataLoader(
+    face_loader = FaceDataLoader(
         data, order.batch, num_workers=order.workers, shuffle=order.random,
         fields=None if order.random else ("image", "row"), dtype="uint8" if order.lane in "CD" else "float32",
     )  # fmt: skip
-    return made if order.random else _Numbered(made)
+    return face_loader if order.random else _Numbered(face_loader)
 
 
 def prepare(folder: Path) -> None:

@@ -22,13 +22,13 @@ _COLUMNS = (
 def medians(repeats: Repeats) -> dict[str, dict[str, float]]:
     """The median of each figure of each entry."""
     return {
-        name: {key: statistics.median(one[key] for one in runs) for key in runs[0]} for name, runs in repeats.items()
+        name: {key: statistics.median(run[key] for run in runs) for key in runs[0]} for name, runs in repeats.items()
     }
 
 
 def spread(repeats: Repeats) -> dict[str, list[float]]:
     """Slowest and fastest repeat of each entry, images a second."""
-    rates = {name: [one["images_per_second"] for one in runs] for name, runs in repeats.items()}
+    rates = {name: [run["images_per_second"] for run in runs] for name, runs in repeats.items()}
     return {name: [min(of), max(of)] for name, of in rates.items()}
 
 
@@ -36,9 +36,9 @@ def ratios(repeats: Repeats) -> dict[str, list[float]]:
     """facefeed's images a second over each other's in the same round; above 1 facefeed was faster."""
     if OURS not in repeats:
         return {}
-    ours = [one["images_per_second"] for one in repeats[OURS]]
+    ours = [run["images_per_second"] for run in repeats[OURS]]
     return {
-        name: [mine / one["images_per_second"] for mine, one in zip(ours, runs, strict=True)]
+        name: [mine / run["images_per_second"] for mine, run in zip(ours, runs, strict=True)]
         for name, runs in repeats.items()
         if name != OURS
     }
@@ -50,12 +50,12 @@ def overhead_us(repeats: Repeats, key: str) -> dict[str, float]:
     `key` "wall": of the clock, with all workers at work; "cpu": of all processes.
     """
 
-    def cost(one: dict[str, float]) -> float:
-        return 1e6 / one["images_per_second"] if key == "wall" else one["cpu_seconds_per_1000_images"] * 1e3
+    def cost(run: dict[str, float]) -> float:
+        return 1e6 / run["images_per_second"] if key == "wall" else run["cpu_seconds_per_1000_images"] * 1e3
 
-    ours = [cost(one) for one in repeats.get(OURS, [])]
+    ours = [cost(run) for run in repeats.get(OURS, [])]
     return {
-        name: statistics.median(cost(one) - mine for one, mine in zip(runs, ours, strict=True))
+        name: statistics.median(cost(run) - mine for run, mine in zip(runs, ours, strict=True))
         for name, runs in repeats.items()
         if ours and name != OURS
     }
@@ -63,42 +63,42 @@ def overhead_us(repeats: Repeats, key: str) -> dict[str, float]:
 
 def summary(repeats: Repeats, lane: str) -> dict[str, Any]:
     """Everything that follows from a lane's repeats."""
-    found: dict[str, Any] = {"median": medians(repeats), "spread": spread(repeats), "facefeed_over": ratios(repeats)}
+    figures: dict[str, Any] = {"median": medians(repeats), "spread": spread(repeats), "facefeed_over": ratios(repeats)}
     if lane == "B":
-        found["wall_us_more_than_facefeed"] = overhead_us(repeats, "wall")
-        found["cpu_us_more_than_facefeed"] = overhead_us(repeats, "cpu")
+        figures["wall_us_more_than_facefeed"] = overhead_us(repeats, "wall")
+        figures["cpu_us_more_than_facefeed"] = overhead_us(repeats, "cpu")
     if lane == "D" and OURS in repeats:
         rounds = zip(*repeats.values(), strict=True)
-        ceilings = [max(one["images_per_second"] for one in each) for each in rounds]
-        ours = [one["images_per_second"] for one in repeats[OURS]]
-        found["facefeed_share_of_ceiling"] = [mine / most for mine, most in zip(ours, ceilings, strict=True)]
-    return found
+        ceilings = [max(run["images_per_second"] for run in each) for each in rounds]
+        ours = [run["images_per_second"] for run in repeats[OURS]]
+        figures["facefeed_share_of_ceiling"] = [mine / most for mine, most in zip(ours, ceilings, strict=True)]
+    return figures
 
 
 def differences(saved: dict[str, Path]) -> dict[str, dict[str, float]]:
     """How far each entry's tensors are from facefeed's, in units of normalised pixels (1/255 is about 0.017)."""
     ours = np.load(saved[OURS])
-    found = {}
+    largest = {}
     for name, path in saved.items():
-        apart = np.abs(np.load(path) - ours)
-        found[name] = {"max": float(apart.max()), "mean": float(apart.mean())}
-    return found
+        difference = np.abs(np.load(path) - ours)
+        largest[name] = {"max": float(difference.max()), "mean": float(difference.mean())}
+    return largest
 
 
-def table(lane: str, about: str, found: dict[str, Any], one_time: dict[str, dict[str, float]]) -> str:
+def table(lane: str, about: str, lane_figures: dict[str, Any], one_time: dict[str, dict[str, float]]) -> str:
     """A lane for people."""
     titles = "".join(f"{title:>17}" for title, _, _ in _COLUMNS)
     lines = [f"\nlane {lane}: {about}", f"{'':<24}{titles}  facefeed/it"]
-    for name, median in found["median"].items():
+    for name, median in lane_figures["median"].items():
         figures = {**one_time.get(name, {}), **median}
         cells = [form.format(figures[key]) if key in figures else "-" for _, key, form in _COLUMNS]
-        each = " ".join(f"{ratio:.2f}" for ratio in found["facefeed_over"].get(name, []))
+        each = " ".join(f"{ratio:.2f}" for ratio in lane_figures["facefeed_over"].get(name, []))
         lines.append(f"{name:<24}" + "".join(f"{cell:>17}" for cell in cells) + f"  {each}")
     keys = ("wall_us_more_than_facefeed", "cpu_us_more_than_facefeed", "facefeed_share_of_ceiling")
-    return "\n".join([*lines, *(f"{key}: {_rounded(found[key])}" for key in keys if key in found)])
+    return "\n".join([*lines, *(f"{key}: {_rounded(lane_figures[key])}" for key in keys if key in lane_figures)])
 
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _rounded(one) for name, one in value.items()}
-    return [round(one, 2) for one in value] if isinstance(value, list) else round(value, 1)
+        return {name: _rounded(item) for name, item in value.items()}
+    return [round(item, 2) for item in value] if isinstance(value, list) else round(value, 1)

@@ -24,21 +24,21 @@ CHECKED = 64
 class Server:
     """Keeps one loader through all repeats, as training does."""
 
-    def __init__(self, given: argparse.Namespace) -> None:
+    def __init__(self, arguments: argparse.Namespace) -> None:
         started = time.perf_counter()
         self._recipe = importlib.import_module("recipe")
-        self._peer = importlib.import_module(given.peer)
+        self._peer = importlib.import_module(arguments.peer)
         import cv2  # noqa: PLC0415
         import torch  # noqa: PLC0415
 
         torch.set_num_threads(1)
         cv2.setNumThreads(0)
-        self._torch, self._given, self._loader = torch, given, None
+        self._torch, self._given, self._loader = torch, arguments, None
         self.import_seconds = time.perf_counter() - started
 
     def _make(self, *, random: bool) -> Any:
-        given = self._given
-        order = self._recipe.Order(Path(given.folder), given.lane, given.batch, given.workers, random)
+        arguments = self._given
+        order = self._recipe.Order(Path(arguments.folder), arguments.lane, arguments.batch, arguments.workers, random)
         return self._peer.loader(order)
 
     def first(self) -> dict[str, Any]:
@@ -63,14 +63,14 @@ class Server:
 
     def check(self, to: str) -> dict[str, Any]:
         """Saves the images numbered below `CHECKED` as float32 (CHECKED, 3, 224, 224)."""
-        found: dict[int, Any] = {}
+        decoded: dict[int, Any] = {}
         for images, numbers in self._make(random=False):
-            found.update({int(n): i.clone() for i, n in zip(images, numbers, strict=True) if int(n) < CHECKED})
-            if len(found) == CHECKED:
+            decoded.update({int(n): i.clone() for i, n in zip(images, numbers, strict=True) if int(n) < CHECKED})
+            if len(decoded) == CHECKED:
                 break
         import numpy as np  # noqa: PLC0415
 
-        tensor = self._torch.stack([found[number] for number in range(CHECKED)])
+        tensor = self._torch.stack([decoded[number] for number in range(CHECKED)])
         np.save(to, tensor.numpy())
         return {"dtype": str(tensor.dtype), "shape": list(tensor.shape)}
 
@@ -88,16 +88,16 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--whole", action="store_true", help="go on after the first batch")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not come between the answers
-    server = Server(given)
+    server = Server(arguments)
     for line in sys.stdin:
-        wanted = json.loads(line)
-        name = wanted.pop("do")
+        request = json.loads(line)
+        name = request.pop("do")
         if name == "quit":
             break
-        answers.write(json.dumps(getattr(server, name)(**wanted)) + "\n")
+        answers.write(json.dumps(getattr(server, name)(**request)) + "\n")
         answers.flush()
 
 

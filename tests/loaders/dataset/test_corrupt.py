@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections import Counter
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 from assets_dataset import Clip, copy_dataset, make_dataset
 from assets_random import examples
 from assets_rows import SIDE, damage, make_small, shown, stored_rows
+from assets_storage import FailingStorage
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.dataset.replacement import replacement_candidates
 from facefeed.loaders.sampling.balance import Pairs, Quotas
 from facefeed.pipeline.dataset.index import Index
-from facefeed.pipeline.errors import CorruptDataError
+from facefeed.pipeline.dataset.stored_images import StoredImages
+from facefeed.pipeline.errors import CorruptDataError, StoppedError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,6 +151,17 @@ def test_a_file_that_is_gone_always_stops(copy: Path) -> None:
     path.unlink()
     with pytest.raises(CorruptDataError, match=rf"{path.name}: No such file.*facefeed verify"):
         list(loader_of(copy, split=None))
+
+
+def test_a_disk_that_fails_damages_no_image_and_ends_the_run_where_that_lasts(dataset: Path) -> None:
+    storage, loader = FailingStorage(errno.EIO, errno.ESTALE), loader_of(dataset, split="val", batch_size=5)
+    loader.dataset._read_image = StoredImages(loader.dataset.index, storage).image
+    assert sum(len(batch["label"]) for batch in loader) == 15
+    assert (loader.stats().corrupt, len(storage.waited)) == (0, 2)
+    storage.failures = [errno.EIO] * 6
+    with pytest.raises(StoppedError, match="EIO"):
+        list(loader)
+    assert loader.stats().corrupt == 0
 
 
 def test_a_file_that_was_cut_loses_its_end_alone(copy: Path) -> None:

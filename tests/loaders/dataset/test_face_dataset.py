@@ -19,9 +19,10 @@ from assets_dataset import LABELS, NO_ROWS, ROWS, TEST, Clip, copy_dataset, make
 from assets_rows import damage
 from facefeed.loaders import FaceDataset
 from facefeed.loaders.augment import BlockMask, FaceCutout, LandmarkBlackout
-from facefeed.loaders.dataset.byte_ranges import ByteRangeReader, Storage
+from facefeed.pipeline.dataset.byte_ranges import Storage
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.schema import SPLITS
+from facefeed.pipeline.dataset.stored_images import StoredImages
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from numpy.typing import NDArray
 from PIL import Image
@@ -146,7 +147,7 @@ def test_a_folder_without_a_finished_dataset_is_refused(tmp_path: Path, copy: Pa
 def test_an_index_of_another_state_is_refused(copy: Path, tmp_path: Path) -> None:
     make_dataset(tmp_path / "other", (("train", TEST),))
     (copy / "index.arrow").write_bytes((tmp_path / "other" / "index.arrow").read_bytes())
-    with pytest.raises(UsageError, match="index and manifest are of two states"):
+    with pytest.raises(CorruptDataError, match="index and manifest are of two states"):
         FaceDataset(copy)
 
 
@@ -225,12 +226,13 @@ def test_a_face_transform_is_given_the_mask_of_a_fake_and_none_of_a_real_face(da
     ],
 )
 def test_masks_are_read_only_where_something_may_look_at_them(dataset: Path, face_transform: Any, masks: bool) -> None:
-    reads: list[tuple[Any, ...]] = []
+    reads: list[bytes] = []
 
     def count_reads(name: str, stage: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            reads.append(args) if name == "read" else None
-            return stage(*args, **kwargs)
+            output = stage(*args, **kwargs)
+            reads.append(output) if name == "read" and output is not None else None
+            return output
 
         return call
 
@@ -251,7 +253,7 @@ def test_a_damaged_mask_is_an_error_as_a_damaged_image_is(copy: Path) -> None:
     path.write_bytes(content)
     faces = FaceDataset(copy, split="val", face_transform=Seen())
     position = faces.rows.tolist().index(row)
-    with pytest.raises(CorruptDataError, match="a mask of"):
+    with pytest.raises(CorruptDataError, match=r"the mask at byte \d+ is not the one that was written"):
         _ = faces[position]
     _ = FaceDataset(copy, split="val")[position]
 
@@ -321,7 +323,7 @@ class RoomForSix(Storage):
 
 def test_descriptors_are_few_while_it_lives_and_gone_afterwards(many_files: Path) -> None:
     faces = FaceDataset(many_files, image_size=SIDE)
-    faces._read = ByteRangeReader(many_files.resolve(), RoomForSix()).read
+    faces._read_image = StoredImages(faces.index, RoomForSix()).image
     first = [faces[position][0] for position in range(20)]
     assert open_below(many_files) == 6
     repeated = [faces[position][0] for position in [*range(19, -1, -1), *range(0, 20, 3)]]

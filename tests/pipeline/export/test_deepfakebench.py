@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import yaml
 from assets_dataset import ROWS, Clip, make_dataset
-from assets_export import TWO_FACES, exported, files_below, named
+from assets_export import TWO_FACES, exported, files_below, named, run_export
 from assets_rows import stored_pixels, stored_rows
+from facefeed.loaders import FaceDataset
+from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.export.forms.benchmark_sets import DATASETS, Video, place_of
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.video import Frame
@@ -169,10 +171,42 @@ def test_a_video_that_is_fake_in_part_stands_in_both_classes_under_two_names(tmp
     assert files_below(tmp_path / "dest/datasets/rgb/noise") >= set(frames)
 
 
-def test_frames_that_need_more_than_is_stored_are_counted(tmp_path: Path) -> None:
+def one_line(text: str) -> str:
+    """Text without the line breaks of the terminal."""
+    return " ".join(text.split())
+
+
+@pytest.fixture
+def narrow(tmp_path: Path) -> Path:
+    """Three faces whose stored crops have no margin."""
     make_dataset(tmp_path / "out", (("train", (Clip("real/a.mp4", 3),)),), margin=0.0)
-    figures = exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    return tmp_path / "out"
+
+
+def test_too_narrow_crops_are_refused_as_the_loader_refuses_them_and_nothing_is_written(
+    narrow: Path, tmp_path: Path
+) -> None:
+    result = run_export(narrow, tmp_path / "dest", "deepfakebench")
+    assert result.exit_code == 2
+    refusal = one_line(result.stderr)
+    assert "--as deepfakebench: 3 of 3 faces need more than is stored around them; run `facefeed precompute`" in refusal
+    with pytest.raises(UsageError) as error:
+        FaceDataset(narrow, crop="deepfakebench")
+    common = str(error.value).removeprefix("crop='deepfakebench'").removesuffix("give a crop with a smaller margin")
+    assert common in refusal
+    assert not (tmp_path / "dest").exists()
+
+
+def test_few_frames_that_need_more_than_is_stored_are_counted(
+    narrow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("facefeed.pipeline.dataset.crops.coverage.ALLOWED_FRACTION", 1.0)
+    result = run_export(narrow, tmp_path / "dest", "deepfakebench", "--json")
+    figures = json.loads(result.stdout.splitlines()[-1])
     assert (figures["rows"], figures["notes"]) == (3, {"beyond_stored_crop": 3})
+    assert "3 of 3 faces need more than is stored around them: what is missing is black" in " ".join(
+        result.stderr.split()
+    )
 
 
 def ffpp(name: str, label: int, method: str | None = None, compression: str | None = "c23") -> Any:

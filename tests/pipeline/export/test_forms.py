@@ -235,14 +235,14 @@ def test_shards_are_of_about_the_size_that_is_asked_for_and_hold_every_row_once(
 
 def test_a_shard_ends_before_its_size_unless_one_row_is_larger(out: Path) -> None:
     index = Index(out)
-    with StoredRows(out) as stored:
-        for shard_bytes in (1, 10_000, 10**9):
-            shards = plan_shards(stored, stored.select(None), shard_bytes, 100)
-            assert sorted(int(row) for _, part in shards for row in part) == list(range(len(index)))
-            for split, part in shards:
-                sizes = index.numbers("image_bytes", part) + index.numbers("mask_bytes", part) + 100
-                assert sizes.sum() <= shard_bytes or len(part) == 1
-                assert {index.text("split", int(row)) for row in part} == {split}
+    stored = StoredRows(out)
+    for shard_bytes in (1, 10_000, 10**9):
+        shards = plan_shards(stored, stored.select(None), shard_bytes, 100)
+        assert sorted(int(row) for _, part in shards for row in part) == list(range(len(index)))
+        for split, part in shards:
+            sizes = index.numbers("image_bytes", part) + index.numbers("mask_bytes", part) + 100
+            assert sizes.sum() <= shard_bytes or len(part) == 1
+            assert {index.text("split", int(row)) for row in part} == {split}
     assert len(shards) == 3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 from assets_dataset import ROWS, Clip, copy_dataset, make_dataset
 from assets_export import exported, files_below, listed, run_export, without
 from assets_rows import damage, stored_rows
+from assets_storage import FailingStorage
+from facefeed.pipeline.dataset import byte_ranges
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.export.destination import WORK, Destination
@@ -129,7 +132,8 @@ def test_a_finished_export_is_read_back_and_not_written_again(
     before = {path: path.stat().st_mtime_ns for path in undisturbed[form].rglob("*")}
     result = run_export(out, undisturbed[form], form)
     assert result.exit_code == 0
-    assert "finished before; whole" in result.stderr
+    assert "was exported before; " in result.stderr
+    assert "all files match SHA256SUMS" in result.stderr
     assert {path: path.stat().st_mtime_ns for path in undisturbed[form].rglob("*")} == before
 
 
@@ -175,8 +179,9 @@ def test_a_folder_of_somebody_elses_is_refused(out: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("webdataset",), "form is hf, not webdataset"),
-        (("hf", "--split", "val"), "split is None, not val"),
+        (("webdataset",), "(form is hf, not webdataset); nothing was written"),
+        (("folders",), "(form is hf, not folders); nothing was written"),
+        (("hf", "--split", "val"), "split is all, not val"),
         (("hf", "--shard-mb", 1), "shard_mb is 512, not 1"),
     ],
 )
@@ -237,10 +242,21 @@ def test_damaged_rows_are_left_out_counted_and_named(out: Path, tmp_path: Path, 
     assert sorted(figures["damaged_rows"]) == sorted(face_ids)
     again = run_export(copy, tmp_path / "dest", form)
     assert again.exit_code == 1
-    assert all(face_id in again.stderr for face_id in face_ids)
+    assert {f"  {face_id}" for face_id in face_ids} <= set(again.stderr.splitlines())
     assert "facefeed verify" in again.stderr
     text = b"".join((tmp_path / "dest" / path).read_bytes() for path in listed(tmp_path / "dest"))
     assert not any(face_id.encode() in text for face_id in face_ids)
+
+
+def test_of_many_damaged_rows_the_first_are_named_and_the_receipt_names_all(out: Path, tmp_path: Path) -> None:
+    copy = copy_dataset(out, tmp_path / "out")
+    damage(copy, *range(12))
+    result = run_export(copy, tmp_path / "dest", "hf")
+    lines = result.stderr.splitlines()
+    assert lines[0].split() == ["damaged", "12", "rows", "of", "OUT", "left", "out:"]
+    assert lines[1:11] == [f"  {Index(copy).value('face_id', row)}" for row in range(10)]
+    assert lines[11] == f"  and 2 more: {tmp_path / 'dest' / 'export.json'}"
+    assert Index(copy).value("face_id", 11) in (tmp_path / "dest" / "export.json").read_text()
 
 
 def test_a_row_with_a_damaged_mask_is_damaged(out: Path, tmp_path: Path) -> None:
@@ -271,10 +287,25 @@ def test_a_missing_file_of_the_dataset_stops_the_export(out: Path, tmp_path: Pat
     (copy / stored_rows(copy)[0]["file"]).unlink()
     result = run_export(copy, tmp_path / "dest", "folders")
     assert result.exit_code == 1
-    assert "missing; run `facefeed verify" in result.stderr
+    assert "No such file or directory; run `facefeed verify" in " ".join(result.stderr.split())
     shutil.rmtree(copy / "faces")
     shutil.copytree(out / "faces", copy / "faces")
     assert exported(copy, tmp_path / "dest", "folders")["rows"] == TOTAL
+
+
+def test_a_disk_that_fails_stops_the_export_and_the_same_command_resumes(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = FailingStorage(errno.EIO)
+    with monkeypatch.context() as patched:
+        patched.setattr(byte_ranges, "Storage", lambda: storage)
+        exported(out, tmp_path / "passing", "folders")
+        storage.failures = [errno.EIO] * 6
+        stopped = run_export(out, tmp_path / "dest", "folders")
+    assert len(storage.waited) == 1 + len(byte_ranges.RETRY_DELAYS_SECONDS)
+    assert stopped.exit_code == 75
+    assert "(EIO), also after 5 further attempts" in " ".join(stopped.stderr.split())
+    assert exported(out, tmp_path / "dest", "folders")["damaged"] == 0
 
 
 def test_an_index_of_another_state_is_refused(out: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from facefeed.pipeline.errors import UsageError
+from facefeed.train.config.options import DataOptions
 from facefeed.train.config.recipes import RECIPES, Config
 from facefeed.train.config.settings import differences, flat_settings, flatten, with_overrides
 
@@ -58,6 +59,9 @@ def test_the_names_of_recipes_are_there_without_what_is_heavy() -> None:
         ("model.loss=focal", "model.loss", "focal"),
         ("levers=bf16,accumulate:4", "levers", "bf16,accumulate:4"),
         ("levers=", "levers", ""),
+        ("data.crop=deepfakebench", "data.crop", "deepfakebench"),
+        ("data.crop=none", "data.crop", None),
+        ('data.crop={"margin": 0.3, "size": 299}', "data.crop", {"margin": 0.3, "size": 299}),
     ],
 )
 def test_a_value_is_read_as_the_type_of_its_setting(override: str, key: str, value: object) -> None:
@@ -98,6 +102,13 @@ def test_several_are_set_at_once_and_all_others_stay() -> None:
         (["epochs=0"], "epochs=0: must be at least 1; try 10"),
         (["seed=4294967296"], "seed=4294967296: must be at most 4294967295"),
         (["model.learning_rate=nan"], "learning_rate=nan: must be"),
+        (["data.crop=dfb"], "crop='dfb': must be 'deepfakebench', 'ffpp', 'sbi', or like"),
+        (
+            ["data.crop={margin: 0.3, size: 299}"],
+            """crop='{margin: .*: must be 'deepfakebench', .* or like {"margin":""",
+        ),
+        (['data.crop={"margin": -1, "size": 299}'], "crop: margin=-1: must be from 0 to 8"),
+        (["data.crop"], "data.crop: must be key=value; try data.crop=none"),
         (["levers=bf17"], "bf17: there is no lever 'bf17'; try bf16"),
     ],
 )
@@ -121,3 +132,13 @@ def test_a_config_that_went_through_json_differs_from_itself_in_nothing() -> Non
     assert differences(stored, flat_settings(config)) == []
     changed = flat_settings(with_overrides(config, ["model.drop_rate=0.1", "steps=5"]))
     assert differences(stored, changed) == ["model.drop_rate: 0.0 there, 0.1 here", "steps: none there, 5 here"]
+
+
+def test_a_crop_of_ones_own_is_the_same_from_the_command_line_and_in_python() -> None:
+    crop = {"margin": 0.3, "size": 299, "align": "arcface"}
+    named = with_overrides(RECIPES["quick"](), [f"data.crop={json.dumps(crop)}"])
+    assert named.data == DataOptions(batch_size=16, image_size=112, crop=crop)
+    stored = flatten(json.loads(json.dumps(dataclasses.asdict(named))))
+    assert differences(stored, flat_settings(named)) == []
+    wider = flat_settings(with_overrides(named, ['data.crop={"margin": 0.4, "size": 299}']))
+    assert differences(stored, wider) == [f'data.crop: {json.dumps(crop)} there, {{"margin": 0.4, "size": 299}} here']

@@ -95,12 +95,19 @@ def test_the_terminals_interrupt_ends_it_and_leaves_nobody(tmp_path: Path) -> No
 
 def test_a_real_rungs_process_ends_when_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
     """The one that asked was killed, and could end nothing itself."""
-    pid = tmp_path / "pid"
-    caller = start_caller(pid, "from facefeed.train.ladder.rung.worker import _end_with_parent; _end_with_parent()")
-    wait_until(pid.exists, "the process started")
+    pid, is_training = tmp_path / "pid", tmp_path / "is_training"
+    body = f"""
+        from facefeed.train.ladder.rung import worker
+        worker.RungRequest.read = lambda _: None
+        worker.reply = lambda *_: pathlib.Path({str(is_training)!r}).touch() or time.sleep(1000)  # trains on
+        worker.main(asked, answered)
+    """
+    caller = start_caller(pid, textwrap.dedent(body))
+    wait_until(is_training.exists, "the process trains")
     caller.kill()
     caller.wait()
     wait_until(lambda: is_gone(int(pid.read_text())), "the process ended")
+    assert is_gone(int(pid.read_text()))
 
 
 def start_caller(pid: Path, body: str = "time.sleep(1000)") -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""`ByteRangeReader`: one `pread` an image from files that stay open, with retries where storage fails temporarily."""
+"""`ByteRangeReader`: byte ranges by `pread`, from files that stay open; retries where storage fails temporarily."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import errno
 import os
 import resource
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from ...pipeline.errors import CorruptDataError
+from ..errors import CorruptDataError, StoppedError
 
 RETRY_DELAYS_SECONDS = (0.1, 0.5, 2.0, 8.0, 24.0)
 """Delay before each further attempt after a transient error of storage, such as a server that restarts."""
 
 _TRANSIENT_ERRNOS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
 _TOO_MANY_OPEN_ERRNOS = (errno.EMFILE, errno.ENFILE)
-_MAX_OPEN_FILES_IN_WORKERS = 1 << 16
+
+MAX_OPEN_FILES = 1 << 16
+"""Most files to keep open where the system sets no limit."""
 
 
-class UnreadableFileError(CorruptDataError):
-    """A file that is missing or cannot be read: not the damage of a single image, so nothing is replaced."""
+class MissingFileError(CorruptDataError):
+    """A file of the dataset that is not there: not the damage of a single image."""
 
 
 class Storage:
@@ -42,7 +43,7 @@ class Storage:
     def max_open_files(self) -> int:
         """Most files to keep open: half of the limit of the process."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return _MAX_OPEN_FILES_IN_WORKERS if soft == resource.RLIM_INFINITY else max(soft // 2, 1)
+        return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else max(soft // 2, 1)
 
 
 class ByteRangeReader:
@@ -62,39 +63,35 @@ class ByteRangeReader:
         for descriptor in self._descriptors.values():
             close(descriptor)
 
-    def read(self, name: str, offset: int, size: int, crc32: int | None) -> bytes:
-        """Reads bytes `offset` .. `offset + size` of the file `name`, with retries after transient errors.
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """Reads bytes `offset` .. `offset + size` of the file `name`, fewer where it ends before.
 
-        `crc32`: the expected checksum; None for a mask, whose PNG has its own. Raises `CorruptDataError` on another
-        one, and its subclass `UnreadableFileError` where the file cannot be read, also after `RETRY_DELAYS_SECONDS`.
+        After a transient error it is opened and read again, after each of `RETRY_DELAYS_SECONDS`. Raises
+        `MissingFileError` where it is not there, and `StoppedError` where storage does not return it.
         """
-        data = self._read_with_retries(name, offset, size)
-        if len(data) != size or (crc32 is not None and zlib.crc32(data) != crc32):
-            raise CorruptDataError(
-                f"{self._root / name}: the image at byte {offset} is not the one that was written; "
-                f"run `facefeed verify {self._root}`"
-            )
-        return data
-
-    def _read_with_retries(self, name: str, offset: int, size: int) -> bytes:
-        for delay_seconds in (*RETRY_DELAYS_SECONDS, None):
+        delays_seconds = iter(RETRY_DELAYS_SECONDS)
+        while True:
             try:
                 return self._storage.read(self._descriptor(name), size, offset)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise MissingFileError(
+                    f"{self._root / name}: {error.strerror}; run `facefeed verify {self._root}`"
+                ) from error
             except OSError as error:
-                if error.errno not in _TRANSIENT_ERRNOS:
-                    raise UnreadableFileError(
-                        f"{self._root / name}: {error.strerror}; run `facefeed verify {self._root}`"
-                    ) from error
                 self._close(name)  # a stale descriptor never recovers
-                last = error
-            if delay_seconds is not None:
+                delay_seconds = next(delays_seconds, None) if error.errno in _TRANSIENT_ERRNOS else None
+                if delay_seconds is None:
+                    raise self._stopped(name, error) from error
                 self._storage.sleep(delay_seconds)
-        raise UnreadableFileError(
-            f"{self._root / name}: {last.strerror} ({errno.errorcode[last.errno or 0]}), also after "
-            f"{len(RETRY_DELAYS_SECONDS)} further attempts within {sum(RETRY_DELAYS_SECONDS):.0f} s: storage does not "
-            "return the file, so its images can be neither used nor called damaged; see to the disk or mount of "
-            f"{self._root}, then resume from the last saved state"
-        ) from last
+
+    def _stopped(self, name: str, error: OSError) -> StoppedError:
+        attempts = f"{len(RETRY_DELAYS_SECONDS)} further attempts within {sum(RETRY_DELAYS_SECONDS):.0f} s"
+        also_after = f", also after {attempts}" if error.errno in _TRANSIENT_ERRNOS else ""
+        return StoppedError(
+            f"{self._root / name}: {error.strerror} ({errno.errorcode[error.errno or 0]}){also_after}: storage does "
+            "not return the file, so its images can be neither used nor called damaged; see to the disk or mount of "
+            f"{self._root}, then resume"
+        )
 
     def _descriptor(self, name: str) -> int:
         descriptor = self._descriptors.pop(name, None)
@@ -119,11 +116,3 @@ class ByteRangeReader:
     def _close(self, name: str) -> None:
         if (descriptor := self._descriptors.pop(name, None)) is not None:
             os.close(descriptor)
-
-
-def raise_open_file_limit() -> None:
-    """Raises the limit of open files of this process as far as the system permits; for worker processes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = _MAX_OPEN_FILES_IN_WORKERS if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES_IN_WORKERS)
-    if soft != resource.RLIM_INFINITY and soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

@@ -1,0 +1,67 @@
+"""`StoredImages`: the encoded images and masks of a dataset's rows, read by byte range and checked."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+from ..errors import CorruptDataError
+from .byte_ranges import ByteRangeReader, Storage
+from .index import Index
+
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_CHUNK_OVERHEAD: Final = 12  # length, type and CRC of a PNG chunk
+
+
+class StoredImages:
+    """Reads the images and masks of the rows of `index`; files stay open. Picklable. Not thread-safe.
+
+    Both raise `CorruptDataError` where the bytes are not those that were written, its subclass `MissingFileError` where
+    the row's file is not there, and `StoppedError` where storage does not return it.
+    """
+
+    def __init__(self, index: Index, storage: Storage | None = None) -> None:
+        self._index, self._ranges = index, ByteRangeReader(index.out, storage)
+
+    def image(self, row: int) -> bytes:
+        """The encoded crop of a row, checked by its CRC-32."""
+        number = self._index.number
+        offset, size = int(number("image_offset", row)), int(number("image_bytes", row))
+        data = self._ranges.read(str(self._index.text("file", row)), offset, size)
+        if len(data) != size or zlib.crc32(data) != number("image_crc32", row):
+            raise self._damaged("image", row)
+        return data
+
+    def mask(self, row: int) -> bytes | None:
+        """The manipulation mask of a row, a PNG checked by the CRCs of its chunks; None where the row has none."""
+        number = self._index.number
+        size = int(number("mask_bytes", row))
+        if not size:
+            return None
+        data = self._ranges.read(str(self._index.text("file", row)), int(number("mask_offset", row)), size)
+        if not _is_complete_png(data):
+            raise self._damaged("mask", row)
+        return data
+
+    def _damaged(self, column: str, row: int) -> CorruptDataError:
+        out, offset = self._index.out, self._index.number(f"{column}_offset", row)
+        return CorruptDataError(
+            f"{out / str(self._index.text('file', row))}: the {column} at byte {offset} is not the one that was "
+            f"written; run `facefeed verify {out}`"
+        )
+
+
+def _is_complete_png(data: bytes) -> bool:
+    """Whether a PNG has all of its chunks, each with the right CRC."""
+    position = len(_PNG)
+    if data[:position] != _PNG:
+        return False
+    while position + _CHUNK_OVERHEAD <= len(data):
+        end = position + _CHUNK_OVERHEAD + int.from_bytes(data[position : position + 4], "big")
+        kind_and_content, crc = data[position + 4 : end - 4], data[end - 4 : end]
+        if end > len(data) or zlib.crc32(kind_and_content).to_bytes(4, "big") != crc:
+            return False
+        if kind_and_content[:4] == b"IEND":
+            return end == len(data)
+        position = end
+    return False
