@@ -75,11 +75,7 @@ def prepare_job(
     options = options or Options()
     detector = make_detector(detector, options.keep) if isinstance(detector, str) else detector
     landmarker = make_landmarker(landmarker) if isinstance(landmarker, str) else landmarker
-    if options.min_landmark_score and not landmarker.is_dense:
-        raise UsageError(
-            f"min_landmark_score={options.min_landmark_score:g}: {landmarker.fingerprint} gives no scores, so no face "
-            "would be rejected; use it with --landmarks mesh"
-        )
+    _refuse_missing_scores(options, landmarker)
     listing = list_source(src, layout, allowed=allowed)
     if splits is not None:
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
@@ -93,8 +89,9 @@ def prepare_job(
         listing, options = _without_clips(listing, options)
     _refuse_unknown_times(listing, options.sampling)
     job, config = _job_of(
-        listing, recorded, out=out, allowed=allowed, options=options, detector=detector, limits=limits
-    )
+        listing, recorded, out=out, allowed=allowed, options=options, detector=detector, landmarker=landmarker,
+        limits=limits,
+    )  # fmt: skip
     if not allow_unlabelled and recorded.config is None:
         refuse_unlabelled(listing)
     return job, listing, config
@@ -102,7 +99,7 @@ def prepare_job(
 
 def _job_of(
     listing: Listing, recorded: RecordedDataset, *, out: Path, allowed: tuple[Path, ...], options: Options,
-    detector: FaceDetector, limits: DecoderLimits | None,
+    detector: FaceDetector, landmarker: Landmarker, limits: DecoderLimits | None,
 ) -> tuple[JobSpec, dict[str, Any]]:  # fmt: skip
     """The job and its config; refuses a dataset of another config."""
     config = options.to_config(
@@ -116,6 +113,14 @@ def _job_of(
         limits=limits or DecoderLimits(),
     )  # fmt: skip
     return job, config
+
+
+def _refuse_missing_scores(options: Options, landmarker: Landmarker) -> None:
+    if options.min_landmark_score and not landmarker.is_dense:
+        raise UsageError(
+            f"min_landmark_score={options.min_landmark_score:g}: {landmarker.fingerprint} gives no scores, so no face "
+            "would be rejected; use it with --landmarks mesh"
+        )
 
 
 def _resolved(src: Path) -> Path:
