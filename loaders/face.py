@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import cv2
@@ -22,7 +22,8 @@ class Face:
 
     image: uint8 (H, W, 3), RGB. landmarks: float32 (5, 2), left and right eye, nose, left and right mouth corner, as
     the viewer sees them. hull: float32 (M, 2). regions: name -> float32 (4,), xyxy. mask: uint8 (H, W), 1 where a
-    fake differs from its source; None where the row has none.
+    fake differs from its source; None where the row has none. landmarks_68: float32 (68, 2), or (0, 2) where the row
+    has none.
     """
 
     image: NDArray[np.uint8]
@@ -30,6 +31,7 @@ class Face:
     hull: NDArray[np.float32]
     regions: dict[str, NDArray[np.float32]]
     mask: NDArray[np.uint8] | None = None
+    landmarks_68: NDArray[np.float32] = field(default_factory=lambda: _NO_POINTS)
 
     @classmethod
     def from_image(cls, image: NDArray[np.uint8]) -> Self:
@@ -59,6 +61,7 @@ class Face:
             landmarks=self.landmarks * scale,
             hull=self.hull * scale,
             regions={name: box * box_scale for name, box in self.regions.items()},
+            landmarks_68=self.landmarks_68 * scale,
         )
 
     def __repr__(self) -> str:
@@ -86,4 +89,5 @@ def resize_mask(mask: NDArray[np.uint8], size: tuple[int, ...]) -> NDArray[np.ui
     return scaled
 
 
-FACE_FIELDS = tuple(field.name for field in fields(Face))
+FACE_FIELDS = ("image", "landmarks", "hull", "regions", "mask")
+"""What every face transform takes and returns; `landmarks_68` as well where the rows have them."""

@@ -79,6 +79,16 @@ def check_transform(name: str, transform: Any, keywords: Sequence[str]) -> None:
         return
 
 
+def accepts(function: Any, keyword: str) -> bool:
+    """Whether a transform, or None, takes this keyword argument."""
+    try:
+        parameters = {} if function is None else inspect.signature(function).parameters
+    except ValueError:  # a C function without a signature
+        return False
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    return function is None or takes_any or keyword in parameters
+
+
 def check_face_transform(transform: Any) -> None:
     """Raises `UsageError` on an Albumentations pipeline in place of a `FaceCompose`: points would not follow."""
     library = sys.modules.get("albumentations")  # only who has imported it can pass one

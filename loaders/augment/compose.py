@@ -23,8 +23,8 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
     the same way. Called with keyword arguments, all in crop px:
 
     image: uint8 (H, W, 3), RGB. landmarks: float32 (5, 2). hull: float32 (M, 2). regions: name -> float32 (4,), xyxy.
-    mask: uint8 (H, W) or None, 1 where a fake differs from its source. partner: the `Face` of a fake's real source
-    frame, or None; used by `AlignedMixup`.
+    landmarks_68: optional, float32 (68, 2) or (0, 2). mask: uint8 (H, W) or None, 1 where a fake differs from its
+    source. partner: the `Face` of a fake's real source frame, or None; used by `AlignedMixup`.
 
     Returns a dict of the same, and `mix`: float, the share of the image that is not its partner's; 1.0 where nothing
     was mixed. Landmarks, hull, regions and mask follow every geometric transform; a region becomes the bounding box of
@@ -40,7 +40,7 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
 
     def __init__(self, transforms: Sequence[Any], **options: Any) -> None:
         super().__init__(transforms, **options)
-        allow_keys(self, (*FACE_KEYS, "mask", "partner", "mix", POINTS, INITIAL_POINTS))
+        allow_keys(self, (*FACE_KEYS, "landmarks_68", "mask", "partner", "mix", POINTS, INITIAL_POINTS))
         for transform in leaves(self):
             if type(transform).__name__ == "Mosaic":
                 raise UsageError(
@@ -60,10 +60,13 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
                 f"{error.args[0]} is missing: FaceCompose must be called with {', '.join(FACE_KEYS)}; "
                 "for images without a face use albumentations.Compose"
             ) from None
+        landmarks_68 = data.pop("landmarks_68", None)
         untransformed = {"landmarks": landmarks, "hull": hull, "regions": regions}
+        if landmarks_68 is not None:
+            untransformed["landmarks_68"] = landmarks_68
         if "mask" in data and data["mask"] is None:  # many transforms treat the mere key as a mask
             untransformed["mask"] = data.pop("mask")
-        initial = InitialPoints(landmarks, hull, regions)
+        initial = InitialPoints(landmarks, hull, regions, landmarks_68)
         data["mix"] = 1.0
         result = super().__call__(force_apply=force_apply, **data, **{POINTS: initial.points, INITIAL_POINTS: initial})
         points = result.pop(POINTS)
@@ -71,7 +74,10 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
         if points is initial.points:  # no geometric transform was applied
             return {**result, **untransformed}
         face = FacePoints(points, initial).in_crop()
-        return {**result, **untransformed, "landmarks": face.landmarks, "hull": face.hull, "regions": face.regions}
+        moved = {"landmarks": face.landmarks, "hull": face.hull, "regions": face.regions}
+        if landmarks_68 is not None:
+            moved["landmarks_68"] = face.landmarks_68
+        return {**result, **untransformed, **moved}
 
     @property
     def mixes(self) -> bool:

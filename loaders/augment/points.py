@@ -1,9 +1,9 @@
 """The points of a face as one array that Albumentations transforms as keypoints, and the conversion back.
 
-Albumentations represents points as rows of x, y, z, angle, scale. Landmarks, the corners of the regions' boxes and the
-hull are rows of one such array, in this order, under the key `POINTS`. No row changes its name on the way: whether
-"left" has become "right" follows from comparing the current points with the initial ones, so it holds at every step of
-a pipeline and for any transform.
+Albumentations represents points as rows of x, y, z, angle, scale. Landmarks, the corners of the regions' boxes, the
+hull and the 68 points, where there are any, are rows of one such array, in this order, under the key `POINTS`. No row
+changes its name on the way: whether "left" has become "right" follows from comparing the current points with the
+initial ones, so it holds at every step of a pipeline and for any transform.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ POINTS: Final = "face_points"
 INITIAL_POINTS: Final = "face_initial_points"
 """Key of the `InitialPoints` that they are compared with."""
 
+MIRRORED_LANDMARKS_68: Final = np.array([
+    *range(16, -1, -1), *range(26, 16, -1), *range(27, 31), *range(35, 30, -1), 45, 44, 43, 42, 47, 46, 39, 38, 37, 36,
+    41, 40, *range(54, 47, -1), *range(59, 54, -1), *range(64, 59, -1), 67, 66, 65,
+])  # fmt: skip
+"""For each of the 68 points the index of the one that takes its name after a reflection."""
+
 FACE_KEYS: Final = ("image", "landmarks", "hull", "regions")
 
 MIRRORED_LANDMARKS: Final = np.array([1, 0, 2, 4, 3])
@@ -37,12 +43,16 @@ _NUM_LANDMARKS: Final = 5
 
 
 class InitialPoints:
-    """The points of a face before any transform, and the names of its regions."""
+    """The points of a face before any transform, and the names of its regions; `landmarks_68` may be none."""
 
-    __slots__ = ("hull_offset", "points", "region_names")
+    __slots__ = ("hull_end", "hull_offset", "points", "region_names")
 
     def __init__(
-        self, landmarks: NDArray[np.float32], hull: NDArray[np.float32], regions: Mapping[str, NDArray[np.float32]]
+        self,
+        landmarks: NDArray[np.float32],
+        hull: NDArray[np.float32],
+        regions: Mapping[str, NDArray[np.float32]],
+        landmarks_68: NDArray[np.float32] | None = None,
     ) -> None:
         self.region_names = tuple(regions)
         self.hull_offset = _NUM_LANDMARKS + 4 * len(self.region_names)
@@ -50,7 +60,11 @@ class InitialPoints:
             raise UsageError(f"landmarks of shape {np.shape(landmarks)}: must be (5, 2), crop px")
         if np.ndim(hull) != 2 or np.shape(hull)[1] != 2:
             raise UsageError(f"hull of shape {np.shape(hull)}: must be (M, 2), crop px")
-        self.points: NDArray[np.float32] = np.zeros((self.hull_offset + len(hull), 5), np.float32)
+        num_68 = 0 if landmarks_68 is None else len(landmarks_68)
+        if landmarks_68 is not None and np.shape(landmarks_68) not in {(68, 2), (0, 2)}:
+            raise UsageError(f"landmarks_68 of shape {np.shape(landmarks_68)}: must be (68, 2), crop px, or (0, 2)")
+        self.hull_end = self.hull_offset + len(hull)
+        self.points: NDArray[np.float32] = np.zeros((self.hull_end + num_68, 5), np.float32)
         xy = self.points[:, :2]
         xy[:_NUM_LANDMARKS] = landmarks
         if self.region_names:
@@ -59,7 +73,9 @@ class InitialPoints:
                 names = ", ".join(self.region_names)
                 raise UsageError(f"regions {names}: each must be a box xyxy of shape (4,), crop px")
             xy[_NUM_LANDMARKS : self.hull_offset] = boxes[:, BOX_CORNERS].reshape(-1, 2)
-        xy[self.hull_offset :] = hull
+        xy[self.hull_offset : self.hull_end] = hull
+        if num_68:
+            xy[self.hull_end :] = landmarks_68
         xy -= HALF_PX
 
     def is_reflected(self, current: NDArray[np.float32]) -> bool:
@@ -100,7 +116,13 @@ class FacePoints:
     @property
     def hull(self) -> NDArray[np.float32]:
         """float32 (M, 2)."""
-        return self._xy[self._initial.hull_offset :].copy()
+        return self._xy[self._initial.hull_offset : self._initial.hull_end].copy()
+
+    @property
+    def landmarks_68(self) -> NDArray[np.float32]:
+        """float32 (68, 2), or (0, 2) where there were none."""
+        points = self._xy[self._initial.hull_end :]
+        return points[MIRRORED_LANDMARKS_68] if self.mirrored and len(points) else points.copy()
 
     @property
     def regions(self) -> dict[str, NDArray[np.float32]]:

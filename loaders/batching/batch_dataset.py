@@ -88,6 +88,11 @@ class BatchDataset(FaceDataset):
         self.fields, self.normalised, self.mixes, self.seed = tuple(fields), normalised, mixes, seed
         self.replace_corrupt, self.balanced_column, self.collate_fn = replace_corrupt, balanced_column, collate_fn
         check_fields(self.fields, self.index)
+        if "landmarks_68" in self.fields and not self.has_68:
+            raise UsageError(
+                "fields: landmarks_68 would not follow the face_transform; give a list or a FaceCompose, or let it take"
+                " and return landmarks_68"
+            )
         self.transforms = [part for part in (self.face_transform, self.transform) if part is not None]
         self.needs_points = self.face_transform is not None or bool(set(POINT_COLUMNS).intersection(fields))
         self.write_image: Callable[..., None] = BatchBuffer.write

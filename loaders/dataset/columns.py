@@ -12,7 +12,7 @@ from ...pipeline.dataset.index import Index
 from ...pipeline.errors import UsageError
 from ..face import Face
 
-POINT_COLUMNS = ("landmarks", "hull", "regions")
+POINT_COLUMNS = ("landmarks", "hull", "regions", "landmarks_68")
 
 
 def check_fields(fields: tuple[str, ...], index: Index) -> None:
@@ -27,7 +27,8 @@ def check_fields(fields: tuple[str, ...], index: Index) -> None:
 def collate_column(index: Index, name: str, rows: list[int], faces: list[Face]) -> Any:
     """One column for all rows of a batch: numbers, points and boxes as arrays, strings as a list.
 
-    Points are in pixels of the transformed images. `row` is the number of the row in the index.
+    Points are in pixels of the transformed images; NaN for `landmarks_68` that are null. `row` is the number of the
+    row in the index.
     """
     if name in POINT_COLUMNS:
         return _collate_points(name, faces)
@@ -45,6 +46,9 @@ def collate_column(index: Index, name: str, rows: list[int], faces: list[Face]) 
 def _collate_points(name: str, faces: list[Face]) -> Any:
     if name == "landmarks":
         return np.stack([face.landmarks for face in faces])
+    if name == "landmarks_68":
+        nothing = np.full((68, 2), np.nan, np.float32)
+        return np.stack([face.landmarks_68 if len(face.landmarks_68) else nothing for face in faces])
     if name == "hull":
         return [face.hull.copy() for face in faces]
     return {part: np.stack([face.regions[part] for face in faces]) for part in faces[0].regions}

@@ -167,12 +167,13 @@ class ProtocolCrop:
     def points(self, face: Face) -> Face:
         """See `Cut`. A region becomes the bounding box of its moved corners."""
         boxes = np.array([*face.regions.values()], np.float32).reshape(-1, 4)
-        parts = [face.landmarks, boxes[:, BOX_CORNERS].reshape(-1, 2), face.hull]
+        parts = [face.landmarks, boxes[:, BOX_CORNERS].reshape(-1, 2), face.hull, face.landmarks_68]
         moved = (np.concatenate(parts) @ self.to_image[:, :2].T + self.to_image[:, 2]).astype(np.float32)
-        landmarks, corners, hull = np.split(moved, np.cumsum([len(part) for part in parts[:2]]))
+        landmarks, corners, hull, landmarks_68 = np.split(moved, np.cumsum([len(part) for part in parts[:3]]))
         corners = corners.reshape(-1, 4, 2)
         boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-        return replace(face, landmarks=landmarks, hull=hull, regions=dict(zip(face.regions, boxes, strict=True)))
+        regions = dict(zip(face.regions, boxes, strict=True))
+        return replace(face, landmarks=landmarks, hull=hull, regions=regions, landmarks_68=landmarks_68)
 
     def mask(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """See `Cut`. Nearest neighbour; 0 beyond the stored crop."""

@@ -92,6 +92,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self.out = path.resolve()
         self.split, self.image_size, self.crop = split, image_size, crop
         self.face_transform, self.transform = _as_face_compose(face_transform), transform
+        self._gives_68 = validation.accepts(self.face_transform, "landmarks_68")
         self._wants_mask = self.face_transform is not None and getattr(self.face_transform, "wants_mask", True)
         self.filters, self.frames_per_video = filters, frames_per_video
         _, self.index = open_dataset(self.out)
@@ -111,6 +112,11 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             )  # fmt: skip
             if count := int(is_missing.sum()):
                 _log.warning("crop=%r: %s", crop, black_parts(count, len(self)))
+
+    @property
+    def has_68(self) -> bool:
+        """Whether faces come with `landmarks_68`: rows have them, and `face_transform` moves them."""
+        return self._gives_68 and "landmarks_68" in self.index.schema.names
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None}
@@ -196,11 +202,12 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         """
         face, own_share = self.load_resized(row, into=into), 1.0
         if self.face_transform is not None:
-            output = self.face_transform(**{field: getattr(face, field) for field in FACE_FIELDS}, partner=partner)
+            names = (*FACE_FIELDS, "landmarks_68") if len(face.landmarks_68) else FACE_FIELDS
+            output = self.face_transform(**{name: getattr(face, name) for name in names}, partner=partner)
             image = _validated_image(output)
-            if missing := [field for field in FACE_FIELDS if field not in output]:
+            if missing := [name for name in names if name not in output]:
                 raise UsageError(f"face_transform returned no {', '.join(missing)}: must return all that it was given")
-            face = Face(**{**{field: output[field] for field in FACE_FIELDS}, "image": image})
+            face = Face(**{**{name: output[name] for name in names}, "image": image})
             own_share = float(output.get("mix", 1.0))
         return replace(face, image=self._apply_transform(face.image)), own_share
 
@@ -227,10 +234,13 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def _with_points(self, row: int, image: NDArray[np.uint8], cut: Cut) -> Face:
         index = self.index
-        return cut.points(Face(
-            image=image, landmarks=index.points("landmarks", row), hull=index.points("hull", row),
+        face = Face(
+            image=image,
+            landmarks=index.points("landmarks", row),
+            hull=index.points("hull", row),
             regions=index.regions(row),
-        ))  # fmt: skip
+        )
+        return cut.points(replace(face, landmarks_68=index.points("landmarks_68", row)) if self.has_68 else face)
 
     def _load_mask(self, row: int, cut: Cut) -> NDArray[np.uint8] | None:
         """The manipulation mask of a row, resized or cut like its image; None where the row has none."""
