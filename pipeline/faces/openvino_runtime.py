@@ -27,8 +27,10 @@ _COMPILE_CONFIG: Final = {
     "INFERENCE_PRECISION_HINT": "f32",  # the default is bfloat16 on CPUs that support it
     "ENABLE_CPU_PINNING": False,  # all processes of a machine would be pinned to the same cores
     "CPU_RUNTIME_CACHE_CAPACITY": 64,  # the default of 5,000 took 1 GB for shapes that occur once
-    "NUM_STREAMS": 1,
-    "INFERENCE_NUM_THREADS": 1,  # the calling thread: OpenVINO starts none, so the process may fork later
+    # Compiling and inference in the calling thread. With a stream OpenVINO keeps threads to compile with, and a process
+    # that was forked after they were idle waits for them forever.
+    "NUM_STREAMS": 0,
+    "INFERENCE_NUM_THREADS": 1,
 }
 
 

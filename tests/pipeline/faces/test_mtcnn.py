@@ -125,6 +125,19 @@ def test_it_works_in_a_process_that_was_forked_before_it_was_used_but_after_torc
     assert in_a_process_of_its_own(code, dict(os.environ)) == "1"
 
 
+def test_its_networks_start_no_threads_so_that_a_process_forked_later_compiles_its_own() -> None:
+    code = (
+        "import os, multiprocessing\n"
+        "from facefeed.pipeline.faces.detectors.cascade.networks import OpenVinoNetworks\n"
+        "before = len(os.listdir('/proc/self/task'))\n"
+        "OpenVinoNetworks()\n"
+        "print(len(os.listdir('/proc/self/task')) - before)\n"
+        "child = multiprocessing.get_context('fork').Process(target=OpenVinoNetworks)\n"
+        "child.start(); child.join(60); print(child.exitcode); child.kill()"
+    )
+    assert in_a_process_of_its_own(code, dict(os.environ)) == "0\n0"
+
+
 class Detected(torch.utils.data.Dataset[int]):
     def __init__(self, detector: MTCNNDetector) -> None:
         self.detector = detector
