@@ -34,7 +34,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setting up .venv with $$($(PYTHON) --version) (5.5 GB, mostly CUDA; some minutes the first time)"
 ifdef UV
 	@test -x $(BIN)/python || $(UV) venv --quiet --python "$(PYTHON)" .venv
-	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'
+	@$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]' pip  # pip: fetches the face mesh
 else
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null  # uv makes .venv without
