@@ -152,7 +152,7 @@ def test_a_run_in_a_pipe_keeps_standard_output_for_the_figures(
     assert "[red]broken.mp4: not_video" in many.stderr
     (failure,) = json.loads(many.stdout)["failures"]
     assert (failure["video_id"], failure["reason"]) == ("real/[red]broken.mp4", "not_video")
-    inspected = CliRunner().invoke(main, ["inspect", str(out), "--json"])
+    inspected = CliRunner().invoke(main, ["inspect", str(out), "--page", str(tmp_path / "page.html"), "--json"])
     assert "[red]broken.mp4: not_video" in inspected.stderr
     figures = json.loads(inspected.stdout)
     assert (figures["finished"], figures["pending"], figures["failures"]) == (False, 0, [failure])

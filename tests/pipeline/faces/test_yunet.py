@@ -315,8 +315,8 @@ def test_videos_are_precomputed_with_it_and_the_manifest_says_so(
     assert other.exit_code == 2
     assert f"was made with other settings (detector: {fingerprint} there, mtcnn-" in other.stderr
 
-    for command in ("verify", "inspect"):
-        checked = CliRunner().invoke(main, [command, str(out)])
+    for command in (["verify", str(out)], ["inspect", str(out), "--page", str(out.parent / "page.html")]):
+        checked = CliRunner().invoke(main, command)
         assert checked.exit_code == 0, checked.output
     naive = OnTheFlyFaces(src, out, split=None, image_size=32, detector=YuNetDetector(stand_in, min_score=0.5))
     assert [tuple(naive[position][0].shape) for position in range(len(naive))] == [(3, 32, 32)] * figures["rows"]

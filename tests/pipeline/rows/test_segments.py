@@ -44,7 +44,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def findings_of(out: Path) -> list[str]:
-    result = CliRunner().invoke(main, ["inspect", str(out), "--json"])
+    result = CliRunner().invoke(main, ["inspect", str(out), "--page", str(out.parent / "page.html"), "--json"])
     return [finding["what"] for finding in json.loads(result.stdout.splitlines()[-1])["findings"]]
 
 
