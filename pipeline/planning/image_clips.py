@@ -13,10 +13,10 @@ from pathlib import Path
 
 from ..console import plural
 from ..errors import RefusedError
-from ..sources.image_sequences import class_names, clip_folder, video_of_frame
+from ..sources.clips.image_sequences import class_names, clip_folder, video_of_frame
 from ..sources.layouts.table import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
-from ..sources.media_files import is_image
+from ..sources.media.media_files import is_image
 from ..video.image_folder import list_frames
 
 Frames = dict[str, list[Entry]]

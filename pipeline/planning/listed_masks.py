@@ -15,7 +15,7 @@ from ..console import plural
 from ..sources.layouts.ffpp.names import GRADES
 from ..sources.layouts.table import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
-from ..sources.media_files import FRAME_FOLDERS, MASK_FOLDER, find_named
+from ..sources.media.media_files import FRAME_FOLDERS, MASK_FOLDER, find_named
 
 
 def with_masks(listing: Listing, allowed: Sequence[Path]) -> Listing:

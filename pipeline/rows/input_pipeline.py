@@ -19,7 +19,7 @@ from ..planning.content_hash import StatSignature, content_sha256, stat_signatur
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..sources import Entry, is_inside
-from ..sources.media_files import path_exists
+from ..sources.media.media_files import path_exists
 from ..video import Frame, FrameTimes, MediaReader
 from .own_masks import OwnMask, OwnMaskLoader, expects_source
 from .reuse import SupersededRows

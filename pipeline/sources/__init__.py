@@ -5,17 +5,17 @@ Must not know: media, plans, datasets on disk.
 
 | module | what it holds |
 |---|---|
-| layout | the `Layout` protocol, and a user's own |
-| layouts/ | the layouts that ship: one for each published set, folder, table |
-| listing | `Entry` and `Listing` |
-| media_files, allowed_roots | the search for media files, and the folders that inputs may lie in |
-| json_files, segments | JSON that comes with a source; when a video is fake |
-| image_sequences | which images are frames of one clip |
-| video_or_frames | which form of a clip is used, where it is there as a video and as frames |
-| whole_frames | which fakes are compared with their originals where some inputs are cropped already |
+| layout, layouts/ | the `Layout` protocol and a user's own; those that ship: each published set, folder, table |
+| listing | `FoundFile`, `Entry` and `Listing` |
+| media/ | the search for media files, and the folders that inputs may lie in |
+| metadata/ | JSON that comes with a source; when a video is fake; columns of the source's own |
+| clips/ | images that are frames of one clip; a clip as a video or as frames; inputs that are cropped already |
 | splits_file | splits from a file in place of the source's own |
-| own_columns | columns of the source's own that are stored in each row |
-| link_coverage, listing_checks | for how many inputs originals, recordings and people are known; warnings |
+| checks/ | for how many inputs originals, recordings and people are known; warnings |
+
+A source goes through them in this order: `list_source` finds the layout, which reads metadata, searches for media and
+makes the entries of a listing; clips are joined and each is used once; checks follow when the caller has added columns
+and splits.
 
 docs/guides/layouts.md documents what each recognises, and how to write another.
 """
@@ -28,8 +28,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UsageError
-from .allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
-from .image_sequences import group_frames
+from .checks.link_coverage import LinkCoverage
+from .checks.listing_checks import listing_warnings, refuse_unlabelled
+from .clips.image_sequences import group_frames
+from .clips.video_or_frames import each_clip_once
+from .clips.whole_frames import without_unlike_comparisons
 from .layout import Layout, load_layout, read_listing
 from .layouts.avdeepfake1m import AVDeepfake1M
 from .layouts.celebdf import CelebDF
@@ -44,14 +47,11 @@ from .layouts.folder import Folder
 from .layouts.lavdf import LAVDF
 from .layouts.nearby import refuse_nearby_dataset
 from .layouts.table import TableFile
-from .link_coverage import LinkCoverage
 from .listing import Entry, FoundFile, Listing, unlabelled_name
-from .listing_checks import listing_warnings, refuse_unlabelled
-from .media_files import find_media, find_named
-from .own_columns import with_columns
+from .media.allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
+from .media.media_files import find_media, find_named
+from .metadata.own_columns import with_columns
 from .splits_file import with_splits_from
-from .video_or_frames import each_clip_once
-from .whole_frames import without_unlike_comparisons
 
 _PUBLISHED: tuple[Layout, ...] = (
     LAVDF(), AVDeepfake1M(),  # before DFDC, whose metadata.json is an object

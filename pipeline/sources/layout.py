@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import posixpath
-import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol
 
 from ..dataset.schema import COLUMN_KINDS, SPLITS
 from ..errors import FacefeedError, UsageError
-from .allowed_roots import resolved_root
+from ..user_file import describe_error, run_user_file
 from .listing import MAX_CLASSES, Entry, Listing
-from .media_files import printable_name
+from .media.allowed_roots import resolved_root
+from .media.media_files import printable_name
 
 _MEMBERS = ("name", "needs", "fits", "read")
 _GUIDE = "docs/guides/layouts.md shows how"
@@ -55,7 +52,9 @@ def load_layout(file: Path) -> Layout:
 
     Raises `UsageError` where there is no such file, it cannot be run, or it defines no layout.
     """
-    module = _run_file(file)
+    if not file.is_file():
+        raise UsageError(f"--layout {file}: no such file; name a Python file that defines `layout`: {_GUIDE}")
+    module = run_user_file(file, f"--layout {file}")
     layout: Any = getattr(module, "layout", None)
     if isinstance(layout, type):
         raise UsageError(f"--layout {file}: `layout` is a class; end the file with `layout = {layout.__name__}()`")
@@ -64,22 +63,6 @@ def load_layout(file: Path) -> Layout:
         raise UsageError(f"--layout {file}: {what}; it must be an object with {', '.join(_MEMBERS)}: {_GUIDE}")
     user_layout: Layout = layout
     return user_layout
-
-
-def _run_file(file: Path) -> ModuleType:
-    if not file.is_file():
-        raise UsageError(f"--layout {file}: no such file; name a Python file that defines `layout`: {_GUIDE}")
-    name = f"facefeed_layout_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look up their module there
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise UsageError(f"--layout {file}: cannot be run ({_describe_error(error, file)}); fix the file") from error
-    return module
 
 
 def read_listing(layout: Layout, src: Path, allowed: Sequence[Path] = ()) -> Listing:
@@ -95,18 +78,11 @@ def read_listing(layout: Layout, src: Path, allowed: Sequence[Path] = ()) -> Lis
         raise
     except Exception as error:
         raise UsageError(
-            f"layout {layout.name}: cannot list {src} ({_describe_error(error)}); fix the layout"
+            f"layout {layout.name}: cannot list {src} ({describe_error(error)}); fix the layout"
         ) from error
     if broken := _broken_promise(listing, allowed):
         raise UsageError(f"layout {layout.name}: {broken}; nothing was written; fix the layout")
     return listing
-
-
-def _describe_error(error: Exception, file: Path | None = None) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    own_frames = [frame for frame in frames if file is None or frame.filename == str(file)]
-    where = f" in line {own_frames[-1].lineno} of {Path(own_frames[-1].filename).name}" if own_frames else ""
-    return f"{type(error).__name__}: {error}{where}"
 
 
 def _broken_promise(listing: Listing, allowed: Sequence[Path]) -> str | None:

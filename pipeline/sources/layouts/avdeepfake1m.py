@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import UsageError
-from ..json_files import begins_with, read_records
+from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing
-from ..media_files import path_exists
-from ..segments import Segments, parse_segments, segment_fields
-from ..video_or_frames import find_videos_or_frames
+from ..media.media_files import path_exists
+from ..metadata.json_files import begins_with, read_records
+from ..metadata.segments import Segments, parse_segments, segment_fields
 from .names.name_matcher import published_path, refuse_disjoint
 
 _SPLITS = ("train", "val", "test")

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ...errors import UsageError
-from ..image_sequences import video_of_frame
+from ..clips.image_sequences import video_of_frame
+from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing
-from ..media_files import is_image, is_linked_folder, list_folders
-from ..video_or_frames import find_videos_or_frames
+from ..media.media_files import is_image, is_linked_folder, list_folders
 from .names.name_matcher import NameMatcher, published_path, stem_of
 from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 

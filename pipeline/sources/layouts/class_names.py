@@ -11,7 +11,7 @@ from typing import Self
 
 from ...errors import UsageError
 from ..listing import MAX_CLASSES
-from ..media_files import path_exists
+from ..media.media_files import path_exists
 
 _REAL_FAKE = ("real", "fake")
 _UNKNOWN = {"", "-1", "-1.0", "unknown"}  # -1 is how a dataset of facefeed's own writes it

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ..image_sequences import video_of_frame
+from ..clips.image_sequences import video_of_frame
+from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
-from ..media_files import find_media, is_linked_folder, list_folders
-from ..video_or_frames import find_videos_or_frames
+from ..media.media_files import entries_of, find_media, list_folders
 from .names.name_matcher import NameMatcher, published_path, stem_of
 
 _MAX_NAMES_TRIED = 50
@@ -86,12 +86,8 @@ class ClassPairs:
         ignored["media beside the folders"] += len(files) - len(inputs)
         splits = {parse_split_name(name) for folder in (self.real, self.fake) for name in _folders_of(src / folder)}
         on_disk = NameMatcher.from_paths(file.relative for file in inputs)
-        entries = [
-            Entry.of_file(file)
-            if is_linked_folder(file)
-            else self._entry(file, on_disk, use_splits=has_usable_splits(splits))
-            for file in inputs
-        ]
+        use_splits = has_usable_splits(splits)
+        entries = entries_of(inputs, lambda file: self._entry(file, on_disk, use_splits=use_splits))
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, ignored=+ignored,
             missing=sorted(

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..json_files import read_json
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name
-from ..media_files import find_named, path_exists
+from ..media.media_files import find_named, path_exists
+from ..metadata.json_files import read_json
 
 _FRAMES_ROOT = "datasets/rgb"
 _LEVELS = 4  # the JSON's own folder, and three above it

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from ...dataset.schema import SPLITS
 from ...errors import UsageError
-from ..image_sequences import video_of_frame
+from ..clips.image_sequences import video_of_frame
+from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing, has_usable_splits
-from ..media_files import is_linked_folder, list_folders, path_exists
-from ..video_or_frames import find_videos_or_frames
+from ..media.media_files import entries_of, list_folders, path_exists
 from .names.name_matcher import NameMatcher, stem_of
 from .names.spelling import check_spelling, folders_spelt_as
 
@@ -54,11 +54,7 @@ class DeeperForensics:
             return file.relative.split("/")[0] in label_of
 
         files = find_videos_or_frames(src, ignored, is_input=is_input, allowed=allowed)
-        entries = [
-            Entry.of_file(file) if is_linked_folder(file) else _entry(file, label_of, split_of)
-            for file in files
-            if is_input(file)
-        ]
+        entries = entries_of(filter(is_input, files), lambda file: _entry(file, label_of, split_of))
         ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".txt"] -= len(lists)
         folders = {

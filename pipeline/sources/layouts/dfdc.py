@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import UsageError
-from ..image_sequences import video_of_frame
-from ..json_files import read_json
+from ..clips.image_sequences import video_of_frame
+from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name, refuse_duplicates
-from ..media_files import FRAME_FOLDERS, find_named, path_exists, printable_name
-from ..video_or_frames import find_videos_or_frames
+from ..media.media_files import FRAME_FOLDERS, find_named, path_exists, printable_name
+from ..metadata.json_files import read_json
 from .names.name_matcher import published_path, stem_of
 
 _LABELS = {"REAL": 0, "FAKE": 1}

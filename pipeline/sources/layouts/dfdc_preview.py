@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..image_sequences import video_of_frame
-from ..json_files import read_json
+from ..clips.image_sequences import video_of_frame
+from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
-from ..media_files import path_exists
-from ..video_or_frames import find_videos_or_frames
+from ..media.media_files import path_exists
+from ..metadata.json_files import read_json
 from .names.name_matcher import published_path, stem_of
 
 _TABLE = "dataset.json"

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import UsageError
+from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing
-from ..media_files import is_linked_folder, is_media, list_folders, path_exists
-from ..video_or_frames import find_videos_or_frames
+from ..media.media_files import entries_of, is_media, list_folders, path_exists
 from .names.name_matcher import NameMatcher, published_path, stem_of
 from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 
@@ -58,11 +58,7 @@ class FakeAVCeleb:
             return file.relative.split("/")[0] in label_of
 
         files = find_videos_or_frames(src, ignored, is_input=is_input, allowed=allowed)
-        entries = [
-            Entry.of_file(file) if is_linked_folder(file) else _entry(file, label_of, rows)
-            for file in files
-            if is_input(file)
-        ]
+        entries = entries_of(filter(is_input, files), lambda file: _entry(file, label_of, rows))
         ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".csv"] -= bool(rows)
         on_disk = NameMatcher.from_paths(published_path(entry.video_id) for entry in entries)

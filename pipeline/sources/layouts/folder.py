@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from ..image_sequences import FAKE_NAMES, REAL_NAMES
+from ..clips.image_sequences import FAKE_NAMES, REAL_NAMES
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name
-from ..media_files import MASK_FOLDER, find_media
+from ..media.media_files import MASK_FOLDER, find_media
 
 
 class Folder:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import UsageError
 from ..layout import Layout
-from ..media_files import list_folders
+from ..media.media_files import list_folders
 from .celebdf import dataset_root
 
 _MAX_LISTED = 3

@@ -22,11 +22,11 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ...errors import UsageError
-from ..allowed_roots import relative_name
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
-from ..media_files import find_named, is_image
-from ..own_columns import Value, typed_values
-from ..segments import parse_segments
+from ..media.allowed_roots import relative_name
+from ..media.media_files import find_named, is_image
+from ..metadata.own_columns import Value, typed_values
+from ..metadata.segments import parse_segments
 from .class_names import ClassNames
 
 _MIN_SIMILARITY = 0.8  # 0..1: `labels` and `splitt` are misspelt columns, `label_id` is not

@@ -314,7 +314,7 @@ def plan_a_hundred_thousand(out: str) -> None:
 def test_a_hundred_thousand_videos_are_planned_in_little_memory(paths: OutPaths) -> None:
     """Listing, splits, units, writing and reading, in a process of its own, so that nothing else is measured."""
     run = [sys.executable, "-c", f"import test_plan as t; t.plan_a_hundred_thousand({str(paths.root)!r})"]
-    environment = {**os.environ, "PYTHONPATH": python_path(__file__)}
+    environment = {**os.environ, "PYTHONPATH": python_path(Path(__file__).parent)}
     result = subprocess.run(run, check=True, capture_output=True, text=True, env=environment)
     assert int(result.stdout) < 400 << 20
     units = list(Plan.load(paths).units())

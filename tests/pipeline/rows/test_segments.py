@@ -18,7 +18,7 @@ from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.inspect.statistics.groups import Statistics
 from facefeed.pipeline.planning.plan import Plan
 from facefeed.pipeline.sources import Entry, list_source
-from facefeed.pipeline.sources.segments import parse_segments
+from facefeed.pipeline.sources.metadata.segments import parse_segments
 
 SEGMENTS = ((0.0, 0.08), (0.2, 0.28))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from ...listing import FoundFile
-from ...media_files import DERIVED_FOLDERS, FRAME_FOLDERS, is_media, list_folders, path_exists
+from ...media.media_files import DERIVED_FOLDERS, FRAME_FOLDERS, is_media, list_folders, path_exists
 from ..names.spelling import by_spelling, check_spelling, folders_spelt_as, refuse_misspelt
 from .names import GRADES, METHODS, VideoName
 

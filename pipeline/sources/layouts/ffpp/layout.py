@@ -26,10 +26,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...image_sequences import video_of_frame
+from ...clips.image_sequences import video_of_frame
+from ...clips.video_or_frames import find_videos_or_frames
 from ...listing import Entry, FoundFile, Listing
-from ...media_files import find_named, is_linked_folder, list_media
-from ...video_or_frames import find_videos_or_frames
+from ...media.media_files import entries_of, find_named, list_media
 from ..names.name_matcher import NameMatcher, stem_of
 from .folders import FfppFlat, FfppTree
 from .names import SWAPS, VideoName, mentioned_identities
@@ -68,11 +68,7 @@ class FaceForensics:
         files = find_videos_or_frames(
             root, ignored, is_input=folders.is_input, skip=folders.skip, below=inner, allowed=allowed
         )
-        named = [
-            Entry.of_file(file) if is_linked_folder(file) else _entry(file, folders, official)
-            for file in files
-            if folders.is_input(file)
-        ]
+        named = entries_of(filter(folders.is_input, files), lambda file: _entry(file, folders, official))
         entries = _with_masks_on_disk(_with_originals_on_disk(named, root), root, allowed)
         ignored["media beside the sequences"] += len(files) - len(entries)
         masks = {entry.mask_id for entry in entries if entry.mask_id}

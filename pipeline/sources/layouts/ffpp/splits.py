@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ....dataset.schema import SPLITS
 from ....errors import UsageError
-from ...json_files import read_json
 from ...listing import has_usable_splits
-from ...media_files import path_exists
+from ...media.media_files import path_exists
+from ...metadata.json_files import read_json
 
 _REMEDY = "fix it, or take the split files away so that splits are drawn"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from ....errors import UsageError
-from ...image_sequences import video_of_frame
+from ...clips.image_sequences import video_of_frame
 
 
 def stem_of(name: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ....errors import UsageError
-from ...media_files import list_folders
+from ...media.media_files import list_folders
 
 _MIN_SIMILARITY = 0.8  # 0..1: `NeuralTexture` is meant to be NeuralTextures, `FaceSwap` is not FaceShifter
 

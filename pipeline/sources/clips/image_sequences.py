@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from .listing import Entry, parse_split_name
-from .media_files import FRAME_FOLDERS, is_image
+from ..listing import Entry, parse_split_name
+from ..media.media_files import FRAME_FOLDERS, is_image
 
 REAL_NAMES = frozenset(["real", "reals", "original", "originals", "pristine", "genuine", "authentic"])
 FAKE_NAMES = frozenset(["fake", "fakes", "manipulated", "deepfake", "deepfakes", "forged", "synthetic"])

@@ -12,11 +12,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..console import plural
-from .allowed_roots import is_inside, resolved_root
-from .image_sequences import CONTENT_NAMES, class_names, clip_folder
-from .listing import Entry, FoundFile, Listing
-from .media_files import (
+from ...console import plural
+from ..listing import Entry, FoundFile, Listing
+from ..media.allowed_roots import is_inside, resolved_root
+from ..media.media_files import (
     DERIVED_FOLDERS,
     FRAME_FOLDERS,
     VIDEO_SUFFIXES,
@@ -25,6 +24,7 @@ from .media_files import (
     list_folders,
     printable_name,
 )
+from .image_sequences import CONTENT_NAMES, class_names, clip_folder
 
 _NEUTRAL_FOLDERS = CONTENT_NAMES | {"videos"}
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Self
 
-from ..console import plural
-from .image_sequences import REAL_NAMES, group_frames
-from .listing import Entry
-from .media_files import is_image
+from ...console import plural
+from ..clips.image_sequences import REAL_NAMES, group_frames
+from ..listing import Entry
+from ..media.media_files import is_image
 
 
 class UncheckedLink(NamedTuple):

@@ -277,7 +277,7 @@ def test_a_folder_that_may_not_be_listed_is_no_set_and_no_crash(
     def refuse(folder: Path) -> None:
         raise PermissionError(folder)
 
-    monkeypatch.setattr("facefeed.pipeline.sources.media_files._children", refuse)
+    monkeypatch.setattr("facefeed.pipeline.sources.media.media_files._children", refuse)
     for src, layout in sets.items():
         assert detect_layout(src) in (layout, "folder")
 

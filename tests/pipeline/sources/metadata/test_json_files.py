@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.sources import json_files
-from facefeed.pipeline.sources.json_files import read_records
+from facefeed.pipeline.sources.metadata import json_files
+from facefeed.pipeline.sources.metadata.json_files import read_records
 
 VALUES = [{"file": "é/1.mp4", "segments": [[0.5, 1]]}, "a, ] b", 12345, -0.25e3, None, True, [], {}, '\\"]']
 

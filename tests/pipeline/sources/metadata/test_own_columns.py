@@ -20,7 +20,7 @@ from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings, with_columns
 from facefeed.pipeline.sources.layout import read_listing
-from facefeed.pipeline.sources.own_columns import typed_values
+from facefeed.pipeline.sources.metadata.own_columns import typed_values
 from facefeed.pipeline.verify.check import verify
 
 COLUMNS = {"age": "float", "views": "int", "camera": "string"}
@@ -93,8 +93,8 @@ def test_a_name_that_the_table_lacks_is_refused_with_those_it_has(table: Path, n
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("score", "is a column of every dataset"), ("file", "is a column of every dataset"),
-                          ("my age", "must be letters, digits and underscores")],
+    ("name", "message"), [("score", "is facefeed's own"), ("file", "is facefeed's own"),
+                          ("valid", "is facefeed's own"), ("my age", "must be letters, digits and underscores")],
 )  # fmt: skip
 def test_a_name_that_cannot_be_a_column_is_refused(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "a.png").write_bytes(b"x")

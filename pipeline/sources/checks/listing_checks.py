@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..errors import RefusedError
-from .allowed_roots import outside_warning
+from ...errors import RefusedError
+from ..listing import Listing
+from ..media.allowed_roots import outside_warning
 from .link_coverage import LinkCoverage
-from .listing import Listing
 
 
 def listing_warnings(listing: Listing) -> list[str]:

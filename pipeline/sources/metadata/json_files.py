@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..errors import UsageError
+from ...errors import UsageError
 
 _CHUNK_CHARACTERS = 1 << 20
 _DECODER = json.JSONDecoder()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..errors import Reason
-from ..video.image_folder import IMAGE_SUFFIXES, list_frames
+from ...errors import Reason
+from ...video.image_folder import IMAGE_SUFFIXES, list_frames
+from ..listing import Entry, FoundFile
 from .allowed_roots import is_inside, relative_name, resolved_root
-from .listing import FoundFile
 
 VIDEO_SUFFIXES = frozenset(
     [
@@ -218,6 +218,11 @@ def is_media(name: str) -> bool:
 def is_linked_folder(file: FoundFile) -> bool:
     """Whether it stands for a folder that a link out of the source leads to."""
     return file.problem == "outside_root" and not is_media(file.relative)
+
+
+def entries_of(files: Iterable[FoundFile], entry_of: Callable[[FoundFile], Entry]) -> list[Entry]:
+    """The entries of files in order, by `entry_of`; a folder behind a link has a problem, and no metadata."""
+    return [Entry.of_file(file) if is_linked_folder(file) else entry_of(file) for file in files]
 
 
 def is_image(name: str) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import UsageError
-from .image_sequences import video_of_frame
+from ...errors import UsageError
+from ..clips.image_sequences import video_of_frame
 
 _MAX_SECONDS = 1e6  # eleven days
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.planning.image_clips import with_clips
-from facefeed.pipeline.sources import Listing, list_source, media_files
+from facefeed.pipeline.sources import Listing, list_source
+from facefeed.pipeline.sources.media import media_files
 from facefeed.pipeline.splits.assignment import group_sizes
 
 CELEB = ("Celeb-real/{}/id0_0000", "Celeb-synthesis/{}/id0_id1_0000", "YouTube-real/{}/00170")

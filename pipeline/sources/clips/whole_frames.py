@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..console import plural
-from .listing import Listing
+from ...console import plural
+from ..listing import Listing
 
 
 def without_unlike_comparisons(listing: Listing) -> Listing:

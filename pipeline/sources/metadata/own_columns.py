@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..dataset.index import INDEX_COLUMNS
-from ..dataset.schema import face_schema
-from ..errors import UsageError
-from .listing import Listing
+from ...dataset.reserved_names import RESERVED_NAMES
+from ...errors import UsageError
+from ..listing import Listing
 
 Value = str | int | float | None
 
-_RESERVED = frozenset([*face_schema((), has_dense_landmarks=True).names, *INDEX_COLUMNS, "row"])
 _MAX_INT = 2**63 - 1
 _MAX_EXACT = 2**53
 _INT = re.compile(r"-?(0|[1-9][0-9]{0,18})")
@@ -25,15 +23,15 @@ _FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{
 def with_columns(listing: Listing, names: Sequence[str]) -> Listing:
     """The listing with these of its own columns alone, in this order; the others count as ignored.
 
-    Raises `UsageError` on a name that the source does not have, or that a column of every dataset has.
+    Raises `UsageError` on a name that the source does not have, or that is one of `RESERVED_NAMES`.
     """
     available = list(listing.columns)
     for name in names:
         if name not in available:
             there = f"it has {', '.join(map(repr, available))}" if available else f"layout {listing.layout} has none"
             raise UsageError(f"--columns {name}: is no column of the source's own; {there}")
-        if name in _RESERVED or not name.isidentifier():
-            why = "is a column of every dataset" if name in _RESERVED else "must be letters, digits and underscores"
+        if name in RESERVED_NAMES or not name.isidentifier():
+            why = "is facefeed's own" if name in RESERVED_NAMES else "must be letters, digits and underscores"
             raise UsageError(f"--columns {name}: {why}; rename it in the table")
     positions = [available.index(name) for name in dict.fromkeys(names)]
     return replace(

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from ..console import plural
-from ..errors import UsageError
-from .listing import Listing
+from ...console import plural
+from ...errors import UsageError
+from ..listing import Listing
 
 _MAX_LISTED = 3
 
