@@ -10,12 +10,13 @@ import pytest
 
 SUPPORT = Path(__file__).resolve().parent
 ROOT = SUPPORT.parents[1]
+_ROOMS = ("pipeline", "loaders", "train")
 MEDIA = ROOT.parent / "shared" / "media"
 
 
-def python_path(test_file: str) -> str:
-    """The `PYTHONPATH` of a process that imports a test module by its stem."""
-    return os.pathsep.join([str(Path(test_file).parent), str(SUPPORT)])
+def python_path(*folders: Path) -> str:
+    """The `PYTHONPATH` of a process that imports what tests share, and modules in further folders."""
+    return os.pathsep.join(map(str, (*folders, SUPPORT, *(SUPPORT / room for room in _ROOMS))))
 
 
 def needs_program(name: str) -> str:

@@ -22,7 +22,7 @@ import cv2
 import numpy as np
 import psutil
 import torch
-from facefeed.loaders import FaceDataLoader
+from facefeed.loaders import Clip, FaceDataLoader
 from torch.utils.data import DataLoader, IterableDataset
 
 SIDE = 32
@@ -33,7 +33,7 @@ DEADLINE_SECONDS = 60.0
 Seen = list[tuple[str, bytes]]
 
 
-def loader(out: Path | str, **options: Any) -> FaceDataLoader:
+def loader(out: Path | str | list[str], **options: Any) -> FaceDataLoader:
     """A loader of small images that says which faces they are."""
     return FaceDataLoader(out, **{"image_size": SIDE, "batch_size": 32, "fields": FIELDS, **options})
 
@@ -67,6 +67,16 @@ class Noise:
 
     def __call__(self, image: np.ndarray[Any, Any]) -> dict[str, Any]:
         return {"image": image ^ np.random.randint(0, 256, image.shape, np.uint8)}
+
+
+def noise_of_numpy(pixels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A function by position that returns the image alone, and draws from numpy's global generator."""
+    return pixels ^ np.random.randint(0, 256, pixels.shape, np.uint8)
+
+
+def flip_by_torch(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A function by keyword that returns a view of the image alone, and draws from torch's generator."""
+    return image[:, ::-1] if torch.rand(()) < 0.5 else image
 
 
 class TwoPartError(Exception):
@@ -162,10 +172,12 @@ def poisoned(deed: str, out: Path, step: int, **options: Any) -> Poison:
 # ---- a training process
 
 
-def start_training(out: Path, folder: Path, **options: Any) -> psutil.Popen:
+def start_training(out: Path | list[str], folder: Path, **options: Any) -> psutil.Popen:
     """A training process that takes one step for each line on its stdin, and prints one in return."""
-    arguments = json.dumps({"out": str(out), "folder": str(folder), **options})
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    arguments = json.dumps({"out": out if isinstance(out, list) else str(out), "folder": str(folder), **options})
+    from assets_paths import python_path  # noqa: PLC0415 (pytest, which a training process need not import)
+
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     return psutil.Popen(
         [sys.executable, "-W", "error", __file__, arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment,
@@ -191,8 +203,8 @@ def shared_names(process: psutil.Process) -> set[Path]:
     return {Path(name) for name in names if not name.endswith(" (deleted)")}
 
 
-def _train(*, out: str, folder: str, **options: Any) -> None:
-    batches = loader(out, transform=Noise(), **options)
+def _train(*, out: str | list[str], folder: str, clip: dict[str, Any] | None = None, **options: Any) -> None:
+    batches = loader(out, transform=Noise(), clip=Clip(**clip) if clip else None, **options)
     state, log = Path(folder, "state.json"), Path(folder, "steps.pickle")
     running: Any = None
     with log.open("ab") as steps:

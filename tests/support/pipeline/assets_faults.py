@@ -1,4 +1,4 @@
-"""Detectors and decoders that go wrong in a chosen way; imported by worker processes too."""
+"""Detectors and decoders that go wrong in a chosen way or record what is around; imported by worker processes too."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from facefeed.pipeline.faces import Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 from numpy.typing import NDArray
 
 POISON_SIZE = (96, 176)
@@ -116,3 +117,15 @@ def _serve(fault: str) -> None:
 
 if __name__ == "__main__":
     _serve(sys.argv[1])
+
+
+@dataclass(frozen=True)
+class RecordingDetector(FixedBoxDetector):
+    """MTCNN on the CPU beside fixed boxes; after each frame, a file holds the names of its process's modules."""
+
+    modules: str = ""
+
+    def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+        MTCNNDetector(device="cpu").detect(frames)
+        Path(self.modules).write_text("\n".join(sys.modules))
+        return super().detect(frames)

@@ -187,15 +187,16 @@ def make_dataset(
     units: tuple[tuple[str, tuple[Clip, ...]], ...] = UNITS,
     columns: dict[str, str] | None = None,
     landmarker: Landmarker = _TEMPLATE,
+    labels: tuple[str, ...] = LABELS,
     **options: Any,
 ) -> Manifest:
     """Makes OUT from `units`, each a split and its clips. The unit that is `HALVED` is done as if its worker had been
-    lost. `columns`: the source's own, kind by name; `landmarker`: of the faces; `options` replace fields of `OPTIONS`.
-    Returns the manifest.
+    lost. `columns`: the source's own, kind by name; `landmarker`: of the faces; `labels`: names of 0 and 1; `options`
+    replace fields of `OPTIONS`. Returns the manifest.
     """
     chosen = replace(OPTIONS, **options)
     detector = _NoiseDetector()
-    config = chosen.to_config(detector, LABELS, columns or {}, landmarker=landmarker)
+    config = chosen.to_config(detector, labels, columns or {}, landmarker=landmarker)
     name = hash_config(config)
     paths = OutPaths(out)
     make_folders(paths)
@@ -207,7 +208,7 @@ def make_dataset(
     plan.append(paths, PlanPart(config=config, units=tuple(planned)))
     root = out / "no such source"
     job = JobSpec(
-        root=root, out=out, options=chosen, detector=detector, labels=LABELS, config_hash=name,
+        root=root, out=out, options=chosen, detector=detector, labels=labels, config_hash=name,
         allowed_roots=(ELSEWHERE,), columns=columns or {}, landmarker=landmarker,
     )  # fmt: skip
     worker = UnitWorker(job)

@@ -41,7 +41,9 @@ class _Origin:
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the process)
-        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(Path(__file__).parent)}
+        from assets_paths import python_path  # noqa: PLC0415 (pytest, which the process need not import)
+
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": python_path()}
         # No file as the script, which workers would import too.
         self._process = subprocess.Popen(
             [sys.executable, "-c", "import assets_processes; assets_processes.serve()"], env=environment,
