@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..machine import ROOT, memory_bytes, usable_cores
 
-_WORKER_MEMORY_BYTES = 2 << 30  # torch, MTCNN and the decoder process, with a margin
+_WORKER_MEMORY_BYTES = 2 << 30  # MTCNN, frames of three stages and the decoder process, with a margin
 _MAX_DECODERS = 8  # each with a source-frame cache and frames of three stages: 300 MB in the worst case
 
 
@@ -41,4 +41,9 @@ def decoders_per_worker(workers_here: int | None, root: Path = ROOT) -> int:
 
 def default_num_workers(root: Path = ROOT) -> int:
     """Number of workers: one per GPU or, without GPUs, one per core as far as memory allows."""
-    return len(visible_gpus()) or max(1, min(usable_cores(root), memory_bytes(root) // _WORKER_MEMORY_BYTES))
+    return len(visible_gpus()) or num_workers_without_gpu(root)
+
+
+def num_workers_without_gpu(root: Path = ROOT) -> int:
+    """Number of workers that use no GPU: one per core as far as memory allows."""
+    return max(1, min(usable_cores(root), memory_bytes(root) // _WORKER_MEMORY_BYTES))

@@ -80,7 +80,8 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
             silence_dask_loggers()
             if self.gpus:
                 os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus[int(worker.name) % len(self.gpus)]
-        cv2.setNumThreads(1)  # its thread pool would compete for the cores with torch's, which OMP_NUM_THREADS bounds
+        # OpenCV's thread pool would compete for the cores with the detector's, which OMP_NUM_THREADS bounds.
+        cv2.setNumThreads(1)
         load = getattr(self.job.detector, "load", None)
         if load is not None:
             load()

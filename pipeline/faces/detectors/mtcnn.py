@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import os
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,9 +24,6 @@ _METHOD_VERSION: Final = 2
 
 Rgb = NDArray[np.uint8]
 
-_forked: Final = threading.Event()
-os.register_at_fork(after_in_child=_forked.set)
-
 
 class MTCNNDetector:
     """Same results as `facenet_pytorch.MTCNN(keep_all=True).detect(frame, landmarks=True)`, several times as fast.
@@ -36,8 +31,9 @@ class MTCNNDetector:
     Count, boxes, scores and landmarks are facenet's up to rounding errors (about 1e-4 px), by descending score
     (facenet's default order is by area). `min_face_px` is the smallest face to detect and has the largest effect on
     speed: the first stage costs about 2 x (12 / min_face_px)^2 of the frame. `device` is a torch device; None selects
-    CUDA if available. On the CPU frames are processed in parallel, one per thread, by as many threads as torch uses
-    (`OMP_NUM_THREADS`); on CUDA frames of one size are processed together.
+    CUDA if available. torch is imported only for another device than the CPU, and where there may be a GPU. On the CPU
+    frames are processed in parallel, one per thread, by `OMP_NUM_THREADS` threads (torch's number where the process
+    has imported it, else by default one per core); on CUDA frames of one size are processed together.
 
     Memory in addition to the frames: on the CPU 20 bytes per pixel of a frame and thread, and for videos of several
     sizes up to about 300 MB per thread, since the networks are compiled for frequent sizes; on CUDA about 130 bytes per
@@ -69,23 +65,10 @@ class MTCNNDetector:
 
     @property
     def engine(self) -> Engine:
-        """The engine for this detector's device, shared by all detectors of the process; created on first use.
+        """The engine for this detector's device, shared by all detectors of the process; created on first use."""
+        from .cascade.engines import engine_for  # noqa: PLC0415 (a second, and the driver needs the fingerprint alone)
 
-        In a forked process this sets torch to one thread, as in the workers of its DataLoader: it would wait for
-        threads that exist only in the parent process.
-        """
-        import torch  # noqa: PLC0415 (2 s, and the driver needs the fingerprint alone)
-
-        from .cascade.engines import engine_for  # noqa: PLC0415
-
-        if _forked.is_set() and torch.get_num_threads() > 1:
-            torch.set_num_threads(1)
-        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        try:
-            return engine_for(device)
-        except (RuntimeError, AssertionError) as error:  # torch has no error type of its own for this
-            why = str(error).splitlines()[0]
-            raise UsageError(f"device={device!r}: must be a device that torch can use; {why}; try cpu") from error
+        return engine_for(self.device)
 
     @property
     def fingerprint(self) -> str:

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 import torch
 from facefeed.pipeline.faces.detectors.cascade.area_resize import AreaResizer
-from facefeed.pipeline.faces.detectors.cascade.boxes import clip_to_frame, grouped_nms
+from facefeed.pipeline.faces.detectors.cascade.boxes import clip_to_frame
 from facefeed.pipeline.faces.detectors.cascade.cpu import CpuFrameBatch, CpuRoiBatch
 from facefeed.pipeline.faces.detectors.cascade.cuda import DeviceFrameBatch, DeviceNetworks, DeviceRoiBatch
 from facefeed.pipeline.faces.detectors.cascade.networks import OpenVinoNetworks
 from facefeed.pipeline.faces.detectors.cascade.pyramid import pool_bins, pyramid_scales
 from facefeed.pipeline.faces.detectors.cascade.roi_cascade import RoiBatch, detect_in_rois
 from facefeed.pipeline.faces.detectors.cascade.rois import Rois
-from facefeed.pipeline.faces.detectors.cascade.stages import FrameBatch, detect_faces
+from facefeed.pipeline.faces.detectors.cascade.stages import FrameBatch, detect_faces, face_scores
 from facenet_pytorch.models.mtcnn import ONet, PNet, RNet
 from facenet_pytorch.models.utils.detect_face import detect_face, generateBoundingBox
 from numpy.typing import NDArray
@@ -129,13 +129,12 @@ def test_each_network_returns_facenets_outputs(nets: OpenVinoNetworks) -> None:
         offsets, scores = PNet().eval()(torch.from_numpy(pixels[..., :3]).permute(0, 3, 1, 2))
         outputs = nets.pnet(pixels)
         np.testing.assert_allclose(outputs[..., 2:], offsets.permute(0, 2, 3, 1).detach(), atol=1e-5)
-        output_scores = torch.softmax(torch.from_numpy(outputs[..., :2].copy()), -1)
-        np.testing.assert_allclose(output_scores, scores.permute(0, 2, 3, 1).detach(), atol=1e-5)
+        np.testing.assert_allclose(face_scores(outputs), scores[:, 1].detach(), atol=1e-5)
     for net, expected, side in ((nets.rnet, RNet().eval(), 24), (nets.onet, ONet().eval(), 48)):
         pixels = generator.normal(size=(3, side, side, 4)).astype(np.float32)
         *offsets_and_points, scores = expected(torch.from_numpy(pixels[..., :3]).permute(0, 3, 1, 2))
         logits, *outputs = net(pixels)
-        np.testing.assert_allclose(torch.softmax(torch.from_numpy(logits), 1), scores.detach(), atol=1e-5)
+        np.testing.assert_allclose(face_scores(logits), scores[:, 1].detach(), atol=1e-5)
         for ours, facenets in zip(outputs, offsets_and_points, strict=True):
             np.testing.assert_allclose(ours, facenets.detach(), atol=1e-5)
 
@@ -152,7 +151,7 @@ def test_no_candidate_is_lost_or_doubled_where_tiles_meet(
     candidates = batch_of(faces, nets, device_nets).pnet([(height, width)])
     assert len(boxes) > 50
     expected = ((boxes[:, [1, 0]] - 1) / 2).long()
-    assert torch.stack([candidates.rows, candidates.columns], 1).tolist() == expected.tolist()
+    assert np.stack([candidates.rows, candidates.columns], 1).tolist() == expected.tolist()
     np.testing.assert_allclose(candidates.scores, boxes[:, 4], atol=1e-5)
     np.testing.assert_allclose(candidates.offsets, boxes[:, 5:], atol=1e-5)
 
@@ -167,11 +166,11 @@ def test_windows_are_resized_and_scored_as_by_facenet(
     sizes = generator.integers(1, 200, (75, 2))
     inside = np.hstack([corners, np.minimum(corners + sizes, (width, height))])
     pixels = batch_of(faces, nets, device_nets)
-    frames = torch.zeros(75, dtype=torch.long)
+    frames = np.zeros(75, np.int64)
     for network, expected, side in ((pixels.rnet, RNet().eval(), 24), (pixels.onet, ONet().eval(), 48)):
         crops = [resized_by_torch(faces[y0:y1, x0:x1], side, side) for x0, y0, x1, y1 in inside]
         *outputs, scores = expected(torch.from_numpy(np.stack(crops)).permute(0, 3, 1, 2))
-        ours, *rest = network(frames, torch.from_numpy(inside))
+        ours, *rest = network(frames, inside)
         np.testing.assert_allclose(ours, scores[:, 1].detach(), atol=2e-5)
         for actual, reference in zip(rest, outputs, strict=True):
             np.testing.assert_allclose(actual, reference.detach(), atol=2e-5)
@@ -179,9 +178,8 @@ def test_windows_are_resized_and_scored_as_by_facenet(
 
 def test_a_batch_on_a_device_gives_the_results_of_single_frames(faces: Rgb, device_nets: DeviceNetworks) -> None:
     frames = [faces, np.ascontiguousarray(faces[:, ::-1]), noise(*faces.shape[:2]), faces // 2]
-    with torch.inference_mode():
-        together = detect_faces(DeviceFrameBatch(frames, device_nets), 40)
-        alone = [detect_faces(DeviceFrameBatch([rgb], device_nets), 40)[0] for rgb in frames]
+    together = detect_faces(DeviceFrameBatch(frames, device_nets), 40)
+    alone = [detect_faces(DeviceFrameBatch([rgb], device_nets), 40)[0] for rgb in frames]
     assert len(together[0][0]) > 5
     for some, others in zip(together, alone, strict=True):
         for batched, single in zip(some, others, strict=True):
@@ -196,7 +194,7 @@ def test_the_whole_cascade_finds_what_facenets_finds_in_its_order(
     expected = [kind().eval() for kind in (PNet, RNet, ONet)]
     with torch.inference_mode():
         (boxes,), (points,) = detect_face(faces, min_face_px, *expected, [0.6, 0.7, 0.7], 0.709, torch.device("cpu"))
-        ((detected, scores, landmarks),) = detect_faces(batch_of(faces, nets, device_nets), min_face_px)
+    ((detected, scores, landmarks),) = detect_faces(batch_of(faces, nets, device_nets), min_face_px)
     assert len(boxes) > 5
     np.testing.assert_allclose(detected, boxes[:, :4].astype(np.float32), atol=2e-3)
     np.testing.assert_allclose(scores, boxes[:, 4].astype(np.float32), atol=1e-5)
@@ -226,12 +224,11 @@ def test_detections_in_rois_are_those_of_the_full_search(
 ) -> None:
     """Of many faces of several sizes, at the border too, in two frames; a place may be off by a part of the face."""
     frames = [faces, np.ascontiguousarray(faces[:, ::-1])]
-    with torch.inference_mode():
-        whole = [detect_faces(CpuFrameBatch(rgb, nets), 20)[0] for rgb in frames]
-        sides = [(boxes[:, 2:] - boxes[:, :2]).repeat(2, 1) for boxes, *_ in whole]
-        boxes = np.concatenate([boxes + shift * side for (boxes, *_), side in zip(whole, sides, strict=True)])
-        rois = rois_at(np.repeat([0, 1], [len(detections[0]) for detections in whole]), boxes)
-        near = detect_in_rois(batch_of(frames, rois, nets, device_nets), rois, 20)
+    whole = [detect_faces(CpuFrameBatch(rgb, nets), 20)[0] for rgb in frames]
+    sides = [(boxes[:, 2:] - boxes[:, :2]).repeat(2, 1) for boxes, *_ in whole]
+    boxes = np.concatenate([boxes + shift * side for (boxes, *_), side in zip(whole, sides, strict=True)])
+    rois = rois_at(np.repeat([0, 1], [len(detections[0]) for detections in whole]), boxes)
+    near = detect_in_rois(batch_of(frames, rois, nets, device_nets), rois, 20)
     for (boxes, scores, landmarks), (near_boxes, _, near_landmarks) in zip(whole, near, strict=True):
         apart = np.abs(boxes[:, None] - near_boxes).max(-1) / (boxes[:, 2] - boxes[:, 0])[:, None]
         sure = scores > 0.95
@@ -250,27 +247,16 @@ def test_rois_without_a_face_give_no_detections(
     rois = rois_at(
         [0, 1, 1, 1, 1], [(10, 10, 50, 50), (-40, -40, 0, 0), (70, 50, 400, 300), (500, 5, 540, 45), (5, 5, 5, 5)]
     )
-    with torch.inference_mode():
-        assert [len(boxes) for boxes, *_ in detect_in_rois(batch_of(frames, rois, nets, device_nets), rois, 20)] == [
-            0,
-            0,
-        ]
+    near = detect_in_rois(batch_of(frames, rois, nets, device_nets), rois, 20)
+    assert [len(boxes) for boxes, *_ in near] == [0, 0]
 
 
 def test_a_window_outside_of_the_frame_is_empty_however_far_it_lies() -> None:
     far = [[-50, 5, -10, 20], [5, 70, 20, 90], [1e30, 5, 2e30, 9], [-1e30, 1, 1e30, 50], [float("nan")] * 4]
-    first, second, third, all_of_it, none = clip_to_frame(torch.tensor(far), torch.tensor([80, 60]))
+    first, second, third, all_of_it, none = clip_to_frame(np.array(far, np.float32), 80, 60)
     for window in (first, second, third, none):
         assert (window[2:] <= window[:2]).any()
     assert all_of_it.tolist() == [0, 0, 80, 50]
-
-
-def test_nms_keeps_the_best_of_overlapping_boxes_within_a_group() -> None:
-    boxes = torch.tensor([[0.0, 0, 10, 10], [1, 0, 11, 10], [0, 0, 10, 10], [50, 50, 60, 60]])
-    scores, groups = torch.tensor([0.7, 0.8, 0.9, 0.6]), torch.tensor([0, 0, 1, 0])
-    assert grouped_nms(boxes, scores, groups, 0.5).tolist() == [2, 1, 3]
-    empty = torch.empty(0)
-    assert grouped_nms(empty.reshape(0, 4), empty, empty.long(), 0.5).tolist() == []
 
 
 def test_the_levels_end_where_a_face_would_fill_the_frame() -> None:

@@ -6,14 +6,15 @@ torch's up to the rounding of one division.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import cv2
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
+from .numba_compile import numba_compile
 from .pyramid import PIXEL_MEAN, PIXEL_SCALE
 
 Array = NDArray[Any]
@@ -23,17 +24,6 @@ _SHIFT: Final = np.float32(PIXEL_MEAN * PIXEL_SCALE)
 _MAX_PACKED_PIXELS: Final = 257
 """Largest bin, in pixels, whose sum fits into 16 bits."""
 _ONE: Final = uint64(1)
-
-
-def _compile(*signature: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    def compile_(function: Callable[..., None]) -> Callable[..., None]:
-        options = {"nogil": True, "error_model": "numpy"}
-        try:
-            return njit(*signature, cache=True, **options)(function)  # type: ignore[no-any-return]
-        except RuntimeError:  # no writable cache folder: compiled in every process, which takes a second
-            return njit(*signature, **options)(function)  # type: ignore[no-any-return]
-
-    return compile_
 
 
 _SIGNATURE: Final = "void(u1[:,::1], i8[:,::1], i8[:,::1], i8[:,::1], i8[:,::1], f4[:,:,::1])"
@@ -78,7 +68,7 @@ class AreaResizer:
 # Plain loops over unsigned indices: Numba vectorises these, and omits the wraparound check of negative indices.
 
 
-@_compile()
+@numba_compile()
 def _add_rows(pixels: Array, top: int, bottom: int, first: int, column_sums: Array) -> None:
     count = len(column_sums)
     line = pixels[top, first : first + count]
@@ -90,7 +80,7 @@ def _add_rows(pixels: Array, top: int, bottom: int, first: int, column_sums: Arr
             column_sums[i] += line[i]
 
 
-@_compile(_SIGNATURE)
+@numba_compile(_SIGNATURE)
 def _average_small_bins(  # noqa: PLR0917 (Numba's signatures have no keywords)
     pixels: Array, tops: Array, bottoms: Array, lefts: Array, rights: Array, means: Array
 ) -> None:
@@ -119,7 +109,7 @@ def _average_small_bins(  # noqa: PLR0917 (Numba's signatures have no keywords)
                 line[i] = np.float32(sums[i]) * (scales[i] * row_scale) - _SHIFT
 
 
-@_compile(_SIGNATURE)
+@numba_compile(_SIGNATURE)
 def _average_large_bins(  # noqa: PLR0917 (Numba's signatures have no keywords)
     pixels: Array, tops: Array, bottoms: Array, lefts: Array, rights: Array, means: Array
 ) -> None:

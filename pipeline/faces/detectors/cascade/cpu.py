@@ -6,19 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from .area_resize import AreaResizer
 from .networks import OpenVinoNetworks
 from .pyramid import pool_bins, window_bins
 from .rois import Rois, Tiles
-from .stages import PNET_SCORE, PNetCells
+from .stages import PNET_SCORE, PNetCells, face_scores
 
 Array = NDArray[Any]
 Edges = Sequence[Array]
 """Tops, bottoms, lefts and rights of bins, as `AreaResizer` takes them."""
-Tensor = torch.Tensor
 
 _TILE_CELLS: Final = 72
 """Maximum number of PNet's cells along a tile: its feature maps fit into a core's cache, and the overlap of 10 px
@@ -43,19 +41,19 @@ class _CpuBatch:
     def __init__(self, resizer: AreaResizer, networks: OpenVinoNetworks) -> None:
         self._resize, self._networks = resizer, networks
 
-    def rnet(self, frame_indices: Tensor, windows: Tensor) -> tuple[Tensor, Tensor]:
-        edges = window_bins(windows.numpy(), np.arange(24))
-        logits, offsets = self._run_batches(self._networks.rnet, frame_indices.numpy(), edges, _RNET_BATCH)
-        return _face_scores(logits), offsets
+    def rnet(self, frame_indices: Array, windows: Array) -> tuple[Array, Array]:
+        edges = window_bins(windows, np.arange(24))
+        logits, offsets = self._run_batches(self._networks.rnet, frame_indices, edges, _RNET_BATCH)
+        return face_scores(logits), offsets
 
-    def onet(self, frame_indices: Tensor, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        edges = window_bins(windows.numpy(), np.arange(48))
-        logits, offsets, points = self._run_batches(self._networks.onet, frame_indices.numpy(), edges, _ONET_BATCH)
-        return _face_scores(logits), offsets, points
+    def onet(self, frame_indices: Array, windows: Array) -> tuple[Array, Array, Array]:
+        edges = window_bins(windows, np.arange(48))
+        logits, offsets, points = self._run_batches(self._networks.onet, frame_indices, edges, _ONET_BATCH)
+        return face_scores(logits), offsets, points
 
     def _run_batches(
         self, network: Callable[[Array], list[Array]], frame_indices: Array, edges: Edges, batch_size: int
-    ) -> list[Tensor]:
+    ) -> list[Array]:
         outputs = []
         for first in range(0, len(frame_indices), batch_size):
             chunk = frame_indices[first : first + batch_size]
@@ -63,7 +61,7 @@ class _CpuBatch:
             padded = np.arange(first, first + len(chunk) + num_padding).clip(max=len(frame_indices) - 1)
             pixels = self._resize(frame_indices[padded], *(array[padded] for array in edges))
             outputs.append([array[: len(chunk)].copy() for array in network(pixels)])
-        return [torch.from_numpy(np.concatenate(array)) for array in zip(*outputs, strict=True)]
+        return [np.concatenate(array) for array in zip(*outputs, strict=True)]
 
 
 class CpuFrameBatch(_CpuBatch):
@@ -82,13 +80,10 @@ class CpuFrameBatch(_CpuBatch):
         ]
         levels = np.repeat([level for *_, level in tiles], [len(rows) for rows, *_ in tiles])
         rows, columns, values = (np.concatenate(array) for array in list(zip(*tiles, strict=True))[:3])
+        scores = face_scores(values)
         order = np.lexsort((columns, rows, levels))
-        logits = torch.from_numpy(values[order])
-        scores = _face_scores(logits)
-        keep = (scores >= PNET_SCORE).nonzero()[:, 0]
-        indices = torch.from_numpy(np.stack([np.zeros_like(rows), levels, rows, columns])[:, order])[:, keep]
-        frame_indices, at_levels, at_rows, at_columns = indices.unbind()
-        return PNetCells(frame_indices, at_levels, at_rows, at_columns, scores[keep], logits[keep, 2:])
+        keep = order[scores[order] >= PNET_SCORE]
+        return PNetCells(np.zeros_like(keep), levels[keep], rows[keep], columns[keep], scores[keep], values[keep, 2:])
 
     def _tile_cells(self, first_row: int, first_column: int, new_row: int, new_column: int, tile: Array) -> Any:
         """Return rows, columns and values of a tile's candidate cells, without those in earlier tiles."""
@@ -119,10 +114,10 @@ class CpuRoiBatch(_CpuBatch):
         parts = [rgb[top:bottom, left:right] for rgb, (left, top, right, bottom) in zip(frames, regions, strict=True)]
         super().__init__(AreaResizer(parts, [(left, top) for left, top, *_ in regions]), networks)
 
-    def pnet_on_tiles(self, tiles: Tiles) -> Tensor:
+    def pnet_on_tiles(self, tiles: Tiles) -> Array:
         """Run PNet on tiles; return its cells (T, rows, columns, 6): 2 logits, 4 offsets."""
         if not len(tiles.frame_indices):
-            return torch.empty(0, 1, 1, 6)
+            return np.empty((0, 1, 1, 6), np.float32)
         edges = tiles.bin_edges(self.height, self.width)
         (cells,) = self._run_batches(
             lambda pixels: [self._networks.pnet(pixels)], tiles.frame_indices, edges, _TILE_BATCH
@@ -137,11 +132,6 @@ def _context_region(boxes: Array, height: int, width: int) -> tuple[int, int, in
     left, top = (centres - reach).min(axis=0).clip(0, (width - 1, height - 1)).astype(int)
     right, bottom = (centres + reach).max(axis=0).clip((left + 1, top + 1), (width, height)).astype(int)
     return left, top, right, bottom
-
-
-def _face_scores(logits: Tensor) -> Tensor:
-    """Return the face probability (M,) of logits (M, 2 or more)."""
-    return logits[:, :2].softmax(1)[:, 1]
 
 
 def _tile_spans(length: int) -> Iterator[tuple[int, int, slice]]:

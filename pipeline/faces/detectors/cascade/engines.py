@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from itertools import groupby
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from ....errors import UsageError
+from ....machine import usable_cores
 from .cpu import CpuFrameBatch, CpuRoiBatch
-from .cuda import DeviceFrameBatch, DeviceNetworks, DeviceRoiBatch
 from .networks import OpenVinoNetworks
 from .roi_cascade import detect_in_rois
 from .rois import Rois
@@ -25,9 +27,8 @@ from .stages import Detections, detect_faces
 
 Rgb = NDArray[np.uint8]
 
-_DEVICE_BATCH_FRAMES: Final = 32
-_DEVICE_BATCH_PIXELS: Final = 16 << 20
-"""Maximum number of pixels on the device at once; a larger frame is processed alone."""
+_NVIDIA_DRIVER: Final = "libcuda.so.1"
+_AMD_DEVICE: Final = Path("/dev/kfd")
 
 
 class Engine(Protocol):
@@ -44,15 +45,62 @@ class Engine(Protocol):
         ...
 
 
-def engine_for(device: str) -> Engine:
-    """Return this process's engine for `device`, by torch's name; a forked process creates its own."""
-    return _engine(os.getpid(), device, torch.get_num_threads())
+def engine_for(device: str | None) -> Engine:
+    """Return this process's engine for `device`, by torch's name; a forked process creates its own.
+
+    None: CUDA if torch finds a GPU, else the CPU. Imports torch for another device than the CPU only. Raises
+    `UsageError` for a device that torch cannot use.
+    """
+    device = device or ("cuda" if _finds_gpu() else "cpu")
+    return _engine(os.getpid(), device, _num_threads())
 
 
 @cache
 def _engine(pid: int, device: str, threads: int) -> Engine:  # noqa: ARG001
     # Never released: in a forked process OpenVINO would wait for threads that do not exist there.
-    return CpuEngine(threads) if torch.device(device).type == "cpu" else DeviceEngine(device)
+    if device.partition(":")[0] == "cpu":
+        return CpuEngine(threads)
+    from .cuda import DeviceEngine  # noqa: PLC0415 (torch and torchvision load for seconds)
+
+    try:
+        return DeviceEngine(device)
+    except (RuntimeError, AssertionError) as error:  # torch has no error type of its own for this
+        why = str(error).splitlines()[0]
+        raise UsageError(f"device={device!r}: must be a device that torch can use; {why}; try cpu") from error
+
+
+@cache
+def _finds_gpu() -> bool:
+    """Return whether torch finds a GPU; it is not imported where the driver that it needs for one is absent."""
+    if not (_AMD_DEVICE.exists() or _can_load(_NVIDIA_DRIVER)):
+        return False
+    import torch  # noqa: PLC0415 (more than a second, and 300 MB)
+
+    return torch.cuda.is_available()
+
+
+def _can_load(library: str) -> bool:
+    """Return whether a shared library loads. Device files would not do: NVIDIA's driver creates them on first use."""
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _num_threads() -> int:
+    """Return the number of threads to compute with: torch's where it is imported, else `OMP_NUM_THREADS` or all cores.
+
+    So a worker of torch's DataLoader computes with one.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return int(torch.get_num_threads())
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(limit) if limit.isdigit() and int(limit) else _num_cores()
+
+
+_num_cores: Final = cache(usable_cores)  # which reads some files
 
 
 class CpuEngine:
@@ -84,13 +132,13 @@ class CpuEngine:
             return []
         own_rois = rois[(rois.frame_indices >= share[0]) & (rois.frame_indices <= share[-1])]
         own_rois = replace(own_rois, frame_indices=own_rois.frame_indices - share[0])
-        with torch.inference_mode(), self._borrow_networks() as networks:
+        with self._borrow_networks() as networks:
             return detect_in_rois(
                 CpuRoiBatch([frames[index] for index in share], own_rois, networks), own_rois, min_face_px
             )
 
     def _detect_frame(self, rgb: Rgb, min_face_px: int) -> Detections:
-        with torch.inference_mode(), self._borrow_networks() as networks:
+        with self._borrow_networks() as networks:
             (detections,) = detect_faces(CpuFrameBatch(rgb, networks), min_face_px)
         return detections
 
@@ -104,37 +152,3 @@ class CpuEngine:
             yield networks
         finally:
             self._idle_networks.put(networks)
-
-
-class DeviceEngine:
-    """Processes consecutive frames of one size together, up to `_DEVICE_BATCH_PIXELS`."""
-
-    def __init__(self, device: str) -> None:
-        self.frames_at_once = _DEVICE_BATCH_FRAMES
-        self._networks = DeviceNetworks(device)
-
-    def detect(self, frames: Sequence[Rgb], min_face_px: int) -> list[Detections]:
-        """Return the faces of each frame."""
-        detections: list[Detections] = []
-        for (height, width, _), same_size in groupby(frames, key=lambda rgb: rgb.shape):
-            group = list(same_size)
-            batch_size = max(1, _DEVICE_BATCH_PIXELS // (height * width))
-            for first in range(0, len(group), batch_size):
-                with torch.inference_mode():
-                    batch = DeviceFrameBatch(group[first : first + batch_size], self._networks)
-                    detections += detect_faces(batch, min_face_px)
-        return detections
-
-    def detect_in_rois(self, frames: Sequence[Rgb], rois: Rois, min_face_px: int) -> list[Detections]:
-        """Return the faces near `rois` for frames of one size."""
-        height, width, _ = frames[0].shape
-        batch_size = max(1, _DEVICE_BATCH_PIXELS // (height * width))
-        detections: list[Detections] = []
-        for first in range(0, len(frames), batch_size):
-            own_rois = rois[(rois.frame_indices >= first) & (rois.frame_indices < first + batch_size)]
-            with torch.inference_mode():
-                batch = DeviceRoiBatch(list(frames[first : first + batch_size]), self._networks)
-                detections += detect_in_rois(
-                    batch, replace(own_rois, frame_indices=own_rois.frame_indices - first), min_face_px
-                )
-        return detections

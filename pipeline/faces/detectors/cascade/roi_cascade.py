@@ -10,23 +10,24 @@ from __future__ import annotations
 from typing import Any, Final, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from .boxes import (
-    apply_offsets,
-    apply_pnet_offsets,
-    cell_boxes,
-    clip_to_frame,
-    grouped_nms,
-    points_in_frame,
-    to_squares,
-)
+from .boxes import apply_offsets, apply_pnet_offsets, cell_boxes, clip_to_frame, points_in_frame, to_squares
 from .pyramid import WINDOW_PX, pyramid_scales
 from .rois import Rois, RoiSearch, Tiles, tiles_for
-from .stages import ONET_SCORE, PNET_SCORE, RNET_SCORE, Detections, level_sizes, no_detections, suppress_nested
+from .stages import (
+    ONET_SCORE,
+    PNET_SCORE,
+    RNET_SCORE,
+    Detections,
+    face_scores,
+    level_sizes,
+    no_detections,
+    suppress_nested,
+)
+from .suppression import grouped_nms
 
-Tensor = torch.Tensor
+Array = NDArray[Any]
 
 _SINGLE_CANDIDATE_SCORE: Final = 0.98
 """A ROI whose best candidate scores above this needs no others."""
@@ -38,21 +39,21 @@ _THOROUGH_SEARCH: Final = RoiSearch(32, 0.5 * WINDOW_PX, 2 * WINDOW_PX, 10, 5)
 
 
 class RoiBatch(Protocol):
-    """`count` frames of one size, and the three networks to run on parts of them; all tensors are on the CPU."""
+    """`count` frames of one size, and the three networks to run on parts of them; arrays are the host's."""
 
     count: int
     height: int
     width: int
 
-    def pnet_on_tiles(self, tiles: Tiles) -> Tensor:
+    def pnet_on_tiles(self, tiles: Tiles) -> Array:
         """Run PNet on tiles; return its cells (T, rows, columns, 6): 2 logits, 4 offsets."""
         ...
 
-    def rnet(self, frame_indices: Tensor, windows: Tensor) -> tuple[Tensor, Tensor]:
+    def rnet(self, frame_indices: Array, windows: Array) -> tuple[Array, Array]:
         """Run RNet on non-empty windows (M, 4) int64 of frames (M,); return scores (M,) and offsets (M, 4)."""
         ...
 
-    def onet(self, frame_indices: Tensor, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def onet(self, frame_indices: Array, windows: Array) -> tuple[Array, Array, Array]:
         """Run ONet likewise; return scores (M,), offsets (M, 4) and points (M, 10)."""
         ...
 
@@ -73,7 +74,7 @@ def detect_in_rois(batch: RoiBatch, rois: Rois, min_face_px: int) -> list[Detect
     ]
 
 
-def _run_stages(batch: RoiBatch, rois: Rois, min_face_px: int, search: RoiSearch) -> list[NDArray[Any]]:
+def _run_stages(batch: RoiBatch, rois: Rois, min_face_px: int, search: RoiSearch) -> list[Array]:
     """Run the cascade; return ROI indices (N,), boxes (N, 4), scores (N,) and landmarks (N, 5, 2)."""
     roi_indices, boxes, windows = _run_rnet(batch, rois, *_run_pnet(batch, rois, min_face_px, search), search)
     if not len(roi_indices):
@@ -81,27 +82,27 @@ def _run_stages(batch: RoiBatch, rois: Rois, min_face_px: int, search: RoiSearch
     # The best candidate per ROI first, the others only if its score is low: ONet takes most of the time.
     rank = _rank_in_group(roi_indices)
     detections = _run_onet(batch, rois, roi_indices[rank == 0], boxes[rank == 0], windows[rank == 0])
-    needs_more = torch.ones(len(rois), dtype=torch.bool)
+    needs_more = np.ones(len(rois), bool)
     found_rois, found_boxes, found_scores, _ = detections
-    is_near = torch.from_numpy(rois.are_near(found_rois.numpy(), found_boxes.numpy()))
+    is_near = rois.are_near(found_rois, found_boxes)
     needs_more[found_rois[(found_scores > _SINGLE_CANDIDATE_SCORE) & is_near]] = False
     remaining = (rank > 0) & needs_more[roi_indices]
-    if bool(remaining.any()):
+    if remaining.any():
         added = _run_onet(batch, rois, roi_indices[remaining], boxes[remaining], windows[remaining])
-        detections = [torch.cat(array) for array in zip(detections, added, strict=True)]
-    return [array.numpy() for array in detections]
+        detections = [np.concatenate(array) for array in zip(detections, added, strict=True)]
+    return detections
 
 
 def _run_rnet(
-    batch: RoiBatch, rois: Rois, roi_indices: Tensor, boxes: Tensor, search: RoiSearch
-) -> tuple[Tensor, Tensor, Tensor]:
+    batch: RoiBatch, rois: Rois, roi_indices: Array, boxes: Array, search: RoiSearch
+) -> tuple[Array, Array, Array]:
     """Return the best candidates per ROI that pass RNet, as square boxes by descending score, and their windows."""
     roi_indices, boxes, windows = _clip_candidates(batch, roi_indices, boxes)
     if not len(roi_indices):
         return roi_indices, boxes, windows
-    frame_indices = torch.from_numpy(rois.frame_indices)[roi_indices]
+    frame_indices = rois.frame_indices[roi_indices]
     scores, offsets = batch.rnet(frame_indices, windows)
-    passed = (scores > RNET_SCORE).nonzero()[:, 0]
+    passed = np.flatnonzero(scores > RNET_SCORE)
     passed = passed[grouped_nms(boxes[passed], scores[passed], frame_indices[passed], 0.7)]
     boxes = to_squares(apply_offsets(boxes[passed], offsets[passed]))
     roi_indices = _nearest_rois(rois, frame_indices[passed], boxes)
@@ -109,29 +110,29 @@ def _run_rnet(
     return _clip_candidates(batch, roi_indices[keep], boxes[keep])
 
 
-def _run_onet(batch: RoiBatch, rois: Rois, roi_indices: Tensor, boxes: Tensor, windows: Tensor) -> list[Tensor]:
+def _run_onet(batch: RoiBatch, rois: Rois, roi_indices: Array, boxes: Array, windows: Array) -> list[Array]:
     """Return ROI indices, boxes, scores and landmarks of the candidates that pass ONet."""
-    scores, offsets, points = batch.onet(torch.from_numpy(rois.frame_indices)[roi_indices], windows)
-    passed = (scores > ONET_SCORE).nonzero()[:, 0]
+    scores, offsets, points = batch.onet(rois.frame_indices[roi_indices], windows)
+    passed = np.flatnonzero(scores > ONET_SCORE)
     landmarks = points_in_frame(boxes[passed], points[passed])
     return [roi_indices[passed], apply_offsets(boxes[passed], offsets[passed]), scores[passed], landmarks]
 
 
-def _run_pnet(batch: RoiBatch, rois: Rois, min_face_px: int, search: RoiSearch) -> tuple[Tensor, Tensor]:
+def _run_pnet(batch: RoiBatch, rois: Rois, min_face_px: int, search: RoiSearch) -> tuple[Array, Array]:
     """Return PNet's best candidates per ROI: ROI indices (C,) and square boxes (C, 4)."""
     levels = pyramid_scales(batch.height, batch.width, min_face_px)
     tiles = tiles_for(rois, levels, level_sizes(batch.height, batch.width, levels), search)
     cells = batch.pnet_on_tiles(tiles)
-    scores = cells[..., :2].softmax(-1)[..., 1]
-    tile, row, column = (scores >= PNET_SCORE).nonzero(as_tuple=True)
-    rows, columns = (torch.from_numpy(array[:, 0])[tile] // 2 for array in (tiles.rows, tiles.columns))
+    scores = face_scores(cells)
+    tile, row, column = np.nonzero(scores >= PNET_SCORE)
+    rows, columns = (array[tile, 0] // 2 for array in (tiles.rows, tiles.columns))
     rows, columns = rows + row, columns + column
-    is_inside = (torch.stack([rows, columns], 1) < torch.from_numpy(tiles.cell_counts)[tile]).all(1)
+    is_inside = (np.stack([rows, columns], 1) < tiles.cell_counts[tile]).all(axis=1)
     tile, row, column, rows, columns = (array[is_inside] for array in (tile, row, column, rows, columns))
-    level = torch.from_numpy(tiles.levels)[tile]
-    boxes = cell_boxes(rows, columns, torch.tensor(levels)[level])
+    level = tiles.levels[tile]
+    boxes = cell_boxes(rows, columns, np.array(levels, np.float32)[level])
     scores, offsets = scores[tile, row, column], cells[tile, row, column, 2:]
-    frame_indices = torch.from_numpy(tiles.frame_indices)[tile]
+    frame_indices = tiles.frame_indices[tile]
     keep = grouped_nms(boxes, scores, frame_indices * len(levels) + level, 0.5)
     keep = keep[grouped_nms(boxes[keep], scores[keep], frame_indices[keep], 0.7)]
     boxes = to_squares(apply_pnet_offsets(boxes[keep], offsets[keep]))
@@ -140,33 +141,33 @@ def _run_pnet(batch: RoiBatch, rois: Rois, min_face_px: int, search: RoiSearch) 
     return roi_indices[keep], boxes[keep]
 
 
-def _clip_candidates(batch: RoiBatch, roi_indices: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _clip_candidates(batch: RoiBatch, roi_indices: Array, boxes: Array) -> tuple[Array, Array, Array]:
     """Return the candidates that overlap their frame, and their windows in it."""
-    windows = clip_to_frame(boxes, torch.tensor([batch.width, batch.height]))
-    is_inside = (windows[:, 2:] > windows[:, :2]).all(1)
+    windows = clip_to_frame(boxes, batch.width, batch.height)
+    is_inside = (windows[:, 2:] > windows[:, :2]).all(axis=1)
     return roi_indices[is_inside], boxes[is_inside], windows[is_inside]
 
 
-def _nearest_rois(rois: Rois, frame_indices: Tensor, boxes: Tensor) -> Tensor:
+def _nearest_rois(rois: Rois, frame_indices: Array, boxes: Array) -> Array:
     """Return the index of the ROI nearest to each box (C, 4) in the same frame: (C,)."""
-    box_frames, centres = frame_indices.numpy(), (boxes[:, :2] + boxes[:, 2:]).numpy()
-    roi_centres, nearest = rois.boxes[:, :2] + rois.boxes[:, 2:], np.empty(len(box_frames), np.int64)
-    for frame_index in set(box_frames.tolist()):
-        box_indices = np.flatnonzero(box_frames == frame_index)
+    centres, roi_centres = boxes[:, :2] + boxes[:, 2:], rois.boxes[:, :2] + rois.boxes[:, 2:]
+    nearest = np.empty(len(boxes), np.int64)
+    for frame_index in set(frame_indices.tolist()):
+        box_indices = np.flatnonzero(frame_indices == frame_index)
         candidates = np.flatnonzero(rois.frame_indices == frame_index)
         offsets = centres[box_indices, None] - roi_centres[candidates]
         closest = (offsets * offsets).sum(-1).argmin(1) if len(candidates) > 1 else 0
         nearest[box_indices] = candidates[closest]
-    return torch.from_numpy(nearest)
+    return nearest
 
 
-def _top_per_group(groups: Tensor, scores: Tensor, count: int) -> Tensor:
+def _top_per_group(groups: Array, scores: Array, count: int) -> Array:
     """Return the indices of the `count` highest scores in each of `groups` (M,), by group, then descending score."""
-    order = scores.argsort(descending=True, stable=True)
-    order = order[groups[order].argsort(stable=True)]
+    order = np.argsort(-scores, kind="stable")
+    order = order[groups[order].argsort(kind="stable")]
     return order[_rank_in_group(groups[order]) < count]
 
 
-def _rank_in_group(groups: Tensor) -> Tensor:
+def _rank_in_group(groups: Array) -> Array:
     """Return the position of each element within its group, for sorted groups (M,)."""
-    return torch.arange(len(groups)) - torch.searchsorted(groups, groups)
+    return np.arange(len(groups)) - np.searchsorted(groups, groups)

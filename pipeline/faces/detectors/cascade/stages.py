@@ -6,22 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
-import torch
-from facenet_pytorch.models.utils.detect_face import nms_numpy
 from numpy.typing import NDArray
 
-from .boxes import (
-    apply_offsets,
-    apply_pnet_offsets,
-    cell_boxes,
-    clip_to_frame,
-    grouped_nms,
-    points_in_frame,
-    to_squares,
-)
+from .boxes import apply_offsets, apply_pnet_offsets, cell_boxes, clip_to_frame, points_in_frame, to_squares
 from .pyramid import pyramid_scales
+from .suppression import grouped_nms, nested_nms
 
-Tensor = torch.Tensor
+Array = NDArray[Any]
 
 PNET_SCORE: Final = 0.6
 """Minimum score of PNet's cells; all thresholds here are facenet-pytorch's."""
@@ -36,16 +27,16 @@ class PNetCells:
     `frame_indices`, `levels`, `rows`, `columns` (M,) int64; `scores` (M,) and `offsets` (M, 4) float32.
     """
 
-    frame_indices: Tensor
-    levels: Tensor
-    rows: Tensor
-    columns: Tensor
-    scores: Tensor
-    offsets: Tensor
+    frame_indices: Array
+    levels: Array
+    rows: Array
+    columns: Array
+    scores: Array
+    offsets: Array
 
 
 class FrameBatch(Protocol):
-    """`count` frames of one size on a device, and the three networks to run on them."""
+    """`count` frames of one size, and the three networks to run on them; arrays are the host's."""
 
     count: int
     height: int
@@ -55,25 +46,25 @@ class FrameBatch(Protocol):
         """Run PNet on all frames at each (height, width) of `sizes`; return the cells that pass `PNET_SCORE`."""
         ...
 
-    def rnet(self, frame_indices: Tensor, windows: Tensor) -> tuple[Tensor, Tensor]:
+    def rnet(self, frame_indices: Array, windows: Array) -> tuple[Array, Array]:
         """Run RNet on non-empty windows (M, 4) int64 of frames (M,); return scores (M,) and offsets (M, 4)."""
         ...
 
-    def onet(self, frame_indices: Tensor, windows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def onet(self, frame_indices: Array, windows: Array) -> tuple[Array, Array, Array]:
         """Run ONet likewise; return scores (M,), offsets (M, 4) and points (M, 10)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    frame_indices: Tensor
-    boxes: Tensor
+    frame_indices: Array
+    boxes: Array
 
-    def __getitem__(self, index: Tensor) -> _Candidates:
+    def __getitem__(self, index: Array) -> _Candidates:
         return _Candidates(self.frame_indices[index], self.boxes[index])
 
 
-Detections = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+Detections = tuple[Array, Array, Array]
 """Of one frame: boxes (N, 4), scores (N,), landmarks (N, 5, 2), float32, as facenet's `MTCNN.detect` returns them."""
 
 
@@ -93,9 +84,9 @@ def _run_pnet(batch: FrameBatch, min_face_px: int) -> _Candidates | None:
     cells = batch.pnet(level_sizes(batch.height, batch.width, levels))
     if not len(cells.scores):
         return None
-    boxes = cell_boxes(cells.rows, cells.columns, cells.scores.new_tensor(levels)[cells.levels])
+    boxes = cell_boxes(cells.rows, cells.columns, np.array(levels, np.float32)[cells.levels])
     keep = grouped_nms(boxes, cells.scores, cells.frame_indices * len(levels) + cells.levels, 0.5)
-    keep = keep[cells.levels[keep].argsort(stable=True)]  # facenet's order, which decides between equal scores
+    keep = keep[cells.levels[keep].argsort(kind="stable")]  # facenet's order, which decides between equal scores
     keep = keep[grouped_nms(boxes[keep], cells.scores[keep], cells.frame_indices[keep], 0.7)]
     return _Candidates(cells.frame_indices[keep], to_squares(apply_pnet_offsets(boxes[keep], cells.offsets[keep])))
 
@@ -111,7 +102,7 @@ def _run_rnet(batch: FrameBatch, candidates: _Candidates) -> _Candidates | None:
     if not len(windows):
         return None
     scores, offsets = batch.rnet(candidates.frame_indices, windows)
-    passed = (scores > RNET_SCORE).nonzero()[:, 0]
+    passed = np.flatnonzero(scores > RNET_SCORE)
     passed = passed[grouped_nms(candidates.boxes[passed], scores[passed], candidates.frame_indices[passed], 0.7)]
     survivors = candidates[passed]
     return _Candidates(survivors.frame_indices, to_squares(apply_offsets(survivors.boxes, offsets[passed])))
@@ -123,31 +114,39 @@ def _run_onet(batch: FrameBatch, candidates: _Candidates) -> list[Detections]:
     if not len(windows):
         return [no_detections() for _ in range(batch.count)]
     scores, offsets, points = batch.onet(candidates.frame_indices, windows)
-    passed = (scores > ONET_SCORE).nonzero()[:, 0]
+    passed = np.flatnonzero(scores > ONET_SCORE)
     survivors = candidates[passed]
     landmarks = points_in_frame(survivors.boxes, points[passed])
-    boxes = apply_offsets(survivors.boxes, offsets[passed])
-    on_device = survivors.frame_indices, boxes, scores[passed], landmarks
-    frame_indices, *arrays = (tensor.cpu().numpy() for tensor in on_device)
-    per_frame = (tuple(array[frame_indices == frame_index] for array in arrays) for frame_index in range(batch.count))
-    return [suppress_nested(*detections) for detections in per_frame]
+    arrays = apply_offsets(survivors.boxes, offsets[passed]), scores[passed], landmarks
+    return [
+        suppress_nested(*(array[survivors.frame_indices == frame_index] for array in arrays))
+        for frame_index in range(batch.count)
+    ]
 
 
-def _clip_candidates(batch: FrameBatch, candidates: _Candidates) -> tuple[_Candidates, Tensor]:
+def _clip_candidates(batch: FrameBatch, candidates: _Candidates) -> tuple[_Candidates, Array]:
     """Return the candidates that overlap their frame, and their windows in it; facenet fails at the others."""
-    windows = clip_to_frame(candidates.boxes, candidates.frame_indices.new_tensor([batch.width, batch.height]))
-    is_inside = (windows[:, 2:] > windows[:, :2]).all(1)
-    if bool(is_inside.all()):
-        return candidates, windows
+    windows = clip_to_frame(candidates.boxes, batch.width, batch.height)
+    is_inside = np.all(windows[:, 2:] > windows[:, :2], axis=1)
     return candidates[is_inside], windows[is_inside]
 
 
-def suppress_nested(boxes: NDArray[Any], scores: NDArray[Any], landmarks: NDArray[Any]) -> Detections:
+def suppress_nested(boxes: Array, scores: Array, landmarks: Array) -> Detections:
     """Apply facenet's last non-maximum suppression to one frame: of nested boxes, the best-scoring is kept."""
     if len(boxes) < 2:
         return boxes, scores, landmarks
-    keep = nms_numpy(boxes, scores, 0.7, "Min")
+    keep = nested_nms(boxes, scores, 0.7)
     return boxes[keep], scores[keep], landmarks[keep]
+
+
+def face_scores(logits: Array) -> Array:
+    """Return the face probability (...,) of logits (..., 2 or more): their softmax, in float32.
+
+    The exponential is computed in float64: NumPy's in float32 is less accurate than torch's.
+    """
+    odds_against = np.exp(np.minimum(logits[..., 0] - logits[..., 1], 64), dtype=np.float64).astype(np.float32)
+    scores: Array = 1 / (1 + odds_against)
+    return scores
 
 
 def no_detections() -> Detections:
