@@ -12,9 +12,10 @@ Must not know: loaders, train, Lightning.
 | execution/ | runs units on workers: scheduler, cluster, unit worker, decode pool, progress |
 | commit/, dataset/, verify/ | exactly once, whatever dies when; the contract with readers, and its check |
 | dryrun/, inspect/, baselines/ | what a run will take; what a dataset holds; decoding on the fly, to compare with |
+| added_columns/ | columns computed for a finished dataset from its stored crops |
 | export/ | writes a dataset in the forms that other training code reads |
 | precompute, report, cli, command_group | the whole job, its console reports, the commands, their errors |
-| errors, console, files, lock, machine, interrupts | shared by all of them |
+| errors, console, files, lock, machine, interrupts, user_file | shared by all of them |
 
 Importing this package imports none of it.
 """

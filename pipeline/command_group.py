@@ -25,8 +25,8 @@ class CommandGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """Names in the order of the workflow."""
         order = (
-            "sample", "precompute", "verify", "inspect", "export", "augment", "profile", "train", "evaluate", "ladder",
-            "slurm", "models",
+            "sample", "precompute", "verify", "inspect", "add", "remove", "export", "augment", "profile", "train",
+            "evaluate", "ladder", "slurm", "models",
         )  # fmt: skip
         names = self._entry_points()
         return [name for name in order if name in names] + sorted(set(names) - set(order))
@@ -46,7 +46,7 @@ class CommandGroup(click.Group):
         except FacefeedError as error:
             message, code, figures = str(error), error.exit_code, error.figures
         except KeyboardInterrupt:
-            then = " to resume" if ctx.invoked_subcommand in ("precompute", "export", "train") else ""
+            then = " to resume" if ctx.invoked_subcommand in ("precompute", "add", "remove", "export", "train") else ""
             message, code, figures = f"interrupted; run the same command again{then}", INTERRUPTED, {}
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -38,7 +38,7 @@ def hold_lock(path: Path, *, work: str, on_wait: Callable[[str], object] = lambd
 
     Args:
         path: the lock file; created if it is missing, empty once released.
-        work: what the holder does, for messages, such as "precompute".
+        work: the command that holds it, for the messages of others, such as "facefeed precompute".
         on_wait: called before a wait, with a sentence that names the holder and the seconds.
 
     Raises:
@@ -48,19 +48,19 @@ def hold_lock(path: Path, *, work: str, on_wait: Callable[[str], object] = lambd
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        locked = _try_lock(descriptor, path, work)
+        locked = _try_lock(descriptor, path)
         holder = _read_holder(descriptor)
         is_local = holder.get("host") == socket.gethostname()
         waited = False
         if holder.get("host") is not None and not (locked and is_local):
             if is_local and _process_exists(holder.get("pid")) and _seconds_until_stale(path) > 0:
-                raise _refused_error(path, work, holder)
-            waited = _wait_until_stale(path, work, holder, on_wait)
-        own_record = _write_holder(descriptor)
+                raise _refused_error(path, holder)
+            waited = _wait_until_stale(path, holder, on_wait)
+        own_record = _write_holder(descriptor, work)
         if waited:  # several processes may have waited: the last to write its record has the lock
             time.sleep(_POLL_SECONDS)
             if (holder := _read_state(path)[0]) != own_record:
-                raise _refused_error(path, work, holder)
+                raise _refused_error(path, holder)
         try:
             with _heartbeat(descriptor):
                 yield
@@ -70,12 +70,12 @@ def hold_lock(path: Path, *, work: str, on_wait: Callable[[str], object] = lambd
         os.close(descriptor)
 
 
-def _try_lock(descriptor: int, path: Path, work: str) -> bool:
+def _try_lock(descriptor: int, path: Path) -> bool:
     """Takes the lock: True if this process holds it now, False where the file system does not support locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise _refused_error(path, work, _read_holder(descriptor)) from error
+        raise _refused_error(path, _read_holder(descriptor)) from error
     except OSError as error:
         if error.errno not in _LOCKS_UNSUPPORTED:
             raise
@@ -110,7 +110,7 @@ def _process_exists(pid: object) -> bool:
     return isinstance(pid, int) and psutil.pid_exists(pid)
 
 
-def _wait_until_stale(path: Path, work: str, holder: dict[str, object], on_wait: Callable[[str], object]) -> bool:
+def _wait_until_stale(path: Path, holder: dict[str, object], on_wait: Callable[[str], object]) -> bool:
     """Waits until the holder is stale or has released the lock; returns whether a wait was needed.
 
     Raises `RefusedError` as soon as the holder's heartbeat or record changes.
@@ -129,14 +129,16 @@ def _wait_until_stale(path: Path, work: str, holder: dict[str, object], on_wait:
         if (state := _read_state(path)) == first_state:
             continue
         if state[0]:
-            raise _refused_error(path, work, state[0])
+            raise _refused_error(path, state[0])
         break  # released
     return True
 
 
-def _write_holder(descriptor: int) -> dict[str, object]:
+def _write_holder(descriptor: int, work: str) -> dict[str, object]:
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    own_record: dict[str, object] = {"host": socket.gethostname(), "pid": os.getpid(), "since": since}
+    own_record: dict[str, object] = {
+        "host": socket.gethostname(), "pid": os.getpid(), "since": since, "work": work,
+    }  # fmt: skip
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps(own_record).encode(), 0)
     os.fsync(descriptor)
@@ -165,8 +167,8 @@ def _describe(holder: dict[str, object]) -> str:
     return "process {pid} on {host}, since {since}".format_map({"pid": "?", "host": "?", "since": "?", **holder})
 
 
-def _refused_error(path: Path, work: str, holder: dict[str, object]) -> RefusedError:
+def _refused_error(path: Path, holder: dict[str, object]) -> RefusedError:
     return RefusedError(
-        f"{path.parent}: another {work} is working on it ({_describe(holder)}); "
+        f"{path.parent}: {holder.get('work', 'another facefeed command')} is working on it ({_describe(holder)}); "
         "wait for it, or stop it and run this again"
     )

@@ -16,13 +16,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..dataset.index import IndexBuilder, index_schema
+from ..dataset.added_columns import ColumnSet, IncompleteSet, complete_sets, read_column_sets, remove_files_of
+from ..dataset.index import index_schema
+from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, count_inputs
 from ..errors import CorruptDataError, UsageError
 from ..files import stop_on_disk_error, sync_folder, write_durably
 from ..planning.plan import Unit
 from ..planning.run_state import RunState
 from ..sources import Entry
+from .column_files import check_columns
 from .publish import check_unit_file, sha256_of
 
 
@@ -62,15 +65,34 @@ def quarantine_damaged(run_state: RunState) -> list[str]:
     return moved
 
 
+def quarantine_damaged_columns(run_state: RunState) -> list[str]:
+    """Moves every file of added columns that contradicts its receipt to `_tmp`, so that it is computed again."""
+    moved = []
+    for column_set in read_column_sets(run_state.paths.root):
+        for _, _, unit in run_state.finished_units():
+            if not column_set.has_file_for(unit):
+                continue
+            path = column_set.unit_file(unit.unit)
+            with stop_on_disk_error(path):
+                try:
+                    check_columns(column_set, unit)
+                except CorruptDataError:
+                    path.replace(run_state.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
+                    column_set.receipt_file(unit.unit).unlink()
+                    moved.append(path.relative_to(run_state.paths.root).as_posix())
+    return moved
+
+
 def remove_superseded(run_state: RunState) -> None:
-    """Removes the files and receipts of superseded units."""
+    """Removes the files and receipts of superseded units, and their added columns."""
     current = {part.unit_id for unit in run_state.plan.units() for part, _ in _with_halves(run_state, unit)}
     # List all first, and remove halves before their unit: halves are found by the receipts that are removed here.
-    for unit, _ in reversed(list(_all_units(run_state))):
-        if unit.unit_id not in current:
-            with stop_on_disk_error(run_state.paths.faces):
-                run_state.paths.unit_file(unit.split, unit.unit_id).unlink(missing_ok=True)
-                run_state.paths.receipt(unit.unit_id).unlink(missing_ok=True)
+    superseded = [unit for unit, _ in reversed(list(_all_units(run_state))) if unit.unit_id not in current]
+    with stop_on_disk_error(run_state.paths.faces):
+        remove_files_of(run_state.paths.root, [unit.unit_id for unit in superseded])
+        for unit in superseded:
+            run_state.paths.unit_file(unit.split, unit.unit_id).unlink(missing_ok=True)
+            run_state.paths.receipt(unit.unit_id).unlink(missing_ok=True)
 
 
 def remove_attempts(paths: OutPaths) -> None:
@@ -94,13 +116,25 @@ def _all_units(run_state: RunState) -> Iterator[tuple[Unit, Receipt | None]]:
         yield from _with_halves(run_state, unit)
 
 
-def write_index(paths: OutPaths, files: Sequence[tuple[Path, str]], faces: pa.Schema, fingerprint: str) -> int:
-    """Builds the next index, for `install_index` to install; returns its number of rows. `faces`: the files' schema."""
+def write_index(
+    paths: OutPaths,
+    files: Sequence[tuple[Path, str]],
+    faces: pa.Schema,
+    fingerprint: str,
+    *,
+    added: Sequence[ColumnSet] = (),
+    incomplete: Sequence[IncompleteSet] = (),
+) -> int:
+    """Builds the next index, for `install_index` to install; returns its number of rows.
+
+    `faces`: the files' schema. `added`: sets of added columns that become part of it; `incomplete`: those that do not.
+    """
     attempt = paths.temporary / f"index.{uuid.uuid4().hex}"
     with stop_on_disk_error(paths.next_index):
         paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
         try:
-            rows = IndexBuilder(index_schema(faces, fingerprint), files).write(attempt)
+            schema = index_schema(faces, fingerprint, added, incomplete)
+            rows = IndexBuilder(schema, files, added).write(attempt)
             with attempt.open("rb+") as file:
                 os.fsync(file.fileno())
             attempt.replace(paths.next_index)
@@ -108,6 +142,14 @@ def write_index(paths: OutPaths, files: Sequence[tuple[Path, str]], faces: pa.Sc
             attempt.unlink(missing_ok=True)
         sync_folder(paths.root)
     return rows
+
+
+def write_dataset_index(run_state: RunState, manifest: Manifest) -> list[IncompleteSet]:
+    """Builds the next index of a dataset with its added columns; returns the sets that lack files and so stay out."""
+    added, incomplete = complete_sets(run_state.paths.root, (receipt for _, _, receipt in run_state.finished_units()))
+    files, faces = run_state.parquet_files(), manifest.face_schema()
+    write_index(run_state.paths, files, faces, manifest.fingerprint, added=added, incomplete=incomplete)
+    return incomplete
 
 
 def build_manifest(run_state: RunState, config: dict[str, Any], refused: Sequence[Entry], missing: int) -> Manifest:

@@ -11,12 +11,14 @@ from ..lock import hold_lock
 
 
 @contextmanager
-def hold_lease(path: Path, on_wait: Callable[[str], object] = lambda _: None) -> Iterator[None]:
+def hold_lease(
+    path: Path, on_wait: Callable[[str], object] = lambda _: None, *, work: str = "facefeed precompute"
+) -> Iterator[None]:
     """Holds the lease of OUT during the block; raises `RefusedError` naming the holder where another driver has it.
 
-    `on_wait`: see `lock.hold_lock`.
+    `on_wait`, `work`: see `lock.hold_lock`.
     """
     with ExitStack() as stack:
         with stop_on_disk_error(path):
-            stack.enter_context(hold_lock(path, work="precompute", on_wait=on_wait))
+            stack.enter_context(hold_lock(path, work=work, on_wait=on_wait))
         yield

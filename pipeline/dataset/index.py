@@ -1,40 +1,53 @@
 """The index: the small columns of every row and the byte range of its image and mask; Arrow IPC, memory-mapped.
 
 Derived from the receipts' files alone, so it can be rebuilt at any time. It holds every column of the schema but
-the large ones (`UNINDEXED_COLUMNS`), and for each image: `file` (relative to OUT), `image_offset`, `image_bytes`,
-`image_crc32`; for each mask `mask_offset` and `mask_bytes`, both 0 where there is none (PNG has its own checksums).
+the large ones (`UNINDEXED_COLUMNS`), and added columns, which may take the place of one of the same name. For each
+image: `file` (relative to OUT), `image_offset`, `image_bytes`, `image_crc32`; for each mask `mask_offset` and
+`mask_bytes`, both 0 where there is none (PNG has its own checksums).
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import CorruptDataError, FacefeedError, UsageError
+from .added_columns import ColumnSet, IncompleteSet, with_folder
 from .manifest import Manifest, OutPaths
-from .parquet_pages import image_byte_ranges, mask_byte_ranges
 from .schema import UNINDEXED_COLUMNS, labels_of, recorded_schema
 
-_BATCH_ROWS = 65_536  # every batch but the last: a row's batch is found by division
+BATCH_ROWS = 65_536
+"""Rows of every batch but the last: a row's batch is found by division."""
 
+_ADDED = b"facefeed.added"
+_MISSING = b"facefeed.missing"
 
 INDEX_COLUMNS = ("file", "image_offset", "image_bytes", "mask_offset", "mask_bytes")
 """Columns of the index alone: where the image and the mask of a row lie."""
 
 
-def index_schema(faces: pa.Schema, fingerprint: str) -> pa.Schema:
-    """Schema of ``OUT/index.arrow`` for files of the schema `faces`; strings that repeat are dictionary-encoded."""
+def index_schema(
+    faces: pa.Schema, fingerprint: str, added: Sequence[ColumnSet] = (), incomplete: Sequence[IncompleteSet] = ()
+) -> pa.Schema:
+    """Schema of ``OUT/index.arrow`` for files of the schema `faces`; strings that repeat are dictionary-encoded.
+
+    `added`: sets of added columns that are part of it; `incomplete`: those that are not, to name them to readers.
+    """
+    fields = {column.name: column for column in faces if column.name not in UNINDEXED_COLUMNS}
+    for column_set in added:
+        fields |= {
+            field.name: field.with_metadata({**(field.metadata or {}), _ADDED: column_set.name})
+            for field in column_set.indexed_fields
+        }
     columns = []
-    for column in faces:
-        if column.name in UNINDEXED_COLUMNS:
-            continue
+    for column in fields.values():
         repeats = pa.types.is_string(column.type) and column.name != "face_id"
         columns.append(column.with_type(pa.dictionary(pa.int32(), pa.string())) if repeats else column)
     columns += [
@@ -45,87 +58,22 @@ def index_schema(faces: pa.Schema, fingerprint: str) -> pa.Schema:
         pa.field("mask_bytes", pa.int32(), nullable=False),
     ]
     metadata = {**faces.metadata, b"facefeed.fingerprint": fingerprint.encode()}
+    if added:
+        metadata[_ADDED] = json.dumps({each.name: each.fingerprint for each in added}).encode()
+    if incomplete:
+        missing = {name: each.portable for each in incomplete for name in each.column_set.schema.names}
+        metadata[_MISSING] = json.dumps(missing).encode()
     return pa.schema(columns, metadata=metadata)
 
 
-class IndexBuilder:
-    """Builds the index in bounded memory, in two passes over the files: one for the dictionaries, one for the rows.
-
-    `files`: the dataset's files as `(path, name relative to OUT)`. Raises `CorruptDataError` on a file that cannot be
-    read or has other columns.
-    """
-
-    def __init__(self, schema: pa.Schema, files: Sequence[tuple[Path, str]]) -> None:
-        self._schema = schema
-        self._files = files
-        self._stored = [field for field in recorded_schema(schema) if field.name not in UNINDEXED_COLUMNS]
-        self._dictionaries = self._build_dictionaries()
-
-    def _build_dictionaries(self) -> dict[str, pa.Array]:
-        columns = [field for field in self._stored if pa.types.is_dictionary(self._schema.field(field.name).type)]
-        distinct: dict[str, dict[str, None]] = {field.name: {} for field in columns}
-        for path, _ in self._files:
-            table = _read(path, columns)
-            for name, values in distinct.items():
-                unique = table.column(name).unique().to_pylist()
-                values.update(dict.fromkeys(value for value in unique if value is not None))
-        distinct["file"] = dict.fromkeys(name for _, name in self._files)
-        return {name: pa.array(values, pa.string()) for name, values in distinct.items()}
-
-    def _rows(self) -> Iterator[pa.Table]:
-        for path, name in self._files:
-            table = _read(path, self._stored)
-            table = table.append_column("file", pa.array([name] * len(table), pa.string()))
-            for column, (offsets, sizes) in (("image", image_byte_ranges(path)), ("mask", mask_byte_ranges(path))):
-                table = table.append_column(f"{column}_offset", pa.array(offsets))
-                table = table.append_column(f"{column}_bytes", pa.array(sizes))
-            yield table
-
-    def _encode(self, table: pa.Table) -> pa.RecordBatch:
-        columns = []
-        for column in self._schema:
-            values = table.column(column.name).combine_chunks()
-            if column.name in self._dictionaries:
-                dictionary = self._dictionaries[column.name]
-                codes = pc.index_in(values, value_set=dictionary)
-                values = pa.DictionaryArray.from_arrays(codes, dictionary)
-            columns.append(values)
-        return pa.record_batch(columns, schema=self._schema)
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows, in batches of equal length but the last."""
-        buffered: list[pa.Table] = []
-        count = 0
-        for table in self._rows():
-            buffered.append(table)
-            count += len(table)
-            while count >= _BATCH_ROWS:
-                joined = pa.concat_tables(buffered)
-                yield self._encode(joined.slice(0, _BATCH_ROWS))
-                buffered, count = [joined.slice(_BATCH_ROWS)], count - _BATCH_ROWS
-        if count:
-            yield self._encode(pa.concat_tables(buffered))
-
-    def write(self, path: Path) -> int:
-        """Writes the index to `path`; returns its number of rows."""
-        total = 0
-        with pa.ipc.new_file(path, self._schema) as writer:
-            for batch in self.batches():
-                writer.write_batch(batch)
-                total += batch.num_rows
-        return total
-
-
-def _read(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
-    """Reads some columns of a Parquet file and verifies their page checksums."""
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = file.read(columns=[column.name for column in columns])
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise CorruptDataError(f"{path.name}: {error}") from error
-    if not table.schema.equals(pa.schema(columns)):
-        raise CorruptDataError(f"{path.name}: its columns are not those of the schema")
-    return table
+def _is_valid(schema: pa.Schema, fingerprint: str) -> bool:
+    """Whether an index has the columns that `index_schema` gives, besides added ones."""
+    added = {field.name for field in schema if _ADDED in (field.metadata or {})}
+    stored, expected = (
+        pa.schema([field for field in fields if field.name not in added])
+        for fields in (schema, index_schema(recorded_schema(schema), fingerprint))
+    )
+    return bool(stored.equals(expected))
 
 
 def current_index_path(out: Path) -> Path:
@@ -147,6 +95,7 @@ class Index:
     """Every row of a dataset, memory-mapped: opening it reads no rows, and processes share its pages.
 
     All batches but the last have the same length, so the batch of a row is found by division. Pickled as its path.
+    `added`: fingerprints of the sets of added columns that it has, by name.
     """
 
     def __init__(self, out: Path) -> None:
@@ -157,8 +106,11 @@ class Index:
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
             self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
             self.schema: pa.Schema = reader.schema
-            self.labels, faces = labels_of(self.schema), recorded_schema(self.schema)
-            self.fingerprint = self.schema.metadata[b"facefeed.fingerprint"].decode()
+            self.labels, metadata = labels_of(self.schema), self.schema.metadata
+            self.fingerprint = metadata[b"facefeed.fingerprint"].decode()
+            self.added: dict[str, str] = json.loads(metadata.get(_ADDED, b"{}"))
+            self._missing: dict[str, str] = json.loads(metadata.get(_MISSING, b"{}"))
+            has_expected_schema = _is_valid(self.schema, self.fingerprint)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(f"{path}: not there; finish `facefeed precompute`, or {remedy}") from error
         except (CorruptDataError, KeyError, OSError, ValueError, pa.ArrowException) as error:
@@ -167,8 +119,7 @@ class Index:
         self._categories: dict[str, list[str]] = {}
         self.num_rows: int = sum(batch.num_rows for batch in self._batches)
         # Rows are located by division, so all batches but the last must have the expected length.
-        has_expected_schema = self.schema.equals(index_schema(faces, self.fingerprint))
-        if not has_expected_schema or any(batch.num_rows != _BATCH_ROWS for batch in self._batches[:-1]):
+        if not has_expected_schema or any(batch.num_rows != BATCH_ROWS for batch in self._batches[:-1]):
             raise CorruptDataError(f"{path}: is not laid out as this facefeed lays it out; {remedy}")
 
     def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
@@ -176,6 +127,27 @@ class Index:
 
     def __len__(self) -> int:
         return self.num_rows
+
+    def hints(self, text: str) -> str:
+        """The end of a message on `text`: what adds the columns that it names, where these lack some rows; else ""."""
+        named = dict.fromkeys(hint for name, hint in self._missing.items() if re.search(rf"\b{name}\b", text))
+        return "".join(f"; {with_folder(hint, self.out)}" for hint in named)
+
+    @property
+    def added_fields(self) -> list[pa.Field]:
+        """Fields of the added columns."""
+        return [field for field in self.schema if _ADDED in (field.metadata or {})]
+
+    @property
+    def added_sets(self) -> dict[str, dict[str, Any]]:
+        """What identifies each set of added columns, by name: `fingerprint`, and `columns`, Arrow types by name."""
+        sets: dict[str, dict[str, Any]] = {
+            name: {"fingerprint": fingerprint, "columns": {}} for name, fingerprint in self.added.items()
+        }
+        for field in self.added_fields:
+            type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+            sets[field.metadata[_ADDED].decode()]["columns"][field.name] = str(type_)
+        return sets
 
     @property
     def categorical_columns(self) -> list[str]:
@@ -188,7 +160,7 @@ class Index:
 
     def value(self, name: str, row: int) -> Any:
         """One cell as a Python value."""
-        batch, position = divmod(row, _BATCH_ROWS)
+        batch, position = divmod(row, BATCH_ROWS)
         return self._batches[batch].column(name)[position].as_py()
 
     def rows_where(self, name: str, value: str) -> NDArray[np.uint32]:
@@ -196,7 +168,7 @@ class Index:
         categories = self.categories(name)
         code = categories.index(value) if value in categories else None
         rows = [
-            np.flatnonzero(_codes(batch.column(name)) == code).astype(np.uint32) + np.uint32(number * _BATCH_ROWS)
+            np.flatnonzero(_codes(batch.column(name)) == code).astype(np.uint32) + np.uint32(number * BATCH_ROWS)
             for number, batch in enumerate(self._batches)
             if code is not None
         ]
@@ -208,12 +180,12 @@ class Index:
 
     def number(self, name: str, row: int) -> Any:
         """One cell of a numeric column; null as in `numbers`."""
-        batch, position = divmod(row, _BATCH_ROWS)
+        batch, position = divmod(row, BATCH_ROWS)
         return self._cached(name, batch, _numbers)[position]
 
     def text(self, name: str, row: int) -> str | None:
         """One cell of a dictionary column; None where null."""
-        batch, position = divmod(row, _BATCH_ROWS)
+        batch, position = divmod(row, BATCH_ROWS)
         code = self._cached(name, batch, _codes)[position]
         return None if code < 0 else self.categories(name)[code]
 
@@ -232,7 +204,7 @@ class Index:
 
     def points(self, name: str, row: int) -> NDArray[np.float32]:
         """One cell of `landmarks` or `hull`: float32 (points, 2), crop px; read-only."""
-        batch, position = divmod(row, _BATCH_ROWS)
+        batch, position = divmod(row, BATCH_ROWS)
         offsets, values = self._cached(name, batch, _points)
         return values[offsets[position] : offsets[position + 1]]  # type: ignore[no-any-return]
 
@@ -240,13 +212,17 @@ class Index:
         """Cells of a column of boxes at `rows`, in that order: float32 (rows, 4), xyxy."""
         return self._gather(rows, lambda batch: self._cached(name, batch, _boxes))
 
+    def vectors(self, name: str, rows: ArrayLike) -> NDArray[Any]:
+        """Cells of a column of lists of one length at `rows`, in that order: (rows, *lengths); NaN where null."""
+        return self._gather(rows, lambda batch: self._cached(name, batch, _vectors))
+
     def landmarks(self, rows: ArrayLike) -> NDArray[np.float32]:
         """The landmarks at `rows`, in that order: float32 (rows, 5, 2), crop px."""
         return self._gather(rows, lambda batch: self._cached("landmarks", batch, _points)[1].reshape(-1, 5, 2))
 
     def regions(self, row: int) -> dict[str, NDArray[np.float32]]:
         """Boxes of a face's regions: name -> float32 (4,), xyxy, crop px; read-only."""
-        batch, position = divmod(row, _BATCH_ROWS)
+        batch, position = divmod(row, BATCH_ROWS)
         boxes: dict[str, NDArray[np.float32]] = self._cached("regions", batch, _regions)
         return {name: values[position] for name, values in boxes.items()}
 
@@ -263,7 +239,7 @@ class Index:
 
     def _gather(self, rows: ArrayLike, column: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
         row_numbers = np.atleast_1d(np.asarray(rows, np.int64))
-        batches, positions = np.divmod(row_numbers, _BATCH_ROWS)
+        batches, positions = np.divmod(row_numbers, BATCH_ROWS)
         if not len(row_numbers):
             return column(0)[:0].copy() if self._batches else np.empty(0)
         first = column(int(batches[0]))
@@ -291,6 +267,18 @@ def _points(column: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.float32
 
 def _boxes(column: pa.FixedSizeListArray) -> NDArray[np.float32]:
     return _view(column.flatten()).reshape(-1, 4)
+
+
+def _vectors(column: pa.FixedSizeListArray) -> NDArray[Any]:
+    shape, values = [len(column)], column
+    while pa.types.is_fixed_size_list(values.type):
+        shape.append(values.type.list_size)
+        values = values.values.slice(values.offset * shape[-1], len(values) * shape[-1])  # also the lists that are null
+    vectors = _numbers(values).reshape(shape)
+    if column.null_count:
+        vectors = vectors.copy() if pa.types.is_floating(values.type) else vectors.astype(np.float64)
+        vectors[np.asarray(column.is_null())] = np.nan
+    return vectors
 
 
 def _regions(column: pa.StructArray) -> dict[str, NDArray[np.float32]]:

@@ -68,6 +68,11 @@ class OutPaths:
         return self.root / "index.next.arrow"
 
     @property
+    def columns(self) -> Path:
+        """Added columns, one folder per set; see `added_columns`."""
+        return self.root / "columns"
+
+    @property
     def lease(self) -> Path:
         """The lease of the driver that is working on OUT."""
         return self.root / "driver.lease"

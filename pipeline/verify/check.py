@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..commit.finalize import build_manifest, install_index, write_index
+from ..commit.finalize import build_manifest, install_index, write_dataset_index
 from ..commit.publish import check_unit_file, sha256_of
 from ..console import plural
-from ..dataset.index import Index, IndexBuilder, current_index_path, index_schema
+from ..dataset.added_columns import ColumnSet
+from ..dataset.index import Index, current_index_path, index_schema
+from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import Manifest, OutPaths, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, labels_of
 from ..errors import CorruptDataError, FacefeedError, Reason, StoppedError, UsageError
@@ -22,6 +24,7 @@ from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
 from ..planning.run_state import RecordedRunState, RunState
 from ..sources import Entry
+from .added_columns import check_added_columns
 from .findings import Finding, VerifyResult, errors_as_findings
 from .unfinished import UnfinishedRun
 
@@ -42,7 +45,7 @@ def rebuild_index_file(out: Path) -> bool:
         run_state = RunState(paths, Plan.load(paths), hash_config(manifest.config))
         if run_state.fingerprint() != manifest.fingerprint:
             return False
-        write_index(paths, run_state.parquet_files(), manifest.face_schema(), manifest.fingerprint)
+        write_dataset_index(run_state, manifest)
         install_index(paths)
     except (UsageError, StoppedError):
         raise
@@ -76,6 +79,7 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
         detail = f"holds {plural(len(plan.parts), 'part')}, the manifest accounts for {manifest.plan_parts}"
         findings.append(Finding("plan", "plan", detail))
     files: list[tuple[Path, str]] = []
+    units: list[Receipt] = []
     for planned in run_state.plan.units():
         owned = run_state.owned_videos(planned)
         for unit, receipt in _receipts(run_state, planned, findings):
@@ -83,11 +87,14 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
                 on_file(receipt.file)
                 result.add(receipt, _check_unit(out / receipt.file, unit, receipt, owned, manifest))
                 files.append((out / receipt.file, receipt.file))
+                units.append(receipt)
     files.sort(key=lambda file: file[1])
     unaccounted = {Path(finding.location).stem for finding in findings if finding.kind == "receipt"}
     findings += _unaccounted_files(paths, {name for _, name in files}, unaccounted)
+    of_columns = [] if unaccounted else list(check_added_columns(out, units))
+    findings += of_columns
     findings += errors_as_findings(
-        "index", "index.arrow", lambda: _check_index(out, manifest, None if unaccounted else files)
+        "index", "index.arrow", lambda: _check_index(out, manifest, None if unaccounted or of_columns else files)
     )
     if not unaccounted:
         findings += errors_as_findings("account", "manifest.json", lambda: _check_manifest(run_state, manifest))
@@ -205,7 +212,8 @@ def _check_index(out: Path, manifest: Manifest, files: Sequence[tuple[Path, str]
     if files is None:
         return
     try:
-        builder = IndexBuilder(index_schema(manifest.face_schema(), manifest.fingerprint), files)
+        added = [column_set for name in index.added if (column_set := ColumnSet.read(out, name)) is not None]
+        builder = IndexBuilder(index_schema(manifest.face_schema(), manifest.fingerprint, added), files, added)
         with pa.memory_map(str(current_index_path(out))) as stored:
             same = _same_batches(builder.batches(), pa.ipc.open_file(stored))
     except CorruptDataError:

@@ -26,16 +26,17 @@ _CONTENT_REMEDY = f"delete the file and {_RERUN}; only its unit is made anew"
 
 @dataclass(frozen=True)
 class Finding:
-    """One defect: its kind (see `_REMEDIES`), the file or row it is in, and what was observed."""
+    """One defect: its kind, the file or row it is in, and what was observed. `own_remedy`: in place of its kind's."""
 
     kind: str
     location: str
     detail: str
+    own_remedy: str | None = None
 
     @property
     def remedy(self) -> str:
-        """How the user fixes it."""
-        return _REMEDIES.get(self.kind, _CONTENT_REMEDY)
+        """How the user fixes it; in remedies of a kind, OUT stands for the dataset."""
+        return self.own_remedy or _REMEDIES.get(self.kind, _CONTENT_REMEDY)
 
 
 @dataclass(kw_only=True)

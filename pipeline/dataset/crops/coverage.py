@@ -51,7 +51,8 @@ def black_parts(count: int, faces: int) -> str:
 
 
 def _need_more(count: int, faces: int) -> str:
-    return f"{count:,} of {faces:,} faces need more than is stored around them"
+    need = "face needs" if faces == 1 else "faces needs" if count == 1 else "faces need"
+    return f"{count:,} of {faces:,} {need} more than is stored around them"
 
 
 def needed_margins(protocol: CropProtocol, faces: FaceGeometry) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -86,7 +86,8 @@ def test_a_killed_driver_holds_nothing(lease: Path) -> None:
 
 def test_what_is_given_back_is_free_for_any_host(lease: Path) -> None:
     with hold_lease(lease):
-        assert holder(lease) == {"host": socket.gethostname(), "pid": os.getpid(), "since": holder(lease)["since"]}
+        record = {"host": socket.gethostname(), "pid": os.getpid(), "work": "facefeed precompute"}
+        assert holder(lease) == {**record, "since": holder(lease)["since"]}
     assert holder(lease) == {}
     with hold_lease(lease):
         pass
@@ -129,7 +130,8 @@ def test_a_lease_that_another_host_keeps_renewing_is_respected(lease: Path, cloc
     forge(lease, host="node17", age_seconds=5)
     before = lease.read_bytes()
     clock.meanwhile = lambda slept: slept >= HEARTBEAT_SECONDS and os.utime(lease, (clock.time(), clock.time()))
-    with pytest.raises(RefusedError, match=r"process 4711 on node17, since 2026-01-01"), hold_lease(lease):
+    refusal = r"another facefeed command is working on it \(process 4711 on node17, since 2026-01-01"
+    with pytest.raises(RefusedError, match=refusal), hold_lease(lease):
         pytest.fail("both hold it")
     assert lease.read_bytes() == before
     assert clock.slept < 2 * HEARTBEAT_SECONDS, "one sign of life is enough"

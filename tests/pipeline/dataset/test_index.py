@@ -54,7 +54,7 @@ def test_a_column_of_the_index_is_that_of_the_files(dataset: Path, name: str) ->
 
 @pytest.mark.parametrize("batch_rows", [7, 256, 391, 65_536])
 def test_every_image_lies_where_the_index_says(copy: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int) -> None:
-    monkeypatch.setattr(module, "_BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(module, "BATCH_ROWS", batch_rows)
     assert rebuild_index_file(copy)
     index = Index(copy)
     images = []
@@ -71,7 +71,7 @@ def test_every_image_lies_where_the_index_says(copy: Path, monkeypatch: pytest.M
 def test_rows_of_a_split_are_those_below_its_folder(
     copy: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int, split: str
 ) -> None:
-    monkeypatch.setattr(module, "_BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(module, "BATCH_ROWS", batch_rows)
     rebuild_index_file(copy)
     index = Index(copy)
     rows = index.rows_where("split", split)
@@ -89,7 +89,7 @@ def test_a_value_that_no_row_has_finds_no_row(dataset: Path, value: str) -> None
 
 @pytest.mark.parametrize("batch_rows", [7, 65_536])
 def test_rows_are_found_in_columns_with_nulls(copy: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int) -> None:
-    monkeypatch.setattr(module, "_BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(module, "BATCH_ROWS", batch_rows)
     rebuild_index_file(copy)
     index = Index(copy)
     methods = stored(copy)["method"].to_pylist()

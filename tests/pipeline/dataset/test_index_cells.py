@@ -30,7 +30,7 @@ def whole_and_in_batches(
 ) -> Iterator[tuple[Index, list[dict[str, Any]]]]:
     """An index in batches of a few rows, or in one; and all rows as the files say."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BATCH_ROWS", request.param)
+        patch.setattr(module, "BATCH_ROWS", request.param)
         out = copy_dataset(dataset, tmp_path_factory.mktemp("batches") / "out")
         assert rebuild_index_file(out)
         yield Index(out), stored(out)

@@ -1,0 +1,253 @@
+"""`add_columns` and `remove_columns`: the whole of `facefeed add` and `facefeed remove`."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..commit.finalize import install_index, quarantine_damaged_columns, remove_attempts, write_dataset_index
+from ..commit.lease import hold_lease
+from ..console import plural
+from ..dataset.added_columns import ColumnSet, read_column_sets
+from ..dataset.index import Index
+from ..dataset.manifest import Manifest, OutPaths
+from ..dataset.schema import DENSE_COLUMNS
+from ..errors import CorruptDataError, FacefeedError, RefusedError, StoppedError, UsageError
+from ..execution.capacity import default_num_workers, num_workers_without_gpu
+from ..execution.cluster import exit_if_imported_by_worker
+from ..files import stop_on_disk_error, sync_folder, write_durably
+from ..planning.options import hash_config
+from ..planning.plan import Plan
+from ..planning.run_state import RunState
+from ..verify.unfinished import UnfinishedRun
+from .by_name import absolute_source, load_column_maker
+from .landmarks import REPLACED, LandmarkColumns
+from .maker import ColumnMaker, check_maker, describe
+from .workers import LoadMaker, add_to_units
+
+OnProgress = Callable[[int, int], object]
+"""Called after each unit with the number of rows that have the columns, and that of all rows; what it raises ends the
+run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddSummary:
+    """Result of `add_columns`: `units` and `rows` that this run computed, and those that had the columns before.
+
+    `columns`: names of the set's; `indexed`: those of them that the index has. `size_bytes`: of all of the set's files.
+    """
+
+    name: str
+    fingerprint: str
+    columns: list[str]
+    indexed: list[str]
+    units: int
+    rows: int
+    units_before: int
+    rows_before: int
+    size_bytes: int
+    seconds: float
+
+    def figures(self) -> dict[str, Any]:
+        """The values for `--json`."""
+        return {
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "columns": self.columns,
+            "indexed": self.indexed,
+            "units": self.units,
+            "rows": self.rows,
+            "units_before": self.units_before,
+            "rows_before": self.rows_before,
+            "bytes": self.size_bytes,
+            "seconds": round(self.seconds, 2),
+            "exit": 0,
+        }
+
+
+def add_columns(
+    out: str | Path,
+    maker: str | ColumnMaker,
+    *,
+    workers: int | None = None,
+    on_progress: OnProgress = lambda *_: None,
+    on_wait: Callable[[str], object] = lambda _: None,
+) -> AddSummary:
+    """Computes columns for all rows of the finished dataset `out` from its stored crops; called again, it resumes.
+
+    Args:
+        out: the dataset.
+        maker: "landmarks", "FILE.py:Class", or a `ColumnMaker`.
+        workers: processes on this machine; None: one per GPU (of landmarks: none is used), else one per core as far as
+            memory allows. One works in this process.
+        on_progress: called with the rows that are done and all rows.
+        on_wait: called with a sentence before a wait for a run that may have been killed.
+
+    Raises:
+        UsageError: `out` is no finished dataset, or the maker cannot be used; nothing was written.
+        RefusedError: the set exists with another fingerprint, or another run is at work on `out`.
+        CorruptDataError: an image is damaged.
+        StoppedError: the maker failed, a worker died, the disk is full; finished units are kept, the same call resumes.
+
+    """
+    exit_if_imported_by_worker()
+    started = time.monotonic()
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers={workers}: must be at least 1; leave it out for one per core")
+    out = Path(out)
+    source = absolute_source(maker) if isinstance(maker, str) else f"{describe(maker)}(...)"
+    loaded = load_column_maker(maker) if isinstance(maker, str) else maker
+    load: LoadMaker = partial(load_column_maker, maker) if isinstance(maker, str) else partial(_itself, maker)
+    with _claimed(out, "facefeed add", on_wait) as (run_state, manifest):
+        column_set = _begin(out, loaded, source, manifest, run_state)
+        units = [receipt for _, _, receipt in run_state.finished_units() if receipt.file]
+        pending = [unit for unit in units if not column_set.has_file_for(unit)]
+        if pending:
+            rows = sum(unit.rows for unit in units)
+            done = rows - sum(unit.rows for unit in pending)
+            on_progress(done, rows)
+            num_workers = workers or _default_num_workers(loaded)
+            with closing(add_to_units(column_set, load, pending, num_workers)) as finished:
+                for unit in finished:
+                    done += unit.rows
+                    on_progress(done, rows)
+        if pending or not _is_indexed(column_set):
+            _write_index(run_state, manifest)
+    return AddSummary(
+        name=column_set.name, fingerprint=column_set.fingerprint, columns=column_set.schema.names,
+        indexed=[field.name for field in column_set.indexed_fields], units=len(pending),
+        rows=sum(unit.rows for unit in pending), units_before=len(units) - len(pending),
+        rows_before=sum(unit.rows for unit in units) - sum(unit.rows for unit in pending),
+        size_bytes=sum(column_set.unit_file(unit.unit).stat().st_size for unit in units),
+        seconds=time.monotonic() - started,
+    )  # fmt: skip
+
+
+def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], object] = lambda _: None) -> int:
+    """Removes the set `name` of added columns from the dataset `out`; returns the number of its files.
+
+    A call that was killed leaves a valid dataset; called again, it completes. `on_wait`: see `add_columns`.
+    Raises `UsageError` where there is no such set, `RefusedError` where another run is at work on `out`.
+    """
+    out = Path(out)
+    with _claimed(out, "facefeed remove", on_wait) as (run_state, manifest):
+        folder = OutPaths(out).columns / name
+        if not name.isidentifier() or not folder.is_dir():
+            raise _no_such_set(out, name, manifest)
+        try:
+            column_set = ColumnSet.read(out, name)
+        except CorruptDataError:
+            column_set = None
+        paths = run_state.paths
+        if column_set is not None:
+            record = replace(column_set, is_being_removed=True).to_json()
+            write_durably(column_set.record, record, paths.temporary)
+            _write_index(run_state, manifest)
+        removed = paths.temporary / f"{name}.{uuid.uuid4().hex}.removed"
+        with stop_on_disk_error(folder):
+            files = len(list(folder.glob("*.parquet")))
+            folder.rename(removed)
+            sync_folder(paths.columns)
+            if not any(paths.columns.iterdir()):
+                paths.columns.rmdir()
+                sync_folder(paths.root)
+            shutil.rmtree(removed)
+        if column_set is None:  # what the index had of it is not known
+            _write_index(run_state, manifest)
+    return files
+
+
+def _default_num_workers(maker: ColumnMaker) -> int:
+    return num_workers_without_gpu() if isinstance(maker, LandmarkColumns) else default_num_workers()
+
+
+def _itself(maker: ColumnMaker) -> ColumnMaker:
+    return maker
+
+
+@contextmanager
+def _claimed(out: Path, work: str, on_wait: Callable[[str], object]) -> Iterator[tuple[RunState, Manifest]]:
+    """Holds the lease of a finished dataset; yields its state and its manifest."""
+    _require_finished(out)
+    paths = OutPaths(out)
+    with hold_lease(paths.lease, on_wait, work=work):
+        manifest = _require_finished(out)
+        with stop_on_disk_error(paths.temporary):
+            paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
+            for folder in paths.temporary.glob("*.removed"):
+                shutil.rmtree(folder)
+        remove_attempts(paths)
+        yield RunState(paths, Plan.load(paths), hash_config(manifest.config)), manifest
+
+
+def _require_finished(out: Path) -> Manifest:
+    manifest = Manifest.read(out)
+    if unfinished := UnfinishedRun.find(out):
+        raise RefusedError("\n".join([f"{out}: {unfinished.state}; nothing was written", *unfinished.remarks]))
+    return manifest
+
+
+def _begin(out: Path, maker: ColumnMaker, source: str, manifest: Manifest, run_state: RunState) -> ColumnSet:
+    """The set of the maker, as it is on disk or newly begun; refuses one of another fingerprint that has files."""
+    faces = manifest.face_schema()
+    is_dense = isinstance(maker, LandmarkColumns)
+    if is_dense and not {*DENSE_COLUMNS}.isdisjoint(faces.names):
+        raise UsageError(f"{out}: has dense landmarks already, from `precompute --landmarks mesh`; nothing to add")
+    check_maker(maker, faces, read_column_sets(out), {*REPLACED, *DENSE_COLUMNS} if is_dense else set())
+    wanted = ColumnSet(
+        root=out, name=maker.name, fingerprint=maker.fingerprint, source=source, schema=maker.columns.remove_metadata()
+    )
+    existing = ColumnSet.read(out, maker.name)
+    if existing is not None and existing.is_being_removed:
+        raise RefusedError(f"{out}: {maker.name!r} is half removed; run `facefeed remove {out} {maker.name}` first")
+    if existing is not None and (existing.fingerprint, existing.schema) == (wanted.fingerprint, wanted.schema):
+        return existing
+    if existing is not None and any(existing.folder.glob("*.parquet")):
+        was, now = existing.fingerprint, maker.fingerprint
+        what = f"fingerprint {was!r} there, {now!r} now" if was != now else "other columns there than now"
+        raise RefusedError(
+            f"{out}: has added columns {maker.name!r} of another maker ({what}); nothing was written; run `facefeed "
+            f"remove {out} {maker.name}` first, or give the maker another name"
+        )
+    with stop_on_disk_error(wanted.folder):
+        (wanted.folder / "_receipts").mkdir(parents=True, exist_ok=True)
+        for folder in (out, wanted.folder.parent, wanted.folder):
+            sync_folder(folder)
+    write_durably(wanted.record, wanted.to_json(), run_state.paths.temporary)
+    return wanted
+
+
+def _is_indexed(column_set: ColumnSet) -> bool:
+    try:
+        return Index(column_set.root).added.get(column_set.name) == column_set.fingerprint
+    except FacefeedError:
+        return False
+
+
+def _write_index(run_state: RunState, manifest: Manifest) -> None:
+    try:
+        write_dataset_index(run_state, manifest)
+        install_index(run_state.paths)
+    except CorruptDataError as error:
+        damaged = quarantine_damaged_columns(run_state)
+        if not damaged:
+            raise CorruptDataError(f"{error}; run `facefeed verify {run_state.paths.root}`") from error
+        raise StoppedError(
+            f"{error}; {plural(len(damaged), 'damaged file')} of added columns went to _tmp: run the same command "
+            "again to make them anew"
+        ) from error
+
+
+def _no_such_set(out: Path, name: str, manifest: Manifest) -> UsageError:
+    names: Sequence[str] = [column_set.name for column_set in read_column_sets(out)]
+    there = f"it has {', '.join(names)}" if names else "it has none"
+    stored = name in manifest.face_schema().names
+    stays = f"; the column {name!r}, stored by precompute, cannot be removed: a new OUT could lack it" if stored else ""
+    return UsageError(f"{out}: has no added columns {name!r}; {there}{stays}")

@@ -1,0 +1,69 @@
+"""What a `ColumnMaker` returns, checked against the columns that it declares, as Arrow arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+class WrongValuesError(ValueError):
+    """Values that are not those of the declared columns; the message says which, and what they must be."""
+
+
+def as_batch(returned: Any, schema: pa.Schema, num_faces: int) -> list[pa.Array]:
+    """The returned columns in the order of `schema`, one value a face each. Raises `WrongValuesError`."""
+    if isinstance(returned, (pa.Table, pa.RecordBatch)):
+        returned = {name: returned.column(name) for name in returned.column_names}
+    if not isinstance(returned, Mapping):
+        raise WrongValuesError(f"returned {type(returned).__name__}: must be a dict of columns, or a pyarrow table")
+    if set(returned) != set(schema.names):
+        raise WrongValuesError(f"returned columns {sorted(map(str, returned))}: must be {sorted(schema.names)}")
+    columns = [_as_column(returned[field.name], field) for field in schema]
+    for field, column in zip(schema, columns, strict=True):
+        if len(column) != num_faces:
+            raise WrongValuesError(f"{field.name}: has {len(column)} values: must be one for each of {num_faces} faces")
+        if column.null_count and not field.nullable:
+            raise WrongValuesError(f"{field.name}: has {column.null_count} nulls: the column is declared without nulls")
+    return columns
+
+
+def _as_column(values: Any, field: pa.Field) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        if values.type != field.type:
+            raise WrongValuesError(f"{field.name}: is {values.type}: must be {field.type}")
+        return values
+    if not isinstance(values, (list, tuple)) and hasattr(values, "__array__"):
+        array = np.asarray(values)
+        if array.dtype.kind in "biuf":
+            return _from_numpy(array, field)
+        values = array.tolist()
+    try:
+        return pa.array(values, type=field.type)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise WrongValuesError(f"{field.name}: is no column of {field.type} ({error})") from error
+
+
+def _from_numpy(array: NDArray[Any], field: pa.Field) -> pa.Array:
+    lengths, kind = [], field.type
+    while pa.types.is_fixed_size_list(kind):
+        lengths.append(kind.list_size)
+        kind = kind.value_type
+    if array.ndim == 0 or list(array.shape[1:]) != lengths:
+        wanted = ", ".join(["faces", *map(str, lengths)])
+        raise WrongValuesError(f"{field.name}: has shape {array.shape}: must be ({wanted})")
+    wanted_dtype = None if pa.types.is_string(kind) else kind.to_pandas_dtype()
+    if wanted_dtype is None or not np.can_cast(array.dtype, wanted_dtype, "same_kind"):
+        raise WrongValuesError(f"{field.name}: is {array.dtype}: must be {kind}")
+    try:
+        column = pa.array(array.reshape(-1)).cast(kind, safe=not pa.types.is_floating(kind))
+    except pa.ArrowException as error:
+        raise WrongValuesError(f"{field.name}: does not fit {kind} ({error})") from error
+    for length in reversed(lengths):
+        column = pa.FixedSizeListArray.from_arrays(column, length)
+    return column.cast(field.type)

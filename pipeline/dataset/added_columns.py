@@ -1,0 +1,256 @@
+"""Added columns: sets of columns that were computed for a finished dataset, from its own rows.
+
+OUT/columns/<name>/_set.json               what the set is; written before its first file
+OUT/columns/<name>/<unit>.parquet          face_id and the set's columns, row by row those of the unit's file
+OUT/columns/<name>/_receipts/<unit>.json   written after its file
+
+The index has the sets of which every unit has its file; a set that lacks any is named in the index's metadata.
+"""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+
+from ..errors import CorruptDataError, StoppedError
+from .manifest import OutPaths, Receipt
+from .schema import UNINDEXED_COLUMNS, face_schema
+
+SET_VERSION = 1
+MAX_INDEXED_VALUES = 512
+"""Columns of more values a row stay out of the index, as do columns of bytes and of lists without a fixed length."""
+
+_FACES = face_schema((), has_dense_landmarks=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnReceipt:
+    """Receipt of one column file, written after it. `state`: see `ColumnSet.state_of`. `bytes`: size of the file."""
+
+    unit: str
+    state: str
+    rows: int
+    bytes: int
+    sha256: str
+
+    def to_json(self) -> str:
+        """The JSON text of the receipt's file."""
+        return json.dumps({"version": SET_VERSION, **asdict(self)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str | builtins.bytes, *, where: str) -> Self:
+        """Parses a receipt; raises `CorruptDataError` naming `where`, its path."""
+        try:
+            data = json.loads(text)
+            if data.pop("version") != SET_VERSION:
+                raise ValueError("unknown version")
+            return cls(**data)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CorruptDataError(f"{where}: not a receipt of added columns ({error})") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnSet:
+    """One set of added columns: what its ``_set.json`` records.
+
+    `root`: OUT. `fingerprint`: of the maker. `source`: what `facefeed add OUT` takes for it, an absolute path; of an
+    object, "Class(...)". `schema`: its columns, without `face_id`. `is_being_removed`: `facefeed remove` has begun.
+    """
+
+    root: Path
+    name: str
+    fingerprint: str
+    source: str
+    schema: pa.Schema
+    is_being_removed: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Folder of its files."""
+        return OutPaths(self.root).columns / self.name
+
+    @property
+    def record(self) -> Path:
+        """The file that says what the set is."""
+        return self.folder / "_set.json"
+
+    def unit_file(self, unit: str) -> Path:
+        """Its Parquet file for the rows of a unit."""
+        return self.folder / f"{unit}.parquet"
+
+    def receipt_file(self, unit: str) -> Path:
+        """Receipt of its file for a unit."""
+        return self.folder / "_receipts" / f"{unit}.json"
+
+    @property
+    def command(self) -> str:
+        """What computes what is missing of it: a command or, where the maker was an object, a call."""
+        if self.source.endswith("(...)"):
+            return f"add_columns(OUT, {self.source})"
+        return f"{_add_to(self.root)}{shlex.quote(self.source)}"
+
+    @property
+    def remove_command(self) -> str:
+        """The command that removes it."""
+        return f"facefeed remove {shlex.quote(str(self.root))} {self.name}"
+
+    @cached_property
+    def file_schema(self) -> pa.Schema:
+        """Schema of its files."""
+        return pa.schema([_FACES.field("face_id"), *self.schema])
+
+    @property
+    def indexed_fields(self) -> list[pa.Field]:
+        """Those of its columns that the index has."""
+        return [field for field in self.schema if _is_indexed(field)]
+
+    def state_of(self, unit: Receipt) -> str:
+        """A hash, 16 hex digits, that changes whenever the set's file for a unit could be another."""
+        fields = [(field.name, str(field.type), field.nullable) for field in self.schema]
+        parts = json.dumps([self.name, self.fingerprint, fields, unit.sha256])
+        return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+    def receipt(self, unit: str) -> ColumnReceipt | None:
+        """The receipt for a unit, None where there is none; raises `CorruptDataError` where it is damaged."""
+        path = self.receipt_file(unit)
+        try:
+            return ColumnReceipt.from_json(path.read_bytes(), where=str(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def has_file_for(self, unit: Receipt) -> bool:
+        """Whether it has a complete file for the rows of a unit as they are now, by receipt and size."""
+        path = self.unit_file(unit.unit)
+        try:
+            receipt = self.receipt(unit.unit)
+            size_bytes = path.stat().st_size
+        except (CorruptDataError, FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise StoppedError(f"{path}: {os.strerror(error.errno or 0)}; run the same command again") from error
+        return receipt is not None and (receipt.state, receipt.bytes) == (self.state_of(unit), size_bytes)
+
+    def to_json(self) -> str:
+        """The JSON text of `record`."""
+        data = {
+            "version": SET_VERSION,
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "source": self.source,
+            "columns": {field.name: str(field.type) for field in self.schema},
+            "arrow_schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
+            "is_being_removed": self.is_being_removed,
+        }
+        return json.dumps(data, indent=1)
+
+    @classmethod
+    def read(cls, out: Path, name: str) -> Self | None:
+        """The set `name` of OUT; None where there is none, or it has not begun. Raises `CorruptDataError` on damage."""
+        path = OutPaths(out).columns / name / "_set.json"
+        try:
+            data: dict[str, Any] = json.loads(path.read_bytes())
+            if data["version"] != SET_VERSION or data["name"] != name:
+                raise ValueError(f"is of version {data['version']} and of {data['name']!r}")
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["arrow_schema"])))
+            return cls(
+                root=out, name=name, fingerprint=data["fingerprint"], source=data["source"], schema=schema,
+                is_being_removed=data["is_being_removed"],
+            )  # fmt: skip
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+            raise CorruptDataError(
+                f"{path}: does not describe added columns ({error}); run `facefeed remove {out} {name}`"
+            ) from error
+
+
+@dataclass(frozen=True)
+class IncompleteSet:
+    """A set of added columns that lacks `units` of the dataset's units, with `rows` rows; with 0 only the index lacks
+    it.
+    """
+
+    column_set: ColumnSet
+    units: int
+    rows: int
+
+    def __str__(self) -> str:
+        state = "1 row lacks them" if self.rows == 1 else f"{self.rows:,} rows lack them"
+        state = state if self.units else "not in the index yet"
+        return f"added columns {self.column_set.name!r}: {state}; run `{self.column_set.command}`"
+
+    @property
+    def portable(self) -> str:
+        """The same with the word OUT for the folder, for a file within it, which may be moved."""
+        return str(replace(self, column_set=replace(self.column_set, root=Path("OUT"))))
+
+
+def with_folder(portable: str, out: Path) -> str:
+    """A text of `IncompleteSet.portable` for the dataset in `out`."""
+    return portable.replace(_add_to(Path("OUT")), _add_to(out), 1)
+
+
+def read_column_sets(out: Path) -> list[ColumnSet]:
+    """The sets of added columns of OUT, by name; raises `CorruptDataError` where one does not say what it is."""
+    folder = OutPaths(out).columns
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    sets = (ColumnSet.read(out, name) for name in names)
+    return [column_set for column_set in sets if column_set is not None]
+
+
+def complete_sets(
+    out: Path, units: Iterable[Receipt], *, other_than: Container[str] = ()
+) -> tuple[list[ColumnSet], list[IncompleteSet]]:
+    """The sets of OUT that have a file for each of `units` with rows, which the index has, and those that do not.
+
+    One that is being removed is neither. `other_than`: names of sets to leave out.
+    """
+    complete, incomplete = [], []
+    sets = [each for each in read_column_sets(out) if not each.is_being_removed and each.name not in other_than]
+    receipts = [unit for unit in units if unit.file] if sets else []
+    for column_set in sets:
+        missing = [unit for unit in receipts if not column_set.has_file_for(unit)]
+        if missing:
+            incomplete.append(IncompleteSet(column_set, len(missing), sum(unit.rows for unit in missing)))
+        else:
+            complete.append(column_set)
+    return complete, incomplete
+
+
+def remove_files_of(out: Path, units: Sequence[str]) -> None:
+    """Removes receipts and files of added columns for units that are no longer part of the dataset."""
+    folders = [path for path in OutPaths(out).columns.glob("*") if path.is_dir()] if units else []
+    for folder in folders:
+        for unit in units:
+            (folder / "_receipts" / f"{unit}.json").unlink(missing_ok=True)
+            (folder / f"{unit}.parquet").unlink(missing_ok=True)
+
+
+def _add_to(out: Path) -> str:
+    return f"facefeed add {shlex.quote(str(out))} "
+
+
+def _is_indexed(field: pa.Field) -> bool:
+    if field.name in _FACES.names:
+        return field.name not in UNINDEXED_COLUMNS
+    values = _values_a_row(field.type)
+    return values is not None and values <= MAX_INDEXED_VALUES
+
+
+def _values_a_row(kind: pa.DataType) -> int | None:
+    """Number of values in a cell; None where it differs from row to row."""
+    if pa.types.is_fixed_size_list(kind):
+        inner = _values_a_row(kind.value_type)
+        return None if inner is None else kind.list_size * inner
+    return None if pa.types.is_nested(kind) or pa.types.is_binary(kind) else 1

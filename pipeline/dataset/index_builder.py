@@ -1,0 +1,111 @@
+"""`IndexBuilder`: builds the index from the dataset's files, and from those of its added columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..errors import CorruptDataError
+from . import index
+from .added_columns import ColumnSet
+from .parquet_pages import image_byte_ranges, mask_byte_ranges
+from .schema import UNINDEXED_COLUMNS, recorded_schema
+
+
+class IndexBuilder:
+    """Builds the index in bounded memory, in two passes over the files: one for the dictionaries, one for the rows.
+
+    `files`: the dataset's files as `(path, name relative to OUT)`. `added`: the sets of added columns that `schema` has
+    too. Raises `CorruptDataError` on a file that cannot be read, has other columns or, of added ones, other faces.
+    """
+
+    def __init__(self, schema: pa.Schema, files: Sequence[tuple[Path, str]], added: Sequence[ColumnSet] = ()) -> None:
+        self._schema = schema
+        self._files = files
+        self._added = added
+        replaced = {field.name for column_set in added for field in column_set.indexed_fields}
+        self._stored = [field for field in recorded_schema(schema) if field.name not in {*UNINDEXED_COLUMNS, *replaced}]
+        self._dictionaries = self._build_dictionaries()
+
+    def _build_dictionaries(self) -> dict[str, pa.Array]:
+        names = [field.name for field in self._schema if pa.types.is_dictionary(field.type) and field.name != "file"]
+        distinct: dict[str, dict[str, None]] = {name: {} for name in names}
+        for path, _ in self._files:
+            table = self._read(path, names)
+            for name, values in distinct.items():
+                unique = table.column(name).unique().to_pylist()
+                values.update(dict.fromkeys(value for value in unique if value is not None))
+        distinct["file"] = dict.fromkeys(name for _, name in self._files)
+        return {name: pa.array(values, pa.string()) for name, values in distinct.items()}
+
+    def _read(self, path: Path, names: Collection[str]) -> pa.Table:
+        """Columns of a unit's file and of the files of its added columns, as far as they are among `names`."""
+        table = _read(path, [field for field in self._stored if field.name in names])
+        for column_set in self._added:
+            if fields := [field for field in column_set.indexed_fields if field.name in names]:
+                added_path = column_set.unit_file(path.stem)
+                added = _read(added_path, [column_set.file_schema.field("face_id"), *fields])
+                if "face_id" in names and not added.column("face_id").equals(table.column("face_id")):
+                    raise CorruptDataError(f"{added_path}: its faces are not those of {path.name}, in their order")
+                for field in fields:
+                    table = table.append_column(field, added.column(field.name))
+        return table
+
+    def _rows(self) -> Iterator[pa.Table]:
+        for path, name in self._files:
+            table = self._read(path, self._schema.names)
+            table = table.append_column("file", pa.array([name] * len(table), pa.string()))
+            for column, (offsets, sizes) in (("image", image_byte_ranges(path)), ("mask", mask_byte_ranges(path))):
+                table = table.append_column(f"{column}_offset", pa.array(offsets))
+                table = table.append_column(f"{column}_bytes", pa.array(sizes))
+            yield table
+
+    def _encode(self, table: pa.Table) -> pa.RecordBatch:
+        columns = []
+        for column in self._schema:
+            values = table.column(column.name).combine_chunks()
+            if column.name in self._dictionaries:
+                dictionary = self._dictionaries[column.name]
+                codes = pc.index_in(values, value_set=dictionary)
+                values = pa.DictionaryArray.from_arrays(codes, dictionary)
+            columns.append(values)
+        return pa.record_batch(columns, schema=self._schema)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows, in batches of equal length but the last."""
+        buffered: list[pa.Table] = []
+        count = 0
+        for table in self._rows():
+            buffered.append(table)
+            count += len(table)
+            while count >= index.BATCH_ROWS:
+                joined = pa.concat_tables(buffered)
+                yield self._encode(joined.slice(0, index.BATCH_ROWS))
+                buffered, count = [joined.slice(index.BATCH_ROWS)], count - index.BATCH_ROWS
+        if count:
+            yield self._encode(pa.concat_tables(buffered))
+
+    def write(self, path: Path) -> int:
+        """Writes the index to `path`; returns its number of rows."""
+        total = 0
+        with pa.ipc.new_file(path, self._schema) as writer:
+            for batch in self.batches():
+                writer.write_batch(batch)
+                total += batch.num_rows
+        return total
+
+
+def _read(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
+    """Reads some columns of a Parquet file and verifies their page checksums."""
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read(columns=[column.name for column in columns])
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise CorruptDataError(f"{path.name}: {error}") from error
+    if not table.schema.equals(pa.schema(columns)):
+        raise CorruptDataError(f"{path.name}: its columns are not those of the schema")
+    return table

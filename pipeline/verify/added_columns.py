@@ -1,0 +1,91 @@
+"""The checks of added columns: every file is the one that was computed for the rows as they are now."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from ..commit.column_files import check_columns
+from ..console import plural
+from ..dataset.added_columns import ColumnSet
+from ..dataset.index import Index
+from ..dataset.manifest import OutPaths, Receipt
+from ..errors import FacefeedError
+from .findings import Finding
+
+
+def check_added_columns(out: Path, units: Sequence[Receipt]) -> Iterator[Finding]:
+    """Findings on the sets of added columns of OUT; `units`: receipts of all units with rows.
+
+    A set that the index has must be complete; one that it has not is reported once, with the command that completes it.
+    """
+    indexed, quoted = _indexed_sets(out), shlex.quote(str(out))
+    folder = OutPaths(out).columns
+    present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    for name in sorted(indexed.keys() - set(present)):
+        rebuild = f"run `facefeed verify {quoted} --rebuild-index`, and add them again"
+        yield Finding("columns", f"columns/{name}", "missing, although the index has its columns", rebuild)
+    for name in present:
+        location = f"columns/{name}"
+        remove = f"run `facefeed remove {quoted} {name}`" if (folder / name).is_dir() else "delete it"
+        try:
+            column_set = ColumnSet.read(out, name)
+        except FacefeedError as error:
+            yield Finding("columns", location, str(error), remove)
+            continue
+        if column_set is None:
+            yield Finding("columns", location, "has no _set.json: does not say what it is", remove)
+            continue
+        yield from _strangers(column_set, units)
+        if name in indexed:
+            yield from _check_set(column_set, units)
+        elif not column_set.is_being_removed:
+            missing = [unit for unit in units if not column_set.has_file_for(unit)]
+            rows = plural(sum(unit.rows for unit in missing), "row")
+            lacks = f"not finished, it lacks {plural(len(missing), 'unit')} of {len(units):,} with {rows}"
+            detail = lacks if missing else "not in the index"
+            remedy = f"run `{column_set.command}`, which completes them, or `{column_set.remove_command}`"
+            yield Finding("columns", location, detail, remedy)
+
+
+def _indexed_sets(out: Path) -> dict[str, str]:
+    try:
+        return Index(out).added
+    except FacefeedError:  # reported as a finding on the index
+        return {}
+
+
+def _check_set(column_set: ColumnSet, units: Sequence[Receipt]) -> Iterator[Finding]:
+    remedy = f"delete the file and run `{column_set.command}`, which makes it anew, or `{column_set.remove_command}`"
+    for unit in units:
+        path = column_set.unit_file(unit.unit)
+        location = path.relative_to(column_set.root).as_posix()
+        try:
+            check_columns(column_set, unit)
+            with pq.ParquetFile(path) as file:
+                if not file.schema_arrow.equals(column_set.file_schema):
+                    yield Finding("columns", location, "is not of the schema of its _set.json", remedy)
+                elif not _same_faces(path, column_set.root / str(unit.file)):
+                    yield Finding(
+                        "columns", location, f"its faces are not those of {unit.file}, in their order", remedy
+                    )
+        except Exception as error:  # whatever a parser raises on damaged bytes
+            detail = str(error).removeprefix(f"{location}: ").removeprefix(f"{path.name}: ")
+            yield Finding("columns", location, detail if isinstance(error, FacefeedError) else repr(error), remedy)
+
+
+def _same_faces(path: Path, unit_path: Path) -> bool:
+    own, expected = (pq.read_table(each, columns=["face_id"], partitioning=None) for each in (path, unit_path))
+    return bool(own.column("face_id").equals(expected.column("face_id")))
+
+
+def _strangers(column_set: ColumnSet, units: Sequence[Receipt]) -> Iterator[Finding]:
+    known = {unit.unit for unit in units}
+    for path in sorted(column_set.folder.glob("*.parquet")):
+        if path.stem not in known:
+            location = path.relative_to(column_set.root).as_posix()
+            detail = "is of no unit of this dataset; other readers would see its rows"
+            yield Finding("columns", location, detail, "delete the file")
